@@ -1,0 +1,181 @@
+"""Reverse-mode automatic differentiation over recorded equations.
+
+A tape is a list of equations, concrete or traced; `backward` walks it once from the end, applying each
+primitive's VJP rule, whose results are again primitives (so gradients of gradients work).
+See Griewank & Walther, "Evaluating Derivatives", 2nd ed., chapter 3.
+"""
+
+from keras_ocl.core import dtypes
+from keras_ocl.core.primitive import active_tapes
+
+_add = None  # the addition primitive and the zeros function, installed by keras_ocl.primitives
+_zeros_like = None
+
+
+def install(add, zeros_like):
+    """Called by keras_ocl.primitives with the functions that gradients are summed and filled with."""
+    global _add, _zeros_like
+    _add, _zeros_like = add, zeros_like
+
+
+def differentiable(dtype):
+    return dtypes.is_float(dtype) or dtypes.is_complex(dtype)
+
+
+def backward(equations, cotangents):
+    """Propagate cotangents.
+
+    Args:
+        equations: in order of recording.
+        cotangents: dict from id of a Tensor to (Tensor, its cotangent).
+    Returns:
+        dict from id to (Tensor, cotangent) of every tensor reached, the inputs included.
+    """
+    reached = dict(cotangents)
+    needed = _reaching(equations, reached)
+    for eq, live in zip(reversed(equations), reversed(needed), strict=True):
+        if not live:
+            continue
+        cts = [reached[id(o)][1] if id(o) in reached else None for o in eq.outputs]
+        if all(c is None for c in cts):
+            continue
+        if eq.primitive.vjp is None:
+            continue
+        if eq.primitive.several:
+            grads = eq.primitive.vjp(cts, list(eq.outputs), *eq.inputs, **eq.params)
+        else:
+            grads = eq.primitive.vjp(cts[0], eq.outputs[0], *eq.inputs, **eq.params)
+        for x, g in zip(eq.inputs, grads, strict=True):
+            if g is None or not differentiable(x.dtype):
+                continue
+            previous = reached.get(id(x))
+            reached[id(x)] = (x, g if previous is None else _add(previous[1], g))
+    return reached
+
+
+def _reaching(equations, cotangents):
+    """For each equation, whether one of its results leads to a tensor with a cotangent."""
+    wanted = set(cotangents)
+    live = []
+    for eq in reversed(equations):
+        hit = any(id(o) in wanted for o in eq.outputs)
+        if hit:
+            wanted.update(id(x) for x in eq.inputs)
+        live.append(hit)
+    return live[::-1]
+
+
+class GradientTape:
+    """Records operations for differentiation, in eager code and inside `jit` alike.
+
+    Same use as TensorFlow's:
+
+        with keras_ocl.GradientTape() as tape:
+            loss = loss_function(y, model(x, training=True))
+        gradients = tape.gradient(loss, model.trainable_variables)
+
+    Args:
+        persistent: `gradient` may be called more than once (also with other targets); else once.
+        watch_accessed_variables: False records only what `watch` names.
+    """
+
+    def __init__(self, persistent=False, watch_accessed_variables=True):
+        self._persistent = persistent
+        self._watch_accessed = watch_accessed_variables
+        self._equations = []
+        self._tracked = set()  # ids of tensors whose dependents are recorded
+        self._alive = []  # keeps ids of tracked tensors from being reused
+        self._reads = {}  # id of a variable -> tensors its value was read as
+        self._token = None
+        self._used = False
+
+    def __enter__(self):
+        if self._token is not None:
+            raise ValueError("GradientTape: the tape is already recording.")
+        self._token = active_tapes.set((*active_tapes.get(), self))
+        return self
+
+    def __exit__(self, *_):
+        self._stop()
+
+    def _stop(self):
+        active_tapes.set(tuple(t for t in active_tapes.get() if t is not self))
+        self._token = None
+
+    def watch(self, tensor):
+        """Also record what depends on `tensor` (a Tensor, a Variable or a nest of lists of them)."""
+        if isinstance(tensor, (list, tuple)):
+            for t in tensor:
+                self.watch(t)
+        elif hasattr(tensor, "_tape_value"):
+            self.read(tensor, tensor._tape_value(), True)
+        else:
+            self._track(tensor)
+
+    def _track(self, tensor):
+        self._tracked.add(id(tensor))
+        self._alive.append(tensor)
+
+    def read(self, variable, tensor, watched=None):
+        """A variable was read as `tensor`."""
+        if watched or (self._watch_accessed and variable.trainable):
+            self._reads.setdefault(id(variable), (variable, []))[1].append(tensor)
+            self._track(tensor)
+
+    def record(self, equation):
+        if any(id(x) in self._tracked for x in equation.inputs):
+            self._equations.append(equation)
+            for o in equation.outputs:
+                if differentiable(o.dtype):
+                    self._track(o)
+
+    def gradient(self, target, sources, output_gradients=None, unconnected_gradients="none"):
+        """Gradient of `target` (summed when it has several elements) with respect to `sources`.
+
+        Args:
+            target: a Tensor, or a list of them (their gradients add up).
+            sources: Variables or watched Tensors, in any nest of lists, tuples and dicts.
+            output_gradients: cotangent(s) for the target(s); ones when None.
+            unconnected_gradients: "none" gives None, "zero" gives zeros, for a source the target does not depend on.
+        Returns:
+            The nest of `sources` with a Tensor (or None) in each place.
+        """
+        if self._used and not self._persistent:
+            raise RuntimeError("GradientTape.gradient was already called; use GradientTape(persistent=True) to call it again.")
+        if self._token is not None and not self._persistent:
+            self._stop()  # inside the `with` block: the gradient's own operations are not recorded
+        self._used = True
+        targets = list(target) if isinstance(target, (list, tuple)) else [target]
+        seeds = output_gradients if isinstance(output_gradients, (list, tuple)) else [output_gradients] * len(targets)
+        cotangents = {}
+        for t, seed in zip(targets, seeds, strict=True):
+            t = t._tape_value() if hasattr(t, "_tape_value") else t
+            if not differentiable(t.dtype):
+                raise ValueError(f"GradientTape.gradient: the target has dtype {t.dtype}; only floating-point targets have gradients.")
+            seed = _zeros_like(t, 1) if seed is None else seed
+            old = cotangents.get(id(t))
+            cotangents[id(t)] = (t, seed if old is None else _add(old[1], seed))
+        reached = backward(self._equations, cotangents)
+        result = _map_nest(lambda s: self._of(s, reached, unconnected_gradients), sources)
+        if not self._persistent:
+            self._equations, self._alive, self._tracked = [], [], set()
+        return result
+
+    def _of(self, source, reached, unconnected):
+        total = None
+        tensors = self._reads.get(id(source), (None, ()))[1] if hasattr(source, "_tape_value") else (source,)
+        for key in dict.fromkeys(id(t) for t in tensors):
+            if key in reached:
+                g = reached[key][1]
+                total = g if total is None else _add(total, g)
+        if total is None and unconnected == "zero":
+            return _zeros_like(source._tape_value() if hasattr(source, "_tape_value") else source, 0)
+        return total
+
+
+def _map_nest(function, nest):
+    if isinstance(nest, (list, tuple)):
+        return type(nest)(_map_nest(function, n) for n in nest)
+    if isinstance(nest, dict):
+        return {k: _map_nest(function, n) for k, n in nest.items()}
+    return function(nest)

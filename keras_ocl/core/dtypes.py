@@ -1,0 +1,71 @@
+"""Dtypes: Keras's names, their NumPy and OpenCL C types, and the type each computes in."""
+
+import ml_dtypes
+import numpy as np
+
+_TABLE = {
+    # name: (NumPy dtype, storage type in OpenCL C, type in registers)
+    "bool": (np.bool_, "uchar", "int"),  # registers hold 0 or -1, as OpenCL's vector comparisons give
+    "uint8": (np.uint8, "uchar", "uchar"),
+    "uint16": (np.uint16, "ushort", "ushort"),
+    "uint32": (np.uint32, "uint", "uint"),
+    "uint64": (np.uint64, "ulong", "ulong"),
+    "int8": (np.int8, "char", "char"),
+    "int16": (np.int16, "short", "short"),
+    "int32": (np.int32, "int", "int"),
+    "int64": (np.int64, "long", "long"),
+    "float16": (np.float16, "half", "float"),
+    "bfloat16": (ml_dtypes.bfloat16, "ushort", "float"),
+    "float32": (np.float32, "float", "float"),
+    "float64": (np.float64, "double", "double"),
+    "float8_e4m3fn": (ml_dtypes.float8_e4m3fn, "uchar", "float"),
+    "float8_e5m2": (ml_dtypes.float8_e5m2, "uchar", "float"),
+    "complex64": (np.complex64, "float2", "float2"),
+}
+
+NAMES = tuple(_TABLE)
+_FROM_NUMPY = {np.dtype(row[0]): name for name, row in _TABLE.items()}
+
+
+def canonical(dtype):
+    """The name of `dtype` (a name, a NumPy dtype or type). TypeError when there is no such dtype."""
+    if isinstance(dtype, str) and dtype in _TABLE:
+        return dtype
+    try:
+        return _FROM_NUMPY[np.dtype(dtype)]
+    except (KeyError, TypeError):
+        raise TypeError(f"dtype {dtype!r} is not supported by the ocl backend; supported: {', '.join(NAMES)}") from None
+
+
+def numpy_dtype(name):
+    return np.dtype(_TABLE[name][0])
+
+
+def itemsize(name):
+    return numpy_dtype(name).itemsize
+
+
+def storage_ctype(name):
+    """The OpenCL C type of one stored element."""
+    return _TABLE[name][1]
+
+
+def register_ctype(name):
+    """The OpenCL C type an element has once loaded; 16- and 8-bit floats compute in float."""
+    return _TABLE[name][2]
+
+
+def is_float(name):
+    return "float" in name
+
+
+def is_signed(name):
+    return name.startswith("int") or is_float(name)
+
+
+def is_integer(name):
+    return name.startswith(("int", "uint"))
+
+
+def is_complex(name):
+    return name.startswith("complex")

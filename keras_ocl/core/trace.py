@@ -1,0 +1,83 @@
+"""Tracing: running a Python function on symbolic tensors records its graph."""
+
+from contextlib import contextmanager
+
+from keras_ocl.core.primitive import current_trace
+from keras_ocl.core.tensor import Tensor
+
+
+class StateSlot:
+    """A variable's part in a trace: the graph input holding its value, and its newest value."""
+
+    __slots__ = ("variable", "entry", "value")
+
+    def __init__(self, variable, entry):
+        self.variable, self.entry, self.value = variable, entry, entry
+
+
+class Trace:
+    """The graph under construction.
+
+    `equations` in order of recording; `inputs` the symbolic arguments; `states` the variables read or
+    assigned, by id. Assignments take effect only when the compiled graph runs, so a failed trace
+    leaves every variable as it was.
+    """
+
+    def __init__(self):
+        self.equations = []
+        self.inputs = []
+        self.states = {}
+        self._origins = []
+
+    def input(self, shape, dtype):
+        """A new symbolic argument."""
+        tensor = Tensor(tuple(shape), dtype, None, self)
+        self.inputs.append(tensor)
+        return tensor
+
+    def read(self, variable):
+        """The variable's current value in this trace."""
+        slot = self.states.get(id(variable))
+        if slot is None:
+            entry = Tensor(tuple(variable.shape), variable.dtype, None, self)
+            slot = self.states[id(variable)] = StateSlot(variable, entry)
+        return slot.value
+
+    def assign(self, variable, tensor):
+        self.read(variable)
+        self.states[id(variable)].value = tensor
+
+    def assigned(self):
+        """Slots whose variable has a new value."""
+        return [s for s in self.states.values() if s.value is not s.entry]
+
+    def origin(self):
+        return self._origins[-1] if self._origins else ""
+
+    @contextmanager
+    def scope(self, origin):
+        """Equations recorded inside come from `origin` (a layer's path)."""
+        self._origins.append(origin)
+        try:
+            yield
+        finally:
+            self._origins.pop()
+
+    def snapshot(self):
+        """Newest values of all variables, for restore()."""
+        return {k: s.value for k, s in self.states.items()}
+
+    def restore(self, snapshot):
+        """Forget assignments made since snapshot(); variables first seen since go back to their entry value."""
+        for k, slot in self.states.items():
+            slot.value = snapshot.get(k, slot.entry)
+
+
+@contextmanager
+def tracing(trace):
+    """Record what runs inside into `trace`; None suspends tracing (eager)."""
+    token = current_trace.set(trace)
+    try:
+        yield trace
+    finally:
+        current_trace.reset(token)

@@ -1,0 +1,1 @@
+"""Kernel templates: Python that turns parameters into OpenCL C. Launches nothing."""

@@ -1,0 +1,90 @@
+"""Text of typed loads and stores, and the OpenCL C functions that generated kernels call.
+
+Registers: floats of 16 or 8 bits are float; bool is int lanes of 0 or -1 at every width, which is what
+OpenCL's vector comparisons give and what select() takes.
+"""
+
+from keras_ocl.core import dtypes
+
+
+def vector_type(ctype, width):
+    """`float`, 16 -> `float16`."""
+    return ctype if width == 1 else f"{ctype}{width}"
+
+
+def register_type(dtype, width):
+    return vector_type(dtypes.register_ctype(dtype), width)
+
+
+def load(dtype, width, pointer, offset):
+    """Expression that loads `width` consecutive elements at `pointer + offset` into a register."""
+    if dtype in ("float16",):
+        return f"vload_half({offset}, {pointer})" if width == 1 else f"vload_half{width}(0, {pointer} + {offset})"
+    raw = f"{pointer}[{offset}]" if width == 1 else f"vload{width}(0, {pointer} + {offset})"
+    if dtype == "bool":
+        return f"-convert_{vector_type('int', width)}({raw})"
+    if dtype == "bfloat16":
+        return f"as_{vector_type('float', width)}(convert_{vector_type('uint', width)}({raw}) << 16)"
+    if dtype.startswith("float8"):
+        return f"{_float8_loader(dtype)}_{width}({raw})"
+    return raw
+
+
+def store(dtype, width, pointer, offset, value):
+    """Statement that stores the register `value` (`width` lanes) at `pointer + offset`."""
+    if dtype == "float16":
+        if width == 1:
+            return f"vstore_half_rte({value}, {offset}, {pointer});"
+        return f"vstore_half{width}_rte({value}, 0, {pointer} + {offset});"
+    if dtype == "bool":
+        value = f"convert_{vector_type('uchar', width)}(-({value}))"
+    elif dtype == "bfloat16":
+        value = f"to_bfloat16_{width}({value})"
+    elif dtype.startswith("float8"):
+        value = f"to_{dtype}_{width}({value})"
+    if width == 1:
+        return f"{pointer}[{offset}] = {value};"
+    return f"vstore{width}({value}, 0, {pointer} + {offset});"
+
+
+def helpers_for(dtype, width):
+    """Names of the helper functions that load() and store() of this dtype and width call."""
+    if dtype == "bfloat16":
+        return {f"to_bfloat16_{width}"}
+    if dtype.startswith("float8"):
+        return {f"to_{dtype}_{width}", f"{_float8_loader(dtype)}_{width}"}
+    return set()
+
+
+def _float8_loader(dtype):
+    return f"from_{dtype}"
+
+
+def _bfloat16_store(width):
+    f, u, s, i = (vector_type(t, width) for t in ("float", "uint", "ushort", "int"))
+    # Round to nearest even on the upper half; a NaN stays a quiet NaN instead of rounding up to infinity.
+    return (
+        f"inline {s} to_bfloat16_{width}({f} x) {{\n"
+        f"  {u} b = as_{u}(x);\n"
+        f"  {u} r = (b + 0x7fffu + ((b >> 16) & 1u)) >> 16;\n"
+        f"  {i} nan = {'-(x != x)' if width == 1 else 'x != x'};\n"
+        f"  return convert_{s}((r & ~as_{u}(nan)) | (((b >> 16) | 0x40u) & as_{u}(nan)));\n}}\n"
+    )
+
+
+def helper_source(name):
+    """OpenCL C text of the helper function `name`."""
+    stem, _, width = name.rpartition("_")
+    if stem == "to_bfloat16":
+        return _bfloat16_store(int(width))
+    from keras_ocl.kernels import prelude_math
+
+    return prelude_math.source(stem, int(width))
+
+
+def assemble(helpers, options=()):
+    """The head of a program: extension pragmas for what is used, then each helper once, in order of need."""
+    from keras_ocl.kernels import prelude_math
+
+    text = [f"#pragma OPENCL EXTENSION {o} : enable\n" for o in options]
+    return "".join(text) + "".join(helper_source(n) for n in prelude_math.ordered(helpers))

@@ -1,0 +1,133 @@
+"""What a kernel template returns, and the two things every template is handed.
+
+`Args` collects a kernel's parameters and decides how an extent prints: as a literal, or, for a Dim
+(and for every extent in eager code), as a kernel argument, so that another batch size gives the same
+source text. `Sink` is the epilogue slot: the template calls it with a register holding part of the
+result, and it returns the code that applies the fused operations and stores.
+"""
+
+from dataclasses import dataclass, field
+
+from keras_ocl.core import dtypes
+from keras_ocl.core.dim import Dim
+
+
+@dataclass
+class Arg:
+    """One kernel parameter. kind: 'in', 'out' (pointers), 'local' or a C scalar type such as 'int'."""
+
+    name: str
+    kind: str
+    dtype: str = ""  # of pointers: the element's dtype
+    value: object = None  # pointers: what the caller passed to pointer(); scalars: the number
+
+
+@dataclass
+class KernelSpec:
+    """One kernel: body text without signature, its parameters in order, and its launch geometry.
+
+    `grid` is the global size in work-items (1 to 3 extents), `group` the work-group size or None.
+    `helpers` are names of the functions of prelude.py that the body calls.
+    """
+
+    name: str  # what the kernel computes, for profiles and errors; not part of the source
+    args: list
+    body: str
+    grid: tuple
+    group: tuple | None = (1,)
+    helpers: frozenset = frozenset()
+    flops: float = 0.0
+    attributes: str = ""
+
+    def signature(self):
+        parts = []
+        for a in self.args:
+            if a.kind in ("in", "out"):
+                const = "const " if a.kind == "in" else ""
+                parts.append(f"__global {const}{dtypes.storage_ctype(a.dtype)}* restrict {a.name}")
+            elif a.kind == "local":
+                parts.append(f"__local {a.dtype}* {a.name}")
+            else:
+                parts.append(f"const {a.kind} {a.name}")
+        return ", ".join(parts)
+
+    def source(self, function):
+        """The kernel's OpenCL C text under the function name `function`."""
+        sizes = ", ".join(str(g) for g in (tuple(self.group) + (1, 1))[:3]) if self.group else ""
+        required = f"__attribute__((reqd_work_group_size({sizes})))\n" if sizes else ""
+        return f"__kernel {required}{self.attributes}void {function}({self.signature()}) {{\n{self.body}}}\n"
+
+
+@dataclass
+class Args:
+    """Parameters of a kernel under construction.
+
+    Shape:
+        `all_arguments=True` (eager code) prints every extent above 1 as an argument.
+    """
+
+    all_arguments: bool = False
+    args: list = field(default_factory=list)
+    _seen: dict = field(default_factory=dict)
+
+    def pointer(self, value, dtype, out=False):
+        """Name of the pointer parameter for the buffer `value` (any hashable handle of the caller's)."""
+        key = ("ptr", value)
+        if key not in self._seen:
+            name = f"p{sum(a.kind in ('in', 'out') for a in self.args)}"
+            self._seen[key] = Arg(name, "out" if out else "in", dtype, value)
+            self.args.append(self._seen[key])
+        elif out:
+            self._seen[key].kind = "out"
+        return self._seen[key].name
+
+    def int(self, extent, ctype="int"):
+        """C text of an extent or stride: a literal, or the name of an argument."""
+        if isinstance(extent, Dim):
+            key = (ctype, extent.key)
+        elif self.all_arguments and not -1 <= extent <= 1:
+            key = (ctype, "occurrence", len(self.args))  # equal values by chance must not change the source
+        else:
+            return str(int(extent)) if extent >= 0 else f"({int(extent)})"
+        return self._scalar(key, ctype, int(extent))
+
+    def scalar(self, value, ctype):
+        """C text of a number that is always an argument (float constants: equal kernels for equal code)."""
+        return self._scalar((ctype, "scalar", len(self.args)), ctype, value)
+
+    def _scalar(self, key, ctype, value):
+        if key not in self._seen:
+            name = f"n{sum(a.kind not in ('in', 'out', 'local') for a in self.args)}"
+            self._seen[key] = Arg(name, ctype, value=value)
+            self.args.append(self._seen[key])
+        return self._seen[key].name
+
+    def local(self, ctype, elements):
+        """Name of a __local parameter of `elements` elements of C type `ctype`."""
+        name = f"l{sum(a.kind == 'local' for a in self.args)}"
+        self.args.append(Arg(name, "local", ctype, elements))
+        return name
+
+
+class Sink:
+    """The epilogue slot of a template (matrix product, convolution): where results go.
+
+    `store(args, coordinates, value, width)` returns C statements that consume `value`, a register of
+    `width` lanes of the accumulator's type whose lanes run along the last coordinate. `coordinates`
+    are C integer expressions, one per dimension of the result, already known to be in bounds.
+    This plain sink stores to one row-major buffer.
+    """
+
+    helpers = frozenset()
+
+    def __init__(self, handle, shape, dtype):
+        self.handle, self.shape, self.dtype = handle, shape, dtype
+
+    def store(self, args, coordinates, value, width):
+        from keras_ocl.kernels import prelude
+
+        pointer = args.pointer(self.handle, self.dtype, out=True)
+        offset = coordinates[0]
+        for extent, c in zip(self.shape[1:], coordinates[1:], strict=True):
+            offset = f"({offset}) * {args.int(extent)} + {c}"
+        return prelude.store(self.dtype, width, pointer, offset, value) + "\n"
