@@ -1,0 +1,55 @@
+"""The constructs of released Keras that must learn the name "ocl"."""
+
+from typing import NamedTuple
+
+BACKEND = "ocl"
+SUPPORTED_KERAS = ">=3.15,<3.16"
+
+
+class Branch(NamedTuple):
+    """Puts a branch for our backend before the chain in `scope` that first asks for "tensorflow" and binds `binds`.
+
+    `scope` is a dotted path of classes and functions, "" for the module's own body; `binds` is a name that the chain's first branch
+    imports, or None when the chain binds nothing.
+    """
+
+    scope: str
+    binds: str | None
+    code: str
+
+    def __str__(self):
+        place = f" in {self.scope}" if self.scope else ""
+        purpose = f" that binds {self.binds}" if self.binds else ""
+        return f'the `if` that asks whether the backend is "tensorflow"{place}{purpose}'
+
+
+class Alike(NamedTuple):
+    """Makes the comparison in `scope` that accepts the backend `like` accept ours too."""
+
+    scope: str
+    like: str
+
+    def __str__(self):
+        return f'the comparison with "{self.like}" in {self.scope}'
+
+
+EDITS: dict[str, tuple[Branch | Alike, ...]] = {
+    "keras.src.backend": (
+        Branch("", "BackendVariable", "from keras_ocl.backend import *\nfrom keras_ocl.variable import Variable as BackendVariable"),
+    ),
+    "keras.src.layers.layer": (Branch("", "BackendLayer", "from keras_ocl.layer import OclLayer as BackendLayer"),),
+    "keras.src.models.model": (Branch("", "Trainer", "from keras_ocl.trainer import OclTrainer as Trainer"),),
+    "keras.src.export.saved_model": (
+        Branch("", "BackendSavedModelExportArchive", "from keras_ocl.export import OclExportArchive as BackendSavedModelExportArchive"),
+    ),
+    "keras.src.optimizers.optimizer": (Branch("", "BackendOptimizer", "from keras_ocl.optimizer import OclOptimizer as BackendOptimizer"),),
+    "keras.src.utils.backend_utils": (
+        Alike("DynamicBackend.set_backend", "tensorflow"),
+        Branch("DynamicBackend.__getattr__", None, 'return getattr(importlib.import_module("keras_ocl.backend"), name)'),
+    ),
+    # Its general branches have shapes that depend on data, which a trace cannot hold.
+    "keras.src.layers.preprocessing.image_preprocessing.equalization": (
+        Alike("Equalization._custom_histogram_fixed_width", "jax"),
+        Alike("Equalization._apply_equalization", "jax"),
+    ),
+}

@@ -1,0 +1,142 @@
+"""The finder on ``sys.meta_path``: edits Keras's modules as they load and carries our process state over a change of backend."""
+
+import sys
+from importlib import import_module
+from importlib.machinery import ModuleSpec
+
+from keras_ocl.plugin.edits import BACKEND, EDITS, SUPPORTED_KERAS
+
+# `keras.config.set_backend` drops every module whose name begins with "keras", ours too. These hold contexts, memory, compiled programs and
+# the finder itself, and do not depend on Keras: once loaded they are handed out again, so that a process has one of each.
+KEPT = ("compiler", "core", "kernels", "plugin", "primitives", "runtime")
+
+# These need Keras, which in turn imports them: whoever comes first, Keras must begin.
+AFTER_KERAS = (
+    "backend", "distribution", "export", "layer", "layers", "ops", "optimizer", "random", "rnn", "tensorboard", "trainer", "variable",
+)  # fmt: skip
+
+
+class BackendFinder:
+    """Finds the modules that need a loader of ours and leaves all others alone."""
+
+    def __init__(self):
+        self._kept = {}
+
+    def find_spec(self, name, path=None, target=None):
+        """Returns a spec for `name` if it is ours to load (see `importlib.abc.MetaPathFinder`), else None."""
+        # A target is given by `importlib.reload`, which wants the module's own code to run again.
+        if target is not None or not name.startswith("keras"):
+            return None
+        if name in EDITS:
+            return self._wrap(name, path, EditingLoader)
+        package, _, rest = name.partition(".")
+        part = rest.partition(".")[0]
+        if package != "keras_ocl":
+            return None
+        if part in KEPT:
+            if name in self._kept:
+                return _spec_of_loaded(name, self._kept[name])
+            return self._wrap(name, path, lambda loader: KeepingLoader(loader, self._kept))
+        if part in AFTER_KERAS and "keras" not in sys.modules:
+            import_module("keras")
+            if name in sys.modules:
+                return _spec_of_loaded(name, sys.modules[name])
+        return None
+
+    def keep_loaded(self):
+        """Keeps the modules that were loaded before the finder was installed."""
+        for name, module in list(sys.modules.items()):
+            if name.startswith("keras_ocl.") and name.split(".")[1] in KEPT:
+                self._kept.setdefault(name, module)
+
+    def _wrap(self, name, path, wrapper):
+        for finder in sys.meta_path:
+            if finder is not self and hasattr(finder, "find_spec"):
+                spec = finder.find_spec(name, path)
+                if spec is not None:
+                    spec.loader = wrapper(spec.loader)
+                    return spec
+        return None
+
+
+class _Loader:
+    """Wraps another loader for the time of loading; the loaded module shows the wrapped one, as if it had been loaded by it."""
+
+    def __init__(self, loader):
+        self._loader = loader
+
+    def create_module(self, spec):
+        return self._loader.create_module(spec)
+
+    def exec_module(self, module):
+        module.__spec__.loader = module.__loader__ = self._loader
+        self._run(module)
+
+    def __getattr__(self, name):
+        return getattr(self._loader, name)
+
+
+class EditingLoader(_Loader):
+    """Runs a module of Keras with our edits if Keras is set to our backend, and exactly as it is if not."""
+
+    def _run(self, module):
+        # Keras's configuration (environment, then keras.json) is the first thing that any of these modules imports.
+        if import_module("keras.src.backend.config").backend() != BACKEND:
+            self._loader.exec_module(module)
+            return
+        from keras_ocl.plugin.rewrite import UnsupportedKeras, rewrite
+
+        name = module.__name__
+        get_source = getattr(self._loader, "get_source", None)
+        source = get_source(name) if get_source else None
+        if source is None:
+            raise UnsupportedKeras(
+                f"keras_ocl edits Keras's modules as they load, but the source text of {name} is not installed: "
+                f"install Keras with its sources (pip install 'keras{SUPPORTED_KERAS}')."
+            )
+        exec(rewrite(name, source, module.__spec__.origin, EDITS[name]), module.__dict__)
+
+
+class KeepingLoader(_Loader):
+    """Remembers a module once it has loaded."""
+
+    def __init__(self, loader, kept):
+        super().__init__(loader)
+        self._kept = kept
+
+    def _run(self, module):
+        self._loader.exec_module(module)
+        self._kept[module.__name__] = module
+
+
+class LoadedLoader:
+    """Hands out a module that is already loaded."""
+
+    def __init__(self, module):
+        self._module, self._spec = module, module.__spec__
+
+    def create_module(self, spec):
+        return self._module
+
+    def exec_module(self, module):
+        module.__spec__ = self._spec  # the import system has put in the spec that led here
+
+
+def _spec_of_loaded(name, module):
+    return ModuleSpec(name, LoadedLoader(module), origin=module.__spec__.origin, is_package=hasattr(module, "__path__"))
+
+
+def install():
+    """Puts the finder on ``sys.meta_path``. Installing it again changes nothing.
+
+    Returns:
+        The installed finder.
+    """
+    for finder in sys.meta_path:
+        if type(finder).__module__ == __name__:
+            finder.keep_loaded()
+            return finder
+    finder = BackendFinder()
+    finder.keep_loaded()
+    sys.meta_path.insert(0, finder)
+    return finder

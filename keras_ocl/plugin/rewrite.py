@@ -1,0 +1,116 @@
+"""Applies the edits to a module's syntax tree."""
+
+import ast
+import copy
+from importlib import metadata
+
+from keras_ocl.plugin.edits import BACKEND, SUPPORTED_KERAS, Alike, Branch
+
+
+class UnsupportedKeras(ImportError):
+    """Keras does not contain a construct that must learn about this backend."""
+
+
+def rewrite(name, source, filename, edits):
+    """Compiles `source` with `edits` applied.
+
+    Line numbers stay those of the source file, so tracebacks, debuggers and `inspect.getsource` show Keras's own text; added statements
+    carry the line of the chain they join.
+
+    Args:
+        name: the module's dotted name, for errors.
+        source: its source text.
+        filename: what code objects name as their file.
+        edits: the `Branch` and `Alike` edits to apply.
+
+    Returns:
+        The module's code object.
+
+    Raises:
+        UnsupportedKeras: an edit's construct is missing.
+    """
+    tree = ast.parse(source, filename)
+    for edit in edits:
+        apply = _add_branch if isinstance(edit, Branch) else _accept_alike
+        if not apply(tree, edit):
+            raise UnsupportedKeras(
+                f"keras_ocl does not support Keras {_keras_version()}: {name} lacks {edit}. "
+                f"Supported is Keras {SUPPORTED_KERAS}: pip install 'keras{SUPPORTED_KERAS}', or look for a newer keras-ocl."
+            )
+    # A caller's `from __future__` imports must not leak into Keras's module.
+    return compile(tree, filename, "exec", dont_inherit=True)
+
+
+def _add_branch(tree, edit: Branch):
+    scope = _find_scope(tree, edit.scope)
+    if scope is None:
+        return False
+    for position, statement in enumerate(scope.body):
+        chooses = isinstance(statement, ast.If) and _mentions(statement.test, "tensorflow")
+        if chooses and (edit.binds is None or _binds(statement, edit.binds)):
+            test = copy.deepcopy(statement.test)
+            for node in ast.walk(test):
+                if isinstance(node, ast.Constant) and node.value == "tensorflow":
+                    node.value = BACKEND
+            # Parsed inside a function, as a branch may hold a `return`.
+            body = ast.parse("def branch():\n" + "\n".join("    " + line for line in edit.code.splitlines())).body[0].body
+            branch = ast.If(test=test, body=body, orelse=[statement])
+            for node in (branch, *(inner for added in body for inner in ast.walk(added))):
+                _place(node, statement)
+            scope.body[position] = branch
+            return True
+    return False
+
+
+def _accept_alike(tree, edit: Alike):
+    scope = _find_scope(tree, edit.scope)
+    comparisons = [node for node in ast.walk(scope) if isinstance(node, ast.Compare) and _mentions(node, edit.like)] if scope else []
+    if len(comparisons) != 1:
+        return False
+    (comparison,) = comparisons
+    (accepted,) = comparison.comparators
+    ours = _place(ast.Constant(BACKEND), accepted)
+    match comparison.ops[0], accepted:
+        case (ast.In() | ast.NotIn()), ast.Tuple():
+            accepted.elts.append(ours)
+        case ast.Eq(), ast.Constant():
+            comparison.ops = [ast.In()]
+            comparison.comparators = [_place(ast.Tuple(elts=[accepted, ours], ctx=ast.Load()), accepted)]
+        case _:
+            return False
+    return True
+
+
+def _find_scope(tree, path):
+    scope = tree
+    for part in filter(None, path.split(".")):
+        inner = [node for node in scope.body if isinstance(node, ast.ClassDef | ast.FunctionDef) and node.name == part]
+        if len(inner) != 1:
+            return None
+        (scope,) = inner
+    return scope
+
+
+def _mentions(expression, value):
+    return any(isinstance(node, ast.Constant) and node.value == value for node in ast.walk(expression))
+
+
+def _binds(statement, name):
+    for node in statement.body:
+        if isinstance(node, ast.Import | ast.ImportFrom) and any((alias.asname or alias.name) == name for alias in node.names):
+            return True
+    return False
+
+
+def _place(node, like):
+    """Gives `node` the first line of `like` as its position."""
+    node.lineno = node.end_lineno = like.lineno
+    node.col_offset = node.end_col_offset = like.col_offset
+    return node
+
+
+def _keras_version():
+    try:
+        return metadata.version("keras")
+    except metadata.PackageNotFoundError:
+        return "(unknown version)"
