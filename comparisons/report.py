@@ -1,0 +1,154 @@
+"""Show a report: one table in the terminal or as Markdown, and plots as PNG files."""
+
+from pathlib import Path
+
+from comparisons import criteria
+
+HEADS = [
+    "script",
+    "backend",
+    "train\nloss",
+    "test accuracy",
+    "loss difference\n(steps)",
+    "first step\ns",
+    "fit\nms/step",
+    "predict\nms/step",
+    "peak\nMiB",
+]
+WIDTH = 120  # of a table that goes to a file or a pipe
+EXTRA = "install it with: pip install 'keras-ocl[comparisons]'"
+
+
+def accuracy_text(result):
+    """Return a result's test accuracy: solved starts for XOR, else the mean over the starts with its deviation."""
+    values = criteria.accuracies(result)
+    if result["script"] == "xor":
+        return f"{sum(value == 1.0 for value in values)}/{len(values)} solved"
+    mean, deviation = criteria.mean_and_deviation(values)
+    return f"{mean:.2%}" + (f" ± {deviation:.2%}" if len(values) > 1 else "")
+
+
+def difference_text(result, base):
+    """Return the largest relative difference of the per-step losses to the reference's: over the first ten steps, and over all."""
+    if base is None or not (result.get("step_losses") and base.get("step_losses")):
+        return "-"
+    if result is base:
+        return "reference"
+    differences = criteria.relative_differences(result["step_losses"], base["step_losses"])
+    first = differences[: criteria.FIRST_STEPS]
+    return f"{max(first):.1e} ({len(first)})\n{max(differences):.1e} ({len(differences)})"
+
+
+def rows(report):
+    """Return the table as lists of text, one a result, in the order of HEADS."""
+    good = {(r["script"], r["backend"]): r for r in report["results"] if "error" not in r and r["floatx"] == "float32"}
+    table = []
+    for result in report["results"]:
+        name = result["backend"] + (" float64" if result["floatx"] == "float64" else "")
+        if "error" in result:
+            table.append([result["script"], name, "failed: " + result["error"]] + ["-"] * (len(HEADS) - 3))
+            continue
+        row = [result["script"], name]
+        if "starts" in result:
+            losses = [start["train_loss"][-1] for start in result["starts"]]
+            row += [f"{sum(losses) / len(losses):.4f}", accuracy_text(result)]
+        else:
+            row += ["-", "-"]
+        row.append(difference_text(result, good.get((result["script"], report["reference"]))))
+        for key, digits in (("first_step_s", 2), ("fit_ms", 3), ("predict_ms", 3), ("peak_mib", 0)):
+            value = result.get(key)
+            row.append("-" if value is None else f"{value:.{digits}f}")
+        table.append(row)
+    return table
+
+
+def notes(report):
+    """Return the lines that go below the table: where and when, the devices, and the verdicts."""
+    devices = {r["backend"]: r["device"] for r in report["results"] if "error" not in r}
+    keras = sorted({r["keras"] for r in report["results"] if "error" not in r})
+    lines = [f"{report['date']}, {report['machine']}, Python {report['python']}, Keras {', '.join(keras) or 'did not run'}"]
+    lines += [f"{backend}: {device}" for backend, device in devices.items()]
+    lines += [f"{'passed' if v['passed'] else 'FAILED'}: {v['script']} on {v['backend']}: {v['text']}" for v in report["criteria"]]
+    return lines
+
+
+def markdown(report):
+    """Return the report as Markdown text."""
+    lines = ["| " + " | ".join(cell.replace("\n", " ").replace("|", "\\|") for cell in row) + " |" for row in [HEADS, *rows(report)]]
+    lines.insert(1, "|" + "---|" * len(HEADS))
+    return "\n".join([*lines, "", *(f"- {line}" for line in notes(report))])
+
+
+def show(report):
+    """Print the report as a table in the terminal; as Markdown where rich is not installed."""
+    try:
+        from rich.console import Console
+        from rich.table import Table
+    except ImportError:
+        print(f"(plain text, as rich is missing; {EXTRA})")
+        print(markdown(report))
+        return
+    table = Table(*HEADS, title="The same script on each backend")
+    for row in rows(report):
+        table.add_row(*row)
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=WIDTH)
+    console.print(table)
+    for line in notes(report):
+        console.print(line, style="red" if line.startswith("FAILED") else None, markup=False, highlight=False, soft_wrap=True)
+
+
+def plot(report, folder):
+    """Write one PNG a script with its loss curves, and one with bars of the times, into `folder`; return the paths.
+
+    Raises ModuleNotFoundError, naming the extra to install, where matplotlib is missing.
+    """
+    try:
+        import matplotlib
+    except ImportError:
+        raise ModuleNotFoundError(f"--plot needs matplotlib; {EXTRA}") from None
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    results = [r for r in report["results"] if "error" not in r]
+    names = list(dict.fromkeys(r["script"] for r in results))
+    paths = []
+    for name in names:
+        figure, (steps, epochs) = pyplot.subplots(1, 2, figsize=(11, 4), layout="constrained")
+        for result in (r for r in results if r["script"] == name):
+            label = result["backend"] + (" float64" if result["floatx"] == "float64" else "")
+            steps.plot(range(1, len(result.get("step_losses", [])) + 1), result.get("step_losses", []), label=label)
+            for number, start in enumerate(result.get("starts", [])[:3]):
+                style = ("-", "--", ":")[number]
+                epochs.plot(range(1, len(start["train_loss"]) + 1), start["train_loss"], style, label=f"{label}, start {number}")
+        steps.set(title=f"{name}: first steps, no dropout", xlabel="step", ylabel="loss")
+        epochs.set(title=f"{name}: training", xlabel="epoch", ylabel="loss")
+        for axes in (steps, epochs):
+            if axes.lines:
+                axes.legend()
+        paths.append(folder / f"{name}_loss.png")
+        figure.savefig(paths[-1], dpi=120)
+        pyplot.close(figure)
+
+    timed = [r for r in results if "fit_ms" in r]
+    if timed:
+        figure, bars = pyplot.subplots(1, 3, figsize=(12, 4), layout="constrained")
+        titles = {"fit_ms": "fit, ms a step", "predict_ms": "predict, ms a step", "first_step_s": "first step, s"}
+        backends = list(dict.fromkeys(r["backend"] for r in timed))
+        scripts = list(dict.fromkeys(r["script"] for r in timed))
+        width = 0.8 / len(backends)
+        for axes, (key, title) in zip(bars, titles.items(), strict=True):
+            for number, backend in enumerate(backends):
+                points = [(scripts.index(r["script"]) + number * width, r[key]) for r in timed if r["backend"] == backend]
+                container = axes.bar(*zip(*points, strict=True), width, label=backend)
+                axes.bar_label(container, fmt="%.3g", fontsize=8)
+            axes.set(title=title, yscale="log")
+            axes.set_xticks([i + width * (len(backends) - 1) / 2 for i in range(len(scripts))], scripts)
+            axes.legend()
+        paths.append(folder / "times.png")
+        figure.savefig(paths[-1], dpi=120)
+        pyplot.close(figure)
+    return paths

@@ -1,0 +1,130 @@
+"""Run the scripts on several backends, a fresh process each, and gather the results.
+
+A report, which `--json` writes, is
+    {"schema": 1, "date": "2026-01-31", "machine": "...", "python": "3.12.1", "reference": "tensorflow", "results": [result, ...],
+     "criteria": [{"script", "backend", "name", "passed", "text"}, ...]}
+and a result, which one worker process yields, is
+    script, backend, floatx, keras      what ran ("float64" is the reference's run that parity is judged by)
+    device                              where, in the backend's own words
+    examples                            [training, test]
+    parameters, batch_size, steps_per_epoch, epochs
+    import_s, peak_mib                  seconds that `import keras` took; peak resident memory of the process in MiB, or null
+    step_losses                         loss of each of the first training batches, without dropout
+    and, where it trained,
+    starts                              one {"train_loss": [an epoch each], "test_loss", "test_accuracy"} a start
+    first_step_s                        from `fit` to the end of its first step, tracing and compiling included
+    fit_ms, predict_ms                  best milliseconds a step over the warm epochs
+or, where the process failed,
+    script, backend, floatx, error
+"""
+
+import dataclasses
+import datetime
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+SCHEMA = 1
+
+
+@dataclasses.dataclass(frozen=True)
+class Script:
+    """What the main job is for one script: training length, number of starts, and the name pattern of its data file."""
+
+    epochs: int
+    starts: int
+    data: str | None = None
+
+
+SCRIPTS = {
+    "xor": Script(epochs=5, starts=20),
+    "mnist_mlp": Script(epochs=8, starts=1, data="mnist*.npz"),
+    "cifar_cnn": Script(epochs=15, starts=3, data="cifar10*.npz"),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """One process's work: `script` on `backend`.
+
+    train: train and time, `epochs` from each of `starts` starting points. steps: how many per-step losses to record without dropout.
+    data: an .npz file, or None for what the script does by itself. limit: use only so many training and test examples.
+    """
+
+    script: str
+    backend: str
+    epochs: int
+    starts: int
+    train: bool = True
+    steps: int = 100
+    data: str | None = None
+    limit: int | None = None
+    seed: int = 0
+    floatx: str = "float32"
+
+
+def find_data(name, path):
+    """Return the data file of script `name`: `path` itself, or the file in folder `path` that the script's pattern names; None for none.
+
+    Raises FileNotFoundError when `path` does not exist or the folder holds no such file.
+    """
+    pattern = SCRIPTS[name].data
+    if path is None or pattern is None:
+        return None
+    path = Path(path)
+    if path.is_dir():
+        found = sorted(path.glob(pattern))
+        if not found:
+            raise FileNotFoundError(f"{path} holds no {pattern} for {name}")
+        path = found[0]
+    elif not path.exists():
+        raise FileNotFoundError(f"{path} does not exist: give --data an .npz file, or a folder with {pattern}")
+    return str(path.resolve())
+
+
+def run(job, timeout=None):
+    """Run a job in a fresh process; return (result, the process's output). A process that fails gives a result with "error"."""
+    environment = dict(os.environ, KERAS_BACKEND=job.backend)
+    environment.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    failed = {"script": job.script, "backend": job.backend, "floatx": job.floatx}
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "result.json")
+        command = [sys.executable, "-m", "comparisons.worker", json.dumps(dataclasses.asdict(job)), str(path)]
+        try:
+            process = subprocess.run(
+                command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=timeout
+            )
+        except subprocess.TimeoutExpired:
+            return failed | {"error": f"no result after {timeout} s"}, ""
+        if process.returncode == 0 and path.exists():
+            return json.loads(path.read_text()), process.stdout
+    lines = process.stdout.strip().splitlines() or ["no output"]
+    return failed | {"error": f"exit status {process.returncode}: {lines[-1]}"}, process.stdout
+
+
+def machine():
+    """Return the machine in words: processor, cores that may be used, system."""
+    name = platform.processor() or platform.machine()
+    info = Path("/proc/cpuinfo")
+    if info.exists():
+        name = next((line.split(":")[1].strip() for line in info.read_text().splitlines() if line.startswith("model name")), name)
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return f"{name}, {cores} cores, {platform.system()}"
+
+
+def new_report(reference):
+    """Return a report without results."""
+    return {
+        "schema": SCHEMA,
+        "date": datetime.date.today().isoformat(),
+        "machine": machine(),
+        "python": platform.python_version(),
+        "reference": reference,
+        "results": [],
+        "criteria": [],
+    }
