@@ -58,6 +58,17 @@ class KernelSpec:
         return f"__kernel {required}{self.attributes}void {function}({self.signature()}) {{\n{self.body}}}\n"
 
 
+@dataclass(eq=False)
+class Workspace:
+    """Scratch memory between the kernels of one operation, used as a handle in Args.pointer().
+
+    `elements` may be a Dim. Two workspaces are never equal: each is its own buffer.
+    """
+
+    elements: int
+    dtype: str
+
+
 @dataclass
 class Args:
     """Parameters of a kernel under construction.
