@@ -54,7 +54,8 @@ class BackendFinder:
             if finder is not self and hasattr(finder, "find_spec"):
                 spec = finder.find_spec(name, path)
                 if spec is not None:
-                    spec.loader = wrapper(spec.loader)
+                    if spec.loader is not None:  # a folder without an __init__.py has none
+                        spec.loader = wrapper(spec.loader)
                     return spec
         return None
 
