@@ -46,7 +46,7 @@ def rows(report):
     for result in report["results"]:
         name = result["backend"] + (" float64" if result["floatx"] == "float64" else "")
         if "error" in result:
-            table.append([result["script"], name, "failed: " + result["error"]] + ["-"] * (len(HEADS) - 3))
+            table.append([result["script"], name, "failed"] + ["-"] * (len(HEADS) - 3))
             continue
         row = [result["script"], name]
         if "starts" in result:
@@ -68,6 +68,7 @@ def notes(report):
     keras = sorted({r["keras"] for r in report["results"] if "error" not in r})
     lines = [f"{report['date']}, {report['machine']}, Python {report['python']}, Keras {', '.join(keras) or 'did not run'}"]
     lines += [f"{backend}: {device}" for backend, device in devices.items()]
+    lines += [f"FAILED: {r['script']} on {r['backend']}: {r['error']}" for r in report["results"] if "error" in r]
     lines += [f"{'passed' if v['passed'] else 'FAILED'}: {v['script']} on {v['backend']}: {v['text']}" for v in report["criteria"]]
     return lines
 
@@ -135,20 +136,30 @@ def plot(report, folder):
 
     timed = [r for r in results if "fit_ms" in r]
     if timed:
-        figure, bars = pyplot.subplots(1, 3, figsize=(12, 4), layout="constrained")
-        titles = {"fit_ms": "fit, ms a step", "predict_ms": "predict, ms a step", "first_step_s": "first step, s"}
-        backends = list(dict.fromkeys(r["backend"] for r in timed))
-        scripts = list(dict.fromkeys(r["script"] for r in timed))
-        width = 0.8 / len(backends)
-        for axes, (key, title) in zip(bars, titles.items(), strict=True):
-            for number, backend in enumerate(backends):
-                points = [(scripts.index(r["script"]) + number * width, r[key]) for r in timed if r["backend"] == backend]
-                container = axes.bar(*zip(*points, strict=True), width, label=backend)
-                axes.bar_label(container, fmt="%.3g", fontsize=8)
-            axes.set(title=title, yscale="log")
-            axes.set_xticks([i + width * (len(backends) - 1) / 2 for i in range(len(scripts))], scripts)
-            axes.legend()
         paths.append(folder / "times.png")
-        figure.savefig(paths[-1], dpi=120)
-        pyplot.close(figure)
+        plot_times(timed, report["reference"], paths[-1])
     return paths
+
+
+def plot_times(results, reference, path):
+    """Write bars of the times relative to the backend `reference`, labelled with the times themselves, to `path`."""
+    from matplotlib import pyplot
+
+    figure, bars = pyplot.subplots(1, 3, figsize=(12, 4), layout="constrained")
+    titles = {"fit_ms": "fit, ms a step", "predict_ms": "predict, ms a step", "first_step_s": "first step, s"}
+    backends = list(dict.fromkeys(r["backend"] for r in results))
+    scripts = list(dict.fromkeys(r["script"] for r in results))
+    width = 0.8 / len(backends)
+    for axes, (key, title) in zip(bars, titles.items(), strict=True):
+        base = {r["script"]: r[key] for r in results if r["backend"] == reference}
+        for number, backend in enumerate(backends):
+            shown = [r for r in results if r["backend"] == backend and r["script"] in base]
+            places = [scripts.index(r["script"]) + number * width for r in shown]
+            container = axes.bar(places, [r[key] / base[r["script"]] for r in shown], width, label=backend)
+            axes.bar_label(container, [f"{r[key]:.3g}" for r in shown], fontsize=8)
+        axes.set(title=title, ylabel=f"relative to {reference}")
+        axes.margins(y=0.15)
+        axes.set_xticks([i + width * (len(backends) - 1) / 2 for i in range(len(scripts))], scripts)
+    bars[0].legend()
+    figure.savefig(path, dpi=120)
+    pyplot.close(figure)

@@ -24,7 +24,7 @@ def load_data(path=None):
 
 def accuracy(target, output):
     """The share of outputs that are right by a margin: a network stuck at 0.5 has not solved the problem."""
-    return keras.ops.cast(keras.ops.abs(target - output) < 0.4, "float32")
+    return keras.ops.cast(keras.ops.abs(keras.ops.subtract(target, output)) < 0.4, "float32")
 
 
 def build_model(shape=(2,)):
