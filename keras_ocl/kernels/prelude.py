@@ -5,11 +5,8 @@ OpenCL's vector comparisons give and what select() takes.
 """
 
 from keras_ocl.core import dtypes
-
-
-def vector_type(ctype, width):
-    """`float`, 16 -> `float16`."""
-    return ctype if width == 1 else f"{ctype}{width}"
+from keras_ocl.kernels import prelude_math
+from keras_ocl.kernels.prelude_math import vector_type
 
 
 def register_type(dtype, width):
@@ -60,31 +57,13 @@ def _float8_loader(dtype):
     return f"from_{dtype}"
 
 
-def _bfloat16_store(width):
-    f, u, s, i = (vector_type(t, width) for t in ("float", "uint", "ushort", "int"))
-    # Round to nearest even on the upper half; a NaN stays a quiet NaN instead of rounding up to infinity.
-    return (
-        f"inline {s} to_bfloat16_{width}({f} x) {{\n"
-        f"  {u} b = as_{u}(x);\n"
-        f"  {u} r = (b + 0x7fffu + ((b >> 16) & 1u)) >> 16;\n"
-        f"  {i} nan = {'-(x != x)' if width == 1 else 'x != x'};\n"
-        f"  return convert_{s}((r & ~as_{u}(nan)) | (((b >> 16) | 0x40u) & as_{u}(nan)));\n}}\n"
-    )
-
-
 def helper_source(name):
     """OpenCL C text of the helper function `name`."""
     stem, _, width = name.rpartition("_")
-    if stem == "to_bfloat16":
-        return _bfloat16_store(int(width))
-    from keras_ocl.kernels import prelude_math
-
     return prelude_math.source(stem, int(width))
 
 
 def assemble(helpers, options=()):
     """The head of a program: extension pragmas for what is used, then each helper once, in order of need."""
-    from keras_ocl.kernels import prelude_math
-
     text = [f"#pragma OPENCL EXTENSION {o} : enable\n" for o in options]
     return "".join(text) + "".join(helper_source(n) for n in prelude_math.ordered(helpers))

@@ -1,0 +1,342 @@
+"""Elementwise primitives in OpenCL C: the expression of each op on registers, at any vector width.
+
+Operands are names of registers (or other expressions) of the types `prelude.register_type` gives: bool is int lanes of 0 and -1 at
+every width, floats of 16 and 8 bits are float. Arithmetic of those keeps float's precision and range within a fused chain; `convert`
+rounds to the type it converts to, and so does `rounded`.
+"""
+
+import math
+import re
+from dataclasses import dataclass
+
+import numpy as np
+
+from keras_ocl.core import dtypes
+from keras_ocl.kernels import prelude_math
+from keras_ocl.kernels.prelude_math import vector_type
+
+CHEAP, MEDIUM, TRANSCENDENTAL = 1, 4, 20
+
+
+@dataclass(frozen=True)
+class Op:
+    """How many operands an elementwise op takes and what an element costs, about, in additions."""
+
+    arity: int
+    cost: int = CHEAP
+
+
+def _ops(arity, cost, names):
+    return {name: Op(arity, cost) for name in names.split()}
+
+
+COMPARISONS = frozenset("eq ne lt le gt ge".split())
+
+OPS = {
+    **_ops(1, CHEAP, "neg abs sign floor ceil round trunc is_finite is_nan is_inf not population_count convert bitcast conj real imag"),
+    **_ops(1, MEDIUM, "sqrt rsqrt"),
+    **_ops(1, TRANSCENDENTAL, "exp exp2 expm1 log log1p log2 log10 cbrt sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh"),
+    **_ops(1, TRANSCENDENTAL, "erf erfc erf_inv lgamma digamma logistic i0"),
+    **_ops(2, CHEAP, "add sub mul max min and or xor shift_left shift_right copysign complex eq ne lt le gt ge"),
+    **_ops(2, MEDIUM, "div nextafter"),
+    **_ops(2, TRANSCENDENTAL, "floor_div mod rem pow atan2 hypot"),
+    **_ops(3, CHEAP, "select"),
+    **_ops(4, TRANSCENDENTAL, "threefry"),
+}
+
+# Functions of OpenCL C that do what NumPy's do.
+_BUILTINS = {
+    **{name: name for name in "floor ceil trunc exp exp2 expm1 log log1p log2 log10 sqrt rsqrt cbrt sin cos tan asin acos atan".split()},
+    **{name: name for name in "sinh cosh tanh asinh acosh atanh erf erfc lgamma atan2 hypot copysign nextafter pow".split()},
+    "abs": "fabs",
+    "round": "rint",
+    "rem": "fmod",
+}
+_SYMBOLS = {"add": "+", "sub": "-", "mul": "*", "and": "&", "or": "|", "xor": "^"}
+_COMPARISON_SYMBOLS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
+# On 0 and -1 the order is reversed, and maximum and minimum are bitwise.
+_BOOL = {"add": "|", "mul": "&", "max": "|", "min": "&", "and": "&", "or": "|", "xor": "^", "ne": "^"}
+_BOOL_COMPARISONS = {"eq": "==", "lt": ">", "le": ">=", "gt": "<", "ge": "<="}
+# The least magnitude that rounds to infinity (or NaN) in the stored type: a register may hold more than the type does.
+_OVERFLOW = {
+    "float16": "65520.0f",
+    "bfloat16": "0x1.ffp127f",
+    "float8_e4m3fn": "464.0f",
+    "float8_e5m2": "61440.0f",
+}
+_BITS = {"char": 8, "short": 16, "int": 32, "long": 64, "float": 32, "double": 64}
+_SIMPLE = re.compile(r"[A-Za-z_]\w*$|\([^()]*\)$|\d[\w.]*$")
+
+
+def literal(value, dtype):
+    """C text of the number `value` in a register of `dtype` (one lane; vectors take it by broadcasting), rounded to that dtype."""
+    dtype = dtypes.canonical(dtype)
+    if dtype == "bool":
+        return "-1" if value else "0"
+    if dtypes.is_complex(dtype):
+        return f"(float2)({literal(complex(value).real, 'float32')}, {literal(complex(value).imag, 'float32')})"
+    if dtypes.is_float(dtype):
+        with np.errstate(over="ignore"):
+            number = float(np.asarray(value).astype(dtypes.numpy_dtype(dtype)))
+        ctype = dtypes.register_ctype(dtype)
+        if not math.isfinite(number):
+            return f"(({ctype}){'NAN' if math.isnan(number) else 'INFINITY' if number > 0 else '-INFINITY'})"
+        text = re.sub(r"\.?0*p", "p", number.hex()) + ("f" if ctype == "float" else "")
+        return f"({text})" if text.startswith("-") else text
+    bits, unsigned = 8 * dtypes.itemsize(dtype), not dtypes.is_signed(dtype)
+    number = int(value) & ((1 << bits) - 1)
+    if not unsigned and number >> (bits - 1):
+        number -= 1 << bits
+    suffix = ("u" if unsigned and bits >= 32 else "") + ("L" if bits == 64 else "")
+    if number == -(1 << (bits - 1)) and bits >= 32:
+        text = f"({number + 1}{suffix} - 1)"
+    else:
+        text = f"{number}{suffix}" if number >= 0 else f"({number}{suffix})"
+    return f"(({dtypes.register_ctype(dtype)}){text})" if bits < 32 else text
+
+
+def splat(text, dtype, width):
+    """Expression of a register of `width` lanes that all hold the scalar expression `text`."""
+    return text if width == 1 else f"({vector_type(dtypes.register_ctype(dtype), width)})({text})"
+
+
+def rounded(expression, dtype, width):
+    """`expression` rounded to what a stored `dtype` can hold, still in a register (floats of 16 and 8 bits; else unchanged)."""
+    if _is_small_float(dtype):
+        return f"round_{dtype}_{width}({expression})"
+    return expression
+
+
+def emit(op, width, out_dtype, in_dtypes, operands):
+    """Expression of `op` on registers.
+
+    Shape: `operands` are C expressions of `width` lanes of the register types of `in_dtypes`; the result is one of `out_dtype`.
+    Binary ops expect both operands in one dtype. TypeError when the op has no form for its dtypes.
+    """
+    return _expression(op, width, out_dtype, tuple(in_dtypes), [o if _SIMPLE.match(o) else f"({o})" for o in operands])
+
+
+def helpers(op, width, out_dtype, in_dtypes):
+    """Names of the prelude functions that `emit` calls for the same arguments."""
+    text = _expression(op, width, out_dtype, tuple(in_dtypes), ["x"] * OPS[op].arity)
+    return prelude_math.called(text)
+
+
+def _is_small_float(dtype):
+    return dtypes.is_float(dtype) and dtypes.itemsize(dtype) < 4
+
+
+def _lanes(mask, ctype, width):
+    """A comparison of `ctype` registers as a bool register."""
+    if width == 1:
+        return f"(-({mask}))"
+    return f"({mask})" if _BITS[ctype.removeprefix("u")] == 32 else f"convert_int{width}({mask})"
+
+
+def _expression(op, width, out_dtype, in_dtypes, x):
+    try:
+        arity = OPS[op].arity
+    except KeyError:
+        raise ValueError(f"there is no elementwise op {op!r}; known: {', '.join(sorted(OPS))}") from None
+    if len(x) != arity or len(in_dtypes) != arity:
+        raise TypeError(f"elementwise op {op!r} takes {arity} operands, got {len(x)} ({', '.join(in_dtypes)})")
+    if op == "convert":
+        text = _convert(width, out_dtype, in_dtypes[0], x[0])
+    elif op == "bitcast":
+        text = _bitcast(width, out_dtype, in_dtypes[0], x[0])
+    elif op == "select":
+        text = _select(width, out_dtype, x)
+    elif op == "threefry":
+        text = f"random_bits_{width}({', '.join(x)})"
+    elif "complex64" in (out_dtype, in_dtypes[0]):
+        text = _complex(op, width, x)
+    elif in_dtypes[0] == "bool":
+        text = _bool(op, width, x)
+    elif dtypes.is_float(in_dtypes[0]):
+        text = _float(op, width, in_dtypes[0], x)
+    else:
+        text = _integer(op, width, in_dtypes[0], x)
+        if text and op == "population_count" and out_dtype != in_dtypes[0]:
+            text = _convert(width, out_dtype, in_dtypes[0], text)
+    if text is None:
+        wide = " at vector width" if "complex64" in (out_dtype, in_dtypes[0]) and width > 1 else ""
+        raise TypeError(f"elementwise op {op!r} has no form for {', '.join(in_dtypes)}{wide}; convert the operands first")
+    return text
+
+
+def _call(op, ctype, width, x):
+    """A call of the op's own helper function, or None when it has none for this type."""
+    stem = f"{op}_{ctype}"
+    return f"{stem}_{width}({', '.join(x)})" if prelude_math.exists(stem) else None
+
+
+def _float(op, width, dtype, x):
+    ctype = dtypes.register_ctype(dtype)
+    if op in ("add", "sub", "mul"):
+        return f"({x[0]} {_SYMBOLS[op]} {x[1]})"
+    if op == "div":
+        return f"({x[0]} / {x[1]})"
+    if op == "neg":
+        return f"(-{x[0]})"
+    if op in COMPARISONS:
+        return _lanes(f"{x[0]} {_COMPARISON_SYMBOLS[op]} {x[1]}", ctype, width)
+    if op == "is_nan":
+        return _lanes(f"{x[0]} != {x[0]}", ctype, width)
+    if op == "is_finite":
+        return _lanes(f"fabs({x[0]}) < {_OVERFLOW.get(dtype, literal(float('inf'), dtype))}", ctype, width)
+    if op == "is_inf":
+        if dtype == "float8_e4m3fn":  # has no infinity
+            return splat("0", "bool", width)
+        return _lanes(f"fabs({x[0]}) >= {_OVERFLOW.get(dtype, literal(float('inf'), dtype))}", ctype, width)
+    if op == "nextafter" and dtype in ("float16", "bfloat16"):
+        return f"nextafter_{dtype}_{width}({', '.join(x)})"
+    own = _call(op, ctype, width, x)
+    if own:
+        return own
+    return f"{_BUILTINS[op]}({', '.join(x)})" if op in _BUILTINS else None
+
+
+def _integer(op, width, dtype, x):
+    ctype = dtypes.register_ctype(dtype)
+    signed, bits = dtypes.is_signed(dtype), 8 * dtypes.itemsize(dtype)
+    register = vector_type(ctype, width)
+    narrow = width == 1 and bits < 32  # C computes these in int
+
+    def wrapped(text):
+        return f"({ctype})({text})" if narrow else f"({text})"
+
+    if op in ("add", "sub", "mul"):
+        if width == 1 and (bits >= 32 and signed or bits == 16 and op == "mul"):
+            # Overflow of signed scalars is undefined in C (a product of two shorts overflows int as well).
+            unsigned = "ulong" if bits == 64 else "uint"
+            return f"({ctype})(({unsigned}){x[0]} {_SYMBOLS[op]} ({unsigned}){x[1]})"
+        return wrapped(f"{x[0]} {_SYMBOLS[op]} {x[1]}")
+    if op in ("and", "or", "xor"):
+        return wrapped(f"{x[0]} {_SYMBOLS[op]} {x[1]}")
+    if op == "neg":
+        return f"({ctype})(0{'ul' if bits == 64 else 'u'} - {x[0]})" if width == 1 else f"(-{x[0]})"
+    if op == "not":
+        return wrapped(f"~{x[0]}")
+    if op == "abs":
+        return f"as_{register}(abs({x[0]}))" if signed else x[0]
+    if op == "sign":
+        if width == 1:
+            return wrapped(f"({x[0]} > 0) - ({x[0]} < 0)")
+        # A vector comparison gives -1 where true.
+        return f"(({x[0]} < ({register})0) - ({x[0]} > ({register})0))" if signed else f"min({x[0]}, ({register})1)"
+    if op in ("max", "min"):
+        return f"{op}({x[0]}, {x[1]})"
+    if op in ("floor", "ceil", "round", "trunc", "conj", "real"):
+        return x[0]
+    if op == "population_count":
+        return f"popcount({x[0]})"
+    if op in COMPARISONS:
+        return _lanes(f"{x[0]} {_COMPARISON_SYMBOLS[op]} {x[1]}", ctype, width)
+    if op in ("is_finite", "is_nan", "is_inf"):
+        return splat("-1" if op == "is_finite" else "0", "bool", width)
+    return _call(op, ctype, width, x)
+
+
+def _bool(op, width, x):
+    if op in _BOOL:
+        return f"({x[0]} {_BOOL[op]} {x[1]})"
+    if op in _BOOL_COMPARISONS:
+        return _lanes(f"{x[0]} {_BOOL_COMPARISONS[op]} {x[1]}", "int", width)
+    if op == "not":
+        return f"(~{x[0]})"
+    if op in ("abs", "sign", "floor", "ceil", "round", "trunc"):
+        return x[0]
+    if op in ("is_finite", "is_nan", "is_inf"):
+        return splat("-1" if op == "is_finite" else "0", "bool", width)
+    return None
+
+
+def _select(width, dtype, x):
+    if width == 1:
+        return f"({x[0]} ? {x[1]} : {x[2]})"
+    ctype = dtypes.register_ctype(dtype)
+    bits = 32 if dtype == "bool" else _BITS[ctype.removeprefix("u")]
+    mask = {8: f"convert_char{width}({x[0]})", 16: f"convert_short{width}({x[0]})", 32: x[0], 64: f"convert_long{width}({x[0]})"}[bits]
+    return f"select({x[2]}, {x[1]}, {mask})"
+
+
+def _complex(op, width, x):
+    """complex64 has one lane only: its register is a float2 already."""
+    if width != 1:
+        return None
+    simple = {
+        "neg": "(-{0})",
+        "add": "({0} + {1})",
+        "sub": "({0} - {1})",
+        "abs": "hypot({0}.x, {0}.y)",
+        "conj": "(float2)({0}.x, -{0}.y)",
+        "real": "({0}.x)",
+        "imag": "({0}.y)",
+        "complex": "(float2)({0}, {1})",
+        "eq": "(-({0}.x == {1}.x && {0}.y == {1}.y))",
+        "ne": "(-({0}.x != {1}.x || {0}.y != {1}.y))",
+        "is_nan": "(-({0}.x != {0}.x || {0}.y != {0}.y))",
+        "is_finite": "(-(isfinite({0}.x) && isfinite({0}.y)))",
+        "is_inf": "(-(isinf({0}.x) || isinf({0}.y)))",
+        "mul": "complex_mul_1({0}, {1})",
+        "div": "complex_div_1({0}, {1})",
+        "exp": "complex_exp_1({0})",
+    }
+    return simple[op].format(*x) if op in simple else None
+
+
+def _convert(width, out, source, x):
+    if out == source:
+        return x
+    if dtypes.is_complex(source):
+        if width != 1:
+            return None
+        if out == "bool":
+            return f"(-({x}.x != 0.0f || {x}.y != 0.0f))"
+        return _convert(width, out, "float32", f"{x}.x")
+    if dtypes.is_complex(out):
+        return f"(float2)({_convert(width, 'float32', source, x)}, 0.0f)" if width == 1 else None
+    here, there = dtypes.register_ctype(source), dtypes.register_ctype(out)
+    register = vector_type(there, width)
+    if out == "bool":
+        return _lanes(f"{x} != 0", here, width) if dtypes.is_integer(source) else _lanes(f"{x} != {literal(0, source)}", here, width)
+    if source == "bool":
+        if there == "float":
+            return f"as_{register}({x} & 0x3f800000)"
+        return f"(-{x})" if there == "int" else f"convert_{register}(-{x})"
+    if dtypes.is_integer(source):
+        text = f"convert_{register}({x})"
+        return rounded(text, out, width) if dtypes.is_float(out) else text
+    if dtypes.is_integer(out):
+        if out in ("int32", "int64"):
+            return f"convert_{register}_sat({x})"
+        if out == "uint64":
+            return f"from_{here}_ulong_{width}({x})"
+        # Through a wider integer, so that what does not fit wraps instead of being undefined.
+        return f"convert_{register}(convert_{vector_type('long' if out == 'uint32' else 'int', width)}_sat({x}))"
+    if source == "float64":
+        return f"double_to_float16_{width}({x})" if out == "float16" else rounded(f"convert_{register}({x})", out, width)
+    if out == "float64":
+        return f"convert_{register}({x})"
+    # Both are in float registers; only a type that lacks some of the other's numbers needs rounding.
+    return x if out == "float32" or (source.startswith("float8") and not out.startswith("float8")) else rounded(x, out, width)
+
+
+def _bitcast(width, out, source, x):
+    if dtypes.itemsize(out) != dtypes.itemsize(source):
+        return None
+    if out == source:
+        return x
+    if source == "bool":
+        x, raw = f"convert_{vector_type('uchar', width)}(-{x})", "uchar"
+    elif _is_small_float(source):
+        raw = "uchar" if dtypes.itemsize(source) == 1 else "ushort"
+        x = f"to_{source}_{width}({x})"
+    else:
+        raw = dtypes.register_ctype(source)
+    if out == "bool":
+        return _lanes(f"as_{vector_type('uchar', width)}({x}) != 0", "uchar", width)
+    if _is_small_float(out):
+        bits = vector_type("uchar" if dtypes.itemsize(out) == 1 else "ushort", width)
+        return f"from_{out}_{width}(as_{bits}({x}))"
+    return x if raw == dtypes.register_ctype(out) else f"as_{vector_type(dtypes.register_ctype(out), width)}({x})"

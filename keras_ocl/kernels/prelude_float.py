@@ -1,0 +1,207 @@
+"""OpenCL C templates of floating-point functions: what OpenCL C lacks, or defines otherwise than NumPy.
+
+The placeholders `$T`, `$F`... are prelude_integer's; `$F` is the suffix of a literal.
+"""
+
+import math
+
+
+def horner(coefficients, variable, suffix="$F"):
+    """C text of the polynomial with `coefficients`, lowest power first."""
+    text = f"{coefficients[-1]!r}{suffix}"
+    for c in reversed(coefficients[:-1]):
+        text = f"({text}) * {variable} + {c!r}{suffix}" if c >= 0 else f"({text}) * {variable} - {-c!r}{suffix}"
+    return text
+
+
+BOTH = {
+    "sign": """$T $name($T x) {
+  return (x > 0.0$F) ? ($T)1.0$F : ((x < 0.0$F) ? ($T)-1.0$F : x);
+}
+""",
+    # NaN if either is NaN. Testing b means nothing is left to test where b is a constant.
+    "max": """$T $name($T a, $T b) {
+  return ((a < b) | (b != b)) ? b : a;
+}
+""",
+    "min": """$T $name($T a, $T b) {
+  return ((a > b) | (b != b)) ? b : a;
+}
+""",
+    "mod": """$T $name($T a, $T b) {
+  $T r = fmod(a, b);
+  r = ((r != 0.0$F) & ((r < 0.0$F) != (b < 0.0$F))) ? r + b : r;
+  return (r == 0.0$F) ? copysign(r, b) : r;
+}
+""",
+    # The quotient of what mod leaves, rounded: floor(a / b) alone is off by one where a / b rounds up to an integer.
+    "floor_div": """$T $name($T a, $T b) {
+  $T r = fmod(a, b);
+  $T q = (a - r) / b;
+  q = ((r != 0.0$F) & ((r < 0.0$F) != (b < 0.0$F))) ? q - 1.0$F : q;
+  $T f = floor(q);
+  f = (q - f > 0.5$F) ? f + 1.0$F : f;
+  f = (q == 0.0$F) ? copysign(($T)0.0$F, a / b) : f;
+  return (b == 0.0$F) ? a / b : f;
+}
+""",
+    "logistic": """$T $name($T x) {
+  return 1.0$F / (1.0$F + exp(-x));
+}
+""",
+    # Recurrence up to where the asymptotic series holds, reflection for negative numbers; NaN at the poles below 0.
+    "digamma": """$T $name($T a) {
+  $T x = (a < 0.5$F) ? 1.0$F - a : a, s = ($T)0.0$F;
+  for (int k = 0; k < 10; ++k) {
+    s = (x < 10.0$F) ? s - 1.0$F / x : s;
+    x = (x < 10.0$F) ? x + 1.0$F : x;
+  }
+  $T z = 1.0$F / (x * x);
+  s += log(x) - 0.5$F / x - z * ("""
+    + horner([1 / 12, -1 / 120, 1 / 252, -1 / 240, 1 / 132, -691 / 32760, 1 / 12], "z")
+    + f""");
+  $T r = {math.pi!r}$F * (a - rint(a));
+  s = (a < 0.5$F) ? s - {math.pi!r}$F / tan(r) : s;
+  s = (a == 0.0$F) ? -1.0$F / a : s;
+  return ((a < 0.0$F) & (a == floor(a))) ? ($T)NAN : s;
+}}
+""",
+}
+
+_FACTORIALS = [1.0 / math.factorial(k) ** 2 for k in range(24)]
+
+# Polynomials in log((1 - x)(1 + x)) near the middle and in its root towards the ends (the split of M. Giles, "Approximating the
+# erfinv function"; coefficients fitted here by reweighted least squares, relative error below 1e-7).
+_ERF_INV_MIDDLE = [
+    1.50140936,
+    0.246640286,
+    -0.00417738678,
+    -0.00125274188,
+    0.000218344439,
+    -4.96334786e-06,
+    -3.46270476e-06,
+    4.66170664e-07,
+    2.32326443e-08,
+    -8.7910565e-09,
+]
+_ERF_INV_END = [
+    2.832977,
+    1.00167423,
+    0.00943503756,
+    -0.00762624453,
+    0.0057655447,
+    -0.00365653928,
+    0.00129224027,
+    8.25163418e-05,
+    -0.000159774331,
+]
+_ERF_INV_FAR_END = [
+    3.83978198,
+    1.00950391,
+    0.001285357,
+    -0.000914467381,
+    0.000271577471,
+    -5.72250325e-05,
+    8.13503031e-05,
+    -6.70797737e-05,
+    1.94595651e-05,
+    -1.60503878e-06,
+]
+
+# exp(-x) sqrt(x) I0(x) for x > 8 in 16/x - 1, fitted likewise.
+_I0_FLOAT = [
+    4.0217650939969135e-01,
+    3.3605555500197106e-03,
+    1.3621740583607414e-04,
+    1.1112774178984454e-05,
+    1.4756275627130812e-06,
+    3.6215568479389462e-07,
+    1.0894075963682401e-07,
+]
+_I0_DOUBLE = [
+    4.0217650944500810e-01,
+    3.3605519836675643e-03,
+    1.3621607438905973e-04,
+    1.1143033812554466e-05,
+    1.4838477141475779e-06,
+    2.9735937326793543e-07,
+    8.8719554657344207e-08,
+    3.9331032178681554e-08,
+    2.1572320375080789e-08,
+    7.5232864527628578e-09,
+    -6.8760382347659417e-09,
+    -1.3291194625098966e-08,
+    -4.9652699078094288e-09,
+    7.2663191436339240e-09,
+    6.4326084721607002e-09,
+    -3.0461937638846527e-09,
+    -4.4319254664400664e-09,
+    1.0358095629931066e-09,
+    2.0962332047235269e-09,
+    -2.4985225800644112e-10,
+    -6.2335729354704376e-10,
+    3.0520510180826999e-11,
+    8.6776181894979666e-11,
+]
+
+
+def _i0(terms, coefficients):
+    # Up to 8 the power series, whose terms are all positive. exp is taken of the half, which overflows later.
+    return f"""$T $name($T a) {{
+  $T x = fabs(a), t = 0.25$F * x * x, s = 16.0$F / x - 1.0$F, h = exp(0.5$F * x);
+  $T small = {horner(_FACTORIALS[:terms], "t")};
+  $T large = h * (({horner(coefficients, "s")}) / sqrt(x)) * h;
+  large = (x == ($T)INFINITY) ? x : large;
+  return (x <= 8.0$F) ? small : large;
+}}
+"""
+
+
+def _erf_inv_start(end, centre):
+    return f"""  $T u = (1.0$F - x) * (1.0$F + x);
+  $T w = -log(u), m = w - 2.5$F, e = sqrt(w) - {centre}$F;
+  $T middle = {horner(_ERF_INV_MIDDLE, "m")};
+  $T tail = {horner(end, "e")};
+  $T y = ((w < 5.0$F) ? middle : tail) * x;
+  y = (fabs(x) == 1.0$F) ? x * INFINITY : y;
+"""
+
+
+FLOAT = {
+    "i0": _i0(14, _I0_FLOAT),
+    "erf_inv": "$T $name($T x) {\n" + _erf_inv_start(_ERF_INV_END, "3.0") + "  return y;\n}\n",
+}
+
+DOUBLE = {
+    "i0": _i0(24, _I0_DOUBLE),
+    # One step of Halley's method from the polynomials; erfc keeps the digits of 1 - |x|.
+    "erf_inv": "$T $name($T x) {\n"
+    + _erf_inv_start(_ERF_INV_FAR_END, "4.0")
+    + """  $T z = fabs(y), a = fabs(x);
+  $T error = (a < 0.5) ? erf(z) - a : (1.0 - a) - erfc(z);
+  $T step = error * exp(z * z) * 0.886226925452758;
+  $T better = copysign(z - step / (1.0 + z * step), x);
+  return ((a > 0.0) & (a < 1.0)) ? better : y;
+}
+""",
+}
+
+SINGLE = {
+    "complex_mul": """float2 $name(float2 a, float2 b) {
+  return (float2)(a.x * b.x - a.y * b.y, a.x * b.y + a.y * b.x);
+}
+""",
+    # Scaled by the larger part of the divisor (Smith's method), so that its square cannot overflow.
+    "complex_div": """float2 $name(float2 a, float2 b) {
+  const int wide = fabs(b.x) >= fabs(b.y);
+  const float r = wide ? b.y / b.x : b.x / b.y;
+  const float s = 1.0f / (wide ? b.x + b.y * r : b.x * r + b.y);
+  return wide ? (float2)((a.x + a.y * r) * s, (a.y - a.x * r) * s) : (float2)((a.x * r + a.y) * s, (a.y * r - a.x) * s);
+}
+""",
+    "complex_exp": """float2 $name(float2 a) {
+  const float e = exp(a.x);
+  return (a.y == 0.0f) ? (float2)(e, a.y) : (float2)(e * cos(a.y), e * sin(a.y));
+}
+""",
+}
