@@ -126,13 +126,13 @@ class Sink:
     `store(args, coordinates, value, width)` returns C statements that consume `value`, a register of
     `width` lanes of the accumulator's type whose lanes run along the last coordinate. `coordinates`
     are C integer expressions, one per dimension of the result, already known to be in bounds.
-    This plain sink stores to one row-major buffer.
+    This plain sink stores to one row-major buffer. `helpers` collects what the returned code calls; read
+    it after the last store().
     """
-
-    helpers = frozenset()
 
     def __init__(self, handle, shape, dtype):
         self.handle, self.shape, self.dtype = handle, shape, dtype
+        self.helpers = set()
 
     def store(self, args, coordinates, value, width):
         from keras_ocl.kernels import prelude
@@ -141,4 +141,5 @@ class Sink:
         offset = coordinates[0]
         for extent, c in zip(self.shape[1:], coordinates[1:], strict=True):
             offset = f"({offset}) * {args.int(extent)} + {c}"
+        self.helpers |= prelude.helpers_for(self.dtype, width)
         return prelude.store(self.dtype, width, pointer, offset, value) + "\n"
