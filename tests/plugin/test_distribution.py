@@ -1,0 +1,58 @@
+"""The distribution hook: one process, one device."""
+
+from tests.plugin.process import run_python
+
+
+def test_devices_are_listed():
+    output = run_python(
+        """
+        import keras
+        names = keras.distribution.list_devices()
+        kind = names[0].partition(":")[0]
+        print(keras.distribution.get_device_count() == len(names) >= 1)
+        print(keras.distribution.list_devices(kind) == names, names[0] == f"{kind}:0", keras.distribution.list_devices("tpu"))
+        """,
+        KERAS_BACKEND="ocl",
+    )
+    assert output.splitlines() == ["True", "True True []"]
+
+
+def test_a_mesh_of_one_device_changes_nothing():
+    output = run_python(
+        """
+        import keras
+        import numpy as np
+        from keras.distribution import DataParallel, DeviceMesh, TensorLayout, distribute_tensor, list_devices
+        device = list_devices()[:1]
+        x = keras.ops.arange(4.0)
+        layout = TensorLayout(["batch"], DeviceMesh((1,), ["batch"], device))
+        print(np.array(distribute_tensor(x, layout)))
+        keras.distribution.initialize()
+        with DataParallel(devices=device).scope():
+            model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
+            model.compile("sgd", "mse")
+            model.fit(np.ones((4, 3)), np.ones((4, 1)), verbose=0)
+        print(model.predict(np.ones((4, 3)), verbose=0).shape)
+        """,
+        KERAS_BACKEND="ocl",
+    )
+    assert output.splitlines() == ["[0. 1. 2. 3.]", "(4, 1)"]
+
+
+def test_several_devices_or_processes_are_refused():
+    output = run_python(
+        """
+        import keras
+        from keras.distribution import DeviceMesh, TensorLayout, distribute_tensor, initialize
+        layout = TensorLayout(["batch"], DeviceMesh((2,), ["batch"], ["cpu:0", "cpu:1"]))
+        for attempt in [lambda: distribute_tensor(keras.ops.ones(2), layout), lambda: initialize("10.0.0.1:1,10.0.0.2:1", 2, 0)]:
+            try:
+                attempt()
+            except NotImplementedError as error:
+                print(error)
+        """,
+        KERAS_BACKEND="ocl",
+    )
+    first, second = output.splitlines()
+    assert "one device" in first and "(2,)" in first
+    assert "one process" in second
