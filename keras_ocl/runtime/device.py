@@ -1,0 +1,268 @@
+"""A device: its traits, its context and queue, and everything that is done on it."""
+
+import os
+import threading
+from dataclasses import dataclass
+
+import numpy as np
+import pyopencl as cl
+
+from keras_ocl.runtime import state
+from keras_ocl.runtime.memory import Memory, Storage
+from keras_ocl.runtime.profiling import Profiler, verbose_line
+from keras_ocl.runtime.programs import Programs
+from keras_ocl.runtime.staging import transfer
+
+BACKLOG = 1024  # launches between two points of which the host never runs more than one ahead
+
+
+@dataclass(frozen=True)
+class Traits:
+    """What kernels and schedules may ask of a device; never its vendor's name.
+
+    vector_width: float lanes of one explicit vector. local_memory: bytes a work-group. max_group: work-items
+    a group. alignment: bytes to which sub-ranges of a buffer are aligned. schedule: "cpu" or "gpu".
+    """
+
+    kind: str
+    vector_width: int
+    compute_units: int
+    local_memory: int
+    max_group: int
+    fp64: bool
+    fp16: bool
+    subgroups: bool
+    unified_memory: bool
+    max_allocation: int
+    global_memory: int
+    alignment: int
+    schedule: str
+
+
+def read_traits(handle):
+    """The Traits of a pyopencl Device."""
+    extensions = handle.extensions.split()
+    cpu = bool(handle.type & cl.device_type.CPU)
+    width = max(handle.preferred_vector_width_float, handle.native_vector_width_float, 4 if cpu else 1)
+    schedule = os.environ.get("KERAS_OCL_SCHEDULE") or ("cpu" if cpu else "gpu")
+    if schedule not in ("cpu", "gpu"):
+        raise ValueError(f'KERAS_OCL_SCHEDULE={schedule!r}: it is "cpu" or "gpu"')
+    return Traits(
+        kind="cpu" if cpu else "gpu",
+        vector_width=min(width, 16),
+        compute_units=handle.max_compute_units,
+        local_memory=handle.local_mem_size,
+        max_group=handle.max_work_group_size,
+        fp64="cl_khr_fp64" in extensions or _reports_double(handle),
+        fp16="cl_khr_fp16" in extensions,
+        subgroups="cl_khr_subgroups" in extensions or "cl_intel_subgroups" in extensions,
+        unified_memory=bool(handle.host_unified_memory),
+        max_allocation=handle.max_mem_alloc_size,
+        global_memory=handle.global_mem_size,
+        alignment=max(handle.mem_base_addr_align // 8, 128),
+        schedule=schedule,
+    )
+
+
+def _reports_double(handle):
+    try:
+        return handle.double_fp_config != 0
+    except cl.Error:
+        return False
+
+
+def ways_of_sharing(handle):
+    """How the host may reach a device's memory, best first; the probe tries them in this order.
+
+    "shared": plain reads and writes (fine-grained shared virtual memory). "mapped": one physical memory, through
+    map and unmap. "copied": enqueued copies.
+    """
+    ways = ["copied"]
+    # CPU devices too old for shared virtual memory get copies: Mesa's first rusticl aborts on unmap.
+    if handle.host_unified_memory and not handle.type & cl.device_type.CPU:
+        ways.insert(0, "mapped")
+    try:
+        if handle.svm_capabilities & cl.device_svm_capabilities.FINE_GRAIN_BUFFER:
+            ways.insert(0, "shared")
+    except (cl.Error, AttributeError):
+        pass
+    return ways
+
+
+class Statistics:
+    """Counts of what a device has done. `kernels` are those compiled in `builds` (cache hits count in neither)."""
+
+    def __init__(self, memory):
+        self._memory = memory
+        self.builds = self.kernels = self.launches = self.uploads = self.downloads = 0
+
+    @property
+    def bytes_current(self):
+        return self._memory.current
+
+    @property
+    def bytes_peak(self):
+        return self._memory.peak
+
+    def __repr__(self):
+        counts = ("builds", "kernels", "launches", "uploads", "downloads", "bytes_current", "bytes_peak")
+        return f"Statistics({', '.join(f'{name}={getattr(self, name)}' for name in counts)})"
+
+
+class Device:
+    """One device with its context, in-order queue and memory.
+
+    Everything here enqueues and returns, except `download`, `map` and `finish`.
+    """
+
+    def __init__(self, handle, name, sharing):
+        self.handle = handle
+        self.name = name
+        self.platform = handle.platform.name.strip()
+        self.model = handle.name.strip()
+        self.driver = handle.driver_version
+        self.traits = read_traits(handle)
+        self.kind = self.traits.kind
+        self.sharing = sharing
+        self.context = cl.Context([handle])
+        self.last_event = None
+        verbose = os.environ.get("KERAS_OCL_VERBOSE", "0") not in ("", "0")
+        self.profiler = Profiler(verbose_line) if verbose else None
+        self.queue = self.new_queue(profiling=verbose)
+        self.memory = Memory(self)
+        self.statistics = Statistics(self.memory)
+        self.programs = Programs(self)
+        self.transfer = transfer(self)
+        self._fence = None
+        self._lock = threading.Lock()
+        self._flush = self.queue.flush if self.kind == "cpu" else None
+
+    def new_queue(self, profiling=False):
+        """An in-order queue of this device."""
+        return cl.CommandQueue(self.context, properties=cl.command_queue_properties.PROFILING_ENABLE if profiling else 0)
+
+    def __str__(self):
+        return f"{self.name} ({self.model}, {self.platform})"
+
+    def __repr__(self):
+        return f"<Device {self}>"
+
+    # memory
+
+    def allocate(self, nbytes, what=""):
+        """A pooled Storage with undefined contents. Raises OutOfMemory, which names `what`."""
+        return self.memory.allocate(nbytes, what)
+
+    def allocate_state(self, nbytes, what=""):
+        """A Storage for long-lived state, a range of a large buffer that it shares with other state."""
+        return self.memory.allocate_state(nbytes, what)
+
+    def arena(self, nbytes, what=""):
+        """A Storage to be cut into views, as a plan of intermediates needs it."""
+        return self.memory.allocate(nbytes, what)
+
+    # programs
+
+    def build(self, specs, options=""):
+        """dict of kernel objects by function name for `specs`; see Programs.build."""
+        state.check_not_forked()
+        return self.programs.build(specs, options)
+
+    # commands
+
+    def enqueue(self, kernel, grid, group=None, label=""):
+        """Launch `kernel` on `grid` work-items (a tuple of ints; with a 0 in it nothing happens)."""
+        if 0 in grid:
+            return
+        if state.Process.forked:
+            state.check_not_forked()
+        self.last_event = event = cl.enqueue_nd_range_kernel(self.queue, kernel, grid, group)
+        statistics = self.statistics
+        statistics.launches += 1
+        if self._flush is not None:
+            self._flush()  # else Intel's runtime starts only when somebody waits
+        if not statistics.launches % BACKLOG:
+            self._bound_backlog(event)
+        if self.profiler is not None:
+            self.profiler.add(label or kernel.function_name, event)
+
+    def _bound_backlog(self, event):
+        # Keeps a loop that never reads a value from queueing without end.
+        before, self._fence = self._fence, event
+        if before is not None:
+            before.wait()
+
+    def upload(self, array, what=""):
+        """A new Storage with the contents of a NumPy array of any dtype and layout; the caller may refill it at once."""
+        if state.Process.forked:
+            state.check_not_forked()
+        self.statistics.uploads += 1
+        return self.transfer.upload(np.asarray(array), what)
+
+    def download(self, storage, dtype, shape, after=None):
+        """The first elements of a Storage as a new array. Waits for all that was enqueued, or for event `after` only."""
+        state.check_not_forked()
+        self.statistics.downloads += 1
+        out = np.empty(shape, dtype)
+        if out.nbytes > storage.nbytes:
+            raise ValueError(f"cannot read {out.nbytes} bytes ({out.dtype} {out.shape}) from a storage of {storage.nbytes}")
+        self.transfer.download(storage, out, after)
+        if self.profiler is not None:
+            self.profiler.drain()
+        return out
+
+    def map(self, storage, dtype, shape):
+        """A read-only array of a Storage's contents, without a copy where host and device share memory. Waits."""
+        if storage.block.host is None:
+            array = self.download(storage, dtype, shape)
+        else:
+            self.statistics.downloads += 1
+            self.wait()
+            array = np.asarray(_HostView(storage)).view(dtype)[: int(np.prod(shape))].reshape(shape)
+        array.flags.writeable = False
+        return array
+
+    def copy(self, source, target):
+        """Enqueue a copy of the Storage `source` into `target` (its first source.nbytes bytes)."""
+        if source.nbytes > target.nbytes:
+            raise ValueError(f"cannot copy {source.nbytes} bytes into a storage of {target.nbytes}")
+        if source.nbytes:
+            state.check_not_forked()
+            self.last_event = cl.enqueue_copy(
+                self.queue, target.base, source.base, byte_count=source.nbytes, src_offset=source.offset, dst_offset=target.offset
+            )
+
+    def write(self, storage, array, what=""):
+        """Enqueue writing a NumPy array into an existing Storage; the caller may refill the array at once."""
+        self.copy(self.upload(array, what), storage)
+
+    def event(self):
+        """The last enqueued command, to be given to `download(after=...)`; None when nothing was enqueued."""
+        return self.last_event
+
+    def wait(self):
+        """Wait for the last enqueued command."""
+        event = self.last_event
+        if event is not None:
+            event.wait()
+
+    def finish(self):
+        """Wait until everything enqueued is done."""
+        state.check_not_forked()
+        self.queue.finish()
+        if self.profiler is not None:
+            self.profiler.drain(wait=True)
+
+
+class _HostView:
+    """The memory of a Storage for NumPy; arrays made of it keep the Storage alive."""
+
+    def __init__(self, storage):
+        import ctypes
+
+        self._storage = storage
+        address = ctypes.addressof(storage.block.host) + storage.offset
+        self.__array_interface__ = {"shape": (storage.nbytes,), "typestr": "|u1", "data": (address, False), "version": 3}
+
+
+__all__ = ["Device", "Statistics", "Storage", "Traits", "read_traits", "ways_of_sharing"]

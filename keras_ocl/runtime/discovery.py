@@ -1,0 +1,140 @@
+"""Find OpenCL: the system's ICDs, and the runtimes that were installed from PyPI.
+
+The loader inside pyopencl's wheels reads /etc/OpenCL/vendors, or instead of it whatever OCL_ICD_VENDORS
+names. It does not know about runtimes in this Python environment, whose wheels may carry an .icd with a
+placeholder path. So we make a folder of .icd files that holds all of them and name it for the loader.
+"""
+
+import ctypes
+import hashlib
+import importlib.metadata
+import os
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from keras_ocl.runtime.disk_cache import cache_folder, write_private
+from keras_ocl.runtime.state import Process, check_not_forked
+
+SYSTEM_VENDORS = "/etc/OpenCL/vendors"
+WINDOWS_LIBRARIES = ("intelocl64.dll", "pocl.dll")
+
+ADVICE = (
+    'install one with `pip install "keras-ocl[cpu]"` (a CPU runtime, x86-64 Linux and Windows), '
+    "`apt install pocl-opencl-icd` (Debian, Ubuntu) or your GPU vendor's OpenCL driver"
+)
+
+
+@dataclass(frozen=True)
+class Runtime:
+    """One OpenCL implementation on this machine: a library, and where we learned of it."""
+
+    library: str  # a path, or a bare file name that the dynamic linker resolves
+    origin: str  # the .icd file or the PyPI distribution
+    problem: str = ""  # why it cannot be loaded
+
+
+def runtimes():
+    """All implementations found, loadable or not, each library once."""
+    found = {}
+    for runtime in (*_from_folder(os.environ.get("OCL_ICD_VENDORS") or SYSTEM_VENDORS), *_from_distributions()):
+        found.setdefault(os.path.realpath(runtime.library) if os.sep in runtime.library else runtime.library, runtime)
+    return list(found.values())
+
+
+def _from_folder(path):
+    """What OCL_ICD_VENDORS may name: a folder of .icd files, one .icd file, or a library."""
+    if os.path.isdir(path):
+        for icd in sorted(Path(path).glob("*.icd")):
+            yield Runtime(icd.read_text(errors="replace").split("\n")[0].strip(), str(icd))
+    elif path.endswith(".icd"):
+        if os.path.exists(path):
+            yield Runtime(Path(path).read_text(errors="replace").split("\n")[0].strip(), path)
+    elif path != SYSTEM_VENDORS:
+        yield Runtime(path, "OCL_ICD_VENDORS")
+
+
+def _from_distributions():
+    for distribution in importlib.metadata.distributions():
+        record = distribution.read_text("RECORD") or ""
+        if sys.platform == "win32":
+            wanted = [line.split(",")[0] for line in record.splitlines() if line.split(",")[0].endswith(WINDOWS_LIBRARIES)]
+            for name in wanted:
+                yield Runtime(str(Path(distribution.locate_file(name)).resolve()), distribution.metadata["Name"])
+        elif ".icd," in record:
+            yield from _from_wheel(distribution, [line.split(",")[0] for line in record.splitlines()])
+
+
+def _from_wheel(distribution, files):
+    """The libraries behind a wheel's .icd files, found by file name because the paths inside are placeholders."""
+    origin = distribution.metadata["Name"]
+    for icd in (f for f in files if f.endswith(".icd")):
+        try:
+            named = Path(distribution.locate_file(icd)).read_text(errors="replace").split("\n")[0].strip()
+        except OSError:
+            continue
+        same = [f for f in files if os.path.basename(f) == os.path.basename(named)]
+        if os.path.isabs(named) and os.path.exists(named):
+            yield Runtime(named, origin)
+        elif same:
+            yield Runtime(str(Path(distribution.locate_file(same[0])).resolve()), origin)
+        # else the wheel names a library that it does not carry (an emulator of another package): nothing to load
+
+
+def with_problems(found):
+    """The same runtimes with `problem` filled in by loading each library; used by doctor only."""
+    checked = []
+    for runtime in found:
+        try:
+            ctypes.CDLL(runtime.library)
+            checked.append(runtime)
+        except OSError as error:
+            hint = "; `pip install intel-cmplr-lib-rt` holds the libraries it needs" if "intelocl" in runtime.library else ""
+            checked.append(Runtime(runtime.library, runtime.origin, f"{error}{hint}"))
+    return checked
+
+
+def _vendors_folder(found):
+    """A folder with one .icd file for each runtime; named by its contents, so that processes may share it."""
+    text = "\n".join(runtime.library for runtime in found)
+    name = "icd-" + hashlib.sha256(text.encode()).hexdigest()[:16]
+    for base in (cache_folder(), Path(tempfile.gettempdir(), f"keras_ocl-{os.getuid() if hasattr(os, 'getuid') else ''}")):
+        folder = base / name
+        try:
+            for i, runtime in enumerate(found):
+                icd = folder / f"{i:02d}.icd"
+                if not icd.exists() or icd.read_text().strip() != runtime.library:
+                    write_private(icd, (runtime.library + "\n").encode())
+            return folder
+        except OSError:
+            continue
+    return None
+
+
+def platforms():
+    """All platforms of all runtimes, [] when there are none. Loads pyopencl; the only place that does so first."""
+    check_not_forked()
+    found = runtimes()
+    variable = "OCL_ICD_FILENAMES" if sys.platform == "win32" else "OCL_ICD_VENDORS"
+    before = os.environ.get(variable)
+    if any(not runtime.origin.endswith(".icd") for runtime in found):
+        if sys.platform == "win32":
+            os.environ[variable] = os.pathsep.join([runtime.library for runtime in found])
+        else:
+            folder = _vendors_folder(found)
+            if folder is not None:
+                os.environ[variable] = str(folder)
+    import pyopencl as cl
+
+    Process.started = True
+    try:
+        return cl.get_platforms()
+    except cl.Error:  # PLATFORM_NOT_FOUND_KHR
+        return []
+    finally:
+        # The loader has read it; programs that we start shall find their own.
+        if before is None:
+            os.environ.pop(variable, None)
+        else:
+            os.environ[variable] = before

@@ -1,0 +1,34 @@
+"""Errors of the runtime."""
+
+
+class OutOfMemory(MemoryError):
+    """A buffer does not fit; the message names what asked, how much, and what is free. The process stays usable."""
+
+
+class KernelBuildError(RuntimeError):
+    """OpenCL C that the device's compiler refused.
+
+    Attributes:
+        names: the kernels of the program.
+        log: the compiler's output.
+        source: the whole source, unnumbered.
+    """
+
+    def __init__(self, names, device, options, log, source):
+        self.names, self.log, self.source = tuple(names), log, source
+        first = next((line.strip() for line in log.splitlines() if "error" in line.lower()), "see the log")
+        numbered = "\n".join(f"{n:5d}  {line}" for n, line in enumerate(source.splitlines(), 1))
+        super().__init__(
+            f"kernel(s) {', '.join(self.names)} do not compile on {device} (options {options!r}): {first}\n"
+            f"--- compiler log ---\n{log.strip()}\n--- source ---\n{numbered}"
+        )
+
+
+def readable(nbytes):
+    """`nbytes` as text: 1536 -> '1.5 KiB'."""
+    size = float(nbytes)
+    for unit in ("bytes", "KiB", "MiB", "GiB"):
+        if size < 1024 or unit == "GiB":
+            break
+        size /= 1024
+    return f"{int(nbytes)} bytes" if unit == "bytes" else f"{size:.1f} {unit}"

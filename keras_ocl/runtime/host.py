@@ -1,0 +1,77 @@
+"""The host's memory limits and CPU flags."""
+
+import functools
+import os
+import platform
+from pathlib import Path
+
+
+def available_memory():
+    """Bytes this process may still take: free host memory, and what its control groups leave. Huge where unknown."""
+    limits = [_meminfo(), *_cgroup_headroom()]
+    known = [n for n in limits if n is not None]
+    return min(known) if known else 1 << 62
+
+
+def _meminfo():
+    try:
+        with open("/proc/meminfo") as f:
+            for line in f:
+                if line.startswith("MemAvailable:"):
+                    return int(line.split()[1]) * 1024
+    except OSError:
+        pass
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):
+        return None
+
+
+def _cgroup_headroom(root="/sys/fs/cgroup", own="/proc/self/cgroup"):
+    """Limit less use of each memory control group that this process is in (versions 1 and 2)."""
+    try:
+        lines = Path(own).read_text().splitlines()
+    except OSError:
+        return
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if controllers == "":
+            folder, limit, used = Path(root), "memory.max", "memory.current"
+        elif "memory" in controllers.split(","):
+            folder, limit, used = Path(root, "memory"), "memory.limit_in_bytes", "memory.usage_in_bytes"
+        else:
+            continue
+        # In a container the path may lead outside what is mounted; the mount's root is then our own group.
+        parts = [part for part in path.split("/") if part and part != ".."]
+        for depth in range(len(parts) + 1):
+            group = folder.joinpath(*parts[:depth])
+            try:
+                most, now = (group / limit).read_text().strip(), (group / used).read_text().strip()
+            except OSError:
+                continue
+            if most != "max" and int(most) < 1 << 60:
+                yield max(int(most) - int(now) + _reclaimable(group), 0)
+
+
+def _reclaimable(group):
+    """Page cache of a control group: counted as used, but given up when memory is asked for."""
+    try:
+        for line in (group / "memory.stat").read_text().splitlines():
+            name, value = line.split()
+            if name in ("inactive_file", "total_inactive_file"):
+                return int(value)
+    except (OSError, ValueError):
+        pass
+    return 0
+
+
+@functools.cache
+def cpu_flags():
+    """Text that differs where compiled CPU code may not run: the architecture and the CPU's feature flags."""
+    flags = ""
+    try:
+        with open("/proc/cpuinfo") as f:
+            flags = next((line.split(":", 1)[1].strip() for line in f if line.startswith(("flags", "Features"))), "")
+    except OSError:
+        pass
+    return f"{platform.machine()} {platform.processor()} {flags}"

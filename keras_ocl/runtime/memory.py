@@ -1,0 +1,323 @@
+"""Device memory: pooled blocks, state slabs, sub-ranges, and the budget they share.
+
+A Block is one cl.Buffer of a size class. Storages are cheap handles on a block (or on a range of one); a
+dead Storage puts its block back on the free list of its class. The queue is in order, so the device may use a
+freed block at once; the host may write one only when its fence, the last event enqueued before it was
+freed, has completed.
+"""
+
+import ctypes
+import gc
+import threading
+from bisect import insort
+from collections import deque
+
+import numpy as np
+import pyopencl as cl
+
+from keras_ocl.runtime import host
+from keras_ocl.runtime.errors import OutOfMemory, readable
+
+SLAB_FIRST = 4 << 20  # state slabs grow from this by SLAB_GROWTH up to SLAB_LIMIT
+SLAB_GROWTH = 4
+SLAB_LIMIT = 256 << 20
+RECHECK = 64 << 20  # look at the host's free memory again for allocations from this size on
+IN_FLIGHT = 16 << 20  # bytes of one size class that uploads may have in flight before they wait for the oldest
+
+
+def size_class(nbytes):
+    """Bytes of the block that serves a request: an eighth of a power of two at most above it, 256 at least."""
+    if nbytes <= 256:
+        return 256
+    shift = max((nbytes - 1).bit_length() - 4, 8)
+    return -(-nbytes >> shift) << shift
+
+
+def round_up(nbytes, unit):
+    """The least positive multiple of `unit` that holds `nbytes`."""
+    return -(-max(nbytes, 1) // unit) * unit
+
+
+class Block:
+    """One cl.Buffer. `host` is its memory as a writable buffer where host and device share it, else None."""
+
+    __slots__ = ("buffer", "fence", "free", "host", "size", "svm")
+
+    def __init__(self, buffer, size, free, host=None, svm=None):
+        self.buffer, self.size, self.free, self.host, self.svm = buffer, size, free, host, svm
+        self.fence = None
+
+
+def take_idle(free, size):
+    """The oldest block of a free list if the device is done with it, else None (create another).
+
+    Waits for it only when the list holds as many blocks in use as uploads may have in flight.
+    """
+    try:
+        block = free.popleft()
+    except IndexError:
+        return None
+    fence = block.fence
+    if fence is not None:
+        if fence.command_execution_status > 0:
+            if len(free) < min(max(IN_FLIGHT // size, 4), 256):
+                free.appendleft(block)
+                return None
+            fence.wait()
+        block.fence = None
+    return block
+
+
+class Storage:
+    """A range of device memory; gives it back when garbage-collected.
+
+    Attributes:
+        device: the Device it lives on.
+        nbytes: its size in bytes.
+        base: the cl.Buffer it lies in; `offset` is its position there in bytes.
+        mem: a cl.Buffer to set as a kernel argument, `base` itself or a sub-buffer made on first use.
+    """
+
+    __slots__ = ("__weakref__", "_mem", "_owner", "block", "device", "nbytes", "offset")
+
+    def __init__(self, device, block, nbytes, offset=0, owner=None):
+        self.device, self.block, self.nbytes, self.offset = device, block, nbytes, offset
+        self._owner = owner  # a Slab, the Storage this is a view of, or None for a whole block
+        self._mem = block.buffer if offset == 0 else None
+
+    @property
+    def base(self):
+        return self.block.buffer
+
+    @property
+    def mem(self):
+        if self._mem is None:
+            self._mem = self.block.buffer.get_sub_region(self.offset, max(self.nbytes, 1))
+        return self._mem
+
+    def view(self, offset, nbytes):
+        """The `nbytes` from `offset` on as a Storage that keeps this one alive.
+
+        Raises ValueError where the range leaves this storage or its start is not aligned to `traits.alignment`.
+        """
+        if offset < 0 or offset + nbytes > self.nbytes:
+            raise ValueError(f"view of bytes {offset} to {offset + nbytes} leaves a storage of {self.nbytes} bytes")
+        if offset % self.device.traits.alignment:
+            raise ValueError(f"view at byte {offset} is not aligned to {self.device.traits.alignment} bytes")
+        return Storage(self.device, self.block, nbytes, self.offset + offset, self)
+
+    def __del__(self):
+        # Runs in any thread, at any time: only operations that need no lock.
+        owner = self._owner
+        if owner is None:
+            block = self.block
+            device = self.device
+            block.fence = device.last_event
+            device.memory.current -= block.size
+            block.free.append(block)
+        elif type(owner) is Slab:
+            size = round_up(self.nbytes, owner.unit)
+            owner.freed.append((self.offset, size))
+            self.device.memory.current -= size
+
+    def __repr__(self):
+        return f"Storage({self.nbytes} bytes at {self.offset} on {self.device.name})"
+
+
+class Slab:
+    """A block given out in ranges of multiples of `unit`: first fit on a sorted free list, neighbours merged."""
+
+    __slots__ = ("block", "freed", "holes", "unit")
+
+    def __init__(self, block, unit):
+        self.block, self.unit = block, unit
+        self.holes = [(0, block.size)]
+        self.freed = deque()  # ranges of dead Storages, merged by the next take()
+
+    def take(self, nbytes):
+        """Offset of a free range, or None. Called under the memory's lock."""
+        while self.freed:
+            self._give(*self.freed.popleft())
+        for i, (start, size) in enumerate(self.holes):
+            if size >= nbytes:
+                if size == nbytes:
+                    del self.holes[i]
+                else:
+                    self.holes[i] = (start + nbytes, size - nbytes)
+                return start
+        return None
+
+    def _give(self, start, size):
+        insort(self.holes, (start, size))
+        i = max(self.holes.index((start, size)) - 1, 0)
+        while i + 1 < len(self.holes):
+            (a, n), (b, m) = self.holes[i : i + 2]
+            if a + n == b:
+                self.holes[i : i + 2] = [(a, n + m)]
+            elif b > start:
+                break
+            else:
+                i += 1
+
+
+class Memory:
+    """All memory of one device.
+
+    Attributes:
+        current, peak: bytes handed out now, and at most so far.
+        reserved: bytes of cl.Buffers that exist (handed out, free in the pools, or in slabs).
+        budget: what `reserved` may not exceed.
+    """
+
+    def __init__(self, device):
+        self.device = device
+        self.current = self.peak = self.reserved = 0
+        self.budget = budget(device.traits)
+        self._free = {}  # size class -> deque of free blocks, oldest first
+        self._slabs = []
+        self._lock = threading.RLock()
+
+    @property
+    def available(self):
+        """Bytes that can still be handed out."""
+        return max(self.budget - self.reserved + self._pooled(), 0)
+
+    def allocate(self, nbytes, what=""):
+        """A Storage of `nbytes` (0 allowed) with undefined contents; raises OutOfMemory."""
+        size = size_class(nbytes)
+        free = self._free.get(size)
+        if free is None:
+            free = self._free.setdefault(size, deque())
+        try:
+            block = free.pop()  # the newest: still in cache
+        except IndexError:
+            block = self._create(size, nbytes, free, what)
+        self.current += block.size
+        if self.current > self.peak:
+            self.peak = self.current
+        return Storage(self.device, block, nbytes)
+
+    def allocate_idle(self, nbytes, what=""):
+        """A Storage whose memory no enqueued command uses, so that the host may write it at once.
+
+        Waits for the device only when many blocks of the size are still in use by it.
+        """
+        size = size_class(nbytes)
+        free = self._free.get(size)
+        if free is None:
+            free = self._free.setdefault(size, deque())
+        block = take_idle(free, size)
+        if block is None:
+            block = self._create(size, nbytes, free, what)
+        self.current += block.size
+        if self.current > self.peak:
+            self.peak = self.current
+        return Storage(self.device, block, nbytes)
+
+    def allocate_state(self, nbytes, what=""):
+        """A Storage for long-lived state, a range of a slab; neighbours in time are neighbours in the slab."""
+        traits = self.device.traits
+        size = round_up(nbytes, traits.alignment)
+        with self._lock:
+            for slab in self._slabs:
+                offset = slab.take(size)
+                if offset is not None:
+                    break
+            else:
+                slab = self._new_slab(size, nbytes, what)
+                offset = slab.take(size)
+        self.current += size
+        self.peak = max(self.peak, self.current)
+        return Storage(self.device, slab.block, nbytes, offset, slab)
+
+    def _new_slab(self, size, nbytes, what):
+        limit = min(SLAB_LIMIT, self.device.traits.max_allocation // 4)
+        usual = min(SLAB_FIRST * SLAB_GROWTH ** len(self._slabs), limit)
+        if size > usual // 2:
+            usual = size  # its own slab
+        elif usual > self.available:
+            usual = max(size, min(SLAB_FIRST, limit))
+        slab = Slab(self._create(usual, nbytes, None, what), self.device.traits.alignment)
+        self._slabs.append(slab)
+        return slab
+
+    def trim(self):
+        """Release all free blocks to the system; waits for the device."""
+        self.device.finish()
+        with self._lock:
+            for free in self._free.values():
+                while free:
+                    self._destroy(free.pop())
+            for slab in list(self._slabs):
+                while slab.freed:
+                    slab._give(*slab.freed.popleft())
+                if slab.holes == [(0, slab.block.size)]:
+                    self._slabs.remove(slab)
+                    self._destroy(slab.block)
+
+    def _destroy(self, block):
+        self.reserved -= block.size
+        block.buffer.release()
+        block.host = None
+        if block.svm is not None:
+            block.svm.release()
+
+    def _pooled(self):
+        return sum(size * len(free) for size, free in list(self._free.items()))
+
+    def _create(self, size, nbytes, free, what):
+        """A new block of `size` bytes, after the checks against limit and budget."""
+        traits = self.device.traits
+        with self._lock:
+            if size > traits.max_allocation:
+                if nbytes > traits.max_allocation:
+                    raise self._out_of_memory(nbytes, what, f"a single buffer holds at most {readable(traits.max_allocation)}")
+                size = traits.max_allocation
+            if not self._fits(size):
+                gc.collect()
+                self.trim()
+                if not self._fits(size):
+                    raise self._out_of_memory(nbytes, what)
+            try:
+                block = self._raw(size, free)
+            except (cl.MemoryError, cl.RuntimeError):
+                gc.collect()
+                self.trim()
+                try:
+                    block = self._raw(size, free)
+                except (cl.MemoryError, cl.RuntimeError) as error:
+                    raise self._out_of_memory(nbytes, what, f"the driver said {error}") from None
+            self.reserved += size
+            return block
+
+    def _fits(self, size):
+        if self.reserved + size > self.budget:
+            return False
+        return size < RECHECK or not self.device.traits.unified_memory or size <= host.available_memory()
+
+    def _out_of_memory(self, nbytes, what, why=""):
+        free = f"{readable(self.available)} of {readable(self.budget)} free"
+        return OutOfMemory(
+            f"out of memory on {self.device}: {what or 'a buffer'} needs {readable(nbytes)}, {free}"
+            f"{'; ' + why if why else ''}; use a smaller batch or model, or let go of arrays you no longer need"
+        )
+
+    def _raw(self, size, free):
+        device = self.device
+        flags = cl.mem_flags.READ_WRITE
+        if device.sharing == "shared":
+            svm = cl.SVMAllocation(device.context, size, 128, cl.svm_mem_flags.READ_WRITE | cl.svm_mem_flags.SVM_FINE_GRAIN_BUFFER)
+            memory = (ctypes.c_char * size).from_address(svm.svm_ptr)
+            array = np.frombuffer(memory, np.uint8)
+            return Block(cl.Buffer(device.context, flags | cl.mem_flags.USE_HOST_PTR, hostbuf=array), size, free, memory, svm)
+        if device.sharing == "mapped":
+            flags |= cl.mem_flags.ALLOC_HOST_PTR
+        return Block(cl.Buffer(device.context, flags, size), size, free)
+
+
+def budget(traits):
+    """Bytes a device's buffers may take in all: nine tenths of the least limit that applies."""
+    limits = [traits.global_memory]
+    if traits.unified_memory:
+        limits.append(host.available_memory())
+    return int(0.9 * min(limits))

@@ -1,0 +1,109 @@
+"""Programs: OpenCL C in, kernel objects out; compiled once, remembered in memory and on disk."""
+
+import hashlib
+import threading
+import warnings
+
+import pyopencl as cl
+from pyopencl import _cl
+
+from keras_ocl.runtime import host
+from keras_ocl.runtime.disk_cache import DiskCache
+from keras_ocl.runtime.errors import KernelBuildError
+
+SCHEMA = "1"  # raise when the meaning of a cache entry changes
+STANDARD = "-cl-std=CL1.2"
+
+
+class Programs:
+    """The programs of one device.
+
+    A kernel is known by its function name, source and options. Kernels asked for together that are not known
+    yet are compiled as one program; each is remembered on its own, so another set of them finds it too.
+    """
+
+    def __init__(self, device):
+        self.device = device
+        self.disk = DiskCache()
+        self._programs = {}  # kernel's key -> built program
+        self._lock = threading.Lock()
+        d = device.handle
+        about = (SCHEMA, device.platform, d.platform.version, d.name, d.version, device.driver, host.cpu_flags(), cl.VERSION_TEXT)
+        self._identity = "\0".join(about)
+
+    def build(self, specs, options=""):
+        """Kernel objects for `specs` as a dict by function name.
+
+        A spec is (function name, source) or (function name, source, helpers), helpers being texts (functions,
+        macros, pragmas) that the source needs and that are put once in front of all sources.
+        Every call makes fresh kernel objects (their arguments belong to the caller). Raises KernelBuildError.
+        """
+        if "-cl-std" not in options:
+            options = f"{STANDARD} {options}".strip()
+        specs = list(dict.fromkeys((name, source, tuple(rest[0]) if rest else ()) for name, source, *rest in specs))
+        keys = {spec: self._key(spec, options) for spec in specs}
+        with self._lock:
+            self._load(keys)
+            missing = [spec for spec in specs if keys[spec] not in self._programs]
+            if missing:
+                self._compile(missing, keys, options)
+            programs = {spec[0]: self._programs[keys[spec]] for spec in specs}
+        return {name: cl.Kernel(program, name) for name, program in programs.items()}
+
+    def forget(self):
+        """Drop all programs held in memory; the disk cache stays."""
+        with self._lock:
+            self._programs.clear()
+
+    def _key(self, spec, options):
+        name, source, helpers = spec
+        return hashlib.sha256("\0".join((name, source, *helpers, options, self._identity)).encode()).hexdigest()
+
+    def _load(self, keys):
+        """Fetch what is on disk of the kernels not known yet."""
+        for key in keys.values():
+            if key in self._programs:
+                continue
+            entry = self.disk.get(key)
+            if entry is None:
+                continue
+            program_key, members, binary = entry
+            try:
+                program = _cl._Program(self.device.context, [self.device.handle], [binary])
+                program._build(b"", [self.device.handle])
+                present = program.get_info(cl.program_info.KERNEL_NAMES).split(";")
+            except cl.Error:
+                present = []  # the driver rejects it: built anew below
+            if not set(members) <= set(present):
+                self.disk.remove(program_key)
+                continue
+            for member_key in members.values():
+                self._programs.setdefault(member_key, program)
+
+    def _compile(self, specs, keys, options):
+        names = [spec[0] for spec in specs]
+        texts = [text for _, _, helpers in specs for text in helpers] + [text for _, text, _ in specs]
+        source = "\n".join(dict.fromkeys(texts))
+        device, handle = self.device, self.device.handle
+        program = _cl._Program(device.context, source)
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                program._build(options.encode(), [handle])
+        except cl.Error as error:
+            try:
+                log = program.get_build_info(handle, cl.program_build_info.LOG) or str(error)
+            except cl.Error:
+                log = str(error)
+            raise KernelBuildError(names, device, options, log, source) from None
+        device.statistics.builds += 1
+        device.statistics.kernels += len(specs)
+        members = {spec[0]: keys[spec] for spec in specs}
+        for key in members.values():
+            self._programs[key] = program
+        try:
+            binary = program.get_info(cl.program_info.BINARIES)[0]
+        except cl.Error:
+            return  # a driver that gives no binaries: no disk cache
+        if binary:
+            self.disk.put(members, binary)

@@ -1,0 +1,226 @@
+"""Which device: ranking by traits, probing, names, scopes."""
+
+import contextlib
+import contextvars
+import logging
+import os
+import re
+import threading
+from dataclasses import dataclass
+
+import numpy as np
+import pyopencl as cl
+
+from keras_ocl.runtime import state
+from keras_ocl.runtime.device import Device, Traits, read_traits, ways_of_sharing
+from keras_ocl.runtime.discovery import ADVICE, platforms
+from keras_ocl.runtime.errors import KernelBuildError
+
+logger = logging.getLogger("keras_ocl")
+
+PROBE = "__kernel void probe(__global int* a, const int n) { int i = get_global_id(0); a[i] = a[i] * 3 + n; }"
+
+
+@dataclass(frozen=True)
+class DeviceInfo:
+    """One device as `devices()` lists it. `name` is "" and `reason` says why where it is not usable."""
+
+    name: str
+    kind: str
+    platform: str
+    model: str
+    driver: str
+    usable: bool
+    reason: str
+    traits: Traits
+
+    def __str__(self):
+        return f"{self.name or self.kind} ({self.model}, {self.platform})"
+
+
+class _Candidate:
+    """A device that was found: not probed yet, usable (`device`), or not (`reason`)."""
+
+    def __init__(self, handle):
+        self.handle = handle
+        self.traits = read_traits(handle)
+        self.platform, self.model = handle.platform.name.strip(), handle.name.strip()
+        self.device = None
+        self.reason = ""
+
+    def rank(self):
+        """Sorts the better device first; traits only."""
+        t = self.traits
+        accelerator = bool(self.handle.type & cl.device_type.ACCELERATOR)
+        width = t.vector_width if t.kind == "cpu" else 1
+        return (
+            accelerator, t.kind == "cpu", t.unified_memory and t.kind == "gpu", -t.fp64, -width, -t.fp16,
+            -t.compute_units, -t.subgroups, -t.global_memory,
+        )  # fmt: skip
+
+    def matches(self, part):
+        return part in f"{self.platform} {self.model} {self.handle.vendor}".lower()
+
+    def info(self):
+        d = self.device
+        return DeviceInfo(
+            d.name if d else "", self.traits.kind, self.platform, self.model, self.handle.driver_version, d is not None, self.reason, self.traits
+        )
+
+
+class _Registry:
+    """The candidates of this process, best first, and what was chosen."""
+
+    def __init__(self):
+        self.lock = threading.RLock()
+        self.found = None
+        self.default = None
+        self.by_name = {}
+        self.announced = set()
+
+    def candidates(self):
+        with self.lock:
+            if self.found is None:
+                found = []
+                for platform in platforms():
+                    try:
+                        found += [_Candidate(handle) for handle in platform.get_devices()]
+                    except cl.Error:
+                        continue  # a platform without devices
+                self.found = sorted(found, key=_Candidate.rank)
+            return self.found
+
+    def usable(self, candidate):
+        """The Device of a candidate, None when it does not pass the probe."""
+        with self.lock:
+            if candidate.device is None and not candidate.reason:
+                same = [c for c in self.candidates() if c.traits.kind == candidate.traits.kind and not c.reason]
+                candidate.device, candidate.reason = probe(candidate.handle, f"{candidate.traits.kind}:{same.index(candidate)}")
+            return candidate.device
+
+    def resolve(self, name):
+        """The Device that `name` means; raises RuntimeError listing what there is."""
+        part = name.strip().lower().lstrip("/")
+        with self.lock:
+            kind = re.fullmatch(r"(cpu|gpu)(?::(\d+))?", part)
+            if kind:
+                skip = int(kind[2] or 0)
+                matching = [c for c in self.candidates() if c.traits.kind == kind[1]]
+            else:
+                skip, matching = 0, [c for c in self.candidates() if part and c.matches(part)]
+            for candidate in matching:
+                if self.usable(candidate):
+                    if not skip:
+                        return candidate.device
+                    skip -= 1
+            raise RuntimeError(self.not_found(name))
+
+    def not_found(self, name=None):
+        known = [c.info() for c in self.candidates() if self.usable(c)]
+        broken = [c.info() for c in self.candidates() if c.reason]
+        if name is None or not known and not broken:
+            text = "no usable OpenCL device found"
+        else:
+            text = f"no usable OpenCL device is called {name!r}"
+        if known:
+            text += "; there are: " + ", ".join(map(str, known))
+        if broken:
+            text += "; unusable: " + ", ".join(f"{info} ({info.reason})" for info in broken)
+        if not known:
+            text += f"; {ADVICE}; `python -m keras_ocl doctor` shows what was looked at"
+        return text
+
+    def choose_default(self):
+        """KERAS_OCL_DEVICE, read once, else the best device that works."""
+        with self.lock:
+            if self.default is None:
+                name = os.environ.get("KERAS_OCL_DEVICE")
+                if name:
+                    self.default = self.resolve(name)
+                else:
+                    self.default = next((c.device for c in self.candidates() if self.usable(c)), None)
+                    if self.default is None:
+                        raise RuntimeError(self.not_found())
+            return self.default
+
+    def announce(self, device):
+        with self.lock:
+            if device.name in self.announced:
+                return
+            self.announced.add(device.name)
+        if not logger.hasHandlers() and logger.level == logging.NOTSET:
+            # Nobody has set up logging, and this line should be seen: which device is the first question.
+            logger.addHandler(logging.StreamHandler())
+            logger.setLevel(logging.INFO)
+        logger.info("keras_ocl runs on %s: %s, %s, driver %s", device.name, device.model, device.platform, device.driver)
+
+
+_registry = _Registry()
+_scope = contextvars.ContextVar("keras_ocl device", default=None)
+
+
+def probe(handle, name):
+    """(Device, "") when a one-line kernel builds, runs and computes what it should on `handle`; else (None, reason)."""
+    reason = ""
+    for sharing in ways_of_sharing(handle):
+        try:
+            device = Device(handle, name, sharing)
+            kernel = device.build([("probe", PROBE)])["probe"]
+            values = np.arange(64, dtype=np.int32)
+            storage = device.upload(values, "probe")
+            kernel.set_arg(0, storage.mem)
+            kernel.set_arg(1, np.int32(7))
+            device.enqueue(kernel, (64,), None, "probe")
+            if np.array_equal(device.download(storage, np.int32, (64,)), values * 3 + 7):
+                statistics = device.statistics
+                statistics.builds = statistics.kernels = statistics.launches = statistics.uploads = statistics.downloads = 0
+                return device, ""
+            reason = reason or "a one-line kernel computes wrong values"
+        except KernelBuildError as error:
+            line = next((text.strip() for text in error.log.splitlines() if text.strip()), "no log")
+            return None, f"cannot compile a one-line kernel: {line}"
+        except (cl.Error, MemoryError, ValueError) as error:
+            reason = reason or f"cannot run a one-line kernel: {error}"
+    return None, reason
+
+
+def current_device():
+    """The device of the enclosing `device_scope`, else KERAS_OCL_DEVICE, else the best one that works.
+
+    Raises RuntimeError, with advice what to install, when there is none.
+    """
+    device = _scope.get() or _registry.default
+    if device is None:
+        state.check_not_forked()
+        device = _registry.choose_default()
+    if device.name not in _registry.announced:
+        _registry.announce(device)
+    return device
+
+
+def find_device(name):
+    """The Device called `name`: "gpu:0", "cpu", or part of a platform's or device's name (letter case is ignored)."""
+    state.check_not_forked()
+    device = _registry.by_name.get(name)
+    if device is None:
+        device = _registry.by_name[name] = _registry.resolve(name)
+    return device
+
+
+@contextlib.contextmanager
+def device_scope(name):
+    """Within it, current_device() is the device called `name` (or the Device given; None: no change)."""
+    device = find_device(name) if isinstance(name, str) else name
+    token = _scope.set(device if device is not None else _scope.get())
+    try:
+        yield device
+    finally:
+        _scope.reset(token)
+
+
+def devices():
+    """DeviceInfo of every device found, usable or not, best first. Probes all of them."""
+    state.check_not_forked()
+    for candidate in _registry.candidates():
+        _registry.usable(candidate)
+    return [candidate.info() for candidate in _registry.candidates()]

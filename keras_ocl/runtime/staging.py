@@ -1,0 +1,111 @@
+"""Host data to the device and back, in the three ways a device's memory can be reached.
+
+An upload returns when the caller's array has been read: it goes to memory that no enqueued command uses, so
+nothing waits for the device, and the device waits for nothing but its place in the queue.
+"""
+
+from collections import deque
+
+import numpy as np
+import pyopencl as cl
+
+from keras_ocl.runtime.memory import Block, size_class, take_idle
+
+
+class Shared:
+    """Host and device see the same bytes at the same time: a copy on the host is all there is."""
+
+    def __init__(self, device):
+        self.device = device
+
+    def upload(self, array, what):
+        storage = self.device.memory.allocate_idle(array.nbytes, what)
+        if array.nbytes:
+            np.ndarray(array.shape, array.dtype, storage.block.host)[...] = array
+        return storage
+
+    def download(self, storage, out, after):
+        event = after or self.device.last_event
+        if event is not None:
+            event.wait()
+        if out.nbytes:
+            out[...] = np.ndarray(out.shape, out.dtype, storage.block.host, storage.offset)
+
+
+class Mapped:
+    """One physical memory behind map and unmap. Idle blocks are mapped on a queue of their own, which is always empty."""
+
+    def __init__(self, device):
+        self.device = device
+        self.queue = device.new_queue()
+
+    def upload(self, array, what):
+        storage = self.device.memory.allocate_idle(array.nbytes, what)
+        if array.nbytes:
+            flags = cl.map_flags.WRITE_INVALIDATE_REGION
+            mapped, _ = cl.enqueue_map_buffer(self.queue, storage.base, flags, 0, (array.nbytes,), np.uint8, is_blocking=True)
+            np.ndarray(array.shape, array.dtype, mapped)[...] = array
+            self.device.last_event = mapped.base.release(self.device.queue)
+        return storage
+
+    def download(self, storage, out, after):
+        if not out.nbytes:
+            return
+        queue = self.device.queue if after is None else self.queue
+        mapped, _ = cl.enqueue_map_buffer(
+            queue, storage.base, cl.map_flags.READ, storage.offset, (out.nbytes,), np.uint8,
+            wait_for=None if after is None else [after], is_blocking=True,
+        )  # fmt: skip
+        out[...] = np.ndarray(out.shape, out.dtype, mapped)
+        mapped.base.release(queue)
+
+
+class Copied:
+    """Separate memory: a private copy in staging memory, then an enqueued write from there."""
+
+    def __init__(self, device):
+        self.device = device
+        self.queue = device.new_queue()
+        self._free = {}  # size class -> deque of staging blocks
+        self._pinned = device.kind == "gpu"
+
+    def upload(self, array, what):
+        device = self.device
+        storage = device.memory.allocate(array.nbytes, what)
+        if array.nbytes:
+            block = self._staging(array.nbytes)
+            np.ndarray(array.shape, array.dtype, block.host)[...] = array
+            event = cl.enqueue_copy(device.queue, storage.base, block.host[: array.nbytes], is_blocking=False)
+            block.fence = device.last_event = event
+            block.free.append(block)
+        return storage
+
+    def _staging(self, nbytes):
+        size = size_class(nbytes)
+        free = self._free.setdefault(size, deque())
+        block = take_idle(free, size)
+        if block is None:
+            block = Block(None, size, free)
+            if self._pinned:
+                # Memory of the driver's own, mapped for good, which copies reach without another copy.
+                flags = cl.mem_flags.READ_WRITE | cl.mem_flags.ALLOC_HOST_PTR
+                block.buffer = cl.Buffer(self.device.context, flags, size)
+                how = cl.map_flags.READ | cl.map_flags.WRITE
+                block.host, _ = cl.enqueue_map_buffer(self.queue, block.buffer, how, 0, (size,), np.uint8, is_blocking=True)
+            else:
+                block.host = np.empty(size, np.uint8)
+        return block
+
+    def download(self, storage, out, after):
+        if not out.nbytes:
+            return
+        queue = self.device.queue if after is None else self.queue
+        cl.enqueue_copy(
+            queue, out.reshape(-1).view(np.uint8), storage.base, src_offset=storage.offset, is_blocking=True,
+            wait_for=None if after is None else [after],
+        )  # fmt: skip
+
+
+def transfer(device):
+    """The way to and from `device` that its `sharing` calls for."""
+    return {"shared": Shared, "mapped": Mapped, "copied": Copied}[device.sharing](device)
