@@ -12,18 +12,17 @@ from keras_ocl.plugin import install
 
 __version__ = "0.1.0"
 
-# name -> the module that defines it
-_RUNTIME = {"devices": "keras_ocl.runtime", "memory_info": "keras_ocl.runtime", "clear_cache": "keras_ocl.runtime"}
+# public name -> the module that defines it; the second kind works on tensors, which Keras has set up
+_ALONE = {"devices": "runtime", "memory_info": "monitor", "profile": "monitor", "clear_cache": "monitor"}
 _WITH_KERAS = {
-    "jit": "keras_ocl.compiler",
-    "grad": "keras_ocl.gradient",
-    "value_and_grad": "keras_ocl.gradient",
-    "GradientTape": "keras_ocl.gradient",
-    "profile": "keras_ocl.compiler",
-    "custom_op": "keras_ocl.ops",
+    "jit": "compiler",
+    "grad": "gradient",
+    "value_and_grad": "gradient",
+    "GradientTape": "core.autodiff",
+    "custom_op": "ops",
 }
 
-__all__ = ["__version__", *_RUNTIME, *_WITH_KERAS]
+__all__ = ["__version__", *_ALONE, *_WITH_KERAS]
 
 # Whoever imports this package first expects Keras to use it, even if keras.json, which Keras writes itself, names another backend.
 if "keras" not in sys.modules and not os.environ.get("KERAS_BACKEND"):
@@ -32,14 +31,12 @@ install()
 
 
 def __getattr__(name):
-    if name in _RUNTIME:
-        value = getattr(import_module(_RUNTIME[name]), name)
-    elif name in _WITH_KERAS:
-        import_module("keras")
-        value = getattr(import_module(_WITH_KERAS[name]), name)
-    else:
+    if name not in _ALONE | _WITH_KERAS:
         raise AttributeError(f"module 'keras_ocl' has no attribute {name!r}")
-    globals()[name] = value
+    if name in _WITH_KERAS:
+        import_module("keras")
+    module = import_module(f"keras_ocl.{_ALONE.get(name) or _WITH_KERAS[name]}")
+    value = globals()[name] = getattr(module, name)
     return value
 
 

@@ -15,7 +15,8 @@ BELOW = {
     "runtime": set(),
     "compiler": {"core", "kernels", "primitives", "runtime"},
     "plugin": set(),
-    "cli": {"compiler", "core", "kernels", "primitives", "runtime"},
+    "monitor": {"runtime"},
+    "cli": {"compiler", "core", "kernels", "monitor", "primitives", "runtime"},
 }
 WITHOUT_KERAS = {*BELOW, "__init__", "__main__"} - {"plugin"}
 

@@ -12,7 +12,8 @@ KEPT = ("compiler", "core", "kernels", "plugin", "primitives", "runtime")
 
 # These need Keras, which in turn imports them: whoever comes first, Keras must begin.
 AFTER_KERAS = (
-    "backend", "distribution", "export", "layer", "layers", "ops", "optimizer", "random", "rnn", "tensorboard", "trainer", "variable",
+    "backend", "distribution", "export", "gradient", "layer", "layers", "ops", "optimizer", "random", "rnn", "tensorboard", "trainer",
+    "variable",
 )  # fmt: skip
 
 

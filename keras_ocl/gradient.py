@@ -1,0 +1,75 @@
+"""Gradients of Python functions."""
+
+import functools
+
+from keras.src import backend, tree
+
+from keras_ocl.core.autodiff import GradientTape, differentiable
+
+
+def value_and_grad(function, argnums=0, has_aux=False, variables=None):
+    """Makes a function that returns what `function` returns and its gradient.
+
+    Args:
+        function: returns a scalar Tensor; with `has_aux` a pair of one and anything else.
+        argnums: the position, or the tuple of positions, of the arguments to differentiate by. Each is an array, or a nest of arrays, of a
+            floating-point dtype.
+        has_aux: whether `function` returns a pair.
+        variables: Variables, in any nest, to differentiate by instead of arguments, such as `model.trainable_variables`.
+
+    Returns:
+        A function with the arguments of `function` that returns a pair: its result, and the gradient in the structure of the argument (a
+        tuple of them when `argnums` is a tuple) or of `variables`. What the result does not depend on has the gradient zero.
+
+    Raises:
+        ValueError: (from the made function) the result is not a scalar, or an argument is not of a floating-point dtype.
+    """
+
+    @functools.wraps(function)
+    def with_gradient(*args, **kwargs):
+        sources = variables
+        if variables is None:
+            positions = (argnums,) if isinstance(argnums, int) else tuple(argnums)
+            args = list(args)
+            for position in positions:
+                args[position] = tree.map_structure(functools.partial(_source, function, position), args[position])
+            sources = args[argnums] if isinstance(argnums, int) else tuple(args[position] for position in positions)
+        with GradientTape(watch_accessed_variables=False) as tape:
+            for source in tree.flatten(sources):
+                tape.watch(source)
+            result = function(*args, **kwargs)
+            value = result[0] if has_aux else result
+            value = backend.convert_to_tensor(value)
+        if tuple(value.shape) != ():
+            raise ValueError(f"The gradient of {_name(function)} needs a scalar result, but its shape is {tuple(value.shape)}.")
+        flat = tape.gradient(value, tree.flatten(sources), unconnected_gradients="zero")
+        return result, tree.pack_sequence_as(sources, flat)
+
+    return with_gradient
+
+
+def grad(function, argnums=0, has_aux=False, variables=None):
+    """Makes a function that returns the gradient of `function`, or with `has_aux` the pair of gradient and auxiliary result.
+
+    The arguments are those of `value_and_grad`.
+    """
+    with_gradient = value_and_grad(function, argnums, has_aux, variables)
+
+    @functools.wraps(function)
+    def gradient(*args, **kwargs):
+        result, gradients = with_gradient(*args, **kwargs)
+        return (gradients, result[1]) if has_aux else gradients
+
+    return gradient
+
+
+def _source(function, position, value):
+    # A copy, as the same Tensor may also come in as another argument, which is not differentiated by.
+    tensor = backend.numpy.copy(backend.convert_to_tensor(value))
+    if not differentiable(tensor.dtype):
+        raise ValueError(f"The gradient of {_name(function)} by argument {position} needs a floating-point dtype, not {tensor.dtype}.")
+    return tensor
+
+
+def _name(function):
+    return getattr(function, "__name__", repr(function))
