@@ -63,7 +63,7 @@ def store_lanes(sink, args, coordinates, value, width, count):
     text, at = "", 0
     for piece in pieces(count):
         part = f"{value}.s" + "".join("0123456789abcdef"[at + i] for i in range(piece))
-        text += "{ " + sink.store(args, [*coordinates[:-1], f"{coordinates[-1]} + {at}"], part, piece) + " }\n"
+        text += "{ " + sink.store(args, [*coordinates[:-1], f"({coordinates[-1]} + {at})"], part, piece) + " }\n"
         at += piece
     return text
 
@@ -129,7 +129,7 @@ def forward(traits, geometry, x, w, dtype, sink, name="convolution"):
 class _Forward:
     def __init__(self, traits, geometry, x, w, dtype, sink, name):
         self.geometry, self.dtype, self.sink, self.name = geometry, dtype, sink, name
-        self.traits = traits
+        self.units = max(1, traits.compute_units)
         self.axes = conv_geometry.axes(geometry)
         # Few channels per group: lanes run across groups, each reading its own group's inputs.
         self.lanewise = geometry.groups > 1 and geometry.group_outputs < lanes(traits, dtype)
@@ -154,11 +154,11 @@ class _Forward:
         blocks = channel_blocks(channels, tile.width, tile.vectors)
         taps = product(geometry.filter[: geometry.rank])
         unit_flops = 2.0 * tile.pixels * taps * geometry.group_inputs * geometry.output[-1]
-        per_item = max(1, min(int(_ITEM_FLOPS / max(unit_flops, 1.0)), hint(units) // (8 * traits_units(self.traits))))
+        per_item = max(1, min(int(_ITEM_FLOPS / max(unit_flops, 1.0)), hint(units) // (8 * self.units)))
         row = hint(self.segments)
         per_item = per_item // row * row if per_item > row else per_item
         # Few tiles: blocks of channels go to separate items too.
-        spread_blocks = sum(b for _, _, b in blocks) * groups > 1 and hint(units) < 8 * traits_units(self.traits)
+        spread_blocks = sum(b for _, _, b in blocks) * groups > 1 and hint(units) < 8 * self.units
         slots = sum(b for _, _, b in blocks) * groups
 
         text = f"const int first = get_global_id(0) * {per_item};\n"
@@ -258,9 +258,7 @@ class _Forward:
         axis = self.along
         if axis.taps == 1:
             return outer
-        if self.tile.axis == len(self.axes) - 1:
-            return f"({outer} * {self.args.int(axis.taps)} + k)"
-        raise AssertionError("the tile's axis is the innermost or has one tap")
+        return f"({outer} * {self.args.int(axis.taps)} + k)"  # such an axis is the innermost
 
     def _along(self, vectors, last_lanes, offset, tap):
         """The taps along the tile's axis, each with the body for the pixels that it finds inside the input."""
@@ -371,13 +369,13 @@ class _Forward:
         def coordinates(pixel):
             result = []
             for i, other in enumerate(self.axes):
-                place = f"base + {pixel} * {axis.period}" if i == tile.axis else f"u{i}"
+                place = f"(base + {pixel} * {axis.period})" if i == tile.axis else f"u{i}"
                 result += conv_geometry.part_coordinates(other, place, args)
             return result
 
         def store(pixel, vector, value):
             count = last_lanes if vector == vectors - 1 else tile.width
-            return store_lanes(self.sink, args, [*coordinates(pixel), f"channel + {vector * tile.width}"], value, tile.width, count)
+            return store_lanes(self.sink, args, [*coordinates(pixel), f"(channel + {vector * tile.width})"], value, tile.width, count)
 
         sample = store("0", vectors - 1, f"a0_{vectors - 1}")
         if len(sample) <= _UNROLLED_STORE:
@@ -392,7 +390,3 @@ class _Forward:
         for v in range(vectors):
             text += f"{{ const {self.vector} result = results[pixel * {vectors} + {v}];\n{store('pixel', v, 'result')}}}\n"
         return text + "}\n"
-
-
-def traits_units(traits):
-    return max(1, traits.compute_units)

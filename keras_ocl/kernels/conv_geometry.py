@@ -183,9 +183,12 @@ def axes(geometry, merge=True):
 
 
 def part_coordinates(axis, coordinate, args):
-    """C expressions of the geometry's coordinates that a coordinate of a (merged) axis stands for."""
+    """C expressions of the geometry's coordinates that a coordinate of a (merged) axis stands for.
+
+    `coordinate` is a name or in parentheses, and so are the results.
+    """
     result, rest = [], coordinate
     for extent in reversed(axis.parts[1:]):
-        result.append(f"({rest}) % {args.int(extent)}")
-        rest = f"({rest}) / {args.int(extent)}"
+        result.append(f"({rest} % {args.int(extent)})")
+        rest = f"({rest} / {args.int(extent)})"
     return [rest, *reversed(result)]
