@@ -36,6 +36,8 @@ class BackendFinder:
             return None
         if part in KEPT:
             if name in self._kept:
+                # The package's attributes still lead to its modules, so nothing would look for them.
+                sys.modules.update({other: module for other, module in self._kept.items() if other.startswith(f"{name}.")})
                 return _spec_of_loaded(name, self._kept[name])
             return self._wrap(name, path, lambda loader: KeepingLoader(loader, self._kept))
         if part in AFTER_KERAS and "keras" not in sys.modules:
