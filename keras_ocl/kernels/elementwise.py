@@ -299,7 +299,7 @@ def _convert(width, out, source, x):
     here, there = dtypes.register_ctype(source), dtypes.register_ctype(out)
     register = vector_type(there, width)
     if out == "bool":
-        return _lanes(f"{x} != 0", here, width) if dtypes.is_integer(source) else _lanes(f"{x} != {literal(0, source)}", here, width)
+        return _lanes(f"{x} != {literal(0, source)}", here, width)
     if source == "bool":
         if there == "float":
             return f"as_{register}({x} & 0x3f800000)"

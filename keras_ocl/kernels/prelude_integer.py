@@ -82,11 +82,13 @@ UNSIGNED = {
 """,
     # From a float: negative numbers wrap as through int64, NaN gives 0.
     "from_float": """$T $name(float$W x) {
-  return (x < 0.0f) ? as_$T(convert_long${W}_sat(x)) : convert_ulong${W}_sat(x);
+  $I v = convert_long${W}_sat(x);
+  return (v < ($I)0) ? as_$T(v) : convert_ulong${W}_sat(x);
 }
 """,
     "from_double": """$T $name(double$W x) {
-  return (x < 0.0) ? as_$T(convert_long${W}_sat(x)) : convert_ulong${W}_sat(x);
+  $I v = convert_long${W}_sat(x);
+  return (v < ($I)0) ? as_$T(v) : convert_ulong${W}_sat(x);
 }
 """,
 }

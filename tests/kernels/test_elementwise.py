@@ -1,0 +1,432 @@
+"""Every elementwise op against NumPy and SciPy in float64, at one lane and at vector width, special values included."""
+
+import warnings
+
+import ml_dtypes
+import numpy as np
+import pytest
+from scipy import special
+
+from keras_ocl import runtime
+from keras_ocl.core import dtypes
+from keras_ocl.kernels import elementwise, prelude
+
+RNG = np.random.default_rng(7)
+EPSILON = {"float16": 2.0**-10, "bfloat16": 2.0**-7, "float32": 2.0**-23, "float64": 2.0**-52}
+INTEGERS = ("uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64")
+SMALL_FLOATS = ("float16", "bfloat16", "float8_e4m3fn", "float8_e5m2")
+
+
+class Case:
+    """One op on given inputs. `ulps` is the tolerance in units of the output's epsilon (0: equal to the bit)."""
+
+    def __init__(self, op, out_dtype, inputs, in_dtypes, expected, ulps=0.0, atol=0.0):
+        count = max(len(x) for x in inputs)
+        self.count = -(-count // 16) * 16
+        self.op, self.out_dtype, self.in_dtypes = op, out_dtype, in_dtypes
+        self.inputs = [np.resize(x, self.count) for x in inputs]
+        self.expected = np.resize(expected, self.count)
+        self.ulps, self.atol = ulps, atol
+        self.results = {}
+
+    @property
+    def widths(self):
+        wide = 8 if "float64" in (self.out_dtype, *self.in_dtypes) else 16
+        return (1,) if "complex64" in (self.out_dtype, *self.in_dtypes) else (1, wide)
+
+    def operands(self):
+        return [f"v{k}" for k in range(len(self.in_dtypes))]
+
+    def kernel(self, name, width):
+        """The kernel's text and the helper functions it needs."""
+        operands = self.operands()
+        op_dtypes = self.in_dtypes if len(operands) == len(self.in_dtypes) else self.in_dtypes * len(operands)
+        needs = elementwise.helpers(self.op, width, self.out_dtype, op_dtypes)
+        parameters, text = [], ""
+        for k, dtype in enumerate(self.in_dtypes):
+            parameters.append(f"__global const {dtypes.storage_ctype(dtype)}* x{k}")
+            text += f"  {prelude.register_type(dtype, width)} v{k} = {prelude.load(dtype, width, f'x{k}', 'i')};\n"
+            needs = needs | prelude.helpers_for(dtype, width)
+        needs = needs | prelude.helpers_for(self.out_dtype, width)
+        value = elementwise.emit(self.op, width, self.out_dtype, op_dtypes, operands)
+        text += f"  {prelude.register_type(self.out_dtype, width)} r = {value};\n"
+        text += f"  {prelude.store(self.out_dtype, width, 'y', 'i', 'r')}\n"
+        parameters.append(f"__global {dtypes.storage_ctype(self.out_dtype)}* y")
+        return f"__kernel void {name}({', '.join(parameters)}) {{\n  const int i = get_global_id(0) * {width};\n{text}}}\n", needs
+
+    def check(self):
+        for width, got in self.results.items():
+            bad = self._mismatches(got)
+            if bad.any():
+                k = np.flatnonzero(bad)
+                operands = [x[k[:5]].tolist() for x in self.inputs]
+                pytest.fail(
+                    f"{self.op} {'/'.join(self.in_dtypes)}->{self.out_dtype} width {width}: {len(k)} wrong, at {operands}: "
+                    f"{got[k[:5]].tolist()} instead of {self.expected[k[:5]].tolist()}"
+                )
+
+    def _mismatches(self, got):
+        expected = self.expected
+        if got.dtype.kind == "c":
+            parts = (np.real, np.imag)
+            return np.any([_differs(p(got), p(expected), self.ulps * EPSILON["float32"], self.atol) for p in parts], axis=0)
+        if not dtypes.is_float(self.out_dtype):
+            return got != expected
+        wide = got.astype(np.float64)
+        return _differs(wide, expected.astype(np.float64), self.ulps * EPSILON.get(self.out_dtype, 0), self.atol)
+
+
+def _differs(got, expected, rtol, atol):
+    same = (got == expected) | (np.isnan(got) & np.isnan(expected))
+    with np.errstate(all="ignore"):
+        close = np.isfinite(expected) & (np.abs(got - expected) <= atol + rtol * np.abs(expected))
+    return ~(same | close)
+
+
+def quiet(function, *args):
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        return function(*args)
+
+
+def floats(dtype, scale=3.0):
+    """Special values, everyday ones and many magnitudes, in `dtype`."""
+    info = ml_dtypes.finfo(dtypes.numpy_dtype(dtype))
+    tiny, least, largest = float(info.tiny), float(info.smallest_subnormal), float(info.max)
+    special_values = [0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 1.5, 2.5, -2.5, 3.0, -3.0, np.nan, np.inf, -np.inf, largest, -largest]
+    special_values += [tiny, -tiny, least, -least, 3 * least, tiny * 0.75, 88.5, -88.5, 103.0, -103.0, 20.0, -20.0, 0.999, -0.999]
+    magnitudes = 10.0 ** RNG.uniform(np.log10(tiny), np.log10(largest), 60) * RNG.choice([-1, 1], 60)
+    values = np.concatenate([special_values, RNG.normal(size=200) * scale, magnitudes])
+    return quiet(values.astype, dtypes.numpy_dtype(dtype))
+
+
+def integers(dtype):
+    info = np.iinfo(dtype)
+    edge = [0, 1, 2, 3, 7, 8, 31, 32, 63, 64, info.max, info.max - 1, info.min, info.min + 1]
+    edge += [-1, -2, -3, -7] if info.min < 0 else []
+    return np.concatenate([np.array(edge, dtype), RNG.integers(info.min, info.max, 60, dtype, endpoint=True), np.arange(30).astype(dtype)])
+
+
+def pairs(values, count=600):
+    """Two operands: all pairs of the first values, and random pairs."""
+    head = values[:24]
+    a, b = np.repeat(head, len(head)), np.tile(head, len(head))
+    return np.concatenate([a, RNG.choice(values, count)]), np.concatenate([b, RNG.choice(values, count)])
+
+
+def digamma(x):
+    """SciPy's, but NaN at the poles and by recurrence between -1 and 0, where SciPy loses digits."""
+    y = np.where((x > -1) & (x < 0), special.digamma(x + 2) - 1 / (x + 1) - 1 / x, special.digamma(x))
+    return np.where((x < 0) & (x == np.floor(x)), np.nan, y)
+
+
+def lgamma(x):
+    """SciPy's, but as C defines it at minus infinity, and not infinite yet at the least numbers."""
+    return np.where(np.isinf(x), np.inf, np.where(np.abs(x) < 1e-300, -np.log(np.abs(x)), special.gammaln(x)))
+
+
+def i0(x):
+    return np.where(np.isinf(x), np.inf, special.i0(x))
+
+
+# op: (reference, tolerance in ulps of the result's dtype, absolute tolerance in epsilons)
+UNARY = {
+    "neg": (np.negative, 0, 0),
+    "abs": (np.abs, 0, 0),
+    "sign": (np.sign, 0, 0),
+    "floor": (np.floor, 0, 0),
+    "ceil": (np.ceil, 0, 0),
+    "round": (np.rint, 0, 0),
+    "trunc": (np.trunc, 0, 0),
+    "exp": (np.exp, 3, 0),
+    "exp2": (np.exp2, 3, 0),
+    "expm1": (np.expm1, 4, 0),
+    "log": (np.log, 3, 0),
+    "log1p": (np.log1p, 3, 0),
+    "log2": (np.log2, 3, 0),
+    "log10": (np.log10, 3, 0),
+    "sqrt": (np.sqrt, 1, 0),
+    "rsqrt": (lambda x: 1 / np.sqrt(x), 2, 0),
+    "cbrt": (np.cbrt, 3, 0),
+    "sin": (np.sin, 4, 0),
+    "cos": (np.cos, 4, 0),
+    "tan": (np.tan, 5, 0),
+    "asin": (np.arcsin, 4, 0),
+    "acos": (np.arccos, 4, 0),
+    "atan": (np.arctan, 5, 0),
+    "sinh": (np.sinh, 4, 0),
+    "cosh": (np.cosh, 4, 0),
+    "tanh": (np.tanh, 5, 0),
+    "asinh": (np.arcsinh, 4, 0),
+    "acosh": (np.arccosh, 4, 0),
+    "atanh": (np.arctanh, 5, 0),
+    "erf": (special.erf, 4, 0),
+    "erfc": (special.erfc, 16, 0),
+    "erf_inv": (special.erfinv, 8, 0),
+    "lgamma": (lgamma, 8, 8),
+    "digamma": (digamma, 8, 16),
+    "logistic": (lambda x: 1 / (1 + np.exp(-x)), 4, 0),
+    "i0": (i0, 8, 0),
+}
+PREDICATES = {"is_finite": np.isfinite, "is_nan": np.isnan, "is_inf": np.isinf}
+BINARY = {
+    "add": (np.add, 0),
+    "sub": (np.subtract, 0),
+    "mul": (np.multiply, 0),
+    "div": (np.divide, 0),
+    "mod": (np.mod, 0),
+    "floor_div": (np.floor_divide, 0),
+    "rem": (np.fmod, 0),
+    "max": (np.maximum, 0),
+    "min": (np.minimum, 0),
+    "copysign": (np.copysign, 0),
+    "nextafter": (np.nextafter, 0),
+    "hypot": (np.hypot, 4),
+    "atan2": (np.arctan2, 6),
+    "pow": (np.power, 16),
+}
+COMPARISONS = {"eq": np.equal, "ne": np.not_equal, "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal}
+INTEGER_BINARY = {
+    "add": np.add,
+    "sub": np.subtract,
+    "mul": np.multiply,
+    "floor_div": np.floor_divide,
+    "mod": np.mod,
+    "rem": np.fmod,
+    "max": np.maximum,
+    "min": np.minimum,
+    "and": np.bitwise_and,
+    "or": np.bitwise_or,
+    "xor": np.bitwise_xor,
+    "shift_left": np.left_shift,
+    "shift_right": np.right_shift,
+}
+
+
+def float_cases(dtype):
+    x, (a, b) = floats(dtype), pairs(floats(dtype))
+    # Functions are exact to rounding of float32 before a smaller type is stored; denormal results may be flushed.
+    tiny = float(ml_dtypes.finfo(dtypes.numpy_dtype(dtype)).tiny)
+    for op, (reference, ulps, absolute) in UNARY.items():
+        y = quiet(reference, x.astype(np.float64)).astype(np.float64)
+        slack = ulps if dtype in ("float32", "float64") else min(ulps, 1)
+        yield Case(op, dtype, [x], [dtype], quiet(y.astype, x.dtype), slack, (tiny if ulps else 0) + absolute * EPSILON[dtype])
+    for op, reference in PREDICATES.items():
+        yield Case(op, "bool", [x], [dtype], reference(x))
+    for op, (reference, ulps) in BINARY.items():
+        exact = op == "nextafter" or dtype == "float64"
+        y = quiet(reference, a, b) if exact else quiet(reference, a.astype(np.float64), b.astype(np.float64))
+        if op in ("mod", "floor_div", "rem"):
+            y = quiet(reference, a, b) if dtype in ("float32", "float64") else quiet(reference, a.astype("float32"), b.astype("float32"))
+        slack = ulps if dtype in ("float32", "float64") else min(ulps, 1)
+        yield Case(op, dtype, [a, b], [dtype] * 2, quiet(y.astype, x.dtype), slack, tiny if ulps else 0)
+    for op, reference in COMPARISONS.items():
+        yield Case(op, "bool", [a, b], [dtype] * 2, reference(a, b))
+    mask = RNG.random(len(a)) < 0.5
+    yield Case("select", dtype, [mask, a, b], ["bool", dtype, dtype], np.where(mask, a, b))
+
+
+def truncating_division(a, b):
+    q = (
+        np.floor_divide(np.abs(a.astype(object)), np.maximum(np.abs(b.astype(object)), 1))
+        * np.sign(a.astype(object))
+        * np.sign(b.astype(object))
+    )
+    bits = 8 * a.dtype.itemsize
+    return np.array([int(v) & ((1 << bits) - 1) for v in q], f"uint{bits}").view(a.dtype)
+
+
+def integer_power(a, b):
+    bits = 8 * a.dtype.itemsize
+    result = []
+    for x, e in zip(a.tolist(), b.tolist(), strict=True):
+        value = pow(x, e, 1 << bits) if e >= 0 else x ** (-e % 2 + 2) if x in (1, -1) else 0
+        result.append(value & ((1 << bits) - 1))
+    return np.array(result, f"uint{bits}").view(a.dtype)
+
+
+def integer_cases(dtype):
+    x, (a, b) = integers(dtype), pairs(integers(dtype))
+    bits = np.array([(int(v) & (2 ** (8 * x.itemsize) - 1)).bit_count() for v in x], dtype)
+    for op, y in {
+        "neg": quiet(np.negative, x),
+        "abs": quiet(np.abs, x),
+        "sign": np.sign(x),
+        "floor": x,
+        "not": ~x,
+        "population_count": bits,
+    }.items():
+        yield Case(op, dtype, [x], [dtype], y)
+    yield Case("is_finite", "bool", [x], [dtype], np.isfinite(x))
+    for op, reference in INTEGER_BINARY.items():
+        other = np.abs(b.astype("int64")).astype(dtype) if op.startswith("shift") else b
+        other = np.where(other < 0, 1, other).astype(dtype) if op.startswith("shift") else other
+        yield Case(op, dtype, [a, other], [dtype] * 2, quiet(reference, a, other))
+    yield Case("div", dtype, [a, b], [dtype] * 2, truncating_division(a, b))
+    yield Case("pow", dtype, [a, b], [dtype] * 2, integer_power(a, b))
+    for op, reference in COMPARISONS.items():
+        yield Case(op, "bool", [a, b], [dtype] * 2, reference(a, b))
+    mask = RNG.random(len(a)) < 0.5
+    yield Case("select", dtype, [mask, a, b], ["bool", dtype, dtype], np.where(mask, a, b))
+
+
+def bool_cases():
+    a, b = np.array([False, False, True, True] * 4), np.array([False, True, False, True] * 4)
+    references = {"add": np.logical_or, "mul": np.logical_and, "max": np.logical_or, "min": np.logical_and}
+    references |= {"and": np.logical_and, "or": np.logical_or, "xor": np.logical_xor, **COMPARISONS}
+    for op, reference in references.items():
+        yield Case(op, "bool", [a, b], ["bool"] * 2, reference(a, b))
+    yield Case("not", "bool", [a], ["bool"], ~a)
+    yield Case("is_finite", "bool", [a], ["bool"], np.ones(16, bool))
+    yield Case("select", "bool", [a, b, ~b], ["bool"] * 3, np.where(a, b, ~b))
+
+
+def wrapping(x, dtype):
+    """Truncated floats as integers: NaN to 0, then wrapped as through the next wider type that conversion goes through."""
+    wide = {"uint32": 64, "int64": 64, "uint64": 64}.get(dtype, 32)
+    result = []
+    for v in x.astype(np.float64).tolist():
+        limit = 1 << (wide - 1)
+        highest = (1 << 64) if dtype == "uint64" else limit
+        number = 0 if np.isnan(v) else highest - 1 if v >= highest else -limit if v < -limit else int(v)
+        result.append(number & ((1 << (8 * np.dtype(dtype).itemsize)) - 1))
+    return np.array(result, f"uint{8 * np.dtype(dtype).itemsize}").view(dtype)
+
+
+def convert_cases(source, targets):
+    if source == "bool":
+        x = np.array([False, True] * 8)
+    elif dtypes.is_float(source):
+        x = floats(source, 300.0)
+    else:
+        x = integers(source)
+    for target in targets:
+        if target == source:
+            continue
+        if dtypes.is_integer(target) and dtypes.is_float(source):
+            y = wrapping(x, target)
+        elif source == "float64" and target == "bfloat16" or dtypes.is_integer(source) and target in SMALL_FLOATS:
+            y = quiet(lambda t=target: x.astype(np.float32).astype(dtypes.numpy_dtype(t)))
+        else:
+            y = quiet(x.astype, dtypes.numpy_dtype(target))
+        yield Case("convert", target, [x], [source], y)
+
+
+def bitcast_cases():
+    groups = [("int8", "uint8"), ("int16", "uint16", "float16", "bfloat16"), ("int32", "uint32", "float32"), ("int64", "uint64")]
+    for group in groups:
+        for source in group:
+            for target in group:
+                x = integers(source) if dtypes.is_integer(source) else floats(source)
+                x = x[~np.isnan(x)] if dtypes.is_float(source) else x
+                y = x.view(dtypes.numpy_dtype(target))
+                if dtypes.is_float(target):
+                    x, y = x[~np.isnan(y)], y[~np.isnan(y)]
+                yield Case("bitcast", target, [x], [source], y)
+
+
+def complex_cases():
+    def make():
+        return (RNG.normal(size=64) + 1j * RNG.normal(size=64)).astype(np.complex64)
+
+    a, b, c = make(), make(), RNG.normal(size=64).astype(np.float32)
+    b[:8] = a[:8]
+    for op, reference in {"add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide}.items():
+        yield Case(op, "complex64", [a, b], ["complex64"] * 2, reference(a, b), 4, 1e-6)
+    for op, reference in {"neg": np.negative, "conj": np.conj, "exp": np.exp}.items():
+        yield Case(op, "complex64", [a], ["complex64"], reference(a), 4, 1e-6)
+    for op, reference in {"abs": np.abs, "real": np.real, "imag": np.imag}.items():
+        yield Case(op, "float32", [a], ["complex64"], reference(a), 4)
+    for op in ("eq", "ne"):
+        yield Case(op, "bool", [a, b], ["complex64"] * 2, COMPARISONS[op](a, b))
+    yield Case("complex", "complex64", [c, c[::-1]], ["float32"] * 2, (c + 1j * c[::-1]).astype(np.complex64))
+    yield Case("convert", "complex64", [c], ["float32"], c.astype(np.complex64))
+    yield Case("convert", "float32", [a], ["complex64"], a.real)
+
+
+def threefry(key0, key1, low, high):
+    """The reference: Threefry-2x32 with 20 rounds, first word."""
+    keys = [key0, key1, 0x1BD11BDA ^ key0 ^ key1]
+    x, y = (low + key0) % 2**32, (high + key1) % 2**32
+    for i, r in enumerate([13, 15, 26, 6, 17, 29, 16, 24] * 2 + [13, 15, 26, 6]):
+        x = (x + y) % 2**32
+        y = ((y << r | y >> (32 - r)) % 2**32) ^ x
+        if i % 4 == 3:
+            j = i // 4 + 1
+            x, y = (x + keys[j % 3]) % 2**32, (y + keys[(j + 1) % 3] + j) % 2**32
+    return x
+
+
+class Threefry(Case):
+    """random_bits takes vectors of the low word of the counter only, scalars for the rest."""
+
+    def __init__(self, key0, key1, low, high):
+        expected = np.array([threefry(key0, key1, int(x), high) for x in low], np.uint32)
+        super().__init__("threefry", "uint32", [low], ["uint32"], expected)
+        self.scalars = (f"{key0}u", f"{key1}u", f"{high}u")
+
+    def operands(self):
+        key0, key1, high = self.scalars
+        return [key0, key1, "v0", high]
+
+
+def all_cases(device):
+    available = ["float32", "float16", "bfloat16"] + (["float64"] if device.traits.fp64 else [])
+    for dtype in available:
+        yield from float_cases(dtype)
+    for dtype in INTEGERS:
+        yield from integer_cases(dtype)
+    yield from bool_cases()
+    everything = ["bool", *INTEGERS, *available]
+    for dtype in everything:
+        yield from convert_cases(dtype, everything)
+    for dtype in ("float8_e4m3fn", "float8_e5m2"):
+        yield from convert_cases(dtype, SMALL_FLOATS + ("float32", "bool"))
+        yield from convert_cases("float32", [dtype])
+    yield from bitcast_cases()
+    yield from complex_cases()
+    for key0, key1, high in ((0, 0, 0), (2**32 - 1, 2**32 - 1, 2**32 - 1), (0x13198A2E, 0x03707344, 0x85A308D3)):
+        edge = np.array([0, 2**32 - 1, 0x243F6A88, 1], np.uint32)
+        yield Threefry(key0, key1, np.concatenate([edge, RNG.integers(0, 2**32, 60, np.uint32)]), high)
+
+
+def test_threefry_reference_gives_the_known_answers():
+    assert threefry(0, 0, 0, 0) == 0x6B200159
+    assert threefry(*[2**32 - 1] * 4) == 0x1CB996FC
+    assert threefry(0x13198A2E, 0x03707344, 0x243F6A88, 0x85A308D3) == 0xC4923A9C
+
+
+@pytest.fixture(scope="module")
+def cases():
+    found = {}
+    for case in all_cases(runtime.current_device()):
+        found.setdefault(case.op, []).append(case)
+    return found
+
+
+def run(device, cases):
+    """Fill in the cases' results; one program for all of their kernels."""
+    kernels, needs = {}, set()
+    for n, case in enumerate(cases):
+        for width in case.widths:
+            text, helpers = case.kernel(f"k{n}_{width}", width)
+            kernels[n, width] = (f"k{n}_{width}", text)
+            needs |= helpers
+    sources = list(kernels.values())
+    sources[0] = (sources[0][0], prelude.assemble(needs) + sources[0][1])
+    built = device.build(sources)
+    for (n, width), (name, _) in kernels.items():
+        case = cases[n]
+        out = device.allocate(case.count * dtypes.itemsize(case.out_dtype), "a test's result")
+        inputs = [device.upload(x) for x in case.inputs]
+        kernel = built[name]
+        kernel.set_args(*[x.mem for x in inputs], out.mem)
+        device.enqueue(kernel, (case.count // width,), None)
+        case.results[width] = device.download(out, dtypes.numpy_dtype(case.out_dtype), (case.count,))
+
+
+@pytest.mark.parametrize("op", sorted(elementwise.OPS))
+def test_agrees_with_numpy(cases, op):
+    run(runtime.current_device(), cases[op])
+    for case in cases[op]:
+        case.check()
