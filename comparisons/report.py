@@ -1,5 +1,6 @@
 """Show a report: one table in the terminal or as Markdown, and plots as PNG files."""
 
+import statistics
 from pathlib import Path
 
 from comparisons import criteria
@@ -29,14 +30,14 @@ def accuracy_text(result):
 
 
 def difference_text(result, base):
-    """Return the largest relative difference of the per-step losses to the reference's: over the first ten steps, and over all."""
-    if base is None or not (result.get("step_losses") and base.get("step_losses")):
+    """Return the largest relative difference of the per-step losses to the reference: median over the starts, ten steps and all."""
+    steps = criteria.recorded_steps(result, base) if base else 0
+    if not steps:
         return "-"
     if result is base:
         return "reference"
-    differences = criteria.relative_differences(result["step_losses"], base["step_losses"])
-    first = differences[: criteria.FIRST_STEPS]
-    return f"{max(first):.1e} ({len(first)})\n{max(differences):.1e} ({len(differences)})"
+    first = min(steps, criteria.FIRST_STEPS)
+    return "\n".join(f"{statistics.median(criteria.worst_differences(result, base, n)):.1e} ({n})" for n in (first, steps))
 
 
 def rows(report):
@@ -121,7 +122,8 @@ def plot(report, folder):
         figure, (steps, epochs) = pyplot.subplots(1, 2, figsize=(11, 4), layout="constrained")
         for result in (r for r in results if r["script"] == name):
             label = result["backend"] + (" float64" if result["floatx"] == "float64" else "")
-            steps.plot(range(1, len(result.get("step_losses", [])) + 1), result.get("step_losses", []), label=label)
+            for losses in result.get("step_losses", [])[:1]:
+                steps.plot(range(1, len(losses) + 1), losses, label=label)
             for number, start in enumerate(result.get("starts", [])[:3]):
                 style = ("-", "--", ":")[number]
                 epochs.plot(range(1, len(start["train_loss"]) + 1), start["train_loss"], style, label=f"{label}, start {number}")

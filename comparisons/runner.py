@@ -9,7 +9,7 @@ and a result, which one worker process yields, is
     examples                            [training, test]
     parameters, batch_size, steps_per_epoch, epochs
     import_s, peak_mib                  seconds that `import keras` took; peak resident memory of the process in MiB, or null
-    step_losses                         loss of each of the first training batches, without dropout
+    step_losses                         one list a start: the loss of each of the first training batches, without dropout
     and, where it trained,
     starts                              one {"train_loss": [an epoch each], "test_loss", "test_accuracy"} a start
     first_step_s                        from `fit` to the end of its first step, tracing and compiling included
@@ -52,7 +52,8 @@ SCRIPTS = {
 class Job:
     """One process's work: `script` on `backend`.
 
-    train: train and time, `epochs` from each of `starts` starting points. steps: how many per-step losses to record without dropout.
+    train: train and time, `epochs` from each of `starts` starting points. steps: how many per-step losses to record without dropout,
+    from each of `step_starts` starting points.
     data: an .npz file, or None for what the script does by itself. limit: use only so many training and test examples.
     """
 
@@ -62,6 +63,7 @@ class Job:
     starts: int
     train: bool = True
     steps: int = 100
+    step_starts: int = 5
     data: str | None = None
     limit: int | None = None
     seed: int = 0

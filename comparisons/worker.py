@@ -20,11 +20,11 @@ WARM_FITS = 2  # the fewest warm epochs that the fit time is the best of
 PREDICTS = 4  # the first one compiles and is not counted
 
 
-def starting_weights(model, seed):
-    """Return Glorot-uniform kernels drawn by NumPy from `seed`; vectors (biases, scales) stay as they are."""
+def starting_weights(initial, seed):
+    """Return the weights `initial` with Glorot-uniform kernels drawn by NumPy from `seed`; vectors (biases, scales) stay as they are."""
     random = np.random.default_rng(seed)
     weights = []
-    for weight in model.get_weights():
+    for weight in initial:
         if weight.ndim > 1:
             receptive = int(np.prod(weight.shape[:-2]))
             limit = np.sqrt(6 / (receptive * (weight.shape[-2] + weight.shape[-1])))
@@ -103,13 +103,15 @@ class Subject:
                 if isinstance(layer, keras.layers.Dropout):
                     layer.rate = 0.0
         self.model.optimizer.build(self.model.trainable_variables)
-        self._fresh = [keras.ops.convert_to_numpy(variable.value) for variable in self.model.optimizer.variables]
+        # Copies: what a backend returns may be a view of the variable.
+        self._weights = [np.array(weight) for weight in self.model.get_weights()]
+        self._slots = [np.array(keras.ops.convert_to_numpy(variable.value)) for variable in self.model.optimizer.variables]
 
     def restart(self, start):
         """Put the model at start number `start`, with its optimizer as new."""
         self.start = self.seed + start
-        self.model.set_weights(starting_weights(self.model, self.start))
-        for variable, value in zip(self.model.optimizer.variables, self._fresh, strict=True):
+        self.model.set_weights(starting_weights(self._weights, self.start))
+        for variable, value in zip(self.model.optimizer.variables, self._slots, strict=True):
             variable.assign(value)
 
     def fit(self, epoch, callbacks=()):
@@ -132,9 +134,9 @@ class Subject:
         self.model.predict(self.x, batch_size=self.batch, verbose=0)
         return time.perf_counter() - began
 
-    def step_losses(self, steps):
-        """Return the loss of each of the first `steps` training batches from the first start."""
-        self.restart(0)
+    def step_losses(self, start, steps):
+        """Return the loss of each of the first `steps` training batches from start number `start`."""
+        self.restart(start)
         losses = []
         for step in range(steps):
             epoch, position = divmod(step, self.steps)
@@ -180,7 +182,7 @@ def measure(job):
         result |= train(subject, job)
     if job["steps"]:
         subject = Subject(script, job, dropout=False)
-        result["step_losses"] = subject.step_losses(job["steps"])
+        result["step_losses"] = [subject.step_losses(start, job["steps"]) for start in range(job["step_starts"])]
     return result | {
         "device": device_name(),
         "examples": [len(subject.x), len(subject.x_test)],
