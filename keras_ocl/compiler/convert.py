@@ -1,0 +1,30 @@
+"""NumPy arrays to tensors and back."""
+
+import numpy as np
+
+from keras_ocl import runtime
+from keras_ocl.core import dtypes
+from keras_ocl.core.tensor import Tensor
+
+
+def from_numpy(array, dtype=None, device=None):
+    """A concrete Tensor with the contents of `array` (copied before this returns), on the current device.
+
+    Raises TypeError for dtypes that the backend or the device does not have.
+    """
+    array = np.asarray(array) if dtype is None else np.asarray(array, dtypes.numpy_dtype(dtype))
+    name = dtypes.canonical(array.dtype)
+    device = device or runtime.current_device()
+    if name == "float64" and not device.traits.fp64:
+        raise TypeError(f"{device} has no float64: convert the array (shape {array.shape}) to float32")
+    return Tensor(tuple(array.shape), name, device.upload(array))
+
+
+def to_numpy(tensor):
+    """The tensor's value as a new NumPy array; waits for what was enqueued before."""
+    if tensor.storage is None:
+        raise RuntimeError(
+            f"a traced tensor of shape {tuple(tensor.shape)} has no value yet: Python code in a compiled step cannot read it."
+            " Use keras.ops, or run eagerly (run_eagerly=True)."
+        )
+    return tensor.storage.device.download(tensor.storage, dtypes.numpy_dtype(tensor.dtype), tensor.shape)

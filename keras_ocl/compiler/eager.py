@@ -1,0 +1,133 @@
+"""Eager execution: the compiler on a one-node graph, with a cache.
+
+Extents are arguments of eager kernels, so that arrays of other sizes reuse them: each distinct extent of
+the inputs becomes a Dim whose hint is its power-of-two size class.
+"""
+
+from keras_ocl import runtime
+from keras_ocl.compiler import ir, simplify
+from keras_ocl.compiler.executable import Executable
+from keras_ocl.compiler.split import reduction
+from keras_ocl.core import dtypes, primitive
+from keras_ocl.core.dim import Dim
+from keras_ocl.core.tensor import Tensor
+
+_PROBES = (1500450271, 1190494759, 1870414469, 2123456789, 1299709, 2038074743, 1000003, 15485863, 32452843, 49979687, 67867967, 86028121)
+
+
+def size_class(n):
+    """The power of two not below n, at least 16: eager tuning decisions see only this."""
+    return max(16, 1 << (n - 1).bit_length()) if n > 0 else 0
+
+
+class _Extents:
+    """Replaces extents by Dims; equal extents by equal Dims."""
+
+    def __init__(self):
+        self._known = {}
+
+    def __call__(self, n):
+        if isinstance(n, bool) or not isinstance(n, int) or -1 <= n <= 1:
+            return n
+        d = self._known.get(n)
+        if d is None:
+            probe = _PROBES[len(self._known) % len(_PROBES)] + 2 * (len(self._known) // len(_PROBES))
+            d = self._known[n] = Dim(n, size_class(abs(n)) * (1 if n > 0 else -1), probe * (1 if n > 0 else -1))
+        return d
+
+
+# Parameters that count elements; others (axes, permutations) say which kernel is wanted.
+_SIZES = {"shape", "starts", "limits", "low", "high", "sizes", "input_shape", "filter_shape"}
+
+
+def add_node(graph, prim, inputs, params, origin=""):
+    """simplify.add, with long reductions split."""
+    if prim.name.startswith("reduce_") and "axes" in params:
+        found = reduction(graph, prim, inputs, params, origin)
+        if found is not None:
+            return found
+    return simplify.add(graph, prim, inputs, params, origin)
+
+
+def _compile(device, prim, signature, params):
+    extents = _Extents()
+    graph = ir.Graph()
+    nodes = []
+    made = {}
+    for position, (shape, dtype, same_as) in enumerate(signature):
+        if same_as is None:
+            made[position] = graph.input(Tensor(tuple(extents(n) for n in shape), dtype))
+            nodes.append(made[position])
+        else:
+            nodes.append(made[same_as])
+    wrapped = {k: _wrap(v, extents) if k in _SIZES else v for k, v in params.items()}
+    if prim.several:
+        node = graph.add(prim, nodes, wrapped)
+        graph.outputs = [graph.project(node, k) for k in range(len(node.results))]
+    else:
+        graph.outputs = [add_node(graph, prim, nodes, wrapped)]
+    return Executable(device, graph, list(made.values()), (), all_arguments=True, name=prim.name)
+
+
+def _wrap(value, extents):
+    return tuple(_wrap(v, extents) for v in value) if isinstance(value, tuple) else extents(value)
+
+
+def execute(prim, inputs, params, results):
+    """Run one primitive on concrete tensors; returns one Storage a result (see core.primitive.bind)."""
+    device = inputs[0].storage.device if inputs else runtime.current_device()
+    _check_supported(prim, device, results)
+    storages, first = [], {}
+    signature = []
+    for position, x in enumerate(inputs):
+        same = first.get(id(x.storage)) if x.storage.device is device else None
+        if same is not None and signature[same][:2] == (x.shape, x.dtype):
+            signature.append((x.shape, x.dtype, same))
+            continue
+        first.setdefault(id(x.storage), position)
+        signature.append((x.shape, x.dtype, None))
+        storages.append(on_device(x, device))
+    key = tuple(sorted((k, _typed(v)) for k, v in params.items()))
+    executable = _executable(device, prim, tuple(signature), key, params)
+    return executable.run(storages)
+
+
+def _typed(value):
+    """Hashable that tells 1 from 1.0 and True."""
+    if isinstance(value, tuple):
+        return tuple(_typed(v) for v in value)
+    return (type(value).__name__, value.hex() if isinstance(value, float) else value)
+
+
+_cache = {}
+
+
+def _executable(device, prim, signature, key, params):
+    identity = (device, prim.name, signature, key)
+    found = _cache.get(identity)
+    if found is None:
+        if len(_cache) > 8192:
+            _cache.clear()
+        found = _cache[identity] = _compile(device, prim, signature, params)
+    return found
+
+
+def on_device(tensor, device):
+    """The tensor's storage on `device`; a copy through the host if it lives elsewhere."""
+    storage = tensor.storage
+    if storage.device is device:
+        return storage
+    return device.upload(storage.device.download(storage, dtypes.numpy_dtype(tensor.dtype), tensor.shape))
+
+
+def _check_supported(prim, device, results):
+    if not device.traits.fp64 and any(d == "float64" for _, d in results):
+        raise TypeError(f"{prim}: {device} has no float64; use float32 (keras.config.set_floatx or dtype='float32')")
+
+
+def clear():
+    """Forget compiled one-node graphs."""
+    _cache.clear()
+
+
+primitive.install_eager(execute)

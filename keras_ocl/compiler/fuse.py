@@ -1,0 +1,443 @@
+"""Partition of the graph into kernels.
+
+Nodes are visited from the results back. A node whose consumers all sit in one region is inlined there
+unless that would repeat costly work; cheap views are inlined wherever they are used; everything else
+becomes a result of a region. A matrix product or convolution takes the pointwise region that consumes it as
+its epilogue. Decisions use `hint` sizes, so that another batch size partitions the same way.
+"""
+
+from keras_ocl.compiler.generator import Generator, Register, analyse
+from keras_ocl.compiler.split import PARTIAL
+from keras_ocl.core.dim import Dim, hint, product
+from keras_ocl.core.index import Affine, is_one
+from keras_ocl.kernels import elementwise
+from keras_ocl.kernels.spec import Args
+
+_VIEWS = {"broadcast", "reshape", "transpose", "slice", "reverse"}
+_FREE = {"constant", "iota"}
+_SMALL = 8192  # element steps that one work-item may do alone
+_NODES = 96  # nodes in a region: bounds the size of a kernel's source
+_FLOPS_PER_LOAD = 8  # recomputing up to this many operations an element is cheaper than storing and loading it
+
+
+class Region:
+    """Nodes computed by one kernel. `anchor`: the template's node, when its epilogue is this region."""
+
+    def __init__(self, space):
+        self.space = tuple(space)
+        self.outputs = []  # nodes stored to memory
+        self.maps = {}  # node -> for each of its axes the axis of `space` it runs along, None (constant) or -1 (anything)
+        self.anchor = None
+        self.reductions = False
+        self.operands = set()  # materialised nodes read
+        self.consumers = set()  # regions that read our outputs
+
+    def reaches(self, other, skip=None):
+        """Whether `other` depends on this region's outputs."""
+        seen, stack = set(), [self]
+        while stack:
+            for c in stack.pop().consumers:
+                if c is other:
+                    return True
+                if c not in seen:
+                    seen.add(c)
+                    stack.append(c)
+        return False
+
+
+def partition(graph, traits):
+    """Regions in an order in which they can run, and the set of nodes that are in memory."""
+    nodes = graph.live()
+    users = {n: [] for n in nodes}
+    for n in nodes:
+        for i in n.inputs:
+            users[i].append(n)
+    fuser = _Fuser(graph, traits, users)
+    for node in reversed(nodes):
+        if node.primitive is not None and node.name != "project":
+            fuser.place(node)
+    fuser.merge_small()
+    return _in_order(fuser.regions), fuser.materialised
+
+
+class _Fuser:
+    def __init__(self, graph, traits, users):
+        self.traits, self.users = traits, users
+        self.outputs = set(graph.outputs)
+        self.regions = []
+        self.inlined = {}  # node -> regions it is inlined in
+        self.producer = {}  # materialised node -> its region
+        self.materialised = {n for n in users if n.primitive is None or n.name == "project"}
+
+    # ---- placing one node
+
+    def place(self, node):
+        if node.primitive.pointwise is None or _prefers_template(node):
+            self._template(node)
+            return
+        readers, needs_memory = self._readers(node)
+        if node.name in _VIEWS | _FREE and not needs_memory and readers:
+            for region in readers:
+                self._inline(node, region)
+            return
+        if not needs_memory and len(readers) == 1:
+            (region,) = readers
+            if len(region.maps) < _NODES and self._worth_inlining(node, region):
+                self._inline(node, region)
+                return
+        if not needs_memory and readers and self._cheap(node) and all(len(r.maps) < _NODES for r in readers):
+            for region in readers:
+                self._inline(node, region)
+            return
+        self._store(node, readers)
+
+    def _readers(self, node):
+        """Regions where a consumer of `node` is evaluated, and whether `node` must be in memory anyway."""
+        readers, needs_memory = set(), node in self.outputs
+        for user in self.users[node]:
+            if user.name == "project":
+                continue
+            if user.primitive.pointwise is None or user in self._templates:
+                needs_memory = True
+            readers |= self.inlined.get(user, set())
+            if user in self.producer and user not in self._templates:
+                readers.add(self.producer[user])
+        return readers, needs_memory
+
+    @property
+    def _templates(self):
+        return self._anchored
+
+    _anchored = frozenset()
+
+    def _template(self, node):
+        """A node with a kernel template (or on the host): joins its consumers' region as its anchor if it may."""
+        self._anchored = self._anchored | {node}
+        readers, _ = self._readers(node)
+        only = len(readers) == 1 and node.results is None and node.primitive.host is None
+        if only:
+            (region,) = readers
+            extra = node in self.outputs or any(u in self._anchored for u in self.users[node])
+            if self._can_anchor(node, region) and not (extra and self._feeds_itself(node, region)):
+                region.anchor = node
+                region.maps[node] = tuple(range(len(node.shape)))
+                if extra:
+                    region.outputs.append(node)
+                    self._materialise(node, region)
+                self.producer.setdefault(node, region)
+                self._read_operands(node, region)
+                return
+        region = Region(node.shape)
+        region.anchor = node
+        region.outputs.append(node)
+        region.maps[node] = tuple(range(len(node.shape)))
+        self.regions.append(region)
+        self._materialise(node, region)
+        for k in self.users[node]:
+            if k.name == "project":
+                self._materialise(k, region)
+        self._read_operands(node, region)
+
+    def _feeds_itself(self, node, region):
+        """Whether storing `node` as another result of `region` closes a cycle."""
+        probe = Region(node.shape)
+        probe.consumers = {self.producer[u] for u in self.users[node] if u in self._anchored and u in self.producer}
+        return region in probe.consumers or probe.reaches(region)
+
+    def _can_anchor(self, node, region):
+        if region.anchor is not None or region.reductions or region.space != tuple(node.shape):
+            return False
+        if region.maps.get(node, None) not in (None, tuple(range(len(node.shape)))):
+            return False
+        for n in region.outputs:
+            if tuple(n.shape) != tuple(node.shape):
+                return False
+        return self._epilogue_fits(node, region)
+
+    def _epilogue_fits(self, node, region):
+        """Dry run: the accumulator is used at its own position only, and the rest can run in lanes."""
+        in_memory = self.materialised | {n for n in self.users if n not in region.maps and n is not node}
+        gen = Generator(Args(), in_memory, self.traits.vector_width)
+        nest = gen.nest("root", node.shape)
+        variables = []
+        for i in range(len(node.shape)):
+            variables += gen.open_loop(nest, [i], gen.block)
+        index = [Affine() if is_one(n) else Affine.of(v) for n, v in zip(node.shape, variables, strict=True)]
+        gen.bind_anchor(node, index, Register("acc", node.dtype, 1, gen.block))
+        for n in region.outputs:
+            gen.value(n, index)
+        analyse(gen.nests)
+        return gen.anchor_identity and nest.vectorisable and len(gen.nests) == 1
+
+    def _read_operands(self, node, region):
+        for i in node.inputs:
+            region.operands.add(i)
+            if i in self.producer:
+                raise AssertionError("a consumer is placed before its operands")
+
+    # ---- decisions
+
+    def _worth_inlining(self, node, region):
+        if self._reduction(node):
+            return self._reduction_fits(node, region)
+        if region.anchor is not None and self._reduction(node):
+            return False
+        evaluations = self._evaluations(node, region)
+        size = max(1, hint(product(node.shape)))
+        if evaluations <= 2 * size:
+            return True
+        return _cost(node) * evaluations <= max(_FLOPS_PER_LOAD * size, _SMALL) or _cost(node) * (evaluations // size) <= _FLOPS_PER_LOAD
+
+    def _reduction_fits(self, node, region):
+        """A reduction may run inside its consumers' kernel where it is done once a row of theirs, or is tiny."""
+        if region.anchor is not None:
+            return False
+        length = _reduction_length(node)
+        evaluations = self._evaluations(node, region)
+        space = max(1, hint(product(region.space)))
+        if evaluations * length <= _SMALL:
+            return True
+        results = max(1, hint(product(node.shape)))
+        if evaluations > results or self.traits.schedule == "gpu":
+            return False
+        return results >= 8 and evaluations * length <= 2 * space
+
+    def _evaluations(self, node, region):
+        """How often inlining evaluates `node`: once for every value of the loops outside and including its own."""
+        along = self._map_in(node, region)
+        deepest = -1
+        for axis in along:
+            if axis == -1:
+                deepest = len(region.space) - 1
+            elif axis is not None and axis < 1000:
+                deepest = max(deepest, axis)
+        count = hint(product(region.space[: deepest + 1]))
+        for axis, extent in zip(along, node.shape, strict=True):
+            if axis is not None and axis >= 1000:
+                count *= hint(extent)
+        return count
+
+    def _cheap(self, node):
+        """Recomputing costs no more than loading: one light operation on values that are in memory anyway."""
+        if node.name not in elementwise.OPS or _cost(node) > 1:
+            return False
+        for i in node.inputs:
+            base = i
+            while base.name in _VIEWS:
+                base = base.inputs[0]
+            in_memory = base.primitive is None or base.name in _FREE or base.name == "project" or base.primitive.pointwise is None
+            if not in_memory and not base.name.startswith("reduce_"):
+                return False
+        return True
+
+    def _reduction(self, node):
+        return node.name.startswith(("reduce_", "partial_", "arg", "window_")) or node.name == "dot_general"
+
+    # ---- what placing does
+
+    def _inline(self, node, region):
+        region.maps[node] = self._map_in(node, region)
+        if self._reduction(node):
+            region.reductions = True
+        self.inlined.setdefault(node, set()).add(region)
+        self._note_leaves(node, region)
+
+    def _note_leaves(self, node, region):
+        for i in node.inputs:
+            region.operands.add(i)
+
+    def _store(self, node, readers):
+        """Make `node` a result: of a region that computes the same index space if that closes no cycle, else of its own."""
+        for region in readers:
+            if self._can_join(node, region, readers):
+                region.outputs.append(node)
+                region.maps[node] = self._map_in(node, region)
+                if self._reduction(node):
+                    region.reductions = True
+                self._materialise(node, region)
+                self._note_leaves(node, region)
+                return
+        region = Region(node.shape)
+        region.outputs.append(node)
+        region.maps[node] = tuple(range(len(node.shape)))
+        region.reductions = self._reduction(node)
+        self.regions.append(region)
+        self._materialise(node, region)
+        self._note_leaves(node, region)
+
+    def _can_join(self, node, region, readers):
+        identity = tuple(range(len(region.space)))
+        if tuple(node.shape) != region.space or self._map_in(node, region) != identity or len(region.maps) >= _NODES:
+            return False
+        if self._reduction(node) and (region.anchor is not None or _reduction_length(node) * hint(product(node.shape)) > _SMALL):
+            return False
+        consumers = self._consumer_regions(node)
+        return all(c is region or not (c.reaches(region)) for c in consumers) and not self._operand_of(node, region)
+
+    def _operand_of(self, node, region):
+        """Whether `region`'s template itself reads `node`."""
+        return region.anchor is not None and node in region.anchor.inputs
+
+    def _consumer_regions(self, node):
+        found = set()
+        for u in self.users[node]:
+            if u.name == "project":
+                continue
+            found |= self.inlined.get(u, set())
+            if u in self.producer:
+                found.add(self.producer[u])
+        return found
+
+    def _materialise(self, node, region):
+        self.materialised.add(node)
+        self.producer[node] = region
+        for r in self._consumer_regions(node):
+            if r is not region:
+                region.consumers.add(r)
+
+    def _map_in(self, node, region):
+        """Combined axis map of `node` over its consumers in `region`."""
+        combined = None
+        for user in self.users[node]:
+            if user not in region.maps:
+                continue
+            for position, i in enumerate(user.inputs):
+                if i is node:
+                    m = axis_map(user, position, region.maps[user])
+                    combined = m if combined is None else tuple(a if a == b else -1 for a, b in zip(combined, m, strict=True))
+        return combined if combined is not None else tuple(range(len(node.shape)))
+
+    # ---- afterwards
+
+    def merge_small(self):
+        """Small regions over the same index space that do not depend on each other share a kernel."""
+        merged = []
+        for region in self.regions:
+            target = None
+            if region.anchor is None and hint(product(region.space)) <= 64 and not any(isinstance(n, Dim) for n in region.space):
+                for other in merged:
+                    if other.anchor is None and other.space == region.space and len(other.maps) + len(region.maps) <= _NODES:
+                        if not other.reaches(region) and not region.reaches(other):
+                            target = other
+                            break
+            if target is None:
+                merged.append(region)
+                continue
+            target.outputs += region.outputs
+            target.maps.update(region.maps)
+            target.operands |= region.operands
+            target.consumers |= region.consumers
+            target.reductions |= region.reductions
+            for r in self.regions:
+                if region in r.consumers:
+                    r.consumers.discard(region)
+                    r.consumers.add(target)
+            for n in region.outputs:
+                self.producer[n] = target
+        self.regions = merged
+
+
+def _prefers_template(node):
+    """Products of more than a few operations use the matrix-product template."""
+    if node.name != "dot_general" or node.primitive.kernels is None:
+        return False
+    return _reduction_length(node) * hint(product(node.shape)) > 512
+
+
+def _reduction_length(node):
+    if node.name == "dot_general":
+        a = node.inputs[0]
+        return hint(product(a.shape[i] for i in node.params["contract"][0]))
+    if node.name.startswith("partial_"):
+        x = node.inputs[0]
+        per_part = min(node.params["chunk"], hint(x.shape[node.params["axis"]]))
+        return per_part * hint(product(x.shape[a] for a in node.params["axes"] if a != node.params["axis"]))
+    if "window" in node.params:
+        return hint(product(node.params["window"]))
+    inputs = max((hint(product(i.shape)) for i in node.inputs), default=1)
+    return max(1, inputs // max(1, hint(product(node.shape))))
+
+
+def _cost(node):
+    op = elementwise.OPS.get(node.name)
+    if op is not None:
+        return op.cost
+    if node.name in _VIEWS | _FREE:
+        return 0
+    if node.name == "random_bits":
+        return 60
+    return 2
+
+
+def axis_map(user, position, along):
+    """Where the axes of `user.inputs[position]` run, given where `user`'s own axes run (`along`).
+
+    Entries: an axis of the region's space; None for no loop; -1 for an index that may depend on any loop;
+    1000 and above for a loop of a reduction inside.
+    """
+    x = user.inputs[position]
+    rank = len(x.shape)
+    if user.name in elementwise.OPS or user.name == "stop_gradient":
+        return tuple(along)
+    if user.name == "broadcast":
+        return tuple(None if is_one(n) and not is_one(user.shape[d]) else along[d] for n, d in zip(x.shape, user.params["dims"], strict=True))
+    if user.name == "transpose":
+        m = [None] * rank
+        for out_axis, in_axis in enumerate(user.params["perm"]):
+            m[in_axis] = along[out_axis]
+        return tuple(m)
+    if user.name in ("slice", "reverse"):
+        return tuple(along)
+    if user.name == "reshape":
+        return _reshape_map(user.shape, x.shape, along)
+    if user.name.startswith(("reduce_", "arg")) and user.name != "reduce_window":
+        axes = user.params["axes"] if "axes" in user.params else (user.params["axis"],)
+        kept = iter(along)
+        return tuple(1000 + i if i in axes else next(kept) for i in range(rank))
+    if user.name in PARTIAL_NAMES:
+        axes, kept = user.params["axes"], iter(along[1:])
+        return tuple(1000 + i if i in axes else next(kept) for i in range(rank))
+    return (-1,) * rank
+
+
+PARTIAL_NAMES = frozenset(p.name for p in PARTIAL.values())
+
+
+def _reshape_map(shape, old, along):
+    """Axes that a reshape leaves alone (only ones come or go beside them) keep their loop."""
+    new = [(n, a) for n, a in zip(shape, along, strict=True) if not is_one(n)]
+    was = [i for i, n in enumerate(old) if not is_one(n)]
+    result = [None if is_one(n) else -1 for n in old]
+    for (n, a), i in zip(new, was, strict=False):
+        if n != old[i]:
+            break
+        result[i] = a
+    for (n, a), i in zip(reversed(new), reversed(was), strict=False):
+        if n != old[i]:
+            break
+        result[i] = a
+    return tuple(result)
+
+
+def _in_order(regions):
+    """Topological order; among the ready ones, the order of the original program."""
+    import heapq
+
+    waiting = {r: 0 for r in regions}
+    for r in regions:
+        for c in r.consumers:
+            waiting[c] += 1
+    position = {r: max(o.order for o in r.outputs) for r in regions}
+    tie = {r: k for k, r in enumerate(regions)}
+    ready = [(position[r], tie[r], r) for r in regions if not waiting[r]]
+    heapq.heapify(ready)
+    order = []
+    while ready:
+        _, _, r = heapq.heappop(ready)
+        order.append(r)
+        for c in r.consumers:
+            waiting[c] -= 1
+            if not waiting[c]:
+                heapq.heappush(ready, (position[c], tie[c], c))
+    assert len(order) == len(regions), "cyclic regions"
+    return order

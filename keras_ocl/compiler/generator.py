@@ -1,0 +1,623 @@
+"""Code generation for pointwise values: from "node at an index" to OpenCL C statements.
+
+`Generator.value(node, index)` walks from a result back to what is in memory, composing views by
+substituting index expressions (as tinygrad's rangeify does), and defines each intermediate value in
+the outermost block of the loop nest where its operands are known, which hoists loop-invariant code.
+Reductions met on the way become loops of their own. A dry run without output records every index
+expression that is printed; from it `analyse` learns which dimensions of a nest may be merged into one
+loop and whether the innermost loop may be vectorised.
+"""
+
+from keras_ocl.core import dtypes
+from keras_ocl.core.dim import Dim, hint, product
+from keras_ocl.core.index import Affine, Var, at_least, is_one, linear
+from keras_ocl.kernels import elementwise, prelude
+
+
+class Register:
+    """A value in a C variable (or literal): its text, dtype, lanes, and the block it is known in."""
+
+    __slots__ = ("text", "dtype", "width", "block", "affine")
+
+    def __init__(self, text, dtype, width, block, affine=None):
+        self.text, self.dtype, self.width, self.block = text, dtype, width, block
+        self.affine = affine  # of integers that are index expressions
+
+
+class Block:
+    """A braced region of C: statements and inner blocks in order."""
+
+    def __init__(self, parent=None, header=""):
+        self.parent, self.header, self.lines = parent, header, []
+        self.var = None  # the variable of the loop whose body this is
+        self.depth = 0 if parent is None else parent.depth + 1
+
+    def render(self, indent=1):
+        pad = "  " * indent
+        out = []
+        for line in self.lines:
+            if isinstance(line, Block):
+                out.append(f"{pad}{line.header} {{\n{line.render(indent + 1)}{pad}}}\n")
+            else:
+                out.append(f"{pad}{line}\n")
+        return "".join(out)
+
+
+class Nest:
+    """A loop nest over `extents`, one Var a dimension; `groups` are runs of dimensions merged into one loop."""
+
+    def __init__(self, extents):
+        self.extents = tuple(extents)
+        self.groups = [[i] for i in range(len(self.extents))]
+        self.vectorisable = True
+        self.uses = []  # coefficient of each dimension, per printed index expression
+        self.loads = []  # whether that expression was the address of a load or a lane-wise number
+        self.breaks = set()  # dimensions that must begin a loop of their own
+        self.unit = 0  # loads whose innermost stride is 1
+        self.strided = 0  # loads whose innermost stride is neither 0 nor 1
+
+
+_COMBINE = {"sum": "add", "prod": "mul", "max": "max", "min": "min", "and": "and", "or": "or"}
+
+
+class Generator:
+    """See the module's docstring.
+
+    Args:
+        args: kernels.spec.Args that collects the kernel's parameters.
+        materialised: set of nodes that are in memory.
+        width: vector lanes.
+        analysis: dict of Nests from a dry run, or None for the dry run itself.
+        alias: dict from node to the node whose buffer it shares.
+        own: nodes that are in memory for others but computed here.
+    """
+
+    def __init__(self, args, materialised, width, analysis=None, alias=None, own=()):
+        self.args, self.materialised, self.width, self.own = args, materialised, width, own
+        self.dry = analysis is None
+        self.nests = {} if self.dry else analysis
+        self.alias = alias or {}
+        self.top = Block()
+        self.block = self.top
+        self.vector = None  # the Var that runs over lanes, in a vectorised loop
+        self.helpers = set()
+        self.anchor = None
+        self.anchor_index = None
+        self._anchor_register = None
+        self.anchor_identity = True
+        self.cost = 0.0
+        self.wide = False
+        self.bounds = {}  # reduce node -> (dimension, start, stop): C text limiting that dimension's loop
+        self.reads = {}  # materialised node -> list of index tuples, for the in-place check
+        self._memo = {}
+        self._count = 0
+        self._index = ()
+
+    # ---- names and places
+
+    def name(self, stem="t"):
+        self._count += 1
+        return f"{stem}{self._count}"
+
+    def emit(self, line):
+        self.block.lines.append(line)
+
+    def _deepest(self, blocks):
+        best = self.top
+        for b in blocks:
+            if b is not None and b.depth > best.depth:
+                best = b
+        return best
+
+    def _visible(self, block):
+        b = self.block
+        while b is not None:
+            if b is block:
+                return True
+            b = b.parent
+        return False
+
+    def define(self, dtype, width, expression, blocks, ctype=None):
+        """A new register holding `expression`, in the deepest of `blocks`."""
+        block = self._deepest(blocks)
+        name = self.name()
+        block.lines.append(f"const {ctype or prelude.register_type(dtype, width)} {name} = {expression};")
+        return Register(name, dtype, width, block)
+
+    # ---- index expressions
+
+    def vars_of(self, affine):
+        return affine.terms.keys()
+
+    def lanes(self, affine):
+        """Whether the index expression varies along the vector loop."""
+        return self.vector is not None and any(v is self.vector or v.nest is self.vector.nest and self._same_group(v) for v in affine.terms)
+
+    def _same_group(self, var):
+        group = self.vector.nest.groups[-1] if self.vector.nest is not None else [self.vector.position]
+        return var.position in group
+
+    def lane_stride(self, affine):
+        """Coefficient of the vector loop's variable (the last dimension of the merged group)."""
+        for v, c in affine.terms.items():
+            if v is self.vector or (v.nest is not None and v.nest is self.vector.nest and v.position == self.vector.nest.groups[-1][-1]):
+                return c
+        return 0
+
+    def text(self, affine, load=False):
+        """C text of an index expression."""
+        if self.dry:
+            self._record(affine, load)
+        parts = []
+        for v, c in affine.terms.items():
+            if v.nest is not None and not self.dry:
+                group = next(g for g in v.nest.groups if v.position in g)
+                if v.position != group[-1]:
+                    continue  # printed with the merged loop's variable
+            if is_one(c):
+                parts.append(v.name)
+            else:
+                parts.append(f"{v.name} * {self.args.int(c)}")
+        if affine.constant != 0 or isinstance(affine.constant, Dim) or not parts:
+            parts.append(self.args.int(affine.constant))
+        return " + ".join(parts)
+
+    def _record(self, affine, load):
+        nests = {v.nest for v in affine.terms if v.nest is not None}
+        for nest in nests:
+            coefficients = [0] * len(nest.extents)
+            for v, c in affine.terms.items():
+                if v.nest is nest:
+                    coefficients[v.position] = c
+            nest.uses.append(coefficients)
+            nest.loads.append(load)
+
+    def _int(self, affine, expression_of):
+        """Define a C integer computed from `affine`; `expression_of(text)` gives its C expression."""
+        blocks = [v.block for v in affine.terms]
+        block = self._deepest(blocks)
+        name = self.name("i")
+        ctype = "long" if self.wide else "int"
+        block.lines.append(f"const {ctype} {name} = {expression_of(self.text(affine))};")
+        return name, block
+
+    def divmod(self, affine, n):
+        """(affine // n, affine % n) for affine >= 0."""
+        affine = Affine.of(affine)
+        if is_one(n):
+            return affine, Affine()
+        exact, rest = Affine(), Affine()
+        for v, c in affine.terms.items():
+            if _divides(n, c):
+                exact = exact + Affine({v: c // n})
+            else:
+                rest = rest + Affine({v: c})
+        whole, left = affine.constant // n, affine.constant % n
+        exact, rest = exact + whole, rest + left
+        low, high = rest.bounds()
+        if at_least(low, 0) and at_least(n - 1, high):
+            return exact, rest
+        q, qb = self._int(rest, lambda t: f"({t}) / {self.args.int(n)}")
+        quotient = Var(q, high // n + 1, qb)
+        r, rb = self._int(rest + Affine({quotient: -n}), lambda t: t)
+        return exact + Affine.of(quotient), Affine.of(Var(r, n, rb))
+
+    def inside(self, affine, low, high):
+        """Mask of low <= affine < high, or None when that always holds."""
+        affine = Affine.of(affine)
+        least, greatest = affine.bounds()
+        tests = []
+        if not at_least(least, low):
+            tests.append(lambda t: f"{t} >= {self.args.int(low)}")
+        if not at_least(high - 1, greatest):
+            tests.append(lambda t: f"{t} < {self.args.int(high)}")
+        if not tests:
+            return None
+        name, block = self._int(affine, lambda t: t)
+        return self.define("bool", 1, "-(" + " && ".join(t(name) for t in tests) + ")", [block])
+
+    def safe(self, affine, mask, fallback=0):
+        """`affine` where the mask holds, else `fallback`, so that the load stays in bounds."""
+        affine = Affine.of(affine)
+        if mask is None:
+            return affine
+        block = self._deepest([mask.block, *(v.block for v in affine.terms)])
+        name = self.name("i")
+        ctype = "long" if self.wide else "int"
+        block.lines.append(f"const {ctype} {name} = {mask.text} ? {self.text(affine)} : {self.args.int(fallback)};")
+        return Affine.of(Var(name, affine.bounds()[1] + 1, block))
+
+    def both(self, a, b):
+        if a is None or b is None:
+            return a if b is None else b
+        return self.op("and", "bool", a, b)
+
+    def select(self, mask, a, b):
+        return a if mask is None else self.op("select", a.dtype, mask, a, b)
+
+    def as_index(self, register, extent):
+        """An integer register (0 <= value < extent) as an index. Lanes cannot index, so this ends vectorisation."""
+        if register.affine is not None:
+            return register.affine
+        if self.dry:
+            b = register.block
+            while b is not None:
+                if b.var is not None and b.var.position == len(b.var.nest.extents) - 1:
+                    b.var.nest.vectorisable = False
+                b = b.parent
+        return Affine.of(Var(register.text, extent, register.block))
+
+    def clip_index(self, register, extent):
+        """Integer register clipped to 0 <= value < extent, as int32 (int64 where needed)."""
+        if register.affine is not None:
+            low, high = register.affine.bounds()
+            if at_least(low, 0) and at_least(extent - 1, high):
+                return register
+        dtype = "int64" if self.wide else "int32"
+        r = register if register.dtype == dtype else self.op("convert", dtype, register)
+        top = self.define(dtype, 1, self.args.int(extent - 1), [])
+        return self.op("max", dtype, self.op("min", dtype, r, top), self.constant(0, dtype))
+
+    def number(self, affine, dtype):
+        """An index as a number of `dtype`; along the vector loop, one value a lane."""
+        affine = Affine.of(affine)
+        blocks = [v.block for v in affine.terms]
+        ctype = "long" if self.wide else "int"
+        integer = "int64" if self.wide else "int32"
+        if not self.dry and self.lanes(affine):
+            w = self.width
+            steps = ", ".join(str(k) for k in range(w))
+            stride = self.args.int(self.lane_stride(affine))
+            text = f"({ctype}{w})({self.text(affine, True)}) + ({ctype}{w})({steps}) * ({ctype}{w})({stride})"
+            r = self.define(integer, w, text, blocks)
+        else:
+            r = self.define(integer, 1, self.text(affine, True), blocks)
+        r = r if dtype == integer else self.op("convert", dtype, r)
+        if dtypes.is_integer(dtype):
+            r.affine = affine
+        return r
+
+    # ---- values
+
+    def constant(self, value, dtype):
+        text = self._constant_text(value, dtype)
+        return Register(text, dtype, 1, self.top)
+
+    def _constant_text(self, value, dtype):
+        if isinstance(value, Dim):
+            text = self.args.int(value, "long" if dtypes.is_integer(dtype) else "int")
+            return f"(({dtypes.register_ctype(dtype)}){text})"
+        if dtypes.is_float(dtype) and value not in (0.0, 1.0, -1.0, 0.5, 2.0) and value == value and abs(value) != float("inf"):
+            rounded = dtypes.numpy_dtype(dtype).type(value)
+            return self.args.scalar(float(rounded), dtypes.register_ctype(dtype))
+        return elementwise.literal(value, dtype)
+
+    def op(self, name, out_dtype, *registers):
+        """Apply an elementwise operation; one-lane operands widen where another operand has lanes."""
+        width = max(r.width for r in registers)
+        operands = [self.widen(r, width).text for r in registers]
+        in_dtypes = [r.dtype for r in registers]
+        self.helpers |= elementwise.helpers(name, width, out_dtype, in_dtypes)
+        expression = elementwise.emit(name, width, out_dtype, in_dtypes, operands)
+        return self.define(out_dtype, width, expression, [r.block for r in registers])
+
+    def widen(self, register, width):
+        if register.width == width:
+            return register
+        return Register(f"({prelude.register_type(register.dtype, width)})({register.text})", register.dtype, width, register.block)
+
+    def value(self, node, index):
+        """Register holding `node` at `index`."""
+        index = tuple(Affine.of(i) for i in index)
+        lanes = self.vector if any(self.lanes(i) for i in index) else None
+        identity = (node, tuple(i.key for i in index), lanes)
+        found = self._memo.get(identity)
+        if found is not None and self._visible(found[0].block):
+            return found[0]
+        if node is self.anchor:
+            if any(i.key != a.key for i, a in zip(index, self.anchor_index, strict=True)):
+                self.anchor_identity = False
+            register = self._anchor_register
+        elif node.primitive is None or (node in self.materialised and node not in self.own):
+            register = self.load(node, index)
+        else:
+            saved, self._index = self._index, index
+            register = node.primitive.pointwise(self, node, index)
+            self._index = saved
+        self._memo[identity] = (register, index)  # the index keeps its Vars, whose ids are in the key, alive
+        return register
+
+    def bind_anchor(self, node, index, register):
+        """Values of `node` come from the kernel template's accumulator."""
+        self.anchor, self.anchor_index, self._anchor_register = node, tuple(Affine.of(i) for i in index), register
+
+    def load(self, node, index):
+        self.reads.setdefault(node, []).append(index)
+        pointer = self.args.pointer(self.alias.get(node, node), node.dtype)
+        offset = linear(index, node.shape)
+        blocks = [v.block for v in offset.terms]
+        if self.dry or not self.lanes(offset):
+            self.helpers |= prelude.helpers_for(node.dtype, 1)
+            return self.define(node.dtype, 1, prelude.load(node.dtype, 1, pointer, self.text(offset, True)), blocks)
+        w, stride = self.width, self.lane_stride(offset)
+        if is_one(stride):
+            self.helpers |= prelude.helpers_for(node.dtype, w)
+            return self.define(node.dtype, w, prelude.load(node.dtype, w, pointer, self.text(offset, True)), blocks)
+        self.helpers |= prelude.helpers_for(node.dtype, 1)
+        base, step = self.define("int32", 1, self.text(offset, True), blocks, "long" if self.wide else "int"), self.args.int(stride)
+        lanes = ", ".join(prelude.load(node.dtype, 1, pointer, f"{base.text} + {k} * {step}") for k in range(w))
+        return self.define(node.dtype, w, f"({prelude.register_type(node.dtype, w)})({lanes})", [base.block])
+
+    def random_bits(self, key0, key1, counter):
+        """Threefry bits of a counter (an index expression)."""
+        low = self.number(counter, "uint32")
+        width = low.width
+        self.helpers |= {f"random_bits_{width}"}
+        return self.define("uint32", width, f"random_bits_{width}({key0.text}, {key1.text}, {low.text}, 0u)", [key0.block, key1.block, low.block])
+
+    # ---- loops
+
+    def nest(self, identity, extents):
+        """The Nest of this identity: made in the dry run, looked up afterwards."""
+        if self.dry:
+            nest = self.nests.get(identity)
+            if nest is None:
+                nest = self.nests[identity] = Nest(extents)
+            return nest
+        return self.nests[identity]
+
+    def open_loop(self, nest, group, parent, vector=0, bounds=None):
+        """Open a for loop over a merged group of dimensions; returns its Vars. `vector`: lanes a step, or 0."""
+        extent = product(nest.extents[i] for i in group)
+        name = self.name("g")
+        ctype = "long" if self.wide else "int"
+        start, stop = bounds or ("0", self.args.int(extent))
+        if vector > 1:
+            header = f"for ({ctype} {name} = {start}; {name} + {vector} <= {stop}; {name} += {vector})"
+        else:
+            header = f"for ({ctype} {name} = {start}; {name} < {stop}; ++{name})"
+        block = Block(parent, header)
+        self.block = block
+        variables = self.group_vars(nest, group, name, block)
+        block.var = variables[-1]
+        return variables
+
+    def group_vars(self, nest, group, name, block):
+        """Vars of the dimensions of a group; only the last one's name is printed."""
+        return [Var(name, nest.extents[i], block, nest, i) for i in group]
+
+    def close_loop(self):
+        block = self.block
+        block.parent.lines.append(block)
+        self.block = block.parent
+
+    def reduce(self, node, kind, dtype, extents, body):
+        """Reduction over `extents` of body(indices), in registers of `dtype`. kind: sum, prod, max, min, and, or."""
+        return self._loop_nest(node, dtype, extents, body, _Fold(self, kind, dtype))
+
+    def reduce_arg(self, node, kind, dtype, extents, body):
+        """(extreme, row-major int32 position of its first occurrence); NaN wins."""
+        return self._loop_nest(node, dtype, extents, body, _ArgFold(self, kind, dtype, extents))
+
+    def _loop_nest(self, node, dtype, extents, body, fold):
+        real = [i for i, n in enumerate(extents) if not is_one(n)]
+        nest = self.nest((node, type(fold).__name__), [extents[i] for i in real])
+
+        def full(indices):
+            every = [Affine()] * len(extents)
+            for i, a in zip(real, indices, strict=True):
+                every[i] = a
+            return tuple(every)
+        parent = self._deepest([v.block for i in self._index for v in i.terms])
+        lanes = any(self.lanes(i) for i in self._index)
+        saved_block, saved_vector = self.block, self.vector
+        self.block = parent
+        if not lanes:
+            self.vector = None
+        elif self.dry:
+            lanes = False
+        self.cost += hint(product(extents))
+        fold.begin(self.width if lanes else 1)
+        bounds = self.bounds.get(node)
+        if not real:
+            fold.step(body(full(())), full(()))
+        else:
+            if bounds is not None:
+                bounds = (real.index(bounds[0]), *bounds[1:])
+                nest.breaks.add(bounds[0])
+            self._loops(nest, body, fold, lanes, full, bounds)
+        result = fold.finish()
+        self.block, self.vector = saved_block, saved_vector
+        return result
+
+    def _loops(self, nest, body, fold, lanes, full, bounds):
+        parent, bound = self.block, {}
+        *outer, inner = nest.groups
+
+        def step(group, variables):
+            bound.update(zip(group, variables, strict=True))
+            indices = full([Affine.of(bound[i]) for i in range(len(nest.extents))])
+            fold.step(body(indices), indices)
+
+        for g in outer:
+            bound.update(zip(g, self.open_loop(nest, g, self.block, 0, self._limits(nest, g, bounds)), strict=True))
+        extent = product(nest.extents[i] for i in inner)
+        limits = self._limits(nest, inner, bounds)
+        width = self.lane_width(extent)
+        if not self.dry and not lanes and nest.vectorisable and width > 1 and fold.vectorises:
+            saved, self.width = self.width, width
+            variables = self.open_loop(nest, inner, self.block, width, limits)
+            self.vector = variables[-1]
+            step(inner, variables)
+            self.vector = None
+            self.close_loop()
+            self.width = saved
+            if limits or isinstance(extent, Dim) or extent % width or self.args.all_arguments:
+                start, stop = limits or ("0", self.args.int(extent))
+                step(inner, self.open_loop(nest, inner, self.block, 0, (f"{start} + ({stop} - {start}) / {width} * {width}", stop)))
+                self.close_loop()
+        else:
+            step(inner, self.open_loop(nest, inner, self.block, 0, limits))
+            self.close_loop()
+        for _ in outer:
+            self.close_loop()
+        assert self.block is parent
+
+    def _limits(self, nest, group, bounds):
+        """(start, stop) of a group's loop when `bounds` = (dimension, start, stop) restricts its first dimension."""
+        if bounds is None or bounds[0] not in group:
+            return None
+        scale = self.args.int(product(nest.extents[i] for i in group[1:]))
+        return f"{bounds[1]} * {scale}", f"{bounds[2]} * {scale}"
+
+    def lane_width(self, extent):
+        """Lanes for a loop of `extent`: the device's width, less for short loops."""
+        n, w = hint(extent), self.width
+        while w > 1 and w > n:
+            w //= 2
+        return w if w >= 4 else 1
+
+
+def _divides(n, c):
+    rest = c % n
+    return rest == 0 and not isinstance(rest, Dim)
+
+
+class _Fold:
+    """Accumulation by an associative operation, in one register of lanes and one scalar."""
+
+    vectorises = True
+
+    def __init__(self, gen, kind, dtype):
+        self.gen, self.op, self.dtype = gen, _COMBINE[kind], dtype
+        self.start = elementwise.literal(identity_of(kind, dtype), dtype)
+
+    def begin(self, width):
+        self.width, self.parent = width, self.gen.block
+        self.scalar = self._declare(width)
+        self.lanes = None
+
+    def _declare(self, width):
+        name = self.gen.name("a")
+        ctype = prelude.register_type(self.dtype, width)
+        start = self.start if width == 1 else f"({ctype})({self.start})"
+        self.parent.lines.append(f"{ctype} {name} = {start};")
+        return Register(name, self.dtype, width, self.parent)
+
+    def step(self, register, _):
+        gen = self.gen
+        target = self.scalar
+        if register.width > self.scalar.width or (gen.vector is not None and self.scalar.width == 1):
+            if self.lanes is None:
+                self.lanes = self._declare(gen.width)
+            target = self.lanes
+        value = gen.widen(register, target.width)
+        gen.helpers |= elementwise.helpers(self.op, target.width, self.dtype, [self.dtype] * 2)
+        gen.emit(f"{target.text} = {elementwise.emit(self.op, target.width, self.dtype, [self.dtype] * 2, [target.text, value.text])};")
+
+    def finish(self):
+        gen = self.gen
+        if self.lanes is None:
+            return self._frozen(self.scalar)
+        part = self.lanes
+        while part.width > 1:
+            half = part.width // 2
+            low, high = (Register(f"{part.text}.{s}", self.dtype, half, self.parent) for s in (("lo", "hi") if half > 1 else ("s0", "s1")))
+            part = gen.op(self.op, self.dtype, low, high)
+        return gen.op(self.op, self.dtype, self._frozen(self.scalar), part)
+
+    def _frozen(self, register):
+        return Register(register.text, self.dtype, register.width, self.parent)
+
+
+class _ArgFold:
+    """First extreme value and its position; NaN counts as the extreme, as in NumPy."""
+
+    vectorises = False
+
+    def __init__(self, gen, kind, dtype, extents):
+        self.gen, self.kind, self.dtype, self.extents = gen, kind, dtype, extents
+
+    def begin(self, width):
+        gen = self.gen
+        self.width, self.parent = width, gen.block
+        self.best, self.position, self.seen = gen.name("a"), gen.name("a"), gen.name("a")
+        ctype = prelude.register_type(self.dtype, width)
+        start = elementwise.literal(identity_of(self.kind, self.dtype), self.dtype)
+        itype = prelude.vector_type("int", width)
+        self.parent.lines.append(f"{ctype} {self.best} = ({ctype})({start});")
+        self.parent.lines.append(f"{itype} {self.position} = ({itype})(0);")
+        self.parent.lines.append(f"{itype} {self.seen} = ({itype})(0);")
+
+    def step(self, register, indices):
+        gen, w = self.gen, self.width
+        value = gen.widen(register, w)
+        best = Register(self.best, self.dtype, w, gen.block)
+        better = gen.op("gt" if self.kind == "max" else "lt", "bool", value, best)
+        seen = Register(self.seen, "bool", w, gen.block)
+        first = gen.op("not", "bool", seen)
+        better = gen.op("or", "bool", better, first)
+        if dtypes.is_float(self.dtype):
+            nan = gen.op("and", "bool", gen.op("ne", "bool", value, value), gen.op("eq", "bool", best, best))
+            better = gen.op("or", "bool", better, nan)
+            better = gen.op("and", "bool", better, gen.op("or", "bool", gen.op("eq", "bool", best, best), first))
+        place = gen.widen(gen.number(linear(indices, self.extents), "int32"), w)
+        position = Register(self.position, "int32", w, gen.block)
+        chosen = gen.op("select", self.dtype, better, value, best)
+        at = gen.op("select", "int32", better, place, position)
+        gen.emit(f"{self.best} = {chosen.text}; {self.position} = {at.text}; {self.seen} = {'-1' if w == 1 else f'(int{w})(-1)'};")
+
+    def finish(self):
+        return Register(self.best, self.dtype, self.width, self.parent), Register(self.position, "int32", self.width, self.parent)
+
+
+def identity_of(kind, dtype):
+    """The neutral element of a reduction."""
+    if kind == "sum":
+        return 0
+    if kind == "prod":
+        return 1
+    if kind == "and":
+        return True if dtype == "bool" else -1 if dtypes.is_signed(dtype) else (1 << 8 * dtypes.itemsize(dtype)) - 1
+    if kind == "or":
+        return False if dtype == "bool" else 0
+    if dtype == "bool":
+        return kind == "min"
+    if dtypes.is_float(dtype):
+        return float("-inf") if kind == "max" else float("inf")
+    bits = 8 * dtypes.itemsize(dtype)
+    if dtypes.is_signed(dtype):
+        return -(1 << bits - 1) if kind == "max" else (1 << bits - 1) - 1
+    return 0 if kind == "max" else (1 << bits) - 1
+
+
+def analyse(nests):
+    """After a dry run: which dimensions merge into one loop, and which nests vectorise."""
+    for nest in nests.values():
+        groups = []
+        for i in range(len(nest.extents)):
+            if groups and i not in nest.breaks and all(_proportional(use, i - 1, i, nest.extents[i]) for use in nest.uses):
+                groups[-1].append(i)
+            else:
+                groups.append([i])
+        nest.groups = groups
+        if not groups:
+            continue
+        inner = groups[-1][-1]
+        for use, load in zip(nest.uses, nest.loads, strict=True):
+            c = use[inner]
+            if c == 0 and not isinstance(c, Dim):
+                continue
+            if not load:
+                nest.vectorisable = False  # lanes would need vector index arithmetic
+            elif is_one(c):
+                nest.unit += 1
+            else:
+                nest.strided += 1
+    root = nests.get("root")
+    if root is not None and root.strided and any(n is not root and n.vectorisable and n.unit and not n.strided for n in nests.values()):
+        root.vectorisable = False  # lanes run along the reduction, where memory is contiguous
+
+
+def _proportional(use, outer, inner, extent):
+    return use[outer] == use[inner] * extent and hint(use[outer]) == hint(use[inner] * extent)

@@ -1,0 +1,123 @@
+"""The compiler's graph: hash-consed nodes, built from a trace."""
+
+from keras_ocl.core.dim import Dim, key
+from keras_ocl.core.primitive import Primitive
+
+
+class Node:
+    """One value. `primitive` is None for an input; `results` lists (shape, dtype) when there are several.
+
+    A node with several results is never read itself: PROJECT nodes stand for its results.
+    """
+
+    __slots__ = ("primitive", "inputs", "params", "shape", "dtype", "results", "origin", "order", "tensor")
+
+    def __init__(self, primitive, inputs, params, shape, dtype, results=None, origin="", tensor=None):
+        self.primitive, self.inputs, self.params = primitive, inputs, params
+        self.shape, self.dtype, self.results, self.origin = shape, dtype, results, origin
+        self.order, self.tensor = 0, tensor
+
+    @property
+    def name(self):
+        return self.primitive.name if self.primitive is not None else "input"
+
+    def __repr__(self):
+        return f"{self.name}{tuple(self.shape)}:{self.dtype}#{self.order}"
+
+
+PROJECT = Primitive("project", shape=None)
+
+
+class Graph:
+    """Nodes under construction. `outputs` are set when it is complete."""
+
+    def __init__(self):
+        self._consed = {}
+        self.nodes = []
+        self.outputs = []
+
+    def input(self, tensor):
+        return self._append(Node(None, (), {}, tuple(tensor.shape), tensor.dtype, tensor=tensor))
+
+    def add(self, primitive, inputs, params, origin=""):
+        """The node `primitive(*inputs)`; an equal one is reused (common-subexpression elimination)."""
+        identity = (primitive.name, tuple(id(i) for i in inputs), _hashable(params))
+        node = self._consed.get(identity)
+        if node is None:
+            results = primitive.shape(*inputs, **params)
+            if primitive.several:
+                node = Node(primitive, tuple(inputs), params, (), None, list(results), origin)
+            else:
+                node = Node(primitive, tuple(inputs), params, tuple(results[0]), results[1], None, origin)
+            self._consed[identity] = self._append(node)
+        return node
+
+    def project(self, node, k):
+        identity = ("project", id(node), k)
+        found = self._consed.get(identity)
+        if found is None:
+            shape, dtype = node.results[k]
+            found = self._append(Node(PROJECT, (node,), {"index": k}, tuple(shape), dtype, None, node.origin))
+            self._consed[identity] = found
+        return found
+
+    def _append(self, node):
+        node.order = len(self.nodes)
+        self.nodes.append(node)
+        return node
+
+    def live(self):
+        """Nodes that the outputs depend on, in topological order."""
+        wanted, stack = set(), list(self.outputs)
+        while stack:
+            node = stack.pop()
+            if node not in wanted:
+                wanted.add(node)
+                stack.extend(node.inputs)
+        return sorted(wanted, key=lambda n: n.order)
+
+
+def _hashable(x):
+    if isinstance(x, dict):
+        return tuple((k, _hashable(v)) for k, v in sorted(x.items()))
+    if isinstance(x, (tuple, list)):
+        return tuple(_hashable(v) for v in x)
+    if isinstance(x, Dim):
+        return key(x)
+    if isinstance(x, float):
+        return ("float", x.hex())  # tells 0.0 from -0.0 and 1.0 from 1
+    return (type(x).__name__, x)
+
+
+def needed(equations, outputs):
+    """The equations that `outputs` (Tensors) depend on, in order."""
+    wanted = {id(o) for o in outputs}
+    kept = []
+    for eq in reversed(equations):
+        if any(id(o) in wanted for o in eq.outputs):
+            kept.append(eq)
+            wanted.update(id(i) for i in eq.inputs)
+    return kept[::-1]
+
+
+def build(equations, outputs, simplify):
+    """Graph of `equations` up to `outputs` (Tensors). `simplify(graph, primitive, inputs, params, origin)` adds one node."""
+    graph = Graph()
+    values = {}
+
+    def node_of(tensor):
+        found = values.get(id(tensor))
+        if found is None:
+            found = values[id(tensor)] = graph.input(tensor)
+        return found
+
+    for eq in needed(equations, outputs):
+        inputs = [node_of(t) for t in eq.inputs]
+        if eq.primitive.several:
+            node = graph.add(eq.primitive, inputs, eq.params, eq.origin)
+            for k, o in enumerate(eq.outputs):
+                values[id(o)] = graph.project(node, k)
+        else:
+            values[id(eq.outputs[0])] = simplify(graph, eq.primitive, inputs, eq.params, eq.origin)
+    graph.outputs = [node_of(o) for o in outputs]
+    return graph

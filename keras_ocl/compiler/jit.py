@@ -1,0 +1,211 @@
+"""jit: trace a Python function once for each signature, compile it, replay it."""
+
+import sys
+import threading
+
+import numpy as np
+
+from keras_ocl import runtime
+from keras_ocl.compiler import ir
+from keras_ocl.compiler.convert import from_numpy
+from keras_ocl.compiler.eager import add_node, on_device
+from keras_ocl.compiler.executable import Executable
+from keras_ocl.core import dtypes, nest
+from keras_ocl.core.dim import Dim
+from keras_ocl.core.primitive import active_tapes, current_trace
+from keras_ocl.core.tensor import Tensor
+from keras_ocl.core.trace import Trace, tracing
+
+# References that run() itself holds to a tensor it looks at: the variable's attribute, the local name, getrefcount's argument.
+_OWN_TENSOR = 3
+_OWN_STORAGE = 3
+
+
+class Jitted:
+    """A function that is traced once a signature and then replayed as kernel launches.
+
+    Args:
+        function: takes and returns nests of tensors, arrays and Python values; may read and assign Keras variables.
+        batch_axis: True makes the first axis of every array argument a Dim, so that another batch size
+            builds no kernels.
+        name: for errors and profiles.
+
+    The signature is the nest's structure, the shapes and dtypes of arrays, and the values of everything else.
+    Python side effects happen once a signature.
+    """
+
+    def __init__(self, function, batch_axis=False, name=None):
+        self.function, self.batch_axis = function, batch_axis
+        self.name = name or getattr(function, "__name__", "function")
+        self.__doc__ = getattr(function, "__doc__", None)
+        self._compiled = {}
+        self._hints = {}
+        self._lock = threading.RLock()
+
+    def __call__(self, *args, **kwargs):
+        if current_trace.get() is not None or active_tapes.get():
+            return self.function(*args, **kwargs)  # part of a larger trace, or to be differentiated by a tape outside
+        leaves, structure = nest.flatten((args, kwargs))
+        arrays, key = [], [structure]
+        for leaf in leaves:
+            if type(leaf) is Tensor or isinstance(leaf, (np.ndarray, np.generic)):
+                arrays.append(leaf)
+                key.append((leaf.shape, str(leaf.dtype)))
+            elif hasattr(leaf, "_tape_value"):  # a Keras variable: read and assigned by the function itself
+                key.append(id(leaf))
+            else:
+                key.append((type(leaf), leaf))
+        device = runtime.current_device()
+        key.append(device)
+        key = tuple(key)
+        compiled = self._compiled.get(key)
+        if compiled is None:
+            with self._lock:
+                compiled = self._compiled.get(key)
+                if compiled is None:
+                    compiled = self._trace(leaves, structure, device)
+                    self._compiled[key] = compiled
+        return compiled.run(arrays)
+
+    def _trace(self, leaves, structure, device):
+        trace = Trace()
+        batch = {}
+        symbolic = []
+        for position, leaf in enumerate(leaves):
+            if type(leaf) is Tensor or isinstance(leaf, (np.ndarray, np.generic)):
+                shape = tuple(leaf.shape)
+                if self.batch_axis and shape:
+                    shape = (self._dim(shape[0], position, batch), *shape[1:])
+                symbolic.append(trace.input(shape, leaf.dtype if type(leaf) is Tensor else dtypes.canonical(leaf.dtype)))
+            else:
+                symbolic.append(leaf)
+        args, kwargs = nest.unflatten(structure, symbolic)
+        with tracing(trace):
+            result = self.function(*args, **kwargs)
+        return Compiled(trace, result, device, self.name)
+
+    def _dim(self, n, position, batch):
+        """Equal first extents are one unknown; its hint stays what it was at the first trace."""
+        if n not in batch:
+            hint = self._hints.setdefault(position, n)
+            batch[n] = Dim(n, hint, 1500450271 + 2 * len(batch))
+        return batch[n]
+
+    def clear(self):
+        """Forget all traces."""
+        self._compiled.clear()
+
+
+class Compiled:
+    """One trace, compiled: runs on arrays for the trace's inputs and on the variables' current values."""
+
+    def __init__(self, trace, result, device, name):
+        self.device = device
+        leaves, self._structure = nest.flatten(result)
+        self._leaves = list(leaves)
+        self._places = [k for k, leaf in enumerate(leaves) if type(leaf) is Tensor]
+        outputs = [leaves[k] for k in self._places]
+        slots = trace.assigned()
+        graph = ir.build(trace.equations, outputs + [s.value for s in slots], add_node)
+        entries = {id(s.entry): s for s in trace.states.values()}
+        position = {id(t): k for k, t in enumerate(trace.inputs)}
+        self._arguments = []  # (input position) in order of the executable's inputs
+        self._states = []
+        self._constants = []
+        inputs, node_of = [[], [], []], {}
+        for node in graph.live():
+            if node.primitive is not None:
+                continue
+            t = node.tensor
+            if id(t) in position:
+                inputs[0].append(node)
+                self._arguments.append(position[id(t)])
+            elif id(t) in entries:
+                inputs[1].append(node)
+                node_of[id(t)] = node
+                self._states.append(entries[id(t)].variable)
+            elif t.storage is not None:
+                inputs[2].append(node)
+                self._constants.append(t)
+            else:
+                raise RuntimeError(f"{name}: a tensor of another trace (shape {tuple(t.shape)}) is used in this one; pass it as an argument.")
+        updates = [(node_of[id(s.entry)], len(outputs) + k) for k, s in enumerate(slots) if id(s.entry) in node_of]
+        self.executable = Executable(device, graph, [*inputs[0], *inputs[1], *inputs[2]], updates, False, name)
+        in_place = self.executable.overwritten
+        self._guarded = [k for k, node in enumerate(inputs[1]) if node in in_place]
+        self._assigned = [
+            (s.variable, len(outputs) + k) for k, s in enumerate(slots) if node_of.get(id(s.entry)) not in in_place or id(s.entry) not in node_of
+        ]
+        self._specs = [(tuple(int(n) for n in t.shape), t.dtype) for t in outputs]
+        self._keep = trace.states  # variables' ids stay theirs
+
+    def run(self, arrays):
+        """Results for the trace's inputs `arrays` (NumPy arrays or Tensors)."""
+        device = self.device
+        storages = []
+        for k in self._arguments:
+            a = arrays[k]
+            storages.append(on_device(a, device) if type(a) is Tensor else device.upload(a))
+        states = self._states
+        for k in self._guarded:
+            tensor = states[k]._value
+            if sys.getrefcount(tensor) > _OWN_TENSOR or sys.getrefcount(tensor.storage) > _OWN_STORAGE - 1 or tensor.storage.device is not device:
+                own_copy(states[k], device)
+        for variable in states:
+            storages.append(on_device(variable._value, device))
+        for t in self._constants:
+            storages.append(on_device(t, device))
+        results = self.executable.run(storages)
+        for variable, k in self._assigned:
+            variable._value = Tensor(tuple(variable.shape), variable.dtype, results[k])
+        leaves = list(self._leaves)
+        for place, storage, (shape, dtype) in zip(self._places, results, self._specs, strict=False):
+            leaves[place] = Tensor(shape, dtype, storage)
+        return nest.unflatten(self._structure, leaves)
+
+
+def own_copy(variable, device):
+    """Give a variable storage of its own, because somebody else holds its present one."""
+    old = variable._value
+    storage = device.allocate_state(old.storage.nbytes, getattr(variable, "path", ""))
+    device.copy(on_device(old, device), storage)
+    variable._value = Tensor(old.shape, old.dtype, storage)
+
+
+def jit(function=None, **options):
+    """Compile a function: `jit(f)` or `@jit`. See Jitted for the options."""
+    if function is None:
+        return lambda f: Jitted(f, **options)
+    return Jitted(function, **options)
+
+
+def value_and_grad(function, argnums=0):
+    """Function returning (value, gradient with respect to argument `argnums` (an int or a tuple of them)).
+
+    `function` returns a scalar Tensor, or a tuple whose first element is one (then the value is that tuple).
+    Arguments may be NumPy arrays, Tensors, Variables or nests of them.
+    """
+    from keras_ocl.core.autodiff import GradientTape
+
+    def wrapped(*args, **kwargs):
+        args = list(args)
+        positions = (argnums,) if isinstance(argnums, int) else tuple(argnums)
+        with GradientTape() as tape:
+            for p in positions:
+                leaves, structure = nest.flatten(args[p])
+                leaves = [from_numpy(x) if isinstance(x, (np.ndarray, np.generic, float)) else x for x in leaves]
+                for x in leaves:
+                    tape.watch(x)
+                args[p] = nest.unflatten(structure, leaves)
+            value = function(*args, **kwargs)
+        target = value[0] if isinstance(value, tuple) else value
+        gradients = tape.gradient(target, [args[p] for p in positions])
+        return value, gradients[0] if isinstance(argnums, int) else tuple(gradients)
+
+    return wrapped
+
+
+def grad(function, argnums=0):
+    """Function returning the gradient of a scalar function with respect to argument `argnums`."""
+    both = value_and_grad(function, argnums)
+    return lambda *args, **kwargs: both(*args, **kwargs)[1]

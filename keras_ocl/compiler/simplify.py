@@ -1,0 +1,188 @@
+"""Peephole simplification while the graph is built: identities, constants, composed views."""
+
+import math
+
+from keras_ocl.core import dtypes
+from keras_ocl.core.dim import Dim
+from keras_ocl.core.index import is_one
+from keras_ocl.core.primitive import Primitive
+
+_FOLD = {
+    "add": lambda a, b: a + b,
+    "sub": lambda a, b: a - b,
+    "mul": lambda a, b: a * b,
+    "neg": lambda a: -a,
+    "max": max,
+    "min": min,
+    "sqrt": math.sqrt,
+}
+
+
+def add(graph, primitive, inputs, params, origin=""):
+    """The simplest node equal to `primitive(*inputs)`."""
+    rule = _RULES.get(primitive.name)
+    if rule is not None:
+        found = rule(graph, inputs, params, origin)
+        if found is not None:
+            return found
+    folded = _fold(graph, primitive, inputs, params, origin)
+    return folded if folded is not None else graph.add(primitive, inputs, params, origin)
+
+
+def constant_value(node):
+    """The Python number that every element of `node` has, or None."""
+    while node.name in ("broadcast", "reshape"):
+        node = node.inputs[0]
+    return node.params["value"] if node.name == "constant" else None
+
+
+def _fold(graph, primitive, inputs, params, origin):
+    function = _FOLD.get(primitive.name)
+    if function is None or any(i.name != "constant" for i in inputs) or not inputs or inputs[0].dtype not in ("float32", "float64", "int32"):
+        return None
+    values = [i.params["value"] for i in inputs]
+    if any(isinstance(v, Dim) for v in values):
+        return None
+    dtype = inputs[0].dtype
+    kind = dtypes.numpy_dtype(dtype).type
+    try:
+        value = kind(function(*(kind(v).item() for v in values))).item()
+    except (OverflowError, ValueError):
+        return None
+    return _constant(graph, value, dtype, origin)
+
+
+def _constant(graph, value, dtype, origin):
+    return graph.add(Primitive.registry["constant"], (), {"value": value, "dtype": dtype}, origin)
+
+
+def _same(a, b):
+    """Equal shapes, and equal for every value of the unknown extents."""
+    return len(a) == len(b) and all(_same_extent(x, y) for x, y in zip(a, b, strict=True))
+
+
+def _same_extent(x, y):
+    if isinstance(x, Dim) or isinstance(y, Dim):
+        return isinstance(x, Dim) and isinstance(y, Dim) and x.key == y.key
+    return x == y
+
+
+def _identity(graph, inputs, params, origin):
+    return inputs[0]
+
+
+def _convert(graph, inputs, params, origin):
+    (x,) = inputs
+    dtype = params["dtype"]
+    if x.dtype == dtype:
+        return x
+    if x.name == "constant":
+        value = x.params["value"]
+        if isinstance(value, Dim):
+            return _constant(graph, value, dtype, origin)
+        if dtypes.is_float(dtype):
+            return _constant(graph, float(value), dtype, origin)
+        if dtype == "bool":
+            return _constant(graph, bool(value), dtype, origin)
+        if dtypes.is_integer(dtype) and value == value and abs(value) < 2**31:
+            return _constant(graph, int(value), dtype, origin) if value >= 0 or dtypes.is_signed(dtype) else None
+        return None
+    if x.name == "broadcast" and x.inputs[0].name == "constant":
+        inner = _convert(graph, (x.inputs[0],), params, origin)
+        return None if inner is None else graph.add(x.primitive, (inner,), x.params, origin)
+    return None
+
+
+def _reshape(graph, inputs, params, origin):
+    (x,) = inputs
+    if _same(x.shape, params["shape"]):
+        return x
+    if x.name == "reshape":
+        return add(graph, x.primitive, x.inputs, params, origin)
+    return None
+
+
+def _transpose(graph, inputs, params, origin):
+    (x,) = inputs
+    perm = params["perm"]
+    if list(perm) == list(range(len(perm))):
+        return x
+    if x.name == "transpose":
+        inner = x.params["perm"]
+        return add(graph, x.primitive, x.inputs, {"perm": tuple(inner[p] for p in perm)}, origin)
+    return None
+
+
+def _broadcast(graph, inputs, params, origin):
+    (x,) = inputs
+    shape, dims = params["shape"], params["dims"]
+    if _same(x.shape, shape) and list(dims) == list(range(len(shape))):
+        return x
+    if x.name == "broadcast":
+        inner = x.inputs[0]
+        through = tuple(dims[d] for d in x.params["dims"])
+        if all(_same_extent(inner.shape[i], shape[d]) or is_one(inner.shape[i]) for i, d in enumerate(through)):
+            return add(graph, x.primitive, x.inputs, {"shape": shape, "dims": through}, origin)
+    return None
+
+
+def _neutral(value, both):
+    """x op value is x; with `both`, value op x too."""
+
+    def rule(graph, inputs, params, origin):
+        a, b = inputs
+        if _is(constant_value(b), value):
+            return a
+        if both and _is(constant_value(a), value):
+            return b
+        return None
+
+    return rule
+
+
+def _is(constant, value):
+    return constant is not None and not isinstance(constant, (Dim, bool)) and constant == value and math.copysign(1, constant) == math.copysign(1, value)
+
+
+def _add(graph, inputs, params, origin):
+    # x + 0.0 turns -0.0 into 0.0; Keras's sums from zero make it worth treating as the identity.
+    return _neutral(0, True)(graph, inputs, params, origin)
+
+
+def _pow(graph, inputs, params, origin):
+    x, e = inputs
+    exponent = constant_value(e)
+    if exponent is None or isinstance(exponent, Dim) or not dtypes.is_float(x.dtype):
+        return None
+    registry = Primitive.registry
+    if exponent == 1:
+        return x
+    if exponent == 2:
+        return graph.add(registry["mul"], (x, x), {}, origin)
+    if exponent == -1:
+        one = graph.add(registry["broadcast"], (_constant(graph, 1.0, x.dtype, origin),), {"shape": tuple(x.shape), "dims": ()}, origin)
+        return graph.add(registry["div"], (one, x), {}, origin)
+    return None
+
+
+def _select(graph, inputs, params, origin):
+    mask, a, b = inputs
+    value = constant_value(mask)
+    if a is b:
+        return a
+    return None if value is None else (a if value else b)
+
+
+_RULES = {
+    "stop_gradient": _identity,
+    "convert": _convert,
+    "reshape": _reshape,
+    "transpose": _transpose,
+    "broadcast": _broadcast,
+    "add": _add,
+    "sub": _neutral(0, False),
+    "mul": _neutral(1, True),
+    "div": _neutral(1, False),
+    "pow": _pow,
+    "select": _select,
+}
