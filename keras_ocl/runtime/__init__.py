@@ -8,11 +8,11 @@ from keras_ocl.runtime import state as _state
 _state.restore(__name__)
 
 # Discovery must come first: it names the runtimes for pyopencl's loader. It does so on first use of a device.
-from keras_ocl.runtime.device import Device, Statistics, Traits  # noqa: E402
+from keras_ocl.runtime.device import Device, Statistics, Traits, local_memory, set_argument  # noqa: E402
 from keras_ocl.runtime.errors import KernelBuildError, OutOfMemory  # noqa: E402
 from keras_ocl.runtime.memory import Storage  # noqa: E402
 from keras_ocl.runtime.profiling import profiling  # noqa: E402
-from keras_ocl.runtime.selection import DeviceInfo, current_device, device_scope, devices, find_device  # noqa: E402
+from keras_ocl.runtime.selection import DeviceInfo, current_device, device_scope, devices, find_device, platform_list  # noqa: E402
 
 _state.keep(__name__)
 
@@ -28,5 +28,8 @@ __all__ = [
     "device_scope",
     "devices",
     "find_device",
+    "local_memory",
+    "platform_list",
     "profiling",
+    "set_argument",
 ]

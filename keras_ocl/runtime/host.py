@@ -1,8 +1,11 @@
 """The host's memory limits and CPU flags."""
 
+import ctypes
 import functools
+import mmap
 import os
 import platform
+import sys
 from pathlib import Path
 
 
@@ -63,6 +66,19 @@ def _reclaimable(group):
     except (OSError, ValueError):
         pass
     return 0
+
+
+def advise_huge_pages(address, size):
+    """Ask Linux for huge pages behind a range of our memory; elsewhere, and where it refuses, nothing happens."""
+    if sys.platform == "linux":
+        start = -(-address // mmap.PAGESIZE) * mmap.PAGESIZE
+        length = (address + size - start) // mmap.PAGESIZE * mmap.PAGESIZE
+        _c_library().madvise(ctypes.c_void_p(start), ctypes.c_size_t(length), ctypes.c_int(mmap.MADV_HUGEPAGE))
+
+
+@functools.cache
+def _c_library():
+    return ctypes.CDLL(None)
 
 
 @functools.cache

@@ -2,10 +2,10 @@
 
 import hashlib
 import threading
-import warnings
 
 import pyopencl as cl
 from pyopencl import _cl
+from pyopencl.characterize import has_src_build_cache
 
 from keras_ocl.runtime import host
 from keras_ocl.runtime.disk_cache import DiskCache
@@ -24,7 +24,9 @@ class Programs:
 
     def __init__(self, device):
         self.device = device
-        self.disk = DiskCache()
+        # PoCL and NVIDIA remember what they compile. Asking PoCL for a binary would compile every kernel twice
+        # (again for unknown work-group sizes), 100 ms each, and save 50 ms a program.
+        self.disk = None if has_src_build_cache(device.handle) else DiskCache()
         self._programs = {}  # kernel's key -> built program
         self._lock = threading.Lock()
         d = device.handle
@@ -43,7 +45,8 @@ class Programs:
         specs = list(dict.fromkeys((name, source, tuple(rest[0]) if rest else ()) for name, source, *rest in specs))
         keys = {spec: self._key(spec, options) for spec in specs}
         with self._lock:
-            self._load(keys)
+            if self.disk is not None:
+                self._load(keys)
             missing = [spec for spec in specs if keys[spec] not in self._programs]
             if missing:
                 self._compile(missing, keys, options)
@@ -87,9 +90,7 @@ class Programs:
         device, handle = self.device, self.device.handle
         program = _cl._Program(device.context, source)
         try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                program._build(options.encode(), [handle])
+            program._build(options.encode(), [handle])
         except cl.Error as error:
             try:
                 log = program.get_build_info(handle, cl.program_build_info.LOG) or str(error)
@@ -101,6 +102,8 @@ class Programs:
         members = {spec[0]: keys[spec] for spec in specs}
         for key in members.values():
             self._programs[key] = program
+        if self.disk is None:
+            return
         try:
             binary = program.get_info(cl.program_info.BINARIES)[0]
         except cl.Error:

@@ -63,9 +63,8 @@ class _Candidate:
 
     def info(self):
         d = self.device
-        return DeviceInfo(
-            d.name if d else "", self.traits.kind, self.platform, self.model, self.handle.driver_version, d is not None, self.reason, self.traits
-        )
+        name, driver = d.name if d else "", self.handle.driver_version
+        return DeviceInfo(name, self.traits.kind, self.platform, self.model, driver, d is not None, self.reason, self.traits)
 
 
 class _Registry:
@@ -74,6 +73,7 @@ class _Registry:
     def __init__(self):
         self.lock = threading.RLock()
         self.found = None
+        self.platforms = []  # (name, version, number of devices)
         self.default = None
         self.by_name = {}
         self.announced = set()
@@ -84,9 +84,11 @@ class _Registry:
                 found = []
                 for platform in platforms():
                     try:
-                        found += [_Candidate(handle) for handle in platform.get_devices()]
+                        handles = platform.get_devices()
                     except cl.Error:
-                        continue  # a platform without devices
+                        handles = []  # a platform without devices
+                    found += [_Candidate(handle) for handle in handles]
+                    self.platforms.append((platform.name.strip(), platform.version.strip(), len(handles)))
                 self.found = sorted(found, key=_Candidate.rank)
             return self.found
 
@@ -224,3 +226,10 @@ def devices():
     for candidate in _registry.candidates():
         _registry.usable(candidate)
     return [candidate.info() for candidate in _registry.candidates()]
+
+
+def platform_list():
+    """(name, version, number of devices) of every platform, those without devices too."""
+    state.check_not_forked()
+    _registry.candidates()
+    return list(_registry.platforms)

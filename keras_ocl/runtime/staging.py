@@ -45,7 +45,7 @@ class Mapped:
             flags = cl.map_flags.WRITE_INVALIDATE_REGION
             mapped, _ = cl.enqueue_map_buffer(self.queue, storage.base, flags, 0, (array.nbytes,), np.uint8, is_blocking=True)
             np.ndarray(array.shape, array.dtype, mapped)[...] = array
-            self.device.last_event = mapped.base.release(self.device.queue)
+            self.device.command(lambda queue: mapped.base.release(queue))
         return storage
 
     def download(self, storage, out, after):
@@ -75,8 +75,7 @@ class Copied:
         if array.nbytes:
             block = self._staging(array.nbytes)
             np.ndarray(array.shape, array.dtype, block.host)[...] = array
-            event = cl.enqueue_copy(device.queue, storage.base, block.host[: array.nbytes], is_blocking=False)
-            block.fence = device.last_event = event
+            block.fence = device.command(cl.enqueue_copy, storage.base, block.host[: array.nbytes], is_blocking=False)
             block.free.append(block)
         return storage
 

@@ -1,0 +1,139 @@
+"""`python -m keras_ocl devices | doctor | cache`: what there is, what is wrong, what is kept on disk."""
+
+import argparse
+import importlib.metadata
+import os
+import platform
+
+VARIABLES = (
+    "KERAS_OCL_DEVICE", "KERAS_OCL_SCHEDULE", "KERAS_OCL_CACHE_DIR", "KERAS_OCL_VERBOSE", "OCL_ICD_VENDORS",
+    "OCL_ICD_FILENAMES", "RUSTICL_ENABLE", "POCL_CACHE_DIR",
+)  # fmt: skip
+
+
+def main(arguments=None):
+    """Run one command; returns the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m keras_ocl", description="OpenCL for Keras: devices and diagnosis.")
+    commands = parser.add_subparsers(dest="command", required=True)
+    commands.add_parser("devices", help="list every OpenCL device; * marks the one in use").set_defaults(run=devices)
+    commands.add_parser("doctor", help="explain what was found, what is chosen, and what to install").set_defaults(run=doctor)
+    cache_parser = commands.add_parser("cache", help="show or clear the compiled programs on disk")
+    cache_parser.add_argument("--clear", action="store_true", help="delete them")
+    cache_parser.set_defaults(run=cache)
+    options = parser.parse_args(arguments)
+    return options.run(options)
+
+
+def _choice():
+    """(chosen Device or None, why it was or was not chosen)."""
+    from keras_ocl import runtime
+
+    name = os.environ.get("KERAS_OCL_DEVICE")
+    try:
+        device = runtime.find_device(name) if name else runtime.current_device()
+    except RuntimeError as error:
+        return None, str(error)
+    if name:
+        return device, f"KERAS_OCL_DEVICE={name}"
+    usable = [info for info in runtime.devices() if info.usable]
+    if len(usable) == 1:
+        return device, "the only usable device"
+    return device, f"the best of {len(usable)} usable devices: GPUs first, then by float64, vector width, float16 and compute units"
+
+
+def _quiet():
+    """The log line that names the device would only repeat what these commands print."""
+    import logging
+
+    logging.getLogger("keras_ocl").setLevel(logging.WARNING)
+
+
+def _print_devices(infos, chosen, indent=""):
+    from keras_ocl.runtime.errors import readable
+
+    for info in infos:
+        mark = "*" if chosen is not None and info.name == chosen.name else " "
+        print(f"{indent}{mark} {info.name or info.kind:6s} {info.model} ({info.platform}, driver {info.driver})")
+        if not info.usable:
+            print(f"{indent}         not usable: {info.reason}")
+            continue
+        t = info.traits
+        types = ", ".join(name for name, has in (("float64", t.fp64), ("float16", t.fp16), ("sub-groups", t.subgroups)) if has)
+        print(
+            f"{indent}         {t.compute_units} compute units, {t.vector_width}-wide vectors, {readable(t.global_memory)} memory, "
+            f"{readable(t.local_memory)} local{', ' + types if types else ''}"
+        )
+
+
+def devices(options):
+    """List the devices."""
+    from keras_ocl import runtime
+
+    _quiet()
+    infos = runtime.devices()
+    chosen, why = _choice()
+    _print_devices(infos, chosen)
+    if chosen is None:
+        print(why)
+    return 0 if chosen is not None else 1
+
+
+def doctor(options):
+    """Print everything that decides which device is used; status 1 when there is none."""
+    from keras_ocl import runtime
+    from keras_ocl.runtime import discovery
+
+    _quiet()
+    print(f"Python {platform.python_version()} on {platform.system()} {platform.machine()}")
+    print("packages: " + ", ".join(f"{name} {_version(name)}" for name in ("keras-ocl", "keras", "numpy", "pyopencl")))
+    settings = [f"{name}={os.environ[name]}" for name in VARIABLES if name in os.environ]
+    print("environment: " + (", ".join(settings) or "nothing set that matters here"))
+
+    found = discovery.with_problems(discovery.runtimes())
+    print("\nOpenCL runtimes" + ("" if found else ": none"))
+    for item in found:
+        print(f"  {item.library} (from {item.origin})" + (f"\n      cannot be loaded: {item.problem}" if item.problem else ""))
+
+    infos = runtime.devices()
+    chosen, why = _choice()
+    platforms = runtime.platform_list()
+    print("\nplatforms" + ("" if platforms else ": none"))
+    for name, version, count in platforms:
+        print(f"  {name} ({version}): {count or 'no'} device{'' if count == 1 else 's'}")
+        if not count and "rusticl" in name.lower() and "RUSTICL_ENABLE" not in os.environ:
+            print("      rusticl shows the devices named in RUSTICL_ENABLE only, for example RUSTICL_ENABLE=llvmpipe")
+    if infos:
+        print("\ndevices")
+        _print_devices(infos, chosen)
+
+    print()
+    if chosen is None:
+        print(f"no device can be used: {why}")
+    else:
+        how = {"shared": "shared with the host", "mapped": "mapped", "copied": "reached by copies"}[chosen.sharing]
+        print(f"chosen: {chosen}, {why}; its memory is {how}, {chosen.traits.schedule} schedules")
+    cache(argparse.Namespace(clear=False))
+    return 0 if chosen is not None else 1
+
+
+def _version(name):
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return "(not installed)"
+
+
+def cache(options):
+    """Show the folder and size of the compiled programs on disk, or clear them."""
+    from keras_ocl.runtime.disk_cache import DiskCache
+    from keras_ocl.runtime.errors import readable
+
+    disk = DiskCache()
+    if options.clear:
+        print(f"cache: {disk.clear()} programs deleted from {disk.folder}")
+        return 0
+    entries = disk.entries()
+    size = sum(n for _, n, _ in entries)
+    print(f"cache: {disk.folder}, {len(entries)} programs, {readable(size)} of at most {readable(disk.limit)}")
+    print("       (PoCL and NVIDIA's driver keep compiled programs in caches of their own)")
+    return 0
