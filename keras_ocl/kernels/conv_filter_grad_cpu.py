@@ -16,6 +16,7 @@ from keras_ocl.kernels.conv_forward_cpu import channel_blocks, lanes, load_lanes
 from keras_ocl.kernels.spec import Args, KernelSpec, Workspace
 
 _BAND_BYTES = 384 * 1024  # input and gradient of a band together: a good part of a core's second-level cache
+_CACHED_BYTES = 12 * 1024 * 1024  # input and gradient together that a last-level cache is taken to hold
 _SUM_ELEMENTS = 4096  # filter elements that one item of the summing kernel handles
 
 
@@ -83,7 +84,11 @@ class _FilterGrad:
         self.blocks = channel_blocks(self.channels, self.tile.width, self.tile.vectors)
         self.slots = sum(b for _, _, b in self.blocks)
         self.outer_taps = product(a.taps for a in self.axes[:-1])
-        parallel = self.outer_taps * self.groups * self.slots
+        # Data that the last-level cache holds is read again by the items of other taps and channels; more than
+        # that is read from memory once, by items that do all taps and channels of a band.
+        elements = product(geometry.input) + product(geometry.output)
+        self.whole_items = hint(elements) * dtypes.itemsize(dtype) > _CACHED_BYTES
+        parallel = 1 if self.whole_items else self.outer_taps * self.groups * self.slots
         wanted = ceil_div(8 * max(1, traits.compute_units), parallel)
         self.chunks = max(1, min(wanted, hint(product(self._band_counts()))))
         self.partial = Workspace(self.chunks * product(geometry.filter), self.accumulator)
@@ -114,8 +119,10 @@ class _FilterGrad:
             extra = 0.0 if last == width else 1.5 * len(pieces(last))
             for r, times in ((rows, full), (left, 1 if left else 0)):
                 total += blocks * times * (max(r * v / 2, (r * (v if self.lanewise else 1) + v + extra) / 2, 4.0) + 0.7)
-        border = 0.0 if self.inner.inside or not self._crosses(rows) else 2.0 / max(2, hint(self.inner.output))
-        return total * (1 + border)
+        # Every further body costs compile time; a tile that crosses taps also pays at the borders.
+        crosses = self._crosses(rows) and not self.inner.inside
+        border = 0.04 + 2.0 / max(2, hint(self.inner.output)) if crosses else 0.0
+        return total * (1 + border + (0.04 if left and full else 0.0))
 
     def _crosses(self, rows):
         """Whether a tile of so many rows may hold rows of two taps."""
@@ -141,32 +148,45 @@ class _FilterGrad:
         args = self.args
         counts = self._band_counts()
         total = product(counts)
-        text = "const int chunk = get_global_id(0);\nconst int slot = get_global_id(2);\nconst int outer = get_global_id(1);\n"
-        rest = "outer"
+        per_chunk, pairs = ceil_div(total, self.chunks), self.outer_taps * self.groups
+        text = "const int chunk = get_global_id(0);\n"
+        text += f"const int begin = chunk * {args.int(per_chunk)};\n"
+        # A chunk beyond the last band still runs once, on no pixels, to store zeros.
+        text += f"const int end = max(begin + 1, min(begin + {args.int(per_chunk)}, {args.int(total)}));\n"
+        text += "for (int band = begin; band < end; ++band) {\n" + self._band(counts)
+        if self.whole_items:
+            text += f"for (int outer = 0; outer < {args.int(pairs)}; ++outer) {{\n"
+        else:
+            text += "{\nconst int outer = get_global_id(1); const int slot = get_global_id(2);\n"
+        text += self._outer_taps()
+        done = 0
+        for vectors, last, count in self.blocks:
+            if self.whole_items:
+                text += f"for (int slot = {done}; slot < {done + count}; ++slot) {{\n"
+            else:
+                text += f"if (slot >= {done} && slot < {done + count}) {{\n"
+            text += f"const int channel = group * {self.channels} + slot * {self.tile.vectors * self.tile.width};\n"
+            text += self._tiles(vectors, last) + "}\n"
+            done += count
+        text += "}\n}\n"
+        grid = (self.chunks, 1, 1) if self.whole_items else (self.chunks, pairs, self.slots)
+        return KernelSpec(name, args.args, text, grid, (1, 1, 1), frozenset(), self.geometry.flops)
+
+    def _outer_taps(self):
+        """The group, the taps along the outer axes, and the outputs whose taps are inside the input, [lo, hi)."""
+        args, text, rest = self.args, "", "outer"
         for i in range(len(self.axes) - 2, -1, -1):
             taps = args.int(self.axes[i].taps)
             text += f"const int k{i} = {rest} % {taps}; const int r{i} = {rest} / {taps};\n"
             rest = f"r{i}"
-        text += f"const int group = {rest};\n"
-        text += f"const int taps = outer % {args.int(self.outer_taps)};\n"
-        per_chunk = ceil_div(total, self.chunks)
-        done = 0
-        for vectors, last, count in self.blocks:
-            text += f"if (slot >= {done} && slot < {done + count}) {{\n"
-            step = self.tile.vectors * self.tile.width
-            text += f"const int channel = group * {self.channels} + slot * {step};\n"
-            text += f"const int begin = chunk * {args.int(per_chunk)};\n"
-            # A chunk beyond the last band still runs once, on no pixels, to store zeros.
-            text += f"const int end = max(begin + 1, min(begin + {args.int(per_chunk)}, {args.int(total)}));\n"
-            text += "for (int band = begin; band < end; ++band) {\n" + self._band(counts)
-            text += self._tiles(vectors, last) + "}\n}\n"
-            done += count
-        grid = (self.chunks, self.outer_taps * self.groups, self.slots)
-        helpers = frozenset(prelude.helpers_for(self.accumulator, 1))
-        return KernelSpec(name, args.args, text, grid, (1, 1, 1), helpers, self.geometry.flops)
+        text += f"const int group = {rest};\nconst int taps = outer % {args.int(self.outer_taps)};\n"
+        for i, axis in enumerate(self.axes[:-1]):
+            low, high = self._valid(axis, f"k{i}", f"k{i}")
+            text += f"const int lo{i} = max(s{i}, {low}); const int hi{i} = min(e{i}, {high});\n"
+        return text
 
     def _band(self, counts):
-        """The band's outputs along each axis, [s, e), and those whose tap is inside the input, [lo, hi)."""
+        """The band's outputs along each axis, [s, e)."""
         args, text, rest = self.args, "", "band"
         for i in range(len(self.axes) - 1, 0, -1):
             text += f"const int b{i} = {rest} % {args.int(counts[i])}; const int d{i} = {rest} / {args.int(counts[i])};\n"
@@ -175,9 +195,6 @@ class _FilterGrad:
         for i, axis in enumerate(self.axes):
             size = args.int(self.bands[i])
             text += f"const int s{i} = b{i} * {size}; const int e{i} = min(s{i} + {size}, {args.int(axis.output)});\n"
-            if i < len(self.axes) - 1:
-                low, high = self._valid(axis, f"k{i}", f"k{i}")
-                text += f"const int lo{i} = max(s{i}, {low}); const int hi{i} = min(e{i}, {high});\n"
         return text
 
     def _valid(self, axis, first, last):
