@@ -1,0 +1,127 @@
+"""`python -m comparisons`: its arguments, its table, its files, and what it says of runs that fail."""
+
+import json
+
+import pytest
+
+from comparisons import __main__ as command
+from comparisons import report, runner
+
+TRAINED = {
+    "device": "a device",
+    "keras": "3.15.1",
+    "examples": [100, 10],
+    "parameters": 9,
+    "batch_size": 4,
+    "steps_per_epoch": 25,
+    "epochs": 1,
+    "import_s": 1.0,
+    "peak_mib": 100,
+    "starts": [{"train_loss": [0.5, 0.25], "test_loss": 0.3, "test_accuracy": value} for value in (0.5, 1.0)],
+    "first_step_s": 0.5,
+    "fit_ms": 0.25,
+    "predict_ms": 0.125,
+    "step_losses": [[1.0, 0.5]],
+}
+
+
+def made_up(job, timeout=None):
+    """Stand in for runner.run: TensorFlow's losses are one percent higher; backend "broken" fails."""
+    names = dict(script=job.script, backend=job.backend, floatx=job.floatx)
+    if job.backend == "broken":
+        return names | {"error": "exit status 1: boom"}, "the whole traceback"
+    step_losses = [[loss * (1.01 if job.backend == "tensorflow" else 1) for loss in losses] for losses in TRAINED["step_losses"]]
+    return TRAINED | names | {"step_losses": step_losses}, "notice: smaller data\nchatter\n"
+
+
+@pytest.fixture
+def stub(monkeypatch):
+    """Replaces the worker processes; returns the list of the jobs asked for."""
+    asked = []
+
+    def run(job, timeout=None):
+        asked.append(job)
+        return made_up(job)
+
+    monkeypatch.setattr(runner, "run", run)
+    return asked
+
+
+def test_each_script_runs_on_each_backend(stub, capsys):
+    assert command.main([]) == 0
+    assert [(job.script, job.backend) for job in stub] == [(s, b) for s in runner.SCRIPTS for b in ("ocl", "tensorflow")]
+    assert [(job.epochs, job.starts) for job in stub[::2]] == [(5, 20), (8, 1), (15, 3)]
+    output = capsys.readouterr()
+    assert "1/2 solved" in output.out
+    assert "75.00%" in output.out and "35.36%" in output.out
+    assert "notice: smaller data" in output.err and "chatter" not in output.err
+
+
+def test_parity_adds_a_float64_run_and_trains_nothing(stub):
+    command.main(["xor", "--parity"])
+    assert [(job.backend, job.floatx, job.train) for job in stub] == [
+        ("ocl", "float32", False),
+        ("tensorflow", "float32", False),
+        ("tensorflow", "float64", False),
+    ]
+
+
+def test_failed_run_is_shown_and_fails_the_command(stub, capsys):
+    assert command.main(["xor", "--backends", "broken,tensorflow"]) == 1
+    output = capsys.readouterr()
+    assert "exit status 1: boom" in output.out
+    assert "the whole traceback" in output.err
+
+
+def test_criterion_that_is_not_met_fails_the_command(stub, capsys, monkeypatch):
+    monkeypatch.setitem(TRAINED, "step_losses", [[1.0] * 10])  # a percent apart, as made_up has it
+    assert command.main(["xor"]) == 1
+    assert "FAILED: xor on ocl: losses of the first 10 steps differ" in capsys.readouterr().out
+
+
+def test_files_are_written(stub, tmp_path):
+    paths = {kind: tmp_path / f"out.{kind}" for kind in ("json", "markdown")}
+    pytest.importorskip("matplotlib")
+    arguments = ["xor", "mnist_mlp", "--plot", str(tmp_path / "plots")]
+    for kind, path in paths.items():
+        arguments += [f"--{kind}", str(path)]
+    command.main(arguments)
+    written = json.loads(paths["json"].read_text())
+    assert written["schema"] == runner.SCHEMA and written["reference"] == "tensorflow"
+    assert [r["backend"] for r in written["results"]] == ["ocl", "tensorflow"] * 2
+    lines = paths["markdown"].read_text().splitlines()
+    assert all(line.count("|") == len(report.HEADS) + 1 for line in lines[:6])
+    assert "9.9e-03 (2)" in lines[2]
+    assert {path.name for path in (tmp_path / "plots").iterdir()} == {"xor_loss.png", "mnist_mlp_loss.png", "times.png"}
+
+
+def test_data_is_found_by_name(tmp_path):
+    (tmp_path / "mnist.npz").touch()
+    assert runner.find_data("mnist_mlp", tmp_path) == str(tmp_path / "mnist.npz")
+    assert runner.find_data("mnist_mlp", None) is None
+    assert runner.find_data("xor", tmp_path) is None
+    with pytest.raises(FileNotFoundError, match="holds no cifar10"):
+        runner.find_data("cifar_cnn", tmp_path)
+    with pytest.raises(FileNotFoundError, match="does not exist"):
+        runner.find_data("cifar_cnn", tmp_path / "missing.npz")
+
+
+@pytest.mark.parametrize(
+    "arguments, complaint",
+    [
+        (["nonsense"], "unknown script nonsense"),
+        (["--reference", "jax"], "not among the backends"),
+        (["mnist_mlp", "--data", "missing.npz"], "missing.npz does not exist"),
+    ],
+)
+def test_bad_arguments_are_named(stub, capsys, arguments, complaint):
+    with pytest.raises(SystemExit):
+        command.main(arguments)
+    assert complaint in capsys.readouterr().err
+    assert not stub
+
+
+def test_a_worker_that_fails_gives_its_last_line():
+    result, output = runner.run(runner.Job("xor", "no_such_backend", epochs=1, starts=1))
+    assert result["error"].startswith("exit status 1: ")
+    assert "no_such_backend" in output
