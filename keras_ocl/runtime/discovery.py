@@ -51,7 +51,7 @@ def _from_folder(path):
     elif path.endswith(".icd"):
         if os.path.exists(path):
             yield Runtime(Path(path).read_text(errors="replace").split("\n")[0].strip(), path)
-    elif path != SYSTEM_VENDORS:
+    elif path.endswith((".dll", ".dylib")) or ".so" in os.path.basename(path):
         yield Runtime(path, "OCL_ICD_VENDORS")
 
 

@@ -1,0 +1,21 @@
+import pytest
+
+from keras_ocl import runtime
+from keras_ocl.runtime.device import Device, ways_of_sharing
+
+
+@pytest.fixture
+def device():
+    return runtime.current_device()
+
+
+@pytest.fixture(scope="module", params=["shared", "mapped", "copied"])
+def any_device(request):
+    """The current device with its memory reached in each way that it can bear (a context of its own)."""
+    current = runtime.current_device()
+    ways = ways_of_sharing(current.handle)
+    if request.param == "shared" and "shared" not in ways:
+        pytest.skip("no fine-grained shared memory")
+    if request.param == "mapped" and len(ways) == 1:
+        pytest.skip("this device cannot map")
+    return Device(current.handle, current.name, request.param)

@@ -1,0 +1,188 @@
+"""Finding, naming and choosing devices."""
+
+import os
+import subprocess
+import sys
+import threading
+import types
+
+import pytest
+
+from keras_ocl import cli, runtime
+from keras_ocl.runtime import discovery, selection
+
+
+def run(code, **environment):
+    """Output of `code` in a fresh Python; its errors too."""
+    result = subprocess.run([sys.executable, "-c", code], env={**os.environ, **environment}, capture_output=True, text=True, timeout=120)
+    return result.stdout + result.stderr
+
+
+class Wheel:
+    """Stands for an installed distribution."""
+
+    metadata = {"Name": "some-runtime"}
+
+    def __init__(self, folder):
+        self.folder = folder
+
+    def locate_file(self, name):
+        return self.folder / name
+
+
+def test_a_wheels_placeholder_path_is_resolved_to_its_own_library(tmp_path):
+    (tmp_path / "lib.so").write_bytes(b"")
+    (tmp_path / "a.icd").write_text("/opt/placeholder/lib.so\n")
+    (tmp_path / "b.icd").write_text("/opt/placeholder/not_in_this_wheel.so\n")
+    found = list(discovery._from_wheel(Wheel(tmp_path), ["lib.so", "a.icd", "b.icd"]))
+    assert found == [discovery.Runtime(str(tmp_path / "lib.so"), "some-runtime")]
+
+
+def test_vendors_variable_may_name_a_folder_a_file_or_a_library(tmp_path):
+    (tmp_path / "one.icd").write_text("libone.so\n")
+    (tmp_path / "readme").write_text("no")
+    assert [r.library for r in discovery._from_folder(str(tmp_path))] == ["libone.so"]
+    assert [r.library for r in discovery._from_folder(str(tmp_path / "one.icd"))] == ["libone.so"]
+    assert [r.library for r in discovery._from_folder("/opt/libtwo.so")] == ["/opt/libtwo.so"]
+    assert [list(discovery._from_folder(str(tmp_path / name))) for name in ("missing.icd", "missing")] == [[], []]
+
+
+def test_the_users_own_vendors_are_kept(tmp_path, monkeypatch):
+    (tmp_path / "one.icd").write_text("libone.so\n")
+    monkeypatch.setenv("OCL_ICD_VENDORS", str(tmp_path))
+    libraries = [r.library for r in discovery.runtimes()]
+    assert libraries[0] == "libone.so"
+    assert not any(r.origin.startswith(discovery.SYSTEM_VENDORS) for r in discovery.runtimes())
+
+
+def test_vendors_folder_holds_all_runtimes(tmp_path, monkeypatch):
+    monkeypatch.setenv("KERAS_OCL_CACHE_DIR", str(tmp_path))
+    folder = discovery._vendors_folder([discovery.Runtime("/a/liba.so", "a"), discovery.Runtime("libb.so", "b")])
+    assert [icd.read_text() for icd in sorted(folder.iterdir())] == ["/a/liba.so\n", "libb.so\n"]
+    assert folder.stat().st_mode & 0o077 == 0
+
+
+def test_the_environment_is_left_alone():
+    before = os.environ.get("OCL_ICD_VENDORS")
+    assert discovery.platforms()
+    assert os.environ.get("OCL_ICD_VENDORS") == before
+
+
+def test_a_library_that_does_not_load_is_explained():
+    (checked,) = discovery.with_problems([discovery.Runtime("/nowhere/libintelocl.so", "intel-opencl-rt")])
+    assert "intel-cmplr-lib-rt" in checked.problem
+
+
+def test_no_runtime_at_all_says_what_to_install(monkeypatch):
+    monkeypatch.setattr(selection, "platforms", list)
+    with pytest.raises(RuntimeError, match=r"no usable OpenCL device found; install one with `pip install \"keras-ocl\[cpu\]\"`"):
+        selection._Registry().choose_default()
+
+
+def test_names(device):
+    assert runtime.find_device(device.name) is device
+    assert runtime.find_device(device.name.upper()) is device
+    assert runtime.find_device("/" + device.name) is device
+    assert runtime.find_device(device.platform[:9].swapcase()).platform == device.platform
+
+
+@pytest.mark.parametrize("name", ["warp drive", "gpu:99", "cpu:99", ""])
+def test_an_unknown_name_lists_what_exists(name, device):
+    with pytest.raises(RuntimeError, match="no usable OpenCL device is called") as error:
+        runtime.find_device(name)
+    assert device.name in str(error.value) and "\n" not in str(error.value)
+    assert runtime.current_device() is device
+
+
+def test_variable_with_an_unknown_name():
+    out = run("from keras_ocl import runtime; runtime.current_device()", KERAS_OCL_DEVICE="warp drive")
+    assert "RuntimeError: no usable OpenCL device is called 'warp drive'; there are: cpu:0" in out
+
+
+def test_a_device_that_cannot_build_is_skipped_with_the_reason(monkeypatch):
+    real = selection.Device
+    best = selection._Registry().candidates()[0].handle
+
+    class Broken(real):
+        def build(self, specs, options=""):
+            if self.handle == best:
+                raise runtime.KernelBuildError(["probe"], self, "", "unknown target CPU 'generic'", "")
+            return super().build(specs, options)
+
+    monkeypatch.setattr(selection, "Device", Broken)
+    registry = selection._Registry()
+    first = registry.candidates()[0]
+    assert registry.usable(first) is None
+    assert first.info().reason == "cannot compile a one-line kernel: unknown target CPU 'generic'"
+    others = [registry.usable(c) for c in registry.candidates()[1:] if c.traits.kind == first.traits.kind]
+    if any(others):
+        assert registry.resolve(first.traits.kind) is next(d for d in others if d)
+        assert registry.resolve(first.traits.kind).name == f"{first.traits.kind}:0"
+    else:
+        with pytest.raises(RuntimeError, match="unusable: .*unknown target CPU"):
+            registry.resolve(first.traits.kind)
+
+
+def test_wrong_results_are_noticed(monkeypatch):
+    monkeypatch.setattr(selection, "PROBE", selection.PROBE.replace("* 3", "* 4"))
+    device, reason = selection.probe(runtime.current_device().handle, "cpu:7")
+    assert device is None and reason == "a one-line kernel computes wrong values"
+
+
+def test_the_better_cpu_comes_first():
+    def candidate(**traits):
+        values = dict(kind="cpu", unified_memory=True, fp64=True, fp16=True, subgroups=True)
+        values |= dict(vector_width=16, compute_units=2, global_memory=1)
+        c = object.__new__(selection._Candidate)
+        c.handle = types.SimpleNamespace(type=0)
+        c.traits = types.SimpleNamespace(**{**values, **traits})
+        return c
+
+    good, no_half, narrow = candidate(), candidate(fp16=False), candidate(fp64=False, fp16=False, vector_width=4, compute_units=8)
+    gpu, integrated = candidate(kind="gpu", unified_memory=False, fp64=False), candidate(kind="gpu")
+    assert sorted([narrow, integrated, no_half, good, gpu], key=selection._Candidate.rank) == [gpu, integrated, good, no_half, narrow]
+
+
+def test_scope(device):
+    other = runtime.find_device([info.name for info in runtime.devices() if info.usable][-1])
+    seen = []
+    with runtime.device_scope(other.name) as inside:
+        assert inside is other and runtime.current_device() is other
+        with runtime.device_scope(None):
+            assert runtime.current_device() is other
+        with runtime.device_scope(device):
+            assert runtime.current_device() is device
+        thread = threading.Thread(target=lambda: seen.append(runtime.current_device()))
+        thread.start()
+        thread.join()
+        with pytest.raises(RuntimeError, match="gpu:77"), runtime.device_scope("gpu:77"):
+            pass
+        assert runtime.current_device() is other
+    assert runtime.current_device() is device
+    assert seen == [device]  # a scope belongs to the thread that entered it
+
+
+def test_the_device_is_named_once():
+    code = "from keras_ocl import runtime; runtime.current_device(); runtime.current_device()"
+    assert run(code).count("keras_ocl runs on ") == 1
+    assert run("import logging; logging.getLogger('keras_ocl').setLevel(logging.WARNING); " + code) == ""
+
+
+def test_commands(capsys, tmp_path, monkeypatch, device):
+    monkeypatch.setenv("KERAS_OCL_CACHE_DIR", str(tmp_path))
+    assert cli.main(["devices"]) == 0
+    assert f"* {device.name}" in capsys.readouterr().out
+    assert cli.main(["doctor"]) == 0
+    out = capsys.readouterr().out
+    assert f"chosen: {device}" in out and "pyopencl" in out and str(tmp_path) in out
+    assert cli.main(["cache"]) == 0
+    assert "0 programs" in capsys.readouterr().out
+
+
+def test_doctor_without_a_device(capsys, monkeypatch):
+    monkeypatch.setattr(selection, "platforms", list)
+    monkeypatch.setattr(selection, "_registry", selection._Registry())
+    monkeypatch.delenv("KERAS_OCL_DEVICE", raising=False)
+    assert cli.main(["doctor"]) == 1
+    out = capsys.readouterr().out
+    assert "platforms: none" in out and 'pip install "keras-ocl[cpu]"' in out and "pocl-opencl-icd" in out

@@ -1,0 +1,243 @@
+"""Storage: pools, slabs, views, budget; uploads and downloads in every way of reaching memory."""
+
+import gc
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from keras_ocl import runtime
+from keras_ocl.runtime import host, memory
+
+ADD = ("add", "__kernel void add(__global float* a, const float b) { a[get_global_id(0)] += b; }")
+SLOW = (
+    "slow",
+    "__kernel void slow(__global float* a) { float x = a[0]; for (int i = 0; i < 3000000; i++) x = x * 0.5f + 1.0f; a[1] = x; }",
+)
+
+ARRAYS = [
+    np.arange(1000, dtype=np.float32),
+    np.arange(24, dtype=np.int64).reshape(2, 3, 4).transpose(2, 0, 1),
+    np.arange(10.0)[::-2],
+    np.array([True, False, True]),
+    np.arange(5).astype(ml_dtypes.bfloat16),
+    np.arange(5).astype(ml_dtypes.float8_e4m3fn),
+    np.array(3.5, np.float64),
+    np.zeros((0, 4), np.float32),
+    np.array([1 + 2j, 3j], np.complex64),
+    np.arange(300_000, dtype=np.uint8),
+]
+
+
+@pytest.mark.parametrize("array", ARRAYS, ids=lambda a: f"{a.dtype}{a.shape}")
+def test_round_trip(any_device, array):
+    storage = any_device.upload(array)
+    assert storage.nbytes == array.nbytes and storage.mem is not None
+    back = any_device.download(storage, array.dtype, array.shape)
+    assert back.dtype == array.dtype and back.flags.writeable and back.flags.owndata
+    np.testing.assert_array_equal(back, array)
+
+
+def test_the_caller_may_refill_its_array_at_once(any_device):
+    array = np.zeros(50_000, np.float32)
+    kernel = any_device.build([ADD])["add"]
+    storages = []
+    for i in range(40):
+        array[:] = i
+        storages.append(any_device.upload(array))
+        runtime.set_argument(kernel, 0, storages[-1])
+        runtime.set_argument(kernel, 1, np.float32(0.5).tobytes())
+        any_device.enqueue(kernel, (50_000,))
+    array[:] = -1
+    for i, storage in enumerate(storages):
+        assert (any_device.download(storage, np.float32, (50_000,)) == i + 0.5).all()
+
+
+def test_uploads_never_touch_memory_that_the_device_still_reads(any_device):
+    slow, add = any_device.build([SLOW])["slow"], any_device.build([ADD])["add"]
+    result = any_device.upload(np.zeros(64, np.float32))
+    for i in range(30):
+        batch = any_device.upload(np.full(64, i, np.float32))
+        runtime.set_argument(slow, 0, batch)
+        any_device.enqueue(slow, (1,))
+        any_device.copy(batch, result)
+        del batch  # its block is free for the next upload, but the kernel has not read it yet
+    runtime.set_argument(add, 0, result)
+    runtime.set_argument(add, 1, np.float32(0).tobytes())
+    any_device.enqueue(add, (64,))
+    assert any_device.download(result, np.float32, (64,))[0] == 29
+
+
+def test_write_copy_and_download_after_an_event(any_device):
+    state, other = any_device.allocate_state(4000), any_device.allocate_state(4000)
+    any_device.write(state, np.arange(1000, dtype=np.float32))
+    any_device.copy(state, other)
+    event = any_device.event()
+    any_device.write(state, np.zeros(1000, np.float32))
+    np.testing.assert_array_equal(any_device.download(other, np.float32, (1000,), after=event), np.arange(1000))
+    np.testing.assert_array_equal(any_device.download(state, np.float32, (1000,)), 0)
+
+
+def test_map(any_device):
+    storage = any_device.upload(np.arange(12, dtype=np.int32))
+    array = any_device.map(storage, np.int32, (3, 4))
+    del storage
+    others = [any_device.upload(np.zeros(12, np.int32)) for _ in range(4)]
+    np.testing.assert_array_equal(array, np.arange(12).reshape(3, 4))
+    assert not array.flags.writeable and len(others) == 4
+
+
+def test_reading_more_than_there_is(device):
+    with pytest.raises(ValueError, match="cannot read 400 bytes"):
+        device.download(device.allocate(16), np.float32, (100,))
+    with pytest.raises(ValueError, match="cannot copy 256 bytes into a storage of 16"):
+        device.copy(device.allocate(256), device.allocate(16))
+
+
+@pytest.mark.parametrize("nbytes", [0, 1, 255, 256, 257, 1000, 4097, 100_352, (1 << 20) + 1, 123_456_789])
+def test_size_classes_waste_little(nbytes):
+    size = memory.size_class(nbytes)
+    assert nbytes <= size and (size <= 256 or size - nbytes <= max(nbytes / 8, 256))
+    assert memory.size_class(size) == size
+
+
+def test_a_dead_storage_is_used_again(device):
+    storage = device.allocate(77_777)
+    buffer, current = storage.base, device.memory.current
+    del storage
+    gc.collect()
+    assert device.memory.current < current <= device.memory.peak
+    assert device.allocate(77_776).base is buffer
+
+
+def test_statistics(device):
+    s = device.statistics
+    before = s.uploads, s.downloads, s.launches, s.bytes_current
+    storage = device.upload(np.zeros(10_000, np.float32))
+    assert s.bytes_current >= before[3] + 40_000
+    kernel = device.build([ADD])["add"]
+    runtime.set_argument(kernel, 0, storage)
+    runtime.set_argument(kernel, 1, np.float32(1).tobytes())
+    device.enqueue(kernel, (10,))
+    device.enqueue(kernel, (0, 5))
+    device.replay([(kernel, (10,), None, "a"), (kernel, (0,), None, "b"), (kernel, (10,), None, "c")])
+    assert device.download(storage, np.float32, (11,)).tolist() == [3] * 10 + [0]
+    assert (s.uploads, s.downloads, s.launches) == (before[0] + 1, before[1] + 1, before[2] + 3)
+    assert "launches=" in repr(s)
+
+
+def test_views(device):
+    align = device.traits.alignment
+    arena = device.arena(4 * align, "plan")
+    view = arena.view(2 * align, align)
+    inner = view.view(0, 4)
+    assert (view.base, view.offset, inner.offset) == (arena.base, 2 * align, 2 * align)
+    device.write(view, np.full(align, 7, np.uint8))
+    device.write(arena.view(0, align), np.full(align, 9, np.uint8))
+    del arena
+    gc.collect()
+    assert (device.download(inner, np.uint8, (4,)) == 7).all()
+    with pytest.raises(ValueError, match="leaves a storage"):
+        view.view(align // 2, align)
+    with pytest.raises(ValueError, match="not aligned"):
+        view.view(4, 4)
+
+
+def test_state_lies_side_by_side_and_is_given_back(any_device):
+    align = any_device.traits.alignment
+    a, b, c = (any_device.allocate_state(n) for n in (1, align, 5 * align))
+    assert a.base is b.base is c.base and (b.offset - a.offset, c.offset - b.offset) == (align, align)
+    assert a.nbytes == 1 and c.offset % align == 0
+    kernel = any_device.build([ADD])["add"]
+    any_device.write(c, np.arange(align, dtype=np.float32))
+    any_device.write(b, np.full(align, 5, np.uint8))
+    runtime.set_argument(kernel, 0, c)
+    runtime.set_argument(kernel, 1, np.float32(1).tobytes())
+    any_device.enqueue(kernel, (align,))
+    np.testing.assert_array_equal(any_device.download(c, np.float32, (align,)), np.arange(align) + 1)
+    assert (any_device.download(b, np.uint8, (align,)) == 5).all()
+    start = a.offset
+    del a, b
+    gc.collect()
+    assert any_device.allocate_state(2 * align).offset == start
+
+
+def test_slab_merges_its_holes():
+    slab = memory.Slab(memory.Block(None, 1000, None), 10)
+    offsets = [slab.take(100) for _ in range(10)]
+    assert offsets == list(range(0, 1000, 100)) and slab.take(1) is None
+    for i in (3, 5, 4, 0, 9):
+        slab.freed.append((i * 100, 100))
+    assert slab.take(300) == 300
+    assert slab.holes == [(0, 100), (900, 100)]
+
+
+def test_large_state_gets_its_own_slab(any_device):
+    small = any_device.allocate_state(100)
+    large = any_device.allocate_state(30 << 20, "embedding")
+    assert large.base is not small.base and large.block.size == 30 << 20
+
+
+def test_out_of_memory_names_what_asked_and_leaves_the_device_usable(any_device):
+    kept = any_device.upload(np.arange(10))
+    free = any_device.memory.budget
+    any_device.memory.budget = any_device.memory.reserved + (1 << 20)
+    try:
+        with pytest.raises(runtime.OutOfMemory, match=r"out of memory on .*: the kernel of layer dense needs 64\.0 MiB, .* free"):
+            any_device.allocate(64 << 20, "the kernel of layer dense")
+        with pytest.raises(MemoryError, match="moments"):
+            any_device.allocate_state(64 << 20, "moments")
+        with pytest.raises(MemoryError, match="batch"):
+            any_device.upload(np.zeros(64 << 20, np.uint8), "batch")
+    finally:
+        any_device.memory.budget = free
+    np.testing.assert_array_equal(any_device.download(kept, kept_dtype := np.arange(10).dtype, (10,)), np.arange(10, dtype=kept_dtype))
+
+
+def test_more_than_one_buffer_can_hold(device):
+    with pytest.raises(runtime.OutOfMemory, match="a single buffer holds at most"):
+        device.allocate(device.traits.max_allocation + 1, "x")
+
+
+def test_free_blocks_make_room_for_other_sizes(any_device):
+    blocks = [any_device.allocate(1 << 20) for _ in range(8)]
+    budget = any_device.memory.budget
+    any_device.memory.budget = any_device.memory.reserved + (1 << 20)
+    del blocks
+    try:
+        assert any_device.allocate(6 << 20).nbytes == 6 << 20
+    finally:
+        any_device.memory.budget = budget
+
+
+def test_in_flight_uploads_are_bounded(any_device):
+    slow = any_device.build([SLOW])["slow"]
+    big = np.zeros(5 << 20, np.uint8)
+    reserved = any_device.memory.reserved
+    for _ in range(12):
+        storage = any_device.upload(big)
+        runtime.set_argument(slow, 0, storage)
+        any_device.enqueue(slow, (1,))
+    del storage
+    any_device.finish()
+    assert any_device.memory.reserved - reserved <= 7 * memory.size_class(big.nbytes)
+
+
+def test_control_group_limits(tmp_path):
+    own = tmp_path / "cgroup"
+    group = tmp_path / "v2" / "a" / "b"
+    group.mkdir(parents=True)
+    own.write_text("0::/a/b\n")
+    for folder, most, now in ((group, "max", "5"), (group.parent, "1000", "300")):
+        (folder / "memory.max").write_text(most + "\n")
+        (folder / "memory.current").write_text(now + "\n")
+    (group.parent / "memory.stat").write_text("anon 5\ninactive_file 100\n")
+    assert list(host._cgroup_headroom(tmp_path / "v2", own)) == [800]
+
+    own.write_text("4:cpu:/x\n3:memory:/docker/abc\n")
+    group = tmp_path / "v1" / "memory"
+    group.mkdir(parents=True)
+    (group / "memory.limit_in_bytes").write_text("4096\n")
+    (group / "memory.usage_in_bytes").write_text("96\n")
+    assert list(host._cgroup_headroom(tmp_path / "v1", own)) == [4000]
+    assert host.available_memory() > 0
