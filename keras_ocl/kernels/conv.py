@@ -1,0 +1,105 @@
+"""Convolution and its two gradients over channels-last data: which kernels a geometry, device and dtype get.
+
+forward, input_grad and filter_grad return KernelSpecs to run in order, [] where the result has no elements.
+Handles (`x`, `w`, `dy`) are whatever the caller's buffers are called; Workspace objects among the arguments
+are buffers that the caller provides. `sink` receives (n, *spatial, channel) coordinates in the result's
+shape (for the filter's gradient: (*taps, input channel of the group, output channel)).
+"""
+
+from keras_ocl.core import dtypes
+from keras_ocl.core.dim import hint, product
+from keras_ocl.kernels import conv_elements, conv_filter_grad_cpu, conv_forward_cpu, conv_gpu, prelude
+from keras_ocl.kernels.conv_geometry import Geometry
+from keras_ocl.kernels.spec import Args, KernelSpec, Workspace
+
+__all__ = ["Geometry", "filter_grad", "forward", "input_grad"]
+
+DTYPES = ("float32", "float64", "float16", "bfloat16")
+_EAGER_FLOPS = 4e6  # eager work below this shares kernels whose every extent is an argument
+_FEW_CHANNELS = 8  # output channels of a group below which a matrix product's tile would stay empty
+
+
+def forward(traits, geometry, x, w, dtype, sink, all_arguments=False, name="convolution"):
+    """Kernels of the convolution of x (geometry.input) with w (geometry.filter), in geometry.output's shape."""
+    _check(dtype)
+    if geometry.empty:
+        return []
+    if _by_element(traits, geometry, all_arguments):
+        return [conv_elements.forward(geometry, x, w, dtype, sink, name, all_arguments=all_arguments)]
+    if traits.schedule == "gpu":
+        return [conv_gpu.forward(traits, geometry, x, w, dtype, sink, name)]
+    return [conv_forward_cpu.forward(traits, geometry, x, w, dtype, sink, name)]
+
+
+def input_grad(traits, geometry, dy, w, dtype, sink, all_arguments=False, name="convolution input gradient"):
+    """Kernels of the gradient in x's shape (geometry.input): dy (geometry.output) convolved with the flipped filter."""
+    _check(dtype)
+    back = geometry.transposed()
+    if back.empty:
+        return []
+    if _by_element(traits, back, all_arguments):
+        return [conv_elements.forward(back, dy, w, dtype, sink, name, transposed=True, all_arguments=all_arguments)]
+    if traits.schedule == "gpu":
+        return [conv_gpu.forward(traits, back, dy, w, dtype, sink, name, transposed=True)]
+    flipped = Workspace(product(geometry.filter), dtype)
+    return [
+        _transpose_filter(geometry, w, flipped, dtype),
+        conv_forward_cpu.forward(traits, back, dy, flipped, dtype, sink, name),
+    ]
+
+
+def filter_grad(traits, geometry, x, dy, dtype, sink, all_arguments=False, name="convolution filter gradient"):
+    """Kernels of the gradient in the filter's shape (geometry.filter) from x and dy (geometry.output)."""
+    _check(dtype)
+    if any(int(e) == 0 for e in geometry.filter):
+        return []
+    spread = any(d != 1 for d in geometry.input_dilation)
+    if _by_element(traits, geometry, all_arguments) or spread and traits.schedule != "gpu":
+        return conv_elements.filter_grad(geometry, x, dy, dtype, sink, name, traits.compute_units, all_arguments)
+    if traits.schedule == "gpu":
+        return conv_gpu.filter_grad(traits, geometry, x, dy, dtype, sink, name)
+    return conv_filter_grad_cpu.filter_grad(traits, geometry, x, dy, dtype, sink, name)
+
+
+def _check(dtype):
+    if dtype not in DTYPES:
+        raise TypeError(f"convolution: dtype {dtype} has no kernel; cast to one of {', '.join(DTYPES)}.")
+
+
+def _by_element(traits, geometry, all_arguments):
+    """Whether one item an element serves best: small eager work, and groups of few channels on a GPU."""
+    if all_arguments and geometry.flops < _EAGER_FLOPS:
+        return True
+    return traits.schedule == "gpu" and geometry.groups > 1 and hint(geometry.group_outputs) < _FEW_CHANNELS
+
+
+def _transpose_filter(geometry, w, flipped, dtype):
+    """The KernelSpec that writes the filter with its taps in reverse order and its channels exchanged."""
+    args = Args()
+    source, target = args.pointer(w, dtype), args.pointer(flipped, dtype, out=True)
+    taps = product(geometry.filter[: geometry.rank])
+    inputs, outputs, channels = geometry.group_inputs, geometry.group_outputs, geometry.input[-1]
+    step = 16  # output channels of an item: one load, stored as as many rows
+    blocks = -(-outputs // step)
+    storage = dtypes.storage_ctype(dtype)
+    index = f"get_global_id(0) / {blocks}"
+    text = f"const int tap = {index} % {args.int(taps)}; const int group = {index} / {args.int(taps)};\n"
+    text += f"const int first = get_global_id(0) % {blocks} * {step};\n"
+    row = args.int(geometry.output[-1])
+    text += f"__global const {storage}* from = {source} + (long)tap * {args.int(inputs * geometry.output[-1])} + group * {outputs} + first;\n"
+    place = f"(long)({args.int(taps)} - 1 - tap) * {args.int(outputs * channels)} + (long)first * {args.int(channels)} + group * {inputs}"
+    text += f"__global {storage}* to = {target} + {place};\n"
+    stores = [prelude.store(dtype, 1, "to", f"{j} * {args.int(channels)} + c", f"v.s{j:x}") for j in range(step)]
+    full = f"for (int c = 0; c < {inputs}; ++c) {{\nconst {prelude.register_type(dtype, step)} v = "
+    full += prelude.load(dtype, step, "from", f"c * {row}") + ";\n" + "\n".join(stores) + "\n}\n"
+    value = prelude.load(dtype, 1, "from", f"(c * {row} + j)")
+    rest = f"for (int c = 0; c < {inputs}; ++c) for (int j = 0; j < {outputs} - first; ++j) "
+    rest += prelude.store(dtype, 1, "to", f"(j * {args.int(channels)} + c)", value) + "\n"
+    if outputs % step == 0:
+        text += full
+    elif outputs < step:
+        text += rest
+    else:
+        text += f"if (first + {step} <= {outputs}) {{\n{full}}} else {{\n{rest}}}\n"
+    helpers = frozenset(prelude.helpers_for(dtype, 1))
+    return KernelSpec("convolution filter transposition", args.args, text, (taps * geometry.groups * blocks,), (1,), helpers)
