@@ -6,7 +6,7 @@
 from dataclasses import replace
 
 from keras_ocl.core.dim import ceil_div, hint, product
-from keras_ocl.kernels import gemm_cpu, gemm_gpu
+from keras_ocl.kernels import gemm_cpu, gemm_cpu_choice, gemm_gpu
 from keras_ocl.kernels.gemm_parts import Operand, Problem, accumulator, summed
 from keras_ocl.kernels.spec import Args, KernelSpec, Sink, Workspace
 
@@ -30,16 +30,16 @@ def plan(traits, *, batch, m, n, k, a, b, dtype, sink, all_arguments=False, tile
     if 0 in (m, n) or (batch is not None and batch == 0):
         return []
     problem = Problem(traits, batch, m, n, k, a, b, accumulator(dtype), sink, all_arguments)
-    schedule = gemm_gpu if traits.schedule == "gpu" else gemm_cpu
-    tile = tile or schedule.choose(problem)
-    split = 0 if not tile.splits else _split(problem, schedule.groups(problem, tile))
+    kernel, choice = (gemm_gpu.kernel, gemm_gpu) if traits.schedule == "gpu" else (gemm_cpu.kernel, gemm_cpu_choice)
+    tile = tile or choice.choose(problem)
+    split = _split(problem, choice.groups(problem, tile)) if tile.splits else 0
     if not split:
-        return [schedule.kernel(problem, tile)]
+        return [kernel(problem, tile)]
     count = ceil_div(k, split)
     total = product((1 if batch is None else batch, m, n))
     parts = Workspace(count * total, problem.accumulator)
     partial = Sink(parts, (count if batch is None else count * batch, m, n), problem.accumulator)
-    return [schedule.kernel(replace(problem, sink=partial, split=split), tile), _sum(problem, parts, count, total)]
+    return [kernel(replace(problem, sink=partial, split=split), tile), _sum(problem, parts, count, total)]
 
 
 def _split(problem, groups):

@@ -9,9 +9,11 @@ Tiles at the end of m or n are moved back so that they are whole, and store only
 from dataclasses import dataclass
 
 from keras_ocl.core import dtypes
-from keras_ocl.core.dim import Dim, ceil_div, hint, maximum
+from keras_ocl.core.dim import Dim, ceil_div, hint
 from keras_ocl.kernels.gemm_parts import Names, halves, scaled, summed
 from keras_ocl.kernels.spec import Args, KernelSpec
+
+BLOCK = 512  # depth of a packed block: 64 columns of it and the part of A that meets it stay in the second-level cache
 
 
 @dataclass(frozen=True)
@@ -32,6 +34,11 @@ class Tile:
     def splits(self):
         """Whether a work-item can be given a part of k."""
         return self.kind == "rows"
+
+
+def most_rows(rows):
+    """Most rows of a chunk whose partial sums are kept between blocks, a multiple of the tile's `rows`."""
+    return -(-256 // rows) * rows
 
 
 def kernel(problem, tile):
@@ -68,11 +75,12 @@ class _Writer:
         self.few_rows = isinstance(problem.m, Dim) and tile.rows > 1
 
     def head(self):
-        t, i = self.tile, self.index
+        i = self.index
+        chunk = self.args.int(self.tile.chunk, i)
         return [
             *self.names.lines,
-            f"const {i} i_first = ({i})get_global_id(1) * {t.chunk};\n",
-            f"const {i} i_last = min(i_first + {t.chunk}, ({i}){self.names.m});\n",
+            f"const {i} i_first = ({i})get_global_id(1) * {chunk};\n",
+            f"const {i} i_last = min(i_first + {chunk}, ({i}){self.names.m});\n",
         ]
 
     def whole_rows(self):
@@ -114,7 +122,9 @@ class _Rows(_Writer):
         lines = [*self.head(), f"const {i} j_first = ({i})get_global_id(0) * {self.panel};\n"]
         lines.append(f"const {i} left = {self.left()};\n")
         lines += self.step()
-        kept = (t.chunk if self.blocked else t.rows) * t.vectors
+        # In eager code the chunk is an argument, so room is made for the largest.
+        chunk = most_rows(t.rows) if self.p.all_arguments else t.chunk
+        kept = (chunk if self.blocked else t.rows) * t.vectors
         lines.append(f"{vector} kept[{kept}];\n")
         if not t.block:
             lines.append(f"{i} top;\nconst int base = 0;\nconst {i} depth = {self.names.k};\n")
@@ -154,19 +164,22 @@ class _Rows(_Writer):
             lines.append("if (k0 == 0) {\n")
         lines += [f"s{r}_{v} = ({vector})(0);\n" for r in range(rows) for v in columns]
         if self.blocked:
-            lines += ["} else {\n", *(f"s{r}_{v} = kept[base + {r * t.vectors + v}];\n" for r in range(rows) for v in columns), "}\n"]
+            lines.append("} else {\n")
+            lines += [f"s{r}_{v} = kept[base + {r * t.vectors + v}];\n" for r in range(rows) for v in columns]
+            lines.append("}\n")
         k0 = "k0" if t.block else "0"
         start = summed("a", scaled("top", n.a_row), scaled(k0, n.a_column))
         lines.append(f"__global const {dtypes.storage_ctype(p.a.dtype)}* x = {start};\n")
         if t.block:
             lines.append(f"const {p.register}* y = panel;\n")
         else:
-            lines.append(f"__global const {p.register}* y = {summed('b', 'left')};\n")
+            lines.append(f"__global const {dtypes.storage_ctype(p.b.dtype)}* y = {summed('b', 'left')};\n")
         if t.unroll > 1:
             lines.append(f"#pragma unroll {t.unroll}\n")
         lines.append(f"for ({self.index} q = 0; q < depth; ++q) {{\n")
         for v in columns:
-            lines.append(f"const {vector} y{v} = vload{width}(0, y + {v * width});\n")
+            load = f"vload{width}(0, y + {v * width})" if t.block else p.load(p.b, width, "y", str(v * width))
+            lines.append(f"const {vector} y{v} = {load};\n")
         for r in range(rows):
             offset = scaled(str(r), n.a_row) if r else "0"
             lines.append(f"{{ const {vector} e = ({vector})({p.load(p.a, 1, 'x', offset)});\n")
@@ -199,16 +212,14 @@ class _Rows(_Writer):
         if self.wide:
             return [f"for ({i} q = 0; q < depth; ++q) {{\n{source}{start};\n{copies}}}\n"]
         # Whole vectors may run over into the next rows, which are there except after the last few.
-        short = maximum(0, self.panel - p.n)
-        within = maximum(0, p.k - ceil_div(short, maximum(1, p.b.row_stride)))
+        last = f"{n.total} - max({self.panel - 1} - ({i}){n.n} + {n.b_row}, ({i})0) / {n.b_row}"
         if not isinstance(p.b.row_stride, Dim) and p.b.row_stride < 1:
-            within = 0
-        limit = self.args.int(within, i)
+            last = "0"
         done = "k0" if self.blocked else "0"
         if p.split:
             done = f"(k_first + {done})"
         return [
-            f"const {i} whole = clamp(({i}){limit} - {done}, ({i})0, ({i})depth);\n",
+            f"const {i} whole = clamp({last} - {done}, ({i})0, ({i})depth);\n",
             f"for ({i} q = 0; q < whole; ++q) {{\n{source}{start};\n{copies}}}\n",
             f"for ({i} q = whole; q < depth; ++q) {{\n{source}{start};\n",
             f"for (int l = 0; l < {self.panel}; ++l)\n",
@@ -229,7 +240,9 @@ class _Rows(_Writer):
             tail = self.p.n % width
             if self.p.n % self.panel == 0:
                 return [*lines, full, "}\n"]
-            inside, part = ("column >= j_first", f"column + {width} > j_first") if self.wide else (f"column + {width} <= {n.n}", f"column < {n.n}")
+            inside, part = f"column + {width} <= {n.n}", f"column < {n.n}"
+            if self.wide:
+                inside, part = "column >= j_first", f"column + {width} > j_first"
             lines.append(f"if ({inside}) {full}")
             if tail:
                 lines.append(f"else if ({part}) {{\n")
@@ -315,26 +328,16 @@ class _Dots(_Writer):
 
     def epilogue(self):
         p, i, count = self.p, self.index, self.tile.vectors
-        lines = [f"for ({i} row = i; row < min(i + step, i_last); ++row) {{\n", f"const {p.register}* source = kept + (row - top) * {count};\n"]
+        lines = [
+            f"for ({i} row = i; row < min(i + step, i_last); ++row) {{\n",
+            f"const {p.register}* source = kept + (row - top) * {count};\n",
+        ]
         whole = p.literal(p.n) and p.n % count == 0
         if count > 1:
             vector = p.vector(count)
             full = f"{{\nconst {vector} value = vload{count}(0, source);\n{self.sink('left', 'value', count)}}}\n"
             lines.append(full if whole else f"if (left == j) {full}else ")
         if count == 1 or not whole:
-            lines.append(f"for (int c = j - left; c < {count}; ++c) {{\nconst {i} column = left + c;\nconst {p.register} value = source[c];\n")
-            lines.append(f"{self.sink('column', 'value', 1)}}}\n")
+            lines.append(f"for (int c = j - left; c < {count}; ++c) {{\nconst {i} column = left + c;\n")
+            lines.append(f"const {p.register} value = source[c];\n{self.sink('column', 'value', 1)}}}\n")
         return [*lines, "}\n"]
-
-
-def groups(problem, tile):
-    """Number of work-items by the hints of the extents."""
-    panel = tile.vectors * (max(1, tile.block) if tile.kind == "dots" else problem.lanes)
-    batch = 1 if problem.batch is None else hint(problem.batch)
-    return -(-hint(problem.n) // panel) * -(-hint(problem.m) // tile.chunk) * batch
-
-
-def choose(problem):
-    """The Tile for `problem`, from the hints of its extents."""
-    m, n, k = hint(problem.m), hint(problem.n), hint(problem.k)
-    return Tile("rows", min(m, 12), 2, 768, 256 if problem.b.column_stride != 1 or n < 32 or isinstance(problem.n, Dim) else 0)

@@ -109,6 +109,7 @@ class Names:
             return args.int(extent, p.index)
 
         self.m, self.n, self.k = text(p.m), text(p.n), text(p.k)
+        self.total = self.k  # steps of k in all; `k` is those of this work-item
         self.a_pointer, self.b_pointer = args.pointer(p.a.handle, p.a.dtype), args.pointer(p.b.handle, p.b.dtype)
         self.a_row, self.a_column = text(p.a.row_stride), text(p.a.column_stride)
         self.b_row, self.b_column = text(p.b.row_stride), text(p.b.column_stride)

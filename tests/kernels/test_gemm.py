@@ -79,8 +79,16 @@ def multiply(device, traits, a, b, dtype, *, transposed=(False, False), offset=0
     host_b, operand_b = stored(b, transposed[1], offset, "b", dtype)
     shape = (batch, m, n) if batched else (m, n)
     specs = gemm.plan(
-        traits, batch=batch if batched else None, m=wrap(m), n=n, k=k, a=operand_a, b=operand_b, dtype=dtype,
-        sink=Sink("c", shape, out), **options,
+        traits,
+        batch=batch if batched else None,
+        m=wrap(m),
+        n=n,
+        k=k,
+        a=operand_a,
+        b=operand_b,
+        dtype=dtype,
+        sink=Sink("c", shape, out),
+        **options,
     )
     result = np.full(shape, 77, dtypes.numpy_dtype(out))
     buffers = {"a": device.upload(host_a), "b": device.upload(host_b), "c": device.upload(result)}
@@ -310,8 +318,8 @@ def test_gpu_tiles_respect_the_device(device):
 
 def test_wide_indices_only_when_needed():
     def index(rows):
-        operand = gemm.Operand("a", "float32", 65536, 1)
-        return Names(Problem(None, None, rows, 8, 65536, operand, operand, "float32", None), Args()).index
+        a, b = gemm.Operand("a", "float32", 65536, 1), gemm.Operand("b", "float32", 8, 1)
+        return Names(Problem(None, None, rows, 8, 65536, a, b, "float32", None), Args()).index
 
     assert index(1000) == "int"
     assert index(40000) == "long"
