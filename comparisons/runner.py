@@ -6,6 +6,7 @@ A report, which `--json` writes, is
 and a result, which one worker process yields, is
     script, backend, floatx, keras      what ran ("float64" is the reference's run that parity is judged by)
     device                              where, in the backend's own words
+    device_peak_mib                     peak memory in tensors and intermediates on backend ocl, MiB (part of the process's memory on CPUs)
     examples                            [training, test]
     parameters, batch_size, steps_per_epoch, epochs
     import_s, peak_mib                  seconds that `import keras` took; peak resident memory of the process in MiB, or null

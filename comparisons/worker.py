@@ -58,14 +58,15 @@ def peak_mib():
     return peak // (1024 * 1024 if sys.platform == "darwin" else 1024)
 
 
-def device_name():
-    """Return the device that the backend computes on, in words."""
+def device():
+    """Return the device that the backend computes on, in words, and the peak of its memory in MiB (None on other backends, which do not say)."""
     if keras.config.backend() != "ocl":
-        return ", ".join(keras.distribution.list_devices())
+        return {"device": ", ".join(keras.distribution.list_devices()), "device_peak_mib": None}
+    import keras_ocl
     from keras_ocl import runtime
 
-    device = runtime.current_device()
-    return f"{device.name} ({device.platform}, {device.driver})"
+    used = runtime.current_device()
+    return {"device": f"{used}, driver {used.driver}", "device_peak_mib": keras_ocl.memory_info()["peak"] // 2**20}
 
 
 class FirstStep(keras.callbacks.Callback):
@@ -183,16 +184,19 @@ def measure(job):
     if job["steps"]:
         subject = Subject(script, job, dropout=False)
         result["step_losses"] = [subject.step_losses(start, job["steps"]) for start in range(job["step_starts"])]
-    return result | {
-        "device": device_name(),
-        "examples": [len(subject.x), len(subject.x_test)],
-        "parameters": subject.model.count_params(),
-        "batch_size": subject.batch,
-        "steps_per_epoch": subject.steps,
-        "epochs": job["epochs"],
-        "import_s": import_seconds,
-        "peak_mib": peak_mib(),
-    }
+    return (
+        result
+        | device()
+        | {
+            "examples": [len(subject.x), len(subject.x_test)],
+            "parameters": subject.model.count_params(),
+            "batch_size": subject.batch,
+            "steps_per_epoch": subject.steps,
+            "epochs": job["epochs"],
+            "import_s": import_seconds,
+            "peak_mib": peak_mib(),
+        }
+    )
 
 
 if __name__ == "__main__":
