@@ -83,10 +83,10 @@ class Executable:
             for name, kernel in self.device.build(batch).items():
                 free.setdefault(name, []).append(kernel)
         self._places = {}  # handle -> [(kernel, argument position)]
-        self._steps = []
+        self._segments = [[]]  # lists of (kernel, grid, group, label), and HostCalls between them
         for launch in self.launches:
             if isinstance(launch, lowering.HostCall):
-                self._steps.append((launch, None, None, launch.name))
+                self._segments += [launch, []]
                 continue
             kernel = free[specs[id(launch)][0]].pop()
             for position, a in enumerate(launch.args):
@@ -99,7 +99,7 @@ class Executable:
             grid = tuple(int(g) for g in launch.grid)
             if 0 not in grid:
                 group = launch.group and (*launch.group, 1, 1)[: len(grid)]
-                self._steps.append((kernel, grid, group, launch.name))
+                self._segments[-1].append((kernel, grid, group, launch.name))
         self.arena = self.device.arena(self.arena_bytes, self.name) if self.arena_bytes else None
         self._bound = {}  # handle -> the cl.Buffer its kernels' arguments are set to
         self._storages = {}
@@ -144,12 +144,11 @@ class Executable:
                 self._bind(node, results[k])
             for k, entry in self._replaced:
                 results[k] = held[entry]
-            enqueue = device.enqueue
-            for kernel, grid, group, label in self._steps:
-                if grid is None:
-                    self._host(kernel)
+            for segment in self._segments:
+                if type(segment) is list:
+                    device.replay(segment)
                 else:
-                    enqueue(kernel, grid, group, label)
+                    self._host(segment)
             for k, node, nbytes in self._copied:
                 results[k] = device.allocate(nbytes, self.name)
                 device.copy(held[node], results[k])

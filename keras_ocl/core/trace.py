@@ -39,7 +39,8 @@ class Trace:
         """The variable's current value in this trace."""
         slot = self.states.get(id(variable))
         if slot is None:
-            entry = Tensor(tuple(variable.shape), variable.dtype, None, self)
+            # Of the raw value: a Keras variable's own `dtype` depends on the autocast scope.
+            entry = Tensor(variable._value.shape, variable._value.dtype, None, self)
             slot = self.states[id(variable)] = StateSlot(variable, entry)
         return slot.value
 

@@ -1,0 +1,406 @@
+"""Keras's Trainer: a step is traced once, compiled, and replayed; state stays on the device."""
+
+import contextlib
+import time
+import warnings
+
+import numpy as np
+from keras.src import callbacks as callbacks_module, optimizers as optimizers_module, tree
+from keras.src.backend import config
+from keras.src.callbacks.history import History
+from keras.src.callbacks.progbar_logger import ProgbarLogger
+from keras.src.losses import loss as loss_module
+from keras.src.trainers import trainer as base_trainer
+from keras.src.trainers.data_adapters import array_slicing, data_adapter_utils
+from keras.src.trainers.epoch_iterator import EpochIterator
+from keras.src.utils import traceback_utils
+from keras.src.utils.python_utils import is_default, pythonify_logs
+
+from keras_ocl.compiler.jit import Jitted
+from keras_ocl.core.autodiff import GradientTape
+from keras_ocl.ops import core
+
+_PROGRESS_INTERVAL = 0.05  # seconds between progress-bar updates: each one waits for the device
+
+
+class OclTrainer(base_trainer.Trainer):
+    """Trains, evaluates and predicts as Keras's own trainers do.
+
+    With `jit_compile` (the default unless a layer forbids it) a step function is compiled for each signature of
+    its data; the batch size is an unknown of the compiled kernels, so a last partial batch builds none.
+    `run_eagerly=True` or `jit_compile=False` runs the step operation by operation.
+    """
+
+    def __init__(self):
+        super().__init__()
+        self.train_function = None
+        self.test_function = None
+        self.predict_function = None
+
+    # ---- one step
+
+    def train_step(self, data):
+        """One update from a batch; may be overridden. Returns the logs, a dict of tensors."""
+        x, y, sample_weight = data_adapter_utils.unpack_x_y_sample_weight(data)
+        with GradientTape() as tape:
+            y_pred = self(x, training=True) if self._call_has_training_arg else self(x)
+            loss = self._compute_loss(x=x, y=y, y_pred=y_pred, sample_weight=sample_weight, training=True)
+            self._loss_tracker.update_state(loss_module.unscale_loss_for_distribution(loss), sample_weight=_batch_size(x))
+            if self.optimizer is not None:
+                loss = self.optimizer.scale_loss(loss)
+        if self.trainable_weights:
+            trainable_weights = self.trainable_weights
+            gradients = tape.gradient(loss, trainable_weights)
+            self.optimizer.apply_gradients(zip(gradients, trainable_weights, strict=True))
+        else:
+            warnings.warn("The model does not have any trainable weights.", stacklevel=2)
+        return self.compute_metrics(x, y, y_pred, sample_weight=sample_weight)
+
+    def test_step(self, data):
+        """Loss and metrics of a batch; may be overridden."""
+        x, y, sample_weight = data_adapter_utils.unpack_x_y_sample_weight(data)
+        y_pred = self(x, training=False) if self._call_has_training_arg else self(x)
+        loss = self._compute_loss(x=x, y=y, y_pred=y_pred, sample_weight=sample_weight, training=False)
+        self._loss_tracker.update_state(loss_module.unscale_loss_for_distribution(loss), sample_weight=_batch_size(x))
+        return self.compute_metrics(x, y, y_pred, sample_weight=sample_weight)
+
+    def predict_step(self, data):
+        """Output for a batch; may be overridden."""
+        x, _, _ = data_adapter_utils.unpack_x_y_sample_weight(data)
+        return self(x, training=False) if self._call_has_training_arg else self(x)
+
+    # ---- compiled steps
+
+    def _step_function(self, step):
+        """`step` as a function of a list of batches (steps_per_execution of them)."""
+        if self.run_eagerly or not self.jit_compile:
+            one_step = _eager(step)
+        else:
+            compiled = Jitted(lambda data, state: step(data), batch_axis=True, name=f"{self.name}.{step.__name__}")
+
+            def one_step(data):
+                return compiled(data, self._trace_key)
+
+        return one_step
+
+    def _refresh_trace_key(self):
+        """What a trace depends on beside its data; looked at once a call of fit, evaluate or predict."""
+        self._trace_key = (
+            tuple(v.trainable for v in self.variables),
+            str(config.dtype_policy()) if hasattr(config, "dtype_policy") else config.floatx(),
+        )
+
+    def make_train_function(self, force=False):
+        self._refresh_trace_key()
+        if self.train_function is not None and not force:
+            return self.train_function
+        self.train_function = _last(self._step_function(self.train_step))
+        return self.train_function
+
+    def make_test_function(self, force=False):
+        self._refresh_trace_key()
+        if self.test_function is not None and not force:
+            return self.test_function
+        self.test_function = _last(self._step_function(self.test_step))
+        return self.test_function
+
+    def make_predict_function(self, force=False):
+        self._refresh_trace_key()
+        if self.predict_function is not None and not force:
+            return self.predict_function
+        one_step = self._step_function(self.predict_step)
+
+        def predict_function(batches):
+            outputs = [one_step(data) for data in batches]
+            if len(outputs) == 1:
+                return outputs[0]
+            return tree.map_structure(lambda *parts: np.concatenate([core.convert_to_numpy(p) for p in parts]), *outputs)
+
+        self.predict_function = predict_function
+        return predict_function
+
+    # ---- loops
+
+    @traceback_utils.filter_traceback
+    def fit(
+        self,
+        x=None,
+        y=None,
+        batch_size=None,
+        epochs=1,
+        verbose="auto",
+        callbacks=None,
+        validation_split=0.0,
+        validation_data=None,
+        shuffle=True,
+        class_weight=None,
+        sample_weight=None,
+        initial_epoch=0,
+        steps_per_epoch=None,
+        validation_steps=None,
+        validation_batch_size=None,
+        validation_freq=1,
+    ):
+        self._assert_compile_called("fit")
+        max_epochs = config.max_epochs()
+        if max_epochs and max_epochs < epochs:
+            warnings.warn(f"Limiting epochs to {max_epochs}", stacklevel=2)
+            epochs = max_epochs
+        self._eval_epoch_iterator = None
+        if validation_split and validation_data is None:
+            (x, y, sample_weight), validation_data = array_slicing.train_validation_split(
+                (x, y, sample_weight), validation_split=validation_split
+            )
+        if validation_data is not None:
+            val_x, val_y, val_sample_weight = data_adapter_utils.unpack_x_y_sample_weight(validation_data)
+
+        epoch_iterator = EpochIterator(
+            x=x,
+            y=y,
+            sample_weight=sample_weight,
+            batch_size=batch_size,
+            steps_per_epoch=steps_per_epoch,
+            shuffle=shuffle,
+            class_weight=class_weight,
+            steps_per_execution=self.steps_per_execution,
+        )
+        self._symbolic_build(iterator=epoch_iterator)
+        epoch_iterator.reset()
+        callbacks = self._callback_list(callbacks, verbose, epochs, epoch_iterator.num_batches, add_history=True)
+
+        self.stop_training = False
+        training_logs = {}
+        self.make_train_function()
+        callbacks.on_train_begin()
+        initial_epoch = self._initial_epoch or initial_epoch
+        for epoch in range(initial_epoch, epochs):
+            self.reset_metrics()
+            callbacks.on_epoch_begin(epoch)
+            begin, end = _batch_hooks(callbacks, "train", epoch_iterator)
+            logs = {}
+            for begin_step, end_step, batches in epoch_iterator:
+                if begin is not None:
+                    begin(begin_step)
+                logs = self.train_function(batches)
+                if end is not None:
+                    end(end_step, logs)
+                if self.stop_training:
+                    break
+            _flush(callbacks)
+            epoch_logs = dict(self._get_metrics_result_or_logs(logs))
+
+            if validation_data is not None and self._should_eval(epoch, validation_freq):
+                if getattr(self, "_eval_epoch_iterator", None) is None:
+                    self._eval_epoch_iterator = EpochIterator(
+                        x=val_x,
+                        y=val_y,
+                        sample_weight=val_sample_weight,
+                        batch_size=validation_batch_size or batch_size,
+                        steps_per_execution=self.steps_per_execution,
+                        steps_per_epoch=validation_steps,
+                        shuffle=False,
+                    )
+                val_logs = self.evaluate(
+                    x=val_x,
+                    y=val_y,
+                    sample_weight=val_sample_weight,
+                    batch_size=validation_batch_size or batch_size,
+                    steps=validation_steps,
+                    callbacks=callbacks,
+                    return_dict=True,
+                    _use_cached_eval_dataset=True,
+                )
+                epoch_logs.update({f"val_{name}": value for name, value in val_logs.items()})
+
+            callbacks.on_epoch_end(epoch, epoch_logs)
+            training_logs = epoch_logs
+            if self.stop_training:
+                break
+
+        if isinstance(self.optimizer, optimizers_module.Optimizer) and epochs > 0:
+            self.optimizer.finalize_variable_values(self.trainable_weights)
+        if getattr(self, "_eval_epoch_iterator", None) is not None:
+            del self._eval_epoch_iterator
+        callbacks.on_train_end(logs=training_logs)
+        return self.history
+
+    @traceback_utils.filter_traceback
+    def evaluate(
+        self, x=None, y=None, batch_size=None, verbose="auto", sample_weight=None, steps=None, callbacks=None, return_dict=False, **kwargs
+    ):
+        self._assert_compile_called("evaluate")
+        use_cached_eval_dataset = kwargs.pop("_use_cached_eval_dataset", False)
+        if kwargs:
+            raise ValueError(f"Arguments not recognized: {kwargs}")
+        if use_cached_eval_dataset:
+            epoch_iterator = self._eval_epoch_iterator
+        else:
+            epoch_iterator = EpochIterator(
+                x=x,
+                y=y,
+                sample_weight=sample_weight,
+                batch_size=batch_size,
+                steps_per_epoch=steps,
+                shuffle=False,
+                steps_per_execution=self.steps_per_execution,
+            )
+        self._symbolic_build(iterator=epoch_iterator)
+        epoch_iterator.reset()
+        callbacks = self._callback_list(callbacks, verbose, 1, epoch_iterator.num_batches)
+
+        self.make_test_function()
+        self.stop_evaluating = False
+        callbacks.on_test_begin()
+        begin, end = _batch_hooks(callbacks, "test", epoch_iterator)
+        logs = {}
+        self.reset_metrics()
+        for begin_step, end_step, batches in epoch_iterator:
+            if begin is not None:
+                begin(begin_step)
+            logs = self.test_function(batches)
+            if end is not None:
+                end(end_step, logs)
+            if self.stop_evaluating:
+                break
+        _flush(callbacks)
+        logs = pythonify_logs(self._get_metrics_result_or_logs(logs))
+        callbacks.on_test_end(logs)
+        return logs if return_dict else self._flatten_metrics_in_order(logs)
+
+    @traceback_utils.filter_traceback
+    def predict(self, x, batch_size=None, verbose="auto", steps=None, callbacks=None):
+        epoch_iterator = EpochIterator(
+            x=x, batch_size=batch_size, steps_per_epoch=steps, shuffle=False, steps_per_execution=self.steps_per_execution
+        )
+        callbacks = self._callback_list(callbacks, verbose, 1, epoch_iterator.num_batches)
+
+        self.make_predict_function()
+        self.stop_predicting = False
+        callbacks.on_predict_begin()
+        begin, end = _batch_hooks(callbacks, "predict", epoch_iterator)
+        outputs = []
+        for begin_step, end_step, batches in epoch_iterator:
+            if begin is not None:
+                begin(begin_step)
+            batch_outputs = self.predict_function(batches)
+            outputs.append(batch_outputs)
+            if end is not None:
+                end(end_step, {"outputs": batch_outputs})
+            if self.stop_predicting:
+                break
+        _flush(callbacks)
+        callbacks.on_predict_end()
+        return tree.map_structure_up_to(
+            outputs[0], lambda *parts: np.concatenate([core.convert_to_numpy(p) for p in parts]), *outputs
+        )
+
+    def train_on_batch(self, x, y=None, sample_weight=None, class_weight=None, return_dict=False):
+        self._assert_compile_called("train_on_batch")
+        if class_weight is not None:
+            if sample_weight is not None:
+                raise ValueError(
+                    "Arguments `sample_weight` and `class_weight` cannot be specified at the same time. "
+                    f"Received: sample_weight={sample_weight}, class_weight={class_weight}"
+                )
+            sample_weight = data_adapter_utils.class_weight_to_sample_weights(y, class_weight)
+        data = _as_arrays((x, y, sample_weight))
+        self._symbolic_build(data_batch=data)
+        self.make_train_function()
+        logs = pythonify_logs(self.train_function([data]))
+        return logs if return_dict else self._flatten_metrics_in_order(logs)
+
+    def test_on_batch(self, x, y=None, sample_weight=None, return_dict=False):
+        self._assert_compile_called("test_on_batch")
+        data = _as_arrays((x, y, sample_weight))
+        self._symbolic_build(data_batch=data)
+        self.make_test_function()
+        logs = pythonify_logs(self.test_function([data]))
+        return logs if return_dict else self._flatten_metrics_in_order(logs)
+
+    def predict_on_batch(self, x):
+        data = _as_arrays((x,))
+        self.make_predict_function()
+        return tree.map_structure(core.convert_to_numpy, self.predict_function([data]))
+
+    def _callback_list(self, callbacks, verbose, epochs, steps, add_history=False):
+        if isinstance(callbacks, callbacks_module.CallbackList):
+            return callbacks
+        return callbacks_module.CallbackList(
+            callbacks, add_history=add_history, add_progbar=verbose != 0, verbose=verbose, epochs=epochs, steps=steps, model=self
+        )
+
+
+def _batch_size(x):
+    return core.shape(next(i for i in tree.flatten(x) if i is not None))[0]
+
+
+def _as_arrays(data):
+    """Batches as the data adapters give them: arrays and tensors in Keras's float type."""
+
+    def one(v):
+        if v is None or core.is_tensor(v):
+            return v
+        v = np.asarray(v)
+        if v.dtype.kind == "f" and v.dtype != config.floatx():
+            v = v.astype(config.floatx())
+        return v
+
+    return tree.map_structure(one, data)
+
+
+def _last(one_step):
+    """The step over a list of batches; the last batch's logs count."""
+
+    def function(batches):
+        for data in batches:
+            logs = one_step(data)
+        return logs
+
+    return function
+
+
+def _eager(step):
+    def one_step(data):
+        return step(tree.map_structure(lambda v: v if v is None else core.convert_to_tensor(v), data))
+
+    return one_step
+
+
+def _batch_hooks(callbacks, phase, iterator):
+    """(begin, end) to call around a batch; None where no callback listens, for reading logs waits for the device.
+
+    Where only the progress bar listens it is fed at intervals; it shows the newest values.
+    """
+    names = {"begin": ("on_batch_begin", f"on_{phase}_batch_begin"), "end": ("on_batch_end", f"on_{phase}_batch_end")}
+    listening = {
+        when: [c for c in callbacks.callbacks if not isinstance(c, History) and not all(is_default(getattr(c, n)) for n in hooks)]
+        for when, hooks in names.items()
+    }
+    begin = getattr(callbacks, f"on_{phase}_batch_begin") if listening["begin"] else None
+    end = getattr(callbacks, f"on_{phase}_batch_end")
+    bars = [c for c in listening["end"] if isinstance(c, ProgbarLogger)]
+    if len(bars) < len(listening["end"]):
+        return begin, end
+    if not any(c.params.get("verbose") in (1, "auto") or c.verbose == 1 for c in bars):
+        return begin, None
+    return begin, _Throttled(end, iterator.num_batches)
+
+
+class _Throttled:
+    """Calls a batch-end hook at most every _PROGRESS_INTERVAL seconds, and for the last batch."""
+
+    def __init__(self, hook, steps):
+        self.hook, self.last, self.due = hook, None if steps is None else steps - 1, 0.0
+
+    def __call__(self, step, logs):
+        now = time.monotonic()
+        if now >= self.due or self.last is None or step >= self.last:
+            self.hook(step, logs)
+            self.due = now + _PROGRESS_INTERVAL
+
+
+def _flush(callbacks):
+    with contextlib.suppress(AttributeError):
+        callbacks._flush_futures()
+
+

@@ -1,0 +1,73 @@
+"""Keras's Variable on a device: its value is a Tensor; inside a trace, the trace's current value for it."""
+
+from keras.src.backend.common import KerasVariable
+from keras.src.backend.common.stateless_scope import in_stateless_scope
+
+from keras_ocl import runtime
+from keras_ocl.core.primitive import active_tapes, current_trace
+from keras_ocl.core.tensor import Tensor
+from keras_ocl.core.trace import tracing
+
+
+class Variable(KerasVariable):
+    """A Keras variable whose storage lies in a state slab of the device that was current when it was made.
+
+    Reading it in a traced function gives a symbolic value and assigning records the new one; compiled steps
+    update the storage in place when nobody else holds it.
+    """
+
+    def _initialize(self, value):
+        if value.is_symbolic():
+            raise ValueError(
+                f"Variable {self._path}: the initial value (shape {tuple(value.shape)}) is computed in a compiled function."
+                " Create variables outside, or from an initializer with `shape=`."
+            )
+        device = runtime.current_device() if value.storage.device is None else value.storage.device
+        storage = device.allocate_state(value.storage.nbytes, self._path)
+        device.copy(value.storage, storage)
+        self._value = Tensor(value.shape, value.dtype, storage)
+
+    def _initialize_with_initializer(self, initializer):
+        # Also when a layer is built during a trace: a variable's first value is computed at once.
+        token = active_tapes.set(())
+        try:
+            with tracing(None):
+                super()._initialize_with_initializer(initializer)
+        finally:
+            active_tapes.reset(token)
+
+    def _direct_assign(self, value):
+        trace = current_trace.get()
+        if trace is not None:
+            trace.assign(self, value)
+        else:
+            self._value = value
+
+    def _convert_to_tensor(self, value, dtype=None):
+        from keras_ocl.ops.core import convert_to_tensor
+
+        return convert_to_tensor(value, dtype=dtype)
+
+    def _tape_value(self):
+        """The raw value (no autocast) here and now: concrete, or of the current trace."""
+        trace = current_trace.get()
+        return self._value if trace is None else trace.read(self)
+
+    @property
+    def value(self):
+        """The current value, cast by the autocast scope. Shape: the variable's."""
+        if self._value is None or in_stateless_scope():
+            if self._value is None or _scoped(self) is not None:
+                return KerasVariable.value.fget(self)
+        value = self._tape_value()
+        for tape in active_tapes.get():
+            tape.read(self, value)
+        return self._maybe_autocast(value)
+
+
+def _scoped(variable):
+    """The value that a StatelessScope holds for `variable`, or None."""
+    from keras.src.backend.common.stateless_scope import get_stateless_scope
+
+    scope = get_stateless_scope()
+    return None if scope is None else scope.get_current_value(variable)
