@@ -6,11 +6,11 @@ The placeholders `$T`, `$F`... are prelude_integer's; `$F` is the suffix of a li
 import math
 
 
-def horner(coefficients, variable, suffix="$F"):
-    """C text of the polynomial with `coefficients`, lowest power first."""
-    text = f"{coefficients[-1]!r}{suffix}"
+def horner(coefficients, variable):
+    """C text of the polynomial with `coefficients`, lowest power first. fma is explicit: not every compiler contracts a * b + c."""
+    text = f"($T){coefficients[-1]!r}$F"
     for c in reversed(coefficients[:-1]):
-        text = f"({text}) * {variable} + {c!r}{suffix}" if c >= 0 else f"({text}) * {variable} - {-c!r}{suffix}"
+        text = f"fma({text}, {variable}, ($T){c!r}$F)"
     return text
 
 

@@ -8,7 +8,7 @@ import functools
 import re
 import string
 
-from keras_ocl.kernels import prelude_float, prelude_integer
+from keras_ocl.kernels import prelude_float, prelude_integer, prelude_transcendental
 
 _BITS = {"char": 8, "short": 16, "int": 32, "long": 64, "float": 32, "double": 64}
 _SIGNED = {8: "char", 16: "short", 32: "int", 64: "long"}
@@ -28,7 +28,8 @@ def _template(stem):
         return prelude_float.SINGLE[stem], "float"
     operation, _, ctype = stem.rpartition("_")
     if ctype in ("float", "double"):
-        tables = (prelude_float.DOUBLE, prelude_float.BOTH) if ctype == "double" else (prelude_float.FLOAT, prelude_float.BOTH)
+        own = (prelude_float.DOUBLE,) if ctype == "double" else (prelude_transcendental.FLOAT, prelude_float.FLOAT)
+        tables = (*own, prelude_float.BOTH)
     elif ctype in _BITS:
         tables = (prelude_integer.SIGNED, prelude_integer.BOTH)
     elif ctype.startswith("u") and ctype[1:] in _BITS:
@@ -68,6 +69,7 @@ def source(stem, width):
         I=signed + suffix,
         U=unsigned + suffix,
         P=promoted + suffix,
+        ANY="" if width == 1 else "any",
         M="-" if width == 1 else f"convert_int{width}",
         B=str(bits),
         S=f"{ctype}_{width}",
