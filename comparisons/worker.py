@@ -59,7 +59,7 @@ def peak_mib():
 
 
 def device():
-    """Return the device that the backend computes on, in words, and the peak of its memory in MiB (None on other backends, which do not say)."""
+    """Return the device that the backend computes on, in words, and its peak memory in MiB (None on other backends, which do not say)."""
     if keras.config.backend() != "ocl":
         return {"device": ", ".join(keras.distribution.list_devices()), "device_peak_mib": None}
     import keras_ocl
