@@ -239,7 +239,10 @@ class Device:
         if state.Process.forked:
             state.check_not_forked()
         self.statistics.uploads += 1
-        return self.transfer.upload(np.asarray(array), what)
+        array = np.asarray(array)
+        if array.dtype.kind in "OSUMm":
+            raise TypeError(f"{what or 'an array'} of dtype {array.dtype} cannot be put on a device: only numbers and booleans can")
+        return self.transfer.upload(array, what)
 
     def download(self, storage, dtype, shape, after=None):
         """The first elements of a Storage as a new array. Waits for all that was enqueued, or for event `after` only."""

@@ -8,6 +8,7 @@ freed, has completed.
 
 import ctypes
 import gc
+import os
 import threading
 from bisect import insort
 from collections import deque
@@ -32,6 +33,11 @@ def size_class(nbytes):
         return 256
     shift = max((nbytes - 1).bit_length() - 4, 8)
     return -(-nbytes >> shift) << shift
+
+
+def exact_size(nbytes):
+    """Instead of size_class with KERAS_OCL_EXACT_BUFFERS=1: then Oclgrind sees every access past an array's end."""
+    return max(nbytes, 1)
 
 
 def round_up(nbytes, unit):
@@ -174,6 +180,7 @@ class Memory:
         self.device = device
         self.current = self.peak = self.reserved = 0
         self.budget = budget(device.traits)
+        self._size = exact_size if os.environ.get("KERAS_OCL_EXACT_BUFFERS", "0") not in ("", "0") else size_class
         self._free = {}  # size class -> deque of free blocks, oldest first
         self._slabs = []
         self._lock = threading.RLock()
@@ -185,7 +192,7 @@ class Memory:
 
     def allocate(self, nbytes, what=""):
         """A Storage of `nbytes` (0 allowed) with undefined contents; raises OutOfMemory."""
-        size = size_class(nbytes)
+        size = self._size(nbytes)
         free = self._free.get(size)
         if free is None:
             free = self._free.setdefault(size, deque())
@@ -203,7 +210,7 @@ class Memory:
 
         Waits for the device only when many blocks of the size are still in use by it.
         """
-        size = size_class(nbytes)
+        size = self._size(nbytes)
         free = self._free.get(size)
         if free is None:
             free = self._free.setdefault(size, deque())
@@ -246,9 +253,13 @@ class Memory:
         """Release all free blocks to the system; waits for the device."""
         self.device.finish()
         with self._lock:
-            for free in self._free.values():
+            for free in list(self._free.values()):
                 while free:
-                    self._destroy(free.pop())
+                    try:
+                        block = free.pop()
+                    except IndexError:  # another thread took it
+                        break
+                    self._destroy(block)
             for slab in list(self._slabs):
                 while slab.freed:
                     slab._give(*slab.freed.popleft())
@@ -257,6 +268,8 @@ class Memory:
                     self._destroy(slab.block)
 
     def _destroy(self, block):
+        if block.fence is not None:
+            block.fence.wait()
         self.reserved -= block.size
         block.buffer.release()
         block.host = None

@@ -59,7 +59,8 @@ class _Candidate:
         )  # fmt: skip
 
     def matches(self, part):
-        return part in f"{self.platform} {self.model} {self.handle.vendor}".lower()
+        platform = self.handle.platform  # PoCL and others give the name that people know in vendor or version only
+        return part in f"{self.platform} {platform.vendor} {platform.version} {self.model} {self.handle.vendor}".lower()
 
     def info(self):
         d = self.device

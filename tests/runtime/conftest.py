@@ -9,13 +9,17 @@ def device():
     return runtime.current_device()
 
 
-@pytest.fixture(scope="module", params=["shared", "mapped", "copied"])
+@pytest.fixture(scope="module", params=["shared", "mapped", "copied", "pinned"])
 def any_device(request):
     """The current device with its memory reached in each way that it can bear (a context of its own)."""
     current = runtime.current_device()
     ways = ways_of_sharing(current.handle)
     if request.param == "shared" and "shared" not in ways:
         pytest.skip("no fine-grained shared memory")
-    if request.param == "mapped" and len(ways) == 1:
+    if request.param in ("mapped", "pinned") and len(ways) == 1:
         pytest.skip("this device cannot map")
-    return Device(current.handle, current.name, request.param)
+    if request.param != "pinned":
+        return Device(current.handle, current.name, request.param)
+    device = Device(current.handle, current.name, "copied")
+    device.transfer._pinned = True  # as on GPUs: staging in memory of the driver's own
+    return device

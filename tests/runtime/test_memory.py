@@ -8,6 +8,7 @@ import pytest
 
 from keras_ocl import runtime
 from keras_ocl.runtime import host, memory
+from keras_ocl.runtime.device import Device
 
 ADD = ("add", "__kernel void add(__global float* a, const float b) { a[get_global_id(0)] += b; }")
 SLOW = (
@@ -99,6 +100,18 @@ def test_size_classes_waste_little(nbytes):
     size = memory.size_class(nbytes)
     assert nbytes <= size and (size <= 256 or size - nbytes <= max(nbytes / 8, 256))
     assert memory.size_class(size) == size
+
+
+def test_exact_buffers(device, monkeypatch):
+    monkeypatch.setenv("KERAS_OCL_EXACT_BUFFERS", "1")
+    exact = Device(device.handle, device.name, device.sharing)
+    assert exact.allocate(1001).base.size == 1001 and exact.upload(np.zeros(0)).base.size == 1
+
+
+@pytest.mark.parametrize("array", [np.array(["a"]), np.array([object()]), np.array(["2026-01-01"], "datetime64[D]")])
+def test_what_is_not_a_number(device, array):
+    with pytest.raises(TypeError, match="labels of dtype .* cannot be put on a device"):
+        device.upload(array, "labels")
 
 
 def test_a_dead_storage_is_used_again(device):
