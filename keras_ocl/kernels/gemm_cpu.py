@@ -9,7 +9,7 @@ Tiles at the end of m or n are moved back so that they are whole, and store only
 from dataclasses import dataclass
 
 from keras_ocl.core import dtypes
-from keras_ocl.core.dim import Dim, ceil_div, hint
+from keras_ocl.core.dim import Dim, ceil_div
 from keras_ocl.kernels.gemm_parts import Names, halves, scaled, summed
 from keras_ocl.kernels.spec import Args, KernelSpec
 
@@ -195,12 +195,32 @@ class _Rows(_Writer):
         source = f"__global const {dtypes.storage_ctype(p.b.dtype)}* y = "
         if n.b_column == "1":
             return self._pack_contiguous(source)
-        column = "left + l" if self.wide else f"min(left + l, ({i}){n.n} - 1)"
-        start = summed("b", scaled("k0" if self.blocked else "0", n.b_row), scaled(f"({column})", n.b_column))
+        if n.b_row == "1" and self.panel % 4 == 0:
+            return self._pack_transposed(source)
         return [
-            f"for (int l = 0; l < {self.panel}; ++l) {{\n{source}{start};\n",
+            f"for (int l = 0; l < {self.panel}; ++l) {{\n{source}{self._column('l')};\n",
             f"for ({i} q = 0; q < depth; ++q) panel[q * {self.panel} + l] = {p.load(p.b, 1, 'y', scaled('q', n.b_row))};\n}}\n",
         ]
+
+    def _column(self, lane):
+        """Where the packed block's column `lane` begins in B; columns past the end repeat the last."""
+        n = self.names
+        column = f"left + {lane}" if self.wide else f"min(left + {lane}, ({self.index}){n.n} - 1)"
+        return summed("b", scaled("k0" if self.blocked else "0", n.b_row), scaled(f"({column})", n.b_column))
+
+    def _pack_transposed(self, source):
+        """B is contiguous in k: blocks of 4 x 4 are transposed in registers."""
+        p, four = self.p, self.p.vector(4)
+        lines = [f"for (int l = 0; l < {self.panel}; l += 4) {{\n"]
+        lines += [source.replace("y =", f"y{c} =") + self._column(f"l + {c}") + ";\n" for c in range(4)]
+        lines.append(f"{self.p.register}* to = panel + l;\n{self.index} q = 0;\n")
+        lines.append(f"for (; q + 4 <= depth; q += 4, to += {4 * self.panel}) {{\n")
+        lines += [f"const {four} v{c} = {p.load(p.b, 4, f'y{c}', 'q')};\n" for c in range(4)]
+        for r in range(4):
+            lines.append(f"vstore4(({four})({', '.join(f'v{c}.s{r}' for c in range(4))}), 0, to + {r * self.panel});\n")
+        lines.append(f"}}\nfor (; q < depth; ++q, to += {self.panel}) {{\n")
+        lines += [f"to[{c}] = {p.load(p.b, 1, f'y{c}', 'q')};\n" for c in range(4)]
+        return [*lines, "}\n}\n"]
 
     def _pack_contiguous(self, source):
         p, n, i, width = self.p, self.names, self.index, self.width

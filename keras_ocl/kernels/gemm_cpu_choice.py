@@ -8,9 +8,10 @@ from keras_ocl.core.dim import Dim, hint
 from keras_ocl.kernels.gemm_cpu import BLOCK, Tile, most_rows
 
 ITEM = 1500  # start of a work-item, and its first cache misses
-TILE = 40  # start of a tile: addresses, zeroing
-FETCH = 0.3  # of a vector of B that comes from the second-level cache
-SCALAR = 0.1  # of an element of A, mostly hidden
+TILE = 20  # start of a tile: addresses, zeroing
+FETCH = 0.15  # of a vector of B that comes from the second-level cache
+SCALAR = 0.05  # of an element of A, mostly hidden
+PACK = 0.25  # to transpose an element of B into a packed block
 LATENCY = 4  # a step of k cannot take less than an fma waits for the one before
 
 
@@ -106,12 +107,11 @@ def _cycles(problem, tile):
     step = max(rows * vectors / 2, (rows + vectors) / 2, LATENCY) + FETCH * vectors + SCALAR * rows
     tiles = -(-min(tile.chunk, m) // rows)
     if tile.kind == "dots":
-        one = step * -(-k // lanes) + TILE + 6 * rows * vectors
+        one = step * -(-k // lanes) + TILE + 2 * rows * vectors
         item = tiles * min(tile.block, -(-n // vectors)) * one
     else:
-        item = tiles * (step * k + TILE + 6 * rows * vectors)
+        item = tiles * (step * k + TILE + 2 * rows * vectors)
         if tile.block:
-            contiguous = problem.b.column_stride == 1
-            item += k * vectors * (3 if contiguous else 1.3 * lanes)
+            item += k * vectors * (3 if problem.b.column_stride == 1 else PACK * lanes)
     rounds = -(-groups(problem, tile) // problem.traits.compute_units)
     return rounds * (item + ITEM) + 0.1 * item

@@ -12,9 +12,6 @@ from keras_ocl.kernels import gemm, gemm_cpu, gemm_gpu, prelude
 from keras_ocl.kernels.gemm_parts import Names, Problem
 from keras_ocl.kernels.spec import Args, Sink, Workspace
 
-SCALARS = {"int": np.int32, "long": np.int64}
-
-
 @pytest.fixture(scope="module")
 def device():
     return runtime.current_device()
@@ -43,16 +40,11 @@ def launch(device, specs, buffers):
                     buffers[handle] = device.allocate(int(handle.elements) * dtypes.itemsize(handle.dtype))
                 kernel.set_arg(position, buffers[handle].mem)
             elif arg.kind == "local":
-                kernel.set_arg(position, runtime_local(int(arg.value) * (8 if arg.dtype in ("double", "long", "ulong") else 4)))
+                size = 8 if arg.dtype in ("double", "long", "ulong") else 4
+                kernel.set_arg(position, runtime.local_memory(int(arg.value) * size))
             else:
-                kernel.set_arg(position, SCALARS[arg.kind](int(arg.value)))
+                kernel.set_arg(position, (np.int64 if arg.kind == "long" else np.int32)(int(arg.value)))
         device.enqueue(kernel, tuple(int(g) for g in spec.grid), spec.group)
-
-
-def runtime_local(nbytes):
-    import pyopencl
-
-    return pyopencl.LocalMemory(nbytes)
 
 
 def random(rng, shape, dtype):
