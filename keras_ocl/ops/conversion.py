@@ -1,0 +1,123 @@
+"""Between Python, NumPy and Keras values and Tensors."""
+
+import numpy as np
+from keras.src.backend import config
+from keras.src.backend.common.symbolic_scope import in_symbolic_scope
+from keras.src.backend.common.variables import KerasVariable, standardize_dtype
+
+from keras_ocl import compiler
+from keras_ocl import primitives as P
+from keras_ocl.core import dtypes
+from keras_ocl.core.primitive import current_trace
+from keras_ocl.core.tensor import Tensor
+
+# What Keras makes of 64-bit host values that come without an explicit dtype (its rule for every backend but TensorFlow).
+_REDUCED = {"float64": "float32", "int64": "int32", "uint64": "uint32", "complex128": "complex64"}
+
+
+def is_tensor(x):
+    """Whether `x` is a Tensor of this backend."""
+    return isinstance(x, Tensor)
+
+
+def shape(x):
+    """The shape of `x`, a tuple."""
+    return x.shape
+
+
+def cast(x, dtype):
+    """`x` as a Tensor of `dtype`."""
+    return convert_to_tensor(x, dtype=dtype)
+
+
+def convert_to_tensor(x, dtype=None, sparse=None, ragged=None):
+    """`x` (Tensor, Variable, NumPy array, number, nested sequence, anything with `__array__`) as a Tensor.
+
+    Without `dtype` a Tensor keeps its own, host values of 64 bits become 32-bit ones and Python floats become `floatx()`.
+    Raises ValueError for sparse or ragged, TypeError for a dtype the backend lacks.
+    """
+    if isinstance(x, Tensor):
+        if dtype is None or dtype == x.dtype:
+            return x
+        return P.convert(x, dtypes.canonical(standardize_dtype(dtype)))
+    if sparse:
+        raise ValueError("`sparse=True` is not supported with the ocl backend; pass a dense tensor.")
+    if ragged:
+        raise ValueError("`ragged=True` is not supported with the ocl backend; pad to a dense tensor.")
+    if isinstance(x, KerasVariable):
+        return convert_to_tensor(x.value, dtype)
+    if dtype is not None:
+        dtype = dtypes.canonical(standardize_dtype(dtype))
+    if isinstance(x, (bool, int, float)) and not isinstance(x, np.generic):
+        return P.constant(x, dtype or scalar_dtype(x))
+    if isinstance(x, (list, tuple)) and _holds_tensor(x):
+        return _stacked(x, dtype)
+    return from_host(x, dtype)
+
+
+def scalar_dtype(x):
+    """The dtype of a Python number on its own."""
+    if isinstance(x, bool):
+        return "bool"
+    if isinstance(x, float):
+        return config.floatx()
+    return "int32" if -(2**31) <= x < 2**31 else "uint32" if 0 <= x < 2**32 else "int64"
+
+
+def host_dtype(array, weak=False):
+    """The dtype a NumPy array gets when none is asked for; `weak`: it was made of Python numbers."""
+    name = array.dtype.name
+    if name == "float64" and (weak or config.floatx() == "float64"):
+        return config.floatx()
+    return _REDUCED.get(name, name)
+
+
+def from_host(x, dtype=None):
+    """Upload a host value."""
+    array = np.asarray(x)
+    if array.dtype == object:
+        raise TypeError(f"convert_to_tensor: cannot convert {type(x).__name__} {x!r:.80} to a tensor; its elements are not numbers.")
+    dtype = dtypes.canonical(dtype or host_dtype(array, weak=isinstance(x, (list, tuple))))
+    trace = current_trace.get()
+    if trace is not None and in_symbolic_scope():
+        return Tensor(array.shape, dtype, None, trace)  # shape inference must not touch the device
+    return compiler.from_numpy(np.ascontiguousarray(array, dtype=dtypes.numpy_dtype(dtype)).reshape(array.shape))
+
+
+def _holds_tensor(x):
+    return any(isinstance(e, (Tensor, KerasVariable)) or (isinstance(e, (list, tuple)) and _holds_tensor(e)) for e in x)
+
+
+def _stacked(x, dtype):
+    from keras_ocl.ops.promotion import dtype_of, result_type  # promotion needs this module
+
+    parts = [_stacked(e, dtype) if isinstance(e, (list, tuple)) else e for e in x]
+    dtype = dtype or result_type(*[dtype_of(e) for e in parts])
+    parts = [convert_to_tensor(e, dtype) for e in parts]
+    if any(p.shape != parts[0].shape for p in parts):
+        raise ValueError(f"convert_to_tensor: elements of a sequence differ in shape: {[tuple(p.shape) for p in parts]}.")
+    return P.concat([P.reshape(p, (1, *p.shape)) for p in parts], 0)
+
+
+def convert_to_numpy(x):
+    """The value of `x` as a NumPy array; waits for the device."""
+    if isinstance(x, KerasVariable):
+        x = x.value
+    if isinstance(x, Tensor):
+        return read(x)
+    return np.array(x)
+
+
+def read(x):
+    """A concrete Tensor's value as a NumPy array. RuntimeError inside a trace, where there is no value yet."""
+    if x.is_symbolic():
+        raise RuntimeError(
+            f"The value of a traced tensor (shape {tuple(x.shape)}, {x.dtype}) was asked for{_where(x)}: it exists only when the compiled"
+            " function runs. Use keras.ops instead of NumPy or Python control flow on it, or run eagerly (run_eagerly=True)."
+        )
+    return compiler.to_numpy(x)
+
+
+def _where(x):
+    origin = x.trace.origin() if x.trace is not None else ""
+    return f" in {origin}" if origin else ""

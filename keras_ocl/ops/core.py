@@ -1,0 +1,140 @@
+"""keras.ops.core for this backend: conversion, slicing, scattering, control flow, gradients, shape inference, scopes."""
+
+# ruff: noqa: F401, F811
+import numpy as np
+from keras.src.backend.common.name_scope import current_path
+from keras.src.backend.common.name_scope import name_scope as _keras_name_scope
+
+from keras_ocl import primitives as P
+from keras_ocl import runtime
+from keras_ocl.core.dim import maximum, minimum
+from keras_ocl.core.primitive import current_trace
+from keras_ocl.core.tensor import Tensor
+from keras_ocl.ops.control_flow import (
+    associative_scan,
+    cond,
+    fori_loop,
+    map,
+    scan,
+    switch,
+    unstack,
+    vectorized_map,
+    while_loop,
+)
+from keras_ocl.ops.conversion import cast, convert_to_numpy, convert_to_tensor, is_tensor, shape
+from keras_ocl.ops.gradients import custom_gradient, remat, stop_gradient
+from keras_ocl.ops.indexing import wrapped
+from keras_ocl.ops.numpy_shape import unstacked
+from keras_ocl.ops.promotion import broadcast_to
+from keras_ocl.ops.symbolic import compute_output_spec
+
+SUPPORTS_SPARSE_TENSORS = False
+SUPPORTS_RAGGED_TENSORS = False
+SUPPORTS_COMPLEX_DTYPES = True
+IS_THREAD_SAFE = True
+
+
+def _coordinates(indices, shape):
+    """The last axis of `indices` taken apart: one index tensor for each leading axis of `shape`."""
+    indices = convert_to_tensor(indices)
+    if indices.ndim < 1 or indices.shape[-1] > len(shape):
+        raise ValueError(f"scatter: indices of shape {tuple(indices.shape)} do not fit a tensor of shape {tuple(shape)}.")
+    return tuple(wrapped(i, n) for i, n in zip(unstacked(indices, -1), shape, strict=False))
+
+
+def scatter(indices, values, shape):
+    """Zeros of `shape` with `values` added at `indices` (their last axis holds coordinates)."""
+    values = convert_to_tensor(values)
+    shape = _extents(shape)
+    where = _coordinates(indices, shape)
+    axes = tuple(range(len(where)))
+    values = broadcast_to(values, (*where[0].shape, *shape[len(where) :]))
+    return P.scatter(P.full(shape, 0, values.dtype), where, values, axes, "add")
+
+
+def scatter_update(inputs, indices, updates, reduction=None):
+    """`inputs` with `updates` put at `indices`, or combined there: reduction None, add, max, min or mul."""
+    if reduction not in (None, "add", "max", "min", "mul"):
+        raise ValueError(f"Unsupported reduction: {reduction}")
+    inputs = convert_to_tensor(inputs)
+    where = _coordinates(indices, inputs.shape)
+    updates = convert_to_tensor(updates, inputs.dtype)
+    updates = broadcast_to(updates, (*where[0].shape, *inputs.shape[len(where) :]))
+    return P.scatter(inputs, where, updates, tuple(range(len(where))), reduction or "set")
+
+
+def _extents(shape):
+    if isinstance(shape, (Tensor, np.ndarray)):
+        shape = shape.tolist()
+    return tuple(n if isinstance(n, int) else int(n) for n in shape)
+
+
+def _starts(start_indices):
+    """Slice starts as Python ints where they are known, else as 0-d tensors."""
+    if isinstance(start_indices, Tensor):
+        start_indices = start_indices.tolist() if not start_indices.is_symbolic() else unstacked(start_indices)
+    return [s if isinstance(s, (int, Tensor)) else int(s) if isinstance(s, np.generic) else convert_to_tensor(s) for s in start_indices]
+
+
+def slice(inputs, start_indices, shape):
+    """The part of `shape` (-1: up to the end) that begins at `start_indices`; starts are moved so that it fits."""
+    inputs = convert_to_tensor(inputs)
+    starts, extents = _starts(start_indices), _extents(shape)
+    if not len(starts) == len(extents) == inputs.ndim:
+        raise ValueError(
+            "Length of `start_indices` and `shape` must match the rank of `inputs`. "
+            f"Received: {len(starts)} starts, shape={extents}, inputs.shape={tuple(inputs.shape)}"
+        )
+    extents = tuple(n - int(s) if e == -1 else e for e, s, n in zip(extents, starts, inputs.shape, strict=True))
+    if any(e > n for e, n in zip(extents, inputs.shape, strict=True)):
+        raise ValueError(f"slice: a part of shape {extents} does not fit in shape {tuple(inputs.shape)}.")
+    if all(isinstance(s, int) for s in starts):
+        lows = tuple(maximum(minimum(s, n - e), 0) for s, e, n in zip(starts, extents, inputs.shape, strict=True))
+        return P.slice(inputs, lows, tuple(low + e for low, e in zip(lows, extents, strict=True)))
+    return P.dynamic_slice(inputs, _dynamic(starts), extents)
+
+
+def _dynamic(starts):
+    return tuple(convert_to_tensor(s, "int32") for s in starts)
+
+
+def slice_update(inputs, start_indices, updates):
+    """`inputs` with the part that begins at `start_indices` replaced by `updates`."""
+    inputs = convert_to_tensor(inputs)
+    updates = convert_to_tensor(updates, inputs.dtype)
+    if updates.ndim != inputs.ndim:
+        raise ValueError(f"slice_update: updates of shape {tuple(updates.shape)} must have the rank of {tuple(inputs.shape)}.")
+    return P.dynamic_update_slice(inputs, updates, _dynamic(_starts(start_indices)))
+
+
+def random_seed_dtype():
+    """The dtype of random seeds."""
+    return "uint32"
+
+
+def device_scope(device_name):
+    """Context in which tensors are made on the named device ("cpu:0", "gpu:0", ...)."""
+    if not isinstance(device_name, str):
+        raise ValueError(
+            "Invalid value for argument `device_name`. Expected a string like 'gpu:0'. "
+            f"Received: device_name='{device_name}'"
+        )
+    return runtime.device_scope(device_name)
+
+
+class name_scope(_keras_name_scope):
+    """Keras's name scope; while tracing, what is recorded inside is marked with its path."""
+
+    def __enter__(self):
+        super().__enter__()
+        trace = current_trace.get()
+        self._origin = None
+        if trace is not None:
+            self._origin = trace.scope(current_path())
+            self._origin.__enter__()
+        return self
+
+    def __exit__(self, *args, **kwargs):
+        if self._origin is not None:
+            self._origin.__exit__(None, None, None)
+        super().__exit__(*args, **kwargs)

@@ -1,0 +1,189 @@
+"""keras.ops.nn, activations: elementwise functions and the softmax family. Float dtypes are kept; integers become floatx()."""
+
+import math
+
+from keras_ocl import primitives as P
+from keras_ocl.ops import numpy as knp
+from keras_ocl.ops.conversion import convert_to_tensor
+from keras_ocl.ops.promotion import broadcast_to, floating, keep, scalar_like
+
+
+def relu(x):
+    return P.relu(convert_to_tensor(x))
+
+
+def relu6(x):
+    x = convert_to_tensor(x)
+    return P.min(P.relu(x), scalar_like(6, x))
+
+
+def sigmoid(x):
+    return P.logistic(floating(x))
+
+
+def sparse_sigmoid(x):
+    x = floating(x)
+    half = P.mul(P.add(x, scalar_like(1, x)), scalar_like(0.5, x))
+    return P.min(P.max(half, scalar_like(0, x)), scalar_like(1, x))
+
+
+def tanh(x):
+    return P.tanh(floating(x))
+
+
+def tanh_shrink(x):
+    x = floating(x)
+    return P.sub(x, P.tanh(x))
+
+
+def softplus(x):
+    x = floating(x)
+    return P.add(P.relu(x), P.log1p(P.exp(P.neg(P.abs(x)))))
+
+
+def softsign(x):
+    x = floating(x)
+    return P.div(x, P.add(P.abs(x), scalar_like(1, x)))
+
+
+def soft_shrink(x, threshold=0.5):
+    x = floating(x)
+    t = scalar_like(threshold, x)
+    zero = scalar_like(0, x)
+    return P.select(P.gt(x, t), P.sub(x, t), P.select(P.lt(x, P.neg(t)), P.add(x, t), zero))
+
+
+def sparse_plus(x):
+    x = floating(x)
+    one, zero = scalar_like(1, x), scalar_like(0, x)
+    square = P.mul(P.add(x, one), P.add(x, one))
+    middle = P.mul(square, scalar_like(0.25, x))
+    return P.select(P.le(x, P.neg(one)), zero, P.select(P.lt(x, one), middle, x))
+
+
+def silu(x):
+    x = floating(x)
+    return P.mul(x, P.logistic(x))
+
+
+def squareplus(x, b=4):
+    x = floating(x)
+    root = P.sqrt(P.add(P.mul(x, x), scalar_like(b, x)))
+    return P.mul(P.add(x, root), scalar_like(0.5, x))
+
+
+def log_sigmoid(x):
+    return P.neg(softplus(P.neg(floating(x))))
+
+
+def leaky_relu(x, negative_slope=0.2):
+    x = floating(x)
+    return P.select(P.gt(x, scalar_like(0, x)), x, P.mul(x, scalar_like(negative_slope, x)))
+
+
+def hard_sigmoid(x):
+    x = floating(x)
+    return P.div(P.min(P.relu(P.add(x, scalar_like(3, x))), scalar_like(6, x)), scalar_like(6, x))
+
+
+def hard_silu(x):
+    x = floating(x)
+    return P.mul(x, hard_sigmoid(x))
+
+
+def elu(x, alpha=1.0):
+    x = floating(x)
+    zero = scalar_like(0, x)
+    negative = P.mul(scalar_like(alpha, x), P.expm1(P.min(x, zero)))
+    return P.select(P.gt(x, zero), x, negative)
+
+
+def selu(x):
+    x = floating(x)
+    return P.mul(scalar_like(1.0507009873554805, x), elu(x, 1.6732632423543772))
+
+
+def gelu(x, approximate=True):
+    x = floating(x)
+    half, one = scalar_like(0.5, x), scalar_like(1, x)
+    if approximate:
+        cubic = P.mul(P.mul(x, x), P.mul(x, scalar_like(0.044715, x)))
+        inner = P.mul(scalar_like(math.sqrt(2 / math.pi), x), P.add(x, cubic))
+        return P.mul(P.mul(half, x), P.add(one, P.tanh(inner)))
+    return P.mul(P.mul(half, x), P.add(one, P.erf(P.mul(x, scalar_like(math.sqrt(0.5), x)))))
+
+
+def celu(x, alpha=1.0):
+    x = floating(x)
+    zero = scalar_like(0, x)
+    negative = P.mul(scalar_like(alpha, x), P.expm1(P.div(P.min(x, zero), scalar_like(alpha, x))))
+    return P.add(P.relu(x), negative)
+
+
+def glu(x, axis=-1):
+    x = floating(x)
+    if x.shape[axis] % 2 != 0:
+        raise ValueError(f"glu: axis {axis} of shape {tuple(x.shape)} must have an even extent.")
+    a, b = knp.split(x, 2, axis=axis)
+    return P.mul(a, P.logistic(b))
+
+
+def hard_tanh(x):
+    x = floating(x)
+    return P.max(P.min(x, scalar_like(1, x)), scalar_like(-1, x))
+
+
+def hard_shrink(x, threshold=0.5):
+    x = floating(x)
+    return P.select(P.gt(P.abs(x), scalar_like(threshold, x)), x, scalar_like(0, x))
+
+
+def threshold(x, threshold, default_value):
+    x = convert_to_tensor(x)
+    return P.select(P.gt(x, scalar_like(threshold, x)), x, scalar_like(default_value, x))
+
+
+def _shifted(x, axis):
+    """x minus its (constant) maximum along `axis`: exponentials stay finite; rows of -inf stay -inf, not NaN."""
+    axes = _axes(x, axis)
+    top = P.stop_gradient(P.reduce_max(x, axes))
+    finite = P.is_finite(top)
+    top = P.select(finite, top, scalar_like(0, top))
+    return P.sub(x, _spread(top, x, axes)), axes
+
+
+def _axes(x, axis):
+    axes = axis if isinstance(axis, (tuple, list)) else (axis,)
+    return tuple(sorted(a % len(x.shape) for a in axes))
+
+
+def _spread(reduced, x, axes):
+    return broadcast_to(P.reshape(reduced, keep(x.shape, axes)), x.shape)
+
+
+def softmax(x, axis=-1):
+    x = floating(x)
+    shifted, axes = _shifted(x, axis)
+    e = P.exp(shifted)
+    return P.div(e, _spread(P.reduce_sum(e, axes), x, axes))
+
+
+def log_softmax(x, axis=-1):
+    x = floating(x)
+    shifted, axes = _shifted(x, axis)
+    return P.sub(shifted, _spread(P.log(P.reduce_sum(P.exp(shifted), axes)), x, axes))
+
+
+def sparsemax(x, axis=-1):
+    """Martins & Astudillo, "From Softmax to Sparsemax" (2016)."""
+    x = floating(x)
+    axis = axis % len(x.shape)
+    ordered = knp.flip(knp.sort(x, axis=axis), axis=axis)
+    total = knp.cumsum(ordered, axis=axis)
+    rank = P.add(P.iota(x.shape, axis, x.dtype), scalar_like(1, x))
+    support = P.gt(P.sub(ordered, P.div(P.sub(total, scalar_like(1, x)), rank)), scalar_like(0, x))
+    zero = scalar_like(0, x)
+    count = P.reduce_sum(P.select(support, scalar_like(1, x), zero), (axis,))
+    mass = P.reduce_sum(P.select(support, ordered, zero), (axis,))
+    tau = P.div(P.sub(mass, scalar_like(1, mass)), count)
+    return P.relu(P.sub(x, _spread(tau, x, (axis,))))

@@ -1,0 +1,137 @@
+"""Keras's dtype promotion and NumPy's broadcasting for operands of any kind."""
+
+from functools import lru_cache
+
+import numpy as np
+from keras.src.backend import config
+from keras.src.backend.common import dtypes as keras_dtypes
+from keras.src.backend.common.backend_utils import canonicalize_axis
+from keras.src.backend.common.variables import KerasVariable, standardize_dtype
+
+from keras_ocl import primitives as P
+from keras_ocl.core import dtypes
+from keras_ocl.core.index import is_one
+from keras_ocl.core.tensor import Tensor
+from keras_ocl.ops.conversion import convert_to_tensor, host_dtype
+
+_WIDE = {"float32": "float64", "int32": "int64", "uint32": "uint64"}
+
+
+def result_type(*kinds):
+    """Keras's `result_type`, except that a 64-bit operand keeps the result at 64 bits, as on TensorFlow.
+
+    Args are dtype names, or `int` and `float` for Python numbers, which are weak.
+    """
+    return _result_type(config.floatx(), kinds)
+
+
+@lru_cache(None)
+def _result_type(floatx, kinds):
+    dtype = keras_dtypes.result_type(*kinds)
+    wide = _WIDE.get(dtype)
+    if wide in kinds or (wide == "float64" and floatx == "float64" and float in kinds and not any(_small_float(k) for k in kinds)):
+        return wide
+    return dtype
+
+
+def _small_float(kind):
+    return isinstance(kind, str) and "float" in kind and kind != "float64"
+
+
+def dtype_of(x):
+    """What `result_type` takes for an operand: its dtype, or `int` or `float` for a Python number."""
+    if isinstance(x, Tensor):
+        return x.dtype
+    if isinstance(x, bool):
+        return "bool"
+    if isinstance(x, np.generic):
+        return host_dtype(x)
+    if isinstance(x, int):
+        return int
+    if isinstance(x, float):
+        return float
+    if isinstance(x, KerasVariable):
+        return x.dtype
+    if isinstance(x, complex):
+        return "complex64"
+    return standardize_dtype(x.dtype)
+
+
+def operand(x):
+    """`x` ready for `dtype_of` and `convert_to_tensor`: Python numbers stay weak, all else becomes a Tensor."""
+    return x if isinstance(x, (Tensor, bool, int, float)) else convert_to_tensor(x)
+
+
+def promote(*xs, extra=()):
+    """Operands as Tensors of their common dtype (`extra`: further kinds that take part). Shapes stay as they are."""
+    xs = [operand(x) for x in xs]
+    dtype = result_type(*[dtype_of(x) for x in xs], *extra)
+    return [convert_to_tensor(x, dtype) for x in xs]
+
+
+def floating(x):
+    """`x` as a Tensor of a floating (or complex) dtype: integers and bool become `floatx()`."""
+    x = convert_to_tensor(x)
+    if dtypes.is_float(x.dtype) or dtypes.is_complex(x.dtype):
+        return x
+    return convert_to_tensor(x, config.floatx())
+
+
+def broadcast_shapes(op, *shapes):
+    """NumPy's common shape; ValueError naming `op` when there is none. Unknown extents only match their like or 1."""
+    rank = max(len(s) for s in shapes)
+    result = []
+    for axis in range(rank):
+        extent = 1
+        for s in shapes:
+            i = axis - rank + len(s)
+            if i < 0 or is_one(s[i]):
+                continue
+            if is_one(extent) or extent == 1:
+                extent = s[i]
+            elif s[i] != extent and s[i] != 1:
+                raise ValueError(f"{op}: shapes {', '.join(str(tuple(s)) for s in shapes)} cannot be broadcast together.")
+        result.append(extent)
+    return tuple(result)
+
+
+def broadcast_to(x, shape):
+    """A Tensor broadcast to `shape` by NumPy's rules (the caller has checked that it can be)."""
+    offset = len(shape) - len(x.shape)
+    if offset == 0 and x.shape == tuple(shape):
+        return x
+    plain = tuple(1 if n == 1 and shape[i + offset] != 1 else n for i, n in enumerate(x.shape))
+    if any(is_one(p) and not is_one(n) for p, n in zip(plain, x.shape, strict=True)):
+        x = P.reshape(x, plain)  # an unknown extent that is 1 here
+    return P.broadcast(x, tuple(shape), tuple(range(offset, len(shape))))
+
+
+def broadcast(op, *xs):
+    """Tensors broadcast to their common shape."""
+    first = xs[0].shape
+    if all(x.shape == first for x in xs):
+        return xs
+    common = broadcast_shapes(op, *[x.shape for x in xs])
+    return tuple(broadcast_to(x, common) for x in xs)
+
+
+def scalar_like(value, x):
+    """A Python number (or Dim) as a Tensor of `x`'s shape and dtype."""
+    return P.full(x.shape, value, x.dtype)
+
+
+def axes_of(axis, rank):
+    """`axis` (None: all, int, or a sequence) as a sorted tuple of non-negative ints. ValueError when out of range or repeated."""
+    if axis is None:
+        return tuple(range(rank))
+    if not isinstance(axis, (list, tuple)):
+        axis = (axis,)
+    axes = tuple(sorted(canonicalize_axis(int(a), rank) for a in axis))
+    if len(set(axes)) != len(axes):
+        raise ValueError(f"an axis is named twice in {axis} for a tensor of rank {rank}.")
+    return axes
+
+
+def keep(shape, axes):
+    """`shape` with 1 in place of the reduced `axes`."""
+    return tuple(1 if i in axes else n for i, n in enumerate(shape))
