@@ -15,7 +15,7 @@ __version__ = "0.1.0"
 # public name -> the module that defines it; the second kind works on tensors, which Keras has set up
 _ALONE = {"devices": "runtime", "memory_info": "monitor", "profile": "monitor", "clear_cache": "monitor"}
 _WITH_KERAS = {
-    "jit": "compiler",
+    "jit": "compiler.jit",
     "grad": "gradient",
     "value_and_grad": "gradient",
     "GradientTape": "core.autodiff",

@@ -12,8 +12,8 @@ def value_and_grad(function, argnums=0, has_aux=False, variables=None):
 
     Args:
         function: returns a scalar Tensor; with `has_aux` a pair of one and anything else.
-        argnums: the position, or the tuple of positions, of the arguments to differentiate by. Each is an array, or a nest of arrays, of a
-            floating-point dtype.
+        argnums: the position, or the tuple of positions, of the arguments to differentiate by. Each is an array, a Tensor, a Variable or a
+            nest of them, of a floating-point dtype.
         has_aux: whether `function` returns a pair.
         variables: Variables, in any nest, to differentiate by instead of arguments, such as `model.trainable_variables`.
 
@@ -65,10 +65,10 @@ def grad(function, argnums=0, has_aux=False, variables=None):
 
 def _source(function, position, value):
     # A copy, as the same Tensor may also come in as another argument, which is not differentiated by.
-    tensor = backend.numpy.copy(backend.convert_to_tensor(value))
-    if not differentiable(tensor.dtype):
-        raise ValueError(f"The gradient of {_name(function)} by argument {position} needs a floating-point dtype, not {tensor.dtype}.")
-    return tensor
+    source = value if isinstance(value, backend.Variable) else backend.numpy.copy(backend.convert_to_tensor(value))
+    if not differentiable(source.dtype):
+        raise ValueError(f"The gradient of {_name(function)} by argument {position} needs a floating-point dtype, not {source.dtype}.")
+    return source
 
 
 def _name(function):

@@ -3,7 +3,7 @@
 import contextlib
 from collections import defaultdict
 
-from keras_ocl import runtime
+from keras_ocl import compiler, runtime
 
 
 def _device(name):
@@ -36,6 +36,7 @@ def clear_cache(device=None):
         The number of programs that were deleted from disk.
     """
     device = _device(device)
+    compiler.clear()
     device.programs.forget()
     device.memory.trim()
     return device.programs.disk.clear()

@@ -15,7 +15,7 @@ BELOW = {
     "runtime": set(),
     "compiler": {"core", "kernels", "primitives", "runtime"},
     "plugin": set(),
-    "monitor": {"runtime"},
+    "monitor": {"compiler", "runtime"},
     "cli": {"compiler", "core", "kernels", "monitor", "primitives", "runtime"},
 }
 WITHOUT_KERAS = {*BELOW, "__init__", "__main__"} - {"plugin"}

@@ -7,7 +7,6 @@ import numpy as np
 
 from keras_ocl import runtime
 from keras_ocl.compiler import ir
-from keras_ocl.compiler.convert import from_numpy
 from keras_ocl.compiler.eager import add_node, on_device
 from keras_ocl.compiler.executable import Executable
 from keras_ocl.core import dtypes, nest
@@ -177,35 +176,3 @@ def jit(function=None, **options):
     if function is None:
         return lambda f: Jitted(f, **options)
     return Jitted(function, **options)
-
-
-def value_and_grad(function, argnums=0):
-    """Function returning (value, gradient with respect to argument `argnums` (an int or a tuple of them)).
-
-    `function` returns a scalar Tensor, or a tuple whose first element is one (then the value is that tuple).
-    Arguments may be NumPy arrays, Tensors, Variables or nests of them.
-    """
-    from keras_ocl.core.autodiff import GradientTape
-
-    def wrapped(*args, **kwargs):
-        args = list(args)
-        positions = (argnums,) if isinstance(argnums, int) else tuple(argnums)
-        with GradientTape() as tape:
-            for p in positions:
-                leaves, structure = nest.flatten(args[p])
-                leaves = [from_numpy(x) if isinstance(x, (np.ndarray, np.generic, float)) else x for x in leaves]
-                for x in leaves:
-                    tape.watch(x)
-                args[p] = nest.unflatten(structure, leaves)
-            value = function(*args, **kwargs)
-        target = value[0] if isinstance(value, tuple) else value
-        gradients = tape.gradient(target, [args[p] for p in positions])
-        return value, gradients[0] if isinstance(argnums, int) else tuple(gradients)
-
-    return wrapped
-
-
-def grad(function, argnums=0):
-    """Function returning the gradient of a scalar function with respect to argument `argnums`."""
-    both = value_and_grad(function, argnums)
-    return lambda *args, **kwargs: both(*args, **kwargs)[1]
