@@ -39,12 +39,13 @@ class Executable:
         for n in nodes:
             for i in n.inputs:
                 users[i].append(n)
-        regions, materialised = partition(graph, device.traits)
+        regions, materialised, views = partition(graph, device.traits)
         pairs = [(entry, graph.outputs[k]) for entry, k in updates]
         single = [(e, n) for e, n in pairs if graph.outputs.count(n) == 1]
         regions = _updates_last(regions, {n for _, n in single})
-        alias = lowering.in_place(regions, materialised, single)
+        alias = lowering.in_place(regions, materialised, single, views)
         self.overwritten = set(alias.values())  # entry nodes whose storage run() writes to
+        alias.update({node: _resolve(node, {**views, **alias}) for node in views})
         self.launches = lowering.lower(regions, materialised, users, device.traits, alias, all_arguments)
         self._inputs = list(inputs)
         self._outputs = list(graph.outputs)
@@ -159,7 +160,8 @@ class Executable:
     def _host(self, call):
         arrays = []
         for node in call.node.inputs:
-            arrays.append(self.device.download(self._storages[node], dtypes.numpy_dtype(node.dtype), tuple(int(n) for n in node.shape)))
+            storage = self._storages[self._alias.get(node, node)]
+            arrays.append(self.device.download(storage, dtypes.numpy_dtype(node.dtype), tuple(int(n) for n in node.shape)))
         results = call.node.primitive.host(arrays, **call.node.params)
         shapes = call.node.results or [(call.node.shape, call.node.dtype)]
         for node, array, (shape, dtype) in zip(call.outputs, results if call.node.results else [results], shapes, strict=True):
@@ -167,7 +169,14 @@ class Executable:
                 continue
             array = np.ascontiguousarray(array, dtypes.numpy_dtype(dtype))
             assert array.shape == tuple(shape), f"{call.node.name} on the host gave {array.shape}, not {tuple(shape)}"
-            self.device.write(self._storages[node], array)
+            self.device.write(self._storages[self._alias.get(node, node)], array)
+
+
+def _resolve(node, shared):
+    """The node whose memory `node` is."""
+    while node in shared:
+        node = shared[node]
+    return node
 
 
 def _buffers(launch):

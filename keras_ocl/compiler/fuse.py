@@ -46,7 +46,7 @@ class Region:
 
 
 def partition(graph, traits):
-    """Regions in an order in which they can run, and the set of nodes that are in memory."""
+    """Regions in an order in which they can run, the set of nodes that are in memory, and which of them share another's."""
     nodes = graph.live()
     users = {n: [] for n in nodes}
     for n in nodes:
@@ -57,7 +57,7 @@ def partition(graph, traits):
         if node.primitive is not None and node.name != "project":
             fuser.place(node)
     fuser.merge_small()
-    return _in_order(fuser.regions), fuser.materialised
+    return _in_order(fuser.regions), fuser.materialised, fuser.views
 
 
 class _Fuser:
@@ -67,6 +67,7 @@ class _Fuser:
         self.regions = []
         self.inlined = {}  # node -> regions it is inlined in
         self.producer = {}  # materialised node -> its region
+        self.views = {}  # reshape in memory -> the node whose memory it is
         self.materialised = {n for n in users if n.primitive is None or n.name == "project"}
 
     # ---- placing one node
@@ -89,6 +90,10 @@ class _Fuser:
             for region in readers:
                 self._inline(node, region)
             return
+        if node.name == "reshape" and node not in self.outputs:
+            self.views[node] = node.inputs[0]
+            self.materialised.add(node)
+            return
         self._store(node, readers)
 
     def _readers(self, node):
@@ -97,8 +102,10 @@ class _Fuser:
         for user in self.users[node]:
             if user.name == "project":
                 continue
-            if user.primitive.pointwise is None or user in self._templates:
+            if user.primitive.pointwise is None or user in self._templates or user in self.views:
                 needs_memory = True
+            if user in self.views:
+                continue
             readers |= self.inlined.get(user, set())
             if user in self.producer and user not in self._templates:
                 readers.add(self.producer[user])
@@ -172,8 +179,6 @@ class _Fuser:
     def _read_operands(self, node, region):
         for i in node.inputs:
             region.operands.add(i)
-            if i in self.producer:
-                raise AssertionError("a consumer is placed before its operands")
 
     # ---- decisions
 
@@ -276,13 +281,20 @@ class _Fuser:
 
     def _operand_of(self, node, region):
         """Whether `region`'s template itself reads `node`."""
-        return region.anchor is not None and node in region.anchor.inputs
+        return region.anchor is not None and any(self._base(i) is node for i in region.anchor.inputs)
+
+    def _base(self, node):
+        while node in self.views:
+            node = self.views[node]
+        return node
 
     def _consumer_regions(self, node):
         found = set()
         for u in self.users[node]:
             if u.name == "project":
                 continue
+            if u in self.views:
+                found |= self._consumer_regions(u)
             found |= self.inlined.get(u, set())
             if u in self.producer:
                 found.add(self.producer[u])

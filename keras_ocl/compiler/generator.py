@@ -318,7 +318,7 @@ class Generator:
             if any(i.key != a.key for i, a in zip(index, self.anchor_index, strict=True)):
                 self.anchor_identity = False
             register = self._anchor_register
-        elif node.primitive is None or (node in self.materialised and node not in self.own):
+        elif self.in_memory(node):
             register = self.load(node, index)
         else:
             saved, self._index = self._index, index
@@ -327,14 +327,47 @@ class Generator:
         self._memo[identity] = (register, index)  # the index keeps its Vars, whose ids are in the key, alive
         return register
 
+    def in_memory(self, node):
+        """Whether `node` is read from memory here, rather than computed."""
+        return node is not self.anchor and (node.primitive is None or (node in self.materialised and node not in self.own))
+
+    def value_flat(self, node, offset):
+        """`node` at a row-major offset: reshapes and elementwise operations need not take the index apart."""
+        if node is self.anchor:
+            return self.value(node, self._unflattened(offset, node.shape))
+        if self.in_memory(node):
+            return self.load(node, None, offset)
+        if node.name == "reshape":
+            return self.value_flat(node.inputs[0], offset)
+        if node.name == "broadcast" and not node.inputs[0].shape:
+            return self.value(node.inputs[0], ())
+        if node.name in elementwise.OPS and all(i.shape == node.shape for i in node.inputs):
+            identity = (node, offset.key, self.vector if self.lanes(offset) else None)
+            found = self._memo.get(identity)
+            if found is None or not self._visible(found[0].block):
+                saved, self._index = self._index, (offset,)
+                found = self.op(node.name, node.dtype, *[self.value_flat(i, offset) for i in node.inputs]), offset
+                self._index = saved
+                self._memo[identity] = found
+            return found[0]
+        return self.value(node, self._unflattened(offset, node.shape))
+
+    def _unflattened(self, offset, shape):
+        index = []
+        for n in reversed(shape[1:]):
+            offset, rest = self.divmod(offset, n)
+            index.append(rest)
+        return (offset, *reversed(index)) if shape else ()
+
     def bind_anchor(self, node, index, register):
         """Values of `node` come from the kernel template's accumulator."""
         self.anchor, self.anchor_index, self._anchor_register = node, tuple(Affine.of(i) for i in index), register
 
-    def load(self, node, index):
+    def load(self, node, index, offset=None):
+        """A register with the stored value at an index, or at a row-major offset."""
         self.reads.setdefault(node, []).append(index)
         pointer = self.args.pointer(self.alias.get(node, node), node.dtype)
-        offset = linear(index, node.shape)
+        offset = linear(index, node.shape) if offset is None else offset
         blocks = [v.block for v in offset.terms]
         if self.dry or not self.lanes(offset):
             self.helpers |= prelude.helpers_for(node.dtype, 1)

@@ -74,7 +74,7 @@ def describe(region):
     return f"{origins[0]}: {text}" if origins else text
 
 
-def in_place(regions, materialised, updates):
+def in_place(regions, materialised, updates, views):
     """Which updated states may overwrite their old value: {new node: entry node}.
 
     Allowed when the kernel that computes the new value reads the old one only at the element it writes,
@@ -84,6 +84,9 @@ def in_place(regions, materialised, updates):
     for position, region in enumerate(regions):
         for n in region.operands:
             readers.setdefault(n, []).append(position)
+            while n in views:
+                n = views[n]
+                readers.setdefault(n, []).append(position)
     producer = {n: (position, region) for position, region in enumerate(regions) for n in region.outputs}
     alias = {}
     taken = set()
@@ -95,6 +98,8 @@ def in_place(regions, materialised, updates):
             continue
         if region.anchor is not None and (entry in region.anchor.inputs or region.anchor.results is not None or region.anchor.primitive.host is not None):
             continue
+        if any(_base(n, views) is entry and n is not entry for n in region.operands):
+            continue
         if entry in region.operands and not _reads_in_place(region, materialised, entry):
             continue
         alias[new] = entry
@@ -102,10 +107,16 @@ def in_place(regions, materialised, updates):
     return alias
 
 
+def _base(node, views):
+    while node in views:
+        node = views[node]
+    return node
+
+
 def _reads_in_place(region, materialised, entry):
     gen = schedule.probe(region, materialised)
     root = gen.root_index
-    return all([i.key for i in index] == [r.key for r in root] for index in gen.reads.get(entry, []))
+    return all(index is not None and [i.key for i in index] == [r.key for r in root] for index in gen.reads.get(entry, []))
 
 
 def function_name(spec):

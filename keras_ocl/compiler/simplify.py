@@ -173,7 +173,28 @@ def _select(graph, inputs, params, origin):
     return None if value is None else (a if value else b)
 
 
+def _dot_general(graph, inputs, params, origin):
+    """A transposed operand is the operand with its axes renamed, where its free axes stay in order."""
+    operands, contract, batch = list(inputs), list(params["contract"]), list(params["batch"])
+    changed = False
+    for side, x in enumerate(inputs):
+        if x.name != "transpose":
+            continue
+        perm = x.params["perm"]
+        free = [perm[i] for i in range(len(perm)) if i not in contract[side] and i not in batch[side]]
+        if free != sorted(free):
+            continue
+        operands[side] = x.inputs[0]
+        contract[side] = tuple(perm[i] for i in contract[side])
+        batch[side] = tuple(perm[i] for i in batch[side])
+        changed = True
+    if not changed:
+        return None
+    return add(graph, Primitive.registry["dot_general"], tuple(operands), {**params, "contract": tuple(contract), "batch": tuple(batch)}, origin)
+
+
 _RULES = {
+    "dot_general": _dot_general,
     "stop_gradient": _identity,
     "convert": _convert,
     "reshape": _reshape,

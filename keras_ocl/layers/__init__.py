@@ -1,0 +1,1 @@
+"""What Keras's layers and losses reach: convolution, pooling, normalization, losses, attention."""
