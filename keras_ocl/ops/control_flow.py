@@ -10,7 +10,7 @@ from keras.src import tree
 from keras.src.backend.common.backend_utils import slice_along_axis
 from keras.src.backend.common.stateless_scope import get_stateless_scope
 from keras.src.backend.common.symbolic_scope import in_symbolic_scope
-from keras.src.backend.common.variables import KerasVariable
+from keras.src.backend.common.variables import Variable as KerasVariable
 
 from keras_ocl import primitives as P
 from keras_ocl.core.dim import Dim

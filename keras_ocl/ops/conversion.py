@@ -3,7 +3,8 @@
 import numpy as np
 from keras.src.backend import config
 from keras.src.backend.common.symbolic_scope import in_symbolic_scope
-from keras.src.backend.common.variables import KerasVariable, standardize_dtype
+from keras.src.backend.common.variables import Variable as KerasVariable
+from keras.src.backend.common.variables import standardize_dtype
 
 from keras_ocl import compiler
 from keras_ocl import primitives as P

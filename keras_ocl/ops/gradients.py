@@ -4,7 +4,7 @@ import functools
 import inspect
 
 from keras.src import tree
-from keras.src.backend.common.variables import KerasVariable
+from keras.src.backend.common.variables import Variable as KerasVariable
 
 from keras_ocl import primitives as P
 from keras_ocl.core.autodiff import GradientTape, differentiable
@@ -67,14 +67,14 @@ class _recording_on:
         active_tapes.reset(self._token)
 
 
-def custom_gradient(fun):
-    """Decorate `fun(*args) -> (result, grad)`: `grad(*upstream)` gives the gradients for the arguments."""
+def custom_gradient(f):
+    """Decorate `f(*args) -> (result, grad)`: `grad(*upstream)` gives the gradients for the arguments."""
 
-    @functools.wraps(fun)
+    @functools.wraps(f)
     def wrapper(*args, **kwargs):
         args, kwargs = tree.map_structure(lambda x: x.value if isinstance(x, KerasVariable) else x, (args, kwargs))
         with _recording_on(()):
-            result, grad = fun(*args, **kwargs)
+            result, grad = f(*args, **kwargs)
         if not active_tapes.get():
             return result
         leaves = tree.flatten(args)
@@ -86,7 +86,7 @@ def custom_gradient(fun):
             if len(found) == len(leaves):
                 found = [g for g, x in zip(found, leaves, strict=True) if isinstance(x, Tensor)]
             if len(found) != len(inputs):
-                raise ValueError(f"custom_gradient: {fun.__name__} has {len(inputs)} tensor arguments but grad returned {len(found)}.")
+                raise ValueError(f"custom_gradient: {f.__name__} has {len(inputs)} tensor arguments but grad returned {len(found)}.")
             return [_shaped(g, x) for g, x in zip(found, inputs, strict=True)]
 
         def replay(*new):
@@ -94,7 +94,7 @@ def custom_gradient(fun):
             renewed = tree.pack_sequence_as(args, [next(new) if isinstance(x, Tensor) else x for x in leaves])
             return [y for y in tree.flatten(wrapper(*renewed, **kwargs)) if y is not None]
 
-        return _record(_Rule(f"custom_gradient({fun.__name__})", vjp, replay), inputs, result)
+        return _record(_Rule(f"custom_gradient({f.__name__})", vjp, replay), inputs, result)
 
     return wrapper
 

@@ -3,7 +3,7 @@
 import operator
 
 import numpy as np
-from keras.src.backend.common.variables import KerasVariable
+from keras.src.backend.common.variables import Variable as KerasVariable
 
 from keras_ocl import primitives as P
 from keras_ocl.core import dtypes

@@ -1,7 +1,8 @@
 """Python's operators, conversions and NumPy-like methods of Tensor."""
 
 import numpy as np
-from keras.src.backend.common.variables import KerasVariable, standardize_dtype
+from keras.src.backend.common.variables import Variable as KerasVariable
+from keras.src.backend.common.variables import standardize_dtype
 
 from keras_ocl.core import dtypes
 from keras_ocl.core.tensor import Tensor

@@ -6,7 +6,8 @@ import numpy as np
 from keras.src.backend import config
 from keras.src.backend.common import dtypes as keras_dtypes
 from keras.src.backend.common.backend_utils import canonicalize_axis
-from keras.src.backend.common.variables import KerasVariable, standardize_dtype
+from keras.src.backend.common.variables import Variable as KerasVariable
+from keras.src.backend.common.variables import standardize_dtype
 
 from keras_ocl import primitives as P
 from keras_ocl.core import dtypes
