@@ -86,7 +86,8 @@ def _transpose_filter(geometry, w, flipped, dtype):
     text = f"const int tap = {index} % {args.int(taps)}; const int group = {index} / {args.int(taps)};\n"
     text += f"const int first = get_global_id(0) % {blocks} * {step};\n"
     row = args.int(geometry.output[-1])
-    text += f"__global const {storage}* from = {source} + (long)tap * {args.int(inputs * geometry.output[-1])} + group * {outputs} + first;\n"
+    tap_step = args.int(inputs * geometry.output[-1])
+    text += f"__global const {storage}* from = {source} + (long)tap * {tap_step} + group * {outputs} + first;\n"
     place = f"(long)({args.int(taps)} - 1 - tap) * {args.int(outputs * channels)} + (long)first * {args.int(channels)} + group * {inputs}"
     text += f"__global {storage}* to = {target} + {place};\n"
     stores = [prelude.store(dtype, 1, "to", f"{j} * {args.int(channels)} + c", f"v.s{j:x}") for j in range(step)]

@@ -5,6 +5,7 @@ as an argument. They serve small eager work, groups of few channels on GPUs, and
 from keras_ocl.core import dtypes
 from keras_ocl.core.dim import ceil_div, hint, maximum, product
 from keras_ocl.kernels import conv_geometry, prelude
+from keras_ocl.kernels.conv_geometry import decode, outside, position
 from keras_ocl.kernels.spec import Args, KernelSpec, Workspace
 
 
@@ -21,34 +22,13 @@ def filter_offset(args, geometry, tap, taps, channel, inner, transposed):
     return f"({row}) * {args.int(geometry.input[-1])} + ({channel}) / {outputs} * {inputs} + ({inner})"
 
 
-def decode(args, name, extents, prefix):
-    """C statements that split the row-major index `name` over `extents` into `prefix`0, `prefix`1, ..."""
-    text, rest = "", name
-    for i in range(len(extents) - 1, 0, -1):
-        extent = args.int(extents[i])
-        text += f"const int {prefix}{i} = {rest} % {extent}; const int {prefix}r{i} = {rest} / {extent};\n"
-        rest = f"{prefix}r{i}"
-    return text + f"const int {prefix}0 = {rest};\n"
-
-
-def position(args, axis, output, tap):
-    """C text of the place that an output and a tap meet in the axis's spread input."""
-    return f"{output} * {args.int(axis.stride)} + {tap} * {args.int(axis.dilation)} - {args.int(axis.low)}"
-
-
-def outside(args, axis, place, index):
-    """C condition under which the place holds no input; `index` is place / spread."""
-    bounds = f"{place} < 0 || {index} >= {args.int(axis.input)}"
-    return bounds if axis.spread == 1 else f"{bounds} || {place} % {args.int(axis.spread)} != 0"
-
-
 def forward(geometry, x, w, dtype, sink, name, transposed=False, all_arguments=False):
     """The KernelSpec of a convolution, one item an output element; `transposed` as for filter_offset()."""
     args = Args(all_arguments)
     xp, wp = args.pointer(x, dtype), args.pointer(w, dtype)
     axes, accumulator = conv_geometry.axes(geometry, merge=False), prelude.register_type(dtype, 1)
     text = "const int channel = get_global_id(0);\nconst int pixel = get_global_id(1);\n"
-    text += decode(args, "pixel", geometry.output[:-1], "o")
+    text += decode("pixel", geometry.output[:-1], "o", args)
     inputs = args.int(geometry.group_inputs)
     text += f"{accumulator} total = 0;\n"
     text += f"const int inner = channel / {args.int(geometry.group_outputs)} * {inputs};\n"
@@ -56,9 +36,9 @@ def forward(geometry, x, w, dtype, sink, name, transposed=False, all_arguments=F
     for i, axis in enumerate(axes[1:], 1):
         taps = args.int(axis.taps)
         text += f"for (int k{i} = 0; k{i} < {taps}; ++k{i}) {{\n"
-        text += f"const int t{i} = {position(args, axis, f'o{i}', f'k{i}')};\n"
+        text += f"const int t{i} = {position(axis, f'o{i}', f'k{i}', args)};\n"
         text += f"const int i{i} = t{i} / {args.int(axis.spread)};\n"
-        text += f"if ({outside(args, axis, f't{i}', f'i{i}')}) continue;\n"
+        text += f"if ({outside(axis, f't{i}', f'i{i}', args)}) continue;\n"
         line += f" + (long)i{i} * {args.int(axis.input_step, 'long')}"
         tap = f"({tap} * {taps} + k{i})"
     text += f"const long line = {line} + inner;\n"
@@ -81,11 +61,12 @@ def filter_grad(geometry, x, dy, dtype, sink, name, units=1, all_arguments=False
     xp, dp = args.pointer(x, dtype), args.pointer(dy, dtype)
     axes, accumulator = conv_geometry.axes(geometry, merge=False), prelude.register_type(dtype, 1)
     elements = product(geometry.filter)
-    chunks = max(1, min(hint(geometry.input[0]), 256 * units // max(1, hint(elements))))
+    # Eager work that comes here is small: its kernels do not depend on the number of images.
+    chunks = 1 if all_arguments else max(1, min(hint(geometry.input[0]), 256 * units // max(1, hint(elements))))
     images = ceil_div(geometry.input[0], chunks)
     inputs, outputs = args.int(geometry.group_inputs), args.int(geometry.group_outputs)
     text = "const int element = get_global_id(0);\nconst int chunk = get_global_id(1);\n"
-    text += decode(args, "element", geometry.filter, "f")
+    text += decode("element", geometry.filter, "f", args)
     rank = geometry.rank
     text += f"const int channel = f{rank + 1}; const int inner = channel / {outputs} * {inputs} + f{rank};\n"
     text += f"{accumulator} total = 0;\n"
@@ -94,9 +75,9 @@ def filter_grad(geometry, x, dy, dtype, sink, name, units=1, all_arguments=False
     line, gradient = f"(long)o0 * {args.int(axes[0].input_step, 'long')}", f"(long)o0 * {args.int(axes[0].output_step, 'long')}"
     for i, axis in enumerate(axes[1:], 1):
         text += f"for (int o{i} = 0; o{i} < {args.int(axis.output)}; ++o{i}) {{\n"
-        text += f"const int t{i} = {position(args, axis, f'o{i}', f'f{i - 1}')};\n"
+        text += f"const int t{i} = {position(axis, f'o{i}', f'f{i - 1}', args)};\n"
         text += f"const int i{i} = t{i} / {args.int(axis.spread)};\n"
-        text += f"if ({outside(args, axis, f't{i}', f'i{i}')}) continue;\n"
+        text += f"if ({outside(axis, f't{i}', f'i{i}', args)}) continue;\n"
         line += f" + (long)i{i} * {args.int(axis.input_step, 'long')}"
         gradient += f" + (long)o{i} * {args.int(axis.output_step, 'long')}"
     value, factor = prelude.load(dtype, 1, xp, f"({line} + inner)"), prelude.load(dtype, 1, dp, f"({gradient} + channel)")
@@ -109,15 +90,15 @@ def filter_grad(geometry, x, dy, dtype, sink, name, units=1, all_arguments=False
     out = args.pointer(partial, kept, out=True)
     text += f"{out}[(long)chunk * {args.int(elements)} + element] = total;\n"
     first = KernelSpec(name, args.args, text, (elements, chunks), None, frozenset(), geometry.flops)
-    return [first, sum_chunks(geometry, partial, chunks, kept, sink, all_arguments)]
+    return [first, sum_chunks(geometry, partial, chunks, kept, sink)]
 
 
-def sum_chunks(geometry, partial, chunks, accumulator, sink, all_arguments=False):
+def sum_chunks(geometry, partial, chunks, accumulator, sink):
     """The KernelSpec that adds `chunks` partial filters in order, one item an element, and hands the sums to the sink."""
-    args = Args(all_arguments)
+    args = Args()
     source = args.pointer(partial, accumulator)
     elements = product(geometry.filter)
-    text = "const int element = get_global_id(0);\n" + decode(args, "element", geometry.filter, "f")
+    text = "const int element = get_global_id(0);\n" + decode("element", geometry.filter, "f", args)
     text += f"{dtypes.register_ctype(accumulator)} total = 0;\n"
     text += f"for (int chunk = 0; chunk < {args.int(chunks)}; ++chunk) total += {source}[(long)chunk * {args.int(elements)} + element];\n"
     text += sink.store(args, [f"f{i}" for i in range(geometry.rank + 2)], "total", 1)

@@ -51,7 +51,7 @@ def sum_chunks(geometry, partial, chunks, accumulator, sink, width):
         coordinates.insert(0, f"({rest} % {args.int(extent)})")
         rest = f"({rest} / {args.int(extent)})"
     coordinates.insert(0, rest)
-    for vectors, last, count in channel_blocks(channels, width, 1):
+    for _, last, count in channel_blocks(channels, width, 1):
         start = "0" if last == width else str(channels // width * width)
         text += f"for (int block = 0; block < {count}; ++block) {{\n"
         text += f"const int channel = {start} + block * {width};\n"
@@ -250,12 +250,13 @@ class _FilterGrad:
         x_line, dy_line = [], []
         for i, other in enumerate(self.axes[:-1]):
             text += f"for (int o{i} = lo{i}; o{i} < hi{i}; ++o{i}) {{\n"
-            place = f"o{i}" if other.plain else f"(o{i} * {args.int(other.stride)} + k{i} * {args.int(other.dilation)} - {args.int(other.low)})"
+            place = f"o{i}" if other.plain else f"({conv_geometry.position(other, f'o{i}', f'k{i}', args)})"
             x_line.append(f"(long){place} * {args.int(other.input_step, 'long')}")
             dy_line.append(f"(long)o{i} * {args.int(other.output_step, 'long')}")
         column = "" if self.merged else f" + tap * {args.int(axis.dilation * inputs)}"
         group = "" if self.lanewise or self.geometry.groups == 1 else f" + group * {channels}"
-        x_line.append(f"(row{column}{group} - {args.int(axis.low * inputs)})" if not self.lanewise else f"({column[3:]} - {args.int(axis.low * inputs)})")
+        row = "0" if self.lanewise else "row"
+        x_line.append(f"({row}{column}{group} - {args.int(axis.low * inputs)})")
         dy_line.append("channel")
         storage = dtypes.storage_ctype(self.dtype)
         text += f"const long x_line = {' + '.join(x_line)};\n"

@@ -242,7 +242,7 @@ class _Forward:
         if axis.plain:
             return self._taps(number + 1, vectors, last_lanes, f"{offset} + (long)u{i} * {step}", tap)
         text, taps = "", args.int(axis.taps)
-        position = f"u{i} * {args.int(axis.stride)} + k{i} * {args.int(axis.dilation)} - {args.int(axis.low)}"
+        position = conv_geometry.position(axis, f"u{i}", f"k{i}", args)
         text += f"for (int k{i} = 0; k{i} < {taps}; ++k{i}) {{\n"
         if axis.spread > 1:
             text += f"const int t{i} = {position};\nif (t{i} % {axis.spread}) continue;\nconst int i{i} = t{i} / {axis.spread};\n"

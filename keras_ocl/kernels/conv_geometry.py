@@ -192,3 +192,24 @@ def part_coordinates(axis, coordinate, args):
         result.append(f"({rest} % {args.int(extent)})")
         rest = f"({rest} / {args.int(extent)})"
     return [rest, *reversed(result)]
+
+
+def decode(name, extents, prefix, args):
+    """C statements that split the row-major index `name` over `extents` into `prefix`0, `prefix`1, ..."""
+    text, rest = "", name
+    for i in range(len(extents) - 1, 0, -1):
+        extent = args.int(extents[i])
+        text += f"const int {prefix}{i} = {rest} % {extent}; const int {prefix}r{i} = {rest} / {extent};\n"
+        rest = f"{prefix}r{i}"
+    return text + f"const int {prefix}0 = {rest};\n"
+
+
+def position(axis, output, tap, args):
+    """C text of the place that an output and a tap meet in the axis's spread input."""
+    return f"{output} * {args.int(axis.stride)} + {tap} * {args.int(axis.dilation)} - {args.int(axis.low)}"
+
+
+def outside(axis, place, index, args):
+    """C condition under which the place holds no input; `index` is place / spread."""
+    bounds = f"{place} < 0 || {index} >= {args.int(axis.input)}"
+    return bounds if axis.spread == 1 else f"{bounds} || {place} % {args.int(axis.spread)} != 0"

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 from keras_ocl.core.dim import ceil_div, hint, product
 from keras_ocl.kernels import conv_geometry, prelude
-from keras_ocl.kernels.conv_elements import decode, filter_offset, outside, position, sum_chunks
+from keras_ocl.kernels.conv_elements import filter_offset, sum_chunks
+from keras_ocl.kernels.conv_geometry import decode, outside, position
 from keras_ocl.kernels.spec import Args, KernelSpec, Workspace
 
 DEPTH = 16  # terms of the sum in local memory at a time
@@ -37,7 +38,7 @@ def choose_tile(traits, results, channels):
 def forward(traits, geometry, x, w, dtype, sink, name, transposed=False):
     """The KernelSpec of a convolution; `transposed` as for conv_elements.filter_offset()."""
     kernel = _Product(traits, geometry, dtype, hint(product(geometry.output[:-1])))
-    args, axes, tile, rank = kernel.args, kernel.axes, kernel.tile, geometry.rank
+    args, tile, rank = kernel.args, kernel.tile, geometry.rank
     xp, wp = args.pointer(x, dtype), args.pointer(w, dtype)
     pixels, rows, taps = product(geometry.output[:-1]), kernel.rows, product(geometry.filter[:rank])
     inputs, outputs = args.int(geometry.group_inputs), args.int(geometry.group_outputs)
@@ -48,18 +49,19 @@ def forward(traits, geometry, x, w, dtype, sink, name, transposed=False):
     text += f"{places}int inside[{loads}];\n"
     text += f"for (int i = 0; i < {loads}; ++i) {{\n"
     text += f"const int pixel = get_group_id(1) * {tile.extent} + fetch_row + i * {kernel.stride};\n"
-    text += f"inside[i] = pixel < {args.int(pixels)};\n" + decode(args, "pixel", geometry.output[:-1], "q")
+    text += f"inside[i] = pixel < {args.int(pixels)};\n" + decode("pixel", geometry.output[:-1], "q", args)
     text += "".join(f"o{i}[i] = q{i};\n" for i in range(rank + 1)) + "}\n"
     text += f"for (int depth = 0; depth < {args.int(rows)}; depth += {DEPTH}) {{\n"
     text += f"{{\nconst int row = depth + fetch_depth;\nconst int tap = row / {inputs}; const int c = row % {inputs};\n"
-    text += decode(args, "tap", geometry.filter[:rank], "k")
+    text += decode("tap", geometry.filter[:rank], "k", args)
     text += f"for (int i = 0; i < {loads}; ++i) {{\n{kernel.scalar} value = 0;\n"
     text += kernel.gather(xp, [f"o{i}[i]" for i in range(rank + 1)], f"inside[i] && row < {args.int(rows)}", f"group * {inputs} + c")
     text += f"{kernel.a}[fetch_depth * {tile.extent + 1} + fetch_row + i * {kernel.stride}] = value;\n}}\n}}\n"
-    offset = filter_offset(args, geometry, f"row / {inputs}", args.int(taps), f"(group * {outputs} + column)", f"row % {inputs}", transposed)
+    place = (f"row / {inputs}", args.int(taps), f"group * {outputs} + column", f"row % {inputs}")
+    offset = filter_offset(args, geometry, *place, transposed)
     text += kernel.load_columns(f"row < {args.int(rows)}", prelude.load(dtype, 1, wp, f"({offset})"))
     text += kernel.multiply() + "}\n"
-    body = f"const int pixel = result;\nif (pixel < {args.int(pixels)}) {{\n" + decode(args, "pixel", geometry.output[:-1], "q")
+    body = f"const int pixel = result;\nif (pixel < {args.int(pixels)}) {{\n" + decode("pixel", geometry.output[:-1], "q", args)
     coordinates = [f"q{i}" for i in range(rank + 1)] + [f"(group * {outputs} + column)"]
     text += kernel.results(body + sink.store(args, coordinates, "value", 1) + "}\n")
     grid = kernel.grid(pixels, geometry.groups)
@@ -84,18 +86,19 @@ def filter_grad(traits, geometry, x, dy, dtype, sink, name):
     text += f"for (int i = 0; i < {loads}; ++i) {{\n"
     text += f"const int row = get_group_id(1) * {tile.extent} + fetch_depth + i * {DEPTH};\n"
     text += f"inside[i] = row < {args.int(rows)};\ninner[i] = row % {inputs};\nconst int tap = row / {inputs};\n"
-    text += decode(args, "tap", geometry.filter[:rank], "q") + "".join(f"f{i}[i] = q{i};\n" for i in range(rank)) + "}\n"
+    text += decode("tap", geometry.filter[:rank], "q", args) + "".join(f"f{i}[i] = q{i};\n" for i in range(rank)) + "}\n"
     text += f"const int end = min((chunk + 1) * {args.int(size)}, {args.int(pixels)});\n"
     text += f"for (int depth = chunk * {args.int(size)}; depth < end; depth += {DEPTH}) {{\n"
     # Neighbouring items take neighbouring channels here, so a pixel belongs to a row of items.
     text += f"for (int p = fetch_row; p < {DEPTH}; p += {kernel.stride}) {{\nconst int pixel = depth + p;\n"
-    text += decode(args, "pixel", geometry.output[:-1], "o")
+    text += decode("pixel", geometry.output[:-1], "o", args)
     text += f"for (int i = 0; i < {loads}; ++i) {{\n{kernel.scalar} value = 0;\n"
     for i in range(rank):
         text += f"const int k{i} = f{i}[i];\n"
     text += kernel.gather(xp, [f"o{i}" for i in range(rank + 1)], "inside[i] && pixel < end", f"group * {inputs} + inner[i]")
     text += f"{kernel.a}[p * {tile.extent + 1} + fetch_depth + i * {DEPTH}] = value;\n}}\n}}\n"
-    text += kernel.load_columns("row < end", prelude.load(dtype, 1, dp, f"((long)row * {args.int(geometry.output[-1])} + group * {outputs} + column)"))
+    place = f"((long)row * {args.int(geometry.output[-1])} + group * {outputs} + column)"
+    text += kernel.load_columns("row < end", prelude.load(dtype, 1, dp, place))
     text += kernel.multiply() + "}\n"
     out = args.pointer(partial, kept, out=True)
     offset = f"((long)chunk * {args.int(rows)} + result) * {args.int(geometry.output[-1])} + group * {outputs} + column"
@@ -142,8 +145,8 @@ class _Product:
         line = f"(long){outputs[0]} * {args.int(self.axes[0].input_step, 'long')} + {channel}"
         text, conditions = "", [condition]
         for i, axis in enumerate(self.axes[1:], 1):
-            text += f"const int t{i} = {position(args, axis, outputs[i], f'k{i - 1}')}; const int i{i} = t{i} / {args.int(axis.spread)};\n"
-            conditions.append(f"!({outside(args, axis, f't{i}', f'i{i}')})")
+            text += f"const int t{i} = {position(axis, outputs[i], f'k{i - 1}', args)}; const int i{i} = t{i} / {args.int(axis.spread)};\n"
+            conditions.append(f"!({outside(axis, f't{i}', f'i{i}', args)})")
             line += f" + (long)i{i} * {args.int(axis.input_step, 'long')}"
         return text + f"if ({' && '.join(conditions)}) value = {prelude.load(self.dtype, 1, pointer, f'({line})')};\n"
 
