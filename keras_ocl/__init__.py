@@ -19,7 +19,7 @@ _WITH_KERAS = {
     "grad": "gradient",
     "value_and_grad": "gradient",
     "GradientTape": "core.autodiff",
-    "custom_op": "ops",
+    "custom_op": "custom",
 }
 
 __all__ = ["__version__", *_ALONE, *_WITH_KERAS]

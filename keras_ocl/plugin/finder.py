@@ -12,8 +12,8 @@ KEPT = ("compiler", "core", "kernels", "plugin", "primitives", "runtime")
 
 # These need Keras, which in turn imports them: whoever comes first, Keras must begin.
 AFTER_KERAS = (
-    "backend", "distribution", "export", "gradient", "layer", "layers", "ops", "optimizer", "random", "rnn", "tensorboard", "trainer",
-    "variable",
+    "backend", "custom", "distribution", "export", "gradient", "layer", "layers", "ops", "optimizer", "random", "rnn", "tensorboard",
+    "trainer", "variable",
 )  # fmt: skip
 
 
