@@ -42,6 +42,7 @@ def accuracy(process, name):
     """Return the test accuracy of a script's last line, which must be of backend ocl."""
     assert process.returncode == 0, process.stdout
     assert f"{name}: backend ocl" in process.stdout
+    assert "keras_ocl runs on" in process.stdout  # which device
     found = re.findall(rf"{name}: .*test accuracy ([0-9.]+), [0-9.]+ s", process.stdout)
     assert found, process.stdout
     return float(found[-1])
