@@ -1,0 +1,5 @@
+"""All tests run on this backend; those that need another start a process of their own."""
+
+import os
+
+os.environ["KERAS_BACKEND"] = "ocl"
