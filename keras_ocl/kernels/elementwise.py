@@ -50,7 +50,6 @@ _BUILTINS = {
     **{name: name for name in "sinh cosh tanh asinh acosh atanh erf erfc lgamma atan2 hypot copysign nextafter pow".split()},
     "abs": "fabs",
     "round": "rint",
-    "rem": "fmod",
 }
 _SYMBOLS = {"add": "+", "sub": "-", "mul": "*", "and": "&", "or": "|", "xor": "^"}
 _COMPARISON_SYMBOLS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}

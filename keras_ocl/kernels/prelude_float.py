@@ -29,14 +29,14 @@ BOTH = {
 }
 """,
     "mod": """$T $name($T a, $T b) {
-  $T r = fmod(a, b);
+  $T r = rem_$S(a, b);
   r = ((r != 0.0$F) & ((r < 0.0$F) != (b < 0.0$F))) ? r + b : r;
   return (r == 0.0$F) ? copysign(r, b) : r;
 }
 """,
     # The quotient of what mod leaves, rounded: floor(a / b) alone is off by one where a / b rounds up to an integer.
     "floor_div": """$T $name($T a, $T b) {
-  $T r = fmod(a, b);
+  $T r = rem_$S(a, b);
   $T q = (a - r) / b;
   q = ((r != 0.0$F) & ((r < 0.0$F) != (b < 0.0$F))) ? q - 1.0$F : q;
   $T f = floor(q);
@@ -167,12 +167,49 @@ def _erf_inv_start(end, centre):
 """
 
 
+def _rem(mantissa_bits, bias):
+    """fmod by long division, most of a mantissa a step: as a rule one step. Each remainder is exact, as fma rounds nothing it can hold."""
+
+    def exponent(x):
+        scaled = f"as_$I({x} < 0x1p-{bias - 1}$F ? {x} * 0x1p{mantissa_bits + 1}$F : {x}) >> {mantissa_bits}"
+        return f"({scaled}) - ({x} < 0x1p-{bias - 1}$F ? ($I){mantissa_bits + 1} : ($I)0)"
+
+    return f"""$T $name($T a, $T b) {{
+  $T r = fabs(a), d = fabs(b);
+  $I valid = (r < INFINITY) & (d > 0.0$F), finite = valid & (d < INFINITY);
+  r = finite ? r : ($T)0.0$F;
+  d = finite ? d : ($T)1.0$F;
+  $I low = {exponent("d")};
+  while ($ANY(r >= d)) {{
+    $I shift = clamp({exponent("r")} - low - ($I){mantissa_bits - 3}, ($I)0, ($I){2 * bias});
+    $I half_shift = shift >> 1;
+    $T s = d * as_$T((half_shift + {bias}) << {mantissa_bits}) * as_$T((shift - half_shift + {bias}) << {mantissa_bits});
+    $T t = fma(-trunc(r / s), s, r);
+    r = (t < 0.0$F) ? t + s : t;
+  }}
+  r = finite ? copysign(r, a) : a;
+  return valid ? r : ($T)NAN;
+}}
+"""
+
+
 FLOAT = {
+    "rem": _rem(23, 127),
     "i0": _i0(14, _I0_FLOAT),
     "erf_inv": "$T $name($T x) {\n" + _erf_inv_start(_ERF_INV_END, "3.0") + "  return y;\n}\n",
 }
 
 DOUBLE = {
+    "rem": _rem(52, 1023),
+    # Lane by lane: PoCL's vector pow mixes up the lanes of doubles.
+    "pow": """$T $name($T a, $T b) {
+  union { $T all; double lane[$N]; } x, y;
+  x.all = a;
+  y.all = b;
+  for (int i = 0; i < $N; ++i) x.lane[i] = pow(x.lane[i], y.lane[i]);
+  return x.all;
+}
+""",
     "i0": _i0(24, _I0_DOUBLE),
     # One step of Halley's method from the polynomials; erfc keeps the digits of 1 - |x|.
     "erf_inv": "$T $name($T x) {\n"
