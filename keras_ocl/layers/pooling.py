@@ -23,7 +23,9 @@ def _windows(op, x, pool_size, strides, padding, data_format):
     elif padding == "valid":
         pads = ((0, 0),) * rank
         if any(n < k for n, k in zip(extents, size, strict=True)):
-            raise ValueError(f"{op}: pool_size {size} is larger than the input's spatial shape {tuple(extents)}; use padding='same' or a smaller window.")
+            raise ValueError(
+                f"{op}: pool_size {size} is larger than the input's spatial shape {tuple(extents)}; use padding='same' or a smaller window."
+            )
     else:
         raise ValueError(f'{op}: `padding` must be "valid" or "same". Received: {padding}')
 
@@ -53,7 +55,7 @@ def average_pool(inputs, pool_size, strides=None, padding="valid", data_format=N
         return P.mul(total, P.full(total.shape, 1.0 / count, total.dtype))
     # How many elements a window has inside depends on the position along each padded axis only.
     counts = None
-    for axis, (k, s, (lo, hi)) in enumerate(zip(window, step, pads, strict=True)):
+    for axis, (k, s, (lo, _)) in enumerate(zip(window, step, pads, strict=True)):
         if k == 1:
             continue
         shape = tuple(total.shape[axis] if i == axis else 1 for i in range(len(total.shape)))

@@ -37,8 +37,11 @@ def tanh_shrink(x):
 
 
 def softplus(x):
+    # max(x, 0) + log1p(exp(-|x|)), written so that its derivative at 0 is right.
     x = floating(x)
-    return P.add(P.relu(x), P.log1p(P.exp(P.neg(P.abs(x)))))
+    positive = P.ge(x, scalar_like(0, x))
+    magnitude = P.select(positive, P.neg(x), x)
+    return P.add(P.select(positive, x, scalar_like(0, x)), P.log1p(P.exp(magnitude)))
 
 
 def softsign(x):
