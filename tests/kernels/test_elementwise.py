@@ -9,7 +9,7 @@ from scipy import special
 
 from keras_ocl import runtime
 from keras_ocl.core import dtypes
-from keras_ocl.kernels import elementwise, prelude
+from keras_ocl.kernels import elementwise, prelude, prelude_math
 
 RNG = np.random.default_rng(7)
 EPSILON = {"float16": 2.0**-10, "bfloat16": 2.0**-7, "float32": 2.0**-23, "float64": 2.0**-52}
@@ -406,16 +406,14 @@ def cases():
 
 def run(device, cases):
     """Fill in the cases' results; one program for all of their kernels."""
-    kernels, needs = {}, set()
+    kernels = {}
     for n, case in enumerate(cases):
         for width in case.widths:
             text, helpers = case.kernel(f"k{n}_{width}", width)
-            kernels[n, width] = (f"k{n}_{width}", text)
-            needs |= helpers
-    sources = list(kernels.values())
-    sources[0] = (sources[0][0], prelude.assemble(needs) + sources[0][1])
-    built = device.build(sources)
-    for (n, width), (name, _) in kernels.items():
+            texts = tuple(prelude.helper_source(h) for h in prelude_math.ordered(helpers))
+            kernels[n, width] = (f"k{n}_{width}", text, texts)
+    built = device.build(kernels.values())
+    for (n, width), (name, *_) in kernels.items():
         case = cases[n]
         out = device.allocate(case.count * dtypes.itemsize(case.out_dtype), "a test's result")
         inputs = [device.upload(x) for x in case.inputs]
