@@ -49,7 +49,7 @@ def scatter(indices, values, shape):
     where = _coordinates(indices, shape)
     axes = tuple(range(len(where)))
     values = broadcast_to(values, (*where[0].shape, *shape[len(where) :]))
-    return P.scatter(P.full(shape, 0, values.dtype), where, values, axes, "add")
+    return P.scatter_new(shape, where, values, axes)
 
 
 def scatter_update(inputs, indices, updates, reduction=None):

@@ -5,7 +5,6 @@ import numpy as np
 from keras_ocl import primitives as P
 from keras_ocl.core import dtypes
 from keras_ocl.core.autodiff import GradientTape
-from keras_ocl.core.primitive import current_trace
 from keras_ocl.core.tensor import Tensor
 from keras_ocl.ops import numpy_linear as products
 from keras_ocl.ops import numpy_reduction as reductions
@@ -30,11 +29,8 @@ def _transposed(x):
 
 
 def cholesky(a, upper=False):
-    """The triangular L with L @ L.T = a (or U with U.T @ U = a). Eagerly, ValueError if `a` is not positive definite."""
-    a = _matrices("cholesky", a, square=True)
-    lower = P.cholesky(a)
-    if current_trace.get() is None and bool(P.reduce_or(P.is_nan(lower), tuple(range(lower.ndim)))):
-        raise ValueError("Cholesky decomposition failed. The input might not be a valid positive definite matrix.")
+    """The triangular L with L @ L.T = a (or U with U.T @ U = a). LinAlgError, a ValueError, if `a` is not positive definite."""
+    lower = P.cholesky(_matrices("cholesky", a, square=True))
     return _transposed(lower) if upper else lower
 
 
@@ -49,8 +45,7 @@ def cholesky_inverse(a, upper=False):
 
 def det(a):
     """Determinants of square matrices."""
-    sign, log = slogdet(a)
-    return P.mul(sign, P.exp(log))
+    return P.det(_matrices("det", a, square=True))
 
 
 def slogdet(x):
@@ -75,7 +70,7 @@ def inv(a):
 
 def lu_factor(x):
     """LU decompositions with row exchanges: both triangles in one matrix, and the int32 pivots."""
-    return P.lu_factor(_matrices("lu_factor", x))
+    return P.lu(_matrices("lu_factor", x))[:2]
 
 
 def qr(x, mode="reduced"):

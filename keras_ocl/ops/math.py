@@ -19,8 +19,10 @@ def _segments(op, data, segment_ids, num_segments, mode, empty):
     if num_segments is None:
         needs_values(f"{op} without num_segments")
         num_segments = int(read(P.reduce_max(ids, (0,)))) + 1
+    if mode == "add":
+        return P.scatter_new((num_segments, *data.shape[1:]), (ids,), data, (0,))
     start = P.full((num_segments, *data.shape[1:]), empty(data.dtype), data.dtype)
-    return P.scatter(start, (ids,), data, (0,), mode)  # ids out of range (-1) are dropped
+    return P.scatter(start, (ids,), data, (0,), mode)
 
 
 def _lowest(dtype):
@@ -32,8 +34,8 @@ def _highest(dtype):
 
 
 def segment_sum(data, segment_ids, num_segments=None, sorted=False):
-    """Sums of the slices of `data` with equal segment ids; ids of -1 are left out."""
-    return _segments("segment_sum", data, segment_ids, num_segments, "add", lambda dtype: 0)
+    """Sums of the slices of `data` with equal segment ids; ids out of range (-1) are left out."""
+    return _segments("segment_sum", data, segment_ids, num_segments, "add", None)
 
 
 def segment_max(data, segment_ids, num_segments=None, sorted=False):
@@ -347,5 +349,5 @@ def _overlap_add(frames, stride):
     rows, columns = P.iota((count, length), 0, "int32"), P.iota((count, length), 1, "int32")
     position = P.add(P.mul(rows, scalar_like(stride, rows)), columns)
     flat = knp.moveaxis(P.reshape(frames, (batch, count, length)), 0, -1)
-    result = P.scatter(P.full((size, batch), 0, frames.dtype), (position,), flat, (0,), "add")
+    result = P.scatter_new((size, batch), (position,), flat, (0,))
     return P.reshape(P.transpose(result, (1, 0)), (*outer, size))

@@ -85,11 +85,11 @@ def unique(
     if return_index:
         results.append(take(origin, first, 0))
     if return_inverse:
-        inverse = P.scatter(P.full((n,), 0, "int32"), (origin,), group, (0,), "set")
+        inverse = P.scatter_new((n,), (origin,), group, (0,), "set")
         results.append(P.reshape(inverse, shape) if axis is None else inverse)
     if return_counts:
         one = P.full((n,), 1, "int32")
-        results.append(P.scatter(P.full((count,), 0, "int32"), (group,), one, (0,), "add"))
+        results.append(P.scatter_new((count,), (group,), one, (0,)))
     return results[0] if len(results) == 1 else tuple(results)
 
 

@@ -130,11 +130,11 @@ def bincount(x, weights=None, minlength=0, sparse=False):
         bins = max(int(read(P.reduce_max(x, tuple(range(x.ndim))))) + 1 if x.size else 0, int(minlength))
     ones = weights if weights is not None else P.full(x.shape, 1, dtype)
     if x.ndim == 1:
-        return P.scatter(P.full((bins,), 0, dtype), (x,), ones, (0,), "add")
+        return P.scatter_new((bins,), (x,), ones, (0,))
     if x.ndim != 2:
         raise ValueError(f"bincount: a vector or a matrix is needed, got shape {tuple(x.shape)}.")
     rows = P.iota(x.shape, 0, x.dtype)
-    return P.scatter(P.full((x.shape[0], bins), 0, dtype), (rows, x), ones, (0, 1), "add")
+    return P.scatter_new((x.shape[0], bins), (rows, x), ones, (0, 1))
 
 
 def histogram(x, bins=10, range=None):
@@ -152,7 +152,7 @@ def histogram(x, bins=10, range=None):
     position = P.select(P.eq(x, last), scalar_like(count - 1, position), position)
     outside = P.or_(P.lt(position, scalar_like(0, position)), P.is_nan(x))
     position = P.select(outside, scalar_like(count, position), position)
-    return P.scatter(P.full((count,), 0, "int32"), (position,), P.full(x.shape, 1, "int32"), (0,), "add"), edges
+    return P.scatter_new((count,), (position,), P.full(x.shape, 1, "int32"), (0,)), edges
 
 
 def _edges(x, bins, range):

@@ -1,0 +1,158 @@
+"""Control flow, scattering, gradients of their own and shape inference."""
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+from keras.src import backend
+
+import keras_ocl
+from keras_ocl.core.primitive import active_tapes
+
+
+def value(x):
+    return np.asarray(ops.convert_to_numpy(x))
+
+
+def test_scatter():
+    np.testing.assert_allclose(value(ops.scatter([[0], [2], [0]], [1.0, 2.0, 3.0], (4,))), [4, 0, 2, 0])
+    np.testing.assert_allclose(value(ops.scatter_update(np.zeros((2, 2)), [[0, 1], [1, -1]], [5.0, 6.0])), [[0, 5], [0, 6]])
+    np.testing.assert_allclose(value(ops.scatter_update(np.ones(3), [[1], [1]], [5.0, 6.0], reduction="mul")), [1, 30, 1])
+    with pytest.raises(ValueError, match="Unsupported reduction"):
+        ops.scatter_update(np.ones(3), [[1]], [5.0], reduction="xor")
+
+
+def test_slices():
+    x = np.arange(12.0).reshape(3, 4)
+    np.testing.assert_allclose(value(ops.slice(x, [1, 1], [2, 2])), x[1:, 1:3])
+    np.testing.assert_allclose(value(ops.slice(x, ops.convert_to_tensor([1, 1]), [2, -1])), x[1:, 1:])
+    expected = x.copy()
+    expected[1:, 2:] = 9
+    np.testing.assert_allclose(value(ops.slice_update(x, [1, 2], np.full((2, 2), 9.0))), expected)
+
+
+def test_loops():
+    assert int(ops.while_loop(lambda i: i < 7, lambda i: i + 2, 0)) == 8
+    assert int(ops.while_loop(lambda i: i < 7, lambda i: i + 2, 0, maximum_iterations=2)) == 4
+    assert int(ops.fori_loop(0, 4, lambda i, v: v + i, 10)) == 16
+    carry, ys = ops.scan(lambda c, x: (c + x, c * x), ops.convert_to_tensor(0.0), ops.arange(4, dtype="float32"))
+    assert float(carry) == 6
+    np.testing.assert_allclose(value(ys), [0, 0, 2, 9])
+    np.testing.assert_allclose(value(ops.map(lambda x: x * 2, ops.arange(3))), [0, 2, 4])
+    np.testing.assert_allclose(value(ops.vectorized_map(lambda x: x[0] + x[1], (ops.arange(3), ops.arange(3)))), [0, 2, 4])
+    for n in range(1, 7):
+        for reverse in (False, True):
+            x = np.arange(1.0, n + 1)
+            expected = np.cumsum(x[::-1])[::-1] if reverse else np.cumsum(x)
+            np.testing.assert_allclose(value(ops.associative_scan(ops.add, x, reverse=reverse)), expected)
+
+
+def test_conditions():
+    assert float(ops.cond(ops.convert_to_tensor(True), lambda: 1.0, lambda: 2.0)) == 1
+    assert int(ops.switch(ops.convert_to_tensor(5), [lambda: 1, lambda: 2])) == 2
+
+
+def test_condition_inside_jit_assigns_variables():
+    a, b = keras.Variable(1.0), keras.Variable(2.0)
+
+    @keras_ocl.jit
+    def step(x):
+        def positive():
+            a.assign(a + x)
+            return a * 1.0
+
+        def negative():
+            b.assign(b * x)
+            return b * 1.0
+
+        return ops.cond(x > 0, positive, negative)
+
+    assert float(step(ops.convert_to_tensor(3.0))) == 4
+    assert (float(a.value), float(b.value)) == (4, 2)
+    assert float(step(ops.convert_to_tensor(-1.0))) == -2
+    assert (float(a.value), float(b.value)) == (4, -2)
+
+
+def test_traced_values_cannot_be_read():
+    @keras_ocl.jit
+    def branching(x):
+        return x if x > 0 else -x
+
+    with pytest.raises(TypeError, match="run_eagerly"):
+        branching(ops.ones(()))
+
+    @keras_ocl.jit
+    def shaped_by_values(x):
+        return ops.nonzero(x)
+
+    with pytest.raises(RuntimeError, match="nonzero.*run_eagerly"):
+        shaped_by_values(ops.ones(3))
+
+
+def test_custom_gradient():
+    @ops.custom_gradient
+    def log1pexp(x):
+        e = ops.exp(x)
+
+        def grad(*args, upstream=None):
+            (upstream,) = args if upstream is None else (upstream,)
+            return ops.multiply(upstream, 1.0 - 1.0 / ops.add(1, e))
+
+        return ops.log(1 + e), grad
+
+    assert float(keras_ocl.grad(log1pexp)(ops.convert_to_tensor(100.0))) == 1.0
+    assert float(keras_ocl.jit(keras_ocl.grad(log1pexp))(ops.convert_to_tensor(100.0))) == 1.0
+
+    @ops.custom_gradient
+    def reversed_(x):
+        return x, lambda upstream: -upstream
+
+    assert float(keras_ocl.grad(lambda x: reversed_(x) * 3)(ops.convert_to_tensor(2.0))) == -3.0
+
+
+def test_remat_has_the_same_gradient():
+    w = keras.Variable([[1.0, 2.0], [3.0, 4.0]])
+
+    def block(x):
+        return ops.sum(ops.tanh(ops.matmul(x, w)) ** 2)
+
+    x = ops.convert_to_tensor([[0.1, -0.2]])
+    for function in (block, ops.remat(block) if hasattr(ops, "remat") else keras.remat(block)):
+        with keras_ocl.GradientTape() as tape:
+            tape.watch(x)
+            y = function(x)
+        gradients = tape.gradient(y, [x, w])
+        if function is block:
+            expected = [value(g) for g in gradients]
+    for g, e in zip(gradients, expected, strict=True):
+        np.testing.assert_allclose(value(g), e, rtol=1e-6)
+
+
+def test_gradients_of_movement_and_indexing():
+    x = ops.convert_to_tensor(np.arange(12.0, dtype="float32").reshape(3, 4))
+
+    def function(x):
+        return ops.sum(x[::-1, 1] * ops.convert_to_tensor([1.0, 2.0, 3.0])) + ops.sum(ops.take(x, [0, 0], 0)) + ops.max(x)
+
+    expected = np.zeros((3, 4))
+    expected[:, 1] = [3, 2, 1]
+    expected[0] += 2
+    expected[2, 3] += 1
+    np.testing.assert_allclose(value(keras_ocl.grad(function)(x)), expected)
+
+
+def test_jvp():
+    primal, tangent = backend.linalg.jvp(lambda x: ops.sin(x) * x, [ops.convert_to_tensor(0.5)], [ops.convert_to_tensor(2.0)])
+    assert float(primal) == pytest.approx(np.sin(0.5) * 0.5, rel=1e-6)
+    assert float(tangent) == pytest.approx(2 * (np.cos(0.5) * 0.5 + np.sin(0.5)), rel=1e-6)
+
+
+def test_shape_inference_leaves_no_tape_or_trace():
+    spec = backend.compute_output_spec(lambda x: ops.scan(lambda c, v: (c + v, v), ops.zeros(3), x)[1], keras.KerasTensor((None, 3)))
+    assert spec.shape == (None, 3)
+    assert active_tapes.get() == ()
+
+
+def test_device_scope_needs_a_name():
+    with pytest.raises(ValueError, match="Received: device_name='123'"):
+        backend.device_scope(123)
