@@ -16,6 +16,7 @@ from keras_ocl.kernels.spec import Args
 _VIEWS = {"broadcast", "reshape", "transpose", "slice", "reverse"}
 _FREE = {"constant", "iota"}
 _SMALL = 8192  # element steps that one work-item may do alone
+_ROW = 64  # elements of a row that one GPU work-item reduces
 _NODES = 96  # nodes in a region: bounds the size of a kernel's source
 _FLOPS_PER_LOAD = 8  # recomputing up to this many operations an element is cheaper than storing and loading it
 
@@ -80,6 +81,9 @@ class _Fuser:
         if node.name in _VIEWS | _FREE and not needs_memory and readers:
             for region in readers:
                 self._inline(node, region)
+            return
+        if node.name in PARTIAL_NAMES:
+            self._store(node, ())
             return
         if not needs_memory and len(readers) == 1:
             (region,) = readers
@@ -199,13 +203,12 @@ class _Fuser:
             return False
         length = _reduction_length(node)
         evaluations = self._evaluations(node, region)
-        space = max(1, hint(product(region.space)))
         if evaluations * length <= _SMALL:
             return True
-        results = max(1, hint(product(node.shape)))
-        if evaluations > results or self.traits.schedule == "gpu":
+        if evaluations > max(1, hint(product(node.shape))):
             return False
-        return results >= 8 and evaluations * length <= 2 * space
+        # A GPU runs a row with a reduction inside in one work-item: only short rows.
+        return self.traits.schedule == "cpu" or length <= _ROW or tuple(node.shape) == region.space
 
     def _evaluations(self, node, region):
         """How often inlining evaluates `node`: once for every value of the loops outside and including its own."""

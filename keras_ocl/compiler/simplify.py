@@ -6,6 +6,7 @@ from keras_ocl.core import dtypes
 from keras_ocl.core.dim import Dim
 from keras_ocl.core.index import is_one
 from keras_ocl.core.primitive import Primitive
+from keras_ocl.primitives.dot import joins
 
 _FOLD = {
     "add": lambda a, b: a + b,
@@ -184,9 +185,10 @@ def _dot_general(graph, inputs, params, origin):
         free = [perm[i] for i in range(len(perm)) if i not in contract[side] and i not in batch[side]]
         if free != sorted(free):
             continue
-        operands[side] = x.inputs[0]
-        contract[side] = tuple(perm[i] for i in contract[side])
-        batch[side] = tuple(perm[i] for i in batch[side])
+        contracted, batched = tuple(perm[i] for i in contract[side]), tuple(perm[i] for i in batch[side])
+        if not joins(x.inputs[0], contracted, batched):
+            continue
+        operands[side], contract[side], batch[side] = x.inputs[0], contracted, batched
         changed = True
     if not changed:
         return None

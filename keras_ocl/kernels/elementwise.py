@@ -33,7 +33,7 @@ def _ops(arity, cost, names):
 COMPARISONS = frozenset("eq ne lt le gt ge".split())
 
 OPS = {
-    **_ops(1, CHEAP, "neg abs sign floor ceil round trunc is_finite is_nan is_inf not population_count convert bitcast conj real imag"),
+    **_ops(1, CHEAP, "neg abs sign relu floor ceil round trunc is_finite is_nan is_inf not population_count convert bitcast conj real imag"),
     **_ops(1, MEDIUM, "sqrt rsqrt"),
     **_ops(1, TRANSCENDENTAL, "exp exp2 expm1 log log1p log2 log10 cbrt sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh"),
     **_ops(1, TRANSCENDENTAL, "erf erfc erf_inv lgamma digamma logistic i0"),
@@ -133,6 +133,10 @@ def _lanes(mask, ctype, width):
 
 
 def _expression(op, width, out_dtype, in_dtypes, x):
+    if op == "relu":  # a NaN is not below 0, so it stays
+        zero = splat(literal(0, out_dtype), out_dtype, width)
+        below = _expression("lt", width, "bool", (out_dtype, out_dtype), [x[0], zero])
+        return _expression("select", width, out_dtype, ("bool", out_dtype, out_dtype), [below, zero, x[0]])
     try:
         arity = OPS[op].arity
     except KeyError:

@@ -104,7 +104,7 @@ class Args:
 
     def scalar(self, value, ctype):
         """C text of a number that is always an argument (float constants: equal kernels for equal code)."""
-        return self._scalar((ctype, "scalar", len(self.args)), ctype, value)
+        return self._scalar((ctype, "scalar", value), ctype, value)
 
     def _scalar(self, key, ctype, value):
         if key not in self._seen:

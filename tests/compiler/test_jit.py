@@ -1,0 +1,188 @@
+"""Tracing, compiling and replaying: results, caching, state, fusion."""
+
+import numpy as np
+import pytest
+
+from keras_ocl import primitives as P
+from keras_ocl import runtime
+from keras_ocl.compiler import from_numpy, to_numpy
+from keras_ocl.compiler.jit import Jitted
+from keras_ocl.core.primitive import current_trace
+from keras_ocl.core.tensor import Tensor
+
+
+class State:
+    """The least a variable must have: a value that a trace can read and assign."""
+
+    trainable, path = True, "state"
+
+    def __init__(self, array):
+        made = from_numpy(array)
+        storage = made.storage.device.allocate_state(made.storage.nbytes, "state")
+        made.storage.device.copy(made.storage, storage)
+        self._value = Tensor(made.shape, made.dtype, storage)
+        self.shape, self.dtype = made.shape, made.dtype
+
+    @property
+    def value(self):
+        trace = current_trace.get()
+        return self._value if trace is None else trace.read(self)
+
+    def assign(self, value):
+        current_trace.get().assign(self, value)
+
+
+def like(x, value):
+    return P.full(x.shape, value, x.dtype)
+
+
+def softmax(x):
+    rows, columns = x.shape
+    shifted = P.sub(x, P.broadcast(P.reduce_max(x, (1,)), (rows, columns), (0,)))
+    e = P.exp(shifted)
+    return P.div(e, P.broadcast(P.reduce_sum(e, (1,)), (rows, columns), (0,)))
+
+
+def launches(jitted):
+    return [launch.name for compiled in jitted._compiled.values() for launch in compiled.executable.launches]
+
+
+def random(*shape):
+    return np.random.default_rng(sum(shape)).normal(size=shape).astype("float32")
+
+
+def test_softmax_is_one_kernel():
+    x = random(37, 50)
+    compiled = Jitted(softmax)
+    e = np.exp(x.astype("float64") - x.max(1, keepdims=True))
+    np.testing.assert_allclose(to_numpy(compiled(x)), e / e.sum(1, keepdims=True), rtol=1e-5)
+    assert len(launches(compiled)) == 1, launches(compiled)
+
+
+def test_product_takes_bias_and_activation_as_epilogue():
+    x, w, b = random(33, 40), random(40, 70), random(70)
+    weights, bias = from_numpy(w), from_numpy(b)
+
+    def dense(x):
+        y = P.dot_general(x, weights, ((1,), (0,)))
+        return P.relu(P.add(y, P.broadcast(bias, y.shape, (1,))))
+
+    compiled = Jitted(dense)
+    np.testing.assert_allclose(to_numpy(compiled(x)), np.maximum(x.astype("float64") @ w + b, 0), rtol=1e-4, atol=1e-4)
+    assert len(launches(compiled)) == 1, launches(compiled)
+
+
+def test_other_batch_size_builds_nothing():
+    x, w = random(64, 40), random(40, 30)
+    weights = from_numpy(w)
+    compiled = Jitted(lambda x: softmax(P.dot_general(x, weights, ((1,), (0,)))), batch_axis=True)
+    compiled(x)
+    before = runtime.current_device().statistics.kernels
+    for n in (1, 7, 63, 200):
+        y = random(n, 40)
+        e = np.exp(y.astype("float64") @ w - (y.astype("float64") @ w).max(1, keepdims=True))
+        np.testing.assert_allclose(to_numpy(compiled(y)), e / e.sum(1, keepdims=True), rtol=1e-4)
+    assert runtime.current_device().statistics.kernels == before
+
+
+def test_state_is_updated_in_place():
+    state = State(np.ones((5, 7), "float32"))
+
+    def step(x):
+        state.assign(P.add(state.value, x))
+        return P.reduce_sum(state.value, (0, 1))
+
+    compiled = Jitted(step)
+    place = (state._value.storage.base, state._value.storage.offset)  # not the storage: holding it forbids overwriting
+    for count in range(1, 4):
+        total = compiled(np.full((5, 7), 2.0, "float32"))
+        assert to_numpy(total) == pytest.approx(35 * (1 + 2 * count))
+    assert (state._value.storage.base, state._value.storage.offset) == place
+
+
+def test_a_held_value_is_not_overwritten():
+    state = State(np.zeros(1000, "float32"))
+    compiled = Jitted(lambda x: state.assign(P.add(state.value, x)))
+    compiled(np.ones(1000, "float32"))
+    held = state.value
+    compiled(np.ones(1000, "float32"))
+    assert to_numpy(held).tolist() == [1.0] * 1000
+    assert to_numpy(state.value).tolist() == [2.0] * 1000
+
+
+def test_update_epilogue_of_a_product():
+    weights, moment = State(random(30, 20)), State(np.zeros((30, 20), "float32"))
+    w, m = to_numpy(weights.value).astype("float64"), 0.0
+
+    def step(x, y):
+        gradient = P.dot_general(x, y, ((0,), (0,)))
+        new = P.add(P.mul(moment.value, like(gradient, 0.9)), gradient)
+        moment.assign(new)
+        weights.assign(P.sub(weights.value, P.mul(new, like(new, 0.1))))
+
+    compiled = Jitted(step, batch_axis=True)
+    x, y = random(16, 30), random(16, 20)
+    for _ in range(3):
+        compiled(x, y)
+        m = 0.9 * m + x.astype("float64").T @ y
+        w = w - 0.1 * m
+    np.testing.assert_allclose(to_numpy(weights.value), w, rtol=1e-4, atol=1e-4)
+    assert len(launches(compiled)) == 1, launches(compiled)
+
+
+def test_failed_trace_leaves_state_alone():
+    state = State(np.zeros(3, "float32"))
+
+    def step(x):
+        state.assign(P.add(state.value, x))
+        raise RuntimeError("half way")
+
+    with pytest.raises(RuntimeError, match="half way"):
+        Jitted(step)(np.ones(3, "float32"))
+    assert current_trace.get() is None
+    assert to_numpy(state.value).tolist() == [0, 0, 0]
+
+
+def test_python_side_effects_run_once_a_signature():
+    calls = []
+
+    def double(x):
+        calls.append(x.shape)
+        return P.add(x, x)
+
+    compiled = Jitted(double)
+    for n in (3, 3, 4, 3):
+        compiled(np.ones(n, "float32"))
+    assert [tuple(c) for c in calls] == [(3,), (4,)]
+
+
+def test_outputs_that_are_inputs_or_repeated_are_separate_arrays():
+    compiled = Jitted(lambda x: (x, P.neg(x), P.neg(x)))
+    a, b, c = compiled(np.arange(4, dtype="float32"))
+    assert to_numpy(a).tolist() == [0, 1, 2, 3]
+    assert to_numpy(b).tolist() == to_numpy(c).tolist() == [0, -1, -2, -3]
+    assert len({id(t.storage) for t in (a, b, c)}) == 3
+
+
+def test_reading_a_traced_value_is_a_clear_error():
+    with pytest.raises(RuntimeError, match="run_eagerly=True"):
+        Jitted(lambda x: to_numpy(P.neg(x)))(np.ones(3, "float32"))
+
+
+def test_flattened_operand_is_not_copied():
+    w = from_numpy(random(24, 5))
+    compiled = Jitted(lambda x: P.dot_general(P.reshape(P.exp(x), (x.shape[0], 24)), w, ((1,), (0,))), batch_axis=True)
+    x = random(6, 2, 3, 4)
+    np.testing.assert_allclose(to_numpy(compiled(x)), np.exp(x.astype("float64")).reshape(6, 24) @ to_numpy(w), rtol=1e-4)
+    assert len(launches(compiled)) == 2, launches(compiled)
+
+
+@pytest.mark.parametrize("shape", [(70000,), (300, 40, 8), (64, 20, 20, 12)])
+def test_long_reductions_are_split_and_repeatable(shape):
+    x = random(*shape)
+    axes = tuple(range(len(shape) - 1)) or (0,)
+    compiled = Jitted(lambda x: P.reduce_sum(x, axes))
+    first = to_numpy(compiled(x))
+    np.testing.assert_allclose(first, x.astype("float64").sum(axes), rtol=1e-4, atol=1e-2)
+    assert len(launches(compiled)) == 2
+    assert (to_numpy(compiled(x)) == first).all()
