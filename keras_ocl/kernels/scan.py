@@ -1,0 +1,131 @@
+"""Cumulative sums, products and extremes, and linear recurrences, along one axis.
+
+A work-item walks the axis for one vector of neighbours (`cpu`) or one element (`gpu`) of the other axes. A
+long axis with few others is cut into parts: one kernel reduces each part to what it does to the running
+value, and the second starts each part from those before it. The number of parts depends on extents only.
+"""
+
+from keras_ocl.core import dtypes
+from keras_ocl.core.dim import ceil_div, hint, product
+from keras_ocl.kernels import elementwise, prelude
+from keras_ocl.kernels.coordinates import unflattened
+from keras_ocl.kernels.spec import Args, KernelSpec, Workspace
+
+_OPS = {"cumsum": "add", "cumprod": "mul", "cummax": "max", "cummin": "min"}
+_LONG = 4096  # steps from which cutting the axis pays
+_PARTS = 64
+_FEW = 64  # walks below which the axis is cut
+INT_MAX = 2**31 - 1
+
+
+def plan(traits, *, kind, shape, axis, reverse, handles, dtype, sink, all_arguments=False):
+    """Kernels for a running operation over `shape` along `axis`.
+
+    Args:
+        kind: cumsum, cumprod, cummax, cummin, or linear_recurrence (two handles a, b: s = a * s + b).
+        handles: the operands, row-major buffers of `shape` and `dtype`.
+        sink: gets every value, with lanes along the last axis.
+    """
+    if any(int(n) == 0 for n in shape):
+        return []
+    problem = _Scan(traits, kind, tuple(shape), axis, reverse, handles, dtype, sink, all_arguments)
+    n, walks = hint(shape[axis]), hint(product(shape)) // max(1, hint(shape[axis]))
+    if kind == "linear_recurrence" or n < _LONG or walks > _FEW:
+        return [problem.kernel()]
+    part = -(-n // _PARTS)
+    count = ceil_div(shape[axis], part)
+    totals = Workspace(count * product((*shape[:axis], *shape[axis + 1 :])), dtype)
+    return [problem.kernel(part, totals, True), problem.kernel(part, totals, False)]
+
+
+class _Scan:
+    def __init__(self, traits, kind, shape, axis, reverse, handles, dtype, sink, all_arguments):
+        self.traits, self.kind, self.shape, self.axis, self.reverse = traits, kind, shape, axis, reverse
+        self.handles, self.dtype, self.sink, self.all_arguments = handles, dtype, sink, all_arguments
+        self.ctype = "long" if max(int(product(shape)), hint(product(shape))) > INT_MAX else "int"
+        self.last = axis == len(shape) - 1
+        self.helpers = set()
+
+    def kernel(self, part=0, totals=None, first=False):
+        """The walk; with `part`, that of a part: the `first` kernel stores each part's total, the second continues from them."""
+        args, t, shape, axis = Args(self.all_arguments), self.ctype, self.shape, self.axis
+        n, inner = shape[axis], product(shape[axis + 1 :])
+        outer, middle, last = product(shape[:axis]), product(shape[axis + 1 : -1]), 1 if self.last else shape[-1]
+        width = 1 if self.last or self.traits.schedule == "gpu" else self._lanes(last)
+        pointers = [args.pointer(h, self.dtype) for h in self.handles]
+        total = args.pointer(totals, self.dtype, out=first) if part else None
+        n_text, inner_text, last_text = args.int(n, t), args.int(inner, t), args.int(last, t)
+        walks, middle_text = args.int(outer * middle, t), args.int(middle, t)
+        line = [f"const {t} walk = get_global_id(1);\nconst {t} outer = walk / {middle_text}, middle = walk % {middle_text};\n"]
+        start, stop, piece = "0", n_text, "0"
+        if part:
+            size = args.int(part, t)
+            line.append(f"const {t} piece = get_global_id(2), begin = piece * {size}, end = min(begin + {size}, {n_text});\n")
+            start, stop, piece = "begin", "end", "piece"
+        before = unflattened(args, "outer", shape[:axis])
+        between = unflattened(args, "middle", shape[axis + 1 : -1])
+        slot = f"({{piece}} * {walks} + walk) * {last_text} + column"
+
+        def walk(w):
+            register = prelude.register_type(self.dtype, w)
+            start_value = elementwise.literal(self._identity(), self.dtype)
+            text = [f"__global const {dtypes.storage_ctype(self.dtype)}* x{k} = {p} + (outer * {n_text} * {inner_text}"
+                    f" + middle * {last_text} + column);\n" for k, p in enumerate(pointers)]
+            text.append(f"{register} state = ({register})({start_value});\n")
+            if part and not first:
+                # The parts before this one, in order.
+                earlier = self._load(total, slot.format(piece="q"), w)
+                text.append(f"for ({t} q = 0; q < {piece}; ++q) state = {self._step('state', [earlier], w)};\n")
+            values = [self._load(f"x{k}", f"at * {inner_text}", w) for k in range(len(pointers))]
+            at = f"{n_text} - 1 - i" if self.reverse else "i"
+            text.append(f"for ({t} i = {start}; i < {stop}; ++i) {{\nconst {t} at = {at};\nstate = {self._step('state', values, w)};\n")
+            if not first:
+                column = () if self.last else ("column",)
+                text.append(self.sink.store(args, (*before, "at", *between, *column), "state", w))
+            text.append("}\n")
+            if first:
+                self.helpers |= prelude.helpers_for(self.dtype, w)
+                text.append(prelude.store(self.dtype, w, total, slot.format(piece=piece), "state") + "\n")
+            return "".join(text)
+
+        if width == 1:
+            body = f"const {t} column = get_global_id(0);\n{walk(1)}"
+        else:
+            body = (
+                f"{t} column = get_global_id(0) * {width};\nif (column + {width} <= {last_text}) {{\n{walk(width)}}} else\n"
+                f"for (; column < {last_text}; ++column) {{\n{walk(1)}}}\n"
+            )
+        grid = (ceil_div(last, width), outer * middle, ceil_div(n, part) if part else 1)
+        helpers = frozenset(self.helpers | self.sink.helpers)
+        group = None if self.traits.schedule == "gpu" else (1, 1, 1)
+        return KernelSpec("totals of parts" if first else "", args.args, "".join(line) + body, grid, group, helpers)
+
+    def _lanes(self, extent):
+        width = max(1, self.traits.vector_width * 4 // max(4, dtypes.itemsize(self.dtype)))
+        while width > hint(extent):
+            width //= 2
+        return width if width >= 2 else 1
+
+    def _identity(self):
+        if self.kind == "cumprod":
+            return 1
+        if self.kind in ("cumsum", "linear_recurrence"):
+            return 0
+        if dtypes.is_float(self.dtype):
+            return float("-inf") if self.kind == "cummax" else float("inf")
+        bits, signed = 8 * dtypes.itemsize(self.dtype), dtypes.is_signed(self.dtype)
+        low, high = (-(1 << bits - 1), (1 << bits - 1) - 1) if signed else (0, (1 << bits) - 1)
+        return low if self.kind == "cummax" else high
+
+    def _load(self, pointer, offset, width):
+        self.helpers |= prelude.helpers_for(self.dtype, width)
+        return prelude.load(self.dtype, width, pointer, f"({offset})")
+
+    def _apply(self, op, a, b, width):
+        self.helpers |= elementwise.helpers(op, width, self.dtype, [self.dtype] * 2)
+        return elementwise.emit(op, width, self.dtype, [self.dtype] * 2, [a, b])
+
+    def _step(self, state, values, width):
+        if self.kind == "linear_recurrence":
+            return self._apply("add", self._apply("mul", values[0], state, width), values[1], width)
+        return self._apply(_OPS[self.kind], state, values[0], width)

@@ -1,0 +1,134 @@
+"""Convolutions on channels-last data: forward, input gradient and filter gradient, closed under differentiation.
+
+x (N, *spatial, C), w (*window, C / groups, C_out), y (N, *spatial', C_out), with 1 to 3 spatial dimensions.
+"""
+
+from keras_ocl.core import dtypes
+from keras_ocl.core.dim import maximum
+from keras_ocl.core.primitive import Primitive
+from keras_ocl.kernels import conv as templates
+from keras_ocl.kernels.conv_geometry import Geometry
+
+
+def _check(name, x, w, params):
+    rank = len(x) - 2
+    if not 1 <= rank <= 3 or len(w) != rank + 2:
+        raise ValueError(f"{name}: input of shape {tuple(x)} and filter of shape {tuple(w)}; expected 1 to 3 spatial dimensions in both.")
+    for what in ("strides", "padding", "dilation", "input_dilation"):
+        if len(params[what]) != rank:
+            raise ValueError(f"{name}: {what} {params[what]} must have one entry for each of {rank} spatial dimensions.")
+    groups = params["groups"]
+    if w[-2] * groups != x[-1] or w[-1] % groups:
+        raise ValueError(
+            f"{name}: filter of shape {tuple(w)} with groups={groups} does not fit input of shape {tuple(x)}; the filter needs"
+            " input channels / groups, and output channels divisible by groups."
+        )
+
+
+def conv_output_shape(input_shape, filter_shape, *, strides, padding, dilation, input_dilation, groups):
+    """Shape of a convolution's result; ValueError when the arguments do not fit together."""
+    params = {"strides": strides, "padding": padding, "dilation": dilation, "input_dilation": input_dilation, "groups": groups}
+    _check("conv", input_shape, filter_shape, params)
+    spatial = []
+    for n, k, s, (low, high), d, e in zip(input_shape[1:-1], filter_shape[:-2], strides, padding, dilation, input_dilation, strict=True):
+        extent = (n if e == 1 else maximum(0, (n - 1) * e + 1)) + low + high
+        spatial.append((extent - ((k - 1) * d + 1)) // s + 1)
+    if any(n < 0 for n in spatial):
+        spatial = [maximum(0, n) for n in spatial]
+    return (input_shape[0], *spatial, filter_shape[-1])
+
+
+def _floating(name, *operands):
+    given = {x.dtype for x in operands}
+    if len(given) != 1 or not all(dtypes.is_float(d) for d in given):
+        raise TypeError(f"{name}: operands have dtypes {', '.join(x.dtype for x in operands)}; convert them to one float dtype first.")
+    return operands[0].dtype
+
+
+def _forward_shape(x, w, **params):
+    return conv_output_shape(x.shape, w.shape, **params), _floating("conv", x, w)
+
+
+def _input_grad_shape(dy, w, *, input_shape, **params):
+    _expect("conv_input_grad", dy.shape, conv_output_shape(input_shape, w.shape, **params))
+    return input_shape, _floating("conv_input_grad", dy, w)
+
+
+def _filter_grad_shape(x, dy, *, filter_shape, **params):
+    _expect("conv_filter_grad", dy.shape, conv_output_shape(x.shape, filter_shape, **params))
+    return filter_shape, _floating("conv_filter_grad", x, dy)
+
+
+def _expect(name, given, wanted):
+    if tuple(given) != tuple(wanted):
+        raise ValueError(f"{name}: the output's gradient has shape {tuple(given)}; the convolution's output has {tuple(wanted)}.")
+
+
+def _forward_vjp(ct, out, x, w, **params):
+    return conv_input_grad(ct, w, x.shape, **params), conv_filter_grad(x, ct, w.shape, **params)
+
+
+def _input_grad_vjp(ct, out, dy, w, *, input_shape, **params):
+    return conv(ct, w, **params), conv_filter_grad(ct, dy, w.shape, **params)
+
+
+def _filter_grad_vjp(ct, out, x, dy, *, filter_shape, **params):
+    return conv_input_grad(dy, ct, x.shape, **params), conv(x, ct, **params)
+
+
+def _geometry(x, w, y, params):
+    return Geometry(
+        tuple(x), tuple(w), tuple(y), params["strides"], params["padding"], params["dilation"], params["input_dilation"], params["groups"]
+    )
+
+
+def _forward_kernels(builder, node, sink):
+    x, w = node.inputs
+    geometry = _geometry(x.shape, w.shape, node.shape, node.params)
+    return templates.forward(builder.traits, geometry, x, w, node.dtype, sink, builder.all_arguments)
+
+
+def _input_grad_kernels(builder, node, sink):
+    dy, w = node.inputs
+    geometry = _geometry(node.shape, w.shape, dy.shape, node.params)
+    return templates.input_grad(builder.traits, geometry, dy, w, node.dtype, sink, builder.all_arguments)
+
+
+def _filter_grad_kernels(builder, node, sink):
+    x, dy = node.inputs
+    geometry = _geometry(x.shape, node.shape, dy.shape, node.params)
+    return templates.filter_grad(builder.traits, geometry, x, dy, node.dtype, sink, builder.all_arguments)
+
+
+_conv = Primitive("conv", _forward_shape, _forward_vjp, kernels=_forward_kernels)
+_conv_input_grad = Primitive("conv_input_grad", _input_grad_shape, _input_grad_vjp, kernels=_input_grad_kernels)
+_conv_filter_grad = Primitive("conv_filter_grad", _filter_grad_shape, _filter_grad_vjp, kernels=_filter_grad_kernels)
+
+
+def _params(strides, padding, dilation, input_dilation, groups):
+    return {
+        "strides": tuple(strides),
+        "padding": tuple(tuple(p) for p in padding),
+        "dilation": tuple(dilation),
+        "input_dilation": tuple(input_dilation),
+        "groups": groups,
+    }
+
+
+def conv(x, w, strides, padding, dilation, input_dilation, groups):
+    """Convolution (cross-correlation).
+
+    Output position o reads, for tap k, position o * stride + k * dilation - low of the input spread by
+    `input_dilation`; `padding` is a (low, high) pair for each spatial dimension, negative to crop.
+    """
+    return _conv(x, w, **_params(strides, padding, dilation, input_dilation, groups))
+
+
+def conv_input_grad(dy, w, input_shape, strides, padding, dilation, input_dilation, groups):
+    """Gradient of conv(x, w, ...) with respect to x of `input_shape`; the transposed convolution."""
+    return _conv_input_grad(dy, w, input_shape=tuple(input_shape), **_params(strides, padding, dilation, input_dilation, groups))
+
+
+def conv_filter_grad(x, dy, filter_shape, strides, padding, dilation, input_dilation, groups):
+    """Gradient of conv(x, w, ...) with respect to w of `filter_shape`."""
+    return _conv_filter_grad(x, dy, filter_shape=tuple(filter_shape), **_params(strides, padding, dilation, input_dilation, groups))

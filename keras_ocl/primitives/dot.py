@@ -1,0 +1,217 @@
+"""dot_general: products summed over any pairs of axes, batched over others; lowered to one matrix product."""
+
+from keras_ocl import primitives as P
+from keras_ocl.core import dtypes
+from keras_ocl.core.dim import key, product
+from keras_ocl.core.index import is_one
+from keras_ocl.core.primitive import Primitive
+from keras_ocl.kernels import elementwise, gemm, prelude
+from keras_ocl.kernels.coordinates import unflattened
+
+
+def _free(x, contract, batch):
+    return tuple(i for i in range(len(x.shape)) if i not in contract and i not in batch)
+
+
+def _shape(a, b, *, contract, batch, dtype):
+    (ac, bc), (ab, bb) = contract, batch
+    for kind, here, there in (("contracted", ac, bc), ("batch", ab, bb)):
+        if len(here) != len(there) or any(a.shape[i] != b.shape[j] for i, j in zip(here, there, strict=True)):
+            shapes = f"{here} of shape {tuple(a.shape)} and {there} of shape {tuple(b.shape)}"
+            raise ValueError(f"dot_general: {kind} axes {shapes} do not match; their extents must be equal.")
+    shape = [a.shape[i] for i in (*ab, *_free(a, ac, ab))] + [b.shape[i] for i in _free(b, bc, bb)]
+    return tuple(shape), dtype
+
+
+# ---- gradients
+
+
+def _operand_gradient(ct, other, mine_first, contract, batch, rank, dtype):
+    """The gradient of the operand with axes `contract[0]`, `batch[0]`; `other` has `contract[1]`, `batch[1]`.
+
+    `mine_first` says whether the operand's free axes came before the other's in the product.
+    """
+    (mc, oc), (mb, ob) = contract, batch
+    count = len(mb)
+    mine = tuple(i for i in range(rank) if i not in mc and i not in mb)
+    others = _free(other, oc, ob)
+    ours, theirs = len(mine), len(others)
+    start = count + ours if mine_first else count
+    summed = tuple(range(start, start + theirs))
+    batches = tuple(range(count))
+    matched = tuple(mc[oc.index(i)] for i in sorted(oc))
+    # The two orders of the product give the axes in two orders; one is often the operand's own.
+    if (*mb, *matched, *mine) == tuple(range(rank)):
+        return dot_general(other, ct, (others, summed), (ob, batches), dtype)
+    result = dot_general(ct, other, (summed, others), (batches, ob), dtype)
+    return P.transpose(result, P.inverse_permutation((*mb, *mine, *matched)))
+
+
+def _vjp(ct, out, a, b, *, contract, batch, dtype):
+    (ac, bc), (ab, bb) = contract, batch
+    da = _operand_gradient(ct, b, True, (ac, bc), (ab, bb), len(a.shape), a.dtype)
+    db = _operand_gradient(ct, a, False, (bc, ac), (bb, ab), len(b.shape), b.dtype)
+    return da, db
+
+
+# ---- lowering
+
+
+def _pointwise(gen, node, index):
+    a, b = node.inputs
+    (ac, bc), (ab, bb) = node.params["contract"], node.params["batch"]
+    total = gemm.accumulator(node.dtype)
+    count, rows = len(ab), len(_free(a, ac, ab))
+    batches, left, right = index[:count], index[count : count + rows], index[count + rows :]
+
+    def element(x, contract, batch, free, inside):
+        where = dict(zip((*contract, *batch, *_free(x, contract, batch)), (*inside, *batches, *free), strict=True))
+        register = gen.value(x, tuple(where[i] for i in range(len(x.shape))))
+        return register if register.dtype == total else gen.op("convert", total, register)
+
+    def body(inside):
+        return gen.op("mul", total, element(a, ac, ab, left, inside), element(b, bc, bb, right, inside))
+
+    result = gen.reduce(node, "sum", total, [a.shape[i] for i in ac], body)
+    return result if total == node.dtype else gen.op("convert", node.dtype, result)
+
+
+def _strides(shape):
+    strides, step = [], 1
+    for n in reversed(shape):
+        strides.append(step)
+        step = step * n
+    return strides[::-1]
+
+
+def _joint_stride(x, axes):
+    """The stride of `axes` (row-major in their order) as one axis, None if they are not jointly strided; 0 when all are 1 long."""
+    strides, result, above = _strides(x.shape), 0, None
+    for i in reversed(axes):
+        if is_one(x.shape[i]):
+            continue
+        if above is None:
+            result = strides[i]
+        elif key(strides[i]) != key(above):
+            return None
+        above = strides[i] * x.shape[i]
+    return result
+
+
+def joins(x, contract, batch):
+    """Whether each group of axes of `x` (batch, free, contracted) has one joint stride, as a matrix operand needs."""
+    return all(_joint_stride(x, group) is not None for group in (batch, _free(x, contract, batch), contract))
+
+
+def _operand(x, batch, rows, columns):
+    def stride(axes, otherwise):
+        return _joint_stride(x, axes) or otherwise
+
+    extent = product(x.shape[i] for i in columns)
+    return gemm.Operand(x, x.dtype, stride(rows, extent), stride(columns, 1), stride(batch, 0))
+
+
+class _ResultSink:
+    """Between the template, which knows (batch, m, n), and the sink of the node's own shape and dtype."""
+
+    def __init__(self, sink, parts, accumulator):
+        self.sink, self.parts, self.accumulator = sink, parts, accumulator
+        self.shape, self.dtype = sink.shape, sink.dtype
+        self._helpers = set()
+
+    @property
+    def helpers(self):
+        return self.sink.helpers | self._helpers
+
+    def store(self, args, coordinates, value, width):
+        if dtypes.register_ctype(self.dtype) != dtypes.register_ctype(self.accumulator) or self.dtype == "bool":
+            self._helpers |= elementwise.helpers("convert", width, self.dtype, [self.accumulator])
+            value = elementwise.emit("convert", width, self.dtype, [self.accumulator], [value])
+        columns = self.parts[-1]
+        last = int(columns[-1]) if columns else 1
+        if width == 1 or sum(not is_one(n) for n in columns) <= 1 or last % width == 0:
+            return self.sink.store(args, self._split(args, coordinates), value, width)
+        # Lanes may cross from one row of the last axis to the next.
+        text = [f"const {prelude.register_type(self.dtype, width)} lanes = {value};\n"]
+        for lane in range(width):
+            at = self._split(args, (*coordinates[:-1], f"({coordinates[-1]} + {lane})"))
+            text.append(self.sink.store(args, at, f"lanes.s{lane:x}", 1))
+        return "{\n" + "".join(text) + "}\n"
+
+    def _split(self, args, coordinates):
+        parts = self.parts if len(coordinates) == 3 else self.parts[1:]
+        return tuple(c for flat, extents in zip(coordinates, parts, strict=True) for c in unflattened(args, flat, extents))
+
+
+def _kernels(builder, node, sink):
+    a, b = node.inputs
+    (ac, bc), (ab, bb) = node.params["contract"], node.params["batch"]
+    af, bf = _free(a, ac, ab), _free(b, bc, bb)
+    parts = [[x.shape[i] for i in axes] for x, axes in ((a, ab), (a, af), (b, bf))]
+    batch, m, n = (product(p) for p in parts)
+    k = product(a.shape[i] for i in ac)
+    total = gemm.accumulator(node.dtype)
+    return gemm.plan(
+        builder.traits,
+        batch=batch if ab else None,
+        m=m,
+        n=n,
+        k=k,
+        a=_operand(a, ab, af, ac),
+        b=_operand(b, bb, bc, bf),
+        dtype=total,
+        sink=_ResultSink(sink, parts, total),
+        all_arguments=builder.all_arguments,
+    )
+
+
+_dot_general = Primitive("dot_general", _shape, _vjp, _pointwise, _kernels)
+
+
+def dot_general(a, b, contract, batch=((), ()), dtype=None):
+    """Products of `a` and `b` summed over pairs of contracted axes, for each index of the pairs of batch axes.
+
+    Shape: the batch axes, then a's free axes, then b's. dtype: that of the operands unless given; floats are
+    summed in float32 or better, integers below 32 bits in 32.
+    """
+    (ac, bc), (ab, bb) = (tuple(map(tuple, pair)) for pair in (contract, batch))
+    for x, axes in ((a, (*ac, *ab)), (b, (*bc, *bb))):
+        if len(set(axes)) != len(axes) or any(not 0 <= i < len(x.shape) for i in axes):
+            raise ValueError(f"dot_general: {axes} are not distinct axes of shape {tuple(x.shape)}.")
+    if a.dtype != b.dtype and not (dtypes.is_float(a.dtype) and dtypes.is_float(b.dtype)):
+        raise TypeError(f"dot_general: operands have dtypes {a.dtype} and {b.dtype}; convert them to one dtype first.")
+    if a.dtype == "bool":
+        counts = dot_general(P.convert(a, "int32"), P.convert(b, "int32"), contract, batch)
+        return P.convert(counts, dtype or "bool")
+    if dtypes.is_complex(a.dtype):
+        return _complex_product(a, b, contract, batch)
+    dtype = dtypes.canonical(dtype or a.dtype)
+    order = sorted(range(len(ac)), key=lambda i: ac[i])
+    if not joins(b, tuple(bc[i] for i in order), bb):
+        other = sorted(range(len(bc)), key=lambda i: bc[i])
+        if joins(b, tuple(bc[i] for i in other), bb) and joins(a, tuple(ac[i] for i in other), ab):
+            order = other
+    ac, bc = tuple(ac[i] for i in order), tuple(bc[i] for i in order)
+    if not joins(a, ac, ab):
+        a, ac, ab = _rearranged(a, ac, ab, True)
+    if not joins(b, bc, bb):
+        b, bc, bb = _rearranged(b, bc, bb, False)
+    return _dot_general(a, b, contract=(ac, bc), batch=(ab, bb), dtype=dtype)
+
+
+def _rearranged(x, contract, batch, contract_last):
+    """`x` transposed to batch, free and contracted axes (or contracted before free), with the new axis numbers."""
+    free, rank = _free(x, contract, batch), len(x.shape)
+    nb, nc = len(batch), len(contract)
+    batches = tuple(range(nb))
+    if contract_last:
+        return P.transpose(x, (*batch, *free, *contract)), tuple(range(rank - nc, rank)), batches
+    return P.transpose(x, (*batch, *contract, *free)), tuple(range(nb, nb + nc)), batches
+
+
+def _complex_product(a, b, contract, batch):
+    def part(x, y):
+        return dot_general(x, y, contract, batch)
+
+    ar, ai, br, bi = P.real(a), P.imag(a), P.real(b), P.imag(b)
+    return P.complex(P.sub(part(ar, br), part(ai, bi)), P.add(part(ar, bi), part(ai, br)))

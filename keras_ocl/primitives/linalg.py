@@ -1,0 +1,411 @@
+"""Linear algebra on the host (LAPACK through NumPy), with gradients in terms of primitives.
+
+HOST lists the operations that run on the host. Matrices are the last two axes; axes before them are a batch.
+"""
+
+import numpy as np
+
+from keras_ocl import primitives as P
+from keras_ocl.core import dtypes
+from keras_ocl.core.dim import minimum
+from keras_ocl.core.primitive import Primitive
+
+HOST = {}  # name -> Primitive
+
+
+def host(name, function, shape, vjp=None, several=True):
+    """Declare a host operation.
+
+    Args:
+        function: (*arrays, **params) -> an array, or a tuple of them if `several`.
+        shape, vjp: as in Primitive.
+    """
+    HOST[name] = Primitive(name, shape, vjp, host=lambda arrays, **params: function(*arrays, **params), several=several)
+    return HOST[name]
+
+
+# ---- small algebra for the rules
+
+
+def matmul(a, b):
+    """Batched matrix product of tensors with equal batch axes."""
+    rank = len(a.shape)
+    batch = tuple(range(rank - 2))
+    return P.dot_general(a, b, ((rank - 1,), (rank - 2,)), (batch, batch))
+
+
+def swapped(x):
+    """The transposed matrices."""
+    rank = len(x.shape)
+    return P.transpose(x, (*range(rank - 2), rank - 1, rank - 2))
+
+
+def triangle(x, k=0, lower=True):
+    """Elements on and below (lower) or above diagonal `k`; zeros elsewhere."""
+    rank = len(x.shape)
+    row, column = P.iota(x.shape, rank - 2, "int32"), P.iota(x.shape, rank - 1, "int32")
+    edge = P.add(row, P.full(x.shape, k, "int32"))
+    return P.select(P.le(column, edge) if lower else P.ge(column, edge), x, P.zeros_like(x))
+
+
+def _diagonal_mask(x):
+    rank = len(x.shape)
+    return P.eq(P.iota(x.shape, rank - 2, "int32"), P.iota(x.shape, rank - 1, "int32"))
+
+
+def _rows(v, like):
+    """Vectors repeated as the rows of matrices: result[..., i, j] = v[..., j]."""
+    rank = len(like.shape)
+    return P.broadcast(v, (*v.shape[:-1], like.shape[-2], v.shape[-1]), (*range(rank - 2), rank - 1))
+
+
+def _columns(v, like):
+    """result[..., i, j] = v[..., i]."""
+    rank = len(like.shape)
+    return P.broadcast(v, (*v.shape, like.shape[-1]), tuple(range(rank - 1)))
+
+
+def _half(x):
+    return P.mul(x, P.zeros_like(x, 0.5))
+
+
+def _symmetric(x):
+    return _half(P.add(x, swapped(x)))
+
+
+def _differences(values, square):
+    """1 / (value_j - value_i) off the diagonal, 0 on it."""
+    rows, columns = _rows(values, square), _columns(values, square)
+    same = _diagonal_mask(rows)
+    zero = P.zeros_like(rows)
+    gap = P.select(same, P.zeros_like(rows, 1), P.sub(rows, columns))
+    return P.select(same, zero, P.div(P.zeros_like(rows, 1), gap))
+
+
+def _zeros_for(ct, out):
+    return P.zeros_like(out) if ct is None else ct
+
+
+def _matrix(name, x, square=False):
+    if len(x.shape) < 2 or not dtypes.is_float(x.dtype) or (square and x.shape[-1] != x.shape[-2]):
+        what = "square matrices" if square else "matrices"
+        raise ValueError(f"{name}: expected {what} of floats, got shape {tuple(x.shape)} and dtype {x.dtype}.")
+
+
+# ---- cholesky, inverse, det, slogdet
+
+
+def _square_shape(name):
+    def rule(x):
+        _matrix(name, x, True)
+        return x.shape, x.dtype
+
+    return rule
+
+
+def _cholesky_vjp(ct, out, x):
+    inside = triangle(matmul(swapped(out), ct))
+    inside = P.select(_diagonal_mask(inside), _half(inside), inside)
+    left = P.triangular_solve(out, inside, lower=True, transposed=True)
+    right = P.triangular_solve(out, swapped(left), lower=True, transposed=True)
+    return (_symmetric(right),)
+
+
+def _inverse_vjp(ct, out, x):
+    t = swapped(out)
+    return (P.neg(matmul(matmul(t, ct), t)),)
+
+
+def _scaled_inverse(scale, x):
+    t = swapped(inverse(x))
+    return P.mul(P.broadcast(scale, x.shape, tuple(range(len(scale.shape)))), t)
+
+
+def _det_shape(x):
+    _matrix("det", x, True)
+    return tuple(x.shape[:-2]), x.dtype
+
+
+def _slogdet_shape(x):
+    _matrix("slogdet", x, True)
+    return [(tuple(x.shape[:-2]), x.dtype)] * 2
+
+
+_cholesky = host("cholesky", np.linalg.cholesky, _square_shape("cholesky"), _cholesky_vjp, several=False)
+_inverse = host("inverse", np.linalg.inv, _square_shape("inverse"), _inverse_vjp, several=False)
+_det = host("det", np.linalg.det, _det_shape, lambda ct, out, x: (_scaled_inverse(P.mul(ct, out), x),), several=False)
+_slogdet = host(
+    "slogdet", np.linalg.slogdet, _slogdet_shape, lambda cts, outs, x: (None if cts[1] is None else _scaled_inverse(cts[1], x),)
+)
+
+
+def cholesky(x):
+    """Lower triangular L with L L^T = x, for symmetric positive definite matrices. LinAlgError if they are not definite."""
+    return _cholesky(x)
+
+
+def inverse(x):
+    """Inverse matrices. LinAlgError if one is singular."""
+    return _inverse(x)
+
+
+def det(x):
+    """Determinants."""
+    return _det(x)
+
+
+def slogdet(x):
+    """(sign, logarithm of the absolute value) of determinants."""
+    return _slogdet(x)
+
+
+# ---- solve
+
+
+def _solve_shape(name):
+    def rule(a, b, **params):
+        _matrix(name, a, True)
+        if len(b.shape) != len(a.shape) or tuple(b.shape[:-1]) != tuple(a.shape[:-1]) or a.dtype != b.dtype:
+            raise ValueError(
+                f"{name}: matrices {tuple(a.shape)} {a.dtype} and right-hand sides {tuple(b.shape)} {b.dtype} do not fit;"
+                " expected (..., n, n) and (..., n, k) of one dtype."
+            )
+        return b.shape, b.dtype
+
+    return rule
+
+
+def _solve_vjp(ct, out, a, b):
+    db = solve(swapped(a), ct)
+    return P.neg(matmul(db, swapped(out))), db
+
+
+def _triangular_vjp(ct, out, a, b, *, lower, transposed):
+    db = triangular_solve(a, ct, lower, not transposed)
+    da = matmul(out, swapped(db)) if transposed else matmul(db, swapped(out))
+    return triangle(P.neg(da), lower=lower), db
+
+
+def _triangular_solve(a, b, lower, transposed):
+    """Substitution, a row at a time for the whole batch."""
+    if transposed:
+        a, lower = np.swapaxes(a, -1, -2), not lower
+    x, n = np.array(b), a.shape[-1]
+    for i in range(n) if lower else range(n - 1, -1, -1):
+        known = slice(0, i) if lower else slice(i + 1, n)
+        x[..., i, :] -= np.einsum("...k,...kj->...j", a[..., i, known], x[..., known, :])
+        x[..., i, :] /= a[..., i, i, None]
+    return x
+
+
+_solve = host("solve", np.linalg.solve, _solve_shape("solve"), _solve_vjp, several=False)
+_triangular = host("triangular_solve", _triangular_solve, _solve_shape("triangular_solve"), _triangular_vjp, several=False)
+
+
+def solve(a, b):
+    """x with a x = b, for a (..., n, n) and b (..., n, k). LinAlgError if a is singular."""
+    return _solve(a, b)
+
+
+def triangular_solve(a, b, lower=True, transposed=False):
+    """x with a x = b (a^T x = b if `transposed`), reading only the lower or upper triangle of a."""
+    return _triangular(a, b, lower=bool(lower), transposed=bool(transposed))
+
+
+def _lstsq_shape(a, b, *, rcond):
+    _matrix("lstsq", a)
+    if len(a.shape) != 2 or len(b.shape) != 2 or a.shape[0] != b.shape[0] or a.dtype != b.dtype:
+        raise ValueError(f"lstsq: matrix {tuple(a.shape)} {a.dtype} and right-hand sides {tuple(b.shape)} {b.dtype} do not fit.")
+    return (a.shape[1], b.shape[1]), a.dtype
+
+
+_lstsq = host("lstsq", lambda a, b, rcond: np.linalg.lstsq(a, b, rcond=rcond)[0], _lstsq_shape, several=False)
+
+
+def lstsq(a, b, rcond=None):
+    """x (n, k) that minimises |a x - b| for a (m, n) and b (m, k). Has no gradient."""
+    return _lstsq(a, b, rcond=rcond)
+
+
+# ---- qr
+
+
+def _qr_shape(x, *, complete):
+    _matrix("qr", x)
+    *batch, m, n = x.shape
+    k = m if complete else minimum(m, n)
+    return [((*batch, m, k), x.dtype), ((*batch, k, n), x.dtype)]
+
+
+def _tall_qr_vjp(dq, dr, q, r):
+    m = P.sub(matmul(r, swapped(dr)), matmul(swapped(dq), q))
+    copied = P.add(triangle(m), swapped(triangle(m, -1)))
+    inside = P.add(dq, matmul(q, copied))
+    return swapped(P.triangular_solve(r, swapped(inside), lower=False))
+
+
+def _last_columns(x, start, stop):
+    starts = (0,) * (len(x.shape) - 1) + (start,)
+    return P.slice(x, starts, (*x.shape[:-1], stop))
+
+
+def _qr_vjp(cts, outs, x, *, complete):
+    q, r = outs
+    dq, dr = (_zeros_for(ct, out) for ct, out in zip(cts, outs, strict=True))
+    m, n = x.shape[-2:]
+    if m >= n:
+        if complete and m != n:
+            raise ValueError(f"qr: the complete decomposition of shape {tuple(x.shape)} has no gradient; use mode 'reduced'.")
+        return (_tall_qr_vjp(dq, dr, q, r),)
+    right, dright = _last_columns(x, m, n), _last_columns(dr, m, n)
+    dq = P.add(dq, matmul(right, swapped(dright)))
+    left = _tall_qr_vjp(dq, _last_columns(dr, 0, m), q, _last_columns(r, 0, m))
+    return (P.concat((left, matmul(q, dright)), len(x.shape) - 1),)
+
+
+_qr = host("qr", lambda x, complete: np.linalg.qr(x, mode="complete" if complete else "reduced"), _qr_shape, _qr_vjp)
+
+
+def qr(x, complete=False):
+    """(q, r) with q r = x, q having orthonormal columns (m of them if `complete`) and r upper triangular."""
+    return _qr(x, complete=bool(complete))
+
+
+# ---- svd, eigh, eig
+
+
+def _svd_shape(x, *, full):
+    _matrix("svd", x)
+    *batch, m, n = x.shape
+    k = minimum(m, n)
+    return [((*batch, m, m if full else k), x.dtype), ((*batch, k), x.dtype), ((*batch, n if full else k, n), x.dtype)]
+
+
+def _svd_vjp(cts, outs, x, *, full):
+    u, s, vt = outs
+    du, ds, dvt = cts
+    m, n = x.shape[-2:]
+    if full and m != n:
+        if du is not None or dvt is not None:
+            raise ValueError(f"svd: full_matrices=True has no gradient for shape {tuple(x.shape)}; use full_matrices=False.")
+        u = _last_columns(u, 0, s.shape[-1])
+        vt = swapped(_last_columns(swapped(vt), 0, s.shape[-1]))
+    ut = swapped(u)
+    middle = P.select(_diagonal_mask(_rows(s, ut)), _rows(_zeros_for(ds, s), ut), P.zeros_like(_rows(s, ut))) if ds is not None else None
+    if middle is None or du is not None or dvt is not None:
+        du, dvt = _zeros_for(du, u), _zeros_for(dvt, vt)
+        dv, v = swapped(dvt), swapped(vt)
+        square = matmul(ut, u)
+        gaps = _differences(P.mul(s, s), square)
+        rows, columns = _rows(s, square), _columns(s, square)
+        left, right = matmul(ut, du), matmul(vt, dv)
+        inside = P.mul(P.mul(gaps, P.sub(left, swapped(left))), rows)
+        inside = P.add(inside, P.mul(columns, P.mul(gaps, P.sub(right, swapped(right)))))
+        middle = inside if middle is None else P.add(middle, inside)
+        outside_u = P.div(P.sub(du, matmul(u, left)), _rows(s, u))
+        outside_v = P.div(P.sub(dv, matmul(v, right)), _rows(s, v))
+        extra = P.add(matmul(outside_u, vt), matmul(u, swapped(outside_v)))
+        return (P.add(matmul(matmul(u, middle), vt), extra),)
+    return (matmul(matmul(u, middle), vt),)
+
+
+_svd = host("svd", lambda x, full: tuple(np.linalg.svd(x, full_matrices=full)), _svd_shape, _svd_vjp)
+
+
+def svd(x, full_matrices=True):
+    """(u, s, vt) with u diag(s) vt = x, singular values descending."""
+    return _svd(x, full=bool(full_matrices))
+
+
+def _eigh_shape(x):
+    _matrix("eigh", x, True)
+    return [(tuple(x.shape[:-1]), x.dtype), (x.shape, x.dtype)]
+
+
+def _eigh_vjp(cts, outs, x):
+    (dw, dv), (w, v) = cts, outs
+    vt = swapped(v)
+    zero = P.zeros_like(v)
+    middle = zero if dw is None else P.select(_diagonal_mask(v), _rows(dw, v), zero)
+    if dv is not None:
+        middle = P.add(middle, P.mul(_differences(w, v), matmul(vt, dv)))
+    return (_symmetric(matmul(matmul(v, middle), vt)),)
+
+
+_eigh = host("eigh", lambda x: tuple(np.linalg.eigh(x)), _eigh_shape, _eigh_vjp)
+
+
+def eigh(x):
+    """(eigenvalues ascending, eigenvectors in columns) of symmetric matrices; reads the lower triangle."""
+    return _eigh(x)
+
+
+def _eig_shape(x):
+    _matrix("eig", x, True)
+    return [(tuple(x.shape[:-1]), "complex64"), (x.shape, "complex64")]
+
+
+_eig = host("eig", lambda x: tuple(np.linalg.eig(x)), _eig_shape)
+
+
+def eig(x):
+    """(eigenvalues, eigenvectors in columns) of square matrices, complex64. Has no gradient."""
+    return _eig(x)
+
+
+# ---- lu
+
+
+def _lu_shape(x):
+    _matrix("lu", x)
+    *batch, m, n = x.shape
+    return [(x.shape, x.dtype), ((*batch, minimum(m, n)), "int32"), ((*batch, m), "int32")]
+
+
+def _lu_function(x):
+    """Gaussian elimination with partial pivoting, a column at a time for the whole batch."""
+    lu = np.array(x)
+    m, n = lu.shape[-2:]
+    flat = lu.reshape(-1, m, n)
+    batch = np.arange(len(flat))
+    pivots = np.zeros((len(flat), min(m, n)), np.int32)
+    order = np.tile(np.arange(m, dtype=np.int32), (len(flat), 1))
+    for k in range(min(m, n)):
+        p = k + np.argmax(np.abs(flat[:, k:, k]), axis=1)
+        pivots[:, k] = p
+        for rows in (flat, order):
+            rows[batch, p], rows[batch, k] = rows[batch, k].copy(), rows[batch, p].copy()
+        pivot = flat[:, k, k]
+        flat[:, k + 1 :, k] /= np.where(pivot == 0, 1, pivot)[:, None]
+        flat[:, k + 1 :, k + 1 :] -= flat[:, k + 1 :, k, None] * flat[:, k, None, k + 1 :]
+    return flat.reshape(lu.shape), pivots.reshape(*lu.shape[:-2], -1), order.reshape(*lu.shape[:-2], m)
+
+
+def _lu_vjp(cts, outs, x):
+    """x = P L U: the gradient of the packed factors, moved back to x's rows."""
+    if x.shape[-1] != x.shape[-2]:
+        raise ValueError(f"lu: only square matrices have a gradient, got shape {tuple(x.shape)}.")
+    ct, (packed, _, order) = cts[0], outs
+    if ct is None:
+        return (None,)
+    one, zero = P.zeros_like(packed, 1), P.zeros_like(packed)
+    lower = P.select(_diagonal_mask(packed), one, triangle(packed, -1))
+    inside = P.add(
+        triangle(matmul(swapped(lower), triangle(ct, -1)), -1),
+        triangle(matmul(triangle(ct, lower=False), swapped(triangle(packed, lower=False))), lower=False),
+    )
+    left = P.triangular_solve(lower, inside, lower=True, transposed=True)
+    right = swapped(P.triangular_solve(packed, swapped(left), lower=False))
+    rank = len(x.shape)
+    rows = P.broadcast(order, x.shape, tuple(range(rank - 1)))
+    indices = tuple(rows if i == rank - 2 else P.iota(x.shape, i, "int32") for i in range(rank))
+    return (P.add(zero, P.scatter_new(x.shape, indices, right, tuple(range(rank)))),)
+
+
+_lu = host("lu", _lu_function, _lu_shape, _lu_vjp)
+
+
+def lu(x):
+    """(packed factors, pivots, permutation): unit lower L and upper U in one matrix, LAPACK's row exchanges (from 0), and the rows' order:
+    x[permutation] = L U."""
+    return _lu(x)
