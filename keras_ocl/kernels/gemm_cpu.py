@@ -18,9 +18,11 @@ BLOCK = 512  # depth of a packed block: 64 columns of it and the part of A that 
 
 @dataclass(frozen=True)
 class Tile:
-    """rows x vectors accumulators (dots: rows x columns); an item does `chunk` rows of one column panel.
+    """One work-item does `chunk` rows of one column panel, in register tiles.
 
-    `block` is the depth of a packed block of B, 0 when B is read in place.
+    Shape:
+        rows: rows x vectors accumulators, the panel is `vectors` wide; `block` is the depth of a packed block of B,
+        0 when B is read in place. dots: rows x `vectors` columns; the panel is `block` such groups of columns.
     """
 
     kind: str
@@ -28,7 +30,6 @@ class Tile:
     vectors: int
     chunk: int
     block: int = 0
-    unroll: int = 1
 
     @property
     def splits(self):
@@ -174,8 +175,6 @@ class _Rows(_Writer):
             lines.append(f"const {p.register}* y = panel;\n")
         else:
             lines.append(f"__global const {dtypes.storage_ctype(p.b.dtype)}* y = {summed('b', 'left')};\n")
-        if t.unroll > 1:
-            lines.append(f"#pragma unroll {t.unroll}\n")
         lines.append(f"for ({self.index} q = 0; q < depth; ++q) {{\n")
         for v in columns:
             load = f"vload{width}(0, y + {v * width})" if t.block else p.load(p.b, width, "y", str(v * width))

@@ -55,7 +55,7 @@ def _dots(problem):
 
 
 def _candidates(problem):
-    m, n = hint(problem.m), hint(problem.n)
+    m, n = max(1, hint(problem.m)), max(1, hint(problem.n))
     lanes, in_place = problem.lanes, _in_place(problem)
     for vectors, most in _shapes(problem).items():
         if vectors > 1 and (vectors - 1) * lanes >= n:
@@ -84,7 +84,7 @@ def _chunks(m, rows, most):
 
 def _eager(problem):
     """Few tiles, so that few kernels exist: classes of m and n only."""
-    m, n = hint(problem.m), hint(problem.n)
+    m, n = max(1, hint(problem.m)), max(1, hint(problem.n))
     rows = next(r for r in (8, 4, 2, 1) if r <= m)
     if _dots(problem) and (m <= 128 or n == 1):
         rows = min(rows, 4)

@@ -101,8 +101,7 @@ def check(device, traits, a, b, dtype, **options):
 
 
 SIZES = [
-    (4, 2, 2), (1, 1, 1), (1, 100, 1), (3, 5, 7), (17, 33, 31), (13, 70, 10), (64, 64, 64), (1, 300, 257), (7, 129, 48),
-    (5, 16, 300), (100, 37, 65), (130, 260, 129), (33, 600, 97), (300, 9, 1), (2, 5000, 3),
+    (4, 2, 2), (1, 100, 1), (17, 33, 31), (13, 70, 10), (64, 64, 64), (1, 300, 257), (7, 129, 48), (130, 260, 129), (33, 600, 97), (300, 9, 1),
 ]  # fmt: skip
 
 
@@ -233,7 +232,7 @@ def test_split_products_are_summed_in_order(device, traits):
     rng = np.random.default_rng(8)
     a, b = random(rng, (1, 3, k), "float32"), random(rng, (1, k, 5), "float32")
     operands = {"a": gemm.Operand("a", "float32", k, 1), "b": gemm.Operand("b", "float32", 5, 1)}
-    traits = dataclasses.replace(traits, compute_units=8)
+    traits = dataclasses.replace(traits, compute_units=32)
     specs = gemm.plan(traits, batch=None, m=3, n=5, k=k, dtype="float32", sink=Sink("c", (3, 5), "float32"), **operands)
     assert len(specs) == 2
     runs = [multiply(device, traits, a, b, "float32") for _ in range(2)]
@@ -241,6 +240,22 @@ def test_split_products_are_summed_in_order(device, traits):
     check(device, traits, a, b, "float32")
     batched = np.concatenate([b, b + 1])
     check(device, traits, a, batched, "float32", batched=True)
+
+
+def test_split_of_an_unknown_depth_has_one_source(device, traits):
+    rng = np.random.default_rng(12)
+    traits = dataclasses.replace(traits, compute_units=32)
+    sources = set()
+    for value in (40000, 9000, 20):
+        k = Dim(value, hint=40000, probe=1000003)
+        a, b = random(rng, (value, 3), "float32"), random(rng, (value, 5), "float32")
+        operands = {"a": gemm.Operand("a", "float32", 1, 3), "b": gemm.Operand("b", "float32", 5, 1)}
+        specs = gemm.plan(traits, batch=None, m=3, n=5, k=k, dtype="float32", sink=Sink("c", (3, 5), "float32"), **operands)
+        sources.add(tuple(s.source(f"f{i}") for i, s in enumerate(specs)))
+        buffers = {"a": device.upload(a), "b": device.upload(b), "c": device.allocate(60)}
+        launch(device, specs, buffers)
+        np.testing.assert_allclose(device.download(buffers["c"], a.dtype, (3, 5)), a.T @ b, rtol=1e-4, atol=1e-3)
+    assert len(sources) == 1
 
 
 def test_empty_and_zero_depth(device, traits):
