@@ -381,7 +381,7 @@ def _batch_hooks(callbacks, phase, iterator):
     bars = [c for c in listening["end"] if isinstance(c, ProgbarLogger)]
     if len(bars) < len(listening["end"]):
         return begin, end
-    if not any(c.params.get("verbose") in (1, "auto") or c.verbose == 1 for c in bars):
+    if not any(c.verbose == 1 for c in bars):
         return begin, None
     return begin, _Throttled(end, iterator.num_batches)
 
