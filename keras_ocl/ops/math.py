@@ -137,8 +137,8 @@ def _windows(x, length, stride):
     return knp.take(x, position, -1)
 
 
-def _get_complex_tensor_from_tuple(x):
-    """A (real, imaginary) pair as one complex tensor."""
+def _pair(x):
+    """A checked (real, imaginary) pair of tensors."""
     if not isinstance(x, (tuple, list)) or len(x) != 2:
         raise ValueError(f"Input `x` should be a tuple of two tensors - real and imaginary.Received: x={x}")
     real, imag = (convert_to_tensor(part) for part in x)
@@ -150,14 +150,13 @@ def _get_complex_tensor_from_tuple(x):
         )
     if not dtypes.is_float(real.dtype) or not dtypes.is_float(imag.dtype):
         raise ValueError(f"At least one tensor in input `x` is not of type float.Received: x={x}.")
+    return real, imag
+
+
+def _get_complex_tensor_from_tuple(x):
+    """A (real, imaginary) pair as one complex tensor."""
+    real, imag = _pair(x)
     return P.complex(convert_to_tensor(real, "float32"), convert_to_tensor(imag, "float32"))
-
-
-def _pair(x):
-    if not isinstance(x, (tuple, list)) or len(x) != 2:
-        _get_complex_tensor_from_tuple(x)
-    _get_complex_tensor_from_tuple(x)
-    return tuple(convert_to_tensor(part) for part in x)
 
 
 def _twiddles(n, m, sign, dtype):

@@ -153,7 +153,7 @@ def correlate(x1, x2, mode="valid"):
     swapped = m > n
     if swapped:
         x1, x2, n, m = x2, x1, m, n
-    low = {"valid": 0, "same": m // 2 if not swapped else (m - 1) // 2, "full": m - 1}[mode]
+    low = {"valid": 0, "same": m // 2, "full": m - 1}[mode]
     high = {"valid": 0, "same": m - 1 - low, "full": m - 1}[mode]
     padded = P.pad(x1, P.constant(0, x1.dtype), (low,), (high,))
     count = n + low + high - m + 1

@@ -4,7 +4,7 @@ import numpy as np
 from keras.src.backend.common.backend_utils import canonicalize_axis
 
 from keras_ocl import primitives as P
-from keras_ocl.core.dim import minimum, product
+from keras_ocl.core.dim import ceil_div, minimum, product
 from keras_ocl.core.index import is_one
 from keras_ocl.core.tensor import Tensor
 from keras_ocl.ops.conversion import convert_to_tensor
@@ -346,8 +346,12 @@ def pad(x, pad_width, mode="constant", constant_values=None):
             x = convert_to_tensor(x, result_type(x.dtype, dtype_of(value))) if constant_values is not None else x
         value = convert_to_tensor(value, x.dtype)
         return P.pad(x, value, tuple(w[0] for w in widths), tuple(w[1] for w in widths))
+    if mode == "wrap":
+        for axis, (low, high) in enumerate(widths):
+            x = _wrap(x, axis, low, high)
+        return x
     if mode not in _EXTENSIONS:
-        raise ValueError(f"pad: mode {mode!r} is not supported; use one of constant, {', '.join(_EXTENSIONS)}.")
+        raise ValueError(f"pad: mode {mode!r} is not supported; use one of constant, wrap, {', '.join(_EXTENSIONS)}.")
     for axis, (low, high) in enumerate(widths):
         x = _extend(x, axis, low, high, _EXTENSIONS[mode])
     return x
@@ -379,11 +383,6 @@ def _mirrored(x, axis, n, low, high):
     return low, high, P.reverse(_cut(x, axis, 0, low), (axis,)), P.reverse(_cut(x, axis, n - high, n), (axis,))
 
 
-def _wrapped(x, axis, n, low, high):
-    low, high = minimum(low, n), minimum(high, n)
-    return low, high, _cut(x, axis, n - low, n), _cut(x, axis, 0, high)
-
-
 def _edge(x, axis, n, low, high):
     def spread(part, extent):
         return _broadcast_to(part, tuple(extent if i == axis else m for i, m in enumerate(x.shape)))
@@ -391,7 +390,18 @@ def _edge(x, axis, n, low, high):
     return low, high, spread(_cut(x, axis, 0, 1), low), spread(_cut(x, axis, n - 1, n), high)
 
 
-_EXTENSIONS = {"edge": _edge, "reflect": _reflected, "symmetric": _mirrored, "wrap": _wrapped}
+_EXTENSIONS = {"edge": _edge, "reflect": _reflected, "symmetric": _mirrored}
+
+
+def _wrap(x, axis, low, high):
+    """Whole copies, cut to the width wanted."""
+    if not low and not high:
+        return x
+    n = x.shape[axis]
+    before, after = ceil_div(low, n), ceil_div(high, n)
+    copies = tile(x, tuple(before + 1 + after if i == axis else 1 for i in range(x.ndim)))
+    start = before * n - low
+    return _cut(copies, axis, start, start + low + n + high)
 
 
 def _extend(x, axis, low, high, extension):
