@@ -46,7 +46,7 @@ def dot_product_attention(
     batch, time, heads, depth = query.shape
     source, key_heads = key.shape[1], key.shape[2]
     if key_heads == 0 or heads % key_heads or value.shape[2] != key_heads:
-        raise ValueError(f"dot_product_attention: query heads must be a multiple of key and value heads, which must agree. Received: {shapes}")
+        raise ValueError(f"dot_product_attention: query heads must be a multiple of key heads, value heads the same. Received: {shapes}")
     dtype = query.dtype
     wide = result_type(dtype, "float32")
     logits = _logits(query, key, wide)
