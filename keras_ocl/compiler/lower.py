@@ -134,7 +134,7 @@ def program_specs(launches, traits):
         name, text = function_name(launch)
         source = text.replace(" k(", f" {name}(", 1)
         extensions = ("cl_khr_fp64",) if traits.fp64 and "double" in source else ()
-        specs.append((launch, (name, source, (prelude.assemble(launch.helpers, extensions),))))
+        specs.append((launch, (name, source, prelude.pieces(launch.helpers, extensions))))
     return specs
 
 

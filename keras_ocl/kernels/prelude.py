@@ -63,7 +63,15 @@ def helper_source(name):
     return prelude_math.source(stem, int(width))
 
 
+def pieces(helpers, options=()):
+    """The head of a program: extension pragmas for what is used, then each helper, in order of need, as texts of their own.
+
+    Several kernels' heads join by leaving out the texts that repeat.
+    """
+    pragmas = [f"#pragma OPENCL EXTENSION {o} : enable\n" for o in options]
+    return (*pragmas, *(helper_source(n) for n in prelude_math.ordered(helpers)))
+
+
 def assemble(helpers, options=()):
-    """The head of a program: extension pragmas for what is used, then each helper once, in order of need."""
-    text = [f"#pragma OPENCL EXTENSION {o} : enable\n" for o in options]
-    return "".join(text) + "".join(helper_source(n) for n in prelude_math.ordered(helpers))
+    """The head of a program as one text."""
+    return "".join(pieces(helpers, options))
