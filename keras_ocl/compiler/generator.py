@@ -309,6 +309,9 @@ class Generator:
     def value(self, node, index):
         """Register holding `node` at `index`."""
         index = tuple(Affine.of(i) for i in index)
+        if self.dry and node.dtype == "complex64":  # a register is a vector already
+            for nest in self.nests.values():
+                nest.vectorisable = False
         lanes = self.vector if any(self.lanes(i) for i in index) else None
         identity = (node, tuple(i.key for i in index), lanes)
         found = self._memo.get(identity)
