@@ -12,6 +12,7 @@ from keras_ocl.kernels import gemm, gemm_cpu, gemm_gpu, prelude
 from keras_ocl.kernels.gemm_parts import Names, Problem
 from keras_ocl.kernels.spec import Args, Sink, Workspace
 
+
 @pytest.fixture(scope="module")
 def device():
     return runtime.current_device()
@@ -101,7 +102,8 @@ def check(device, traits, a, b, dtype, **options):
 
 
 SIZES = [
-    (4, 2, 2), (1, 100, 1), (17, 33, 31), (13, 70, 10), (64, 64, 64), (1, 300, 257), (7, 129, 48), (130, 260, 129), (33, 600, 97), (300, 9, 1),
+    (4, 2, 2), (1, 100, 1), (17, 33, 31), (13, 70, 10), (64, 64, 64), (1, 300, 257), (7, 129, 48), (130, 260, 129),
+    (33, 600, 97), (300, 9, 1),
 ]  # fmt: skip
 
 
