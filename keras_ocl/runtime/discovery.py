@@ -5,6 +5,7 @@ names. It does not know about runtimes in this Python environment, whose wheels 
 placeholder path. So we make a folder of .icd files that holds all of them and name it for the loader.
 """
 
+import contextlib
 import ctypes
 import hashlib
 import importlib.metadata
@@ -112,6 +113,16 @@ def _vendors_folder(found):
     return None
 
 
+def _bind_deeply(found):
+    """Load the runtimes so that each uses its own LLVM: TensorFlow makes its own visible to every library loaded after it."""
+    flag = getattr(os, "RTLD_DEEPBIND", None)
+    if flag is None:
+        return
+    for runtime in found:
+        with contextlib.suppress(OSError):  # the loader reports what cannot be loaded
+            ctypes.CDLL(runtime.library, mode=os.RTLD_NOW | os.RTLD_LOCAL | flag)
+
+
 def platforms():
     """All platforms of all runtimes, [] when there are none. Loads pyopencl; the only place that does so first."""
     check_not_forked()
@@ -125,6 +136,7 @@ def platforms():
             folder = _vendors_folder(found)
             if folder is not None:
                 os.environ[variable] = str(folder)
+    _bind_deeply(found)
     import pyopencl as cl
 
     Process.started = True
