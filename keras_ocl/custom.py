@@ -98,6 +98,6 @@ def custom_op(source, inputs, output="out", shape=None, dtype=None, items=None, 
 
     Raises:
         ValueError: names are not distinct identifiers, or (on a call) the number of inputs is wrong.
-        KernelBuildError: (on a call) the source does not compile; holds the compiler's log and the source.
+        RuntimeError: (on a call) the source does not compile; holds the compiler's log and the source.
     """
     return CustomOp(source, inputs, output, shape, dtype, items, gradient, name)

@@ -6,7 +6,6 @@ import pytest
 from keras import ops
 
 import keras_ocl
-from keras_ocl.runtime import KernelBuildError
 
 X = np.linspace(-2, 2, 24, dtype="float32").reshape(4, 6)
 
@@ -94,6 +93,6 @@ def test_errors():
     with pytest.raises(ValueError, match=r"gradient for x has the shape \(\), but x has \(4, 6\)"):
         op = keras_ocl.custom_op("out[i] = x[i];", "x", gradient=lambda cotangent, out, x: ops.sum(cotangent))
         keras_ocl.grad(lambda x: ops.sum(op(x)))(X)
-    with pytest.raises(KernelBuildError, match="undeclared_name"):
+    with pytest.raises(RuntimeError, match="undeclared_name"):
         keras_ocl.custom_op("out[i] = undeclared_name;", "x")(X)
     np.testing.assert_allclose(swish()(X), X * sigmoid(X), rtol=1e-5)

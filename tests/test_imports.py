@@ -79,7 +79,11 @@ def test_who_imports_keras_and_pyopencl(name):
 
 
 def test_no_circles():
-    graph = {name: {other for other in imported(name, at_top_only=True) if other in MODULES} - {name} for name in MODULES}
+    # A module may take its own package as a namespace that it reads later: gradient rules need each other.
+    graph = {
+        name: {other for other in imported(name, at_top_only=True) if other in MODULES and not f"{name}.".startswith(f"{other}.")}
+        for name in MODULES
+    }
     done, path = set(), []
 
     def visit(name):

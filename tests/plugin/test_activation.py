@@ -83,7 +83,7 @@ def test_other_backend_and_back(home):
             if name == "ocl":
                 import keras_ocl.runtime
                 runtimes.append((keras_ocl.runtime, keras_ocl.runtime.current_device()))
-            print(keras.config.backend(), "tensorflow" in type(keras.ops.ones(2)).__module__, keras.ops.numpy.backend.backend())
+            print(keras.config.backend(), "tensorflow" in type(keras.ops.ones(2)).__module__)
         print(len(set(losses)), losses[0] > 0)
         print(runtimes[0][0] is runtimes[1][0], runtimes[0][1] is runtimes[1][1])
         """,
@@ -92,9 +92,9 @@ def test_other_backend_and_back(home):
     assert output.splitlines() == [
         "tensorflow ['keras_ocl', 'keras_ocl.plugin', 'keras_ocl.plugin.finder', 'keras_ocl.plugin.edits']",
         "Keras as it is",
-        "ocl False ocl",
-        "tensorflow True tensorflow",
-        "ocl False ocl",
+        "ocl False",
+        "tensorflow True",
+        "ocl False",
         "1 True",
         "True True",
     ]
@@ -131,8 +131,8 @@ def test_keras_takes_our_classes():
     output = run_python(
         """
         import keras
-        from keras.src.export.saved_model import ExportArchive
-        for cls in [keras.Variable, keras.Layer, keras.Model, keras.Optimizer, ExportArchive]:
+        from keras.src.export.saved_model import BackendSavedModelExportArchive
+        for cls in [keras.Variable, keras.Layer, keras.Model, keras.Optimizer, BackendSavedModelExportArchive]:
             print(*[base.__module__ + "." + base.__name__ for base in cls.__mro__ if base.__module__.startswith("keras_ocl")])
         """,
         KERAS_BACKEND="ocl",
@@ -170,6 +170,7 @@ def test_nothing_is_written_to_keras(tmp_path):
         """,
         KERAS_BACKEND="ocl",
         PYTHONPYCACHEPREFIX=str(tmp_path / "bytecode"),
+        PYTHONDONTWRITEBYTECODE="",
     )
     assert output.splitlines() == ["[]", "1"]
 
