@@ -5,7 +5,7 @@ import math
 from keras_ocl import primitives as P
 from keras_ocl.ops import numpy as knp
 from keras_ocl.ops.conversion import convert_to_tensor
-from keras_ocl.ops.promotion import broadcast_to, floating, keep, scalar_like
+from keras_ocl.ops.promotion import axes_of, broadcast_to, floating, keep, scalar_like
 
 
 def relu(x):
@@ -148,16 +148,11 @@ def threshold(x, threshold, default_value):
 
 def _shifted(x, axis):
     """x minus its (constant) maximum along `axis`: exponentials stay finite; rows of -inf stay -inf, not NaN."""
-    axes = _axes(x, axis)
+    axes = axes_of(axis, x.ndim)
     top = P.stop_gradient(P.reduce_max(x, axes))
     finite = P.is_finite(top)
     top = P.select(finite, top, scalar_like(0, top))
     return P.sub(x, _spread(top, x, axes)), axes
-
-
-def _axes(x, axis):
-    axes = axis if isinstance(axis, (tuple, list)) else (axis,)
-    return tuple(sorted(a % len(x.shape) for a in axes))
 
 
 def _spread(reduced, x, axes):
