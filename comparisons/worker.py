@@ -6,6 +6,7 @@ NumPy weights and sees the same examples in the same order; a clock stops only a
 
 import importlib
 import json
+import random
 import sys
 import time
 from pathlib import Path
@@ -22,14 +23,14 @@ PREDICTS = 4  # the first one compiles and is not counted
 
 def starting_weights(initial, seed):
     """Return the weights `initial` with Glorot-uniform kernels drawn by NumPy from `seed`; vectors (biases, scales) stay as they are."""
-    random = np.random.default_rng(seed)
+    generator = np.random.default_rng(seed)
     weights = []
     for weight in initial:
         if weight.ndim > 1:
             receptive = int(np.prod(weight.shape[:-2]))
             limit = np.sqrt(6 / (receptive * (weight.shape[-2] + weight.shape[-1])))
             # Drawn and rounded as float32 whatever the weight's dtype, so that a float64 run starts at the same point.
-            weight = random.uniform(-limit, limit, weight.shape).astype("float32").astype(weight.dtype)
+            weight = generator.uniform(-limit, limit, weight.shape).astype("float32").astype(weight.dtype)
         weights.append(weight)
     return weights
 
@@ -91,7 +92,8 @@ class Subject:
     """
 
     def __init__(self, script, job, dropout=True):
-        keras.utils.set_random_seed(job["seed"])
+        # Keras draws the layers' seeds from here. Its own set_random_seed would also load TensorFlow, whatever the backend.
+        random.seed(job["seed"])
         (self.x, self.y), (self.x_test, self.y_test) = script.load_data(job["data"])
         limit = job["limit"]
         self.x, self.y, self.x_test, self.y_test = self.x[:limit], self.y[:limit], self.x_test[:limit], self.y_test[:limit]
