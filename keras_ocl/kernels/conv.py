@@ -26,6 +26,7 @@ def forward(traits, geometry, x, w, dtype, sink, all_arguments=False, name="conv
         return []
     if _by_element(traits, geometry, all_arguments):
         return [conv_elements.forward(geometry, x, w, dtype, sink, name, all_arguments=all_arguments)]
+    geometry = _literal(geometry) if all_arguments else geometry
     if traits.schedule == "gpu":
         return [conv_gpu.forward(traits, geometry, x, w, dtype, sink, name)]
     return [conv_forward_cpu.forward(traits, geometry, x, w, dtype, sink, name)]
@@ -39,6 +40,8 @@ def input_grad(traits, geometry, dy, w, dtype, sink, all_arguments=False, name="
         return []
     if _by_element(traits, back, all_arguments):
         return [conv_elements.forward(back, dy, w, dtype, sink, name, transposed=True, all_arguments=all_arguments)]
+    if all_arguments:
+        geometry, back = _literal(geometry), _literal(back)
     if traits.schedule == "gpu":
         return [conv_gpu.forward(traits, back, dy, w, dtype, sink, name, transposed=True)]
     flipped = Workspace(product(geometry.filter), dtype)
@@ -56,6 +59,7 @@ def filter_grad(traits, geometry, x, dy, dtype, sink, all_arguments=False, name=
     spread = any(d != 1 for d in geometry.input_dilation)
     if _by_element(traits, geometry, all_arguments) or spread and traits.schedule != "gpu":
         return conv_elements.filter_grad(geometry, x, dy, dtype, sink, name, traits.compute_units, all_arguments)
+    geometry = _literal(geometry) if all_arguments else geometry
     if traits.schedule == "gpu":
         return conv_gpu.filter_grad(traits, geometry, x, dy, dtype, sink, name)
     return conv_filter_grad_cpu.filter_grad(traits, geometry, x, dy, dtype, sink, name)
@@ -71,6 +75,12 @@ def _by_element(traits, geometry, all_arguments):
     if all_arguments and geometry.flops < _EAGER_FLOPS:
         return True
     return traits.schedule == "gpu" and geometry.groups > 1 and hint(geometry.group_outputs) < _FEW_CHANNELS
+
+
+def _literal(geometry):
+    """The geometry with plain extents: large eager work gets kernels of its own, whose tiles fit it."""
+    shapes = (tuple(int(n) for n in shape) for shape in (geometry.input, geometry.filter, geometry.output))
+    return Geometry(*shapes, geometry.strides, geometry.padding, geometry.dilation, geometry.input_dilation, geometry.groups)
 
 
 def _transpose_filter(geometry, w, flipped, dtype):
