@@ -195,6 +195,9 @@ class Generator:
         whole, left = affine.constant // n, affine.constant % n
         exact, rest = exact + whole, rest + left
         low, high = rest.bounds()
+        if not at_least(low, 0):  # C divides towards zero: only the whole is known not to be negative
+            exact, rest = Affine(), affine
+            low, high = rest.bounds()
         if at_least(low, 0) and at_least(n - 1, high):
             return exact, rest
         q, qb = self._int(rest, lambda t: f"({t}) / {self.args.int(n)}")

@@ -167,7 +167,7 @@ def top_k(traits, *, shape, k, x, dtype, results, all_arguments=False):
     body = (
         f"const {t} row = get_global_id(0), at = row * {k_text};\n{register} least = 0;\n"
         f"for (int i = 0; i < {n_text}; ++i) {{\nconst {register} v = {load};\n"
-        f"if (i >= {k_text} && !{greater.format('least')}) continue;\n"
+        f"if (i >= {k_text} && !({greater.format('least')})) continue;\n"
         f"int j = min(i, {k_text} - 1);\n"
         f"while (j > 0) {{\nconst {register} w = {kept};\nif (!({greater.format('w')})) break;\n"
         f"{prelude.store(dtype, 1, values, '(at + j)', 'w')}\n{positions}[at + j] = {positions}[at + j - 1];\n--j;\n}}\n"

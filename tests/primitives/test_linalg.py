@@ -1,0 +1,96 @@
+"""Host linear algebra: values by reconstruction, gradients by differences."""
+
+import numpy as np
+import pytest
+
+from keras_ocl import primitives as P
+from keras_ocl.compiler import from_numpy, to_numpy
+from keras_ocl.core.primitive import Primitive
+from keras_ocl.primitives import linalg
+from tests.primitives.checking import check_gradient, same
+
+RNG = np.random.default_rng(6)
+SQUARE = RNG.normal(size=(2, 4, 4)) + 3 * np.eye(4)
+DEFINITE = SQUARE @ SQUARE.swapaxes(-1, -2) + np.eye(4)
+TALL, WIDE = RNG.normal(size=(2, 5, 3)), RNG.normal(size=(2, 3, 5))
+
+
+def definite(x):
+    return linalg._symmetric(x)
+
+
+def test_declared_on_the_host():
+    assert linalg.HOST and all(p.host is not None and Primitive.registry[name] is p for name, p in linalg.HOST.items())
+
+
+def test_values():
+    x = from_numpy(SQUARE.astype("f4"))
+    same(P.inverse(x), np.linalg.inv(SQUARE), 1e-4)
+    same(P.det(x), np.linalg.det(SQUARE), 1e-3)
+    for result, expected in zip(P.slogdet(x), np.linalg.slogdet(SQUARE), strict=True):
+        same(result, expected, 1e-4)
+    same(P.cholesky(from_numpy(DEFINITE)), np.linalg.cholesky(DEFINITE), 1e-10)
+    same(P.solve(from_numpy(SQUARE), from_numpy(SQUARE[..., :2])), np.linalg.solve(SQUARE, SQUARE[..., :2]), 1e-10)
+    lower, b = np.tril(SQUARE), SQUARE[..., :3]
+    same(P.triangular_solve(from_numpy(SQUARE), from_numpy(b)), np.linalg.solve(lower, b), 1e-10)
+    same(P.triangular_solve(from_numpy(SQUARE), from_numpy(b), transposed=True), np.linalg.solve(lower.swapaxes(1, 2), b), 1e-10)
+    same(P.triangular_solve(from_numpy(SQUARE), from_numpy(b), lower=False), np.linalg.solve(np.triu(SQUARE), b), 1e-10)
+    same(P.lstsq(from_numpy(TALL[0]), from_numpy(TALL[1])), np.linalg.lstsq(TALL[0], TALL[1], rcond=None)[0], 1e-10)
+
+
+@pytest.mark.parametrize("x", [SQUARE, TALL, WIDE], ids=["square", "tall", "wide"])
+def test_decompositions(x):
+    for complete in (False, True):
+        q, r = map(to_numpy, P.qr(from_numpy(x), complete))
+        np.testing.assert_allclose(q @ r, x, atol=1e-12)
+        u, s, vt = map(to_numpy, P.svd(from_numpy(x), complete))
+        k = s.shape[-1]
+        np.testing.assert_allclose(u[..., :k] * s[..., None, :] @ vt[..., :k, :], x, atol=1e-12)
+    packed, pivots, order = map(to_numpy, P.lu(from_numpy(x)))
+    m, n = x.shape[-2:]
+    k = min(m, n)
+    lower = np.tril(packed[..., :k], -1) + np.eye(m, k)
+    product = lower @ np.triu(packed[..., :k, :])
+    np.testing.assert_allclose(product, np.take_along_axis(x, order[..., None], -2), atol=1e-12)
+    assert pivots.shape == (2, k) and np.abs(lower).max() <= 1
+
+
+def test_eigen():
+    w, v = map(to_numpy, P.eigh(from_numpy(DEFINITE)))
+    np.testing.assert_allclose(v * w[..., None, :] @ v.swapaxes(-1, -2), DEFINITE, atol=1e-10)
+    w, v = map(to_numpy, P.eig(from_numpy(SQUARE)))
+    assert w.dtype == "c8"
+    np.testing.assert_allclose(SQUARE @ v, v * w[..., None, :], atol=1e-5)
+
+
+def test_gradients():
+    check_gradient(lambda x: P.cholesky(definite(x)), DEFINITE)
+    check_gradient(P.inverse, SQUARE)
+    check_gradient(P.det, SQUARE, tolerance=1e-5)
+    check_gradient(lambda x: P.slogdet(x)[1], SQUARE)
+    check_gradient(P.solve, SQUARE, TALL[..., :4, :2])
+    for lower in (True, False):
+        for transposed in (True, False):
+            check_gradient(lambda a, b, lower=lower, t=transposed: P.triangular_solve(a, b, lower, t), SQUARE, TALL[..., :4, :2])
+    check_gradient(lambda x: P.lu(x)[0], SQUARE)
+
+
+def test_decomposition_gradients():
+    for x in (SQUARE, TALL, WIDE):
+        check_gradient(P.qr, x, second=False)
+        check_gradient(lambda a: P.svd(a, False)[1], x)
+        # Singular vectors have a sign of their own: what they project on does not.
+        check_gradient(lambda a: tuple(P.mul(t, t) for t in P.svd(a, False)), x, second=False)
+    check_gradient(lambda x: tuple(P.mul(t, t) for t in P.eigh(definite(x))), DEFINITE, second=False)
+    check_gradient(lambda x: P.eigh(definite(x))[0], DEFINITE, tolerance=1e-5)
+
+
+def test_errors():
+    with pytest.raises(ValueError, match="inverse.*square"):
+        P.inverse(from_numpy(TALL))
+    with pytest.raises(ValueError, match="solve"):
+        P.solve(from_numpy(SQUARE), from_numpy(TALL))
+    with pytest.raises(ValueError, match="qr"):
+        P.qr(from_numpy(np.zeros((3, 3), "i4")))
+    with pytest.raises(np.linalg.LinAlgError):
+        P.inverse(from_numpy(np.zeros((3, 3), "f4")))
