@@ -12,7 +12,17 @@ from dataclasses import dataclass
 from keras_ocl.core import dtypes
 from keras_ocl.core.dim import ceil_div, hint, product
 from keras_ocl.kernels import conv_geometry, prelude
-from keras_ocl.kernels.conv_forward_cpu import channel_blocks, lanes, load_lanes, padded_width, pieces, registers, store_lanes
+from keras_ocl.kernels.conv_forward_cpu import (
+    channel_blocks,
+    lanes,
+    load_lanes,
+    loose_types,
+    padded_width,
+    pieces,
+    registers,
+    store_lanes,
+    store_vector,
+)
 from keras_ocl.kernels.spec import Args, KernelSpec, Workspace
 
 _BAND_BYTES = 384 * 1024  # input and gradient of a band together: a good part of a core's second-level cache
@@ -44,7 +54,7 @@ def sum_chunks(geometry, partial, chunks, accumulator, sink, width):
     width = min(width, padded_width(channels))
     per_item = max(1, _SUM_ELEMENTS // channels)
     vector = prelude.register_type(accumulator, width)
-    text = f"const int first = get_global_id(0) * {per_item};\n"
+    text = loose_types(accumulator) + f"const int first = get_global_id(0) * {per_item};\n"
     text += f"for (int row = first; row < min(first + {per_item}, {args.int(rows)}); ++row) {{\n"
     rest, coordinates = "row", []
     for extent in reversed(shape[1:-1]):
@@ -149,7 +159,7 @@ class _FilterGrad:
         counts = self._band_counts()
         total = product(counts)
         per_chunk, pairs = ceil_div(total, self.chunks), self.outer_taps * self.groups
-        text = "const int chunk = get_global_id(0);\n"
+        text = loose_types(self.dtype) + "const int chunk = get_global_id(0);\n"
         text += f"const int begin = chunk * {args.int(per_chunk)};\n"
         # A chunk beyond the last band still runs once, on no pixels, to store zeros.
         text += f"const int end = max(begin + 1, min(begin + {args.int(per_chunk)}, {args.int(total)}));\n"
@@ -227,11 +237,14 @@ class _FilterGrad:
         accumulator = dtypes.storage_ctype(self.accumulator)
         index = f"((chunk * {args.int(self.outer_taps)} + taps) * {self.row_taps} + tap) * {args.int(self.rows)} + row"
         text = f"__global {accumulator}* sums = {self.out} + (long)({index}) * {outputs} + channel;\n"
+        text += "".join(f"{self.vector} a{a}_{v} = 0;\n" for a in range(rows) for v in range(vectors))
+        text += "if (band > begin) {\n"
         for a in range(rows):
             for v in range(vectors):
                 count = last if v == vectors - 1 else self.tile.width
                 value = load_lanes(self.accumulator, self.tile.width, count, "sums", f"{a} * {outputs} + {v * self.tile.width}")
-                text += f"{self.vector} a{a}_{v} = 0;\nif (band > begin) a{a}_{v} = {value};\n"
+                text += f"a{a}_{v} = {value};\n"
+        text += "}\n"
         crosses = self._crosses(rows) and not axis.inside
         channels = args.int(self.geometry.group_inputs)
         first = f"row / {channels}" if self.merged else "tap"
@@ -249,43 +262,67 @@ class _FilterGrad:
             text += "const int from = lo; const int to = hi;\n"
         x_line, dy_line = [], []
         for i, other in enumerate(self.axes[:-1]):
-            text += f"for (int o{i} = lo{i}; o{i} < hi{i}; ++o{i}) {{\n"
-            place = f"o{i}" if other.plain else f"({conv_geometry.position(other, f'o{i}', f'k{i}', args)})"
+            place = f"lo{i}" if other.plain else f"({conv_geometry.position(other, f'lo{i}', f'k{i}', args)})"
             x_line.append(f"(long){place} * {args.int(other.input_step, 'long')}")
-            dy_line.append(f"(long)o{i} * {args.int(other.output_step, 'long')}")
+            dy_line.append(f"(long)lo{i} * {args.int(other.output_step, 'long')}")
         column = "" if self.merged else f" + tap * {args.int(axis.dilation * inputs)}"
         group = "" if self.lanewise or self.geometry.groups == 1 else f" + group * {channels}"
         row = "0" if self.lanewise else "row"
         x_line.append(f"({row}{column}{group} - {args.int(axis.low * inputs)})")
         dy_line.append("channel")
         storage = dtypes.storage_ctype(self.dtype)
-        text += f"const long x_line = {' + '.join(x_line)};\n"
+        text += f"__global const {storage}* x_line = {self.x} + ({' + '.join(x_line)});\n"
         text += f"__global const {storage}* dy_line = {self.dy} + ({' + '.join(dy_line)});\n"
         step = args.int(axis.stride * inputs)
-        text += f"__global const {storage}* xp = {self.x} + (x_line + (long)from * {step});\n"
-        text += f"__global const {storage}* dp = dy_line + (long)from * {outputs};\n"
-        text += "for (int o = from; o < to; ++o) {\n"
-        text += self._pixel(rows, vectors, last, [self._value(a, "xp") for a in range(rows)])
-        text += f"xp += {step}; dp += {outputs};\n}}\n"
+        main = {"xp": f"xl + (long)from * {step}", "dp": f"dl + (long)from * {outputs}"}
+        values = [self._value(a, "xp") for a in range(rows)]
+        text += self._walk("max(0, to - from)", main, self._pixel(rows, vectors, last, values) + f"xp += {step}; dp += {outputs};\n", storage)
         if crosses:
             text += self._border(rows, vectors, last, step, outputs, storage)
-        text += "}\n" * (len(self.axes) - 1)
         for a in range(rows):
             for v in range(vectors):
                 text += self._keep(f"a{a}_{v}", f"{a} * {outputs} + {v * self.tile.width}", last if v == vectors - 1 else self.tile.width)
         return text
 
+    def _walk(self, width, start, pixel, storage):
+        """One loop over `width` pixels of every line of the band; `pixel` does one.
+
+        `start` is where the pointers that `pixel` moves are at the start of a line, whose own pointers are xl and dl.
+
+        A loop nest over lines and pixels would say the same; Intel's compiler takes eight times as long over it.
+        """
+        args, outer = self.args, range(len(self.axes) - 1)
+        text = f"{{\nconst int width = {width};\nint left = width;\n"
+        text += f"__global const {storage}* xl = x_line;\n__global const {storage}* dl = dy_line;\n"
+        text += "".join(f"__global const {storage}* {name} = {place};\n" for name, place in start.items())
+        text += "".join(f"const int n{i} = max(0, hi{i} - lo{i});\nint left{i} = n{i};\n" for i in outer)
+        text += f"const int steps = {' * '.join(['width', *(f'n{i}' for i in outer)])};\n"
+        text += f"for (int step = 0; step < steps; ++step) {{\n{pixel}"
+        if outer:
+            advance = [(args.int(a.stride * a.input_step, "long"), args.int(a.output_step, "long")) for a in self.axes[:-1]]
+            turn = ""
+            for i in outer:
+                more = f"xl += {advance[i][0]}; dl += {advance[i][1]};\n"
+                if i:
+                    back = f"xl -= n{i} * {advance[i][0]}; dl -= n{i} * {advance[i][1]};"
+                    more += f"if (--left{i} == 0) {{\nleft{i} = n{i}; {back}\n{turn}}}\n"
+                turn = more
+            restart = "".join(f"{name} = {place};\n" for name, place in start.items())
+            text += f"if (--left == 0) {{\nleft = width;\n{turn}{restart}}}\n"
+        return text + "}\n}\n"
+
     def _border(self, rows, vectors, last, step, outputs, storage):
         """The pixels for which some rows of the tile lie outside the input: those read as zero."""
         line = self.args.int(self.inner.input * self.geometry.input[-1])
         low = self.args.int(self.inner.low * self.geometry.input[-1])
-        text = "for (int o = some; o < none; ++o) {\n"
-        text += "if (o == from) { o = to; if (o >= none) break; }\n"
-        text += f"const int place = row + o * {step} - {low};\n"
-        text += f"__global const {storage}* xp = {self.x} + (x_line + (long)o * {step});\n"
-        text += f"__global const {storage}* dp = dy_line + (long)o * {outputs};\n"
-        values = [f"place + {a} >= 0 && place + {a} < {line} ? {self._value(a, 'xp')} : 0" for a in range(rows)]
-        return text + self._pixel(rows, vectors, last, values) + "}\n"
+        text = f"const int o = some + (width - left) + (width - left < before ? 0 : to - from);\nconst int place = row + o * {step} - {low};\n"
+        text += f"__global const {storage}* xp = xl + (long)o * {step};\n__global const {storage}* dp = dl + (long)o * {outputs};\n"
+        text += f"{self.scalar} column[{rows}];\n#pragma nounroll\nfor (int a = 0; a < {rows}; ++a)\n"
+        text += f"column[a] = place + a >= 0 && place + a < {line} ? {prelude.load(self.dtype, 1, 'xp', 'a')} : 0;\n"
+        text += self._pixel(rows, vectors, last, [f"column[{a}]" for a in range(rows)])
+        if len(self.axes) == 1:
+            text += "--left;\n"
+        return "const int before = max(0, from - some);\n" + self._walk("before + max(0, none - to)", {}, text, storage)
 
     def _value(self, row, pointer):
         """Expression of the input value of row `row` of the tile (None where lanes read their own)."""
@@ -322,10 +359,10 @@ class _FilterGrad:
     def _keep(self, value, offset, count):
         """Stores the first `count` lanes of a sum."""
         if count == self.tile.width:
-            return prelude.store(self.accumulator, count, "sums", offset, value) + "\n"
+            return store_vector(self.accumulator, count, "sums", offset, value) + "\n"
         text, at = "", 0
         for piece in pieces(count):
             part = f"{value}.s" + "".join("0123456789abcdef"[at + i] for i in range(piece))
-            text += prelude.store(self.accumulator, piece, "sums", f"{offset} + {at}", part) + "\n"
+            text += store_vector(self.accumulator, piece, "sums", f"{offset} + {at}", part) + "\n"
             at += piece
         return text
