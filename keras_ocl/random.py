@@ -10,6 +10,7 @@ from keras.src.backend.config import floatx
 from keras.src.random.seed_generator import SeedGenerator, draw_seed, make_default_seed
 
 from keras_ocl import primitives as p
+from keras_ocl.compiler.jit import fused
 from keras_ocl.core import dtypes
 from keras_ocl.core.dim import product
 from keras_ocl.ops.core import cast, convert_to_tensor
@@ -62,16 +63,32 @@ def _like(value, shape, dtype):
     return broadcast_to(convert_to_tensor(value, dtype=dtype), shape)
 
 
+def _parameter(value, dtype):
+    """A distribution's parameter (number or tensor) as a tensor."""
+    return convert_to_tensor(value, dtype=dtype)
+
+
+def _spread(x, shape):
+    from keras_ocl.ops.promotion import broadcast_to
+
+    return broadcast_to(x, shape)
+
+
+@fused
+def _uniform(key, low, high, *, shape, dtype):
+    work = _work_dtype(dtype)
+    low, high = _spread(low, shape), _spread(high, shape)
+    unit = _unit(key, shape, work)
+    value = p.add(low, p.mul(unit, p.sub(high, low)))
+    # Rounding may reach the excluded upper bound.
+    value = p.select(p.and_(p.ge(value, high), p.lt(low, high)), low, value)
+    return p.convert(value, dtype)
+
+
 def uniform(shape, minval=0.0, maxval=1.0, dtype=None, seed=None):
     dtype = _dtype(dtype)
     work = _work_dtype(dtype)
-    shape = _shape(shape)
-    low, high = _like(minval, shape, work), _like(maxval, shape, work)
-    unit = _unit(_key(seed), shape, work)
-    value = p.add(low, p.mul(unit, p.sub(high, low)))
-    # Rounding may reach the excluded upper bound.
-    value = p.select(p.and_(p.ge(value, high), p.lt(low, high)), low, value) if dtype == work else value
-    return p.convert(value, dtype)
+    return _uniform(_key(seed), _parameter(minval, work), _parameter(maxval, work), shape=tuple(shape), dtype=dtype)
 
 
 def _standard_normal(key, shape, dtype, low=-1.0, high=1.0, offset=0):
@@ -82,22 +99,30 @@ def _standard_normal(key, shape, dtype, low=-1.0, high=1.0, offset=0):
     return p.mul(p.erf_inv(centred), _full(math.sqrt(2.0), unit))
 
 
-def normal(shape, mean=0.0, stddev=1.0, dtype=None, seed=None):
-    dtype = _dtype(dtype)
+@fused
+def _normal(key, mean, stddev, *, shape, dtype, truncated):
     work = _work_dtype(dtype)
-    shape = _shape(shape)
-    z = _standard_normal(_key(seed), shape, work)
-    return p.convert(p.add(p.mul(z, _like(stddev, shape, work)), _like(mean, shape, work)), dtype)
+    if truncated:
+        reach = math.erf(2.0 / math.sqrt(2.0))
+        z = _standard_normal(key, shape, work, -reach, reach)
+        z = p.min(p.max(z, _full(-2.0, z)), _full(2.0, z))
+    else:
+        z = _standard_normal(key, shape, work)
+    return p.convert(p.add(p.mul(z, _spread(stddev, shape)), _spread(mean, shape)), dtype)
+
+
+def normal(shape, mean=0.0, stddev=1.0, dtype=None, seed=None):
+    return _gaussian(shape, mean, stddev, dtype, seed, False)
 
 
 def truncated_normal(shape, mean=0.0, stddev=1.0, dtype=None, seed=None):
+    return _gaussian(shape, mean, stddev, dtype, seed, True)
+
+
+def _gaussian(shape, mean, stddev, dtype, seed, truncated):
     dtype = _dtype(dtype)
     work = _work_dtype(dtype)
-    shape = _shape(shape)
-    reach = math.erf(2.0 / math.sqrt(2.0))
-    z = _standard_normal(_key(seed), shape, work, -reach, reach)
-    z = p.min(p.max(z, _full(-2.0, z)), _full(2.0, z))
-    return p.convert(p.add(p.mul(z, _like(stddev, shape, work)), _like(mean, shape, work)), dtype)
+    return _normal(_key(seed), _parameter(mean, work), _parameter(stddev, work), shape=tuple(shape), dtype=dtype, truncated=truncated)
 
 
 def randint(shape, minval, maxval, dtype="int32", seed=None):

@@ -69,6 +69,14 @@ class OclTrainer(base_trainer.Trainer):
         x, _, _ = data_adapter_utils.unpack_x_y_sample_weight(data)
         return self(x, training=False) if self._call_has_training_arg else self(x)
 
+    def _get_metrics_result_or_logs(self, logs):
+        """The epoch's logs. The last step of Keras's own steps has just computed them: nothing is evaluated again."""
+        own, kind = OclTrainer, type(self)
+        steps = kind.train_step is own.train_step and kind.test_step is own.test_step
+        if logs and steps and kind.compute_metrics is own.compute_metrics and kind.get_metrics_result is own.get_metrics_result:
+            return logs
+        return super()._get_metrics_result_or_logs(logs)
+
     # ---- compiled steps
 
     def _step_function(self, step):

@@ -4,6 +4,8 @@ Extents are arguments of eager kernels, so that arrays of other sizes reuse them
 the inputs becomes a Dim whose hint is its power-of-two size class.
 """
 
+import numpy as np
+
 from keras_ocl import runtime
 from keras_ocl.compiler import ir, simplify
 from keras_ocl.compiler.executable import Executable
@@ -20,7 +22,7 @@ def size_class(n):
     return max(16, 1 << (n - 1).bit_length()) if n > 0 else 0
 
 
-class _Extents:
+class Extents:
     """Replaces extents by Dims; equal extents by equal Dims."""
 
     def __init__(self):
@@ -50,7 +52,7 @@ def add_node(graph, prim, inputs, params, origin=""):
 
 
 def _compile(device, prim, signature, params):
-    extents = _Extents()
+    extents = Extents()
     graph = ir.Graph()
     nodes = []
     made = {}
@@ -78,6 +80,8 @@ def execute(prim, inputs, params, results):
     if prim.name in ("reshape", "stop_gradient"):
         return [inputs[0].storage]  # tensors are contiguous and never written to while shared
     device = inputs[0].storage.device if inputs else runtime.current_device()
+    if prim.name == "constant":
+        return [device.upload(np.asarray(params["value"], dtypes.numpy_dtype(params["dtype"])))]
     _check_supported(prim, device, results)
     storages, first = [], {}
     signature = []

@@ -1,5 +1,6 @@
 """jit: trace a Python function once for each signature, compile it, replay it."""
 
+import functools
 import sys
 import threading
 
@@ -7,7 +8,7 @@ import numpy as np
 
 from keras_ocl import runtime
 from keras_ocl.compiler import ir
-from keras_ocl.compiler.eager import add_node, on_device
+from keras_ocl.compiler.eager import Extents, add_node, on_device
 from keras_ocl.compiler.executable import Executable
 from keras_ocl.core import dtypes, nest
 from keras_ocl.core.dim import Dim
@@ -98,7 +99,7 @@ class Jitted:
 class Compiled:
     """One trace, compiled: runs on arrays for the trace's inputs and on the variables' current values."""
 
-    def __init__(self, trace, result, device, name):
+    def __init__(self, trace, result, device, name, all_arguments=False):
         self.device = device
         leaves, self._structure = nest.flatten(result)
         self._leaves = list(leaves)
@@ -129,7 +130,7 @@ class Compiled:
             else:
                 raise RuntimeError(f"{name}: a tensor of another trace (shape {tuple(t.shape)}) is used in this one; pass it as an argument.")
         updates = [(node_of[id(s.entry)], len(outputs) + k) for k, s in enumerate(slots) if id(s.entry) in node_of]
-        self.executable = Executable(device, graph, [*inputs[0], *inputs[1], *inputs[2]], updates, False, name)
+        self.executable = Executable(device, graph, [*inputs[0], *inputs[1], *inputs[2]], updates, all_arguments, name)
         in_place = self.executable.overwritten
         self._guarded = [k for k, node in enumerate(inputs[1]) if node in in_place]
         self._assigned = [
@@ -169,6 +170,34 @@ def own_copy(variable, device):
     storage = device.allocate_state(old.storage.nbytes, getattr(variable, "path", ""))
     device.copy(on_device(old, device), storage)
     variable._value = Tensor(old.shape, old.dtype, storage)
+
+
+def fused(function):
+    """Decorator for a composite of primitives: eager calls run it as one compiled graph instead of operation by operation.
+
+    The function takes tensors, and keywords of which `shape` is a tuple of extents; as in all eager code, extents
+    become arguments of the kernels, so other sizes reuse them. Inside a trace or under a tape it is just called.
+    """
+    compiled = {}
+
+    @functools.wraps(function)
+    def run(*tensors, **static):
+        if current_trace.get() is not None or active_tapes.get():
+            return function(*tensors, **static)
+        device = tensors[0].storage.device
+        key = (device, *((t.shape, t.dtype) for t in tensors), *sorted(static.items()))
+        found = compiled.get(key)
+        if found is None:
+            extents, trace = Extents(), Trace()
+            symbolic = [trace.input(tuple(extents(n) for n in t.shape), t.dtype) for t in tensors]
+            if "shape" in static:
+                static["shape"] = tuple(extents(n) for n in static["shape"])
+            with tracing(trace):
+                result = function(*symbolic, **static)
+            found = compiled[key] = Compiled(trace, result, device, function.__name__.strip("_"), all_arguments=True)
+        return found.run(tensors)
+
+    return run
 
 
 def jit(function=None, **options):
