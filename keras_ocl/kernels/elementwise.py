@@ -33,7 +33,8 @@ def _ops(arity, cost, names):
 COMPARISONS = frozenset("eq ne lt le gt ge".split())
 
 OPS = {
-    **_ops(1, CHEAP, "neg abs sign relu floor ceil round trunc is_finite is_nan is_inf not population_count convert bitcast conj real imag"),
+    **_ops(1, CHEAP, "neg abs sign relu floor ceil round trunc is_finite is_nan is_inf not population_count"),
+    **_ops(1, CHEAP, "convert bitcast conj real imag"),
     **_ops(1, MEDIUM, "sqrt rsqrt"),
     **_ops(1, TRANSCENDENTAL, "exp exp2 expm1 log log1p log2 log10 cbrt sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh"),
     **_ops(1, TRANSCENDENTAL, "erf erfc erf_inv lgamma digamma logistic i0"),
@@ -133,10 +134,6 @@ def _lanes(mask, ctype, width):
 
 
 def _expression(op, width, out_dtype, in_dtypes, x):
-    if op == "relu":  # a NaN is not below 0, so it stays
-        zero = splat(literal(0, out_dtype), out_dtype, width)
-        below = _expression("lt", width, "bool", (out_dtype, out_dtype), [x[0], zero])
-        return _expression("select", width, out_dtype, ("bool", out_dtype, out_dtype), [below, zero, x[0]])
     try:
         arity = OPS[op].arity
     except KeyError:
@@ -183,6 +180,9 @@ def _float(op, width, dtype, x):
         return f"(-{x[0]})"
     if op in COMPARISONS:
         return _lanes(f"{x[0]} {_COMPARISON_SYMBOLS[op]} {x[1]}", ctype, width)
+    if op == "relu":  # a NaN is not below 0, so it stays
+        zero = splat(literal(0, dtype), dtype, width)
+        return f"({x[0]} < {zero} ? {zero} : {x[0]})"
     if op == "is_nan":
         return _lanes(f"{x[0]} != {x[0]}", ctype, width)
     if op == "is_finite":
@@ -227,6 +227,8 @@ def _integer(op, width, dtype, x):
             return wrapped(f"({x[0]} > 0) - ({x[0]} < 0)")
         # A vector comparison gives -1 where true.
         return f"(({x[0]} < ({register})0) - ({x[0]} > ({register})0))" if signed else f"min({x[0]}, ({register})1)"
+    if op == "relu":
+        return f"max({x[0]}, ({register})0)" if signed else x[0]
     if op in ("max", "min"):
         return f"{op}({x[0]}, {x[1]})"
     if op in ("floor", "ceil", "round", "trunc", "conj", "real"):
@@ -247,7 +249,7 @@ def _bool(op, width, x):
         return _lanes(f"{x[0]} {_BOOL_COMPARISONS[op]} {x[1]}", "int", width)
     if op == "not":
         return f"(~{x[0]})"
-    if op in ("abs", "sign", "floor", "ceil", "round", "trunc"):
+    if op in ("abs", "sign", "relu", "floor", "ceil", "round", "trunc"):
         return x[0]
     if op in ("is_finite", "is_nan", "is_inf"):
         return splat("-1" if op == "is_finite" else "0", "bool", width)
@@ -311,6 +313,7 @@ def _convert(width, out, source, x):
         text = f"convert_{register}({x})"
         return rounded(text, out, width) if dtypes.is_float(out) else text
     if dtypes.is_integer(out):
+        x = f"nan_to_zero_{here}_{width}({x})"
         if out in ("int32", "int64"):
             return f"convert_{register}_sat({x})"
         if out == "uint64":

@@ -7,14 +7,28 @@ import math
 
 
 def horner(coefficients, variable):
-    """C text of the polynomial with `coefficients`, lowest power first. fma is explicit: not every compiler contracts a * b + c."""
+    """C text of the polynomial with `coefficients`, lowest power first."""
     text = f"($T){coefficients[-1]!r}$F"
     for c in reversed(coefficients[:-1]):
-        text = f"fma({text}, {variable}, ($T){c!r}$F)"
+        text = f"mad_$S({text}, {variable}, ($T){c!r}$F)"
     return text
 
 
 BOTH = {
+    # PoCL's mad is a product and a sum, and its a * b + c too; elsewhere fma may be a long emulation.
+    "mad": """$T $name($T a, $T b, $T c) {
+#if defined(__FMA__) || defined(FP_FAST_FMAF)
+  return fma(a, b, c);
+#else
+  return mad(a, b, c);
+#endif
+}
+""",
+    # For conversions to integers: saturating ones should give 0 for NaN, but do not everywhere.
+    "nan_to_zero": """$T $name($T x) {
+  return (x != x) ? ($T)0.0$F : x;
+}
+""",
     "sign": """$T $name($T x) {
   return (x > 0.0$F) ? ($T)1.0$F : ((x < 0.0$F) ? ($T)-1.0$F : x);
 }

@@ -26,7 +26,7 @@ SIGNED = {
     "mod": """$T $name($T a, $T b) {
   $I zero = b == ($T)0, minus = b == ($T)-1;
   $T r = a % ((zero | minus) ? ($T)1 : b);
-  r = ((r != ($T)0) & ((r ^ b) < ($T)0)) ? convert_$T(r + b) : r;
+  r += ((r != ($T)0) & ((r ^ b) < ($T)0)) ? b : ($T)0;
   return zero ? ($T)0 : r;
 }
 """,
@@ -80,7 +80,7 @@ UNSIGNED = {
   return convert_$T(r);
 }
 """,
-    # From a float: negative numbers wrap as through int64, NaN gives 0.
+    # From a float that is not NaN: negative numbers wrap as through int64.
     "from_float": """$T $name(float$W x) {
   $I v = convert_long${W}_sat(x);
   return (v < ($I)0) ? as_$T(v) : convert_ulong${W}_sat(x);

@@ -17,21 +17,21 @@ _SIN = [-0.166666549, 0.00833217353, -0.000195166548]
 _COS = [0.0416666467, -0.00138873614, 2.44377283e-05]
 
 # r and k with x = r + k ln 2; t's bits are k in the low ones.
-_REDUCE_EXP = """  $T t = fma(x, ($T)1.44269504f, ($T)12582912.0f);
+_REDUCE_EXP = """  $T t = mad_$S(x, ($T)1.44269504f, ($T)12582912.0f);
   $T n = t - 12582912.0f;
-  $T r = fma(n, ($T)-3.1946183e-05f, fma(n, ($T)-0x1.62ep-1f, x));
+  $T r = mad_$S(n, ($T)-3.1946183e-05f, mad_$S(n, ($T)-0x1.62ep-1f, x));
 """
 
 # r and k with x = r + k pi/2 for |x| < 8192; larger ones are left to the library's scalar function.
-_REDUCE_SIN = """  $T t = fma(x, ($T)0.636619772f, ($T)12582912.0f);
+_REDUCE_SIN = """  $T t = mad_$S(x, ($T)0.636619772f, ($T)12582912.0f);
   $T n = t - 12582912.0f;
   $I k = as_$I(t);
-  $T r = fma(n, ($T)-0x1.444p-24f, fma(n, ($T)-0x1.fb4p-12f, fma(n, ($T)-0x1.92p+0f, x)));
-  r = fma(n, ($T)-2.563344e-12f, r);
+  $T r = mad_$S(n, ($T)-0x1.444p-24f, mad_$S(n, ($T)-0x1.fb4p-12f, mad_$S(n, ($T)-0x1.92p+0f, x)));
+  r = mad_$S(n, ($T)-2.563344e-12f, r);
   $T z = r * r;
 """
-_SIN_POLYNOMIAL = f"fma({horner(_SIN, 'z')} * z, r, r)"
-_COS_POLYNOMIAL = f"fma({horner([-0.5, *_COS], 'z')}, z, ($T)1.0f)"
+_SIN_POLYNOMIAL = f"mad_$S({horner(_SIN, 'z')} * z, r, r)"
+_COS_POLYNOMIAL = f"mad_$S({horner([-0.5, *_COS], 'z')}, z, ($T)1.0f)"
 
 
 def _periodic(name, body):
@@ -66,9 +66,9 @@ FLOAT = {
     "expm1": f"""$T $name($T a) {{
   $T x = (a > 89.0f) ? ($T)89.0f : a;
   x = (x < -25.0f) ? ($T)-25.0f : x;
-{_REDUCE_EXP}  $T p = fma({horner(_EXPM1, "r")} * r, r, r);
+{_REDUCE_EXP}  $T p = mad_$S({horner(_EXPM1, "r")} * r, r, r);
   $T s = as_$T(0x3f000000 + (as_$I(t) << 23));
-  return (x == 0.0f) ? x : 2.0f * fma(s, p, s - 0.5f);
+  return (x == 0.0f) ? x : 2.0f * mad_$S(s, p, s - 0.5f);
 }}
 """,
     "log": f"""$T $name($T a) {{
@@ -78,8 +78,8 @@ FLOAT = {
   $T e = convert_$T(b >> 23) - (tiny ? ($T)23.0f : ($T)0.0f);
   $T f = as_$T((b & 0x7fffff) + 0x3f3504f3) - 1.0f;
   $T z = f * f;
-  $T y = fma({horner(_LOG, "f")} * f, z, e * 3.1946183e-05f);
-  y = fma(e, ($T)0x1.62ep-1f, fma(($T)-0.5f, z, y) + f);
+  $T y = mad_$S({horner(_LOG, "f")} * f, z, e * 3.1946183e-05f);
+  y = mad_$S(e, ($T)0x1.62ep-1f, mad_$S(($T)-0.5f, z, y) + f);
   y = (a < INFINITY) ? y : a;
   return (a > 0.0f) ? y : ((a == 0.0f) ? ($T)-INFINITY : ($T)NAN);
 }}
@@ -97,7 +97,7 @@ FLOAT = {
 """,
     "tanh": f"""$T $name($T x) {{
   $T a = fabs(x), z = x * x;
-  $T near = fma({horner(_TANH, "z")} * z, x, x);
+  $T near = mad_$S({horner(_TANH, "z")} * z, x, x);
   a = (a > 10.0f) ? ($T)10.0f : a;
   $T far = 1.0f - 2.0f / (exp_inner_$S(2.0f * a) + 1.0f);
   return (a < 0.625f) ? near : copysign(far, x);
@@ -105,7 +105,7 @@ FLOAT = {
 """,
     "erf": f"""$T $name($T x) {{
   $T a = fabs(x), z = x * x;
-  $T near = fma({horner(_ERF, "z")}, x, x);
+  $T near = mad_$S({horner(_ERF, "z")}, x, x);
   a = (a > 4.0f) ? ($T)4.0f : a;
   $T far = 1.0f - exp_inner_$S({horner(_LOG_ERFC, "a")});
   return (a < 1.0f) ? near : copysign(far, x);
