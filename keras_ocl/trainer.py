@@ -84,36 +84,29 @@ class OclTrainer(base_trainer.Trainer):
         if self.run_eagerly or not self.jit_compile:
             one_step = _eager(step)
         else:
-            compiled = Jitted(lambda data, state: step(data), batch_axis=True, name=f"{self.name}.{step.__name__}")
-
-            def one_step(data):
-                return compiled(data, self._trace_key)
-
+            one_step = Jitted(step, batch_axis=True, name=f"{self.name}.{step.__name__}", context=lambda: self._trace_context)
         return one_step
 
-    def _refresh_trace_key(self):
+    def _refresh_trace_context(self):
         """What a trace depends on beside its data; looked at once a call of fit, evaluate or predict."""
-        self._trace_key = (
-            tuple(v.trainable for v in self.variables),
-            str(config.dtype_policy()) if hasattr(config, "dtype_policy") else config.floatx(),
-        )
+        self._trace_context = (tuple(v.trainable for v in self.variables), config.floatx())
 
     def make_train_function(self, force=False):
-        self._refresh_trace_key()
+        self._refresh_trace_context()
         if self.train_function is not None and not force:
             return self.train_function
         self.train_function = _last(self._step_function(self.train_step))
         return self.train_function
 
     def make_test_function(self, force=False):
-        self._refresh_trace_key()
+        self._refresh_trace_context()
         if self.test_function is not None and not force:
             return self.test_function
         self.test_function = _last(self._step_function(self.test_step))
         return self.test_function
 
     def make_predict_function(self, force=False):
-        self._refresh_trace_key()
+        self._refresh_trace_context()
         if self.predict_function is not None and not force:
             return self.predict_function
         one_step = self._step_function(self.predict_step)

@@ -29,13 +29,15 @@ class Jitted:
         batch_axis: True makes the first axis of every array argument a Dim, so that another batch size
             builds no kernels.
         name: for errors and profiles.
+        context: callable giving a hashable of what else a trace depends on.
 
     The signature is the nest's structure, the shapes and dtypes of arrays, and the values of everything else.
     Python side effects happen once a signature.
     """
 
-    def __init__(self, function, batch_axis=False, name=None):
+    def __init__(self, function, batch_axis=False, name=None, context=None):
         self.function, self.batch_axis = function, batch_axis
+        self.context = context or (lambda: None)
         self.name = name or getattr(function, "__name__", "function")
         self.__doc__ = getattr(function, "__doc__", None)
         self._compiled = {}
@@ -46,11 +48,11 @@ class Jitted:
         if current_trace.get() is not None or active_tapes.get():
             return self.function(*args, **kwargs)  # part of a larger trace, or to be differentiated by a tape outside
         leaves, structure = nest.flatten((args, kwargs))
-        arrays, key = [], [structure]
+        arrays, key = [], [structure, self.context()]
         for leaf in leaves:
             if type(leaf) is Tensor or isinstance(leaf, (np.ndarray, np.generic)):
                 arrays.append(leaf)
-                key.append((leaf.shape, str(leaf.dtype)))
+                key.append((leaf.shape, leaf.dtype))
             elif hasattr(leaf, "_tape_value"):  # a Keras variable: read and assigned by the function itself
                 key.append(id(leaf))
             else:
