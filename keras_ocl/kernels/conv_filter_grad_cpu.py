@@ -111,12 +111,13 @@ class _FilterGrad:
     def _choose_tile(self):
         """The tile with the least estimated time for one pixel of the whole filter."""
         width = min(self.lanes, padded_width(self.channels))
-        limit = registers(self.lanes * (2 if self.dtype == "float64" else 1))
+        # Tiles that leave few registers spill on Intel's runtime.
+        limit = registers(self.lanes * (2 if self.dtype == "float64" else 1)) * 5 // 8
         best = None
         for vectors in range(1, 7):
             if vectors > 1 and (vectors - 1) * width >= self.channels:
                 break
-            for rows in range(1, min(self.rows, (limit - 2 - vectors) // vectors) + 1):
+            for rows in range(1, min(self.rows, limit // vectors) + 1):
                 cost = self._cost(rows, vectors, width)
                 if best is None or cost < best[0] - 1e-9:
                     best = (cost, Tile(rows, vectors, width))
