@@ -131,6 +131,9 @@ def program_specs(launches, traits):
     for launch in launches:
         if isinstance(launch, HostCall):
             continue
+        if traits.vec_len_hint and traits.schedule == "cpu":
+            # Our kernels are explicit vectors already, and the compiler's vectoriser crashes on some loops.
+            launch.attributes = "__attribute__((intel_vec_len_hint(1))) "
         name, text = function_name(launch)
         source = text.replace(" k(", f" {name}(", 1)
         extensions = ("cl_khr_fp64",) if traits.fp64 and "double" in source else ()

@@ -24,7 +24,8 @@ class Traits:
     """What kernels and schedules may ask of a device; never its vendor's name.
 
     vector_width: float lanes of one explicit vector. local_memory: bytes a work-group. max_group: work-items
-    a group. alignment: bytes to which sub-ranges of a buffer are aligned. schedule: "cpu" or "gpu".
+    a group. alignment: bytes to which sub-ranges of a buffer are aligned. schedule: "cpu" or "gpu". vec_len_hint: kernels may forbid the
+    compiler's own vectorisation (cl_intel_vec_len_hint).
     """
 
     kind: str
@@ -40,6 +41,7 @@ class Traits:
     global_memory: int
     alignment: int
     schedule: str
+    vec_len_hint: bool = False
 
 
 def read_traits(handle):
@@ -64,6 +66,7 @@ def read_traits(handle):
         global_memory=handle.global_mem_size,
         alignment=max(handle.mem_base_addr_align // 8, 128),
         schedule=schedule,
+        vec_len_hint="cl_intel_vec_len_hint" in extensions,
     )
 
 
