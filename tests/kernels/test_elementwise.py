@@ -436,3 +436,39 @@ def test_agrees_with_numpy(cases, op):
     run(runtime.current_device(), cases[op])
     for case in cases[op]:
         case.check()
+
+
+@pytest.mark.parametrize(
+    ("value", "dtype", "text"),
+    [
+        (1.0, "float32", "0x1p+0f"),
+        (0.1, "float16", "0x1.998p-4f"),
+        (-2.5, "float64", "(-0x1.4p+1)"),
+        (1e6, "float16", "((float)INFINITY)"),
+        (float("nan"), "float64", "((double)NAN)"),
+        (True, "bool", "-1"),
+        (-3, "int8", "((char)(-3))"),
+        (-(2**31), "int32", "(-2147483647 - 1)"),
+        (-1, "uint64", "18446744073709551615uL"),
+        (1 + 2j, "complex64", "(float2)(0x1p+0f, 0x1p+1f)"),
+    ],
+)
+def test_literals(value, dtype, text):
+    assert elementwise.literal(value, dtype) == text
+
+
+def test_errors_name_op_and_dtypes():
+    with pytest.raises(ValueError, match="no elementwise op 'cosine'"):
+        elementwise.emit("cosine", 1, "float32", ["float32"], ["x"])
+    with pytest.raises(TypeError, match="'add' takes 2 operands, got 1"):
+        elementwise.emit("add", 1, "float32", ["float32"], ["x"])
+    with pytest.raises(TypeError, match="'exp' has no form for int32"):
+        elementwise.emit("exp", 1, "int32", ["int32"], ["x"])
+
+
+def test_helpers_come_after_what_they_call():
+    names = prelude_math.ordered({"tanh_float_16", "erf_float_16", "tan_float_16"})
+    assert names == prelude_math.ordered(["tan_float_16", "tanh_float_16", "erf_float_16"])
+    assert len(set(names)) == len(names)
+    assert names.index("exp_inner_float_16") < names.index("tanh_float_16")
+    assert names.index("sin_float_16") < names.index("tan_float_16")
