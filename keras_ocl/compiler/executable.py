@@ -101,7 +101,7 @@ class Executable:
             if 0 not in grid:
                 group = launch.group and (*launch.group, 1, 1)[: len(grid)]
                 self._segments[-1].append((kernel, grid, group, launch.name))
-        self.arena = self.device.arena(self.arena_bytes, self.name) if self.arena_bytes else None
+        self.arena = self.device.arena(max(self.arena_bytes, 1), self.name) if self._lives else None  # buffers may be empty
         self._bound = {}  # handle -> the cl.Buffer its kernels' arguments are set to
         self._storages = {}
         for handle, interval in self._lives.items():
