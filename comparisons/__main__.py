@@ -46,6 +46,7 @@ def jobs(args, backends, reference):
             script=name,
             epochs=args.epochs or script.epochs,
             starts=args.starts or script.starts,
+            step_starts=script.step_starts,
             steps=args.steps,
             data=runner.find_data(name, args.data),
             limit=args.limit,

@@ -35,17 +35,18 @@ SCHEMA = 1
 
 @dataclasses.dataclass(frozen=True)
 class Script:
-    """What the main job is for one script: training length, number of starts, and the name pattern of its data file."""
+    """What the main job is for one script: epochs, starts to train from, starts to compare per-step losses from, pattern of its data file."""
 
     epochs: int
     starts: int
+    step_starts: int
     data: str | None = None
 
 
 SCRIPTS = {
-    "xor": Script(epochs=5, starts=20),
-    "mnist_mlp": Script(epochs=8, starts=1, data="mnist*.npz"),
-    "cifar_cnn": Script(epochs=15, starts=3, data="cifar10*.npz"),
+    "xor": Script(epochs=5, starts=20, step_starts=20),
+    "mnist_mlp": Script(epochs=8, starts=1, step_starts=20, data="mnist*.npz"),
+    "cifar_cnn": Script(epochs=15, starts=3, step_starts=5, data="cifar10*.npz"),
 }
 
 
@@ -62,9 +63,9 @@ class Job:
     backend: str
     epochs: int
     starts: int
+    step_starts: int
     train: bool = True
     steps: int = 100
-    step_starts: int = 5
     data: str | None = None
     limit: int | None = None
     seed: int = 0

@@ -168,7 +168,10 @@ def dropout(inputs, rate, noise_shape=None, seed=None):
         rate = cast(rate, "float32")
         unit = _unit(key, noise_shape, "float32")
         keep = p.ge(unit, _like(rate, noise_shape, "float32"))
-        scale = cast(p.div(p.full(inputs.shape, 1.0, "float32"), p.sub(p.full(inputs.shape, 1.0, "float32"), _like(rate, inputs.shape, "float32"))), inputs.dtype)
+        scale = cast(
+            p.div(p.full(inputs.shape, 1.0, "float32"), p.sub(p.full(inputs.shape, 1.0, "float32"), _like(rate, inputs.shape, "float32"))),
+            inputs.dtype,
+        )
     if tuple(noise_shape) != tuple(inputs.shape):
         keep = _like(keep, inputs.shape, "bool")
     return p.select(keep, p.mul(inputs, scale), p.full(inputs.shape, 0, inputs.dtype))

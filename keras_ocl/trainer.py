@@ -5,7 +5,9 @@ import time
 import warnings
 
 import numpy as np
-from keras.src import callbacks as callbacks_module, optimizers as optimizers_module, tree
+from keras.src import callbacks as callbacks_module
+from keras.src import optimizers as optimizers_module
+from keras.src import tree
 from keras.src.backend import config
 from keras.src.callbacks.history import History
 from keras.src.callbacks.progbar_logger import ProgbarLogger

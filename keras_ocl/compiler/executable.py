@@ -12,7 +12,18 @@ from keras_ocl.compiler.plan import Interval, place
 from keras_ocl.core import dtypes
 from keras_ocl.core.dim import product
 
-_FORMATS = {"int": "i", "uint": "I", "long": "q", "ulong": "Q", "float": "f", "double": "d", "short": "h", "ushort": "H", "char": "b", "uchar": "B"}
+_FORMATS = {
+    "int": "i",
+    "uint": "I",
+    "long": "q",
+    "ulong": "Q",
+    "float": "f",
+    "double": "d",
+    "short": "h",
+    "ushort": "H",
+    "char": "b",
+    "uchar": "B",
+}
 
 
 def _nbytes(shape, dtype):
@@ -204,8 +215,6 @@ def _updates_last(regions, updated):
     last = [r for r in regions if not r.consumers and all(n in updated for n in r.outputs)]
     chosen = set(map(id, last))
     return [r for r in regions if id(r) not in chosen] + last
-
-
 
 
 def _number(arg):

@@ -395,7 +395,9 @@ def axis_map(user, position, along):
     if user.name in elementwise.OPS or user.name == "stop_gradient":
         return tuple(along)
     if user.name == "broadcast":
-        return tuple(None if is_one(n) and not is_one(user.shape[d]) else along[d] for n, d in zip(x.shape, user.params["dims"], strict=True))
+        return tuple(
+            None if is_one(n) and not is_one(user.shape[d]) else along[d] for n, d in zip(x.shape, user.params["dims"], strict=True)
+        )
     if user.name == "transpose":
         m = [None] * rank
         for out_axis, in_axis in enumerate(user.params["perm"]):

@@ -89,6 +89,7 @@ class Generator:
         self.wide = False
         self.bounds = {}  # reduce node -> (dimension, start, stop): C text limiting that dimension's loop
         self.reads = {}  # materialised node -> list of index tuples, for the in-place check
+        self.aligned = 0  # vector loops over the root nest begin at multiples of this (0: not known)
         self._memo = {}
         self._count = 0
         self._index = ()
@@ -172,14 +173,27 @@ class Generator:
             nest.uses.append(coefficients)
             nest.loads.append(load)
 
-    def _int(self, affine, expression_of):
-        """Define a C integer computed from `affine`; `expression_of(text)` gives its C expression."""
+    def _int(self, affine, expression_of, lanes=False):
+        """Define a C integer computed from `affine`; `expression_of(text)` gives its C expression. `lanes`: the first lane's will do."""
         blocks = [v.block for v in affine.terms]
         block = self._deepest(blocks)
         name = self.name("i")
         ctype = "long" if self.wide else "int"
-        block.lines.append(f"const {ctype} {name} = {expression_of(self.text(affine))};")
+        block.lines.append(f"const {ctype} {name} = {expression_of(self.text(affine, lanes))};")
         return name, block
+
+    def _in_step(self, affine, *edges):
+        """Whether the lanes of a vector loop see consecutive values of `affine` that no multiple-of-lanes edge divides."""
+        root = self.nests.get("root")
+        if not self.aligned or root is None or not root.extents:
+            return False
+        found = False
+        for v, c in affine.terms.items():
+            if v.nest is root and v.position == len(root.extents) - 1 and is_one(c):
+                found = True
+            elif isinstance(c, Dim) or c % self.aligned:
+                return False
+        return found and all(not isinstance(e, Dim) and e % self.aligned == 0 for e in (affine.constant, *edges))
 
     def divmod(self, affine, n):
         """(affine // n, affine % n) for affine >= 0."""
@@ -216,7 +230,7 @@ class Generator:
             tests.append(lambda t: f"{t} < {self.args.int(high)}")
         if not tests:
             return None
-        name, block = self._int(affine, lambda t: t)
+        name, block = self._int(affine, lambda t: t, self._in_step(affine, low, high))
         return self.define("bool", 1, "-(" + " && ".join(t(name) for t in tests) + ")", [block])
 
     def safe(self, affine, mask, fallback=0):
@@ -227,6 +241,10 @@ class Generator:
         block = self._deepest([mask.block, *(v.block for v in affine.terms)])
         name = self.name("i")
         ctype = "long" if self.wide else "int"
+        if self._in_step(affine, fallback):
+            # An offset instead of another index, so that lanes stay consecutive.
+            block.lines.append(f"const {ctype} {name} = {mask.text} ? 0 : {self.args.int(fallback)} - ({self.text(affine, True)});")
+            return affine + Affine.of(Var(name, 1, block))
         block.lines.append(f"const {ctype} {name} = {mask.text} ? {self.text(affine)} : {self.args.int(fallback)};")
         return Affine.of(Var(name, affine.bounds()[1] + 1, block))
 
@@ -392,7 +410,9 @@ class Generator:
         low = self.number(counter, "uint32")
         width = low.width
         self.helpers |= {f"random_bits_{width}"}
-        return self.define("uint32", width, f"random_bits_{width}({key0.text}, {key1.text}, {low.text}, 0u)", [key0.block, key1.block, low.block])
+        return self.define(
+            "uint32", width, f"random_bits_{width}({key0.text}, {key1.text}, {low.text}, 0u)", [key0.block, key1.block, low.block]
+        )
 
     # ---- loops
 
@@ -447,6 +467,7 @@ class Generator:
             for i, a in zip(real, indices, strict=True):
                 every[i] = a
             return tuple(every)
+
         parent = self._deepest([v.block for i in self._index for v in i.terms])
         lanes = any(self.lanes(i) for i in self._index)
         saved_block, saved_vector = self.block, self.vector

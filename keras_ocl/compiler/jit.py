@@ -130,13 +130,17 @@ class Compiled:
                 inputs[2].append(node)
                 self._constants.append(t)
             else:
-                raise RuntimeError(f"{name}: a tensor of another trace (shape {tuple(t.shape)}) is used in this one; pass it as an argument.")
+                raise RuntimeError(
+                    f"{name}: a tensor of another trace (shape {tuple(t.shape)}) is used in this one; pass it as an argument."
+                )
         updates = [(node_of[id(s.entry)], len(outputs) + k) for k, s in enumerate(slots) if id(s.entry) in node_of]
         self.executable = Executable(device, graph, [*inputs[0], *inputs[1], *inputs[2]], updates, all_arguments, name)
         in_place = self.executable.overwritten
         self._guarded = [k for k, node in enumerate(inputs[1]) if node in in_place]
         self._assigned = [
-            (s.variable, len(outputs) + k) for k, s in enumerate(slots) if node_of.get(id(s.entry)) not in in_place or id(s.entry) not in node_of
+            (s.variable, len(outputs) + k)
+            for k, s in enumerate(slots)
+            if node_of.get(id(s.entry)) not in in_place or id(s.entry) not in node_of
         ]
         self._specs = [(tuple(int(n) for n in t.shape), t.dtype) for t in outputs]
         self._keep = trace.states  # variables' ids stay theirs
@@ -151,7 +155,11 @@ class Compiled:
         states = self._states
         for k in self._guarded:
             tensor = states[k]._value
-            if sys.getrefcount(tensor) > _OWN_TENSOR or sys.getrefcount(tensor.storage) > _OWN_STORAGE - 1 or tensor.storage.device is not device:
+            if (
+                sys.getrefcount(tensor) > _OWN_TENSOR
+                or sys.getrefcount(tensor.storage) > _OWN_STORAGE - 1
+                or tensor.storage.device is not device
+            ):
                 own_copy(states[k], device)
         for variable in states:
             storages.append(on_device(variable._value, device))

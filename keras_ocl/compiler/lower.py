@@ -96,7 +96,9 @@ def in_place(regions, materialised, updates, views):
         position, region = producer[new]
         if entry.shape != new.shape or entry.dtype != new.dtype or new.shape != region.space or max(readers.get(entry, [0])) > position:
             continue
-        if region.anchor is not None and (entry in region.anchor.inputs or region.anchor.results is not None or region.anchor.primitive.host is not None):
+        if region.anchor is not None and (
+            entry in region.anchor.inputs or region.anchor.results is not None or region.anchor.primitive.host is not None
+        ):
             continue
         if any(_base(n, views) is entry and n is not entry for n in region.operands):
             continue
@@ -139,5 +141,3 @@ def program_specs(launches, traits):
         extensions = ("cl_khr_fp64",) if traits.fp64 and "double" in source else ()
         specs.append((launch, (name, source, prelude.pieces(launch.helpers, extensions))))
     return specs
-
-

@@ -28,16 +28,19 @@ def pointwise_kernel(traits, region, all_arguments=False):
     axes = [i for i, n in enumerate(region.space) if not is_one(n)]
     extents = [region.space[i] for i in axes]
     dry = Generator(Args(all_arguments), region.materialised, traits.vector_width, None, region.alias, region.outputs)
+    dry.aligned = traits.vector_width
     nest = dry.nest("root", extents)
     variables, per_row = [], False
     for i in range(len(extents)):
         variables += dry.open_loop(nest, [i], dry.block)
     _evaluate(dry, region, axes, variables)
-    per_row = any(b.var is not None and b.var.nest is not nest for block in _chain(dry.block)[1:-1] for b in block.lines if not isinstance(b, str))
+    per_row = any(
+        b.var is not None and b.var.nest is not nest for block in _chain(dry.block)[1:-1] for b in block.lines if not isinstance(b, str)
+    )
     analyse(dry.nests)
     args = Args(all_arguments)
     gen = Generator(args, region.materialised, traits.vector_width, dry.nests, region.alias, region.outputs)
-    gen.wide = _needs_64_bits(region, dry)
+    gen.wide, gen.aligned = _needs_64_bits(region, dry), traits.vector_width
     if not extents:
         _evaluate(gen, region, axes, [])
         grid, group = (1,), (1,)

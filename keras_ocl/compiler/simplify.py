@@ -39,7 +39,12 @@ def constant_value(node):
 
 def _fold(graph, primitive, inputs, params, origin):
     function = _FOLD.get(primitive.name)
-    if function is None or any(i.name != "constant" for i in inputs) or not inputs or inputs[0].dtype not in ("float32", "float64", "int32"):
+    if (
+        function is None
+        or any(i.name != "constant" for i in inputs)
+        or not inputs
+        or inputs[0].dtype not in ("float32", "float64", "int32")
+    ):
         return None
     values = [i.params["value"] for i in inputs]
     if any(isinstance(v, Dim) for v in values):
@@ -142,7 +147,12 @@ def _neutral(value, both):
 
 
 def _is(constant, value):
-    return constant is not None and not isinstance(constant, (Dim, bool)) and constant == value and math.copysign(1, constant) == math.copysign(1, value)
+    return (
+        constant is not None
+        and not isinstance(constant, (Dim, bool))
+        and constant == value
+        and math.copysign(1, constant) == math.copysign(1, value)
+    )
 
 
 def _add(graph, inputs, params, origin):
@@ -192,7 +202,9 @@ def _dot_general(graph, inputs, params, origin):
         changed = True
     if not changed:
         return None
-    return add(graph, Primitive.registry["dot_general"], tuple(operands), {**params, "contract": tuple(contract), "batch": tuple(batch)}, origin)
+    return add(
+        graph, Primitive.registry["dot_general"], tuple(operands), {**params, "contract": tuple(contract), "batch": tuple(batch)}, origin
+    )
 
 
 _RULES = {

@@ -36,9 +36,7 @@ def _partial_rule(name):
     return pointwise
 
 
-PARTIAL = {
-    name: Primitive(f"partial_{name}", shape=_partial_shape, pointwise=_partial_rule(name)) for name in _REDUCTIONS
-}
+PARTIAL = {name: Primitive(f"partial_{name}", shape=_partial_shape, pointwise=_partial_rule(name)) for name in _REDUCTIONS}
 
 
 def reduction(graph, primitive, inputs, params, origin):

@@ -1,6 +1,6 @@
 """Stable sorting of rows, and the greatest elements of rows.
 
-Sorting moves int positions, not elements: blocks are sorted by one work-item each, then runs are merged
+Sorting moves positions (with a short single key packed beside them), not elements: blocks are sorted by one work-item each, then runs are merged
 pairwise, each work-item producing one piece of the merged run, whose start it finds by binary search along a
 diagonal of the merge path (Green, McColl & Bader, "GPU Merge Path", 2012); last, operands are gathered.
 """
@@ -24,13 +24,12 @@ def plan(traits, *, shape, operands, keys, results, all_arguments=False):
     n, rows = shape[-1], product(shape[:-1])
     if int(n) == 0 or int(rows) == 0:
         return []
-    sorter = _Sorter(traits, rows, n, operands, keys, all_arguments)
-    buffers = [Workspace(rows * n, "int32"), Workspace(rows * n, "int32")]
-    block = 64 if traits.schedule == "gpu" else 4096
-    specs, here = [], 0
-    specs.append(sorter.blocks(min(block, _power_above(hint(n))), buffers[0], buffers[1]))
+    packed = keys == 1 and dtypes.itemsize(operands[0][1]) <= 4
+    sorter = (_Packed if packed else _Sorter)(traits, rows, n, operands, keys, all_arguments)
+    buffers = [Workspace(rows * n, sorter.dtype), Workspace(rows * n, sorter.dtype)]
     # The bound is a number, so that extents of one class share kernels; passes depend on the extent itself.
-    run = block
+    run = 64 if traits.schedule == "gpu" else 4096
+    specs, here = [sorter.blocks(min(run, _power_above(hint(n))), buffers[0], buffers[1])], 0
     while run < int(n):
         specs.append(sorter.merge(run, buffers[here], buffers[1 - here]))
         here, run = 1 - here, 2 * run
@@ -43,14 +42,25 @@ def _power_above(n):
 
 
 class _Sorter:
+    """Sorts positions, looking keys up to compare them."""
+
+    dtype, ctype = "int32", "int"
+
     def __init__(self, traits, rows, n, operands, keys, all_arguments):
         self.traits, self.rows, self.n, self.operands, self.keys = traits, rows, n, operands, keys
         self.all_arguments = all_arguments
-        self.ctype = "long" if int(rows * n) > INT_MAX else "int"
+        self.index = "long" if int(rows * n) > INT_MAX else "int"
         self.group = None if traits.schedule == "gpu" else (1, 1, 1)
 
-    def _less(self, args, a, b):
-        """C expression of whether element `a` of the row must come before `b` (positions)."""
+    def element(self, args, position):
+        """(statements, C expression) of what stands for the element at `position` of the row."""
+        return "", position
+
+    def position(self, element):
+        return element
+
+    def less(self, args, a, b):
+        """C expression of whether `a` comes before `b`."""
         text = "0"
         for handle, dtype in reversed(self.operands[: self.keys]):
             pointer = args.pointer(handle, dtype)
@@ -58,16 +68,11 @@ class _Sorter:
             x, y = (prelude.load(dtype, 1, pointer, f"(base + {i})") for i in (a, b))
             if dtype == "bool":
                 x, y = f"-({x})", f"-({y})"
-            less = f"({x}) < ({y})"
+            less, more = f"({x}) < ({y})", f"({y}) < ({x})"
             if dtypes.is_float(dtype):
                 less = f"({less} || (({y}) != ({y}) && ({x}) == ({x})))"
-            if text == "0":
-                text = f"({less})"
-            else:
-                more = f"({y}) < ({x})"
-                if dtypes.is_float(dtype):
-                    more = f"({more} || (({x}) != ({x}) && ({y}) == ({y})))"
-                text = f"({less} || (!({more}) && {text}))"
+                more = f"({more} || (({x}) != ({x}) && ({y}) == ({y})))"
+            text = f"({less})" if text == "0" else f"({less} || (!({more}) && {text}))"
         return text
 
     def _begin(self):
@@ -77,69 +82,103 @@ class _Sorter:
     def _spec(self, name, args, body, grid):
         return KernelSpec(name, args.args, body, grid, self.group, frozenset(self.helpers))
 
+    def _merge(self, args, left, nl, right, nr, target, limit="1"):
+        """Statements that merge while `limit` holds, from places a and b on, to place o on."""
+        c, less = self.ctype, self.less(args, "y", "x")
+        return (
+            f"while (a < {nl} && b < {nr} && {limit}) {{\n"
+            f"const {c} x = {left}[a], y = {right}[b];\nconst int second = {less};\n"
+            f"{target}[o++] = second ? y : x;\nb += second;\na += 1 - second;\n}}\n"
+            f"while (a < {nl} && {limit}) {target}[o++] = {left}[a++];\n"
+            f"while (b < {nr} && {limit}) {target}[o++] = {right}[b++];\n"
+        )
+
     def blocks(self, block, target, scratch):
         """Each work-item sorts `block` elements of a row: insertion sort of short runs, then merges to and fro."""
-        args, t = self._begin(), self.ctype
-        p, q = args.pointer(target, "int32", out=True), args.pointer(scratch, "int32", out=True)
+        args, t, c = self._begin(), self.index, self.ctype
+        p, q = args.pointer(target, self.dtype, out=True), args.pointer(scratch, self.dtype, out=True)
         n, size = args.int(self.n, t), args.scalar(block, "int")
-        less_insert = self._less(args, "v", "p[j - 1]")
-        less_merge = self._less(args, "from[b]", "from[a]")
+        (prepare, element), less = self.element(args, "(first + i)"), self.less(args, "v", "p[j - 1]")
         body = (
             f"const {t} row = get_global_id(1), base = row * {n}, first = get_global_id(0) * ({t}){size};\n"
             f"const int count = min(({t}){size}, {n} - first);\n"
-            f"__global int* p = {p} + base + first;\n__global int* q = {q} + base + first;\n"
+            f"__global {c}* p = {p} + base + first;\n__global {c}* q = {q} + base + first;\n"
             f"for (int start = 0; start < count; start += {_RUN}) {{\n"
             f"const int stop = min(start + {_RUN}, count);\n"
-            "for (int i = start; i < stop; ++i) {\nconst int v = first + i;\nint j = i;\n"
-            f"while (j > start && {less_insert}) {{ p[j] = p[j - 1]; --j; }}\np[j] = v;\n}}\n}}\n"
-            "__global int* from = p;\n__global int* to = q;\n"
+            f"for (int i = start; i < stop; ++i) {{\n{prepare}const {c} v = {element};\nint j = i;\n"
+            f"while (j > start && {less}) {{ p[j] = p[j - 1]; --j; }}\np[j] = v;\n}}\n}}\n"
+            f"__global {c}* from = p;\n__global {c}* to = q;\n"
             f"for (int run = {_RUN}; run < count; run *= 2) {{\n"
             "for (int start = 0; start < count; start += 2 * run) {\n"
-            "const int middle = min(start + run, count), stop = min(start + 2 * run, count);\nint a = start, b = middle;\n"
-            f"for (int o = start; o < stop; ++o) to[o] = (a < middle && !(b < stop && {less_merge})) ? from[a++] : from[b++];\n"
-            "}\n__global int* other = from;\nfrom = to;\nto = other;\n}\n"
+            "const int middle = min(start + run, count), stop = min(start + 2 * run, count);\nint a = start, b = middle, o = start;\n"
+            f"{self._merge(args, 'from', 'middle', 'from', 'stop', 'to')}}}\n"
+            f"__global {c}* other = from;\nfrom = to;\nto = other;\n}}\n"
             "if (from != p) for (int i = 0; i < count; ++i) p[i] = q[i];\n"
         )
         return self._spec("blocks", args, body, (ceil_div(self.n, block), self.rows))
 
     def merge(self, run, source, target):
         """Merge pairs of sorted runs; each work-item writes `piece` positions of the result."""
-        args, t = self._begin(), self.ctype
-        s, d = args.pointer(source, "int32"), args.pointer(target, "int32", out=True)
+        args, t, c = self._begin(), self.index, self.ctype
+        s, d = args.pointer(source, self.dtype), args.pointer(target, self.dtype, out=True)
         piece = 32 if self.traits.schedule == "gpu" else 2048
         n, length = args.int(self.n, t), args.scalar(run, "int")
-        less_search = self._less(args, "right[diagonal - 1 - m]", "left[m]")
-        less_merge = self._less(args, "right[b]", "left[a]")
+        less = self.less(args, "right[diagonal - 1 - m]", "left[m]")
         body = (
             f"const {t} row = get_global_id(1), base = row * {n};\n"
             f"const {t} first = get_global_id(0) * {piece}, pair = first / (2 * ({t}){length}) * (2 * ({t}){length});\n"
             f"const {t} middle = min(pair + {length}, {n}), last = min(pair + 2 * ({t}){length}, {n});\n"
-            f"__global const int* left = {s} + base + pair;\n__global const int* right = {s} + base + middle;\n"
+            f"__global const {c}* left = {s} + base + pair;\n__global const {c}* right = {s} + base + middle;\n"
             "const int nl = middle - pair, nr = last - middle, diagonal = first - pair;\n"
             "int low = max(0, diagonal - nr), high = min(diagonal, nl);\n"
-            f"while (low < high) {{ const int m = (low + high) / 2; if ({less_search}) high = m; else low = m + 1; }}\n"
-            "int a = low, b = diagonal - low;\n"
-            f"const {t} stop = min(first + {piece}, last);\n"
-            f"for ({t} o = first; o < stop; ++o)\n"
-            f"{d}[base + o] = (a < nl && !(b < nr && {less_merge})) ? left[a++] : right[b++];\n"
+            f"while (low < high) {{ const int m = (low + high) / 2; if ({less}) high = m; else low = m + 1; }}\n"
+            f"int a = low, b = diagonal - low, o = 0;\nconst int count = min(({t}){piece}, last - first);\n"
+            f"__global {c}* to = {d} + base + first;\n"
+            f"{self._merge(args, 'left', 'nl', 'right', 'nr', 'to', 'o < count')}"
         )
         return self._spec("merge", args, body, (ceil_div(self.n, piece), self.rows))
 
-    def collect(self, positions, results):
+    def collect(self, elements, results):
         """Operands in sorted order."""
-        args, t = self._begin(), self.ctype
-        p = args.pointer(positions, "int32")
+        args, t = self._begin(), self.index
+        p = args.pointer(elements, self.dtype)
         piece = 1 if self.traits.schedule == "gpu" else 4096
         n = args.int(self.n, t)
         body = [
             f"const {t} row = get_global_id(1), base = row * {n}, first = get_global_id(0) * {piece};\n"
-            f"for ({t} o = first; o < min(first + {piece}, {n}); ++o) {{\nconst {t} at = base + {p}[base + o];\n"
+            f"for ({t} o = first; o < min(first + {piece}, {n}); ++o) {{\nconst {t} at = base + {self.position(f'{p}[base + o]')};\n"
         ]
         for (handle, dtype), result in zip(self.operands, results, strict=True):
             self.helpers |= prelude.helpers_for(dtype, 1)
             value = prelude.load(dtype, 1, args.pointer(handle, dtype), "at")
             body.append(prelude.store(dtype, 1, args.pointer(result, dtype, out=True), "(base + o)", value) + "\n")
         return self._spec("collect", args, "".join(body) + "}\n", (ceil_div(self.n, piece), self.rows))
+
+
+class _Packed(_Sorter):
+    """Sorts one key of at most 32 bits together with its position, as one integer: the key's bits, made to order like it, on top."""
+
+    dtype, ctype = "uint64", "ulong"
+
+    def element(self, args, position):
+        handle, dtype = self.operands[0]
+        self.helpers |= prelude.helpers_for(dtype, 1)
+        key = prelude.load(dtype, 1, args.pointer(handle, dtype), f"(base + {position})")
+        if dtype == "bool":
+            bits = f"(uint)-({key})"
+        elif dtypes.is_float(dtype):
+            bits = "(key != key ? 0xffffffffu : bits >> 31 ? ~bits : bits ^ 0x80000000u)"
+        else:
+            bits = f"((uint)(int)({key}) ^ 0x80000000u)" if dtypes.is_signed(dtype) else f"(uint)({key})"
+        # Zeros of both signs are equal keys.
+        prepare = f"const float key = {key};\nconst uint bits = as_uint(key == 0.0f ? 0.0f : key);\n" if dtypes.is_float(dtype) else ""
+        return prepare, f"((ulong)({bits}) << 32) | (ulong){position}"
+
+    def position(self, element):
+        return f"(int)({element} & 0xffffffffUL)"
+
+    def less(self, args, a, b):
+        return f"({a} < {b})"
 
 
 def top_k(traits, *, shape, k, x, dtype, results, all_arguments=False):

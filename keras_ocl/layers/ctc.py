@@ -35,8 +35,9 @@ def ctc_loss(target, output, target_length, output_length, mask_index=0):
     states = 2 * labels + 1
     # The labels with blanks around each: blank, l1, blank, l2, ..., blank.
     path = P.pad(target, P.constant(mask_index, "int32"), (0, 1), (0, 1), (0, 1))
-    before = P.pad(path, P.constant(mask_index, "int32"), (0, 2), (0, -2))
-    skips = P.and_(P.ne(path, scalar_like(mask_index, path)), P.ne(path, before))
+    # A label may follow another at once, with no blank between, unless they are equal.
+    label = P.ne(P.rem(P.iota(path.shape, 1, "int32"), scalar_like(2, path)), scalar_like(0, path))
+    skips = P.and_(label, P.ne(path, P.pad(path, P.constant(mask_index, "int32"), (0, 2), (0, -2))))
     encoded = one_hot(path, output.shape[2], dtype=output.dtype)
     emitted = P.dot_general(log_softmax(output), encoded, ((2,), (2,)), ((0,), (0,)))  # (batch, time, states)
     emitted = P.transpose(emitted, (1, 0, 2))

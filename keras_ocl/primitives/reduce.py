@@ -132,13 +132,24 @@ def _arg_shape(name):
 
 
 def _arg_pointwise(kind):
+    """The extreme first, then the least position that holds it: two passes that run in lanes."""
+
     def rule(gen, node, index):
         (x,), axis = node.inputs, node.params["axis"]
+        n = x.shape[axis]
 
-        def body(inside):
+        def element(inside):
             return gen.value(x, merged(x, (axis,), index, inside))
 
-        _, position = gen.reduce_arg(node, kind, x.dtype, [x.shape[axis]], body)
+        def place(inside):
+            value = element(inside)
+            hit = gen.op("eq", "bool", value, extreme)
+            if dtypes.is_float(x.dtype):
+                hit = gen.op("or", "bool", hit, gen.op("ne", "bool", value, value))  # a NaN is the extreme where there is one
+            return gen.select(hit, gen.number(inside[0], "int32"), gen.constant(2**31 - 1, "int32"))
+
+        extreme = gen.reduce(node, kind, x.dtype, [n], element)
+        position = gen.reduce(node, "min", "int32", [n], place)
         return position if node.dtype == "int32" else gen.op("convert", node.dtype, position)
 
     return rule

@@ -122,6 +122,6 @@ def test_bad_arguments_are_named(stub, capsys, arguments, complaint):
 
 
 def test_a_worker_that_fails_gives_its_last_line():
-    result, output = runner.run(runner.Job("xor", "no_such_backend", epochs=1, starts=1))
+    result, output = runner.run(runner.Job("xor", "no_such_backend", epochs=1, starts=1, step_starts=1))
     assert result["error"].startswith("exit status 1: ")
     assert "no_such_backend" in output

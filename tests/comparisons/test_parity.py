@@ -10,7 +10,7 @@ from comparisons import criteria, runner
 def compare(name, data=None, exact=False, **changes):
     """Run script `name` on ocl and tensorflow, and with `exact` on tensorflow in float64; return the verdicts by name."""
     script = runner.SCRIPTS[name]
-    job = runner.Job(name, "ocl", epochs=script.epochs, starts=script.starts, data=data)
+    job = runner.Job(name, "ocl", epochs=script.epochs, starts=script.starts, step_starts=script.step_starts, data=data)
     job = dataclasses.replace(job, **changes)
     jobs = [job, dataclasses.replace(job, backend="tensorflow")]
     if exact:

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from keras_ocl import primitives as P
 from keras_ocl.compiler import from_numpy
+from keras_ocl.compiler.jit import Jitted
 from keras_ocl.core import dtypes
 from tests.primitives.checking import check_gradient, same
 
@@ -111,6 +112,25 @@ def test_gradients():
     check_gradient(lambda a, v: P.exp(P.pad(a, v, (1, -1), (0, 2), (1, 0))), x, RNG.normal(size=()))
     check_gradient(lambda a, b: P.exp(P.concat((a, b, a), 1)), x, RNG.normal(size=(3, 2)))
     check_gradient(lambda a: P.mul(a, P.stop_gradient(P.full((3, 4), 2, "float64"))), x)
+
+
+@pytest.mark.parametrize("channels", [(16, 32), (16, 16, 48), (16, 20), (3, 61)])
+def test_joined_and_padded_channels_in_compiled_code(channels):
+    """Lanes run along the channels, whose edges they meet or not."""
+    xs = [RNG.normal(size=(5, 7, n)).astype("f4") for n in channels]
+    total = sum(channels)
+
+    def function(*xs):
+        joined = P.concat(xs, 2)
+        part = P.slice(joined, (0, 0, channels[0]), (5, 7, total))
+        zero = P.constant(0.5, "float32")
+        return P.exp(joined), P.pad(part, zero, (0, 0, channels[0]), (0, 0, 32)), P.pad(joined, zero, (1, 0, -16), (0, 2, -16))
+
+    joined = np.concatenate(xs, 2)
+    results = Jitted(function)(*xs)
+    same(results[0], np.exp(joined), 1e-5)
+    same(results[1], np.pad(joined[..., channels[0] :], [(0, 0), (0, 0), (channels[0], 32)], constant_values=0.5))
+    same(results[2], np.pad(joined[..., 16:-16], [(1, 0), (0, 2), (0, 0)], constant_values=0.5))
 
 
 def test_argument_errors():
