@@ -1,8 +1,9 @@
 """Stable sorting of rows, and the greatest elements of rows.
 
-Sorting moves positions (with a short single key packed beside them), not elements: blocks are sorted by one work-item each, then runs are merged
-pairwise, each work-item producing one piece of the merged run, whose start it finds by binary search along a
-diagonal of the merge path (Green, McColl & Bader, "GPU Merge Path", 2012); last, operands are gathered.
+Sorting moves positions (with a short single key packed beside them), not elements: one work-item sorts a
+block, then runs are merged pairwise, each work-item producing one piece of the merged run, whose start it
+finds by binary search along a diagonal of the merge path (Green, McColl & Bader, "GPU Merge Path", 2012);
+last, operands are gathered.
 """
 
 from keras_ocl.core import dtypes
