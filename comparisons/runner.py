@@ -35,7 +35,7 @@ SCHEMA = 1
 
 @dataclasses.dataclass(frozen=True)
 class Script:
-    """What the main job is for one script: epochs, starts to train from, starts to compare per-step losses from, pattern of its data file."""
+    """The main job of one script: epochs, starts to train from, starts to compare per-step losses from, pattern of its data file."""
 
     epochs: int
     starts: int
