@@ -178,7 +178,7 @@ class Executable:
         for node, array, (shape, dtype) in zip(call.outputs, results if call.node.results else [results], shapes, strict=True):
             if node is None:
                 continue
-            array = np.ascontiguousarray(array, dtypes.numpy_dtype(dtype))
+            array = np.asarray(array, dtypes.numpy_dtype(dtype), order="C")
             assert array.shape == tuple(shape), f"{call.node.name} on the host gave {array.shape}, not {tuple(shape)}"
             self.device.write(self._storages[self._alias.get(node, node)], array)
 

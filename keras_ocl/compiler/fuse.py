@@ -6,7 +6,8 @@ becomes a result of a region. A matrix product or convolution takes the pointwis
 its epilogue. Decisions use `hint` sizes, so that another batch size partitions the same way.
 """
 
-from keras_ocl.compiler.generator import Generator, Register, analyse
+from keras_ocl.compiler.generator import Generator
+from keras_ocl.compiler.loops import Register, analyse
 from keras_ocl.compiler.split import PARTIAL
 from keras_ocl.core.dim import Dim, hint, product
 from keras_ocl.core.index import Affine, is_one

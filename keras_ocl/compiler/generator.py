@@ -8,56 +8,12 @@ expression that is printed; from it `analyse` learns which dimensions of a nest 
 loop and whether the innermost loop may be vectorised.
 """
 
+from keras_ocl.compiler.folds import ArgFold, Fold
+from keras_ocl.compiler.loops import Block, Nest, Register
 from keras_ocl.core import dtypes
 from keras_ocl.core.dim import Dim, hint, product
 from keras_ocl.core.index import Affine, Var, at_least, is_one, linear
 from keras_ocl.kernels import elementwise, prelude
-
-
-class Register:
-    """A value in a C variable (or literal): its text, dtype, lanes, and the block it is known in."""
-
-    __slots__ = ("text", "dtype", "width", "block", "affine")
-
-    def __init__(self, text, dtype, width, block, affine=None):
-        self.text, self.dtype, self.width, self.block = text, dtype, width, block
-        self.affine = affine  # of integers that are index expressions
-
-
-class Block:
-    """A braced region of C: statements and inner blocks in order."""
-
-    def __init__(self, parent=None, header=""):
-        self.parent, self.header, self.lines = parent, header, []
-        self.var = None  # the variable of the loop whose body this is
-        self.depth = 0 if parent is None else parent.depth + 1
-
-    def render(self, indent=1):
-        pad = "  " * indent
-        out = []
-        for line in self.lines:
-            if isinstance(line, Block):
-                out.append(f"{pad}{line.header} {{\n{line.render(indent + 1)}{pad}}}\n")
-            else:
-                out.append(f"{pad}{line}\n")
-        return "".join(out)
-
-
-class Nest:
-    """A loop nest over `extents`, one Var a dimension; `groups` are runs of dimensions merged into one loop."""
-
-    def __init__(self, extents):
-        self.extents = tuple(extents)
-        self.groups = [[i] for i in range(len(self.extents))]
-        self.vectorisable = True
-        self.uses = []  # coefficient of each dimension, per printed index expression
-        self.loads = []  # whether that expression was the address of a load or a lane-wise number
-        self.breaks = set()  # dimensions that must begin a loop of their own
-        self.unit = 0  # loads whose innermost stride is 1
-        self.strided = 0  # loads whose innermost stride is neither 0 nor 1
-
-
-_COMBINE = {"sum": "add", "prod": "mul", "max": "max", "min": "min", "and": "and", "or": "or"}
 
 
 class Generator:
@@ -452,11 +408,11 @@ class Generator:
 
     def reduce(self, node, kind, dtype, extents, body):
         """Reduction over `extents` of body(indices), in registers of `dtype`. kind: sum, prod, max, min, and, or."""
-        return self._loop_nest(node, dtype, extents, body, _Fold(self, kind, dtype))
+        return self._loop_nest(node, dtype, extents, body, Fold(self, kind, dtype))
 
     def reduce_arg(self, node, kind, dtype, extents, body):
         """(extreme, row-major int32 position of its first occurrence); NaN wins."""
-        return self._loop_nest(node, dtype, extents, body, _ArgFold(self, kind, dtype, extents))
+        return self._loop_nest(node, dtype, extents, body, ArgFold(self, kind, dtype, extents))
 
     def _loop_nest(self, node, dtype, extents, body, fold):
         real = [i for i, n in enumerate(extents) if not is_one(n)]
@@ -541,143 +497,3 @@ class Generator:
 def _divides(n, c):
     rest = c % n
     return rest == 0 and not isinstance(rest, Dim)
-
-
-class _Fold:
-    """Accumulation by an associative operation, in one register of lanes and one scalar."""
-
-    vectorises = True
-
-    def __init__(self, gen, kind, dtype):
-        self.gen, self.op, self.dtype = gen, _COMBINE[kind], dtype
-        self.start = elementwise.literal(identity_of(kind, dtype), dtype)
-
-    def begin(self, width):
-        self.width, self.parent = width, self.gen.block
-        self.scalar = self._declare(width)
-        self.lanes = None
-
-    def _declare(self, width):
-        name = self.gen.name("a")
-        ctype = prelude.register_type(self.dtype, width)
-        start = self.start if width == 1 else f"({ctype})({self.start})"
-        self.parent.lines.append(f"{ctype} {name} = {start};")
-        return Register(name, self.dtype, width, self.parent)
-
-    def step(self, register, _):
-        gen = self.gen
-        target = self.scalar
-        if register.width > self.scalar.width or (gen.vector is not None and self.scalar.width == 1):
-            if self.lanes is None:
-                self.lanes = self._declare(gen.width)
-            target = self.lanes
-        value = gen.widen(register, target.width)
-        gen.helpers |= elementwise.helpers(self.op, target.width, self.dtype, [self.dtype] * 2)
-        gen.emit(f"{target.text} = {elementwise.emit(self.op, target.width, self.dtype, [self.dtype] * 2, [target.text, value.text])};")
-
-    def finish(self):
-        gen = self.gen
-        if self.lanes is None:
-            return self._frozen(self.scalar)
-        part = self.lanes
-        while part.width > 1:
-            half = part.width // 2
-            low, high = (Register(f"{part.text}.{s}", self.dtype, half, self.parent) for s in (("lo", "hi") if half > 1 else ("s0", "s1")))
-            part = gen.op(self.op, self.dtype, low, high)
-        return gen.op(self.op, self.dtype, self._frozen(self.scalar), part)
-
-    def _frozen(self, register):
-        return Register(register.text, self.dtype, register.width, self.parent)
-
-
-class _ArgFold:
-    """First extreme value and its position; NaN counts as the extreme, as in NumPy."""
-
-    vectorises = False
-
-    def __init__(self, gen, kind, dtype, extents):
-        self.gen, self.kind, self.dtype, self.extents = gen, kind, dtype, extents
-
-    def begin(self, width):
-        gen = self.gen
-        self.width, self.parent = width, gen.block
-        self.best, self.position, self.seen = gen.name("a"), gen.name("a"), gen.name("a")
-        ctype = prelude.register_type(self.dtype, width)
-        start = elementwise.literal(identity_of(self.kind, self.dtype), self.dtype)
-        itype = prelude.vector_type("int", width)
-        self.parent.lines.append(f"{ctype} {self.best} = ({ctype})({start});")
-        self.parent.lines.append(f"{itype} {self.position} = ({itype})(0);")
-        self.parent.lines.append(f"{itype} {self.seen} = ({itype})(0);")
-
-    def step(self, register, indices):
-        gen, w = self.gen, self.width
-        value = gen.widen(register, w)
-        best = Register(self.best, self.dtype, w, gen.block)
-        better = gen.op("gt" if self.kind == "max" else "lt", "bool", value, best)
-        seen = Register(self.seen, "bool", w, gen.block)
-        first = gen.op("not", "bool", seen)
-        better = gen.op("or", "bool", better, first)
-        if dtypes.is_float(self.dtype):
-            nan = gen.op("and", "bool", gen.op("ne", "bool", value, value), gen.op("eq", "bool", best, best))
-            better = gen.op("or", "bool", better, nan)
-            better = gen.op("and", "bool", better, gen.op("or", "bool", gen.op("eq", "bool", best, best), first))
-        place = gen.widen(gen.number(linear(indices, self.extents), "int32"), w)
-        position = Register(self.position, "int32", w, gen.block)
-        chosen = gen.op("select", self.dtype, better, value, best)
-        at = gen.op("select", "int32", better, place, position)
-        gen.emit(f"{self.best} = {chosen.text}; {self.position} = {at.text}; {self.seen} = {'-1' if w == 1 else f'(int{w})(-1)'};")
-
-    def finish(self):
-        return Register(self.best, self.dtype, self.width, self.parent), Register(self.position, "int32", self.width, self.parent)
-
-
-def identity_of(kind, dtype):
-    """The neutral element of a reduction."""
-    if kind == "sum":
-        return 0
-    if kind == "prod":
-        return 1
-    if kind == "and":
-        return True if dtype == "bool" else -1 if dtypes.is_signed(dtype) else (1 << 8 * dtypes.itemsize(dtype)) - 1
-    if kind == "or":
-        return False if dtype == "bool" else 0
-    if dtype == "bool":
-        return kind == "min"
-    if dtypes.is_float(dtype):
-        return float("-inf") if kind == "max" else float("inf")
-    bits = 8 * dtypes.itemsize(dtype)
-    if dtypes.is_signed(dtype):
-        return -(1 << bits - 1) if kind == "max" else (1 << bits - 1) - 1
-    return 0 if kind == "max" else (1 << bits) - 1
-
-
-def analyse(nests):
-    """After a dry run: which dimensions merge into one loop, and which nests vectorise."""
-    for nest in nests.values():
-        groups = []
-        for i in range(len(nest.extents)):
-            if groups and i not in nest.breaks and all(_proportional(use, i - 1, i, nest.extents[i]) for use in nest.uses):
-                groups[-1].append(i)
-            else:
-                groups.append([i])
-        nest.groups = groups
-        if not groups:
-            continue
-        inner = groups[-1][-1]
-        for use, load in zip(nest.uses, nest.loads, strict=True):
-            c = use[inner]
-            if c == 0 and not isinstance(c, Dim):
-                continue
-            if not load:
-                nest.vectorisable = False  # lanes would need vector index arithmetic
-            elif is_one(c):
-                nest.unit += 1
-            else:
-                nest.strided += 1
-    root = nests.get("root")
-    if root is not None and root.strided and any(n is not root and n.vectorisable and n.unit and not n.strided for n in nests.values()):
-        root.vectorisable = False  # lanes run along the reduction, where memory is contiguous
-
-
-def _proportional(use, outer, inner, extent):
-    return use[outer] == use[inner] * extent and hint(use[outer]) == hint(use[inner] * extent)

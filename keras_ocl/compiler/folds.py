@@ -1,0 +1,116 @@
+"""Accumulators of reductions in generated code."""
+
+from keras_ocl.compiler.loops import Register
+from keras_ocl.core import dtypes
+from keras_ocl.core.index import linear
+from keras_ocl.kernels import elementwise, prelude
+
+_COMBINE = {"sum": "add", "prod": "mul", "max": "max", "min": "min", "and": "and", "or": "or"}
+
+
+class Fold:
+    """Accumulation by an associative operation, in one register of lanes and one scalar."""
+
+    vectorises = True
+
+    def __init__(self, gen, kind, dtype):
+        self.gen, self.op, self.dtype = gen, _COMBINE[kind], dtype
+        self.start = elementwise.literal(identity_of(kind, dtype), dtype)
+
+    def begin(self, width):
+        self.width, self.parent = width, self.gen.block
+        self.scalar = self._declare(width)
+        self.lanes = None
+
+    def _declare(self, width):
+        name = self.gen.name("a")
+        ctype = prelude.register_type(self.dtype, width)
+        start = self.start if width == 1 else f"({ctype})({self.start})"
+        self.parent.lines.append(f"{ctype} {name} = {start};")
+        return Register(name, self.dtype, width, self.parent)
+
+    def step(self, register, _):
+        gen = self.gen
+        target = self.scalar
+        if register.width > self.scalar.width or (gen.vector is not None and self.scalar.width == 1):
+            if self.lanes is None:
+                self.lanes = self._declare(gen.width)
+            target = self.lanes
+        value = gen.widen(register, target.width)
+        gen.helpers |= elementwise.helpers(self.op, target.width, self.dtype, [self.dtype] * 2)
+        gen.emit(f"{target.text} = {elementwise.emit(self.op, target.width, self.dtype, [self.dtype] * 2, [target.text, value.text])};")
+
+    def finish(self):
+        gen = self.gen
+        if self.lanes is None:
+            return self._frozen(self.scalar)
+        part = self.lanes
+        while part.width > 1:
+            half = part.width // 2
+            low, high = (Register(f"{part.text}.{s}", self.dtype, half, self.parent) for s in (("lo", "hi") if half > 1 else ("s0", "s1")))
+            part = gen.op(self.op, self.dtype, low, high)
+        return gen.op(self.op, self.dtype, self._frozen(self.scalar), part)
+
+    def _frozen(self, register):
+        return Register(register.text, self.dtype, register.width, self.parent)
+
+
+class ArgFold:
+    """First extreme value and its position; NaN counts as the extreme, as in NumPy."""
+
+    vectorises = False
+
+    def __init__(self, gen, kind, dtype, extents):
+        self.gen, self.kind, self.dtype, self.extents = gen, kind, dtype, extents
+
+    def begin(self, width):
+        gen = self.gen
+        self.width, self.parent = width, gen.block
+        self.best, self.position, self.seen = gen.name("a"), gen.name("a"), gen.name("a")
+        ctype = prelude.register_type(self.dtype, width)
+        start = elementwise.literal(identity_of(self.kind, self.dtype), self.dtype)
+        itype = prelude.vector_type("int", width)
+        self.parent.lines.append(f"{ctype} {self.best} = ({ctype})({start});")
+        self.parent.lines.append(f"{itype} {self.position} = ({itype})(0);")
+        self.parent.lines.append(f"{itype} {self.seen} = ({itype})(0);")
+
+    def step(self, register, indices):
+        gen, w = self.gen, self.width
+        value = gen.widen(register, w)
+        best = Register(self.best, self.dtype, w, gen.block)
+        better = gen.op("gt" if self.kind == "max" else "lt", "bool", value, best)
+        seen = Register(self.seen, "bool", w, gen.block)
+        first = gen.op("not", "bool", seen)
+        better = gen.op("or", "bool", better, first)
+        if dtypes.is_float(self.dtype):
+            nan = gen.op("and", "bool", gen.op("ne", "bool", value, value), gen.op("eq", "bool", best, best))
+            better = gen.op("or", "bool", better, nan)
+            better = gen.op("and", "bool", better, gen.op("or", "bool", gen.op("eq", "bool", best, best), first))
+        place = gen.widen(gen.number(linear(indices, self.extents), "int32"), w)
+        position = Register(self.position, "int32", w, gen.block)
+        chosen = gen.op("select", self.dtype, better, value, best)
+        at = gen.op("select", "int32", better, place, position)
+        gen.emit(f"{self.best} = {chosen.text}; {self.position} = {at.text}; {self.seen} = {'-1' if w == 1 else f'(int{w})(-1)'};")
+
+    def finish(self):
+        return Register(self.best, self.dtype, self.width, self.parent), Register(self.position, "int32", self.width, self.parent)
+
+
+def identity_of(kind, dtype):
+    """The neutral element of a reduction."""
+    if kind == "sum":
+        return 0
+    if kind == "prod":
+        return 1
+    if kind == "and":
+        return True if dtype == "bool" else -1 if dtypes.is_signed(dtype) else (1 << 8 * dtypes.itemsize(dtype)) - 1
+    if kind == "or":
+        return False if dtype == "bool" else 0
+    if dtype == "bool":
+        return kind == "min"
+    if dtypes.is_float(dtype):
+        return float("-inf") if kind == "max" else float("inf")
+    bits = 8 * dtypes.itemsize(dtype)
+    if dtypes.is_signed(dtype):
+        return -(1 << bits - 1) if kind == "max" else (1 << bits - 1) - 1
+    return 0 if kind == "max" else (1 << bits) - 1

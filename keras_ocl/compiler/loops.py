@@ -1,0 +1,79 @@
+"""The pieces of generated code: registers, blocks and loop nests, and what a dry run tells of a nest."""
+
+from keras_ocl.core.dim import Dim, hint
+from keras_ocl.core.index import is_one
+
+
+class Register:
+    """A value in a C variable (or literal): its text, dtype, lanes, and the block it is known in."""
+
+    __slots__ = ("text", "dtype", "width", "block", "affine")
+
+    def __init__(self, text, dtype, width, block, affine=None):
+        self.text, self.dtype, self.width, self.block = text, dtype, width, block
+        self.affine = affine  # of integers that are index expressions
+
+
+class Block:
+    """A braced region of C: statements and inner blocks in order."""
+
+    def __init__(self, parent=None, header=""):
+        self.parent, self.header, self.lines = parent, header, []
+        self.var = None  # the variable of the loop whose body this is
+        self.depth = 0 if parent is None else parent.depth + 1
+
+    def render(self, indent=1):
+        pad = "  " * indent
+        out = []
+        for line in self.lines:
+            if isinstance(line, Block):
+                out.append(f"{pad}{line.header} {{\n{line.render(indent + 1)}{pad}}}\n")
+            else:
+                out.append(f"{pad}{line}\n")
+        return "".join(out)
+
+
+class Nest:
+    """A loop nest over `extents`, one Var a dimension; `groups` are runs of dimensions merged into one loop."""
+
+    def __init__(self, extents):
+        self.extents = tuple(extents)
+        self.groups = [[i] for i in range(len(self.extents))]
+        self.vectorisable = True
+        self.uses = []  # coefficient of each dimension, per printed index expression
+        self.loads = []  # whether that expression was the address of a load or a lane-wise number
+        self.breaks = set()  # dimensions that must begin a loop of their own
+        self.unit = 0  # loads whose innermost stride is 1
+        self.strided = 0  # loads whose innermost stride is neither 0 nor 1
+
+
+def analyse(nests):
+    """After a dry run: which dimensions merge into one loop, and which nests vectorise."""
+    for nest in nests.values():
+        groups = []
+        for i in range(len(nest.extents)):
+            if groups and i not in nest.breaks and all(_proportional(use, i - 1, i, nest.extents[i]) for use in nest.uses):
+                groups[-1].append(i)
+            else:
+                groups.append([i])
+        nest.groups = groups
+        if not groups:
+            continue
+        inner = groups[-1][-1]
+        for use, load in zip(nest.uses, nest.loads, strict=True):
+            c = use[inner]
+            if c == 0 and not isinstance(c, Dim):
+                continue
+            if not load:
+                nest.vectorisable = False  # lanes would need vector index arithmetic
+            elif is_one(c):
+                nest.unit += 1
+            else:
+                nest.strided += 1
+    root = nests.get("root")
+    if root is not None and root.strided and any(n is not root and n.vectorisable and n.unit and not n.strided for n in nests.values()):
+        root.vectorisable = False  # lanes run along the reduction, where memory is contiguous
+
+
+def _proportional(use, outer, inner, extent):
+    return use[outer] == use[inner] * extent and hint(use[outer]) == hint(use[inner] * extent)
