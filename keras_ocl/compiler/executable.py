@@ -156,13 +156,16 @@ class Executable:
                 self._bind(node, results[k])
             for k, entry in self._replaced:
                 results[k] = held[entry]
+            for k, node, nbytes in self._copied + self._repeated:
+                results[k] = device.allocate(nbytes, self.name)
+            for k, node, _ in self._copied:  # before a kernel overwrites them
+                device.copy(held[node], results[k])
             for segment in self._segments:
                 if type(segment) is list:
                     device.replay(segment)
                 else:
                     self._host(segment)
-            for k, node, nbytes in self._copied:
-                results[k] = device.allocate(nbytes, self.name)
+            for k, node, _ in self._repeated:
                 device.copy(held[node], results[k])
             for node in self._passing:
                 held[node] = None  # others own it: only they may keep it alive

@@ -82,7 +82,7 @@ def from_host(x, dtype=None):
     trace = current_trace.get()
     if trace is not None and in_symbolic_scope():
         return Tensor(array.shape, dtype, None, trace)  # shape inference must not touch the device
-    return compiler.from_numpy(np.ascontiguousarray(array, dtype=dtypes.numpy_dtype(dtype)).reshape(array.shape))
+    return compiler.from_numpy(np.asarray(array, dtypes.numpy_dtype(dtype), order="C"))
 
 
 def _holds_tensor(x):

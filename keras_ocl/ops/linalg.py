@@ -1,6 +1,7 @@
 """keras.ops.linalg: decompositions and solvers (declared host operations, LAPACK) and what is built on them; norms and jvp."""
 
 import numpy as np
+from keras.src.backend.common.backend_utils import canonicalize_axis
 
 from keras_ocl import primitives as P
 from keras_ocl.core import dtypes
@@ -11,7 +12,7 @@ from keras_ocl.ops import numpy_reduction as reductions
 from keras_ocl.ops import numpy_shape as shapes
 from keras_ocl.ops.conversion import convert_to_tensor
 from keras_ocl.ops.numpy_creation import eye
-from keras_ocl.ops.promotion import axes_of, broadcast_to, floating, promote, scalar_like
+from keras_ocl.ops.promotion import broadcast_to, floating, promote, scalar_like
 
 
 def _matrices(op, x, square=False):
@@ -164,8 +165,8 @@ def norm(x, ord=None, axis=None, keepdims=False):
             return _euclidean(x, tuple(range(x.ndim)), keepdims)
         if x.ndim not in (1, 2):
             raise ValueError(f"norm: with ord={ord!r} and no axis, a vector or a matrix is needed, got shape {tuple(x.shape)}.")
-    axes = tuple(range(x.ndim)) if axis is None else tuple(a % x.ndim for a in (axis if isinstance(axis, (list, tuple)) else (axis,)))
-    axes_of(axes, x.ndim)
+    axes = tuple(range(x.ndim)) if axis is None else axis if isinstance(axis, (list, tuple)) else (axis,)
+    axes = tuple(canonicalize_axis(a, x.ndim) for a in axes)
     if len(axes) == 1:
         return _vector_norm(x, ord, axes[0], keepdims)
     if len(axes) == 2:

@@ -5,7 +5,7 @@ from keras.src.backend.common.backend_utils import canonicalize_axis
 
 from keras_ocl import primitives as P
 from keras_ocl.core import dtypes
-from keras_ocl.core.dim import product
+from keras_ocl.core.dim import ceil_div, product
 from keras_ocl.ops import numpy as knp
 from keras_ocl.ops.conversion import convert_to_tensor, from_host, read
 from keras_ocl.ops.numpy_indexing import needs_values
@@ -317,18 +317,23 @@ def stft(x, sequence_length, sequence_stride, fft_length, window="hann", center=
 
 
 def istft(x, sequence_length, sequence_stride, fft_length, length=None, window="hann", center=True):
-    """The inverse of stft by weighted overlap and add (Griffin and Lim, 1984)."""
+    """The inverse of stft: windows weighted and summed where they overlap (Griffin and Lim, 1984).
+
+    The weights are those of the steady state, as TensorFlow's, so samples that fewer windows cover are scaled down.
+    """
     re, im = _pair(x)
     if re.ndim < 2:
         raise ValueError(f"Input `x` must have at least 2 dimensions. Received shape: {tuple(re.shape)}")
     frames = irfft((re, im), fft_length)
-    taps = _stft_window(window, sequence_length, fft_length, frames.dtype)
-    total = _overlap_add(P.mul(frames, broadcast_to(taps, frames.shape)), sequence_stride)
-    squares = P.mul(taps, taps)
-    weight = _overlap_add(broadcast_to(squares, frames.shape[-2:]), sequence_stride)
-    known = P.gt(weight, scalar_like(1e-10, weight))
-    weight = P.select(known, weight, scalar_like(1, weight))
-    result = P.div(total, broadcast_to(weight, total.shape))
+    if window is not None:
+        taps = _stft_window(window, sequence_length, fft_length, frames.dtype)
+        periods = ceil_div(fft_length, sequence_stride)
+        spare = periods * sequence_stride - fft_length
+        squares = P.pad(P.mul(taps, taps), P.constant(0, taps.dtype), (0,), (spare,))
+        total = P.reduce_sum(P.reshape(squares, (periods, sequence_stride)), (0,))
+        taps = P.div(taps, knp.tile(total, periods)[:fft_length])
+        frames = P.mul(frames, broadcast_to(taps, frames.shape))
+    result = _overlap_add(frames, sequence_stride)
     start = fft_length // 2 if center else 0
     if length is not None:
         end = start + length
