@@ -29,7 +29,7 @@ def plan(traits, *, shape, operands, keys, results, all_arguments=False):
     sorter = (_Packed if packed else _Sorter)(traits, rows, n, operands, keys, all_arguments)
     buffers = [Workspace(rows * n, sorter.dtype), Workspace(rows * n, sorter.dtype)]
     # The bound is a number, so that extents of one class share kernels; passes depend on the extent itself.
-    run = 64 if traits.schedule == "gpu" else 4096
+    run = 64 if traits.schedule == "gpu" else 1024
     specs, here = [sorter.blocks(min(run, _power_above(hint(n))), buffers[0], buffers[1])], 0
     while run < int(n):
         specs.append(sorter.merge(run, buffers[here], buffers[1 - here]))
