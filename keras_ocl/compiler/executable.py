@@ -119,7 +119,8 @@ class Executable:
             self._storages[handle] = self.arena.view(interval.offset, interval.nbytes)
             self._bind(handle, self._storages[handle])
         self._fresh = []  # (positions in the outputs, node, nbytes): outputs that get new memory each run
-        self._copied = []  # (position, node, nbytes): outputs that are inputs, or an output already listed
+        self._copied = []  # (position, node, nbytes): outputs that are inputs
+        self._repeated = []  # likewise: outputs listed before
         self._replaced = [(k, self._alias[n]) for k, n in enumerate(self._outputs) if n in self._alias]
         self._passing = [*self._inputs, *self._outputs]
         seen = {}
@@ -127,8 +128,10 @@ class Executable:
             nbytes = _nbytes(node.shape, node.dtype)
             if node in self._alias:
                 continue
-            if node in seen or node in self._inputs:
+            if node in self._inputs:
                 self._copied.append((k, node, nbytes))
+            elif node in seen:
+                self._repeated.append((k, node, nbytes))
             else:
                 seen[node] = k
                 self._fresh.append((k, node, nbytes))

@@ -186,3 +186,17 @@ def test_long_reductions_are_split_and_repeatable(shape):
     np.testing.assert_allclose(first, x.astype("float64").sum(axes), rtol=1e-4, atol=1e-2)
     assert len(launches(compiled)) == 2
     assert (to_numpy(compiled(x)) == first).all()
+
+
+def test_an_old_value_that_is_returned_is_read_before_it_is_overwritten():
+    state = State(np.zeros(500, "float32"))
+
+    def step(x):
+        old = state.value
+        state.assign(P.add(old, x))
+        return old
+
+    compiled = Jitted(step)
+    assert to_numpy(compiled(np.ones(500, "float32"))).tolist() == [0.0] * 500
+    assert to_numpy(compiled(np.ones(500, "float32"))).tolist() == [1.0] * 500
+    assert to_numpy(state.value).tolist() == [2.0] * 500
