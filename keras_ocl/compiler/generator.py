@@ -83,6 +83,15 @@ class Generator:
 
     # ---- index expressions
 
+    @property
+    def ctype(self):
+        """The C type of indices."""
+        return "long" if self.wide else "int"
+
+    def int(self, extent):
+        """C text of an extent or stride."""
+        return self.args.int(extent, self.ctype)
+
     def vars_of(self, affine):
         return affine.terms.keys()
 
@@ -114,9 +123,9 @@ class Generator:
             if is_one(c):
                 parts.append(v.name)
             else:
-                parts.append(f"{v.name} * {self.args.int(c)}")
+                parts.append(f"{v.name} * {self.int(c)}")
         if affine.constant != 0 or isinstance(affine.constant, Dim) or not parts:
-            parts.append(self.args.int(affine.constant))
+            parts.append(self.int(affine.constant))
         return " + ".join(parts)
 
     def _record(self, affine, load):
@@ -134,8 +143,7 @@ class Generator:
         blocks = [v.block for v in affine.terms]
         block = self._deepest(blocks)
         name = self.name("i")
-        ctype = "long" if self.wide else "int"
-        block.lines.append(f"const {ctype} {name} = {expression_of(self.text(affine, lanes))};")
+        block.lines.append(f"const {self.ctype} {name} = {expression_of(self.text(affine, lanes))};")
         return name, block
 
     def _in_step(self, affine, *edges):
@@ -170,7 +178,7 @@ class Generator:
             low, high = rest.bounds()
         if at_least(low, 0) and at_least(n - 1, high):
             return exact, rest
-        q, qb = self._int(rest, lambda t: f"({t}) / {self.args.int(n)}")
+        q, qb = self._int(rest, lambda t: f"({t}) / {self.int(n)}")
         quotient = Var(q, high // n + 1, qb)
         r, rb = self._int(rest + Affine({quotient: -n}), lambda t: t)
         return exact + Affine.of(quotient), Affine.of(Var(r, n, rb))
@@ -181,9 +189,9 @@ class Generator:
         least, greatest = affine.bounds()
         tests = []
         if not at_least(least, low):
-            tests.append(lambda t: f"{t} >= {self.args.int(low)}")
+            tests.append(lambda t: f"{t} >= {self.int(low)}")
         if not at_least(high - 1, greatest):
-            tests.append(lambda t: f"{t} < {self.args.int(high)}")
+            tests.append(lambda t: f"{t} < {self.int(high)}")
         if not tests:
             return None
         name, block = self._int(affine, lambda t: t, self._in_step(affine, low, high))
@@ -196,12 +204,11 @@ class Generator:
             return affine
         block = self._deepest([mask.block, *(v.block for v in affine.terms)])
         name = self.name("i")
-        ctype = "long" if self.wide else "int"
         if self._in_step(affine, fallback):
             # An offset instead of another index, so that lanes stay consecutive.
-            block.lines.append(f"const {ctype} {name} = {mask.text} ? 0 : {self.args.int(fallback)} - ({self.text(affine, True)});")
+            block.lines.append(f"const {self.ctype} {name} = {mask.text} ? 0 : {self.int(fallback)} - ({self.text(affine, True)});")
             return affine + Affine.of(Var(name, 1, block))
-        block.lines.append(f"const {ctype} {name} = {mask.text} ? {self.text(affine)} : {self.args.int(fallback)};")
+        block.lines.append(f"const {self.ctype} {name} = {mask.text} ? {self.text(affine)} : {self.int(fallback)};")
         return Affine.of(Var(name, affine.bounds()[1] + 1, block))
 
     def both(self, a, b):
@@ -232,20 +239,19 @@ class Generator:
                 return register
         dtype = "int64" if self.wide else "int32"
         r = register if register.dtype == dtype else self.op("convert", dtype, register)
-        top = self.define(dtype, 1, self.args.int(extent - 1), [])
+        top = self.define(dtype, 1, self.int(extent - 1), [])
         return self.op("max", dtype, self.op("min", dtype, r, top), self.constant(0, dtype))
 
     def number(self, affine, dtype):
         """An index as a number of `dtype`; along the vector loop, one value a lane."""
         affine = Affine.of(affine)
         blocks = [v.block for v in affine.terms]
-        ctype = "long" if self.wide else "int"
         integer = "int64" if self.wide else "int32"
         if not self.dry and self.lanes(affine):
             w = self.width
             steps = ", ".join(str(k) for k in range(w))
-            stride = self.args.int(self.lane_stride(affine))
-            text = f"({ctype}{w})({self.text(affine, True)}) + ({ctype}{w})({steps}) * ({ctype}{w})({stride})"
+            stride = self.int(self.lane_stride(affine))
+            text = f"({self.ctype}{w})({self.text(affine, True)}) + ({self.ctype}{w})({steps}) * ({self.ctype}{w})({stride})"
             r = self.define(integer, w, text, blocks)
         else:
             r = self.define(integer, 1, self.text(affine, True), blocks)
@@ -357,7 +363,7 @@ class Generator:
             self.helpers |= prelude.helpers_for(node.dtype, w)
             return self.define(node.dtype, w, prelude.load(node.dtype, w, pointer, self.text(offset, True)), blocks)
         self.helpers |= prelude.helpers_for(node.dtype, 1)
-        base, step = self.define("int32", 1, self.text(offset, True), blocks, "long" if self.wide else "int"), self.args.int(stride)
+        base, step = self.define("int32", 1, self.text(offset, True), blocks, self.ctype), self.int(stride)
         lanes = ", ".join(prelude.load(node.dtype, 1, pointer, f"{base.text} + {k} * {step}") for k in range(w))
         return self.define(node.dtype, w, f"({prelude.register_type(node.dtype, w)})({lanes})", [base.block])
 
@@ -385,12 +391,11 @@ class Generator:
         """Open a for loop over a merged group of dimensions; returns its Vars. `vector`: lanes a step, or 0."""
         extent = product(nest.extents[i] for i in group)
         name = self.name("g")
-        ctype = "long" if self.wide else "int"
-        start, stop = bounds or ("0", self.args.int(extent))
+        start, stop = bounds or ("0", self.int(extent))
         if vector > 1:
-            header = f"for ({ctype} {name} = {start}; {name} + {vector} <= {stop}; {name} += {vector})"
+            header = f"for ({self.ctype} {name} = {start}; {name} + {vector} <= {stop}; {name} += {vector})"
         else:
-            header = f"for ({ctype} {name} = {start}; {name} < {stop}; ++{name})"
+            header = f"for ({self.ctype} {name} = {start}; {name} < {stop}; ++{name})"
         block = Block(parent, header)
         self.block = block
         variables = self.group_vars(nest, group, name, block)
@@ -469,7 +474,7 @@ class Generator:
             self.close_loop()
             self.width = saved
             if limits or isinstance(extent, Dim) or extent % width or self.args.all_arguments:
-                start, stop = limits or ("0", self.args.int(extent))
+                start, stop = limits or ("0", self.int(extent))
                 step(inner, self.open_loop(nest, inner, self.block, 0, (f"{start} + ({stop} - {start}) / {width} * {width}", stop)))
                 self.close_loop()
         else:
@@ -483,7 +488,7 @@ class Generator:
         """(start, stop) of a group's loop when `bounds` = (dimension, start, stop) restricts its first dimension."""
         if bounds is None or bounds[0] not in group:
             return None
-        scale = self.args.int(product(nest.extents[i] for i in group[1:]))
+        scale = self.int(product(nest.extents[i] for i in group[1:]))
         return f"{bounds[1]} * {scale}", f"{bounds[2]} * {scale}"
 
     def lane_width(self, extent):

@@ -88,19 +88,19 @@ def _cpu(traits, gen, nest, region, axes, cost):
     total = hint(rows) * hint(length) * (1 + cost)
     items = max(1, min(4 * traits.compute_units, math.ceil(total / _CHUNK)))
     row_chunk = max(1, math.ceil(hint(rows) / items))
-    ctype = "long" if gen.wide else "int"
-    start, stop, grid_inner = "0", gen.args.int(length), None
+    ctype = gen.ctype
+    start, stop, grid_inner = "0", gen.int(length), None
     if 2 * hint(rows) <= items and hint(length) > width:
         chunk = math.ceil(hint(length) / math.ceil(items / max(1, hint(rows))) / width) * width
         if chunk < hint(length) or isinstance(length, Dim):
-            gen.emit(f"const {ctype} begin = get_global_id({1 if outer else 0}) * {gen.args.int(chunk)};")
-            gen.emit(f"const {ctype} end = min(begin + {gen.args.int(chunk)}, {stop});")
+            gen.emit(f"const {ctype} begin = get_global_id({1 if outer else 0}) * {gen.int(chunk)};")
+            gen.emit(f"const {ctype} end = min(begin + {gen.int(chunk)}, ({ctype}){stop});")
             start, stop, grid_inner = "begin", "end", ceil_div(length, chunk)
     variables = []
     if outer:
-        first = f"({ctype})get_global_id(0) * {gen.args.int(row_chunk)}"
+        first = f"({ctype})get_global_id(0) * {gen.int(row_chunk)}"
         gen.emit(f"const {ctype} first = {first};")
-        gen.emit(f"const {ctype} last = min(first + {gen.args.int(row_chunk)}, {gen.args.int(rows)});")
+        gen.emit(f"const {ctype} last = min(first + {gen.int(row_chunk)}, ({ctype}){gen.int(rows)});")
         variables = _rows(gen, nest, outer, ("first", "last"))
     exact = not isinstance(length, Dim) and length % width == 0 and not gen.args.all_arguments
     if width > 1:
@@ -134,7 +134,7 @@ def _rows(gen, nest, outer, bounds):
 
 def _unflatten(gen, nest, groups, name):
     """Vars of all dimensions of `groups` from the flattened index held in `name`."""
-    ctype = "long" if gen.wide else "int"
+    ctype = gen.ctype
     block, variables = gen.block, []
     for k in range(len(groups) - 1, -1, -1):
         extent = product(nest.extents[i] for i in groups[k])
@@ -143,7 +143,7 @@ def _unflatten(gen, nest, groups, name):
             gen.emit(f"const {ctype} {own} = {name};")
         else:
             rest = gen.name("g")
-            n = gen.args.int(extent)
+            n = gen.int(extent)
             gen.emit(f"const {ctype} {rest} = {name} / {n};")
             gen.emit(f"const {ctype} {own} = {name} - {rest} * {n};")
             name = rest
@@ -156,9 +156,9 @@ def _gpu(traits, gen, nest, region, axes, per_row):
     items = groups[:-1] if per_row else groups
     count = product(nest.extents[i] for g in items for i in g)
     size = min(_GROUP, traits.max_group)
-    ctype = "long" if gen.wide else "int"
+    ctype = gen.ctype
     gen.emit(f"const {ctype} item = get_global_id(0);")
-    gen.emit(f"if (item >= {gen.args.int(count)}) return;")
+    gen.emit(f"if (item >= {gen.int(count)}) return;")
     variables = _unflatten(gen, nest, items, "item") if items else []
     for v in variables:
         v.block = gen.top

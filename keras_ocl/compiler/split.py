@@ -25,9 +25,8 @@ def _partial_rule(name):
         extent = node.inputs[0].shape[axis]
         part = Affine.of(index[0])
         block = [v.block for v in part.terms]
-        ctype = "long" if gen.wide else "int"
-        start = gen.define("int32", 1, f"({gen.text(part)}) * {gen.args.int(chunk)}", block, ctype)
-        stop = gen.define("int32", 1, f"min({start.text} + {gen.args.int(chunk)}, {gen.args.int(extent)})", [start.block], ctype)
+        start = gen.define("int32", 1, f"({gen.text(part)}) * {gen.int(chunk)}", block, gen.ctype)
+        stop = gen.define("int32", 1, f"min({start.text} + {gen.int(chunk)}, ({gen.ctype}){gen.int(extent)})", [start.block], gen.ctype)
         gen.bounds[node] = (sorted(axes).index(axis), start.text, stop.text)
         reduction = Primitive.registry[name]
         # The part's own index keeps the reduction's loop in the block that knows which part it is.
