@@ -72,7 +72,9 @@ def main(argv=None):
         p.error(f"the reference {reference} is not among the backends {args.backends}")
     try:
         planned = jobs(args, backends, reference)
-    except FileNotFoundError as error:
+        if args.plot:
+            report.load_pyplot()  # not after all the runs
+    except (FileNotFoundError, ModuleNotFoundError) as error:
         p.error(str(error))
 
     made = runner.new_report(reference)
@@ -97,11 +99,7 @@ def main(argv=None):
         if args.markdown:
             Path(args.markdown).write_text(report.markdown(made) + "\n")
     if args.plot:
-        try:
-            paths = report.plot(made, args.plot)
-        except ModuleNotFoundError as error:
-            sys.exit(str(error))
-        print("wrote", *paths)
+        print("wrote", *report.plot(made, args.plot))
     failed = any("error" in result for result in made["results"]) or not all(v["passed"] for v in made["criteria"])
     return int(failed)
 

@@ -101,11 +101,8 @@ def show(report):
         console.print(line, style="red" if line.startswith("FAILED") else None, markup=False, highlight=False, soft_wrap=True)
 
 
-def plot(report, folder):
-    """Write one PNG a script with its loss curves, and one with bars of the times, into `folder`; return the paths.
-
-    Raises ModuleNotFoundError, naming the extra to install, where matplotlib is missing.
-    """
+def load_pyplot():
+    """Return matplotlib.pyplot, drawing to files; raises ModuleNotFoundError, naming the extra to install, where it is missing."""
     try:
         import matplotlib
     except ImportError:
@@ -113,6 +110,12 @@ def plot(report, folder):
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
+    return pyplot
+
+
+def plot(report, folder):
+    """Write one PNG a script with its loss curves, and one with bars of the times, into `folder`; return the paths."""
+    pyplot = load_pyplot()
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     results = [r for r in report["results"] if "error" not in r]
@@ -145,8 +148,7 @@ def plot(report, folder):
 
 def plot_times(results, reference, path):
     """Write bars of the times relative to the backend `reference`, labelled with the times themselves, to `path`."""
-    from matplotlib import pyplot
-
+    pyplot = load_pyplot()
     figure, bars = pyplot.subplots(1, 3, figsize=(12, 4), layout="constrained")
     titles = {"fit_ms": "fit, ms a step", "predict_ms": "predict, ms a step", "first_step_s": "first step, s"}
     backends = list(dict.fromkeys(r["backend"] for r in results))

@@ -1,6 +1,7 @@
 """`python -m comparisons`: its arguments, its table, its files, and what it says of runs that fail."""
 
 import json
+import sys
 
 import pytest
 
@@ -77,6 +78,21 @@ def test_criterion_that_is_not_met_fails_the_command(stub, capsys, monkeypatch):
     monkeypatch.setitem(TRAINED, "step_losses", [[1.0] * 10])  # a percent apart, as made_up has it
     assert command.main(["xor"]) == 1
     assert "FAILED: xor on ocl: losses of the first 10 steps differ" in capsys.readouterr().out
+
+
+def test_missing_matplotlib_is_said_before_anything_runs(stub, capsys, monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(SystemExit):
+        command.main(["--plot", str(tmp_path)])
+    assert "keras-ocl[comparisons]" in capsys.readouterr().err
+    assert not stub
+
+
+def test_missing_rich_gives_markdown(stub, capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "rich.console", None)
+    command.main(["xor"])
+    output = capsys.readouterr().out
+    assert "keras-ocl[comparisons]" in output and "| xor | ocl | 0.2500 |" in output
 
 
 def test_files_are_written(stub, tmp_path):
