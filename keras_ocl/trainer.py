@@ -79,6 +79,14 @@ class OclTrainer(base_trainer.Trainer):
             return logs
         return super()._get_metrics_result_or_logs(logs)
 
+    def _symbolic_build(self, iterator=None, data_batch=None):
+        """Build what is not built yet from the shapes of a batch."""
+        adapter = getattr(iterator, "data_adapter", None)
+        if getattr(adapter, "enqueuer", None) is not None:
+            # Workers that have begun go on from where they are: a batch taken from them would be missing in the first epoch.
+            iterator = ((0, 0, [adapter._standardize_batch(adapter.py_dataset[0])]) for _ in range(1))
+        super()._symbolic_build(iterator=iterator, data_batch=data_batch)
+
     # ---- compiled steps
 
     def _step_function(self, step):
