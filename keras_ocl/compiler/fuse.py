@@ -6,10 +6,12 @@ becomes a result of a region. A matrix product or convolution takes the pointwis
 its epilogue. Decisions use `hint` sizes, so that another batch size partitions the same way.
 """
 
+import itertools
+
 from keras_ocl.compiler.generator import Generator
 from keras_ocl.compiler.loops import Register, analyse
 from keras_ocl.compiler.split import PARTIAL
-from keras_ocl.core.dim import Dim, hint, product
+from keras_ocl.core.dim import Dim, hint, product, same
 from keras_ocl.core.index import Affine, is_one
 from keras_ocl.kernels import elementwise
 from keras_ocl.kernels.spec import Args
@@ -21,12 +23,15 @@ _ROW = 64  # elements of a row that one GPU work-item reduces
 _NODES = 96  # nodes in a region: bounds the size of a kernel's source
 _FLOPS_PER_LOAD = 8  # recomputing up to this many operations an element is cheaper than storing and loading it
 
+_numbers = itertools.count()
+
 
 class Region:
     """Nodes computed by one kernel. `anchor`: the template's node, when its epilogue is this region."""
 
     def __init__(self, space):
         self.space = tuple(space)
+        self.number = next(_numbers)
         self.outputs = []  # nodes stored to memory
         self.maps = {}  # node -> for each of its axes the axis of `space` it runs along, None (constant) or -1 (anything)
         self.anchor = None
@@ -114,7 +119,8 @@ class _Fuser:
             readers |= self.inlined.get(user, set())
             if user in self.producer and user not in self._templates:
                 readers.add(self.producer[user])
-        return readers, needs_memory
+        # In order of making: the order of a set differs from trace to trace, and with it the kernels would.
+        return sorted(readers, key=lambda r: r.number), needs_memory
 
     @property
     def _templates(self):
@@ -209,7 +215,7 @@ class _Fuser:
         if evaluations > max(1, hint(product(node.shape))):
             return False
         # A GPU runs a row with a reduction inside in one work-item: only short rows.
-        return self.traits.schedule == "cpu" or length <= _ROW or tuple(node.shape) == region.space
+        return self.traits.schedule == "cpu" or length <= _ROW or same(node.shape, region.space)
 
     def _evaluations(self, node, region):
         """How often inlining evaluates `node`: once for every value of the loops outside and including its own."""
@@ -332,7 +338,7 @@ class _Fuser:
             target = None
             if region.anchor is None and hint(product(region.space)) <= 64 and not any(isinstance(n, Dim) for n in region.space):
                 for other in merged:
-                    if other.anchor is None and other.space == region.space and len(other.maps) + len(region.maps) <= _NODES:
+                    if other.anchor is None and same(other.space, region.space) and len(other.maps) + len(region.maps) <= _NODES:
                         if not other.reaches(region) and not region.reaches(other):
                             target = other
                             break

@@ -3,6 +3,7 @@
 import hashlib
 
 from keras_ocl.compiler import schedule
+from keras_ocl.core.dim import same
 from keras_ocl.kernels import prelude
 from keras_ocl.kernels.spec import Sink
 
@@ -94,7 +95,9 @@ def in_place(regions, materialised, updates, views):
         if new in alias or new not in producer or entry in taken or entry.primitive is not None:
             continue
         position, region = producer[new]
-        if entry.shape != new.shape or entry.dtype != new.dtype or new.shape != region.space or max(readers.get(entry, [0])) > position:
+        if not same(entry.shape, new.shape) or entry.dtype != new.dtype or not same(new.shape, region.space):
+            continue
+        if max(readers.get(entry, [0])) > position:
             continue
         if region.anchor is not None and (
             entry in region.anchor.inputs or region.anchor.results is not None or region.anchor.primitive.host is not None

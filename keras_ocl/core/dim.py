@@ -78,6 +78,11 @@ def key(extent):
     return extent.key if isinstance(extent, Dim) else int(extent)
 
 
+def same(a, b):
+    """Whether two shapes are equal for every value of the unknowns. `==` only compares present values: no decision may rest on it."""
+    return len(a) == len(b) and all(key(x) == key(y) for x, y in zip(a, b, strict=True))
+
+
 def product(extents):
     """Product that keeps Dims."""
     result = 1
