@@ -8,7 +8,7 @@ shape (for the filter's gradient: (*taps, input channel of the group, output cha
 
 from keras_ocl.core import dtypes
 from keras_ocl.core.dim import hint, product
-from keras_ocl.kernels import conv_elements, conv_filter_grad_cpu, conv_forward_cpu, conv_gpu, prelude
+from keras_ocl.kernels import conv_elements, conv_filter_grad_cpu, conv_forward_cpu, conv_gpu, conv_winograd_cpu, prelude
 from keras_ocl.kernels.conv_geometry import Geometry
 from keras_ocl.kernels.spec import Args, KernelSpec, Workspace
 
@@ -29,7 +29,7 @@ def forward(traits, geometry, x, w, dtype, sink, all_arguments=False, name="conv
     geometry = _literal(geometry) if all_arguments else geometry
     if traits.schedule == "gpu":
         return [conv_gpu.forward(traits, geometry, x, w, dtype, sink, name)]
-    return [conv_forward_cpu.forward(traits, geometry, x, w, dtype, sink, name)]
+    return _forward_cpu(traits, geometry, x, w, dtype, sink, name)
 
 
 def input_grad(traits, geometry, dy, w, dtype, sink, all_arguments=False, name="convolution input gradient"):
@@ -45,10 +45,7 @@ def input_grad(traits, geometry, dy, w, dtype, sink, all_arguments=False, name="
     if traits.schedule == "gpu":
         return [conv_gpu.forward(traits, back, dy, w, dtype, sink, name, transposed=True)]
     flipped = Workspace(product(geometry.filter), dtype)
-    return [
-        _transpose_filter(geometry, w, flipped, dtype),
-        conv_forward_cpu.forward(traits, back, dy, flipped, dtype, sink, name),
-    ]
+    return [_transpose_filter(geometry, w, flipped, dtype), *_forward_cpu(traits, back, dy, flipped, dtype, sink, name)]
 
 
 def filter_grad(traits, geometry, x, dy, dtype, sink, all_arguments=False, name="convolution filter gradient"):
@@ -63,6 +60,11 @@ def filter_grad(traits, geometry, x, dy, dtype, sink, all_arguments=False, name=
     if traits.schedule == "gpu":
         return conv_gpu.filter_grad(traits, geometry, x, dy, dtype, sink, name)
     return conv_filter_grad_cpu.filter_grad(traits, geometry, x, dy, dtype, sink, name)
+
+
+def _forward_cpu(traits, geometry, x, w, dtype, sink, name):
+    fast = conv_winograd_cpu.forward(traits, geometry, x, w, dtype, sink, name)
+    return fast or [conv_forward_cpu.forward(traits, geometry, x, w, dtype, sink, name)]
 
 
 def _check(dtype):

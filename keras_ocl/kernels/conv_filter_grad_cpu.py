@@ -277,7 +277,8 @@ class _FilterGrad:
         step = args.int(axis.stride * inputs)
         main = {"xp": f"xl + (long)from * {step}", "dp": f"dl + (long)from * {outputs}"}
         values = [self._value(a, "xp") for a in range(rows)]
-        text += self._walk("max(0, to - from)", main, self._pixel(rows, vectors, last, values) + f"xp += {step}; dp += {outputs};\n", storage)
+        pixel = self._pixel(rows, vectors, last, values) + f"xp += {step}; dp += {outputs};\n"
+        text += self._walk("max(0, to - from)", main, pixel, storage)
         if crosses:
             text += self._border(rows, vectors, last, step, outputs, storage)
         for a in range(rows):
@@ -316,7 +317,8 @@ class _FilterGrad:
         """The pixels for which some rows of the tile lie outside the input: those read as zero."""
         line = self.args.int(self.inner.input * self.geometry.input[-1])
         low = self.args.int(self.inner.low * self.geometry.input[-1])
-        text = f"const int o = some + (width - left) + (width - left < before ? 0 : to - from);\nconst int place = row + o * {step} - {low};\n"
+        text = "const int o = some + (width - left) + (width - left < before ? 0 : to - from);\n"
+        text += f"const int place = row + o * {step} - {low};\n"
         text += f"__global const {storage}* xp = xl + (long)o * {step};\n__global const {storage}* dp = dl + (long)o * {outputs};\n"
         text += f"{self.scalar} column[{rows}];\n#pragma nounroll\nfor (int a = 0; a < {rows}; ++a)\n"
         text += f"column[a] = place + a >= 0 && place + a < {line} ? {prelude.load(self.dtype, 1, 'xp', 'a')} : 0;\n"
