@@ -84,7 +84,8 @@ class _Fuser:
             self._template(node)
             return
         readers, needs_memory = self._readers(node)
-        if node.name in _VIEWS | _FREE and not needs_memory and readers:
+        free = node.name in _VIEWS | _FREE and not needs_memory and readers
+        if free and all(node.name in _FREE or self._stays_in_lanes(node, r) for r in readers):
             for region in readers:
                 self._inline(node, region)
             return
@@ -163,29 +164,38 @@ class _Fuser:
         return region in probe.consumers or probe.reaches(region)
 
     def _can_anchor(self, node, region):
-        if region.anchor is not None or region.reductions or region.space != tuple(node.shape):
+        if region.anchor is not None or region.reductions or not same(region.space, node.shape):
             return False
         if region.maps.get(node, None) not in (None, tuple(range(len(node.shape)))):
             return False
         for n in region.outputs:
-            if tuple(n.shape) != tuple(node.shape):
+            if not same(n.shape, node.shape):
                 return False
         return self._epilogue_fits(node, region)
 
-    def _epilogue_fits(self, node, region):
+    def _epilogue_fits(self, node, region, more=()):
         """Dry run: the accumulator is used at its own position only, and the rest can run in lanes."""
         in_memory = self.materialised | {n for n in self.users if n not in region.maps and n is not node}
-        gen = Generator(Args(), in_memory, self.traits.vector_width)
+        gen = Generator(Args(), in_memory, self.traits.vector_width, own=[*region.outputs, *more])
         nest = gen.nest("root", node.shape)
         variables = []
         for i in range(len(node.shape)):
             variables += gen.open_loop(nest, [i], gen.block)
         index = [Affine() if is_one(n) else Affine.of(v) for n, v in zip(node.shape, variables, strict=True)]
         gen.bind_anchor(node, index, Register("acc", node.dtype, 1, gen.block))
-        for n in region.outputs:
+        for n in (*region.outputs, *more):
             gen.value(n, index)
         analyse(gen.nests)
         return gen.anchor_identity and nest.vectorisable and len(gen.nests) == 1
+
+    def _stays_in_lanes(self, node, region, results=()):
+        """Whether a region that is a template's epilogue still runs in lanes with `node` in it (`results`: more that it would store)."""
+        if region.anchor is None or node.name in elementwise.OPS:
+            return True  # only index arithmetic ends lanes
+        region.maps[node] = None
+        fits = self._epilogue_fits(region.anchor, region, results)
+        del region.maps[node]
+        return fits
 
     def _read_operands(self, node, region):
         for i in node.inputs:
@@ -196,7 +206,7 @@ class _Fuser:
     def _worth_inlining(self, node, region):
         if self._reduction(node):
             return self._reduction_fits(node, region)
-        if region.anchor is not None and self._reduction(node):
+        if not self._stays_in_lanes(node, region):
             return False
         evaluations = self._evaluations(node, region)
         size = max(1, hint(product(node.shape)))
@@ -282,9 +292,11 @@ class _Fuser:
 
     def _can_join(self, node, region, readers):
         identity = tuple(range(len(region.space)))
-        if tuple(node.shape) != region.space or self._map_in(node, region) != identity or len(region.maps) >= _NODES:
+        if not same(node.shape, region.space) or self._map_in(node, region) != identity or len(region.maps) >= _NODES:
             return False
         if self._reduction(node) and (region.anchor is not None or _reduction_length(node) * hint(product(node.shape)) > _SMALL):
+            return False
+        if not self._stays_in_lanes(node, region, [node]):
             return False
         consumers = self._consumer_regions(node)
         return all(c is region or not (c.reaches(region)) for c in consumers) and not self._operand_of(node, region)

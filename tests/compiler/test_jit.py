@@ -200,3 +200,25 @@ def test_an_old_value_that_is_returned_is_read_before_it_is_overwritten():
     assert to_numpy(compiled(np.ones(500, "float32"))).tolist() == [0.0] * 500
     assert to_numpy(compiled(np.ones(500, "float32"))).tolist() == [1.0] * 500
     assert to_numpy(state.value).tolist() == [2.0] * 500
+
+
+def test_an_epilogue_that_cannot_run_in_lanes():
+    """A gather by column and a reshape that takes the column apart beside a product: each lane needs its own address."""
+    rng = np.random.default_rng(5)
+    a, b = rng.normal(size=(12, 24)).astype("float32"), rng.normal(size=(24, 32)).astype("float32")
+    table, where, pairs = (
+        rng.normal(size=7).astype("float32"),
+        rng.integers(0, 7, 32).astype("int32"),
+        rng.normal(size=(2, 12, 16)).astype("float32"),
+    )
+
+    def f(a, b, table, where, pairs):
+        index = P.broadcast(P.add(where, P.full((32,), 0, "int32")), (12, 32), (1,))
+        looked_up = P.gather(table, (index,), (0,))
+        apart = P.reshape(P.transpose(P.neg(pairs), (1, 2, 0)), (12, 32))
+        product = P.dot_general(a, b, contract=((1,), (0,)), batch=((), ()))
+        return P.sub(P.mul(P.add(product, looked_up), apart), looked_up)
+
+    expected = (a @ b + table[where]) * -pairs.transpose(1, 2, 0).reshape(12, 32) - table[where]
+    got = to_numpy(Jitted(f)(*[from_numpy(v) for v in (a, b, table, where, pairs)]))
+    np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-4)
