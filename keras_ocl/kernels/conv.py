@@ -8,7 +8,15 @@ shape (for the filter's gradient: (*taps, input channel of the group, output cha
 
 from keras_ocl.core import dtypes
 from keras_ocl.core.dim import hint, product
-from keras_ocl.kernels import conv_elements, conv_filter_grad_cpu, conv_forward_cpu, conv_gpu, conv_winograd_cpu, prelude
+from keras_ocl.kernels import (
+    conv_elements,
+    conv_filter_grad_cpu,
+    conv_forward_cpu,
+    conv_gpu,
+    conv_winograd_cpu,
+    conv_winograd_filter_cpu,
+    prelude,
+)
 from keras_ocl.kernels.conv_geometry import Geometry
 from keras_ocl.kernels.spec import Args, KernelSpec, Workspace
 
@@ -59,7 +67,8 @@ def filter_grad(traits, geometry, x, dy, dtype, sink, all_arguments=False, name=
     geometry = _literal(geometry) if all_arguments else geometry
     if traits.schedule == "gpu":
         return conv_gpu.filter_grad(traits, geometry, x, dy, dtype, sink, name)
-    return conv_filter_grad_cpu.filter_grad(traits, geometry, x, dy, dtype, sink, name)
+    fast = conv_winograd_filter_cpu.filter_grad(traits, geometry, x, dy, dtype, sink, name)
+    return fast or conv_filter_grad_cpu.filter_grad(traits, geometry, x, dy, dtype, sink, name)
 
 
 def _forward_cpu(traits, geometry, x, w, dtype, sink, name):

@@ -31,8 +31,8 @@ class Tile:
     width: int
 
 
-def choose_tile(traits, geometry, dtype):
-    """The Tile for a geometry, or None where the direct convolution serves better."""
+def suitable_width(traits, geometry, dtype):
+    """The vector width to use, or None where the algorithm does not apply or does not pay."""
     if geometry.rank != 2 or dtype != "float32" or tuple(map(int, geometry.filter[:2])) != (3, 3) or geometry.groups != 1:
         return None
     if any(s != 1 for s in (*geometry.strides, *geometry.dilation, *geometry.input_dilation)):
@@ -42,8 +42,17 @@ def choose_tile(traits, geometry, dtype):
     if inputs % width or outputs % width or min(inputs, outputs) < _LEAST_CHANNELS:
         return None
     hints = [hint(e) for e in geometry.output[:-1]]
-    if 2.0 * product(hints) * product(geometry.filter) < _LEAST_FLOPS or min(hints[1:]) < 4:
+    few = 2.0 * product(hints) * product(geometry.filter) < _LEAST_FLOPS or min(hints[1:]) < 4
+    return None if few else width
+
+
+def choose_tile(traits, geometry, dtype):
+    """The Tile for a geometry, or None where the direct convolution serves better."""
+    width = suitable_width(traits, geometry, dtype)
+    if width is None:
         return None
+    inputs, outputs = geometry.filter[2:]
+    hints = [hint(e) for e in geometry.output[:-1]]
     vectors = 2 if outputs // width % 2 == 0 else 1
     rows = min(12, (registers(width) - 4) // vectors)
     tiles = hints[0] * -(-hints[1] // 2) * -(-hints[2] // 2)
@@ -61,7 +70,7 @@ def forward(traits, geometry, x, w, dtype, sink, name):
     return [_transform_filter(geometry, w, transformed, dtype, tile), _convolve(geometry, x, transformed, dtype, sink, name, tile)]
 
 
-def _combine(source, target, rows, size):
+def combine(source, target, rows, size):
     """C statements target = rows x source x rows^T for `size` x `size` registers, named by format strings of (i, j).
 
     `rows` holds, for each row of the transform, its expression of the names {0}, {1}, ...
@@ -94,7 +103,7 @@ def _transform_filter(geometry, w, transformed, dtype, tile):
     for i in range(3):
         for j in range(3):
             text += f"const vector g{i}_{j} = {load_vector(dtype, tile.width, source, f'({(i * 3 + j) * inputs} + c) * {outputs} + k')};\n"
-    text += _combine("g{}_{}", "const vector u{}_{}", _FILTER, 3)
+    text += combine("g{}_{}", "const vector u{}_{}", _FILTER, 3)
     for i in range(4):
         for j in range(4):
             place = f"{target} + ({(i * 4 + j) * inputs} + c) * {outputs} + k"
@@ -128,7 +137,7 @@ def _convolve(geometry, x, transformed, dtype, sink, name, tile):
     text += f"__global const float* line = {source} + (((long)n * {height} + y + i) * {breadth} + z) * {inputs} + c;\n"
     text += f"for (int j = 0; j < 4; ++j) d[i][j] = inside && z + j >= 0 && z + j < {breadth} ? "
     text += f"*(__global const loose*)(line + j * {inputs}) : (vector)(0);\n}}\n"
-    text += _combine("d[{}][{}]", "const vector v{}_{}", _INPUT, 4)
+    text += combine("d[{}][{}]", "const vector v{}_{}", _INPUT, 4)
     for i in range(4):
         for j in range(4):
             text += f"*(__local loose*)({patches} + {(i * 4 + j) * tile.blocks * rows * inputs} + t * {inputs} + c) = v{i}_{j};\n"
@@ -159,7 +168,7 @@ def _convolve(geometry, x, transformed, dtype, sink, name, tile):
         for j in range(4):
             place = f"{products} + {(i * 4 + j) * rows * span} + t * {span} + v"
             text += f"const vector m{i}_{j} = *(__local const loose*)({place});\n"
-    text += _combine("m{}_{}", "results[{}][{}]", _OUTPUT, 4)
+    text += combine("m{}_{}", "results[{}][{}]", _OUTPUT, 4)
     text += "for (int e = 0; e < 4; ++e) {\nconst int row = y + e / 2; const int column = z + e % 2;\n"
     text += f"if (row < {args.int(high)} && column < {args.int(wide)}) {{\nconst vector result = results[e / 2][e % 2];\n"
     text += sink.store(args, ["n", "row", "column", "(channel + v)"], "result", width)

@@ -9,7 +9,7 @@ import pytest
 from keras_ocl import runtime
 from keras_ocl.core import dtypes
 from keras_ocl.core.dim import Dim
-from keras_ocl.kernels import conv, conv_winograd_cpu, prelude
+from keras_ocl.kernels import conv, conv_winograd_cpu, conv_winograd_filter_cpu, prelude
 from keras_ocl.kernels.conv import Geometry
 from keras_ocl.kernels.spec import Sink, Workspace
 
@@ -149,7 +149,8 @@ def test_fast_algorithm(device, input, filter, options, batch):
     """Winograd's transforms, for the batch that was the hint and for a smaller one: right, and as exact as the direct sum."""
     traits = dataclasses.replace(device.traits, schedule="cpu", vector_width=16, compute_units=1)
     g = Geometry.of((Dim(batch or input[0], hint=input[0]), *input[1:]), filter, **options)
-    assert conv_winograd_cpu.choose_tile(traits, g, "float32"), "this geometry is not one for Winograd's algorithm"
+    for template in (conv_winograd_cpu, conv_winograd_filter_cpu):
+        assert template.choose_tile(traits, g, "float32"), "this geometry is not one for Winograd's algorithm"
     shape = tuple(int(e) for e in g.output)
     arrays = {"x": random(g.input, "float32", 0), "w": random(g.filter, "float32", 1), "dy": random(shape, "float32", 2)}
     for what, want in reference(Geometry.of(arrays["x"].shape, filter, **options), **arrays).items():
