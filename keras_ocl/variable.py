@@ -17,6 +17,7 @@ class Variable(KerasVariable):
     """
 
     def _initialize(self, value):
+        value = self._convert_to_tensor(value, self._dtype)
         if value.is_symbolic():
             raise ValueError(
                 f"Variable {self._path}: the initial value (shape {tuple(value.shape)}) is computed in a compiled function."
