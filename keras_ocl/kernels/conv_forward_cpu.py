@@ -15,6 +15,7 @@ from keras_ocl.kernels import conv_geometry, prelude
 from keras_ocl.kernels.spec import Args, KernelSpec
 
 _ITEM_FLOPS = 1.5e6  # least work of an item: some ten microseconds
+_CACHED_FILTER = 512 * 1024  # bytes of a filter that stays in a second-level cache
 _BODIES = 10  # most tile bodies of one kernel; other borders run the masked body
 # Where a result is the sum of few terms its store is a part of the work: the epilogue is then repeated for every pixel
 # of a tile (if no longer than so many characters). Elsewhere it is one loop, which halves the time to compile.
@@ -180,7 +181,10 @@ class _Forward:
         blocks = channel_blocks(channels, tile.width, tile.vectors)
         taps = product(geometry.filter[: geometry.rank])
         unit_flops = 2.0 * tile.pixels * taps * geometry.group_inputs * geometry.output[-1]
-        per_item = max(1, min(int(_ITEM_FLOPS / max(unit_flops, 1.0)), hint(units) // (8 * self.units)))
+        # A block of a large filter is read once for all tiles of an item: as many as leave enough items.
+        large = product(geometry.filter) * dtypes.itemsize(self.dtype) > _CACHED_FILTER
+        most = hint(units) // (8 * self.units)
+        per_item = max(1, most if large else min(int(_ITEM_FLOPS / max(unit_flops, 1.0)), most))
         row = hint(self.segments)
         per_item = per_item // row * row if per_item > row else per_item
         # Few tiles: blocks of channels go to separate items too.
