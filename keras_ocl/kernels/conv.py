@@ -13,6 +13,7 @@ from keras_ocl.kernels import (
     conv_filter_grad_cpu,
     conv_forward_cpu,
     conv_gpu,
+    conv_pointwise,
     conv_winograd_cpu,
     conv_winograd_filter_cpu,
     prelude,
@@ -35,6 +36,9 @@ def forward(traits, geometry, x, w, dtype, sink, all_arguments=False, name="conv
     if _by_element(traits, geometry, all_arguments):
         return [conv_elements.forward(geometry, x, w, dtype, sink, name, all_arguments=all_arguments)]
     geometry = _literal(geometry) if all_arguments else geometry
+    plain = conv_pointwise.forward(traits, geometry, x, w, dtype, sink, all_arguments)
+    if plain:
+        return plain
     if traits.schedule == "gpu":
         return [conv_gpu.forward(traits, geometry, x, w, dtype, sink, name)]
     return _forward_cpu(traits, geometry, x, w, dtype, sink, name)
@@ -50,6 +54,9 @@ def input_grad(traits, geometry, dy, w, dtype, sink, all_arguments=False, name="
         return [conv_elements.forward(back, dy, w, dtype, sink, name, transposed=True, all_arguments=all_arguments)]
     if all_arguments:
         geometry, back = _literal(geometry), _literal(back)
+    plain = conv_pointwise.forward(traits, back, dy, w, dtype, sink, all_arguments, transposed=True)
+    if plain:
+        return plain
     if traits.schedule == "gpu":
         return [conv_gpu.forward(traits, back, dy, w, dtype, sink, name, transposed=True)]
     flipped = Workspace(product(geometry.filter), dtype)
@@ -65,6 +72,9 @@ def filter_grad(traits, geometry, x, dy, dtype, sink, all_arguments=False, name=
     if _by_element(traits, geometry, all_arguments) or spread and traits.schedule != "gpu":
         return conv_elements.filter_grad(geometry, x, dy, dtype, sink, name, traits.compute_units, all_arguments)
     geometry = _literal(geometry) if all_arguments else geometry
+    plain = conv_pointwise.filter_grad(traits, geometry, x, dy, dtype, sink, all_arguments)
+    if plain:
+        return plain
     if traits.schedule == "gpu":
         return conv_gpu.filter_grad(traits, geometry, x, dy, dtype, sink, name)
     fast = conv_winograd_filter_cpu.filter_grad(traits, geometry, x, dy, dtype, sink, name)
