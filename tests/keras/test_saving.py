@@ -13,20 +13,20 @@ x = np.random.default_rng(0).normal(size=(6, 8, 8, 3)).astype("float32")
 y = np.arange(6) % 4
 
 
-def make_model():
+def make_model(rate=0.3):
     inputs = keras.Input((8, 8, 3))
     hidden = keras.layers.Conv2D(4, 3, activation="relu", name="conv")(inputs)
     hidden = keras.layers.BatchNormalization(name="norm")(hidden)
     hidden = keras.layers.Flatten()(keras.layers.MaxPooling2D()(hidden))
-    hidden = keras.layers.Dropout(0.3)(hidden)
+    hidden = keras.layers.Dropout(rate)(hidden)
     outputs = keras.layers.Dense(4, activation="softmax", name="out")(hidden)
     model = keras.Model(inputs, outputs)
     model.compile(keras.optimizers.Adam(0.01), "sparse_categorical_crossentropy", metrics=["accuracy"])
     return model
 
 
-def trained():
-    model = make_model()
+def trained(**options):
+    model = make_model(**options)
     model.fit(x, y, batch_size=3, epochs=2, verbose=0)
     return model
 
@@ -57,13 +57,14 @@ def test_a_whole_model_and_its_optimizer(tmp_path, ending):
     loaded = keras.models.load_model(path)
     np.testing.assert_array_equal(loaded.predict(x, verbose=0), model.predict(x, verbose=0))
     same_variables(loaded.variables, model.variables)
-    same_variables(loaded.optimizer.variables, model.optimizer.variables)
+    if ending == ".keras":  # from the legacy format Keras restores no more than the number of steps
+        same_variables(loaded.optimizer.variables, model.optimizer.variables)
+    assert int(loaded.optimizer.iterations) == int(model.optimizer.iterations)
     assert loaded.evaluate(x, y, verbose=0) == model.evaluate(x, y, verbose=0)
 
 
 def test_training_goes_on_as_if_it_had_not_been_saved(tmp_path):
-    model = trained()
-    next(layer for layer in model.layers if "dropout" in layer.name).rate = 0.0  # Keras does not save the state of its generator
+    model = trained(rate=0.0)  # Keras does not save the state of generators
     model.save(tmp_path / "model.keras")
     loaded = keras.models.load_model(tmp_path / "model.keras")
     for m in (model, loaded):
