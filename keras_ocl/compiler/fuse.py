@@ -21,6 +21,7 @@ _FREE = {"constant", "iota"}
 _SMALL = 8192  # element steps that one work-item may do alone
 _ROW = 64  # elements of a row that one GPU work-item reduces
 _NODES = 96  # nodes in a region: bounds the size of a kernel's source
+_COPIES = 8  # places of a kernel where the code of a reduction may be repeated
 _FLOPS_PER_LOAD = 8  # recomputing up to this many operations an element is cheaper than storing and loading it
 
 _numbers = itertools.count()
@@ -218,6 +219,8 @@ class _Fuser:
         """A reduction may run inside its consumers' kernel where it is done once a row of theirs, or is tiny."""
         if region.anchor is not None:
             return False
+        if self._copies(node, region, {}) > _COPIES:
+            return False
         length = _reduction_length(node)
         evaluations = self._evaluations(node, region)
         if evaluations * length <= _SMALL:
@@ -241,6 +244,22 @@ class _Fuser:
             if axis is not None and axis >= 1000:
                 count *= hint(extent)
         return count
+
+    def _copies(self, node, region, known):
+        """About how often the code of `node` is written out in `region`: for every reduction or view that reads it at an index of its own.
+
+        With each step of an unrolled recurrence it doubles.
+        """
+        if node in known:
+            return known[node]
+        users = [u for u in dict.fromkeys(self.users[node]) if u in region.maps]
+        if not users or all(axis is None or 0 <= axis < 1000 for axis in self._map_in(node, region)):
+            known[node] = 1
+            return 1
+        own = [self._copies(u, region, known) for u in users if self._reduction(u) or u.name in _VIEWS]
+        shared = [self._copies(u, region, known) for u in users if not (self._reduction(u) or u.name in _VIEWS)]
+        known[node] = sum(own) + max(shared, default=0)
+        return known[node]
 
     def _cheap(self, node):
         """Recomputing costs no more than loading: one light operation on values that are in memory anyway."""
