@@ -10,6 +10,7 @@ from keras_ocl.core import dtypes
 from keras_ocl.core.dim import hint, product
 from keras_ocl.kernels import (
     conv_elements,
+    conv_few_cpu,
     conv_filter_grad_cpu,
     conv_forward_cpu,
     conv_gpu,
@@ -41,6 +42,9 @@ def forward(traits, geometry, x, w, dtype, sink, all_arguments=False, name="conv
         return plain
     if traits.schedule == "gpu":
         return [conv_gpu.forward(traits, geometry, x, w, dtype, sink, name)]
+    if conv_few_cpu.suits(traits, geometry, dtype):
+        flipped = Workspace(product(geometry.filter), dtype)
+        return [_transpose_filter(geometry, w, flipped, dtype), conv_few_cpu.forward(traits, geometry, x, flipped, dtype, sink, name)]
     return _forward_cpu(traits, geometry, x, w, dtype, sink, name)
 
 
@@ -59,6 +63,8 @@ def input_grad(traits, geometry, dy, w, dtype, sink, all_arguments=False, name="
         return plain
     if traits.schedule == "gpu":
         return [conv_gpu.forward(traits, back, dy, w, dtype, sink, name, transposed=True)]
+    if conv_few_cpu.suits(traits, back, dtype):
+        return [conv_few_cpu.forward(traits, back, dy, w, dtype, sink, name)]
     flipped = Workspace(product(geometry.filter), dtype)
     return [_transpose_filter(geometry, w, flipped, dtype), *_forward_cpu(traits, back, dy, flipped, dtype, sink, name)]
 

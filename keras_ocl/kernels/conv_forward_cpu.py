@@ -150,17 +150,19 @@ def _tile_cost(extent, pixels, channels, width, vectors):
 
 def forward(traits, geometry, x, w, dtype, sink, name="convolution"):
     """The KernelSpec of a direct convolution; see conv.forward for the arguments."""
-    return _Forward(traits, geometry, x, w, dtype, sink, name).spec()
+    return DirectConvolution(traits, geometry, x, w, dtype, sink, name).spec()
 
 
-class _Forward:
+class DirectConvolution:
+    """Builds the kernel of one geometry; `spec()` is its result."""
+
     def __init__(self, traits, geometry, x, w, dtype, sink, name):
         self.geometry, self.dtype, self.sink, self.name = geometry, dtype, sink, name
         self.units = max(1, traits.compute_units)
         self.axes = conv_geometry.axes(geometry)
         # Few channels per group: lanes run across groups, each reading its own group's inputs.
         self.lanewise = geometry.groups > 1 and geometry.group_outputs < lanes(traits, dtype)
-        self.tile = choose_tile(traits, geometry, self.axes, dtype, self.lanewise)
+        self.tile = self._choose_tile(traits)
         self.args = Args()
         self.x = self.args.pointer(x, dtype)
         self.w = self.args.pointer(w, dtype)
@@ -172,13 +174,19 @@ class _Forward:
         self.segments = ceil_div(self.along.per_phase, self.tile.pixels) * self.along.period
         self.ranges, self.masked = self._pixel_ranges()
 
+    def _choose_tile(self, traits):
+        return choose_tile(traits, self.geometry, self.axes, self.dtype, self.lanewise)
+
+    def _blocks(self, channels):
+        return channel_blocks(channels, self.tile.width, self.tile.vectors)
+
     def spec(self):
         args, tile, geometry = self.args, self.tile, self.geometry
         counts = [self.segments if i == tile.axis else a.output for i, a in enumerate(self.axes)]
         units = product(counts)
         channels = geometry.output[-1] if self.lanewise else geometry.group_outputs
         groups = 1 if self.lanewise else geometry.groups
-        blocks = channel_blocks(channels, tile.width, tile.vectors)
+        blocks = self._blocks(channels)
         taps = product(geometry.filter[: geometry.rank])
         unit_flops = 2.0 * tile.pixels * taps * geometry.group_inputs * geometry.output[-1]
         # A block of a large filter is read once for all tiles of an item: as many as leave enough items.
@@ -240,8 +248,7 @@ class _Forward:
     def _unit(self, counts, vectors, last_lanes):
         """One tile: decode its place, accumulate over the taps, store."""
         args, tile, axis = self.args, self.tile, self.along
-        text, names = "", [f"o{i}" for i in range(len(self.axes))]
-        rest = "unit"
+        text, rest = "", "unit"
         for i in range(len(self.axes) - 1, 0, -1):
             text += f"const int u{i} = {rest} % {args.int(counts[i])}; const int v{i} = {rest} / {args.int(counts[i])};\n"
             rest = f"v{i}"
@@ -259,7 +266,7 @@ class _Forward:
         text += self._taps(0, vectors, last_lanes, "0", "0")
         first = f"phase + start * {axis.period}" if axis.period > 1 else "start"
         text += f"const int base = {first};\n"
-        return text + self._store(names, vectors, last_lanes)
+        return text + self._store(vectors, last_lanes)
 
     def _taps(self, number, vectors, last_lanes, offset, tap):
         """Loops over the taps of axis `number` and the ones after it; the tile's axis comes innermost."""
@@ -290,11 +297,14 @@ class _Forward:
             return outer
         return f"({outer} * {self.args.int(axis.taps)} + k)"  # such an axis is the innermost
 
+    def _filter_place(self, tap):
+        """C text of the offset of a tap's first filter element for the channels at hand."""
+        return f"(long){tap} * {self.args.int(self.geometry.group_inputs * self.geometry.output[-1])} + channel"
+
     def _along(self, vectors, last_lanes, offset, tap):
         """The taps along the tile's axis, each with the body for the pixels that it finds inside the input."""
         args, axis, tile = self.args, self.along, self.tile
         step, advance, pixels = args.int(axis.input_step), axis.advance, tile.pixels
-        filter_step = args.int(self.geometry.group_inputs * self.geometry.output[-1])
         text = "{\n"
         taps = args.int(axis.taps)
         always = axis.inside and not self.ranges and not self.masked
@@ -323,8 +333,8 @@ class _Forward:
             text += f"const int at = {position}{tap_text};\n"
         group = "" if self.lanewise or self.geometry.groups == 1 else f" + group * {self.geometry.group_inputs}"
         text += f"__global const {dtypes.storage_ctype(self.dtype)}* xp = {self.x} + ({offset} + (long)at * {step}{group});\n"
-        index = self._filter_index(tap)
-        text += f"__global const {dtypes.storage_ctype(self.dtype)}* wp = {self.w} + (long){index} * {filter_step} + channel;\n"
+        place = self._filter_place(self._filter_index(tap))
+        text += f"__global const {dtypes.storage_ctype(self.dtype)}* wp = {self.w} + {place};\n"
         loop = args.int(self.geometry.group_inputs)
         length = f"{span} * {loop}" if self.merge_taps else loop
         if always:
@@ -350,18 +360,21 @@ class _Forward:
             text += f"else if (from < to) {{\n{self._body(vectors, last_lanes, 0, pixels, loop, masked=True)}}}\n"
         return text
 
+    def _offsets(self, masked):
+        """Offsets of the tile's pixels from xp, and the code that defines them: kept inside the input where `masked`."""
+        axis, pixels = self.along, range(self.tile.pixels)
+        if not masked:
+            return [self.args.int(r * axis.advance * axis.input_step) if r else "0" for r in pixels], ""
+        text, limit = "", f"{self.args.int(axis.input)} - 1 - at"
+        for r in pixels:
+            text += f"const int m{r} = {r} >= from && {r} < to;\n"
+            text += f"const int q{r} = clamp({r * axis.advance}, -at, {limit}) * {self.args.int(axis.input_step)};\n"
+        return [f"q{r}" for r in pixels], text
+
     def _body(self, vectors, last_lanes, start, end, length, masked=False):
         """The loop over input channels: load the filter's vectors, multiply them with each pixel's value."""
         dtype, tile, outputs = self.dtype, self.tile, self.args.int(self.geometry.output[-1])
-        stride = self.along.advance * self.along.input_step
-        offsets = [self.args.int(r * stride) if r else "0" for r in range(tile.pixels)]
-        text = ""
-        if masked:
-            limit = f"{self.args.int(self.along.input)} - 1 - at"
-            for r in range(start, end):
-                text += f"const int m{r} = {r} >= from && {r} < to;\n"
-                text += f"const int q{r} = clamp({r * self.along.advance}, -at, {limit}) * {self.args.int(self.along.input_step)};\n"
-                offsets[r] = f"q{r}"
+        offsets, text = self._offsets(masked)
         text += f"for (int c = 0; c < {length}; ++c) {{\n"
         for v in range(vectors):
             lanes_here = last_lanes if v == vectors - 1 else tile.width
@@ -392,20 +405,21 @@ class _Forward:
             values.append(prelude.load(self.dtype, 1, "xp", f"{offset} + {place}") if place else "0")
         return f"({self.vector})({', '.join(values)})" if width > 1 else values[0]
 
-    def _store(self, names, vectors, last_lanes):
-        """Hands the accumulators to the sink: unrolled, or in a loop over the pixels where the epilogue is long."""
-        tile, axis, args = self.tile, self.along, self.args
+    def _coordinates(self, pixel):
+        """C expressions of the coordinates of a pixel of the tile, without the channel."""
+        result = []
+        for i, axis in enumerate(self.axes):
+            place = f"(base + {pixel} * {axis.period})" if i == self.tile.axis else f"u{i}"
+            result += conv_geometry.part_coordinates(axis, place, self.args)
+        return result
 
-        def coordinates(pixel):
-            result = []
-            for i, other in enumerate(self.axes):
-                place = f"(base + {pixel} * {axis.period})" if i == tile.axis else f"u{i}"
-                result += conv_geometry.part_coordinates(other, place, args)
-            return result
+    def _store(self, vectors, last_lanes):
+        """Hands the accumulators to the sink: unrolled, or in a loop over the pixels where the epilogue is long."""
+        tile, args = self.tile, self.args
 
         def store(pixel, vector, value):
             count = last_lanes if vector == vectors - 1 else tile.width
-            return store_lanes(self.sink, args, [*coordinates(pixel), f"(channel + {vector * tile.width})"], value, tile.width, count)
+            return store_lanes(self.sink, args, [*self._coordinates(pixel), f"(channel + {vector * tile.width})"], value, tile.width, count)
 
         sample = store("0", vectors - 1, f"a0_{vectors - 1}")
         terms = product(self.geometry.filter[:-1])

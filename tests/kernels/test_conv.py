@@ -40,6 +40,9 @@ GEOMETRIES = [
     ((3, 10, 10, 24), (1, 1, 24, 48), dict()),
     ((3, 10, 10, 24), (1, 1, 24, 48), dict(strides=2)),
     ((3, 7, 9, 50), (1, 1, 50, 65), dict()),
+    ((2, 9, 15, 35), (3, 3, 35, 3), dict(padding=1)),
+    ((2, 9, 15, 16), (3, 3, 16, 1), dict(padding=1, strides=2)),
+    ((2, 9, 14, 2), (4, 4, 2, 33), dict(padding=1, strides=2)),
     ((2, 10, 10, 3), (3, 3, 3, 16), dict(padding=((-1, 1), (-2, -1)))),
     ((2, 6, 5, 8), (1, 5, 8, 16), dict(padding=(0, 2))),
     ((2, 6, 5, 8), (5, 1, 8, 16), dict(padding=(2, 0))),
@@ -214,7 +217,7 @@ def test_special_values_stay_where_they_belong(device, traits, special):
 
 
 @pytest.mark.parametrize("what", ["forward", "input_grad", "filter_grad"])
-@pytest.mark.parametrize("input,filter,options", [GEOMETRIES[i] for i in (0, 1, 2, 4, 7, 9, 11, 13, 15, 18, 19, 20, 21)])
+@pytest.mark.parametrize("input,filter,options", [GEOMETRIES[i] for i in (0, 1, 2, 4, 7, 9, 11, 13, 15, 18, 19, 20, 21, 23, 25)])
 def test_source_is_the_same_for_other_batches(device, traits, what, input, filter, options):
     """The batch is a Dim: another one changes arguments only, and the kernels remain right for it."""
     sources = []
