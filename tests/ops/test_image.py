@@ -19,6 +19,8 @@ RNG = np.random.default_rng(11)
 
 @pytest.mark.parametrize("name", [name for name, f in vars(image).items() if inspect.isfunction(f)])
 def test_signatures_are_those_of_keras(name):
+    if name == "compute_homography_matrix":  # Keras asks for it only inside its backends
+        return
     assert inspect.signature(getattr(image, name)) == inspect.signature(getattr(keras_ops.image, name))
 
 
@@ -258,7 +260,7 @@ def test_gradients():
         check_gradient(lambda x, m=method: image.resize(x, (8, 5), m, data_format="channels_last"), x, second=False)
     check_gradient(lambda x: image.gaussian_blur(x, (3, 3), (1.0, 1.0), "channels_last"), x, second=False)
     check_gradient(lambda x: image.rgb_to_hsv(x, "channels_last"), x, second=False)
-    transform = np.array([1.1, 0.2, -0.7, -0.1, 0.9, 0.6, 0, 0])
+    transform = np.array([1.103, 0.217, -0.7, -0.104, 0.913, 0.6, 0, 0])  # no sample at the middle of a pixel, where there is a kink
     check_gradient(lambda x, t: image.affine_transform(x, t, data_format="channels_last"), x, transform, second=False)
 
 
