@@ -1,19 +1,25 @@
 """Between Python, NumPy and Keras values and Tensors."""
 
+import math
+
 import numpy as np
 from keras.src.backend import config
 from keras.src.backend.common.symbolic_scope import in_symbolic_scope
 from keras.src.backend.common.variables import Variable as KerasVariable
 from keras.src.backend.common.variables import standardize_dtype
 
-from keras_ocl import compiler
+from keras_ocl import compiler, runtime
 from keras_ocl import primitives as P
 from keras_ocl.core import dtypes
+from keras_ocl.core.dim import Dim
 from keras_ocl.core.primitive import current_trace
 from keras_ocl.core.tensor import Tensor
 
 # What Keras makes of 64-bit host values that come without an explicit dtype (its rule for every backend but TensorFlow).
 _REDUCED = {"float64": "float32", "int64": "int32", "uint64": "uint32", "complex128": "complex64"}
+
+_KEPT_SCALARS = 4096
+_scalars = {}
 
 
 def is_tensor(x):
@@ -50,10 +56,24 @@ def convert_to_tensor(x, dtype=None, sparse=None, ragged=None):
     if dtype is not None:
         dtype = dtypes.canonical(standardize_dtype(dtype))
     if isinstance(x, (bool, int, float)) and not isinstance(x, np.generic):
-        return P.constant(x, dtype or scalar_dtype(x))
+        return scalar(x, dtype or scalar_dtype(x))
     if isinstance(x, (list, tuple)) and _holds_tensor(x):
         return _stacked(x, dtype)
     return from_host(x, dtype)
+
+
+def scalar(value, dtype):
+    """A Python number (or Dim) as a rank-0 Tensor. Eagerly the same few numbers come back again and again: their memory is kept."""
+    if current_trace.get() is not None or isinstance(value, Dim):
+        return P.constant(value, dtype)
+    device = runtime.current_device()
+    key = (device, dtype, type(value), value, math.copysign(1.0, value) if value == 0 else 0)
+    storage = _scalars.get(key)
+    if storage is None:
+        if len(_scalars) >= _KEPT_SCALARS:
+            _scalars.clear()
+        storage = _scalars[key] = P.constant(value, dtype).storage
+    return Tensor((), dtype, storage)  # of its own identity: a tape may watch it
 
 
 def scalar_dtype(x):

@@ -7,7 +7,7 @@ from keras.src.backend.common.variables import Variable as KerasVariable
 
 from keras_ocl import primitives as P
 from keras_ocl.core import dtypes
-from keras_ocl.core.dim import ceil_div, maximum, minimum
+from keras_ocl.core.dim import Dim, ceil_div, maximum, minimum
 from keras_ocl.core.tensor import Tensor
 from keras_ocl.ops.conversion import convert_to_tensor, from_host
 from keras_ocl.ops.promotion import broadcast, scalar_like
@@ -26,6 +26,15 @@ def wrapped(indices, extent):
         indices = P.convert(indices, "int32")
     negative = P.lt(indices, scalar_like(0, indices))
     return P.select(negative, P.add(indices, scalar_like(extent, indices)), indices)
+
+
+def from_start(indices, extent):
+    """Integer indices of any kind as a Tensor in which none is negative; host values are wrapped before they are uploaded."""
+    if isinstance(indices, (int, list, np.ndarray, np.generic)) and not isinstance(extent, Dim):
+        array = np.asarray(indices)
+        if array.dtype.kind == "i":
+            return from_host(np.where(array < 0, array + extent, array), "int32")
+    return wrapped(convert_to_tensor(indices), extent)
 
 
 def getitem(x, key):

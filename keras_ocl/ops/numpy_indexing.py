@@ -7,7 +7,7 @@ from keras_ocl.core import dtypes
 from keras_ocl.core.dim import minimum
 from keras_ocl.core.primitive import current_trace
 from keras_ocl.ops.conversion import convert_to_tensor, read
-from keras_ocl.ops.indexing import wrapped
+from keras_ocl.ops.indexing import from_start, wrapped
 from keras_ocl.ops.numpy_logic import as_bool
 from keras_ocl.ops.promotion import broadcast, broadcast_shapes, broadcast_to, dtype_of, operand, promote, result_type, scalar_like
 
@@ -26,11 +26,11 @@ def needs_values(op):
 def take(x, indices, axis=None):
     """Elements at `indices` along `axis` (of the flattened `x` without one); out-of-range indices are clipped."""
     x = convert_to_tensor(x)
-    indices = convert_to_tensor(indices)
     if axis is None:
         x, axis = P.reshape(x, (x.size,)), 0
     axis = canonicalize_axis(axis, x.ndim)
-    result = P.gather(x, (wrapped(indices, x.shape[axis]),), (axis,))
+    indices = from_start(indices, x.shape[axis])
+    result = P.gather(x, (indices,), (axis,))
     if axis == 0 or indices.ndim == 0:
         return result
     rank = indices.ndim

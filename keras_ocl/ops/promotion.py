@@ -13,7 +13,7 @@ from keras_ocl import primitives as P
 from keras_ocl.core import dtypes
 from keras_ocl.core.index import is_one
 from keras_ocl.core.tensor import Tensor
-from keras_ocl.ops.conversion import convert_to_tensor, host_dtype
+from keras_ocl.ops.conversion import convert_to_tensor, host_dtype, scalar
 
 _WIDE = {"float32": "float64", "int32": "int64", "uint32": "uint64"}
 
@@ -118,7 +118,8 @@ def broadcast(op, *xs):
 
 def scalar_like(value, x):
     """A Python number (or Dim) as a Tensor of `x`'s shape and dtype."""
-    return P.full(x.shape, value, x.dtype)
+    one = scalar(value, x.dtype)
+    return P.broadcast(one, x.shape, ()) if x.shape else one
 
 
 def axes_of(axis, rank):
