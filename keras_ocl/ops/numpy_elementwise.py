@@ -97,7 +97,21 @@ def power(x1, x2):
     x1, x2 = promote(x1, x2)
     if x1.dtype == "bool":
         x1, x2 = convert_to_tensor(x1, "int32"), convert_to_tensor(x2, "int32")
-    return P.pow(*broadcast("power", x1, x2))
+    x1, x2 = broadcast("power", x1, x2)
+    return _complex_power(x1, x2) if dtypes.is_complex(x1.dtype) else P.pow(x1, x2)
+
+
+def _complex_power(a, b):
+    """exp(b log a) by modulus and argument; 0 to the power of 0 is 1."""
+    modulus, argument = P.abs(a), P.atan2(P.imag(a), P.real(a))
+    zero, one = scalar_like(0, modulus), scalar_like(1, modulus)
+    no_base = P.eq(modulus, zero)
+    logarithm = P.log(P.select(no_base, one, modulus))
+    re, im = P.real(b), P.imag(b)
+    size = P.exp(P.sub(P.mul(re, logarithm), P.mul(im, argument)))
+    turn = P.add(P.mul(re, argument), P.mul(im, logarithm))
+    of_zero = P.select(P.eq(P.abs(b), zero), one, zero)
+    return P.complex(P.select(no_base, of_zero, P.mul(size, P.cos(turn))), P.select(no_base, zero, P.mul(size, P.sin(turn))))
 
 
 def absolute(x):

@@ -4,13 +4,15 @@ from keras.src.backend.common.backend_utils import canonicalize_axis
 
 from keras_ocl import primitives as P
 from keras_ocl.core import dtypes
-from keras_ocl.ops.promotion import broadcast, broadcast_shapes, broadcast_to, floating, promote, scalar_like
+from keras_ocl.ops.promotion import broadcast, broadcast_shapes, broadcast_to, dtype_of, floating, operand, promote, scalar_like
 
 
 def _factors(x1, x2):
     """Operands of a product and its dtype: int8 times int8 adds up in int32, bool by counting."""
+    x1, x2 = operand(x1), operand(x2)
+    small = dtype_of(x1) == dtype_of(x2) == "int8"
     x1, x2 = promote(x1, x2)
-    dtype = "int32" if x1.dtype == "int8" else x1.dtype
+    dtype = "int32" if small else x1.dtype
     if dtype == "bool":
         x1, x2 = P.convert(x1, "int32"), P.convert(x2, "int32")
     return x1, x2, dtype
@@ -165,8 +167,10 @@ def correlate(x1, x2, mode="valid"):
 
 def einsum(subscripts, *operands, **kwargs):
     """Einstein summation, operands contracted from left to right."""
+    operands = [operand(x) for x in operands]
+    small = all(dtype_of(x) == "int8" for x in operands)
     operands = promote(*operands)
-    dtype = "int32" if operands[0].dtype == "int8" and len(operands) > 1 else operands[0].dtype
+    dtype = "int32" if small else operands[0].dtype
     if dtype == "bool":
         operands = [P.convert(x, "int32") for x in operands]
     elif dtype != operands[0].dtype and len(operands) != 2:

@@ -73,7 +73,7 @@ def unique(
     *ordered, origin = P.sort((*columns, P.iota((n,), 0, "int32")), 0, max(width, 1))
     group = _groups(ordered, n)  # which distinct value each sorted row belongs to, from 0
     count = size if size is not None else (int(read(P.reduce_max(group, (0,)))) + 1 if n else 0)
-    first = _starts(group, count, n)
+    first = _starts(group, count, n)  # past the last group, the first one
     values = take(rows, take(origin, first, 0), 0) if n else rows
     values = convert_to_tensor(P.reshape(values, (count, *rest)), x.dtype)
     present = P.lt(P.iota((count,), 0, "int32"), _broadcast_scalar(_total(group, n), count))
@@ -107,7 +107,8 @@ def _groups(columns, n):
 
 def _starts(group, count, n):
     """The first sorted position of each group."""
-    return P.scatter(P.full((count,), max(n - 1, 0), "int32"), (group,), P.iota((n,), 0, "int32"), (0,), "min")
+    starts = P.scatter(P.full((count,), n, "int32"), (group,), P.iota((n,), 0, "int32"), (0,), "min")
+    return P.select(P.eq(starts, P.full((count,), n, "int32")), P.full((count,), 0, "int32"), starts)
 
 
 def _total(group, n):
