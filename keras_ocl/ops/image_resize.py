@@ -1,4 +1,4 @@
-"""keras.ops.image, resizing: nearest by indexing, every other method as a product with a matrix of weights along each axis."""
+"""keras.ops.image, resizing: nearest and bilinear by indexing, every other method as a product with a matrix of weights along each axis."""
 
 import math
 
@@ -6,12 +6,14 @@ from keras.src import backend
 
 from keras_ocl import primitives as P
 from keras_ocl.core import dtypes
-from keras_ocl.core.dim import key, maximum, minimum
+from keras_ocl.core.dim import Dim, key, maximum, minimum
 from keras_ocl.ops.conversion import convert_to_tensor
+from keras_ocl.ops.gradients import custom_gradient
 from keras_ocl.ops.image_color import check_rank
 from keras_ocl.ops.promotion import result_type, scalar_like
 
 RESIZE_INTERPOLATIONS = ("bilinear", "nearest", "lanczos3", "lanczos5", "bicubic", "area")
+_LARGEST_GATHERED = 8  # bilinear enlargement up to which the gradient gathers; beyond it a product is faster
 SCALE_AND_TRANSLATE_METHODS = ("linear", "bilinear", "trilinear", "cubic", "bicubic", "tricubic", "lanczos3", "lanczos5")
 
 
@@ -139,6 +141,10 @@ def resize(
         source = x.shape[axis]
         if key(source) == key(target):
             continue
+        plain = not isinstance(source, Dim) and not isinstance(target, Dim) and 0 < target <= _LARGEST_GATHERED * source
+        if interpolation == "bilinear" and plain and not (antialias and target < source):
+            x = _bilinear(x, axis, target)
+            continue
         inverse_scale = P.div(P.constant(source, x.dtype), P.constant(target, x.dtype))
         if interpolation == "area":
             weights = _area_weights(source, target, inverse_scale)
@@ -146,6 +152,45 @@ def resize(
             weights = _weights(source, target, inverse_scale, P.constant(0, x.dtype), _KERNELS[interpolation], antialias)
         x = _along(x, axis, weights)
     return convert_to_tensor(x, dtype)
+
+
+def _bilinear(x, axis, target):
+    """Linear interpolation along an axis, two loads an element; the gradient gathers too, from the outputs that a pixel has a part in."""
+    source = x.shape[axis]
+
+    def position(o):
+        at = P.sub(P.mul(P.add(o, scalar_like(0.5, o)), scalar_like(source / target, o)), scalar_like(0.5, o))
+        return P.min(P.max(at, scalar_like(0, at)), scalar_like(source - 1, at))
+
+    def interpolated(x):
+        at = position(P.iota((target,), 0, x.dtype))
+        low = P.floor(at)
+        upper = P.sub(at, low)
+        index = P.convert(low, "int32")
+        first = _weighted(x, axis, index, P.sub(scalar_like(1, upper), upper))
+        return P.add(first, _weighted(x, axis, P.add(index, scalar_like(1, index)), upper))
+
+    def spread(dy):
+        pixel = P.iota((source,), 0, dy.dtype)
+        scale = target / source
+        start = P.floor(P.mul(P.sub(pixel, scalar_like(0.5, pixel)), scalar_like(scale, pixel)))
+        total = None
+        for k in range(-1, math.ceil(2 * scale) + 1):
+            o = P.add(start, scalar_like(k, start))
+            weight = P.relu(P.sub(scalar_like(1, o), P.abs(P.sub(position(o), pixel))))
+            inside = P.and_(P.ge(o, scalar_like(0, o)), P.lt(o, scalar_like(target, o)))
+            part = _weighted(dy, axis, P.convert(o, "int32"), P.select(inside, weight, scalar_like(0, o)))
+            total = part if total is None else P.add(total, part)
+        return total
+
+    return custom_gradient(lambda x: (interpolated(x), spread))(x)
+
+
+def _weighted(x, axis, index, weight):
+    """x at the positions `index` of an axis (moved into range), times `weight`."""
+    found = P.gather(x, (index,), (axis,))
+    found = P.mul(found, P.broadcast(weight, found.shape, (0,)))
+    return P.transpose(found, (*range(1, axis + 1), 0, *range(axis + 1, found.ndim)))
 
 
 def _cropped(images, rows, size):
