@@ -1,0 +1,56 @@
+"""Per-step losses, optimizers, losses, metrics and activations against TensorFlow, which runs every case in one process of its own."""
+
+import importlib.util
+import os
+import pathlib
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+SCRIPT = pathlib.Path(__file__).with_name("parity_cases.py")
+_spec = importlib.util.spec_from_file_location("parity_cases", SCRIPT)
+cases = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(cases)
+
+TOLERANCE = 1e-4
+
+
+@pytest.fixture(scope="session")
+def tensorflow_results(tmp_path_factory):
+    pytest.importorskip("tensorflow")
+    path = tmp_path_factory.mktemp("parity") / "tensorflow.npz"
+    environment = os.environ | {"KERAS_BACKEND": "tensorflow", "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": ""}
+    result = subprocess.run(
+        [sys.executable, "-W", "ignore", str(SCRIPT), str(path)], env=environment, capture_output=True, text=True, timeout=900
+    )
+    assert result.returncode == 0, result.stderr
+    return np.load(path)
+
+
+@pytest.mark.parametrize("case", cases.CASES)
+def test_as_on_tensorflow(case, tensorflow_results):
+    expected = tensorflow_results[case]
+    ours = cases.run(case)
+    assert np.all(np.isfinite(expected)), expected
+    np.testing.assert_allclose(ours, expected, rtol=TOLERANCE, atol=1e-5)
+
+
+def everything(module, kind):
+    return {n for n in dir(module) if isinstance(getattr(module, n), type) and issubclass(getattr(module, n), kind)}
+
+
+def test_no_optimizer_loss_or_activation_is_left_out():
+    import keras
+
+    optimizers = everything(keras.optimizers, keras.optimizers.Optimizer) - {"Optimizer", "LossScaleOptimizer"}
+    assert optimizers == set(cases.OPTIMIZERS)
+    schedules = everything(keras.optimizers.schedules, keras.optimizers.schedules.LearningRateSchedule) - {"LearningRateSchedule"}
+    assert schedules == set(cases.SCHEDULES)
+    losses = everything(keras.losses, keras.losses.Loss) - {"Loss", "Circle", "CategoricalGeneralizedCrossEntropy"}
+    assert losses == set(cases.LOSSES)
+    metrics = everything(keras.metrics, keras.metrics.Metric) - {"Metric", "Mean", "MeanMetricWrapper", "Sum"}
+    assert metrics == set(cases.METRICS)
+    activations = {n for n in dir(keras.activations) if callable(getattr(keras.activations, n))} - {"deserialize", "get", "serialize"}
+    assert activations - {"swish", "hard_swish"} == set(cases.ACTIVATIONS)
