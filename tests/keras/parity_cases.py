@@ -310,24 +310,31 @@ METRICS = {
 }
 
 
+def metric_data(kind, seed):
+    """Targets and predictions; another number of them for each seed."""
+    rng = np.random.default_rng(seed)
+    n = 9 - seed
+    classes = rng.integers(0, 3, n)
+    chances = rng.dirichlet(np.ones(3), n).astype("float32")
+    if kind == "class":
+        return classes, rng.integers(0, 3, n)
+    if kind == "sparse":
+        return classes, chances
+    if kind == "onehot":
+        return np.eye(3, dtype="float32")[classes], chances
+    if kind == "unit":
+        return rng.integers(0, 2, (n, 1)).astype("float32"), rng.uniform(0.01, 0.99, (n, 1)).astype("float32")
+    if kind == "sign":
+        return rng.integers(0, 2, (n, 1)).astype("float32") * 2 - 1, rng.normal(size=(n, 1)).astype("float32")
+    return rng.normal(size=(n, 2)).astype("float32"), rng.normal(size=(n, 2)).astype("float32")
+
+
 def run_metric(name):
     kind, options = METRICS[name]
     metric = getattr(keras.metrics, name)(**options)
     results = []
     for seed in range(3):
-        rng = np.random.default_rng(seed)
-        classes = rng.integers(0, 3, 9 - seed)
-        n = len(classes)
-        chances = rng.dirichlet(np.ones(3), n).astype("float32")
-        y, p = {
-            "class": lambda: (classes, rng.integers(0, 3, n)),
-            "sparse": lambda: (classes, chances),
-            "onehot": lambda: (np.eye(3, dtype="float32")[classes], chances),
-            "unit": lambda: (rng.integers(0, 2, (n, 1)).astype("float32"), rng.uniform(0.01, 0.99, (n, 1)).astype("float32")),
-            "sign": lambda: (rng.integers(0, 2, (n, 1)).astype("float32") * 2 - 1, rng.normal(size=(n, 1)).astype("float32")),
-            "real": lambda: (rng.normal(size=(n, 2)).astype("float32"), rng.normal(size=(n, 2)).astype("float32")),
-        }[kind]()
-        metric.update_state(y, p)
+        metric.update_state(*metric_data(kind, seed))
         results.append(np.mean(keras.ops.convert_to_numpy(metric.result())))
     return np.array(results)
 

@@ -123,7 +123,7 @@ def test_to_tensorflow(tmp_path):
     model.save(tmp_path / "model.h5")
     model.save_weights(tmp_path / "model.weights.h5")
     (tmp_path / "model.json").write_text(model.to_json())
-    np.savez(tmp_path / "expected.npz", x=x, y=y, out=model.predict(x, verbose=0), *[v.numpy() for v in model.optimizer.variables])
+    np.savez(tmp_path / "expected.npz", *[v.numpy() for v in model.optimizer.variables], x=x, y=y, out=model.predict(x, verbose=0))
     in_tensorflow(
         """
         data = np.load("expected.npz")
