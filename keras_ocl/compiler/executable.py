@@ -159,7 +159,7 @@ class Executable:
                 self._bind(node, results[k])
             for k, entry in self._replaced:
                 results[k] = held[entry]
-            for k, node, nbytes in self._copied + self._repeated:
+            for k, _, nbytes in self._copied + self._repeated:
                 results[k] = device.allocate(nbytes, self.name)
             for k, node, _ in self._copied:  # before a kernel overwrites them
                 device.copy(held[node], results[k])

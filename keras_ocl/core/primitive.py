@@ -70,7 +70,8 @@ def bind(primitive, inputs, params):
                     f"{primitive}: a tensor of a finished trace was used (shape {tuple(x.shape)}). A jitted function's values exist only while"
                     " it is traced: return them, or run eagerly (run_eagerly=True)."
                 )
-        outputs = tuple(Tensor(s, d, storage) for (s, d), storage in zip(results, _eager(primitive, inputs, params, results), strict=True))
+        storages = _eager(primitive, inputs, params, results)
+        outputs = tuple(Tensor(s, d, storage) for (s, d), storage in zip(results, storages, strict=True))
         tapes = active_tapes.get()
         equation = Equation(primitive, inputs, params, outputs) if tapes else None
     else:
