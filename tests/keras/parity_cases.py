@@ -341,7 +341,7 @@ def run_metric(name):
 
 ACTIVATIONS = (
     "celu elu exponential gelu glu hard_shrink hard_sigmoid hard_silu hard_tanh leaky_relu linear log_sigmoid log_softmax mish relu relu6"
-    " selu sigmoid silu soft_shrink softmax softplus softsign sparse_plus sparse_sigmoid sparsemax squareplus tanh tanh_shrink threshold"
+    " selu sigmoid silu soft_shrink softmax softplus softsign sparse_plus sparse_sigmoid squareplus tanh tanh_shrink threshold"
 ).split()
 
 

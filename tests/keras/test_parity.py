@@ -37,6 +37,20 @@ def test_as_on_tensorflow(case, tensorflow_results):
     np.testing.assert_allclose(ours, expected, rtol=TOLERANCE, atol=1e-5)
 
 
+def test_sparsemax_is_the_projection_onto_the_simplex():
+    """Not compared with TensorFlow's: Keras 3.15 sums cumulative sums there, so that its rows do not add up to 1."""
+    import keras
+
+    x = cases.data((5, 6)) * 2
+    expected = []
+    for row in x.astype("float64"):
+        ordered = np.sort(row)[::-1]
+        total = np.cumsum(ordered)
+        count = np.sum(1 + np.arange(1, 7) * ordered > total)
+        expected.append(np.maximum(row - (total[count - 1] - 1) / count, 0))
+    np.testing.assert_allclose(keras.activations.sparsemax(keras.ops.convert_to_tensor(x)), expected, rtol=1e-5, atol=1e-6)
+
+
 def everything(module, kind):
     return {n for n in dir(module) if isinstance(getattr(module, n), type) and issubclass(getattr(module, n), kind)}
 
@@ -53,4 +67,4 @@ def test_no_optimizer_loss_or_activation_is_left_out():
     metrics = everything(keras.metrics, keras.metrics.Metric) - {"Metric", "Mean", "MeanMetricWrapper", "Sum"}
     assert metrics == set(cases.METRICS)
     activations = {n for n in dir(keras.activations) if callable(getattr(keras.activations, n))} - {"deserialize", "get", "serialize"}
-    assert activations - {"swish", "hard_swish"} == set(cases.ACTIVATIONS)
+    assert activations - {"swish", "hard_swish", "sparsemax"} == set(cases.ACTIVATIONS)
