@@ -1,5 +1,6 @@
 """Keras's Variable on a device: its value is a Tensor; inside a trace, the trace's current value for it."""
 
+import numpy as np
 from keras.src.backend.common import KerasVariable
 from keras.src.backend.common.stateless_scope import in_stateless_scope
 
@@ -48,6 +49,9 @@ class Variable(KerasVariable):
         from keras_ocl.ops.core import convert_to_tensor
 
         return convert_to_tensor(value, dtype=dtype)
+
+    def __array__(self, dtype=None, copy=None):
+        return np.asarray(self.value.__array__(dtype))
 
     def _tape_value(self):
         """The raw value (no autocast) here and now: concrete, or of the current trace."""
