@@ -67,8 +67,8 @@ def bind(primitive, inputs, params):
         for x in inputs:
             if x.storage is None:
                 raise RuntimeError(
-                    f"{primitive}: a tensor of a finished trace was used (shape {tuple(x.shape)}). A jitted function's values exist only while"
-                    " it is traced: return them, or run eagerly (run_eagerly=True)."
+                    f"{primitive}: a tensor of a finished trace was used (shape {tuple(x.shape)}). A jitted function's values exist only"
+                    " while it is traced: return them, or run eagerly (run_eagerly=True)."
                 )
         storages = _eager(primitive, inputs, params, results)
         outputs = tuple(Tensor(s, d, storage) for (s, d), storage in zip(results, storages, strict=True))
