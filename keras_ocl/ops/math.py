@@ -221,12 +221,6 @@ def fft(x):
     return _transform(re, im, -1, -1)
 
 
-def ifft(x):
-    """The inverse of fft."""
-    re, im = _pair(x)
-    return _scaled(_transform(re, im, -1, 1), re.shape[-1])
-
-
 def fft2(x):
     """The discrete Fourier transform along the last two axes of a pair; a pair."""
     re, im = _pair(x)

@@ -11,7 +11,9 @@ from keras_ocl.core import dtypes
 from keras_ocl.core.dim import Dim, ceil_div, maximum
 from keras_ocl.core.tensor import Tensor
 from keras_ocl.ops.conversion import convert_to_tensor, from_host
-from keras_ocl.ops.promotion import broadcast_to, dtype_of, floating, operand, promote, result_type, scalar_like
+from keras_ocl.ops.numpy_elementwise import absolute, exp, log, multiply, power, sign
+from keras_ocl.ops.numpy_shape import expand_dims, moveaxis
+from keras_ocl.ops.promotion import broadcast, broadcast_to, dtype_of, floating, operand, promote, result_type, scalar_like
 
 
 def _extents(shape):
@@ -81,14 +83,13 @@ def _number(x):
     """A range's bound as a Python number: a scalar tensor is read."""
     if isinstance(x, (bool, int, float)):
         return x
-    x = np.asarray(x).item() if not isinstance(x, Tensor) else x.item()
-    return x
+    return x.item() if isinstance(x, Tensor) else np.asarray(x).item()
 
 
 def arange(start, stop=None, step=None, dtype=None):
     """Evenly spaced values from `start` (0 when only one bound is given) up to, not including, `stop`."""
-    given = [operand(v) if isinstance(v, Tensor) or not isinstance(v, np.generic) else v for v in (start, stop, step) if v is not None]
-    dtype = dtypes.canonical(standardize_dtype(dtype)) if dtype is not None else result_type(*[dtype_of(v) for v in given])
+    given = [dtype_of(v) for v in (start, stop, step) if v is not None]
+    dtype = dtypes.canonical(standardize_dtype(dtype)) if dtype is not None else result_type(*given)
     if stop is None:
         start, stop = 0, start
     start, stop, step = _number(start), _number(stop), _number(1 if step is None else step)
@@ -127,9 +128,6 @@ def linspace(start, stop, num=50, endpoint=True, retstep=False, dtype=None, axis
 
 
 def _spaced(start, stop, num, divisions, axis):
-    from keras_ocl.ops.numpy_shape import moveaxis
-    from keras_ocl.ops.promotion import broadcast
-
     start, stop = broadcast("linspace", start, stop)
     step = P.div(P.sub(stop, start), scalar_like(divisions, start)) if divisions > 0 else scalar_like(math.nan, start)
     shape = (num, *start.shape)
@@ -149,8 +147,6 @@ def logspace(start, stop, num=50, endpoint=True, base=10, dtype=None, axis=0):
     if all(isinstance(v, (int, float)) for v in (start, stop, base)):
         return from_host(np.logspace(start, stop, num, endpoint, base, axis=axis), dtype)
     exponents = linspace(start, stop, num, endpoint, dtype="float64" if dtype == "float64" else "float32", axis=axis)
-    from keras_ocl.ops.numpy_elementwise import power
-
     return convert_to_tensor(power(convert_to_tensor(base, exponents.dtype), exponents), dtype)
 
 
@@ -161,9 +157,6 @@ def geomspace(start, stop, num=50, endpoint=True, dtype=None, axis=0):
     dtype = _dtype(dtype)
     if all(isinstance(v, (int, float)) for v in (start, stop)):
         return from_host(np.geomspace(start, stop, num, endpoint, axis=axis), dtype)
-    from keras_ocl.ops.numpy_elementwise import absolute, exp, log, multiply, sign
-    from keras_ocl.ops.numpy_shape import expand_dims
-
     start, stop = promote(start, stop, extra=(float,))
     steps = exp(linspace(log(absolute(start)), log(absolute(stop)), num, endpoint, axis=axis))
     signs = sign(start)

@@ -5,10 +5,13 @@ Every function takes tensors, arrays or Python numbers, promotes by Keras's rule
 
 import math
 
+import ml_dtypes
 from keras.src.backend import config
+from keras.src.backend.common.backend_utils import vectorize_impl
 
 from keras_ocl import primitives as P
 from keras_ocl.core import dtypes
+from keras_ocl.ops.control_flow import mapped_over
 from keras_ocl.ops.conversion import convert_to_tensor
 from keras_ocl.ops.promotion import broadcast, dtype_of, floating, operand, promote, result_type, scalar_like
 
@@ -335,8 +338,6 @@ def nan_to_num(x, nan=0.0, posinf=None, neginf=None):
 
 
 def _limits(dtype):
-    import ml_dtypes
-
     info = ml_dtypes.finfo(dtypes.numpy_dtype(dtype))
     return float(info.min), float(info.max)
 
@@ -411,8 +412,4 @@ def _resized_view(x, dtype, old, new):
 
 def vectorize(pyfunc, *, excluded=None, signature=None):
     """`pyfunc` applied over leading axes, as `numpy.vectorize`."""
-    from keras.src.backend.common.backend_utils import vectorize_impl
-
-    from keras_ocl.ops.control_flow import mapped_over
-
     return vectorize_impl(pyfunc, mapped_over, excluded=excluded, signature=signature)

@@ -9,6 +9,7 @@ from keras_ocl.core.primitive import current_trace
 from keras_ocl.ops.conversion import convert_to_tensor, read
 from keras_ocl.ops.indexing import from_start, wrapped
 from keras_ocl.ops.numpy_logic import as_bool
+from keras_ocl.ops.numpy_reduction import sum as total
 from keras_ocl.ops.promotion import broadcast, broadcast_shapes, broadcast_to, dtype_of, operand, promote, result_type, scalar_like
 
 
@@ -157,8 +158,6 @@ def diagflat(x, k=0):
 
 def trace(x, offset=0, axis1=0, axis2=1):
     """Sum along the diagonal of two axes."""
-    from keras_ocl.ops.numpy_reduction import sum as total
-
     return total(diagonal(x, offset, axis1, axis2), -1)
 
 

@@ -4,6 +4,8 @@ from keras.src.backend.common.backend_utils import canonicalize_axis
 
 from keras_ocl import primitives as P
 from keras_ocl.core import dtypes
+from keras_ocl.ops.numpy_indexing import diagonal
+from keras_ocl.ops.numpy_shape import moveaxis, stack, unstacked
 from keras_ocl.ops.promotion import broadcast, broadcast_shapes, broadcast_to, dtype_of, floating, operand, promote, scalar_like
 
 
@@ -121,8 +123,6 @@ def kron(x1, x2):
 
 def cross(x1, x2, axisa=-1, axisb=-1, axisc=-1, axis=None):
     """Cross products of the 2- or 3-vectors along an axis."""
-    from keras_ocl.ops.numpy_shape import moveaxis, stack, unstacked
-
     if axis is not None:
         axisa = axisb = axisc = axis
     x1, x2 = promote(x1, x2)
@@ -219,8 +219,6 @@ def _parse(subscripts, operands):
 
 def _diagonalised(labels, x):
     """A label repeated within an operand takes its diagonal."""
-    from keras_ocl.ops.numpy_indexing import diagonal
-
     labels = list(labels)
     for label in set(labels):
         while labels.count(label) > 1:

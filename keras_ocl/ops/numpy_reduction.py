@@ -38,7 +38,7 @@ def prod(x, axis=None, keepdims=False, dtype=None):
 def _extreme(x, axis, keepdims, initial, reduce, combine, of_bool):
     x = convert_to_tensor(x)
     axes = axes_of(axis, x.ndim)
-    if initial is None and any_zero(x.shape, axes):
+    if initial is None and _any_zero(x.shape, axes):
         raise ValueError(f"max/min: a tensor of shape {tuple(x.shape)} has no elements along axes {axes}; give `initial`.")
     result = _reduce(of_bool if x.dtype == "bool" else reduce, x, axis, keepdims)
     if initial is not None:
@@ -46,7 +46,7 @@ def _extreme(x, axis, keepdims, initial, reduce, combine, of_bool):
     return result
 
 
-def any_zero(shape, axes):
+def _any_zero(shape, axes):
     """Whether a plain extent among `axes` is 0."""
     return any(shape[a] == 0 for a in axes)
 

@@ -8,6 +8,7 @@ from keras_ocl.core.dim import ceil_div, minimum, product
 from keras_ocl.core.index import is_one
 from keras_ocl.core.tensor import Tensor
 from keras_ocl.ops.conversion import convert_to_tensor
+from keras_ocl.ops.numpy_indexing import take
 from keras_ocl.ops.promotion import axes_of, broadcast_shapes, dtype_of, operand, promote, result_type
 from keras_ocl.ops.promotion import broadcast_to as _broadcast_to
 
@@ -301,8 +302,6 @@ def repeat(x, repeats, axis=None):
     if isinstance(counts, (list, tuple)) and len(counts) == 1:
         counts = counts[0]
     if isinstance(counts, (list, tuple)):
-        from keras_ocl.ops.numpy_indexing import take
-
         if len(counts) != x.shape[axis]:
             raise ValueError(f"repeat: {len(counts)} counts for an axis of extent {x.shape[axis]}.")
         return take(x, np.repeat(np.arange(len(counts), dtype="int32"), counts), axis)

@@ -45,7 +45,7 @@ def dtype_of(x):
         return x.dtype
     if isinstance(x, bool):
         return "bool"
-    if isinstance(x, np.generic):
+    if isinstance(x, (np.generic, np.ndarray)):
         return host_dtype(x)
     if isinstance(x, int):
         return int
