@@ -52,7 +52,7 @@ def test_sparsemax_is_the_projection_onto_the_simplex():
 
 
 def test_schedule_free_adamw_by_its_rule():
-    """Not compared with TensorFlow's: there `variable.value` is the variable itself, so that Keras 3.15 uses the new momentum for the old."""
+    """Not compared with TensorFlow's: there `value` is the variable itself, so that Keras 3.15 takes the new momentum for the old."""
     import keras
 
     start = np.array([1.0, -2.0, 3.0])
