@@ -86,7 +86,8 @@ def nonzero(x):
 def unravel_index(indices, shape):
     """Flat indices as a tuple of index tensors, one for each axis of `shape`."""
     indices = convert_to_tensor(indices)
-    if dtypes.itemsize(indices.dtype) < 4:
+    dtype = indices.dtype
+    if dtypes.itemsize(dtype) < 4:
         indices = P.convert(indices, "int32")
     shape = tuple(shape) if isinstance(shape, (list, tuple)) else (shape,)
     result = []
@@ -97,7 +98,7 @@ def unravel_index(indices, shape):
         else:
             result.append(P.mod(indices, extent))
             indices = P.floor_div(indices, extent)
-    return tuple(reversed(result))
+    return tuple(convert_to_tensor(i, dtype) for i in reversed(result))
 
 
 def select(condlist, choicelist, default=0):

@@ -116,13 +116,13 @@ def bincount(x, weights=None, minlength=0, sparse=False):
     if sparse:
         raise ValueError("bincount: `sparse=True` is not supported with the ocl backend.")
     x = convert_to_tensor(x)
-    if x.dtype == "bool" or dtypes.itemsize(x.dtype) < 4:
-        x = P.convert(x, "int32")
     dtype = "int32"
     if weights is not None:
         weights = convert_to_tensor(weights)
         dtype = result_type(x.dtype, weights.dtype)
         weights = convert_to_tensor(weights, dtype)
+    if dtypes.itemsize(x.dtype) < 4:
+        x = P.convert(x, "int32")
     if x.is_symbolic() and minlength:
         bins = minlength
     else:
