@@ -97,7 +97,7 @@ UNSIGNED["mod"] = UNSIGNED["rem"]
 
 BOTH = {
     "shift_left": """$T $name($T a, $T b) {
-  return (as_$U(b) < ($U)$B) ? convert_$T(as_$U(a) << (as_$U(b) & ($U)($B - 1))) : ($T)0;
+  return as_$T(($U)((as_$U(b) < ($U)$B) ? as_$U(a) << (as_$U(b) & ($U)($B - 1)) : ($U)0));
 }
 """,
 }
