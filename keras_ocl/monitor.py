@@ -39,7 +39,8 @@ def clear_cache(device=None):
     compiler.clear()
     device.programs.forget()
     device.memory.trim()
-    return device.programs.disk.clear()
+    disk = device.programs.disk  # None where the driver keeps a cache of its own
+    return 0 if disk is None else disk.clear()
 
 
 class Profile:

@@ -12,7 +12,9 @@ SOURCE = "__kernel void twice(__global float* x) { x[get_global_id(0)] *= 2; }"
 @pytest.fixture(autouse=True)
 def cache_folder(tmp_path, monkeypatch):
     """Keeps the user's own programs on disk out of harm's way."""
-    monkeypatch.setattr(runtime.current_device().programs.disk, "folder", tmp_path)
+    disk = runtime.current_device().programs.disk
+    if disk is not None:  # PoCL keeps a cache of its own
+        monkeypatch.setattr(disk, "folder", tmp_path)
 
 
 def test_memory_info():
@@ -54,7 +56,7 @@ def test_clear_cache():
     device.build([("twice", SOURCE.replace("2", "2.0f"))])
     builds = device.statistics.builds
     keras_ocl.clear_cache()
-    assert device.programs.disk.size() == 0
+    assert device.programs.disk is None or device.programs.disk.size() == 0
     device.build([("twice", SOURCE)])
     assert device.statistics.builds == builds + 1
 

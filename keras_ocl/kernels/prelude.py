@@ -32,7 +32,10 @@ def store(dtype, width, pointer, offset, value):
     if dtype == "float16":
         if width == 1:
             return f"vstore_half_rte({value}, {offset}, {pointer});"
-        return f"vstore_half{width}_rte({value}, 0, {pointer} + {offset});"
+        # Through a register of bits: PoCL's vstore_half of many lanes faults at addresses that are not multiples of the vector's size.
+        bits = f"ushort{width}"
+        convert = f"{bits} half_bits; vstore_half{width}_rte({value}, 0, (half*)&half_bits);"
+        return f"{{ {convert} vstore{width}(half_bits, 0, (__global ushort*)({pointer} + {offset})); }}"
     if dtype == "bool":
         value = f"convert_{vector_type('uchar', width)}(-({value}))"
     elif dtype == "bfloat16":
