@@ -1,0 +1,134 @@
+"""The pytest plugin that Keras's tests run under: its conftest's duties, our branch in trainer_test.py, and the record of outcomes."""
+
+import json
+import os
+import sys
+import time
+from importlib.abc import MetaPathFinder
+from importlib.machinery import SourceFileLoader
+from importlib.util import find_spec, spec_from_file_location
+from pathlib import Path
+
+try:
+    import torch  # noqa: F401  before TensorFlow, else it crashes on import
+except ImportError:
+    pass
+
+import pytest
+from keras.src.backend import backend
+
+# Keras's tests import this name from the conftest.py of its repository.
+sys.modules["conftest"] = sys.modules[__name__]
+
+
+def skip_if_backend(name, reason):
+    """A mark that skips a test on the backend `name`."""
+    return pytest.mark.skipif(backend() == name, reason=reason)
+
+
+def pytest_configure(config):
+    config.pluginmanager.register(Outcomes(), "conformance-outcomes")
+    if backend() == "ocl":
+        trainer_test = TrainerTest()
+        sys.meta_path.insert(0, trainer_test)
+        if not hasattr(config, "workerinput"):
+            print(f"Added in memory to {trainer_test.path}:")
+            print("".join(added for _, added in TrainerTest.EDITS))
+
+
+class TrainerTest(SourceFileLoader, MetaPathFinder):
+    """Loads Keras's trainer_test.py with our name added where it chooses its trainer and its device."""
+
+    MODULE = "keras.src.trainers.trainer_test"
+    EDITS = (
+        (
+            'else:\n    raise ImportError(f"Invalid backend',
+            'elif backend.backend() == "ocl":\n    from keras_ocl.trainer import OclTrainer as Trainer\n',
+        ),
+        ('            "torch": "cpu",\n', '            "ocl": "cpu:0",\n'),
+    )
+
+    def __init__(self):
+        super().__init__(self.MODULE, str(Path(find_spec("keras").origin).parent / "src" / "trainers" / "trainer_test.py"))
+
+    def find_spec(self, name, path=None, target=None):
+        return spec_from_file_location(name, self.path, loader=self) if name == self.MODULE else None
+
+    def get_code(self, fullname):
+        source = Path(self.path).read_text()
+        for place, added in self.EDITS:
+            if source.count(place) != 1:
+                raise ImportError(f"The installed Keras's {self.path} lacks the lines {place!r}: does this Keras have another test?")
+            source = source.replace(place, added + place)
+        return compile(source, self.path, "exec", dont_inherit=True)
+
+
+def pytest_collection_modifyitems(config, items):
+    trainable = pytest.mark.skipif(backend() in ("numpy", "openvino"), reason="Trainer not implemented for NumPy and OpenVINO backend.")
+    several = pytest.mark.skip(reason="Requires multiple devices")
+    for item in items:
+        if "requires_trainable_backend" in item.keywords:
+            item.add_marker(trainable)
+        if "multi_device" in item.keywords:
+            item.add_marker(several)
+    part, parts = map(int, os.environ.get("KERAS_CONFORMANCE_PART", "1/1").split("/"))
+    left = [item for i, item in enumerate(items) if i % parts != part - 1]
+    if left:
+        config.hook.pytest_deselected(items=left)
+        items[:] = items[part - 1 :: parts]
+
+
+class Outcomes:
+    """Collects each test's outcome, in the process that directs the workers, and writes them at the end."""
+
+    def __init__(self):
+        self.tests = {}
+        self.kernels = 0
+        self.device = None
+        self.start = time.time()
+
+    def pytest_runtest_logreport(self, report):
+        test = self.tests.setdefault(identifier(report.nodeid), {"outcome": "passed", "seconds": 0.0, "text": ""})
+        test["seconds"] += report.duration
+        if report.failed or report.skipped:
+            test["outcome"] = report.outcome
+            test["text"] = str(report.longrepr[2]) if report.skipped and isinstance(report.longrepr, tuple) else report.longreprtext
+
+    def pytest_collectreport(self, report):
+        if report.failed:
+            self.tests[identifier(report.nodeid)] = {"outcome": "failed", "seconds": 0.0, "text": report.longreprtext}
+        elif report.skipped:
+            self.tests[identifier(report.nodeid)] = {"outcome": "skipped", "seconds": 0.0, "text": str(report.longrepr[2])}
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node, error):
+        output = getattr(node, "workeroutput", {})
+        self.kernels += output.get("kernels", 0)
+        self.device = output.get("device") or self.device
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self, session):
+        kernels, device = _device_statistics()
+        if hasattr(session.config, "workeroutput"):
+            session.config.workeroutput.update(kernels=kernels, device=device)
+            return
+        self.kernels += kernels
+        summary = {"seconds": time.time() - self.start, "kernels": self.kernels, "device": self.device or device}
+        Path(os.environ["KERAS_CONFORMANCE_OUTCOMES"]).write_text(json.dumps({**summary, "tests": self.tests}))
+
+
+def _device_statistics():
+    """Kernels that this process compiled, and the name of the device."""
+    if backend() != "ocl":
+        return 0, backend()
+    from keras_ocl import runtime
+
+    device = runtime.current_device()
+    return device.statistics.kernels, str(device)
+
+
+def identifier(nodeid):
+    """keras/src/a/b_test.py::Class::test as keras.src.a.b_test.Class::test, as JUnit reports join them."""
+    path, *names = nodeid.split("::")
+    module = path.removesuffix(".py").replace("/", ".")
+    return "::".join([".".join([module, *names[:-1]]), *names[-1:]])
