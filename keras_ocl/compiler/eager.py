@@ -4,6 +4,8 @@ Extents are arguments of eager kernels, so that arrays of other sizes reuse them
 the inputs becomes a Dim whose hint is its power-of-two size class.
 """
 
+from collections import OrderedDict
+
 import numpy as np
 
 from keras_ocl import runtime
@@ -105,16 +107,17 @@ def _typed(value):
     return (type(value).__name__, value.hex() if isinstance(value, float) else value)
 
 
-_cache = {}
+_cache = OrderedDict()  # compiled one-node graphs, the oldest first
+_KEPT = 4096
 
 
 def _executable(device, prim, signature, key, params):
     identity = (device, prim.name, signature, key)
     found = _cache.get(identity)
     if found is None:
-        if len(_cache) > 8192:
-            _cache.clear()
         found = _cache[identity] = _compile(device, prim, signature, params)
+        if len(_cache) > _KEPT:
+            _cache.popitem(last=False)
     return found
 
 

@@ -2,6 +2,7 @@
 
 import hashlib
 import threading
+from collections import OrderedDict
 
 import pyopencl as cl
 from pyopencl import _cl
@@ -13,6 +14,7 @@ from keras_ocl.runtime.errors import KernelBuildError
 
 SCHEMA = "1"  # raise when the meaning of a cache entry changes
 STANDARD = "-cl-std=CL1.2"
+IN_MEMORY = 1024  # kernels whose programs are kept although nobody may be using them; others come back from disk
 
 
 class Programs:
@@ -27,7 +29,7 @@ class Programs:
         # PoCL and NVIDIA remember what they compile. Asking PoCL for a binary would compile every kernel twice
         # (again for unknown work-group sizes), 100 ms each, and save 50 ms a program.
         self.disk = None if has_src_build_cache(device.handle) else DiskCache()
-        self._programs = {}  # kernel's key -> built program
+        self._programs = OrderedDict()  # kernel's key -> built program, the last used at the end
         self._lock = threading.Lock()
         d = device.handle
         about = (SCHEMA, device.platform, d.platform.version, d.name, d.version, device.driver, host.cpu_flags(), cl.VERSION_TEXT)
@@ -51,6 +53,10 @@ class Programs:
             if missing:
                 self._compile(missing, keys, options)
             programs = {spec[0]: self._programs[keys[spec]] for spec in specs}
+            for key in keys.values():
+                self._programs.move_to_end(key)
+            while len(self._programs) > IN_MEMORY:
+                self._programs.popitem(last=False)
         return {name: cl.Kernel(program, name) for name, program in programs.items()}
 
     def forget(self):
@@ -71,14 +77,9 @@ class Programs:
             if entry is None:
                 continue
             program_key, members, binary = entry
-            try:
-                program = _cl._Program(self.device.context, [self.device.handle], [binary])
-                program._build(b"", [self.device.handle])
-                present = program.get_info(cl.program_info.KERNEL_NAMES).split(";")
-            except cl.Error:
-                present = []  # the driver rejects it: built anew below
-            if not set(members) <= set(present):
-                self.disk.remove(program_key)
+            program = self._from_binary(binary, members)
+            if program is None:
+                self.disk.remove(program_key)  # it is built anew below
                 continue
             for member_key in members.values():
                 self._programs.setdefault(member_key, program)
@@ -100,13 +101,24 @@ class Programs:
         device.statistics.builds += 1
         device.statistics.kernels += len(specs)
         members = {spec[0]: keys[spec] for spec in specs}
+        if self.disk is not None:
+            try:
+                binary = program.get_info(cl.program_info.BINARIES)[0]
+            except cl.Error:
+                binary = None  # a driver that gives no binaries: no disk cache
+            if binary:
+                self.disk.put(members, binary)
+                # A program that was compiled holds on to its compiler's memory, megabytes of it; one made of the binary does not.
+                program = self._from_binary(binary, members) or program
         for key in members.values():
             self._programs[key] = program
-        if self.disk is None:
-            return
+
+    def _from_binary(self, binary, names):
+        """The program that the binary holds, or None if the driver rejects it or kernels are missing from it."""
         try:
-            binary = program.get_info(cl.program_info.BINARIES)[0]
+            program = _cl._Program(self.device.context, [self.device.handle], [binary])
+            program._build(b"", [self.device.handle])
+            present = program.get_info(cl.program_info.KERNEL_NAMES).split(";")
         except cl.Error:
-            return  # a driver that gives no binaries: no disk cache
-        if binary:
-            self.disk.put(members, binary)
+            return None
+        return program if set(names) <= set(present) else None

@@ -46,7 +46,7 @@ def main():
             sys.exit("The tests did not run to their end; pytest's output above says why.")
         verdict = Verdict.of(outcomes, options.backend, metadata.version("keras"), HERE / "exclusions.toml")
     if options.against is not None:
-        verdict.compare(options.against.read_text().split(), whole=not (options.paths or options.k or parts > 1))
+        verdict.compare(options.against.read_text().splitlines(), whole=not (options.paths or options.k or parts > 1))
     verdict.show()
     if options.report:
         verdict.write(options.report)
