@@ -153,6 +153,22 @@ def forward(traits, geometry, x, w, dtype, sink, name="convolution"):
     return DirectConvolution(traits, geometry, x, w, dtype, sink, name).spec()
 
 
+def _border_tiles(axis, pixels):
+    """(input position of the first pixel, pixels there are) of every tile and tap that meets the border of `axis`."""
+    advance, reach = axis.advance, axis.advance * (pixels - 1)
+    for phase in range(axis.period):
+        size = ceil_div(axis.output - phase, axis.period)
+        for tap in range(axis.taps):
+            t = phase * axis.stride + tap * axis.dilation - axis.low
+            if t % axis.spread:
+                continue
+            t //= axis.spread
+            inside = max(0, ceil_div(-t, advance * pixels)) * pixels  # the first tile that begins in the input
+            beyond = max(inside, ((axis.input - 1 - reach - t) // (advance * pixels) + 1) * pixels)  # the first that ends outside
+            for start in (*range(0, min(inside, size), pixels), *range(min(beyond, size // pixels * pixels), size, pixels)):
+                yield t + start * advance, min(pixels, size - start)
+
+
 class DirectConvolution:
     """Builds the kernel of one geometry; `spec()` is its result."""
 
@@ -231,19 +247,14 @@ class DirectConvolution:
         if any(isinstance(e, Dim) for e in extents):
             return [], True
         found = []
-        for phase in range(axis.period):
-            size = ceil_div(axis.output - phase, axis.period)
-            for start in range(0, size, pixels):
-                for tap in range(axis.taps):
-                    t = phase * axis.stride + tap * axis.dilation - axis.low
-                    if t % axis.spread:
-                        continue
-                    at = t // axis.spread + start * axis.advance
-                    inside = [r for r in range(min(pixels, size - start)) if 0 <= at + r * axis.advance < axis.input]
-                    key = (inside[0], inside[-1] + 1) if inside else None
-                    if key and key != (0, pixels) and key not in found:
-                        found.append(key)
-        return (found, False) if len(found) <= _BODIES else ([], True)
+        for at, size in _border_tiles(axis, pixels):
+            first = min(max(0, ceil_div(-at, axis.advance)), size)
+            last = min(max(0, ceil_div(axis.input - at, axis.advance)), size)
+            if first < last and (first, last) != (0, pixels) and (first, last) not in found:
+                found.append((first, last))
+                if len(found) > _BODIES:
+                    return [], True
+        return found, False
 
     def _unit(self, counts, vectors, last_lanes):
         """One tile: decode its place, accumulate over the taps, store."""
