@@ -54,7 +54,7 @@ def main():
 
 
 def _pytest(options):
-    command = [sys.executable, "-m", "pytest", "-c", str(HERE / "pytest.ini"), "--rootdir", str(KERAS.parents[1])]
+    command = [sys.executable, "-m", "pytest", "-c", str(HERE / "keras.ini"), "--rootdir", str(KERAS.parents[1])]
     if options.jobs > 1:
         command += ["-n", str(options.jobs), "--dist", "worksteal"]
     if options.k:

@@ -20,8 +20,7 @@ class Verdict:
 
     summary: dict
     tests: dict
-    exclusions: dict
-    skips: list
+    allowed: dict
     wrong: list = field(default_factory=list)  # (id or "", what is wrong)
 
     @classmethod
@@ -31,8 +30,7 @@ class Verdict:
         tests = run.pop("tests")
         allowed = tomllib.loads(exclusions.read_text()) if backend == "ocl" else {}
         excluded = {entry["id"]: entry for entry in allowed.get("exclusion", [])}
-        skips = [re.compile(pattern) for pattern in allowed.get("skips", {}).get("reasons", [])]
-        verdict = cls({"date": date.today().isoformat(), "backend": backend, "keras": keras, **run}, tests, excluded, skips)
+        verdict = cls({"date": date.today().isoformat(), "backend": backend, "keras": keras, **run}, tests, allowed)
         if len(excluded) > MOST_EXCLUSIONS:
             verdict.wrong.append(("", f"{len(excluded)} exclusions; at most {MOST_EXCLUSIONS} are allowed"))
         for name, test in tests.items():
@@ -45,14 +43,17 @@ class Verdict:
         return verdict
 
     def compare(self, ids, whole):
-        """Each of `ids` must have passed, or be excused; with `whole`, also have been there at all."""
+        """Each of `ids` must have passed, or be excused; with `whole`, must have run at all."""
         for name in ids:
             test = self.tests.get(name) or self.tests.get(name.removesuffix("]"))  # the list closes brackets that parameters hold
             if test is None:
-                if whole:
+                if whole and not self._excused("absent", "ids", name):
                     self.wrong.append((name, "did not run"))
-            elif test["outcome"] == "skipped" and not any(p.fullmatch(_reason(test)) for p in self.skips):
+            elif test["outcome"] == "skipped" and not self._excused("skips", "reasons", _reason(test)):
                 self.wrong.append((name, f"was skipped: {_reason(test)}"))
+
+    def _excused(self, kind, patterns, text):
+        return any(re.fullmatch(pattern, text) for group in self.allowed.get(kind, []) for pattern in group[patterns])
 
     def holds(self):
         """Whether nothing is wrong."""
