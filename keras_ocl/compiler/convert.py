@@ -15,8 +15,9 @@ def from_numpy(array, dtype=None, device=None):
     array = np.asarray(array) if dtype is None else np.asarray(array, dtypes.numpy_dtype(dtype))
     name = dtypes.canonical(array.dtype)
     device = device or runtime.current_device()
-    if name == "float64" and not device.traits.fp64:
-        raise TypeError(f"{device} has no float64: convert the array (shape {array.shape}) to float32")
+    if dtypes.needs_double(name) and not device.traits.fp64:
+        usable = "complex64" if dtypes.is_complex(name) else "float32"
+        raise TypeError(f"{device} has no {name}: convert the array (shape {array.shape}) to {usable}")
     return Tensor(tuple(array.shape), name, device.upload(array))
 
 

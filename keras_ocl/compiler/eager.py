@@ -130,8 +130,12 @@ def on_device(tensor, device):
 
 
 def _check_supported(prim, device, results):
-    if not device.traits.fp64 and any(d == "float64" for _, d in results):
-        raise TypeError(f"{prim}: {device} has no float64; use float32 (keras.config.set_floatx or dtype='float32')")
+    if device.traits.fp64:
+        return
+    for _, dtype in results:
+        if dtypes.needs_double(dtype):
+            usable = "complex64" if dtypes.is_complex(dtype) else "float32"
+            raise TypeError(f"{prim}: {device} has no {dtype}; use {usable} (keras.config.set_floatx or dtype={usable!r})")
 
 
 def clear():

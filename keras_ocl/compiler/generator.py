@@ -292,7 +292,7 @@ class Generator:
     def value(self, node, index):
         """Register holding `node` at `index`."""
         index = tuple(Affine.of(i) for i in index)
-        if self.dry and node.dtype == "complex64":  # a register is a vector already
+        if self.dry and dtypes.is_complex(node.dtype):  # a register is a vector already
             for nest in self.nests.values():
                 nest.vectorisable = False
         lanes = self.vector if any(self.lanes(i) for i in index) else None

@@ -2,6 +2,8 @@
 
 import math
 
+import numpy as np
+
 from keras_ocl.core import dtypes
 from keras_ocl.core.dim import Dim
 from keras_ocl.core.index import is_one
@@ -87,11 +89,12 @@ def _convert(graph, inputs, params, origin):
         if isinstance(value, Dim):
             return _constant(graph, value, dtype, origin)
         if dtypes.is_float(dtype):
-            return _constant(graph, float(value), dtype, origin)
+            return _constant(graph, float(dtypes.numpy_dtype(dtype).type(value)), dtype, origin)
         if dtype == "bool":
             return _constant(graph, bool(value), dtype, origin)
         if dtypes.is_integer(dtype) and value == value and abs(value) < 2**31:
-            return _constant(graph, int(value), dtype, origin) if value >= 0 or dtypes.is_signed(dtype) else None
+            info = np.iinfo(dtypes.numpy_dtype(dtype))
+            return _constant(graph, int(value), dtype, origin) if info.min <= value <= info.max else None
         return None
     if x.name == "broadcast" and x.inputs[0].name == "constant":
         inner = _convert(graph, (x.inputs[0],), params, origin)

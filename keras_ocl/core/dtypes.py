@@ -21,6 +21,7 @@ _TABLE = {
     "float8_e4m3fn": (ml_dtypes.float8_e4m3fn, "uchar", "float"),
     "float8_e5m2": (ml_dtypes.float8_e5m2, "uchar", "float"),
     "complex64": (np.complex64, "float2", "float2"),
+    "complex128": (np.complex128, "double2", "double2"),
 }
 
 NAMES = tuple(_TABLE)
@@ -69,3 +70,13 @@ def is_integer(name):
 
 def is_complex(name):
     return name.startswith("complex")
+
+
+def part(name):
+    """The dtype of a number's real part: a complex dtype's component, any other dtype itself."""
+    return {"complex64": "float32", "complex128": "float64"}.get(name, name)
+
+
+def needs_double(name):
+    """Whether only devices with double precision have it."""
+    return part(name) == "float64"

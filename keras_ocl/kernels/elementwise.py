@@ -74,7 +74,8 @@ def literal(value, dtype):
     if dtype == "bool":
         return "-1" if value else "0"
     if dtypes.is_complex(dtype):
-        return f"(float2)({literal(complex(value).real, 'float32')}, {literal(complex(value).imag, 'float32')})"
+        part, number = dtypes.part(dtype), complex(value)
+        return f"({dtypes.register_ctype(dtype)})({literal(number.real, part)}, {literal(number.imag, part)})"
     if dtypes.is_float(dtype):
         with np.errstate(over="ignore"):
             number = float(np.asarray(value).astype(dtypes.numpy_dtype(dtype)))
@@ -148,8 +149,8 @@ def _expression(op, width, out_dtype, in_dtypes, x):
         text = _select(width, out_dtype, x)
     elif op == "threefry":
         text = f"random_bits_{width}({', '.join(x)})"
-    elif "complex64" in (out_dtype, in_dtypes[0]):
-        text = _complex(op, width, x)
+    elif dtypes.is_complex(out_dtype) or dtypes.is_complex(in_dtypes[0]):
+        text = _complex(op, width, dtypes.part(in_dtypes[0]), x)
     elif in_dtypes[0] == "bool":
         text = _bool(op, width, x)
     elif dtypes.is_float(in_dtypes[0]):
@@ -159,7 +160,7 @@ def _expression(op, width, out_dtype, in_dtypes, x):
         if text and op == "population_count" and out_dtype != in_dtypes[0]:
             text = _convert(width, out_dtype, in_dtypes[0], text)
     if text is None:
-        wide = " at vector width" if "complex64" in (out_dtype, in_dtypes[0]) and width > 1 else ""
+        wide = " at vector width" if width > 1 and any(map(dtypes.is_complex, (out_dtype, in_dtypes[0]))) else ""
         raise TypeError(f"elementwise op {op!r} has no form for {', '.join(in_dtypes)}{wide}; convert the operands first")
     return text
 
@@ -265,29 +266,30 @@ def _select(width, dtype, x):
     return f"select({x[2]}, {x[1]}, {mask})"
 
 
-def _complex(op, width, x):
-    """complex64 has one lane only: its register is a float2 already."""
+def _complex(op, width, part, x):
+    """Complex numbers have one lane only: their register is a vector of two `part`s already."""
     if width != 1:
         return None
-    simple = {
+    ctype = dtypes.register_ctype(part)
+    forms = {
         "neg": "(-{0})",
         "add": "({0} + {1})",
         "sub": "({0} - {1})",
         "abs": "hypot({0}.x, {0}.y)",
-        "conj": "(float2)({0}.x, -{0}.y)",
+        "conj": f"({ctype}2)({{0}}.x, -{{0}}.y)",
         "real": "({0}.x)",
         "imag": "({0}.y)",
-        "complex": "(float2)({0}, {1})",
+        "complex": f"({ctype}2)({{0}}, {{1}})",
         "eq": "(-({0}.x == {1}.x && {0}.y == {1}.y))",
         "ne": "(-({0}.x != {1}.x || {0}.y != {1}.y))",
         "is_nan": "(-({0}.x != {0}.x || {0}.y != {0}.y))",
         "is_finite": "(-(isfinite({0}.x) && isfinite({0}.y)))",
         "is_inf": "(-(isinf({0}.x) || isinf({0}.y)))",
-        "mul": "complex_mul_1({0}, {1})",
-        "div": "complex_div_1({0}, {1})",
-        "exp": "complex_exp_1({0})",
+        "mul": f"complex_mul_{ctype}_1({{0}}, {{1}})",
+        "div": f"complex_div_{ctype}_1({{0}}, {{1}})",
+        "exp": f"complex_exp_{ctype}_1({{0}})",
     }
-    return simple[op].format(*x) if op in simple else None
+    return forms[op].format(*x) if op in forms else None
 
 
 def _convert(width, out, source, x):
@@ -297,10 +299,12 @@ def _convert(width, out, source, x):
         if width != 1:
             return None
         if out == "bool":
-            return f"(-({x}.x != 0.0f || {x}.y != 0.0f))"
-        return _convert(width, out, "float32", f"{x}.x")
+            return f"(-({x}.x != 0 || {x}.y != 0))"
+        if dtypes.is_complex(out):
+            return f"convert_{dtypes.register_ctype(out)}({x})"
+        return _convert(width, out, dtypes.part(source), f"{x}.x")
     if dtypes.is_complex(out):
-        return f"(float2)({_convert(width, 'float32', source, x)}, 0.0f)" if width == 1 else None
+        return f"({dtypes.register_ctype(out)})({_convert(width, dtypes.part(out), source, x)}, 0)" if width == 1 else None
     here, there = dtypes.register_ctype(source), dtypes.register_ctype(out)
     register = vector_type(there, width)
     if out == "bool":
@@ -313,13 +317,7 @@ def _convert(width, out, source, x):
         text = f"convert_{register}({x})"
         return rounded(text, out, width) if dtypes.is_float(out) else text
     if dtypes.is_integer(out):
-        x = f"nan_to_zero_{here}_{width}({x})"
-        if out in ("int32", "int64"):
-            return f"convert_{register}_sat({x})"
-        if out == "uint64":
-            return f"from_{here}_ulong_{width}({x})"
-        # Through a wider integer, so that what does not fit wraps instead of being undefined.
-        return f"convert_{register}(convert_{vector_type('long' if out == 'uint32' else 'int', width)}_sat({x}))"
+        return f"convert_{register}_sat(nan_to_zero_{here}_{width}({x}))"
     if source == "float64":
         return f"double_to_float16_{width}({x})" if out == "float16" else rounded(f"convert_{register}({x})", out, width)
     if out == "float64":

@@ -80,6 +80,24 @@ BOTH = {
   return ((a < 0.0$F) & (a == floor(a))) ? ($T)NAN : s;
 }}
 """,
+    # On $T2, a complex number.
+    "complex_mul": """${T}2 $name(${T}2 a, ${T}2 b) {
+  return (${T}2)(a.x * b.x - a.y * b.y, a.x * b.y + a.y * b.x);
+}
+""",
+    # Scaled by the larger part of the divisor (Smith's method), so that its square cannot overflow.
+    "complex_div": """${T}2 $name(${T}2 a, ${T}2 b) {
+  const int wide = fabs(b.x) >= fabs(b.y);
+  const $T r = wide ? b.y / b.x : b.x / b.y;
+  const $T s = 1.0$F / (wide ? b.x + b.y * r : b.x * r + b.y);
+  return wide ? (${T}2)((a.x + a.y * r) * s, (a.y - a.x * r) * s) : (${T}2)((a.x * r + a.y) * s, (a.y * r - a.x) * s);
+}
+""",
+    "complex_exp": """${T}2 $name(${T}2 a) {
+  const $T e = exp(a.x);
+  return (a.y == 0.0$F) ? (${T}2)(e, a.y) : (${T}2)(e * cos(a.y), e * sin(a.y));
+}
+""",
 }
 
 _FACTORIALS = [1.0 / math.factorial(k) ** 2 for k in range(24)]
@@ -233,26 +251,6 @@ DOUBLE = {
   $T step = error * exp(z * z) * 0.886226925452758;
   $T better = copysign(z - step / (1.0 + z * step), x);
   return ((a > 0.0) & (a < 1.0)) ? better : y;
-}
-""",
-}
-
-SINGLE = {
-    "complex_mul": """float2 $name(float2 a, float2 b) {
-  return (float2)(a.x * b.x - a.y * b.y, a.x * b.y + a.y * b.x);
-}
-""",
-    # Scaled by the larger part of the divisor (Smith's method), so that its square cannot overflow.
-    "complex_div": """float2 $name(float2 a, float2 b) {
-  const int wide = fabs(b.x) >= fabs(b.y);
-  const float r = wide ? b.y / b.x : b.x / b.y;
-  const float s = 1.0f / (wide ? b.x + b.y * r : b.x * r + b.y);
-  return wide ? (float2)((a.x + a.y * r) * s, (a.y - a.x * r) * s) : (float2)((a.x * r + a.y) * s, (a.y * r - a.x) * s);
-}
-""",
-    "complex_exp": """float2 $name(float2 a) {
-  const float e = exp(a.x);
-  return (a.y == 0.0f) ? (float2)(e, a.y) : (float2)(e * cos(a.y), e * sin(a.y));
 }
 """,
 }

@@ -80,17 +80,6 @@ UNSIGNED = {
   return convert_$T(r);
 }
 """,
-    # From a float that is not NaN: negative numbers wrap as through int64.
-    "from_float": """$T $name(float$W x) {
-  $I v = convert_long${W}_sat(x);
-  return (v < ($I)0) ? as_$T(v) : convert_ulong${W}_sat(x);
-}
-""",
-    "from_double": """$T $name(double$W x) {
-  $I v = convert_long${W}_sat(x);
-  return (v < ($I)0) ? as_$T(v) : convert_ulong${W}_sat(x);
-}
-""",
 }
 UNSIGNED["floor_div"] = UNSIGNED["div"]
 UNSIGNED["mod"] = UNSIGNED["rem"]

@@ -24,8 +24,6 @@ def _template(stem):
     """(text, C type) of a stem, or None when there is no such helper."""
     if stem in prelude_integer.SINGLE:
         return prelude_integer.SINGLE[stem], "uint"
-    if stem in prelude_float.SINGLE:
-        return prelude_float.SINGLE[stem], "float"
     operation, _, ctype = stem.rpartition("_")
     if ctype in ("float", "double"):
         own = (prelude_float.DOUBLE,) if ctype == "double" else (prelude_transcendental.FLOAT, prelude_float.FLOAT)

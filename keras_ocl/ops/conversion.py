@@ -102,7 +102,19 @@ def from_host(x, dtype=None):
     trace = current_trace.get()
     if trace is not None and in_symbolic_scope():
         return Tensor(array.shape, dtype, None, trace)  # shape inference must not touch the device
+    if dtypes.is_integer(dtype) and array.dtype.kind == "f":
+        array = _saturated(array, dtypes.numpy_dtype(dtype))
     return compiler.from_numpy(np.asarray(array, dtypes.numpy_dtype(dtype), order="C"))
+
+
+def _saturated(array, dtype):
+    """Floats truncated to an integer dtype as the device does it: out-of-range ones give the nearest limit, NaN gives 0."""
+    info = np.iinfo(dtype)
+    above, below = array >= float(info.max) + 1, array <= float(info.min) - 1
+    if not (above.any() or below.any() or np.isnan(array).any()):
+        return array
+    inside = np.where(above | below | np.isnan(array), 0, array).astype(dtype)
+    return np.where(above, info.max, np.where(below, info.min, inside)).astype(dtype)
 
 
 def _holds_tensor(x):

@@ -11,14 +11,18 @@ from keras.src.backend.common.backend_utils import vectorize_impl
 
 from keras_ocl import primitives as P
 from keras_ocl.core import dtypes
+from keras_ocl.ops import numpy_complex
 from keras_ocl.ops.control_flow import mapped_over
 from keras_ocl.ops.conversion import convert_to_tensor
 from keras_ocl.ops.promotion import broadcast, dtype_of, floating, operand, promote, result_type, scalar_like
 
 
 def _float_unary(name, primitive):
+    of_complex = getattr(numpy_complex, name, None)
+
     def op(x):
-        return primitive(floating(x))
+        x = floating(x)
+        return of_complex(x) if of_complex and dtypes.is_complex(x.dtype) else primitive(x)
 
     op.__name__ = op.__qualname__ = name
     op.__doc__ = f"Elementwise {name}; integers and bool become floatx."
@@ -101,20 +105,7 @@ def power(x1, x2):
     if x1.dtype == "bool":
         x1, x2 = convert_to_tensor(x1, "int32"), convert_to_tensor(x2, "int32")
     x1, x2 = broadcast("power", x1, x2)
-    return _complex_power(x1, x2) if dtypes.is_complex(x1.dtype) else P.pow(x1, x2)
-
-
-def _complex_power(a, b):
-    """exp(b log a) by modulus and argument; 0 to the power of 0 is 1."""
-    modulus, argument = P.abs(a), P.atan2(P.imag(a), P.real(a))
-    zero, one = scalar_like(0, modulus), scalar_like(1, modulus)
-    no_base = P.eq(modulus, zero)
-    logarithm = P.log(P.select(no_base, one, modulus))
-    re, im = P.real(b), P.imag(b)
-    size = P.exp(P.sub(P.mul(re, logarithm), P.mul(im, argument)))
-    turn = P.add(P.mul(re, argument), P.mul(im, logarithm))
-    of_zero = P.select(P.eq(P.abs(b), zero), one, zero)
-    return P.complex(P.select(no_base, of_zero, P.mul(size, P.cos(turn))), P.select(no_base, zero, P.mul(size, P.sin(turn))))
+    return numpy_complex.power(x1, x2) if dtypes.is_complex(x1.dtype) else P.pow(x1, x2)
 
 
 def absolute(x):
@@ -155,7 +146,9 @@ def reciprocal(x):
 def sign(x):
     """Elementwise sign: -1, 0 or 1."""
     x = convert_to_tensor(x)
-    return x if x.dtype == "bool" else P.sign(x)
+    if x.dtype == "bool":
+        return x
+    return numpy_complex.sign(x) if dtypes.is_complex(x.dtype) else P.sign(x)
 
 
 def signbit(x):
@@ -369,7 +362,7 @@ def angle(x):
     """The argument of a complex number: 0 or pi of a real one."""
     x = floating(x)
     if dtypes.is_complex(x.dtype):
-        return P.atan2(P.imag(x), P.real(x))
+        return numpy_complex.argument(x)
     turned = P.select(P.lt(x, scalar_like(0, x)), scalar_like(math.pi, x), scalar_like(0, x))
     return P.select(P.is_nan(x), x, turned)
 

@@ -32,7 +32,22 @@ def sum(x, axis=None, keepdims=False):
 def prod(x, axis=None, keepdims=False, dtype=None):
     """Product along `axis`."""
     x = convert_to_tensor(x)
-    return _reduce(P.reduce_prod, convert_to_tensor(x, dtype or _total_dtype(x.dtype)), axis, keepdims)
+    x = convert_to_tensor(x, dtype or _total_dtype(x.dtype))
+    return _reduce(_complex_product if dtypes.is_complex(x.dtype) else P.reduce_prod, x, axis, keepdims)
+
+
+def _complex_product(x, axes):
+    """Products of complex numbers, half with half until one is left."""
+    kept = tuple(i for i in range(x.ndim) if i not in axes)
+    outer = tuple(x.shape[i] for i in kept)
+    x = P.reshape(P.transpose(x, (*kept, *axes)), (*outer, product(x.shape[a] for a in axes)))
+    while x.shape[-1] > 1:
+        half = x.shape[-1] // 2
+        first, second, rest = (
+            P.slice(x, (0,) * len(outer) + (low,), (*outer, high)) for low, high in ((0, half), (half, 2 * half), (2 * half, x.shape[-1]))
+        )
+        x = P.concat([P.mul(first, second), rest], len(outer))
+    return P.reshape(x, outer) if x.shape[-1] else P.full(outer, 1, x.dtype)
 
 
 def _extreme(x, axis, keepdims, initial, reduce, combine, of_bool):
@@ -104,7 +119,7 @@ def _spread(x):
     """`x` in its computing dtype and the result's dtype, for var and std."""
     x = convert_to_tensor(x)
     if dtypes.is_complex(x.dtype):
-        return x, "float32"
+        return x, dtypes.part(x.dtype)
     return convert_to_tensor(x, result_type(x.dtype, "float32")), floating_dtype(x.dtype)
 
 

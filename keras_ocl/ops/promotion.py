@@ -15,7 +15,7 @@ from keras_ocl.core.index import is_one
 from keras_ocl.core.tensor import Tensor
 from keras_ocl.ops.conversion import convert_to_tensor, host_dtype, scalar
 
-_WIDE = {"float32": "float64", "int32": "int64", "uint32": "uint64"}
+_WIDE = {"float32": "float64", "int32": "int64", "uint32": "uint64", "complex64": "complex128"}
 
 
 def result_type(*kinds):
@@ -29,6 +29,8 @@ def result_type(*kinds):
 @lru_cache(None)
 def _result_type(floatx, kinds):
     dtype = keras_dtypes.result_type(*kinds)
+    if dtype == "complex64" and "float64" in kinds:
+        return "complex128"
     wide = _WIDE.get(dtype)
     if wide in kinds or (wide == "float64" and floatx == "float64" and float in kinds and not any(_small_float(k) for k in kinds)):
         return wide
@@ -60,7 +62,7 @@ def dtype_of(x):
 
 def operand(x):
     """`x` ready for `dtype_of` and `convert_to_tensor`: Python numbers stay weak, all else becomes a Tensor."""
-    return x if isinstance(x, (Tensor, bool, int, float)) else convert_to_tensor(x)
+    return x if isinstance(x, (Tensor, bool, int, float, complex)) else convert_to_tensor(x)
 
 
 def promote(*xs, extra=()):

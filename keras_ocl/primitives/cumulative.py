@@ -93,6 +93,8 @@ _linear_recurrence = _declare("linear_recurrence", _recurrence_vjp)
 
 def cumsum(x, axis, reverse=False):
     """Running sums along `axis`, from its end if `reverse`."""
+    if dtypes.is_complex(x.dtype):
+        return P.complex(cumsum(P.real(x), axis, reverse), cumsum(P.imag(x), axis, reverse))
     return _apply(_cumsum, (x,), axis, reverse)
 
 

@@ -45,10 +45,10 @@ def _shape(name, out=None):
 
 
 def _part_shape(name):
-    """abs, real and imag of complex numbers are float32."""
+    """abs, real and imag of complex numbers have the dtype of a part."""
 
     def rule(x):
-        return x.shape, "float32" if dtypes.is_complex(x.dtype) else x.dtype
+        return x.shape, dtypes.part(x.dtype)
 
     return rule
 
@@ -300,7 +300,8 @@ _convert = Primitive("convert", lambda x, *, dtype: (x.shape, dtype), _convert_v
 
 
 def convert(x, dtype):
-    """`x` as `dtype`: floats to integers truncate (int32 and int64 saturate), anything but 0 is True, complex loses its imaginary part."""
+    """`x` as `dtype`: floats to integers truncate and saturate (NaN gives 0), integers wrap, anything but 0 is True, complex numbers lose
+    their imaginary part."""
     dtype = dtypes.canonical(dtype)
     return x if x.dtype == dtype else _convert(x, dtype=dtype)
 
@@ -330,14 +331,15 @@ def stop_gradient(x):
 
 
 def _complex_shape(re, im):
-    if _same_dtype("complex", (re, im)) != "float32":
-        raise TypeError(f"complex: the parts have dtype {re.dtype}; complex numbers are made of float32.")
-    return joint_shape("complex", (re, im)), "complex64"
+    dtype = {"float32": "complex64", "float64": "complex128"}.get(_same_dtype("complex", (re, im)))
+    if dtype is None:
+        raise TypeError(f"complex: the parts have dtype {re.dtype}; complex numbers are made of float32 or float64.")
+    return joint_shape("complex", (re, im)), dtype
 
 
 _complex = Primitive("complex", _complex_shape, lambda ct, out, re, im: (P.real(ct), P.imag(ct)), _pointwise("complex"))
 
 
 def complex(re, im):
-    """The complex64 tensor with these float32 parts."""
+    """The complex64 (complex128) tensor with these float32 (float64) parts."""
     return _complex(re, im)

@@ -47,7 +47,7 @@ def _reduce_pointwise(kind):
             return register if register.dtype == dtype else gen.op("convert", dtype, register)
 
         if dtypes.is_complex(dtype):
-            raise TypeError(f"reduce_{kind}: complex64 reduces by its parts.")
+            raise TypeError(f"reduce_{kind}: complex numbers reduce by their parts.")
         total = gen.reduce(node, kind, dtype, [x.shape[a] for a in axes], body)
         return total if dtype == node.dtype else gen.op("convert", node.dtype, total)
 

@@ -34,7 +34,7 @@ class Case:
     def widths(self):
         wide = 8 if "float64" in (self.out_dtype, *self.in_dtypes) else 16
         # The gpu schedule works on one element at a time, and so does all code for complex numbers.
-        one = runtime.current_device().traits.schedule == "gpu" or "complex64" in (self.out_dtype, *self.in_dtypes)
+        one = runtime.current_device().traits.schedule == "gpu" or any(map(dtypes.is_complex, (self.out_dtype, *self.in_dtypes)))
         return (1,) if one else (1, wide)
 
     def operands(self):
@@ -72,7 +72,8 @@ class Case:
         expected = self.expected
         if got.dtype.kind == "c":
             parts = (np.real, np.imag)
-            return np.any([_differs(p(got), p(expected), self.ulps * EPSILON["float32"], self.atol) for p in parts], axis=0)
+            near = self.ulps * EPSILON[dtypes.part(self.out_dtype)]
+            return np.any([_differs(p(got), p(expected), near, self.atol) for p in parts], axis=0)
         if not dtypes.is_float(self.out_dtype):
             return got != expected
         wide = got.astype(np.float64)
@@ -291,16 +292,12 @@ def bool_cases():
     yield Case("select", "bool", [a, b, ~b], ["bool"] * 3, np.where(a, b, ~b))
 
 
-def wrapping(x, dtype):
-    """Truncated floats as integers: NaN to 0, then wrapped as through the next wider type that conversion goes through."""
-    wide = {"uint32": 64, "int64": 64, "uint64": 64}.get(dtype, 32)
-    result = []
-    for v in x.astype(np.float64).tolist():
-        limit = 1 << (wide - 1)
-        highest = (1 << 64) if dtype == "uint64" else limit
-        number = 0 if np.isnan(v) else highest - 1 if v >= highest else -limit if v < -limit else int(v)
-        result.append(number & ((1 << (8 * np.dtype(dtype).itemsize)) - 1))
-    return np.array(result, f"uint{8 * np.dtype(dtype).itemsize}").view(dtype)
+def saturating(x, dtype):
+    """Truncated floats as integers: NaN to 0, what is out of range to the nearest limit."""
+    info = np.iinfo(dtype)
+    low, high = int(info.min), int(info.max)
+    clipped = [0 if np.isnan(v) else high if v >= high else low if v <= low else int(v) for v in x.astype("f8").tolist()]
+    return np.array(clipped, dtype)
 
 
 def convert_cases(source, targets):
@@ -314,7 +311,7 @@ def convert_cases(source, targets):
         if target == source:
             continue
         if dtypes.is_integer(target) and dtypes.is_float(source):
-            y = wrapping(x, target)
+            y = saturating(x, target)
         elif source == "float64" and target == "bfloat16" or dtypes.is_integer(source) and target in SMALL_FLOATS:
             y = quiet(lambda t=target: x.astype(np.float32).astype(dtypes.numpy_dtype(t)))
         else:
@@ -335,23 +332,30 @@ def bitcast_cases():
                 yield Case("bitcast", target, [x], [source], y)
 
 
-def complex_cases():
-    def make():
-        return (RNG.normal(size=64) + 1j * RNG.normal(size=64)).astype(np.complex64)
+def complex_cases(dtype):
+    part = dtypes.part(dtype)
+    near = 1e-6 if part == "float32" else 1e-14
 
-    a, b, c = make(), make(), RNG.normal(size=64).astype(np.float32)
+    def make():
+        return (RNG.normal(size=64) + 1j * RNG.normal(size=64)).astype(dtype)
+
+    a, b, c = make(), make(), RNG.normal(size=64).astype(part)
     b[:8] = a[:8]
     for op, reference in {"add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide}.items():
-        yield Case(op, "complex64", [a, b], ["complex64"] * 2, reference(a, b), 4, 1e-6)
+        yield Case(op, dtype, [a, b], [dtype] * 2, reference(a, b), 4, near)
     for op, reference in {"neg": np.negative, "conj": np.conj, "exp": np.exp}.items():
-        yield Case(op, "complex64", [a], ["complex64"], reference(a), 4, 1e-6)
+        yield Case(op, dtype, [a], [dtype], reference(a), 4, near)
     for op, reference in {"abs": np.abs, "real": np.real, "imag": np.imag}.items():
-        yield Case(op, "float32", [a], ["complex64"], reference(a), 4)
+        yield Case(op, part, [a], [dtype], reference(a), 4)
     for op in ("eq", "ne"):
-        yield Case(op, "bool", [a, b], ["complex64"] * 2, COMPARISONS[op](a, b))
-    yield Case("complex", "complex64", [c, c[::-1]], ["float32"] * 2, (c + 1j * c[::-1]).astype(np.complex64))
-    yield Case("convert", "complex64", [c], ["float32"], c.astype(np.complex64))
-    yield Case("convert", "float32", [a], ["complex64"], a.real)
+        yield Case(op, "bool", [a, b], [dtype] * 2, COMPARISONS[op](a, b))
+    yield Case("complex", dtype, [c, c[::-1]], [part] * 2, (c + 1j * c[::-1]).astype(dtype))
+    yield Case("convert", dtype, [c], [part], c.astype(dtype))
+    yield Case("convert", part, [a], [dtype], a.real)
+    yield Case("convert", "bool", [a * (c > 0)], [dtype], c > 0)
+    if dtype == "complex128":
+        yield Case("convert", "complex64", [a], [dtype], a.astype("complex64"))
+        yield Case("convert", dtype, [a.astype("complex64")], ["complex64"], a.astype("complex64").astype(dtype))
 
 
 def threefry(key0, key1, low, high):
@@ -394,7 +398,8 @@ def all_cases(device):
         yield from convert_cases(dtype, SMALL_FLOATS + ("float32", "bool"))
         yield from convert_cases("float32", [dtype])
     yield from bitcast_cases()
-    yield from complex_cases()
+    for dtype in ("complex64", "complex128") if device.traits.fp64 else ("complex64",):
+        yield from complex_cases(dtype)
     for key0, key1, high in ((0, 0, 0), (2**32 - 1, 2**32 - 1, 2**32 - 1), (0x13198A2E, 0x03707344, 0x85A308D3)):
         edge = np.array([0, 2**32 - 1, 0x243F6A88, 1], np.uint32)
         yield Threefry(key0, key1, np.concatenate([edge, RNG.integers(0, 2**32, 60, np.uint32)]), high)

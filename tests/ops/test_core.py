@@ -156,3 +156,16 @@ def test_shape_inference_leaves_no_tape_or_trace():
 def test_device_scope_needs_a_name():
     with pytest.raises(ValueError, match="Received: device_name='123'"):
         backend.device_scope(123)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"])
+def test_floats_saturate_as_integers(dtype):
+    """As XLA converts them; host arrays give the same as tensors."""
+    info = np.iinfo(dtype)
+    x = np.array([-1.5, 2.5, 3e30, -3e30, np.inf, -np.inf, np.nan, 300.0, -300.0], "float32")
+    clipped = [0 if np.isnan(v) else int(min(max(v, info.min), info.max)) for v in x.astype(object)]
+    for source in (x, ops.convert_to_tensor(x)):
+        np.testing.assert_array_equal(value(ops.cast(source, dtype)), np.array(clipped, dtype))
+    if dtype == "uint8":
+        step = keras_ocl.jit(lambda x: x + ops.cast(ops.cast(ops.full((), 300.0), "uint8"), "float32"))
+        assert float(step(ops.zeros(()))) == 255
