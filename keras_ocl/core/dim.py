@@ -7,32 +7,44 @@ was first traced; tuning decisions use it, so another batch size makes the same 
 depend on the unknown and collapses to a plain int: `(Dim(32) * 10) // Dim(32)` is the int 10. This
 is randomised identity testing (Schwartz 1980, Zippel 1979) with one sample.
 
-Kernels print plain ints as literals and Dims as arguments.
+Whether two Dims are the same extent is told by their keys: hint, probe, and the value modulo a prime of the formula, in which a
+quotient or remainder that is not exact, and an extreme that is now one operand and now the other, count as unknowns of their own. (Two
+paddings may both be 0 or 1 by the parity of different unknowns; their hints and probes alone would often agree.)
+
+Kernels print plain ints as literals and Dims as arguments. A computed Dim also remembers how it was `made`, for exported graphs that
+must compute it again.
 """
 
 import itertools
 import math
 
 _PROBES = (1000003, 1299709, 1500450271, 2038074743, 1190494759, 1870414469, 2123456789)
+_PRIME = 2**61 - 1
+_FUNCTIONS = ("add", "sub", "mul", "floordiv", "mod", "min", "max")
 _fresh = itertools.count()
 
 
 class Dim(int):
-    """An int with shadows. `Dim(value, hint=None, probe=None)`; see the module's docstring."""
+    """An int with shadows. `Dim(value, hint=None, probe=None)`; see the module's docstring.
 
-    def __new__(cls, value, hint=None, probe=None):
+    `made` is (function, a, b) with one of "add", "sub", "mul", "floordiv", "mod", "min" and "max" and its two operands (ints or Dims),
+    or None for an unknown itself. `mark` is the formula's value modulo a prime.
+    """
+
+    def __new__(cls, value, hint=None, probe=None, made=None, mark=None):
         self = int.__new__(cls, value)
         self.hint = int(value if hint is None else hint)
         self.probe = int(_PROBES[next(_fresh) % len(_PROBES)] if probe is None else probe)
+        self.made, self.mark = made, self.probe % _PRIME if mark is None else mark
         return self
 
     def __reduce__(self):
-        return Dim, (int(self), self.hint, self.probe)
+        return Dim, (int(self), self.hint, self.probe, self.made, self.mark)
 
     @property
     def key(self):
         """What identifies the unknown this extent is made of, whatever its present value."""
-        return ("dim", self.hint, self.probe)
+        return ("dim", self.hint, self.probe, self.mark)
 
     def __repr__(self):
         return f"Dim({int(self)})"
@@ -41,36 +53,58 @@ class Dim(int):
         return 0 - self
 
 
-def _make(value, hint, probe):
-    if value == hint == probe:
+def _apply(name, function, a, b):
+    """function(a, b) on values and shadows; a plain int where all agree."""
+    value, hinted, probed = function(int(a), int(b)), function(hint(a), hint(b)), function(probe(a), probe(b))
+    if value == hinted == probed:
         return value
-    return Dim(value, hint, probe)
+    return Dim(value, hinted, probed, (name, a, b), _mark(name, a, b, (value, hinted, probed)))
 
 
-def _binary(name):
-    method = getattr(int, name)
+def _mark(name, a, b, results):
+    x, y = (n.mark if isinstance(n, Dim) else int(n) % _PRIME for n in (a, b))
+    if name == "add":
+        return (x + y) % _PRIME
+    if name == "sub":
+        return (x - y) % _PRIME
+    if name == "mul":
+        return x * y % _PRIME
+    samples = [(int(a), int(b)), (hint(a), hint(b)), (probe(a), probe(b))]
+    if name in ("min", "max"):
+        for side, mark in enumerate((x, y)):
+            if all(sample[side] == result for sample, result in zip(samples, results, strict=True)):
+                return mark
+    elif name == "floordiv" and y and all(m % n == 0 for m, n in samples):
+        return x * pow(y, -1, _PRIME) % _PRIME
+    elif name == "mod":
+        return (x - y * hash((_FUNCTIONS.index("floordiv"), x, y))) % _PRIME
+    return hash((_FUNCTIONS.index(name), x, y)) % _PRIME
+
+
+def _binary(name, swapped):
+    method = getattr(int, f"__{name}__")
 
     def op(self, other):
         if not isinstance(other, int):
             return NotImplemented
-        value = method(int(self), int(other))
-        if isinstance(other, Dim):
-            return _make(value, method(self.hint, other.hint), method(self.probe, other.probe))
-        other = int(other)
-        return _make(value, method(self.hint, other), method(self.probe, other))
+        return _apply(name, method, other, self) if swapped else _apply(name, method, self, other)
 
-    op.__name__ = name
     return op
 
 
 for _name in ("add", "sub", "mul", "floordiv", "mod"):
-    setattr(Dim, f"__{_name}__", _binary(f"__{_name}__"))
-    setattr(Dim, f"__r{_name}__", _binary(f"__r{_name}__"))
+    setattr(Dim, f"__{_name}__", _binary(_name, False))
+    setattr(Dim, f"__r{_name}__", _binary(_name, True))
 
 
 def hint(extent):
     """The extent that tuning decisions use: a Dim's value at first trace, else the value."""
     return extent.hint if isinstance(extent, Dim) else int(extent)
+
+
+def probe(extent):
+    """A Dim's shadow that stands for any value, else the value."""
+    return extent.probe if isinstance(extent, Dim) else int(extent)
 
 
 def key(extent):
@@ -98,19 +132,12 @@ def ceil_div(a, b):
 
 def minimum(a, b):
     """min that keeps Dims."""
-    return _pointwise(min, a, b)
+    return _apply("min", min, a, b) if isinstance(a, Dim) or isinstance(b, Dim) else min(a, b)
 
 
 def maximum(a, b):
     """max that keeps Dims."""
-    return _pointwise(max, a, b)
-
-
-def _pointwise(function, a, b):
-    if not isinstance(a, Dim) and not isinstance(b, Dim):
-        return function(a, b)
-    probe = [x.probe if isinstance(x, Dim) else int(x) for x in (a, b)]
-    return _make(function(int(a), int(b)), function(hint(a), hint(b)), function(*probe))
+    return _apply("max", max, a, b) if isinstance(a, Dim) or isinstance(b, Dim) else max(a, b)
 
 
 def lcm(a, b):

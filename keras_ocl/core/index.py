@@ -1,6 +1,6 @@
 """Affine index expressions over loop variables, and what can be proved of them."""
 
-from keras_ocl.core.dim import Dim, hint, key
+from keras_ocl.core.dim import Dim, hint, key, probe
 
 
 class Var:
@@ -85,11 +85,7 @@ def _zero(x):
 
 def at_least(a, b):
     """a >= b whatever the unknown extents' values (as far as value, hint and probe tell)."""
-    return a >= b and hint(a) >= hint(b) and _probe(a) >= _probe(b)
-
-
-def _probe(x):
-    return x.probe if isinstance(x, Dim) else int(x)
+    return a >= b and hint(a) >= hint(b) and probe(a) >= probe(b)
 
 
 def is_one(extent):

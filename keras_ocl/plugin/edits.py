@@ -23,6 +23,16 @@ class Branch(NamedTuple):
         return f'the `if` that asks whether the backend is "tensorflow"{place}{purpose}'
 
 
+class First(NamedTuple):
+    """Puts `code` first in the function `scope`."""
+
+    scope: str
+    code: str
+
+    def __str__(self):
+        return f"the function {self.scope}"
+
+
 class Alike(NamedTuple):
     """Makes the comparison in `scope` that accepts the backend `like` accept ours too."""
 
@@ -33,7 +43,7 @@ class Alike(NamedTuple):
         return f'the comparison with "{self.like}" in {self.scope}'
 
 
-EDITS: dict[str, tuple[Branch | Alike, ...]] = {
+EDITS: dict[str, tuple[Branch | First | Alike, ...]] = {
     "keras.src.backend": (
         Branch("", "BackendVariable", "from keras_ocl.backend import *\nfrom keras_ocl.variable import Variable as BackendVariable"),
     ),
@@ -42,6 +52,15 @@ EDITS: dict[str, tuple[Branch | Alike, ...]] = {
     "keras.src.export.saved_model": (
         Branch("", "BackendSavedModelExportArchive", "from keras_ocl.export import OclExportArchive as BackendSavedModelExportArchive"),
     ),
+    "keras.src.export.onnx": (
+        Branch(
+            "export_onnx",
+            "tf2onnx",
+            "from keras_ocl.export import export_onnx as export\nexport(model, filepath, input_signature, opset_version)",
+        ),
+    ),
+    # Before it asks for the package openvino.
+    "keras.src.export.openvino": (First("export_openvino", "from keras_ocl.export import refuse_openvino\nrefuse_openvino()"),),
     "keras.src.optimizers.optimizer": (Branch("", "BackendOptimizer", "from keras_ocl.optimizer import OclOptimizer as BackendOptimizer"),),
     "keras.src.utils.backend_utils": (
         Alike("DynamicBackend.set_backend", "tensorflow"),

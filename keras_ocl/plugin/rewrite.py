@@ -4,7 +4,7 @@ import ast
 import copy
 from importlib import metadata
 
-from keras_ocl.plugin.edits import BACKEND, SUPPORTED_KERAS, Alike, Branch
+from keras_ocl.plugin.edits import BACKEND, SUPPORTED_KERAS, Alike, Branch, First
 
 
 class UnsupportedKeras(ImportError):
@@ -21,7 +21,7 @@ def rewrite(name, source, filename, edits):
         name: the module's dotted name, for errors.
         source: its source text.
         filename: what code objects name as their file.
-        edits: the `Branch` and `Alike` edits to apply.
+        edits: the `Branch`, `First` and `Alike` edits to apply.
 
     Returns:
         The module's code object.
@@ -31,8 +31,7 @@ def rewrite(name, source, filename, edits):
     """
     tree = ast.parse(source, filename)
     for edit in edits:
-        apply = _add_branch if isinstance(edit, Branch) else _accept_alike
-        if not apply(tree, edit):
+        if not _APPLY[type(edit)](tree, edit):
             raise UnsupportedKeras(
                 f"keras_ocl does not support Keras {_keras_version()}: {name} lacks {edit}. "
                 f"Supported is Keras {SUPPORTED_KERAS}: pip install 'keras{SUPPORTED_KERAS}', or look for a newer keras-ocl."
@@ -52,14 +51,19 @@ def _add_branch(tree, edit: Branch):
             for node in ast.walk(test):
                 if isinstance(node, ast.Constant) and node.value == "tensorflow":
                     node.value = BACKEND
-            # Parsed inside a function, as a branch may hold a `return`.
-            body = ast.parse("def branch():\n" + "\n".join("    " + line for line in edit.code.splitlines())).body[0].body
-            branch = ast.If(test=test, body=body, orelse=[statement])
-            for node in (branch, *(inner for added in body for inner in ast.walk(added))):
-                _place(node, statement)
-            scope.body[position] = branch
+            branch = ast.If(test=test, body=_parsed(edit.code, statement), orelse=[statement])
+            scope.body[position] = _place(branch, statement)
             return True
     return False
+
+
+def _put_first(tree, edit: First):
+    scope = _find_scope(tree, edit.scope)
+    if scope is None:
+        return False
+    start = 1 if ast.get_docstring(scope) is not None else 0
+    scope.body[start:start] = _parsed(edit.code, scope.body[start])
+    return True
 
 
 def _accept_alike(tree, edit: Alike):
@@ -79,6 +83,18 @@ def _accept_alike(tree, edit: Alike):
         case _:
             return False
     return True
+
+
+_APPLY = {Branch: _add_branch, First: _put_first, Alike: _accept_alike}
+
+
+def _parsed(code, like):
+    """The statements of `code`, which may hold a `return`, at the position of `like`."""
+    body = ast.parse("def function():\n" + "\n".join("    " + line for line in code.splitlines())).body[0].body
+    for statement in body:
+        for node in ast.walk(statement):
+            _place(node, like)
+    return body
 
 
 def _find_scope(tree, path):

@@ -6,7 +6,7 @@ from types import CodeType
 
 import pytest
 
-from keras_ocl.plugin.edits import EDITS, Alike
+from keras_ocl.plugin.edits import EDITS, Alike, First
 from keras_ocl.plugin.rewrite import UnsupportedKeras, rewrite
 
 ROOT = Path(importlib.util.find_spec("keras").submodule_search_locations[0])
@@ -56,9 +56,12 @@ def test_lines_stay_within_the_source(name):
 @pytest.mark.parametrize(("name", "edit"), CASES)
 def test_missing_construct(name, edit):
     source, path = read(name)
-    known = edit.like if isinstance(edit, Alike) else "tensorflow"
+    if isinstance(edit, First):
+        known, renamed = f"def {edit.scope}(", "def renamed("
+    else:
+        known, renamed = f'"{edit.like if isinstance(edit, Alike) else "tensorflow"}"', '"renamed"'
     with pytest.raises(UnsupportedKeras, match=r"does not support Keras \d.*lacks .*Supported is Keras >=3\.15") as error:
-        rewrite(name, source.replace(f'"{known}"', '"renamed"'), path, [edit])
+        rewrite(name, source.replace(known, renamed), path, [edit])
     assert name in str(error.value) and str(edit) in str(error.value)
 
 

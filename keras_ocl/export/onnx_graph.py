@@ -1,0 +1,215 @@
+"""The ONNX graph under construction: names, initializers, nodes, and extents that are computed when the model runs."""
+
+import numpy as np
+from onnx import helper
+
+from keras_ocl.core import dtypes
+from keras_ocl.core.dim import Dim
+from keras_ocl.core.index import is_one
+
+_FUNCTIONS = {"add": "Add", "sub": "Sub", "mul": "Mul", "mod": "Mod", "min": "Min", "max": "Max"}
+
+
+def onnx_type(dtype):
+    """ONNX's number for a dtype's name."""
+    return helper.np_dtype_to_tensor_dtype(dtypes.numpy_dtype(dtype))
+
+
+class OnnxGraph:
+    """Nodes in order of execution. All methods that add something return the names of the values they made.
+
+    Args:
+        opset: the version of ONNX's operators to use.
+        unknowns: {key of an unknown extent: (name of a graph input, axis)}.
+    """
+
+    def __init__(self, opset, unknowns):
+        self.opset, self.unknowns = opset, unknowns
+        self.nodes, self.initializers = [], {}
+        self.origin = ""  # the layer that the nodes being added come from
+        self._taken, self._values, self._extents, self._derived = set(), {}, {}, {}
+
+    # ---- names and nodes
+
+    def fresh(self, name):
+        """`name`, or `name` with a number, that nothing else in the graph has."""
+        unique, count = name, 1
+        while unique in self._taken:
+            unique, count = f"{name}_{count}", count + 1
+        self._taken.add(unique)
+        return unique
+
+    def add(self, operator, *inputs, count=None, **attributes):
+        """One node; the name of its result, or the names of its `count` results."""
+        name = self.fresh(f"{self.origin}/{operator}" if self.origin else operator)
+        outputs = [name] if count is None else [name, *(self.fresh(f"{name}:{k}") for k in range(1, count))]
+        self.nodes.append(helper.make_node(operator, list(inputs), outputs, name=name, **attributes))
+        return name if count is None else outputs
+
+    def cast(self, name, dtype):
+        """The value as another dtype."""
+        return self.add("Cast", name, to=onnx_type(dtype))
+
+    # ---- constants
+
+    def initializer(self, name, array):
+        """A stored array, under a name like `name`."""
+        unique = self.fresh(name)
+        self.initializers[unique] = array
+        return unique
+
+    def constant(self, array, name="constant"):
+        """A small stored array; equal ones are one."""
+        array = np.asarray(array)
+        identity = ("constant", array.dtype, array.shape, array.tobytes())
+        if identity not in self._values:
+            self._values[identity] = self.initializer(name, array)
+        return self._values[identity]
+
+    def scalar(self, value, dtype):
+        """A rank-0 constant, of a number or a Dim."""
+        if isinstance(value, Dim):
+            extent = self.add("Squeeze", self.extent(value))
+            return extent if dtype == "int64" else self.cast(extent, dtype)
+        return self.constant(np.asarray(value).astype(dtypes.numpy_dtype(dtype)))
+
+    # ---- extents
+
+    def extent(self, n):
+        """An int or Dim as int64 of shape (1,)."""
+        if not isinstance(n, Dim):
+            return self.constant(np.array([n], "int64"), "extents")
+        if n.key not in self._extents:
+            self._extents[n.key] = self._computed(n)
+        return self._extents[n.key]
+
+    def _computed(self, n):
+        if n.key in self.unknowns:
+            name, axis = self.unknowns[n.key]
+            return self.add("Shape", name, start=axis, end=axis + 1)
+        if n.made is None:
+            raise RuntimeError(f"ONNX export: an extent of {self.where()} belongs to another trace.")
+        function, a, b = n.made
+        a, b = self.extent(a), self.extent(b)
+        if function == "floordiv":  # ONNX truncates
+            return self.add("Div", self.add("Sub", a, self.add("Mod", a, b)), b)
+        return self.add(_FUNCTIONS[function], a, b)
+
+    def extents(self, numbers):
+        """Ints and Dims as int64 of shape (how many there are,)."""
+        if not any(isinstance(n, Dim) for n in numbers):
+            return self.constant(np.array(numbers, "int64"), "extents")
+        parts = []  # runs of ints, and Dims
+        for n in numbers:
+            if isinstance(n, Dim) or not parts or isinstance(parts[-1], Dim):
+                parts.append(n if isinstance(n, Dim) else [n])
+            else:
+                parts[-1].append(n)
+        names = [self.extent(p) if isinstance(p, Dim) else self.constant(np.array(p, "int64"), "extents") for p in parts]
+        return names[0] if len(names) == 1 else self.add("Concat", *names, axis=0)
+
+    # ---- views
+
+    def reshape(self, name, shape):
+        """The value with another shape. A stored array is stored that way."""
+        if name in self.initializers and not any(isinstance(n, Dim) for n in shape):
+            return self._stored(name, ("reshape", tuple(shape)), lambda a: a.reshape(shape))
+        unknown = [i for i, n in enumerate(shape) if isinstance(n, Dim)]
+        if len(unknown) == 1 and 0 not in shape:
+            return self.add("Reshape", name, self.extents([-1 if i in unknown else n for i, n in enumerate(shape)]))
+        return self.add("Reshape", name, self.extents(shape), **({"allowzero": 1} if 0 in shape else {}))
+
+    def transpose(self, name, perm):
+        """The value with its axes in another order. A stored array is stored that way."""
+        perm = tuple(int(p) for p in perm)
+        if perm == tuple(range(len(perm))):
+            return name
+        if name in self.initializers:
+            return self._stored(name, ("transpose", perm), lambda a: a.transpose(perm))
+        return self.add("Transpose", name, perm=perm)
+
+    def unsqueeze(self, name, axes):
+        """The value with axes of extent 1 at the result's positions `axes`."""
+        if not axes:
+            return name
+        if name in self.initializers:
+            return self._stored(name, ("unsqueeze", tuple(axes)), lambda a: np.expand_dims(a, tuple(axes)))
+        return self.add("Unsqueeze", name, self.extents(list(axes)))
+
+    def _stored(self, name, how, function):
+        if (name, how) not in self._derived:
+            self._derived[name, how] = self.initializer(f"{name}:{how[0]}", np.ascontiguousarray(function(self.initializers[name])))
+        return self._derived[name, how]
+
+    # ---- values of the compiler's graph
+
+    def set(self, node, name):
+        """`name` is the value of `node`."""
+        self._values[node] = name
+
+    def value(self, node):
+        """The name of a node's value, in its whole shape."""
+        if node not in self._values:
+            name, dims, shape = self._compact(node)
+            if len(shape) < len(node.shape) or any(is_one(n) and not is_one(m) for n, m in zip(shape, node.shape, strict=True)):
+                name = self.add("Expand", self._aligned(name, dims, len(node.shape)), self.extents(node.shape))
+            self._values[node] = name
+        return self._values[node]
+
+    def _compact(self, node):
+        """(name, dims, shape) of a value that broadcasts to the node's: its axis i runs along the node's axis dims[i]."""
+        if node in self._values:
+            return self._values[node], tuple(range(len(node.shape))), tuple(node.shape)
+        if node.name == "constant":
+            return self.scalar(node.params["value"], node.dtype), (), ()
+        if node.name == "iota":
+            axis = node.params["axis"]
+            return self._counted(node.shape[axis], node.dtype), (axis,), (node.shape[axis],)
+        if node.name != "broadcast":
+            raise RuntimeError(f"ONNX export: {node} of {node.origin} is used before it is computed.")
+        name, dims, shape = self._compact(node.inputs[0])
+        return name, tuple(node.params["dims"][d] for d in dims), shape
+
+    def _counted(self, n, dtype):
+        """0, 1, 2, ... below n."""
+        if not isinstance(n, Dim):
+            return self.constant(np.arange(n).astype(dtypes.numpy_dtype(dtype)), "iota")
+        count = self.add("Range", self.scalar(0, "int64"), self.scalar(n, "int64"), self.scalar(1, "int64"))
+        return count if dtype == "int64" else self.cast(count, dtype)
+
+    def _aligned(self, name, dims, rank):
+        """A value whose axes run along `dims`, shaped so that NumPy's rules broadcast it to `rank` axes."""
+        return self.unsqueeze(name, [i - dims[0] for i in range(dims[0], rank) if i not in dims]) if dims else name
+
+    def operands(self, node):
+        """Names of the node's inputs, not repeated along axes where ONNX's broadcasting gives the node's shape."""
+        rank, values = len(node.shape), [self._compact(x) for x in node.inputs]
+        covered = {d for _, dims, shape in values for d, n in zip(dims, shape, strict=True) if not is_one(n)}
+        names = [self._aligned(name, dims, rank) for name, dims, _ in values]
+        whole = not rank or any(0 in dims for _, dims, _ in values)
+        if not whole or any(not is_one(n) and i not in covered for i, n in enumerate(node.shape)):
+            names[0] = self.value(node.inputs[0])
+        return names
+
+    # ---- the end
+
+    def where(self):
+        """The present origin, in words."""
+        return f"layer {self.origin}" if self.origin else "the model"
+
+    def finished_initializers(self, outputs):
+        """{name: array} of what the nodes and `outputs` use; a stored array of which only another form is used gives that its name."""
+        used = {i for node in self.nodes for i in node.input} | set(outputs)
+        renamed = {}
+        for (source, _), name in reversed(self._derived.items()):
+            alone = [derived for (other, _), derived in self._derived.items() if other == source and derived in used] == [name]
+            if alone and source not in used:
+                renamed[name], used = source, (used - {name}) | {source}
+                self.initializers[source] = self.initializers[name]
+        for node in self.nodes:
+            for k, i in enumerate(node.input):
+                while i in renamed:
+                    i = renamed[i]
+                node.input[k] = i
+        return {name: array for name, array in self.initializers.items() if name in used}
+

@@ -1,0 +1,189 @@
+"""From a Python function on tensors to an ONNX model: trace it, simplify the graph, and write each primitive by its rule."""
+
+from typing import NamedTuple
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+
+import keras_ocl
+from keras_ocl.compiler import ir, simplify, to_numpy
+from keras_ocl.core import dtypes
+from keras_ocl.core.dim import Dim, key, same
+from keras_ocl.core.primitive import active_tapes
+from keras_ocl.core.trace import Trace, tracing
+from keras_ocl.export import onnx_rules_elementwise, onnx_rules_indexing, onnx_rules_movement, onnx_rules_products, onnx_rules_reduce
+from keras_ocl.export.onnx_graph import OnnxGraph, onnx_type
+
+_FAMILIES = (onnx_rules_elementwise, onnx_rules_indexing, onnx_rules_movement, onnx_rules_products, onnx_rules_reduce)
+RULES = {name: rule for family in _FAMILIES for name, rule in family.RULES.items()}
+REFUSED = {name: why for family in _FAMILIES for name, why in getattr(family, "REFUSED", {}).items()}
+
+# These have no rule: the graph makes their values where they are used, in the shape that they are needed in.
+WHERE_USED = ("constant", "broadcast", "iota")
+
+OLDEST_OPSET, DEFAULT_OPSET = 17, 18
+
+# What stands for an unknown extent, in the first trace and in the one that checks it: divisible by what shapes are commonly split into,
+# larger than common windows. Hints leave the remainder 1 and probes the remainder -1, so that no remainder looks like a constant.
+_STAND_INS = (6720, 13440)
+_HINT, _PROBE, _STEP = 6721, 6720 * 1299709 - 1, 6720 * 104729
+
+
+class Input(NamedTuple):
+    """An argument. `shape` holds ints and names of unknown extents; the same name is the same extent."""
+
+    name: str
+    shape: tuple
+    dtype: str
+
+
+def onnx_model(function, inputs, name="model", opset=None):
+    """The ONNX model that computes `function`.
+
+    Args:
+        function: takes one Tensor for each of `inputs`, returns a list of Tensors; may read Keras variables, which become initializers.
+        inputs: list of Input.
+        name: the graph's name.
+        opset: version of ONNX's operators, from 17 on; None for 18.
+
+    Returns:
+        `onnx.ModelProto`; its outputs are called output_0, output_1, ...
+
+    Raises:
+        ValueError: for an opset that is not supported, or when the function computes with the number behind an unknown extent.
+        NotImplementedError: for a primitive that ONNX has no operators for; says in which layer.
+    """
+    opset = DEFAULT_OPSET if opset is None else opset
+    newest = onnx.defs.onnx_opset_version()
+    if not isinstance(opset, int) or not OLDEST_OPSET <= opset <= newest:
+        raise ValueError(f"ONNX export: `opset_version` must lie between {OLDEST_OPSET} and {newest}. Received: {opset}")
+    graph, trace = _traced(function, inputs, _STAND_INS[0])
+    if any(isinstance(n, str) for i in inputs for n in i.shape):
+        _check_independence(graph, _traced(function, inputs, _STAND_INS[1])[0])
+    unknowns = {key(n): (i.name, axis) for i, t in zip(inputs, trace.inputs, strict=True) for axis, n in reversed([*enumerate(t.shape)])
+                if isinstance(n, Dim)}  # fmt: skip
+    g = OnnxGraph(opset, unknowns)
+    _enter(g, graph, trace, inputs)
+    for node in graph.live():
+        _write(g, node)
+    return _finished(g, graph, trace, inputs, name)
+
+
+def _traced(function, inputs, value):
+    """(simplified graph, trace) of the function, with `value` for unknown extents."""
+    trace, unknown, arguments = Trace(), {}, []
+    for i in inputs:
+        for n in i.shape:
+            if isinstance(n, str) and n not in unknown:
+                unknown[n] = Dim(value, _HINT, _PROBE + _STEP * len(unknown))
+        arguments.append(trace.input(tuple(unknown.get(n, n) for n in i.shape), i.dtype))
+    token = active_tapes.set(())
+    try:
+        with tracing(trace):
+            outputs = function(*arguments)
+    finally:
+        active_tapes.reset(token)
+    return ir.build(trace.equations, outputs, simplify.add), trace
+
+
+# ---- whether the graph is right for every value of the unknown extents
+
+
+def _check_independence(graph, other):
+    nodes, others = graph.live(), other.live()
+    for a, b in zip(nodes, others, strict=False):
+        if not _alike(a, b):
+            raise ValueError(
+                f"ONNX export: {_place(a.origin or b.origin)} computes with the number behind an extent that is unknown; give"
+                " `input_signature` a fixed shape there."
+            )
+    if len(nodes) != len(others):
+        raise ValueError("ONNX export: the model's graph depends on an extent that is unknown; give `input_signature` a fixed shape there.")
+
+
+def _alike(a, b):
+    if a.name != b.name or _keyed(a.params) != _keyed(b.params) or not same(a.shape, b.shape):
+        return False
+    if a.primitive is None and a.tensor.storage is not None:
+        return a.tensor is b.tensor or np.array_equal(to_numpy(a.tensor), to_numpy(b.tensor), equal_nan=dtypes.is_float(a.dtype))
+    return [i.order for i in a.inputs] == [i.order for i in b.inputs]
+
+
+def _keyed(x):
+    if isinstance(x, dict):
+        return {k: _keyed(v) for k, v in x.items()}
+    if isinstance(x, (tuple, list)):
+        return [_keyed(v) for v in x]
+    return x.key if isinstance(x, Dim) else x
+
+
+def _place(origin):
+    return f"layer {origin}" if origin else "the model"
+
+
+# ---- nodes
+
+
+def _enter(g, graph, trace, inputs):
+    """Names for the graph's inputs: arguments, variables and constants."""
+    arguments = {id(t): g.fresh(i.name) for t, i in zip(trace.inputs, inputs, strict=True)}
+    variables = {id(s.entry): s.variable for s in trace.states.values()}
+    for node in graph.live():
+        if node.primitive is not None:
+            continue
+        tensor = node.tensor
+        if id(tensor) in arguments:
+            g.set(node, arguments[id(tensor)])
+        elif id(tensor) in variables:
+            variable = variables[id(tensor)]
+            g.set(node, g.initializer(variable.path, to_numpy(variable._value)))
+        elif tensor.storage is not None:
+            g.set(node, g.initializer("constant", to_numpy(tensor)))
+        else:
+            raise RuntimeError(f"ONNX export: a tensor of another trace (shape {tuple(tensor.shape)}) is used in this one.")
+
+
+def _write(g, node):
+    g.origin = node.origin
+    shapes = node.results or [(node.shape, node.dtype)]
+    if any(dtypes.is_complex(dtype) for _, dtype in shapes):
+        _refuse(node, "ONNX has no complex arithmetic")
+    if node.primitive is None or node.name in WHERE_USED:
+        return
+    if node.name == "project":
+        g.set(node, g.value(node.inputs[0])[node.params["index"]])
+        return
+    rule = RULES.get(node.name)
+    if rule is None:
+        _refuse(node, REFUSED.get(node.name, "it has no rule"))
+    g.set(node, rule(g, node))
+
+
+def _refuse(node, why):
+    raise NotImplementedError(f"ONNX export: `{node.name}` of {_place(node.origin)} cannot be exported: {why}.")
+
+
+def _finished(g, graph, trace, inputs, name):
+    g.origin = ""
+    names = {key(n): m for i, t in zip(inputs, trace.inputs, strict=True) for n, m in zip(t.shape, i.shape, strict=True) if isinstance(m, str)}
+    outputs, infos = [], []
+    for k, node in enumerate(graph.outputs):
+        output = g.fresh(f"output_{k}")
+        g.nodes.append(helper.make_node("Identity", [g.value(node)], [output], name=output))
+        outputs.append(output)
+        shape = [names.setdefault(key(n), f"{output}_axis_{a}") if isinstance(n, Dim) else int(n) for a, n in enumerate(node.shape)]
+        infos.append(helper.make_tensor_value_info(output, onnx_type(node.dtype), shape))
+    initializers = g.finished_initializers(outputs)
+    body = helper.make_graph(
+        g.nodes,
+        name,
+        [helper.make_tensor_value_info(i.name, onnx_type(i.dtype), i.shape) for i in inputs],
+        infos,
+        [numpy_helper.from_array(np.ascontiguousarray(array).reshape(array.shape), n) for n, array in initializers.items()],
+    )
+    imports = [helper.make_opsetid("", g.opset)]
+    return helper.make_model(
+        body, opset_imports=imports, ir_version=helper.find_min_ir_version_for(imports), producer_name="keras_ocl",
+        producer_version=keras_ocl.__version__,
+    )  # fmt: skip
