@@ -166,7 +166,8 @@ def _refuse(node, why):
 
 def _finished(g, graph, trace, inputs, name):
     g.origin = ""
-    names = {key(n): m for i, t in zip(inputs, trace.inputs, strict=True) for n, m in zip(t.shape, i.shape, strict=True) if isinstance(m, str)}
+    extents = [pair for i, t in zip(inputs, trace.inputs, strict=True) for pair in zip(t.shape, i.shape, strict=True)]
+    names = {key(n): given for n, given in extents if isinstance(n, Dim)}
     outputs, infos = [], []
     for k, node in enumerate(graph.outputs):
         output = g.fresh(f"output_{k}")

@@ -8,10 +8,10 @@ from keras_ocl.core import dtypes
 _WIDER = {"bool": "int32", "int8": "int32", "int16": "int32", "uint8": "int32", "uint16": "int32", "uint32": "int64"}
 
 _SIMPLE = {
-    "neg": "Neg", "sign": "Sign", "abs": "Abs", "exp": "Exp", "log": "Log", "sqrt": "Sqrt", "sin": "Sin", "cos": "Cos", "tan": "Tan",
+    "neg": "Neg", "abs": "Abs", "exp": "Exp", "log": "Log", "sqrt": "Sqrt", "sin": "Sin", "cos": "Cos", "tan": "Tan",
     "asin": "Asin", "acos": "Acos", "atan": "Atan", "sinh": "Sinh", "cosh": "Cosh", "tanh": "Tanh", "asinh": "Asinh", "acosh": "Acosh",
     "atanh": "Atanh", "erf": "Erf", "logistic": "Sigmoid", "relu": "Relu", "add": "Add", "sub": "Sub", "mul": "Mul", "div": "Div",
-    "pow": "Pow", "max": "Max", "min": "Min", "eq": "Equal", "lt": "Less", "le": "LessOrEqual", "gt": "Greater", "ge": "GreaterOrEqual",
+    "pow": "Pow", "eq": "Equal", "lt": "Less", "le": "LessOrEqual", "gt": "Greater", "ge": "GreaterOrEqual",
 }  # fmt: skip
 
 _OF_BOOLS = {
@@ -65,8 +65,25 @@ def _cbrt(g, dtype, x):
     return g.add("Mul", g.add("Sign", x), g.add("Pow", g.add("Abs", x), g.scalar(1 / 3, dtype)))
 
 
+def _extreme(operator, comparison):
+    """ONNX Runtime 1.31 compares only the lower halves of 64-bit integers, so these are compared first."""
+
+    def rule(g, dtype, a, b):
+        return g.add("Where", g.add(comparison, a, b), a, b) if dtype in ("int64", "uint64") else g.add(operator, a, b)
+
+    return rule
+
+
+def _sign(g, dtype, x):
+    """Of integers by comparing: ONNX Runtime 1.31 looks at the lower half of 64 bits, as in its extremes."""
+    if dtypes.is_float(dtype):
+        return g.add("Sign", x)
+    zero = g.scalar(0, dtype)
+    return g.add("Sub", g.cast(g.add("Greater", x, zero), dtype), g.cast(g.add("Less", x, zero), dtype))
+
+
 def _relu(g, dtype, x):
-    return g.add("Relu", x) if dtypes.is_float(dtype) else g.add("Max", x, g.scalar(0, dtype))
+    return g.add("Relu", x) if dtypes.is_float(dtype) else _extreme("Max", "Greater")(g, dtype, x, g.scalar(0, dtype))
 
 
 def _floor_div(g, dtype, a, b):
@@ -156,6 +173,7 @@ def _is_finite(g, dtype, x):
 
 
 _COMPOSED = {
+    "sign": _sign,
     "floor": _of_floats("Floor"),
     "ceil": _of_floats("Ceil"),
     "round": _of_floats("Round"),
@@ -169,6 +187,8 @@ _COMPOSED = {
     "cbrt": _cbrt,
     "erfc": lambda g, dtype, x: g.add("Sub", g.scalar(1, dtype), g.add("Erf", x)),
     "relu": _relu,
+    "max": _extreme("Max", "Greater"),
+    "min": _extreme("Min", "Less"),
     "ne": lambda g, dtype, a, b: g.add("Not", g.add("Equal", a, b)),
     "floor_div": _floor_div,
     "mod": _mod,

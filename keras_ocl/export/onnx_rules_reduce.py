@@ -160,7 +160,8 @@ def _one(operator):
 
 
 def _affine(state, a, b, following):
-    return [helper.make_node("Mul", [state, a], [f"{following}:product"]), helper.make_node("Add", [f"{following}:product", b], [following])]
+    product = f"{following}:product"
+    return [helper.make_node("Mul", [state, a], [product]), helper.make_node("Add", [product, b], [following])]
 
 
 RULES = {

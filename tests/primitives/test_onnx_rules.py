@@ -23,7 +23,8 @@ INTEGERS = RNG.integers(-9, 9, (9, 3))
 def exported(function, *arrays, opset=None, unknown=True):
     """Results of the exported function in ONNX Runtime; first extents are unknown."""
     names = [f"x{k}" for k in range(len(arrays))]
-    inputs = [Input(n, ("batch", *a.shape[1:]) if unknown and a.ndim else a.shape, a.dtype.name) for n, a in zip(names, arrays, strict=True)]
+    shapes = [("batch", *a.shape[1:]) if unknown and a.ndim else a.shape for a in arrays]
+    inputs = [Input(n, shape, a.dtype.name) for n, shape, a in zip(names, shapes, arrays, strict=True)]
 
     def listed(*tensors):
         results = function(*tensors)
@@ -206,13 +207,14 @@ def test_windows():
 
     def function(x):
         ones = (1, 1, 1, 1)
+        whole = P.convert(P.mul(x, P.full(x.shape, 9, x.dtype)), "int32")
         return [
             P.reduce_window(x, "max", (1, 2, 3, 1), (1, 2, 1, 1), ((0, 0), (1, 0), (0, 1), (0, 0)), ones),
             P.reduce_window(x, "min", (1, 2, 2, 1), (1, 2, 2, 1), ((0, 0),) * 4, (1, 2, 1, 1)),
             P.reduce_window(x, "sum", (1, 3, 2, 1), (1, 1, 2, 1), ((0, 0), (1, 1), (3, 2), (0, 0)), ones),
             P.reduce_window(x, "sum", (1, 1, 1, 1), (1, 2, 3, 1), ((0, 0),) * 4, ones),
             P.reduce_window(x, "max", (2, 1, 1, 3), ones, ((0, 1), (0, 0), (0, 0), (0, 0)), ones),
-            P.reduce_window(P.convert(P.mul(x, P.full(x.shape, 9, x.dtype)), "int32"), "max", (1, 2, 2, 1), (1, 2, 2, 1), ((0, 0),) * 4, ones),
+            P.reduce_window(whole, "max", (1, 2, 2, 1), (1, 2, 2, 1), ((0, 0),) * 4, ones),
         ]
 
     check(function, x, tolerance=1e-5)
