@@ -222,7 +222,7 @@ class _Fuser:
         if self._copies(node, region, {}) > _COPIES:
             return False
         length = _reduction_length(node)
-        evaluations = self._evaluations(node, region)
+        evaluations = self._repetitions(node, region, {})
         if evaluations * length <= _SMALL:
             return True
         if evaluations > max(1, hint(product(node.shape))):
@@ -244,6 +244,19 @@ class _Fuser:
             if axis is not None and axis >= 1000:
                 count *= hint(extent)
         return count
+
+    def _repetitions(self, node, region, known):
+        """`_evaluations` that counts the loops of other reductions too: those of nested small products multiply."""
+        if node in known:
+            return known[node]
+        users = [u for u in dict.fromkeys(self.users[node]) if u in region.maps]
+        if not users or -1 not in self._map_in(node, region):
+            known[node] = self._evaluations(node, region)
+            return known[node]
+        own = [self._repetitions(u, region, known) * _reduction_length(u) * u.inputs.count(node) for u in users if self._reduction(u)]
+        shared = [self._repetitions(u, region, known) for u in users if not self._reduction(u)]
+        known[node] = sum(own) + max(shared, default=0)
+        return known[node]
 
     def _copies(self, node, region, known):
         """About how often the code of `node` is written out in `region`: for every reduction or view that reads it at an index of its own.
