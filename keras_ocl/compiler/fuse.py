@@ -424,15 +424,16 @@ def _reduction_length(node):
     return max(1, inputs // max(1, hint(product(node.shape))))
 
 
+_RANDOM = {"random_bits": 60, "random_gamma": 500, "random_binomial": 1000}
+
+
 def _cost(node):
     op = elementwise.OPS.get(node.name)
     if op is not None:
         return op.cost
     if node.name in _VIEWS | _FREE:
         return 0
-    if node.name == "random_bits":
-        return 60
-    return 2
+    return _RANDOM.get(node.name, 2)
 
 
 def axis_map(user, position, along):

@@ -367,14 +367,15 @@ class Generator:
         lanes = ", ".join(prelude.load(node.dtype, 1, pointer, f"{base.text} + {k} * {step}") for k in range(w))
         return self.define(node.dtype, w, f"({prelude.register_type(node.dtype, w)})({lanes})", [base.block])
 
-    def random_bits(self, key0, key1, counter):
-        """Threefry bits of a counter (an index expression)."""
+    def random(self, helper, dtype, key, counter, *parameters, word=()):
+        """What the prelude's `helper` draws for a counter, an index expression: `key` is two registers, `parameters` and `word` follow."""
         low = self.number(counter, "uint32")
-        width = low.width
-        self.helpers |= {f"random_bits_{width}"}
-        return self.define(
-            "uint32", width, f"random_bits_{width}({key0.text}, {key1.text}, {low.text}, 0u)", [key0.block, key1.block, low.block]
-        )
+        width = max(low.width, *(r.width for r in parameters)) if parameters else low.width
+        name = f"{helper}_{width}"
+        self.helpers |= {name}
+        lanes = [self.widen(r, width) for r in (low, *parameters)]
+        arguments = ", ".join([*(r.text for r in (*key, *lanes)), *(f"{w}u" for w in word)])
+        return self.define(dtype, width, f"{name}({arguments})", [r.block for r in (*key, *lanes)])
 
     # ---- loops
 

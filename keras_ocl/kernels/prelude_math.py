@@ -8,7 +8,7 @@ import functools
 import re
 import string
 
-from keras_ocl.kernels import prelude_float, prelude_integer, prelude_transcendental
+from keras_ocl.kernels import prelude_float, prelude_integer, prelude_random, prelude_transcendental
 
 _BITS = {"char": 8, "short": 16, "int": 32, "long": 64, "float": 32, "double": 64}
 _SIGNED = {8: "char", 16: "short", 32: "int", 64: "long"}
@@ -26,8 +26,9 @@ def _template(stem):
         return prelude_integer.SINGLE[stem], "uint"
     operation, _, ctype = stem.rpartition("_")
     if ctype in ("float", "double"):
-        own = (prelude_float.DOUBLE,) if ctype == "double" else (prelude_transcendental.FLOAT, prelude_float.FLOAT)
-        tables = (*own, prelude_float.BOTH)
+        single = (prelude_transcendental.FLOAT, prelude_float.FLOAT, prelude_random.FLOAT)
+        own = (prelude_float.DOUBLE, prelude_random.DOUBLE) if ctype == "double" else single
+        tables = (*own, prelude_float.BOTH, prelude_random.BOTH)
     elif ctype in _BITS:
         tables = (prelude_integer.SIGNED, prelude_integer.BOTH)
     elif ctype.startswith("u") and ctype[1:] in _BITS:

@@ -49,13 +49,13 @@ def _periodic(name, body):
 
 
 FLOAT = {
-    # The power of two is added to the exponent's bits; where the result is denormal, 64 of it come as a last factor instead.
+    # The power of two is added to the exponent's bits, of a NaN too; where the result is denormal, 64 of it come as a last factor instead.
     "exp": f"""$T $name($T a) {{
   $T x = (a < -104.0f) ? ($T)-104.0f : a;
 {_REDUCE_EXP}  $I low = x < -87.0f;
   $I k = as_$I(t) + (low ? ($I)64 : ($I)0);
   $T y = as_$T(as_$I({horner(_EXP, "r")}) + (k << 23)) * (low ? ($T)0x1p-64f : ($T)1.0f);
-  return (a > 88.7228394f) ? ($T)INFINITY : y;
+  return (a <= 88.7228394f) ? y : a * INFINITY;
 }}
 """,
     # exp within -87...88, for callers that need no more.
@@ -95,12 +95,13 @@ FLOAT = {
   return 1.0f / (1.0f + exp_$S(-x));
 }
 """,
+    # Here and in erf a NaN takes the near branch: the far one would make a number of it.
     "tanh": f"""$T $name($T x) {{
   $T a = fabs(x), z = x * x;
   $T near = mad_$S({horner(_TANH, "z")} * z, x, x);
   a = (a > 10.0f) ? ($T)10.0f : a;
   $T far = 1.0f - 2.0f / (exp_inner_$S(2.0f * a) + 1.0f);
-  return (a < 0.625f) ? near : copysign(far, x);
+  return (a >= 0.625f) ? copysign(far, x) : near;
 }}
 """,
     "erf": f"""$T $name($T x) {{
@@ -108,7 +109,7 @@ FLOAT = {
   $T near = mad_$S({horner(_ERF, "z")}, x, x);
   a = (a > 4.0f) ? ($T)4.0f : a;
   $T far = 1.0f - exp_inner_$S({horner(_LOG_ERFC, "a")});
-  return (a < 1.0f) ? near : copysign(far, x);
+  return (a >= 1.0f) ? copysign(far, x) : near;
 }}
 """,
     "sin": _periodic(

@@ -192,12 +192,12 @@ def test_sort_errors():
 # ---- random bits
 
 
-def threefry(key, counter):
-    """Threefry-2x32, 20 rounds, of counters (counter, 0): the first word (Salmon et al., SC 2011)."""
+def threefry(key, counter, word=0):
+    """Threefry-2x32, 20 rounds, of counters (counter, word): the first word (Salmon et al., SC 2011)."""
     rotations = ((13, 15, 26, 6), (17, 29, 16, 24))
     keys = (key[0], key[1], key[0] ^ key[1] ^ np.uint32(0x1BD11BDA))
     with np.errstate(over="ignore"):
-        x0, x1 = counter + keys[0], np.zeros_like(counter) + keys[1]
+        x0, x1 = counter + keys[0], np.full_like(counter, word) + keys[1]
         for block in range(5):
             for r in rotations[block % 2]:
                 x0 = x0 + x1
@@ -210,9 +210,9 @@ def threefry(key, counter):
 
 def test_random_bits():
     key = np.array([12345, 678], "u4")
-    bits = P.random_bits(from_numpy(key), (7, 33), offset=5)
-    same(bits, threefry(key, (5 + np.arange(7 * 33)).astype("u4")).reshape(7, 33))
-    flat = P.random_bits(from_numpy(key), (1000,))
-    same(P.slice(flat, (5,), (105,)), to_numpy(P.random_bits(from_numpy(key), (100,), offset=5)))
+    bits = P.random_bits(from_numpy(key), (7, 33))
+    same(bits, threefry(key, np.arange(7 * 33).astype("u4")).reshape(7, 33))
+    others = P.random_bits(from_numpy(key), (7, 33), 3)
+    same(others, threefry(key, np.arange(7 * 33).astype("u4"), 3).reshape(7, 33))
     with pytest.raises(TypeError, match="random_bits"):
         P.random_bits(from_numpy(np.zeros(2, "i4")), (3,))
