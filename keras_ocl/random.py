@@ -249,7 +249,8 @@ def gamma(shape, alpha, dtype=None, seed=None):
     """Gamma variates of shape parameter `alpha` and scale 1, always above 0; NaN where `alpha` is not positive."""
     dtype, work = _real("gamma", dtype)
     shape = _extents("gamma", shape)
-    return _gamma(_key(seed), _parameter("gamma", "alpha", alpha, shape, work), shape=shape, dtype=dtype)
+    alpha = _parameter("gamma", "alpha", alpha, shape, work)
+    return _gamma(_key(seed), alpha, shape=shape, dtype=dtype)
 
 
 @fused
