@@ -9,9 +9,9 @@ from collections import OrderedDict
 import numpy as np
 
 from keras_ocl import runtime
-from keras_ocl.compiler import ir, simplify
+from keras_ocl.compiler import ir
 from keras_ocl.compiler.executable import Executable
-from keras_ocl.compiler.split import reduction
+from keras_ocl.compiler.split import add_node
 from keras_ocl.core import dtypes, primitive
 from keras_ocl.core.dim import Dim
 from keras_ocl.core.tensor import Tensor
@@ -42,15 +42,6 @@ class Extents:
 
 # Parameters that count elements; others (axes, permutations) say which kernel is wanted.
 _SIZES = {"shape", "starts", "limits", "low", "high", "sizes", "input_shape", "filter_shape"}
-
-
-def add_node(graph, prim, inputs, params, origin=""):
-    """simplify.add, with long reductions split."""
-    if prim.name.startswith("reduce_") and "axes" in params:
-        found = reduction(graph, prim, inputs, params, origin)
-        if found is not None:
-            return found
-    return simplify.add(graph, prim, inputs, params, origin)
 
 
 def _compile(device, prim, signature, params):

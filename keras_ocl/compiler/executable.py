@@ -7,10 +7,10 @@ import numpy as np
 
 from keras_ocl import runtime
 from keras_ocl.compiler import lower as lowering
-from keras_ocl.compiler.fuse import partition
+from keras_ocl.compiler.loop_lower import Loop, lower_loop
 from keras_ocl.compiler.plan import Interval, place
 from keras_ocl.core import dtypes
-from keras_ocl.core.dim import product
+from keras_ocl.kernels.spec import STEP
 
 _FORMATS = {
     "int": "i",
@@ -26,8 +26,26 @@ _FORMATS = {
 }
 
 
-def _nbytes(shape, dtype):
-    return int(product(shape)) * dtypes.itemsize(dtype)
+class _Host:
+    """A host operation with its buffers."""
+
+    def __init__(self, call, resolve):
+        self.node = call.node
+        self.reads = [resolve(n) for n in call.reads]
+        self.writes = [n if n is None else resolve(n) for n in call.writes]
+
+
+class _Repeat:
+    """A loop with its buffers and kernel objects: for each variant the segments of a step and where the step's number is an argument."""
+
+    def __init__(self, loop, resolve, variants):
+        self.loop, self.variants = loop, variants
+        self.before, self.after, self.last = (
+            [(resolve(source), resolve(target), *rest) for source, target, *rest in copies] for copies in (loop.before, loop.after, loop.last)
+        )
+        self.condition = loop.condition and [resolve(h) for h in loop.condition]
+        # Steps of kernels alone are launched by the device in one go.
+        self.plain = loop.condition is None and all(len(segments) == 1 and type(segments[0]) is list for segments, _ in variants)
 
 
 class Executable:
@@ -45,73 +63,93 @@ class Executable:
 
     def __init__(self, device, graph, inputs, updates=(), all_arguments=False, name=""):
         self.device, self.name = device, name
-        nodes = graph.live()
-        users = {n: [] for n in nodes}
-        for n in nodes:
-            for i in n.inputs:
-                users[i].append(n)
-        regions, materialised, views = partition(graph, device.traits)
-        pairs = [(entry, graph.outputs[k]) for entry, k in updates]
-        single = [(e, n) for e, n in pairs if graph.outputs.count(n) == 1]
-        regions = _updates_last(regions, {n for _, n in single})
-        alias = lowering.in_place(regions, materialised, single, views)
-        self.overwritten = set(alias.values())  # entry nodes whose storage run() writes to
-        alias.update({node: _resolve(node, {**views, **alias}) for node in views})
-        self.launches = lowering.lower(regions, materialised, users, device.traits, alias, all_arguments)
+        lowered = lowering.lower_graph(graph, updates, device.traits, all_arguments, lower_loop)
+        self.launches = lowered.launches
+        self.overwritten = lowered.overwritten  # entry nodes whose storage run() writes to
+        self._alias = lowered.alias
         self._inputs = list(inputs)
         self._outputs = list(graph.outputs)
         self._lock = threading.Lock()
-        self._plan(alias)
+        self._plan()
         self._build()
 
     # ---- preparation
 
-    def _plan(self, alias):
-        external = set(self._inputs) | set(self._outputs)
-        lives = {}
-        for position, launch in enumerate(self.launches):
-            for handle, nbytes in _buffers(launch):
-                handle = alias.get(handle, handle)
-                if handle in external:
-                    continue
-                if handle in lives:
-                    lives[handle].last = position
-                else:
-                    lives[handle] = Interval(handle, nbytes, position, position)
-        self.arena_bytes = place(lives.values(), self.device.traits.alignment)
-        self._lives = lives
-        self._alias = alias
+    def _resolve(self, handle):
+        return self._alias.get(handle, handle)
 
-    def _build(self):
-        wanted = lowering.program_specs(self.launches, self.device.traits)
-        specs = {id(launch): spec for launch, spec in wanted}
-        free = {}
-        counts = {}
-        for spec in specs.values():
+    def _plan(self):
+        self._external = set(self._inputs) | set(self._outputs)
+        self._lives = {}
+        self._live(self.launches, self._resolve, 0)
+        self.arena_bytes = place(self._lives.values(), self.device.traits.alignment)
+
+    def _live(self, launches, resolve, position):
+        """Notes when the buffers of `launches` are in use, counting launches from `position`; returns the position after."""
+        for launch in launches:
+            if isinstance(launch, Loop):
+                first = position
+                position = self._live(launch.launches, launch.resolver(0, resolve), position)
+                handles, until = [resolve(h) for h in launch.held], position
+            else:
+                handles, first, until = [resolve(h) for h in _handles(launch)], position, position
+            for handle in handles:
+                if handle in self._external:
+                    continue
+                life = self._lives.setdefault(handle, Interval(handle, _nbytes(handle), first, until))
+                life.first, life.last = min(life.first, first), max(life.last, until)
+            position = until + 1
+        return position
+
+    def _kernels(self):
+        """Kernel objects for all launches: a dict from the spec's id to a list."""
+        found = lowering.program_specs(_specs(self.launches, 1), self.device.traits)
+        unique, counts = {}, {}
+        for _, spec in found:
+            unique[spec[0]] = spec
             counts[spec[0]] = counts.get(spec[0], 0) + 1
-        unique = {spec[0]: spec for spec in specs.values()}
+        free = {}
         for repeat in range(max(counts.values(), default=0)):
             batch = [unique[n] for n, c in counts.items() if c > repeat]
             for name, kernel in self.device.build(batch).items():
                 free.setdefault(name, []).append(kernel)
-        self._places = {}  # handle -> [(kernel, argument position)]
-        self._segments = [[]]  # lists of (kernel, grid, group, label), and HostCalls between them
-        for launch in self.launches:
+        kernels = {}
+        for launch, spec in found:
+            kernels.setdefault(id(launch), []).append(free[spec[0]].pop())
+        return kernels
+
+    def _bound_launches(self, launches, resolve, kernels):
+        """(segments, places): lists of (kernel, grid, group, label) with _Host and _Repeat between them, and (kernel, position) of step numbers."""
+        segments, steps = [[]], []
+        for launch in launches:
             if isinstance(launch, lowering.HostCall):
-                self._segments += [launch, []]
+                segments += [_Host(launch, resolve), []]
                 continue
-            kernel = free[specs[id(launch)][0]].pop()
+            if isinstance(launch, Loop):
+                variants = [
+                    self._bound_launches(launch.launches, launch.resolver(v, resolve), kernels) for v in range(len(launch.variants))
+                ]
+                segments += [_Repeat(launch, resolve, variants), []]
+                continue
+            kernel = kernels[id(launch)].pop()
             for position, a in enumerate(launch.args):
                 if a.kind in ("in", "out"):
-                    self._places.setdefault(self._alias.get(a.value, a.value), []).append((kernel, position))
+                    self._places.setdefault(resolve(a.value), []).append((kernel, position))
                 elif a.kind == "local":
                     runtime.set_argument(kernel, position, runtime.local_memory(int(a.value) * struct.calcsize(_FORMATS[a.dtype])))
+                elif a.value is STEP:
+                    steps.append((kernel, position))
                 else:
                     runtime.set_argument(kernel, position, struct.pack(_FORMATS[a.kind], _number(a)))
             grid = tuple(int(g) for g in launch.grid)
             if 0 not in grid:
                 group = launch.group and (*launch.group, 1, 1)[: len(grid)]
-                self._segments[-1].append((kernel, grid, group, launch.name))
+                segments[-1].append((kernel, grid, group, launch.name))
+        return [s for s in segments if s != []] or [[]], steps
+
+    def _build(self):
+        self._places = {}  # handle -> [(kernel, argument position)]
+        self._segments, _ = self._bound_launches(self.launches, self._resolve, self._kernels())
         self.arena = self.device.arena(max(self.arena_bytes, 1), self.name) if self._lives else None  # buffers may be empty
         self._bound = {}  # handle -> the cl.Buffer its kernels' arguments are set to
         self._storages = {}
@@ -125,7 +163,7 @@ class Executable:
         self._passing = [*self._inputs, *self._outputs]
         seen = {}
         for k, node in enumerate(self._outputs):
-            nbytes = _nbytes(node.shape, node.dtype)
+            nbytes = lowering.nbytes(node.shape, node.dtype)
             if node in self._alias:
                 continue
             if node in self._inputs:
@@ -163,64 +201,99 @@ class Executable:
                 results[k] = device.allocate(nbytes, self.name)
             for k, node, _ in self._copied:  # before a kernel overwrites them
                 device.copy(held[node], results[k])
-            for segment in self._segments:
-                if type(segment) is list:
-                    device.replay(segment)
-                else:
-                    self._host(segment)
+            self._launch(self._segments)
             for k, node, _ in self._repeated:
                 device.copy(held[node], results[k])
             for node in self._passing:
                 held[node] = None  # others own it: only they may keep it alive
             return results
 
+    def _launch(self, segments):
+        for segment in segments:
+            kind = type(segment)
+            if kind is list:
+                self.device.replay(segment)
+            elif kind is _Repeat:
+                self._repeat(segment)
+            else:
+                self._host(segment)
+
+    def _repeat(self, repeat):
+        self._copy(repeat.before)
+        if repeat.condition is not None:
+            self._while(repeat)
+        else:
+            n, loop, count = repeat.loop.length, repeat.loop, len(repeat.variants)
+            # The last step is of variant 0, which leaves the results where they belong.
+            order = [(repeat.variants[(n - 1 - k) % count], n - 1 - k if loop.reverse else k) for k in range(n)]
+            if repeat.plain:
+                self.device.repeat([(segments[0], places, struct.pack("i", number)) for (segments, places), number in order])
+            else:
+                for variant, number in order:
+                    self._step(variant, number)
+        self._copy(repeat.after)
+
+    def _step(self, variant, number):
+        segments, places = variant
+        for kernel, position in places:
+            runtime.set_argument(kernel, position, struct.pack("i", number))
+        self._launch(segments)
+
+    def _while(self, repeat):
+        count, done = len(repeat.variants), 0
+        flag = repeat.condition[0]
+        while self.device.download(self._storages[flag], np.dtype(bool), ()):
+            variant = (done + 1) % count
+            self._step(repeat.variants[variant], done)
+            flag = repeat.condition[variant]
+            done += 1
+        if done % count:
+            self._copy(repeat.last)
+
+    def _copy(self, copies):
+        for source, target, nbytes, start, end in copies:
+            self.device.copy(self._storages[source], self._storages[target], nbytes, start, end)
+
     def _host(self, call):
+        node = call.node
         arrays = []
-        for node in call.node.inputs:
-            storage = self._storages[self._alias.get(node, node)]
-            arrays.append(self.device.download(storage, dtypes.numpy_dtype(node.dtype), tuple(int(n) for n in node.shape)))
-        results = call.node.primitive.host(arrays, **call.node.params)
-        shapes = call.node.results or [(call.node.shape, call.node.dtype)]
-        for node, array, (shape, dtype) in zip(call.outputs, results if call.node.results else [results], shapes, strict=True):
-            if node is None:
+        for handle, n in zip(call.reads, node.inputs, strict=True):
+            shape = tuple(int(extent) for extent in n.shape)
+            arrays.append(self.device.download(self._storages[handle], dtypes.numpy_dtype(n.dtype), shape))
+        results = node.primitive.host(arrays, **node.params)
+        shapes = node.results or [(node.shape, node.dtype)]
+        for handle, array, (shape, dtype) in zip(call.writes, results if node.results else [results], shapes, strict=True):
+            if handle is None:
                 continue
             array = np.asarray(array, dtypes.numpy_dtype(dtype), order="C")
-            assert array.shape == tuple(shape), f"{call.node.name} on the host gave {array.shape}, not {tuple(shape)}"
-            self.device.write(self._storages[self._alias.get(node, node)], array)
+            assert array.shape == tuple(shape), f"{node.name} on the host gave {array.shape}, not {tuple(shape)}"
+            self.device.write(self._storages[handle], array)
 
 
-def _resolve(node, shared):
-    """The node whose memory `node` is."""
-    while node in shared:
-        node = shared[node]
-    return node
-
-
-def _buffers(launch):
-    """(handle, nbytes) of every buffer that a launch touches."""
+def _handles(launch):
+    """Every buffer that a kernel or host operation touches."""
     if isinstance(launch, lowering.HostCall):
-        for n in [*launch.reads, *(w for w in launch.writes if w is not None)]:
-            yield n, _nbytes(n.shape, n.dtype)
-        return
-    for a in launch.args:
-        if a.kind not in ("in", "out"):
-            continue
-        handle = a.value
-        if isinstance(handle, tuple):  # a result nobody reads
-            node, k = handle
-            shape, dtype = node.results[k]
-            yield handle, _nbytes(shape, dtype)
-        elif hasattr(handle, "elements"):
-            yield handle, int(handle.elements) * dtypes.itemsize(handle.dtype)
-        else:
-            yield handle, _nbytes(handle.shape, handle.dtype)
+        return [*launch.reads, *(w for w in launch.writes if w is not None)]
+    return [a.value for a in launch.args if a.kind in ("in", "out")]
 
 
-def _updates_last(regions, updated):
-    """Regions that only update states run last, so that every reader of an old value comes before them."""
-    last = [r for r in regions if not r.consumers and all(n in updated for n in r.outputs)]
-    chosen = set(map(id, last))
-    return [r for r in regions if id(r) not in chosen] + last
+def _nbytes(handle):
+    """Bytes of the buffer that a handle stands for."""
+    if isinstance(handle, tuple):  # a result nobody reads
+        node, k = handle
+        return lowering.nbytes(*node.results[k])
+    if hasattr(handle, "elements"):
+        return int(handle.elements) * dtypes.itemsize(handle.dtype)
+    return lowering.nbytes(handle.shape, handle.dtype)
+
+
+def _specs(launches, times):
+    """Every KernelSpec as often as it needs kernel objects."""
+    for launch in launches:
+        if isinstance(launch, Loop):
+            yield from _specs(launch.launches, times * len(launch.variants))
+        elif not isinstance(launch, lowering.HostCall):
+            yield from (launch for _ in range(times))
 
 
 def _number(arg):

@@ -18,6 +18,7 @@ from keras_ocl.kernels.spec import Args
 
 _VIEWS = {"broadcast", "reshape", "transpose", "slice", "reverse"}
 _FREE = {"constant", "iota"}
+_PLACED = {"project", "at_step"}  # nodes that stand for what is in memory
 _SMALL = 8192  # element steps that one work-item may do alone
 _ROW = 64  # elements of a row that one GPU work-item reduces
 _NODES = 96  # nodes in a region: bounds the size of a kernel's source
@@ -62,7 +63,7 @@ def partition(graph, traits):
             users[i].append(n)
     fuser = _Fuser(graph, traits, users)
     for node in reversed(nodes):
-        if node.primitive is not None and node.name != "project":
+        if node.primitive is not None and node.name not in _PLACED:
             fuser.place(node)
     fuser.merge_small()
     return _in_order(fuser.regions), fuser.materialised, fuser.views
@@ -76,7 +77,7 @@ class _Fuser:
         self.inlined = {}  # node -> regions it is inlined in
         self.producer = {}  # materialised node -> its region
         self.views = {}  # reshape in memory -> the node whose memory it is
-        self.materialised = {n for n in users if n.primitive is None or n.name == "project"}
+        self.materialised = {n for n in users if n.primitive is None or n.name in _PLACED}
 
     # ---- placing one node
 
@@ -102,7 +103,7 @@ class _Fuser:
             for region in readers:
                 self._inline(node, region)
             return
-        if node.name == "reshape" and node not in self.outputs:
+        if (node.name == "reshape" or _is_prefix(node)) and node not in self.outputs:
             self.views[node] = node.inputs[0]
             self.materialised.add(node)
             return
@@ -282,7 +283,7 @@ class _Fuser:
             base = i
             while base.name in _VIEWS:
                 base = base.inputs[0]
-            in_memory = base.primitive is None or base.name in _FREE or base.name == "project" or base.primitive.pointwise is None
+            in_memory = base.primitive is None or base.name in _FREE or base.name in _PLACED or base.primitive.pointwise is None
             if not in_memory and not base.name.startswith("reduce_"):
                 return False
         return True
@@ -401,6 +402,15 @@ class _Fuser:
             for n in region.outputs:
                 self.producer[n] = target
         self.regions = merged
+
+
+def _is_prefix(node):
+    """Whether `node` is a slice that lies at the beginning of its operand's memory."""
+    if node.name != "slice":
+        return False
+    x, p = node.inputs[0], node.params
+    whole = same(node.shape[1:], x.shape[1:])
+    return len(node.shape) > 0 and whole and all(s == 0 and not isinstance(s, Dim) for s in p["starts"]) and set(p["strides"]) == {1}
 
 
 def _prefers_template(node):

@@ -1,5 +1,6 @@
 """The compiler's graph: hash-consed nodes, built from a trace."""
 
+from keras_ocl.compiler.loop_passes import merged, pruned
 from keras_ocl.core.dim import Dim, key
 from keras_ocl.core.primitive import Primitive
 
@@ -10,12 +11,13 @@ class Node:
     A node with several results is never read itself: PROJECT nodes stand for its results.
     """
 
-    __slots__ = ("primitive", "inputs", "params", "shape", "dtype", "results", "origin", "order", "tensor")
+    __slots__ = ("primitive", "inputs", "params", "shape", "dtype", "results", "origin", "order", "tensor", "stepped")
 
     def __init__(self, primitive, inputs, params, shape, dtype, results=None, origin="", tensor=None):
         self.primitive, self.inputs, self.params = primitive, inputs, params
         self.shape, self.dtype, self.results, self.origin = shape, dtype, results, origin
         self.order, self.tensor = 0, tensor
+        self.stepped = None  # in a loop's body: the part of a stacked buffer that holds the value at the present step (kernels.spec.Stepped)
 
     @property
     def name(self):
@@ -89,17 +91,6 @@ def _hashable(x):
     return (type(x).__name__, x)
 
 
-def needed(equations, outputs):
-    """The equations that `outputs` (Tensors) depend on, in order."""
-    wanted = {id(o) for o in outputs}
-    kept = []
-    for eq in reversed(equations):
-        if any(id(o) in wanted for o in eq.outputs):
-            kept.append(eq)
-            wanted.update(id(i) for i in eq.inputs)
-    return kept[::-1]
-
-
 def build(equations, outputs, simplify):
     """Graph of `equations` up to `outputs` (Tensors). `simplify(graph, primitive, inputs, params, origin)` adds one node."""
     graph = Graph()
@@ -111,7 +102,7 @@ def build(equations, outputs, simplify):
             found = values[id(tensor)] = graph.input(tensor)
         return found
 
-    for eq in needed(equations, outputs):
+    for eq in pruned(merged(equations), outputs):
         inputs = [node_of(t) for t in eq.inputs]
         if eq.primitive.several:
             node = graph.add(eq.primitive, inputs, eq.params, eq.origin)

@@ -8,8 +8,9 @@ import numpy as np
 
 from keras_ocl import runtime
 from keras_ocl.compiler import ir
-from keras_ocl.compiler.eager import Extents, add_node, on_device
+from keras_ocl.compiler.eager import Extents, on_device
 from keras_ocl.compiler.executable import Executable
+from keras_ocl.compiler.split import add_node
 from keras_ocl.core import dtypes, nest
 from keras_ocl.core.dim import Dim
 from keras_ocl.core.primitive import active_tapes, current_trace

@@ -1,18 +1,21 @@
 """Regions to kernels: each region becomes the KernelSpecs that compute it."""
 
 import hashlib
+from dataclasses import dataclass
 
 from keras_ocl.compiler import schedule
-from keras_ocl.core.dim import same
+from keras_ocl.compiler.fuse import partition
+from keras_ocl.core import dtypes
+from keras_ocl.core.dim import product, same
 from keras_ocl.kernels import prelude
 from keras_ocl.kernels.spec import Sink
 
 
 class Builder:
-    """What a primitive's `kernels` rule may ask about the compilation."""
+    """What a primitive's `kernels` rule may ask about the compilation, and for loops the function that lowers them."""
 
-    def __init__(self, traits, all_arguments):
-        self.traits, self.all_arguments = traits, all_arguments
+    def __init__(self, traits, all_arguments, lower_loop=None):
+        self.traits, self.all_arguments, self.lower_loop = traits, all_arguments, lower_loop
 
 
 class HostCall:
@@ -31,18 +34,65 @@ class HostCall:
         return list(self.outputs)
 
 
-def lower(regions, materialised, users, traits, alias, all_arguments):
-    """Launches (KernelSpec or HostCall) in order."""
-    builder = Builder(traits, all_arguments)
+@dataclass
+class Lowered:
+    """A graph's launches (KernelSpec, HostCall or Loop) in order, whose memory a node shares, and entry nodes that are overwritten."""
+
+    launches: list
+    alias: dict
+    overwritten: set
+
+
+def lower_graph(graph, updates, traits, all_arguments, lower_loop, extra=None):
+    """The Lowered form of a graph.
+
+    Args:
+        updates: (entry node, position in graph.outputs) of states to update in place where that is safe.
+        all_arguments: print every extent as an argument (eager code).
+        lower_loop: the function (builder, node, projections) -> launch for loops.
+        extra: dict from a node to handles where it is stored as well.
+    """
+    users = {n: [] for n in graph.live()}
+    for n in users:
+        for i in n.inputs:
+            users[i].append(n)
+    regions, materialised, views = partition(graph, traits)
+    single = [(entry, graph.outputs[k]) for entry, k in updates if graph.outputs.count(graph.outputs[k]) == 1]
+    regions = _updates_last(regions, {n for _, n in single})
+    alias = in_place(regions, materialised, single, views)
+    overwritten = set(alias.values())
+    alias.update({node: _resolve(node, {**views, **alias}) for node in views})
+    for node in views:
+        node.stepped = alias[node].stepped
+    builder = Builder(traits, all_arguments, lower_loop)
     launches = []
     for region in regions:
-        launches += _lower_region(region, materialised, users, builder, alias)
-    return launches
+        launches += _lower_region(region, materialised, users, builder, alias, extra or {})
+    return Lowered(launches, alias, overwritten)
 
 
-def _lower_region(region, materialised, users, builder, alias):
+def _updates_last(regions, updated):
+    """Regions that only update states run last, so that every reader of an old value comes before them."""
+    last = [r for r in regions if not r.consumers and all(n in updated for n in r.outputs)]
+    chosen = set(map(id, last))
+    return [r for r in regions if id(r) not in chosen] + last
+
+
+def _resolve(node, shared):
+    """The node whose memory `node` is."""
+    while node in shared:
+        node = shared[node]
+    return node
+
+
+def nbytes(shape, dtype):
+    """Bytes of a tensor."""
+    return int(product(shape)) * dtypes.itemsize(dtype)
+
+
+def _lower_region(region, materialised, users, builder, alias, extra):
     label = describe(region)
-    view = schedule.Region(region.outputs, region.space, materialised, alias, label)
+    view = schedule.Region(region.outputs, region.space, materialised, alias, label, extra)
     node = region.anchor
     if node is None:
         if any(int(n) == 0 for n in region.space):
@@ -50,6 +100,8 @@ def _lower_region(region, materialised, users, builder, alias):
         return [schedule.pointwise_kernel(builder.traits, view, builder.all_arguments)]
     if node.results is not None:
         projections = {u.params["index"]: u for u in users[node] if u.name == "project"}
+        if node.primitive.loop:
+            return [builder.lower_loop(builder, node, projections)]
         if node.primitive.host is not None:
             return [HostCall(node, [projections.get(k) for k in range(len(node.results))])]
         sinks = [Sink(projections.get(k, (node, k)), shape, dtype) for k, (shape, dtype) in enumerate(node.results)]
@@ -131,11 +183,9 @@ def function_name(spec):
 
 
 def program_specs(launches, traits):
-    """(function name, source, helper texts) of every kernel, for Device.build."""
+    """(spec, (function name, source, helper texts)) of every KernelSpec, for Device.build."""
     specs = []
     for launch in launches:
-        if isinstance(launch, HostCall):
-            continue
         if traits.vec_len_hint and traits.schedule == "cpu":
             # Our kernels are explicit vectors already, and the compiler's vectoriser crashes on some loops.
             launch.attributes = "__attribute__((intel_vec_len_hint(1))) "

@@ -18,10 +18,21 @@ _GROUP = 64  # work-items of a GPU work-group for pointwise kernels
 
 
 class Region:
-    """What one kernel computes: `outputs` over the index space `space`, reading `materialised` nodes."""
+    """What one kernel computes: `outputs` over the index space `space`, reading `materialised` nodes.
 
-    def __init__(self, outputs, space, materialised, alias, label):
+    `extra`: dict from a node to handles of further buffers where it is stored.
+    """
+
+    def __init__(self, outputs, space, materialised, alias, label, extra):
         self.outputs, self.space, self.materialised, self.alias, self.label = outputs, tuple(space), materialised, alias, label
+        self.extra = extra
+
+    def store(self, gen, node, register, offset, width, wide):
+        """Statements that store `node`'s value at an offset, everywhere it belongs."""
+        value = gen.widen(register, width).text
+        gen.helpers |= prelude.helpers_for(node.dtype, width)
+        for handle in (self.alias.get(node, node), *self.extra.get(node, ())):
+            gen.emit(prelude.store(node.dtype, width, gen.args.pointer(handle, node.dtype, out=True), gen.text(offset, wide), value))
 
 
 def pointwise_kernel(traits, region, all_arguments=False):
@@ -70,9 +81,7 @@ def _evaluate(gen, region, axes, variables):
     for node, register in zip(region.outputs, registers, strict=True):
         offset = linear(index, node.shape)
         width = gen.width if gen.vector is not None and gen.lanes(offset) else 1
-        pointer = gen.args.pointer(region.alias.get(node, node), node.dtype, out=True)
-        gen.helpers |= prelude.helpers_for(node.dtype, width)
-        gen.emit(prelude.store(node.dtype, width, pointer, gen.text(offset, True), gen.widen(register, width).text))
+        region.store(gen, node, register, offset, width, True)
 
 
 def _needs_64_bits(region, dry):
@@ -193,10 +202,7 @@ class RegionSink(Sink):
         gen.vector = variables[-1] if width > 1 else None
         registers = [gen.value(node, index) for node in region.outputs]
         for node, register in zip(region.outputs, registers, strict=True):
-            offset = linear(index, node.shape)
-            pointer = args.pointer(region.alias.get(node, node), node.dtype, out=True)
-            gen.helpers |= prelude.helpers_for(node.dtype, width)
-            gen.emit(prelude.store(node.dtype, width, pointer, gen.text(offset), gen.widen(register, width).text))
+            region.store(gen, node, register, linear(index, node.shape), width, False)
         self.helpers |= gen.helpers
         self.anchor_identity = self.anchor_identity and gen.anchor_identity
         return "{\n" + gen.top.render(2) + "  }"

@@ -4,6 +4,7 @@ The number of parts is a function of the extents alone, so the order of summatio
 result, does not depend on the run.
 """
 
+from keras_ocl.compiler import simplify
 from keras_ocl.core.dim import ceil_div, hint, product
 from keras_ocl.core.index import Affine
 from keras_ocl.core.primitive import Primitive
@@ -51,3 +52,12 @@ def reduction(graph, primitive, inputs, params, origin):
     chunk = -(-hint(x.shape[longest]) // parts)
     partial = graph.add(PARTIAL[primitive.name], inputs, {"axes": tuple(axes), "axis": longest, "chunk": chunk}, origin)
     return graph.add(primitive, (partial,), {"axes": (0,)}, origin)
+
+
+def add_node(graph, prim, inputs, params, origin=""):
+    """simplify.add, with long reductions split."""
+    if prim.name.startswith("reduce_") and "axes" in params:
+        found = reduction(graph, prim, inputs, params, origin)
+        if found is not None:
+            return found
+    return simplify.add(graph, prim, inputs, params, origin)

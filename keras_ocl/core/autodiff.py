@@ -173,6 +173,19 @@ class GradientTape:
         return total
 
 
+class Recorder:
+    """A tape that keeps every equation, and which variables were read as which tensors."""
+
+    def __init__(self):
+        self.equations, self.reads = [], []
+
+    def record(self, equation):
+        self.equations.append(equation)
+
+    def read(self, variable, tensor, watched=None):
+        self.reads.append((variable, tensor))
+
+
 def _map_nest(function, nest):
     if isinstance(nest, (list, tuple)):
         return type(nest)(_map_nest(function, n) for n in nest)

@@ -18,15 +18,17 @@ class Primitive:
     pointwise(gen, node, index) -> Register: the value at an index, as code (see compiler/generator.py)
     kernels(builder, node, sink) -> [KernelSpec]: for operations with a kernel template of their own
     host(arrays, **params) -> arrays: a declared host operation (LAPACK)
+    loop: True where `params` hold a Body that the compiler lowers and repeats (see primitives/loop.py)
 
     `params` must be hashable.
     """
 
     registry = {}
 
-    def __init__(self, name, shape, vjp=None, pointwise=None, kernels=None, host=None, several=False):
+    def __init__(self, name, shape, vjp=None, pointwise=None, kernels=None, host=None, several=False, loop=False):
         self.name, self.shape, self.vjp = name, shape, vjp
         self.pointwise, self.kernels, self.host, self.several = pointwise, kernels, host, several
+        self.loop = loop
         Primitive.registry[name] = self
 
     def __repr__(self):

@@ -69,6 +69,25 @@ class Workspace:
     dtype: str
 
 
+class _Step:
+    """The value of the argument that holds the number of a loop's present step; set before each launch."""
+
+    def __repr__(self):
+        return "STEP"
+
+
+STEP = _Step()
+
+
+@dataclass(frozen=True)
+class Stepped:
+    """A handle of the part of the buffer `base` that belongs to a loop's present step: `elements` from (step + shift) * elements on."""
+
+    base: object
+    elements: int  # may be a Dim
+    shift: int = 0
+
+
 @dataclass
 class Args:
     """Parameters of a kernel under construction.
@@ -82,7 +101,15 @@ class Args:
     _seen: dict = field(default_factory=dict)
 
     def pointer(self, value, dtype, out=False):
-        """Name of the pointer parameter for the buffer `value` (any hashable handle of the caller's)."""
+        """C text of the pointer to the buffer `value` (any hashable handle of the caller's).
+
+        The name of a parameter; for a handle with an attribute `stepped` that is a Stepped, where the present step's part begins.
+        """
+        stepped = getattr(value, "stepped", None)
+        if stepped is not None:
+            base = self.pointer(stepped.base, dtype, out)
+            step = self.step() if stepped.shift == 0 else f"({self.step()} + {stepped.shift})"
+            return f"({base} + (long){step} * {self.int(stepped.elements, 'long')})"
         key = ("ptr", value)
         if key not in self._seen:
             name = f"p{sum(a.kind in ('in', 'out') for a in self.args)}"
@@ -101,6 +128,10 @@ class Args:
         else:
             return str(int(extent)) if extent >= 0 else f"({int(extent)})"
         return self._scalar(key, ctype, int(extent))
+
+    def step(self):
+        """Name of the argument that holds the number of the present step of the loop around the kernel."""
+        return self._scalar("step", "int", STEP)
 
     def scalar(self, value, ctype):
         """C text of a number that is always an argument (float constants: equal kernels for equal code)."""

@@ -1,9 +1,11 @@
 """Control flow over tensors: conditions, loops, scans and maps.
 
-Eagerly these are Python's own. Inside a trace a condition that is a traced value computes both branches and selects, and a loop whose
-number of steps is known is unrolled.
+Eagerly these are Python's own. Inside a trace a condition that is a traced value computes both branches and selects. A loop of a known
+number of steps is a scan, whose body is traced and compiled once; one of at most four steps is unrolled. A while_loop whose condition is a
+traced value runs masked up to `maximum_iterations`; without them the host reads the condition before each step.
 """
 
+import contextlib
 import functools
 
 from keras.src import tree
@@ -13,6 +15,7 @@ from keras.src.backend.common.symbolic_scope import in_symbolic_scope
 from keras.src.backend.common.variables import Variable as KerasVariable
 
 from keras_ocl import primitives as P
+from keras_ocl.core.body import Draft
 from keras_ocl.core.dim import Dim
 from keras_ocl.core.primitive import current_trace
 from keras_ocl.core.tensor import Tensor
@@ -21,8 +24,7 @@ from keras_ocl.ops.conversion import convert_to_tensor
 from keras_ocl.ops.numpy_logic import as_bool, logical_or
 from keras_ocl.ops.promotion import broadcast, promote
 
-# A traced loop without a known end is unrolled, masked, at most this often.
-_LONGEST_MASKED_LOOP = 256
+_UNROLLED = 4  # steps up to which a traced loop is unrolled
 
 
 def _unknown(x):
@@ -119,35 +121,29 @@ def _select(pred, on_true, on_false):
 
 
 def while_loop(cond, body, loop_vars, maximum_iterations=None):
-    """Repeat `body` on the loop variables while `cond` of them holds.
+    """Repeat `body` on the loop variables while `cond` of them holds, at most `maximum_iterations` times.
 
-    Inside a trace the condition must not depend on traced values unless `maximum_iterations` bounds the loop; RuntimeError else.
+    Inside a trace, a condition that depends on traced values makes a compiled loop, whose variables keep their shapes and dtypes. With
+    `maximum_iterations` it runs that often, masked, and differentiates; without, the host reads the condition before each step and a
+    gradient raises RuntimeError. A condition of Python values unrolls.
     """
     is_sequence = isinstance(loop_vars, (tuple, list))
     state = tuple(loop_vars) if is_sequence else (loop_vars,)
     if current_trace.get() is None:
         state = tree.map_structure(convert_to_tensor, state)
-    done, active = 0, None  # active: whether the loop still runs, once that is traced
+    done = 0
     while maximum_iterations is None or done < maximum_iterations:
         going = cond(*state)
-        if not _unknown(going):
-            if not going:
-                break
-            state = _step(body, state)
-        elif in_symbolic_scope():
-            state = _step(body, state)
+        if _unknown(going):
+            if in_symbolic_scope():
+                state = _step(body, state)
+            else:
+                rest = None if maximum_iterations is None else maximum_iterations - done
+                state = _compiled_while(cond, body, tree.map_structure(convert_to_tensor, state), rest)
             break
-        else:
-            if maximum_iterations is None or maximum_iterations > _LONGEST_MASKED_LOOP:
-                raise RuntimeError(
-                    "while_loop: its condition depends on traced values, so the number of steps is not known while tracing. Give"
-                    f" maximum_iterations (at most {_LONGEST_MASKED_LOOP}), use scan or fori_loop with a known length, or run eagerly"
-                    " (run_eagerly=True)."
-                )
-            going = as_bool(going)
-            active = going if active is None else P.and_(active, going)
-            current = state
-            state = _select_run(active, [lambda current=current: current, lambda current=current: _step(body, current)])
+        if not going:
+            break
+        state = _step(body, state)
         done += 1
     state = tree.map_structure(convert_to_tensor, state)
     return state if is_sequence else state[0]
@@ -158,20 +154,64 @@ def _step(body, state):
     return tuple(result) if isinstance(result, (list, tuple)) else (result,)
 
 
+def _compiled_while(cond, body, state, limit):
+    def packed(variables):
+        return tree.pack_sequence_as(state, variables)
+
+    def going(variables):
+        return P.reshape(as_bool(cond(*packed(variables))), ())
+
+    def step(variables):
+        return _as_before(_step(body, packed(variables)), state)
+
+    if limit is None:
+        flat = tree.flatten(state)
+        return packed(with_scope(lambda function, init: P.while_loop(lambda v: going(v[: len(flat)]), function, init), step, flat))
+
+    def masked(_, carries, slices):
+        active, *variables = carries
+        active = P.and_(active, going(variables))
+        return [active, *_select_run(active, [lambda: variables, lambda: step(variables)])], []
+
+    first = [P.constant(True, "bool"), *tree.flatten(state)]
+    return packed(scan_steps(masked, first, [], limit)[0][1:])
+
+
+def _as_before(new, old):
+    """The leaves of `new`, checked to have the structure of `old`; Python numbers take its dtypes."""
+    tree.assert_same_structure(old, new)
+    return [
+        n if isinstance(n, Tensor) else convert_to_tensor(n, o.dtype) for n, o in zip(tree.flatten(new), tree.flatten(old), strict=True)
+    ]
+
+
 def fori_loop(lower, upper, body_fun, init_val):
-    """body_fun(i, value) for i from `lower` up to, not including, `upper`; the bounds must be known while tracing."""
-    for bound in (lower, upper):
-        if _unknown(bound):
-            if in_symbolic_scope():
-                return body_fun(convert_to_tensor(0, "int32"), init_val)
-            raise RuntimeError(
-                "fori_loop: a bound is a traced value, so the number of steps is not known while tracing. Use Python ints, or run eagerly"
-                " (run_eagerly=True)."
-            )
-    value = init_val
-    for i in range(int(lower), int(upper)):
-        value = body_fun(convert_to_tensor(i, "int32"), value)
-    return value
+    """body_fun(i, value) for i from `lower` up to, not including, `upper`. With a traced bound it is a while_loop, without a gradient."""
+    if _unknown(lower) or _unknown(upper):
+        if in_symbolic_scope():
+            return body_fun(convert_to_tensor(0, "int32"), init_val)
+        lower, upper = convert_to_tensor(lower, "int32"), convert_to_tensor(upper, "int32")
+        one = P.constant(1, "int32")
+        return while_loop(lambda i, _: P.lt(i, upper), lambda i, value: (P.add(i, one), body_fun(i, value)), (lower, init_val))[1]
+    count = upper - lower if isinstance(upper, int) and isinstance(lower, int) else int(upper) - int(lower)
+    if unrolls(count):
+        value = init_val
+        for i in range(int(lower), int(upper)):
+            value = body_fun(convert_to_tensor(i, "int32"), value)
+        return value
+    init_val = tree.map_structure(convert_to_tensor, init_val)
+    start = P.constant(lower, "int32")
+
+    def step(index, carries, slices):
+        new = body_fun(P.add(index, start), tree.pack_sequence_as(init_val, carries))
+        return _as_before(new, init_val), []
+
+    return tree.pack_sequence_as(init_val, scan_steps(step, tree.flatten(init_val), [], count)[0])
+
+
+def unrolls(steps):
+    """Whether a loop of so many steps is Python's own here."""
+    return current_trace.get() is None or (not isinstance(steps, Dim) and steps <= _UNROLLED)
 
 
 def map(f, xs):
@@ -180,7 +220,10 @@ def map(f, xs):
 
 
 def scan(f, init, xs=None, length=None, reverse=False, unroll=1):
-    """carry, y = f(carry, x) over the first axis of `xs`, or `length` times; the last carry and the stacked ys."""
+    """carry, y = f(carry, x) over the first axis of `xs`, or `length` times; the last carry and the stacked ys.
+
+    Inside a trace `f` is traced once, and the carry keeps its shapes and dtypes (ValueError else); `unroll=True` unrolls.
+    """
     if not callable(f):
         raise TypeError(f"`f` should be a callable. Received: f={f}")
     if not isinstance(unroll, bool) and (not isinstance(unroll, int) or unroll < 1):
@@ -192,11 +235,26 @@ def scan(f, init, xs=None, length=None, reverse=False, unroll=1):
     if any(x.shape[0] != n for x in flat):
         raise ValueError(f"scan: all xs must have the same first extent, {int(n)}; got shapes {[tuple(x.shape) for x in flat]}.")
     carry = tree.map_structure(convert_to_tensor, init)
-    once = in_symbolic_scope() and isinstance(n, Dim)  # shape inference: one step tells the shapes of all
-    steps = 1 if once else int(n)
-    slices = [shapes.unstacked(x) if not once else [_element(x, 0)] for x in flat]
+    if unrolls(n) or unroll is True:
+        return _unrolled_scan(f, carry, xs, flat, int(n), reverse)
+    structure = None
+
+    def step(_, carries, slices):
+        nonlocal structure
+        x = tree.pack_sequence_as(xs, slices) if xs is not None else None
+        new, structure = f(tree.pack_sequence_as(carry, carries), x)
+        return _as_before(new, carry), [convert_to_tensor(y) for y in tree.flatten(structure) if y is not None]
+
+    last, ys = scan_steps(step, tree.flatten(carry), flat, n, reverse)
+    ys = iter(ys)
+    stacked = tree.map_structure(lambda y: None if y is None else next(ys), structure)
+    return tree.pack_sequence_as(carry, last), stacked
+
+
+def _unrolled_scan(f, carry, xs, flat, n, reverse):
+    slices = [shapes.unstacked(x) for x in flat]
     ys = []
-    for i in reversed(range(steps)) if reverse else range(steps):
+    for i in reversed(range(n)) if reverse else range(n):
         x = tree.pack_sequence_as(xs, [s[i] for s in slices]) if xs is not None else None
         carry, y = f(carry, x)
         ys.append(y)
@@ -204,22 +262,78 @@ def scan(f, init, xs=None, length=None, reverse=False, unroll=1):
         return carry, None
     if reverse:
         ys.reverse()
-    stacked = tree.map_structure(lambda *parts: _stack(parts, n if once else None), *ys)
-    return carry, stacked
+    return carry, tree.map_structure(lambda *parts: None if parts[0] is None else shapes.stack(parts), *ys)
 
 
-def _element(x, i):
-    return P.reshape(P.slice(x, (i,) + (0,) * (x.ndim - 1), (i + 1, *x.shape[1:])), x.shape[1:])
+def scan_steps(function, init, xs, length, reverse=False):
+    """primitives.scan, whose `function` may also assign Variables in a stateless scope."""
+    return with_scope(lambda step, first: P.scan(step, first, xs, length, reverse), function, init)
 
 
-def _stack(parts, extent):
-    """Results of all steps along a new first axis; one stands for `extent` of them in shape inference."""
-    if parts[0] is None:
-        return None
-    if extent is None:
-        return shapes.stack(parts)
-    part = convert_to_tensor(parts[0])
-    return P.broadcast(part, (extent, *part.shape), tuple(range(1, part.ndim + 1)))
+def with_scope(run, function, init):
+    """run(function, init), a traced loop, where what `function` assigns in a stateless scope is carried from step to step too.
+
+    Which Variables that are turns out while tracing: with new ones it traces again.
+    """
+    scope = get_stateless_scope()
+    if scope is None:
+        return run(function, init)
+    before, carried = dict(scope.state_mapping), []
+    while True:
+        assigned = []
+
+        def step(*args, carried=tuple(carried), assigned=assigned):
+            # Of a scan (index, carries, slices), of a while (variables,).
+            place = min(1, len(args) - 1)
+            own = args[place][: len(init)]
+            scope.state_mapping.update({id(v): value for v, value in zip(carried, args[place][len(init) :], strict=True)})
+            result = function(*args[:place], own, *args[place + 1 :])
+            states = [scope.state_mapping[id(v)] for v in carried]
+            return ([*result[0], *states], result[1]) if len(args) > 1 else [*result, *states]
+
+        first = [scope.state_mapping.get(id(v), v.value if v._value is None else v._value) for v in carried]
+        with _noting_updates(scope, assigned):
+            result = run(step, [*init, *(convert_to_tensor(x) for x in first)])
+        scope.state_mapping.clear()
+        scope.state_mapping.update(before)
+        new = [v for v in assigned if not any(v is c for c in carried)]
+        if not new:
+            break
+        carried += new
+    last, ys = result if isinstance(result, tuple) else (result, None)
+    scope.state_mapping.update({id(v): value for v, value in zip(carried, last[len(init) :], strict=True)})
+    return (last[: len(init)], ys) if isinstance(result, tuple) else last[: len(init)]
+
+
+@contextlib.contextmanager
+def discarded():
+    """A trace inside the current one of which nothing remains, to look at shapes."""
+    scope = get_stateless_scope()
+    before = {} if scope is None else dict(scope.state_mapping)
+    with Draft():
+        yield
+    if scope is not None:
+        scope.state_mapping = before
+
+
+class _noting_updates:
+    """While it is entered, Variables assigned in the stateless scope are appended to a list, each once."""
+
+    def __init__(self, scope, assigned):
+        self.scope, self.assigned = scope, assigned
+
+    def __enter__(self):
+        update = self.scope.add_update
+
+        def noting(pair):
+            if not any(v is pair[0] for v in self.assigned):
+                self.assigned.append(pair[0])
+            update(pair)
+
+        self.scope.add_update = noting
+
+    def __exit__(self, *_):
+        del self.scope.add_update
 
 
 def vectorized_map(function, elements):

@@ -7,7 +7,7 @@ from keras.src import tree
 from keras.src.backend.common.variables import Variable as KerasVariable
 
 from keras_ocl import primitives as P
-from keras_ocl.core.autodiff import GradientTape, differentiable
+from keras_ocl.core.autodiff import GradientTape, Recorder, differentiable
 from keras_ocl.core.primitive import Equation, active_tapes, bind
 from keras_ocl.core.tensor import Tensor
 from keras_ocl.ops.conversion import convert_to_tensor
@@ -121,19 +121,6 @@ def _shaped(gradient, x):
     return gradient if gradient.shape == x.shape else broadcast_to(gradient, x.shape)
 
 
-class _Recorder:
-    """A tape that keeps every equation, and which variables were read."""
-
-    def __init__(self):
-        self.equations, self.reads = [], []
-
-    def record(self, equation):
-        self.equations.append(equation)
-
-    def read(self, variable, tensor, watched=None):
-        self.reads.append((variable, tensor))
-
-
 class _Program:
     """Recorded equations without their values: what depends on `inputs` is run again, the rest is kept."""
 
@@ -168,7 +155,7 @@ def remat(f):
         tapes = active_tapes.get()
         if not tapes:
             return f(*args, **kwargs)
-        recorder = _Recorder()
+        recorder = Recorder()
         with _recording_on((recorder,)):
             args, kwargs = tree.map_structure(lambda x: x.value if isinstance(x, KerasVariable) else x, (args, kwargs))
             result = f(*args, **kwargs)

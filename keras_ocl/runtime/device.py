@@ -224,6 +224,42 @@ class Device:
         if statistics.launches // BACKLOG != before:
             self._bound_backlog(event)
 
+    def repeat(self, steps):
+        """Launch one step of a loop after the other.
+
+        Args:
+            steps: list of (launches as `replay` takes them, [(kernel, argument position)], bytes to set those arguments to).
+        """
+        if self.profiler is not None:
+            for launches, places, number in steps:
+                for kernel, position in places:
+                    kernel._set_arg_buf(position, number)
+                self.replay(launches)
+            return
+        if state.Process.forked:
+            state.check_not_forked()
+        queue, launch, statistics = self.queue, cl.enqueue_nd_range_kernel, self.statistics
+        at_once = max(1, BACKLOG // max(1, max((len(launches) for launches, _, _ in steps), default=1)))
+        for first in range(0, len(steps), at_once):
+            with self._lock:
+                count, event = 0, None
+                for launches, places, number in steps[first : first + at_once]:
+                    for kernel, position in places:
+                        kernel._set_arg_buf(position, number)
+                    for kernel, grid, group, _ in launches:
+                        event = launch(queue, kernel, grid, group)
+                        count += 1
+                        if count & 7 == 1:
+                            queue.flush()
+                if event is None:
+                    return
+                self.last_event = event
+                queue.flush()
+            before = statistics.launches // BACKLOG
+            statistics.launches += count
+            if statistics.launches // BACKLOG != before:
+                self._bound_backlog(event)
+
     def command(self, enqueue, *args, **kwargs):
         """Enqueue another command than a kernel by pyopencl's function `enqueue`; returns its event."""
         with self._lock:
@@ -270,13 +306,15 @@ class Device:
         array.flags.writeable = False
         return array
 
-    def copy(self, source, target):
-        """Enqueue a copy of the Storage `source` into `target` (its first source.nbytes bytes)."""
-        if source.nbytes > target.nbytes:
-            raise ValueError(f"cannot copy {source.nbytes} bytes into a storage of {target.nbytes}")
-        if source.nbytes:
+    def copy(self, source, target, nbytes=None, start=0, end=0):
+        """Enqueue a copy of the Storage `source` into `target`: `nbytes` (all) of it from byte `start` on, to byte `end` on."""
+        nbytes = source.nbytes if nbytes is None else nbytes
+        if start + nbytes > source.nbytes or end + nbytes > target.nbytes:
+            places = f" (from byte {start} of {source.nbytes} to byte {end})" if start or end else ""
+            raise ValueError(f"cannot copy {nbytes} bytes into a storage of {target.nbytes}{places}")
+        if nbytes:
             state.check_not_forked()
-            ranges = {"byte_count": source.nbytes, "src_offset": source.offset, "dst_offset": target.offset}
+            ranges = {"byte_count": nbytes, "src_offset": source.offset + start, "dst_offset": target.offset + end}
             self.command(cl.enqueue_copy, target.base, source.base, **ranges)
 
     def write(self, storage, array, what=""):

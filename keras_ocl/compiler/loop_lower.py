@@ -1,0 +1,202 @@
+"""Loops to launches: the body's graph is lowered once; the executable repeats its kernels.
+
+A step reads slices of stacked tensors, and writes its ys, where they are: pointers in the body's kernels begin at the present step's part
+(kernels.spec.Stepped), whose number is an argument. What a step carries to the next one is overwritten where that is safe, lies in its
+history where there is one, and else alternates between two buffers, for which there are two sets of kernel objects.
+"""
+
+from keras_ocl.compiler import ir, lower
+from keras_ocl.compiler.split import add_node
+from keras_ocl.core.dim import product
+from keras_ocl.core.primitive import Primitive
+from keras_ocl.kernels.spec import Stepped, Workspace
+
+
+class Part:
+    """A handle of a present step's part of a stacked buffer."""
+
+    def __init__(self, stepped):
+        self.stepped = stepped
+
+
+class Loop:
+    """Launches that are repeated.
+
+    Attributes:
+        launches: one step's.
+        variants: for each set of kernel objects, a dict from handles of the body to handles outside.
+        held: handles (outside) in use throughout.
+        before, after: copies (source, target, bytes, source's offset, target's offset) between handles outside.
+        length, reverse: of a scan.
+        condition: of a while, the handle with the flag before the first step, and for each variant after it.
+        last: of a while, copies to do when the last step was of variant 1.
+    """
+
+    def __init__(self, name):
+        self.name = name
+        self.held, self.before, self.after, self.last = [], [], [], []
+        self.length, self.reverse, self.condition = None, False, None
+
+    def resolver(self, variant, outside):
+        """The function from the body's handles to buffers of the executable, given that of the graph around."""
+        mapping, alias = self.variants[variant], self.alias
+
+        def resolve(handle):
+            handle = alias.get(handle, handle)
+            return outside(mapping[handle]) if handle in mapping else handle
+
+        return resolve
+
+
+def lower_loop(builder, node, projections):
+    """The Loop of a scan or while node; `projections`: dict from number of a result to the node that stands for it."""
+    return _Lowering(builder, node, projections).loop
+
+
+class _Lowering:
+    def __init__(self, builder, node, projections):
+        self.node, self.projections = node, projections
+        p = node.params
+        self.body, self.consts = p["body"], p["consts"]
+        self.is_scan = node.name == "scan"
+        self.carries = p["carries"] if self.is_scan else len(self.body.outputs)
+        self.histories = {k: self._result(len(self.body.outputs) + j) for j, k in enumerate(p.get("histories", ()))}
+        self.reverse = p.get("reverse", False)
+        self.graph = ir.build(self.body.equations, self.body.outputs, add_node)
+        self.inputs = {id(n.tensor): n for n in self.graph.nodes if n.primitive is None}
+        self._holds = 0
+        self.extra = {}  # node -> handles of further places where it is stored
+        loop = self.loop = Loop(f"{node.origin}: {node.name}" if node.origin else node.name)
+        self.loop.reverse = self.reverse
+        self._place_inputs()
+        self._separate_hosts()
+        self._place_outputs()
+        updates = [(self._input(self.consts + k), k) for k in self._plain() if self._input(self.consts + k) is not None]
+        lowered = lower.lower_graph(self.graph, updates, builder.traits, builder.all_arguments, lower_loop, self.extra)
+        loop.launches, loop.alias = lowered.launches, lowered.alias
+        self._bind(lowered.overwritten)
+
+    def _result(self, k):
+        return self.projections.get(k, (self.node, k))
+
+    def _input(self, k):
+        """The node of the body's input k; None where it is not read."""
+        return self.inputs.get(id(self.body.inputs[k]))
+
+    def _plain(self):
+        return [k for k in range(self.carries) if k not in self.histories]
+
+    # ---- places
+
+    def _place_inputs(self):
+        for n in self.graph.nodes:
+            if n.name == "at_step":
+                n.stepped = Stepped(n.inputs[0], product(n.shape), n.params["shift"])
+        for k, history in self.histories.items():
+            n = self._input(self.consts + k)
+            if n is not None:
+                n.stepped = Stepped(history, product(n.shape), 1 if self.reverse else 0)
+
+    def _hold(self, n, before=None):
+        """A copy of `n` in memory of its own."""
+        self._holds += 1
+        held = self.graph.add(Primitive.registry["hold"], (n,), {"number": self._holds}, n.origin)
+        if before is not None:
+            held.order = before.order - 0.5  # the graph lists nodes by their order
+        return held
+
+    def _separate_hosts(self):
+        """Loops within and host operations read whole buffers: what lies in a stack is copied for them."""
+        self.whole = set()
+        for n in list(self.graph.live()):
+            if n.primitive is None or not (n.primitive.loop or n.primitive.host is not None):
+                continue
+            inputs = []
+            for i in n.inputs:
+                base = i
+                while base.name == "reshape":
+                    base = base.inputs[0]
+                self.whole |= {i, base}
+                inputs.append(self._hold(i, n) if base.stepped is not None else i)
+            n.inputs = tuple(inputs)
+
+    def _place_outputs(self):
+        outputs, taken = list(self.graph.outputs), set()
+        for k, n in enumerate(outputs):
+            carried = k < self.carries
+            part = None
+            if carried and k in self.histories:
+                part = Stepped(self.histories[k], product(n.shape), 0 if self.reverse else 1)
+            elif not carried:
+                part = Stepped(self._result(k), product(n.shape))
+            foreign = n.primitive is None or n.name == "at_step"
+            whole = part is not None and not foreign and (n.name == "project" or n.primitive.host is not None)  # stored only as a whole
+            if foreign or whole or (carried and n in taken):
+                n = outputs[k] = self._hold(n)
+            if part is not None and n.stepped is None and n not in taken and n not in self.whole:
+                n.stepped = part
+            elif part is not None:
+                self.extra.setdefault(n, []).append(Part(part))
+            taken.add(n)
+        self.graph.outputs = outputs
+
+    # ---- buffers
+
+    def _bind(self, overwritten):
+        node, loop, consts = self.node, self.loop, self.consts
+        steps = int(node.params["length"]) if self.is_scan else None
+        common = {}
+        for k, tensor in enumerate(self.body.inputs):
+            if k < consts or k >= consts + self.carries:
+                if id(tensor) in self.inputs:
+                    common[self.inputs[id(tensor)]] = node.inputs[k]
+                    loop.held.append(node.inputs[k])
+        for k in range(self.carries, len(self.body.outputs)):
+            common[self._result(k)] = self._result(k)
+            loop.held.append(self._result(k))
+        variants = [common, dict(common)]
+        alternating = False
+        flags = []
+        for k in range(self.carries):
+            first, result = node.inputs[consts + k], self._result(k)
+            shape, dtype = node.results[k]
+            nbytes = lower.nbytes(shape, dtype)
+            loop.held.append(first)
+            if k in self.histories:
+                history = self.histories[k]
+                for variant in variants:
+                    variant[history] = history
+                start, end = (steps, 0) if self.reverse else (0, steps)
+                loop.held.append(history)
+                loop.before.append((first, history, nbytes, 0, start * nbytes))
+                if k in self.projections:
+                    loop.after.append((history, result, nbytes, end * nbytes, 0))
+                    loop.held.append(result)
+                if self.graph.outputs[k].stepped is None:
+                    for variant in variants:
+                        variant[self.graph.outputs[k]] = self.graph.outputs[k]
+                continue
+            entry, new = self._input(consts + k), self.graph.outputs[k]
+            loop.held.append(result)
+            if entry is None or entry in overwritten:
+                places = (result, result)
+            else:
+                spare = Workspace(product(shape), dtype)
+                places = (result, spare)
+                loop.held.append(spare)
+                alternating = True
+            for v, variant in enumerate(variants):
+                variant[new] = places[v]
+                if entry is not None:
+                    variant[entry] = places[1 - v]
+            if self.is_scan:
+                loop.before.append((first, places[steps % 2], nbytes, 0, 0))
+            else:
+                loop.before.append((first, result, nbytes, 0, 0))
+                if places[0] is not places[1]:
+                    loop.last.append((places[1], result, nbytes, 0, 0))
+            flags.append(places)
+        loop.length = steps
+        loop.variants = variants if alternating and steps != 1 else variants[:1]
+        if not self.is_scan:
+            loop.condition = flags[0]

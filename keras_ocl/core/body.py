@@ -1,0 +1,114 @@
+"""Closed sub-graphs: the bodies of loops, traced once."""
+
+from keras_ocl.core.autodiff import Recorder
+from keras_ocl.core.primitive import active_tapes, current_trace
+from keras_ocl.core.trace import Trace, tracing
+
+
+class Body:
+    """Equations from `inputs` to `outputs` (Tensors of the body's own trace, or, for constants, of the trace around it).
+
+    `recorded` are the equations as a gradient tape saw them. Bodies that share `equations` are one function with other results.
+    """
+
+    __slots__ = ("equations", "inputs", "outputs", "recorded")
+
+    def __init__(self, inputs, outputs, equations, recorded):
+        self.inputs, self.outputs = tuple(inputs), tuple(outputs)
+        self.equations, self.recorded = equations, recorded
+
+    def __repr__(self):
+        return f"<Body of {len(self.equations)} equations>"
+
+    def specs(self):
+        """(shape, dtype) of each output."""
+        return [(tuple(o.shape), o.dtype) for o in self.outputs]
+
+
+class Draft:
+    """A body while it is being traced:
+
+        with Draft() as draft:
+            x = draft.input(shape, dtype)
+            ...
+        body = Body(draft.inputs + draft.constants(results), results, draft.equations, draft.recorded)
+
+    Tapes outside do not see what is recorded. Variables that were read are in `read` and those assigned in `assigned` (StateSlots).
+    """
+
+    def __init__(self):
+        self.outer = current_trace.get()
+        self.trace = Trace()
+        self._recorder = Recorder()
+
+    def __enter__(self):
+        self._tracing = tracing(self.trace)
+        self._tracing.__enter__()
+        self._token = active_tapes.set((self._recorder,))
+        self._scope = self.trace.scope(self.outer.origin())
+        self._scope.__enter__()
+        return self
+
+    def __exit__(self, *error):
+        self._scope.__exit__(*error)
+        active_tapes.reset(self._token)
+        self._tracing.__exit__(*error)
+
+    @property
+    def inputs(self):
+        return self.trace.inputs
+
+    @property
+    def equations(self):
+        return self.trace.equations
+
+    @property
+    def recorded(self):
+        return self._recorder.equations
+
+    def input(self, shape, dtype):
+        return self.trace.input(shape, dtype)
+
+    def assigned(self):
+        """StateSlots of the variables that got a new value."""
+        return self.trace.assigned()
+
+    def value_outside(self, slot):
+        """The value, in the trace around, of a variable that the body read; tapes there are told."""
+        value = self.outer.read(slot.variable)
+        for tape in active_tapes.get():
+            tape.read(slot.variable, value)
+        return value
+
+    def captured(self, outputs, but=()):
+        """What `outputs` depend on and neither the body nor the Tensors `but` provide: pairs (Tensor in the body, Tensor outside)."""
+        own = {id(t) for t in (*self.inputs, *but)}
+        entries = {id(s.entry): s for s in self.trace.states.values()}
+        pairs = []
+        for t in free(self.equations, outputs):
+            if id(t) not in own:
+                slot = entries.get(id(t))
+                pairs.append((t, t if slot is None else self.value_outside(slot)))
+        return pairs
+
+
+def needed(equations, outputs):
+    """The equations that `outputs` (Tensors) depend on, in order."""
+    wanted = {id(o) for o in outputs}
+    kept = []
+    for eq in reversed(equations):
+        if any(id(o) in wanted for o in eq.outputs):
+            kept.append(eq)
+            wanted.update(id(i) for i in eq.inputs)
+    return kept[::-1]
+
+
+def free(equations, outputs):
+    """Tensors that `outputs` depend on and no equation makes, in order of use."""
+    used = needed(equations, outputs)
+    made = {id(o) for eq in used for o in eq.outputs}
+    found = {}
+    for t in (*(t for eq in used for t in eq.inputs), *outputs):
+        if id(t) not in made:
+            found[id(t)] = t
+    return list(found.values())

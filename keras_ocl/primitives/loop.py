@@ -1,0 +1,124 @@
+"""Loops whose body is traced and compiled once: scan over a known number of steps, and while.
+
+A scan's inputs are constants of the body, the first values of what it carries from step to step, and stacked tensors of which a step
+reads one slice (`at_step`). Its results are the last carried values, the stacked ys, and, for the gradient, histories: all values that
+a carry took, in the order of the index, one more than there are steps. Both exist inside traces only; eager loops are Python's.
+"""
+
+from keras_ocl.core.body import Body, Draft
+from keras_ocl.core.index import Affine, Var
+from keras_ocl.core.primitive import Primitive
+from keras_ocl.primitives import loop_gradient
+from keras_ocl.primitives.loop_hoist import hoisted
+
+# ---- what bodies are made of
+
+at_step_primitive = Primitive("at_step", lambda x, *, shift: (tuple(x.shape[1:]), x.dtype))  # always read where it is in memory
+
+
+def at_step(x, shift=0):
+    """Slice (index + shift) of the stacked body input `x`."""
+    return at_step_primitive(x, shift=shift)
+
+
+def _index_pointwise(gen, node, index):
+    step = Var(gen.args.step(), node.params["extent"], gen.top)
+    return gen.number(Affine.of(step), "int32")
+
+
+_step_index = Primitive("step_index", lambda *, extent: ((), "int32"), None, _index_pointwise)
+
+# Keeps a value in a buffer of its own; the compiler's.
+hold = Primitive("hold", lambda x, *, number: (tuple(x.shape), x.dtype), None, lambda gen, node, index: gen.value(node.inputs[0], index))
+
+
+# ---- scan
+
+
+def _scan_shape(*inputs, body, consts, carries, length, reverse, histories):
+    specs = body.specs()
+    stacked = [((length, *shape), dtype) for shape, dtype in specs[carries:]]
+    return specs[:carries] + stacked + [((length + 1, *specs[k][0]), specs[k][1]) for k in histories]
+
+
+scan_primitive = Primitive("scan", _scan_shape, loop_gradient.scan_vjp, several=True, loop=True)
+
+
+def scan(function, init, xs, length, reverse=False):
+    """Repeat `function(index, carries, slices) -> (new carries, ys)`, lists of Tensors, `length` times (an int or Dim).
+
+    Args:
+        function: traced once. `index` is an int32 of rank 0 that counts from 0 up, or with `reverse` from length - 1 down; `slices` are
+            `xs[k][index]`. It may read and assign Variables.
+        init: the carries' first values.
+        xs: tensors with first extent `length`.
+    Returns:
+        (last carries, stacked ys): lists of Tensors.
+    Raises:
+        ValueError: a carry changes its shape or dtype.
+    """
+    with Draft() as draft:
+        carries = [draft.input(t.shape, t.dtype) for t in init]
+        stacked = [draft.input(x.shape, x.dtype) for x in xs]
+        new, ys = function(_step_index(extent=length), carries, [at_step(x) for x in stacked])
+    _check("scan", init, new)
+    slots = draft.assigned()
+    outputs = [*new, *(s.value for s in slots), *ys]
+    pairs = draft.captured(outputs, [s.entry for s in slots])
+    first = [*init, *(draft.value_outside(s) for s in slots)]
+    pairs, stacked, xs = hoisted(draft, outputs, pairs, stacked, list(xs), length)
+    body = Body([*(c for c, _ in pairs), *carries, *(s.entry for s in slots), *stacked], outputs, draft.equations, draft.recorded)
+    results = scan_primitive(
+        *(t for _, t in pairs), *first, *xs, body=body, consts=len(pairs), carries=len(first), length=length, reverse=reverse, histories=()
+    )
+    for k, slot in enumerate(slots):
+        draft.outer.assign(slot.variable, results[len(init) + k])
+    return list(results[: len(init)]), list(results[len(first) :])
+
+
+def _check(name, init, new):
+    if len(new) != len(init):
+        raise ValueError(f"{name}: the body returns {len(new)} loop variables for {len(init)}.")
+    for before, after in zip(init, new, strict=True):
+        if tuple(before.shape) != tuple(after.shape) or before.dtype != after.dtype:
+            raise ValueError(
+                f"{name}: a loop variable begins as {tuple(before.shape)} {before.dtype} and becomes {tuple(after.shape)} {after.dtype};"
+                " both must be the same: convert or reshape its first value, or what the body returns."
+            )
+
+
+# ---- while
+
+
+def _while_vjp(*_, **__):
+    raise RuntimeError(
+        "while_loop: its number of steps depends on values computed in this compiled function, so it has no gradient; give"
+        " maximum_iterations, or run eagerly (run_eagerly=True)."
+    )
+
+
+_while = Primitive("while", lambda *inputs, body, consts: body.specs(), _while_vjp, several=True, loop=True)
+
+
+def while_loop(condition, function, init):
+    """Repeat `function(variables) -> variables`, lists of Tensors, while `condition(variables)`, a bool of rank 0, holds.
+
+    Each is traced once; the host reads the condition once a step. Returns the last variables. ValueError when one changes its shape or
+    dtype. There is no gradient: differentiating raises RuntimeError.
+    """
+    going = condition(list(init))
+    with Draft() as draft:
+        flag = draft.input((), "bool")
+        variables = [draft.input(t.shape, t.dtype) for t in init]
+        new = function(variables)
+        again = condition(list(new))
+    _check("while_loop", [*init, going], [*new, again])
+    slots = draft.assigned()
+    outputs = [again, *new, *(s.value for s in slots)]
+    pairs = draft.captured(outputs, [s.entry for s in slots])
+    first = [going, *init, *(draft.value_outside(s) for s in slots)]
+    body = Body([*(c for c, _ in pairs), flag, *variables, *(s.entry for s in slots)], outputs, draft.equations, draft.recorded)
+    results = _while(*(t for _, t in pairs), *first, body=body, consts=len(pairs))
+    for k, slot in enumerate(slots):
+        draft.outer.assign(slot.variable, results[1 + len(init) + k])
+    return list(results[1 : 1 + len(init)])

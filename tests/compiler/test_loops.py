@@ -1,0 +1,290 @@
+"""Compiled loops: values and gradients against loops in NumPy, what is built and launched, state, nesting, unknown lengths."""
+
+import numpy as np
+import pytest
+
+from keras_ocl import primitives as P
+from keras_ocl import runtime
+from keras_ocl.compiler import from_numpy, to_numpy
+from keras_ocl.compiler.jit import Jitted
+from keras_ocl.compiler.loop_lower import Loop
+from keras_ocl.core.autodiff import GradientTape
+from tests.compiler.test_jit import State
+from tests.primitives.checking import need_float64
+
+RNG = np.random.default_rng(3)
+
+
+def normal(*shape):
+    return RNG.normal(size=shape) * 0.5
+
+
+def executable(compiled):
+    (one,) = compiled._compiled.values()
+    return one.executable
+
+
+def loops(compiled):
+    return [launch for launch in executable(compiled).launches if isinstance(launch, Loop)]
+
+
+def kernels():
+    return runtime.current_device().statistics.kernels
+
+
+def run(function, *arrays, **options):
+    compiled = Jitted(function, **options)
+    result = compiled(*arrays)
+    return compiled, [to_numpy(r) for r in (result if isinstance(result, (list, tuple)) else [result])]
+
+
+def recurrent(c, u, xs, reverse=False):
+    """A small recurrent cell with a product of its slice, of its state, and a sum."""
+
+    def step(_, carries, slices):
+        (c,), (x,) = carries, slices
+        h = P.tanh(P.add(P.dot_general(c, u, ((1,), (0,))), P.dot_general(x, u, ((1,), (0,)))))
+        return [h], [P.reduce_sum(P.mul(h, x), (1,))]
+
+    (last,), (ys,) = P.scan(step, [c], [xs], xs.shape[0], reverse)
+    return last, ys
+
+
+def recurrent_reference(c, u, xs, reverse=False):
+    ys = [None] * len(xs)
+    for i in range(len(xs))[:: -1 if reverse else 1]:
+        c = np.tanh(c @ u + xs[i] @ u)
+        ys[i] = (c * xs[i]).sum(1)
+    return c, np.stack(ys)
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("length", [1, 2, 7])
+def test_scan(reverse, length):
+    need_float64()
+    c, u, xs = normal(3, 4), normal(4, 4), normal(length, 3, 4)
+    _, found = run(lambda *a: recurrent(*a, reverse=reverse), c, u, xs)
+    for f, e in zip(found, recurrent_reference(c, u, xs, reverse), strict=True):
+        np.testing.assert_allclose(f, e, rtol=1e-12)
+
+
+def scalar(last, ys):
+    return P.add(P.reduce_sum(P.mul(last, last), (0, 1)), P.reduce_sum(P.exp(ys), (0, 1)))
+
+
+def gradients(function, *tensors):
+    with GradientTape() as tape:
+        tape.watch(list(tensors))
+        loss = function(*tensors)
+    return tape.gradient(loss, list(tensors))
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_gradient_and_its_gradient(reverse):
+    need_float64()
+    arrays = [normal(3, 4), normal(4, 4), normal(6, 3, 4)]
+    weights = [normal(*a.shape) for a in arrays]
+
+    def loss(*tensors):
+        return scalar(*recurrent(*tensors, reverse=reverse))
+
+    def weighted(*tensors):
+        total = None
+        for g, w in zip(gradients(loss, *tensors), weights, strict=True):
+            term = P.reduce_sum(P.mul(g, from_numpy(w)), tuple(range(len(g.shape))))
+            total = term if total is None else P.add(total, term)
+        return total
+
+    first = Jitted(lambda *t: gradients(loss, *t))
+    second = Jitted(lambda *t: gradients(weighted, *t))
+    values = [Jitted(f) for f in (loss, weighted)]
+    for compiled, value in zip((first, second), values, strict=True):
+        found = [to_numpy(g) for g in compiled(*arrays)]
+        for k, a in enumerate(arrays):
+            direction, step = normal(*a.shape), 1e-5
+            ends = [to_numpy(value(*(b + s * step * direction if i == k else b for i, b in enumerate(arrays)))) for s in (1, -1)]
+            np.testing.assert_allclose((found[k] * direction).sum(), (ends[0] - ends[1]) / (2 * step), rtol=1e-6)
+
+
+def test_the_forward_pass_runs_once_and_products_over_all_steps_lie_outside():
+    arrays = [a.astype("float32") for a in (normal(16, 40), normal(40, 40), normal(9, 16, 40))]
+    compiled, _ = run(lambda *t: gradients(lambda *t: scalar(*recurrent(*t)), *t), *arrays)
+    forward, backward = loops(compiled)
+    assert [sum("matrix product" in k.name for k in loop.launches) for loop in (forward, backward)] == [1, 1]
+    assert len(forward.launches) <= 2
+    outside = [k.name for k in executable(compiled).launches if "matrix product" in k.name]
+    assert len(outside) == 4  # x u; and for the gradient h' dz, x' dz, dz u'
+
+
+def test_an_unknown_length_builds_nothing_again():
+    u = from_numpy(normal(4, 4).astype("float32"))
+    compiled = Jitted(lambda xs: recurrent(P.full((3, 4), 0.5, "float32"), u, xs), batch_axis=True)
+    compiled(normal(8, 3, 4).astype("float32"))
+    before = kernels()
+    for n in (1, 5, 12, 33):
+        xs = normal(n, 3, 4).astype("float32")
+        last, ys = compiled(xs)
+        expected = recurrent_reference(np.full((3, 4), 0.5), to_numpy(u).astype("float64"), xs.astype("float64"))
+        np.testing.assert_allclose(to_numpy(last), expected[0], rtol=1e-4)
+        np.testing.assert_allclose(to_numpy(ys), expected[1], rtol=1e-4, atol=1e-5)
+    assert kernels() == before
+
+
+def test_no_steps():
+    compiled = Jitted(lambda c, xs: P.scan(lambda i, c, s: ([P.add(c[0], s[0])], [c[0]]), [c], [xs], xs.shape[0]), batch_axis=False)
+    (last,), (ys,) = compiled(normal(3), np.zeros((0, 3)))
+    assert to_numpy(ys).shape == (0, 3)
+    assert to_numpy(last).shape == (3,)
+
+
+def test_swapped_repeated_and_constant_results():
+    """Carries that trade places, results that are inputs, constants, slices, the index, or the same twice."""
+    k = from_numpy(np.arange(3, dtype="int32"))
+
+    def function(a, b, xs):
+        def step(i, carries, slices):
+            a, b, n, m = carries
+            total = P.add(a, b)
+            index = P.broadcast(i, (3,), ())
+            return [b, total, total, P.add(m, index)], [slices[0], total, a, k, index, total]
+
+        return sum(P.scan(step, [a, b, a, P.zeros_like(a)], [xs], 6), [])
+
+    a, b, xs = np.array([0, 1, 2], "int32"), np.array([1, 1, 5], "int32"), RNG.integers(0, 9, (6, 3)).astype("int32")
+    _, found = run(function, a, b, xs)
+    n, ys = a, []
+    for i in range(6):
+        ys.append([xs[i], a + b, a, np.arange(3), np.full(3, i), a + b])
+        a, b, n = b, a + b, a + b
+    expected = [a, b, n, np.full(3, 15), *(np.stack(y) for y in zip(*ys, strict=True))]
+    for f, e in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(f, e)
+
+
+def test_loops_within_loops():
+    need_float64()
+
+    def function(c, xs):
+        def outer(i, carries, slices):
+            def inner(j, carries, slices):
+                (c,), (x,) = carries, slices
+                c = P.add(P.mul(c, P.full(c.shape, 0.5, "float64")), P.sin(x))
+                return [c], [P.mul(c, x)]
+
+            (c,), (ys,) = P.scan(inner, carries, [slices[0]], 4)
+            return [P.tanh(c)], [P.reduce_sum(ys, (0,))]
+
+        (last,), (ys,) = P.scan(outer, [c], [xs], 5)
+        return last, ys
+
+    def reference(c, xs):
+        totals = []
+        for x in xs:
+            total = 0
+            for y in x:
+                c = 0.5 * c + np.sin(y)
+                total = total + c * y
+            c = np.tanh(c)
+            totals.append(total)
+        return c, np.stack(totals)
+
+    c, xs = normal(3), normal(5, 4, 3)
+    _, found = run(function, c, xs)
+    for f, e in zip(found, reference(c, xs), strict=True):
+        np.testing.assert_allclose(f, e, rtol=1e-12)
+
+    def loss(c, xs):
+        last, ys = function(c, xs)
+        return P.add(P.reduce_sum(last, (0,)), P.reduce_sum(P.mul(ys, ys), (0, 1)))
+
+    def value(c, xs):
+        last, ys = reference(c, xs)
+        return last.sum() + (ys * ys).sum()
+
+    _, found = run(lambda *t: gradients(loss, *t), c, xs)
+    for k, a in enumerate((c, xs)):
+        d = normal(*a.shape)
+        ends = [value(*(b + s * 1e-5 * d if i == k else b for i, b in enumerate((c, xs)))) for s in (1, -1)]
+        np.testing.assert_allclose((found[k] * d).sum(), (ends[0] - ends[1]) / 2e-5, rtol=1e-6)
+
+
+def test_state_that_the_body_assigns():
+    total, scale = State(np.zeros(3, "float32")), State(np.full(3, 2.0, "float32"))
+
+    def function(xs):
+        def step(_, carries, slices):
+            total.assign(P.add(total.value, P.mul(slices[0], scale.value)))
+            return [], [total.value]
+
+        return P.scan(step, [], [xs], xs.shape[0])[1][0]
+
+    xs = normal(5, 3).astype("float32")
+    compiled, (ys,) = run(function, xs)
+    sums = np.cumsum(2 * xs, 0)
+    np.testing.assert_allclose(ys, sums, rtol=1e-5)
+    np.testing.assert_allclose(to_numpy(total.value), sums[-1], rtol=1e-5)
+    compiled(xs)
+    np.testing.assert_allclose(to_numpy(total.value), 2 * sums[-1], rtol=1e-5)
+
+
+def test_sorts_and_host_operations_in_the_body():
+    need_float64()
+
+    def function(xs):
+        def step(i, carries, slices):
+            ordered = P.sort((slices[0],), 0)[0]
+            inverse = P.inverse(P.add(slices[0], P.mul(carries[0], carries[0])))
+            return [P.add(carries[0], ordered)], [inverse, ordered]
+
+        return sum(P.scan(step, [P.full((3, 3), 0.0, "float64")], [xs], 5), [])
+
+    xs = normal(5, 3, 3) + 3 * np.eye(3)
+    _, found = run(function, xs)
+    c, inverses = np.zeros((3, 3)), []
+    for x in xs:
+        inverses.append(np.linalg.inv(x + c * c))
+        c = c + np.sort(x, 0)
+    for f, e in zip(found, (c, np.stack(inverses), np.sort(xs, 1)), strict=True):
+        np.testing.assert_allclose(f, e, rtol=1e-9)
+
+
+def test_while_reads_its_condition_on_the_host():
+    def function(x, limit):
+        def going(variables):
+            return P.lt(P.reduce_max(variables[1], (0,)), limit)
+
+        def step(variables):
+            n, x = variables
+            return [P.add(n, P.constant(1, "int32")), P.add(x, x)]
+
+        return P.while_loop(going, step, [P.constant(0, "int32"), x])
+
+    x = np.array([1, 3, 2], "float32")
+    compiled = Jitted(function)
+    statistics = runtime.current_device().statistics
+    for limit, steps in ((100.0, 6), (1.0, 0), (25.0, 4), (7.0, 2), (4.0, 1)):
+        before = statistics.downloads
+        n, y = compiled(x, np.float32(limit))
+        assert statistics.downloads - before == steps + 1
+        assert to_numpy(n) == steps
+        np.testing.assert_array_equal(to_numpy(y), x * 2**steps)
+    with pytest.raises(RuntimeError, match="maximum_iterations"):
+        Jitted(lambda x, limit: gradients(lambda x: P.reduce_sum(function(x, limit)[1], (0,)), x))(x, np.float32(9))
+
+
+def test_a_carry_must_keep_its_shape():
+    with pytest.raises(ValueError, match=r"begins as \(3,\) float32 and becomes \(3, 1\) float32"):
+        Jitted(lambda x: P.scan(lambda i, c, s: ([P.reshape(c[0], (3, 1))], []), [x], [], 5))(np.ones(3, "float32"))
+
+
+def test_intermediates_of_a_step_share_the_arena():
+    def function(xs):
+        def step(_, carries, slices):
+            a = P.dot_general(carries[0], slices[0], ((1,), (0,)))
+            b = P.dot_general(P.tanh(a), slices[0], ((1,), (0,)))
+            return [b], []
+
+        return P.scan(step, [P.full((64, 64), 1.0, "float32")], [xs], xs.shape[0])[0][0]
+
+    compiled, _ = run(function, np.zeros((6, 64, 64), "float32"))
+    assert executable(compiled).arena_bytes <= 3 * 64 * 64 * 4
