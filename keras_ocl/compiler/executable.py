@@ -41,7 +41,8 @@ class _Repeat:
     def __init__(self, loop, resolve, variants):
         self.loop, self.variants = loop, variants
         self.before, self.after, self.last = (
-            [(resolve(source), resolve(target), *rest) for source, target, *rest in copies] for copies in (loop.before, loop.after, loop.last)
+            [(resolve(source), resolve(target), *rest) for source, target, *rest in copies]
+            for copies in (loop.before, loop.after, loop.last)
         )
         self.condition = loop.condition and [resolve(h) for h in loop.condition]
         # Steps of kernels alone are launched by the device in one go.
@@ -119,7 +120,7 @@ class Executable:
         return kernels
 
     def _bound_launches(self, launches, resolve, kernels):
-        """(segments, places): lists of (kernel, grid, group, label) with _Host and _Repeat between them, and (kernel, position) of step numbers."""
+        """(segments, places): lists of (kernel, grid, group, label) with _Host and _Repeat between; (kernel, position) of step numbers."""
         segments, steps = [[]], []
         for launch in launches:
             if isinstance(launch, lowering.HostCall):

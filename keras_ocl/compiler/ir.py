@@ -17,7 +17,7 @@ class Node:
         self.primitive, self.inputs, self.params = primitive, inputs, params
         self.shape, self.dtype, self.results, self.origin = shape, dtype, results, origin
         self.order, self.tensor = 0, tensor
-        self.stepped = None  # in a loop's body: the part of a stacked buffer that holds the value at the present step (kernels.spec.Stepped)
+        self.stepped = None  # in a loop's body: which part of a stacked buffer holds the present step's value (kernels.spec.Stepped)
 
     @property
     def name(self):

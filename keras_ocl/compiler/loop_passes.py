@@ -6,7 +6,7 @@ from keras_ocl.core.primitive import Equation, Primitive
 
 
 def merged(equations):
-    """The equations, with scans that share body and inputs (a forward pass and the same with more results) made one, in the first's place."""
+    """The equations, with scans that share body and inputs (a forward pass, and again with more results) made one in the first's place."""
     groups = {}
     for eq in equations:
         if eq.primitive.name == "scan":

@@ -123,7 +123,8 @@ class _Recurrence:
         else:
             last = [carries[count + carried.index(j)] if j in carried else carries[k] for j, k in enumerate(same)]
             outputs = [P.reshape(y, (1, *y.shape)) for y in last]
-        return tree.pack_sequence_as(structure, last), tree.pack_sequence_as(structure, outputs), tree.pack_sequence_as(states, carries[:count])
+        last, outputs = tree.pack_sequence_as(structure, last), tree.pack_sequence_as(structure, outputs)
+        return last, outputs, tree.pack_sequence_as(states, carries[:count])
 
     def _output(self, states):
         """A step's output (in a trace that is thrown away), and for each of its tensors the number of the new state that it is, or None."""

@@ -118,8 +118,9 @@ def bidirectional_lstm(
 ):
     """Two LSTM layers, the second from the end; each direction's result is as `lstm` gives it, but outputs are in the order of time."""
     common = (activation, recurrent_activation, return_sequences)
-    forward = lstm(inputs, fwd_initial_state_h, fwd_initial_state_c, mask, fwd_kernel, fwd_recurrent_kernel, fwd_bias, *common, False, unroll)
-    backward = lstm(inputs, bwd_initial_state_h, bwd_initial_state_c, mask, bwd_kernel, bwd_recurrent_kernel, bwd_bias, *common, True, unroll)
+    ahead, back = (fwd_kernel, fwd_recurrent_kernel, fwd_bias), (bwd_kernel, bwd_recurrent_kernel, bwd_bias)
+    forward = lstm(inputs, fwd_initial_state_h, fwd_initial_state_c, mask, *ahead, *common, False, unroll)
+    backward = lstm(inputs, bwd_initial_state_h, bwd_initial_state_c, mask, *back, *common, True, unroll)
     return forward, _in_time(backward)
 
 

@@ -301,8 +301,8 @@ class _Backward:
             a, b = (self._stacked(t) for t in eq.inputs)
             if a is None or b is None:
                 return None
-            (ac, bc), (ab, bb) = (tuple(tuple(i + 1 for i in axes) for axes in pair) for pair in (eq.params["contract"], eq.params["batch"]))
-            return lambda: P.dot_general(a(), b(), ((0, *ac), (0, *bc)), (ab, bb), eq.params["dtype"])
+            (ac, bc), batch = ([tuple(i + 1 for i in axes) for axes in eq.params[pair]] for pair in ("contract", "batch"))
+            return lambda: P.dot_general(a(), b(), ((0, *ac), (0, *bc)), batch, eq.params["dtype"])
         return None
 
 

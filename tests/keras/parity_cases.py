@@ -128,7 +128,92 @@ MODELS = {
     "simple_rnn": ((6, 3), lambda: [layers.SimpleRNN(4, return_sequences=True), layers.SimpleRNN(3)]),
     "lstm": ((6, 3), lambda: [layers.LSTM(4, return_sequences=True), layers.LSTM(3, go_backwards=True)]),
     "gru": ((6, 3), lambda: [layers.Bidirectional(layers.GRU(4, return_sequences=True)), layers.GRU(3)]),
+    "recurrent_cells_of_layers": ((7, 3), lambda: [layers.LSTM(4, use_cudnn=False, return_sequences=True), layers.GRU(3, use_cudnn=False)]),
+    "recurrent_unrolled": ((6, 3), lambda: [layers.LSTM(4, unroll=True, return_sequences=True), layers.GRU(3, unroll=True)]),
+    "lstm_bidirectional": (
+        (7, 3),
+        lambda: [
+            layers.Bidirectional(layers.LSTM(4, return_sequences=True), merge_mode="sum"),
+            layers.Bidirectional(layers.LSTM(3, recurrent_activation="hard_sigmoid", use_bias=False)),
+        ],
+    ),
+    "lstm_masked": (
+        (7, 3),
+        lambda: [
+            Padded(),
+            layers.Masking(),
+            layers.LSTM(4, return_sequences=True),
+            layers.LSTM(4, return_sequences=True, go_backwards=True),
+        ],
+    ),
+    "gru_masked": (
+        (7, 3),
+        lambda: [
+            Padded(),
+            layers.Masking(),
+            layers.Bidirectional(layers.GRU(4, return_sequences=True, reset_after=False)),
+            layers.TimeDistributed(layers.Dense(4)),
+            layers.SimpleRNN(3),
+        ],
+    ),
+    "cells": (
+        (7, 3),
+        lambda: [
+            layers.RNN([layers.LSTMCell(4), layers.GRUCell(3)], return_sequences=True),
+            layers.RNN(layers.StackedRNNCells([layers.SimpleRNNCell(4), GatedCell(3)])),
+        ],
+    ),
+    "states": ((7, 3), lambda: [Handed()]),
+    "conv_lstm1d": ((6, 7, 2), lambda: [layers.ConvLSTM1D(3, 3, padding="same", return_sequences=True), layers.ConvLSTM1D(2, 2)]),
+    "conv_lstm2d": ((6, 5, 4, 2), lambda: [layers.ConvLSTM2D(3, 2, return_sequences=True, go_backwards=True), layers.ConvLSTM2D(2, 2)]),
+    "conv_lstm3d": ((5, 3, 4, 3, 2), lambda: [layers.ConvLSTM3D(2, 2, padding="same")]),
 }
+
+
+class Padded(layers.Layer):
+    """Zeros from some step on, another one for each row, and one in between."""
+
+    def call(self, x):
+        steps = keras.ops.arange(x.shape[1])[None]
+        rows = keras.ops.arange(keras.ops.shape(x)[0])[:, None]
+        return x * keras.ops.cast((steps < x.shape[1] - rows) & (steps != 1), x.dtype)[..., None]
+
+
+class GatedCell(layers.Layer):
+    """A cell of a user's with two states."""
+
+    def __init__(self, units):
+        super().__init__()
+        self.units, self.state_size, self.output_size = units, [units, units], units
+        self.gate, self.candidate = layers.Dense(units, activation="sigmoid"), layers.Dense(units, activation="tanh")
+
+    def build(self, shape):
+        self.gate.build((None, shape[-1] + self.units))
+        self.candidate.build((None, shape[-1] + self.units))
+
+    def call(self, x, states):
+        h, count = states
+        both = keras.ops.concatenate([x, h], -1)
+        gate = self.gate(both)
+        h = gate * h + (1 - gate) * self.candidate(both)
+        return h + 0.1 * count, [h, count + gate]
+
+
+class Handed(layers.Layer):
+    """One layer's last states begin another."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = layers.LSTM(4, return_state=True), layers.GRU(4, return_sequences=True, return_state=True)
+
+    def build(self, shape):
+        self.first.build(shape)
+        self.second.build(shape)
+
+    def call(self, x):
+        y, h, c = self.first(x)
+        z, last = self.second(x, initial_state=h + c)
+        return keras.ops.concatenate([y, last, keras.ops.sum(z, 1)], -1)
 
 
 class Attend(layers.Layer):
