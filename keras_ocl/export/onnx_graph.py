@@ -1,5 +1,7 @@
 """The ONNX graph under construction: names, initializers, nodes, and extents that are computed when the model runs."""
 
+from contextlib import contextmanager
+
 import numpy as np
 from onnx import helper
 
@@ -49,6 +51,16 @@ class OnnxGraph:
     def cast(self, name, dtype):
         """The value as another dtype."""
         return self.add("Cast", name, to=onnx_type(dtype))
+
+    @contextmanager
+    def inside(self):
+        """Nodes added meanwhile go to the list that this yields, a body's; values that are made there are not known afterwards."""
+        outside = self.nodes, self._values, self._extents
+        self.nodes, self._values, self._extents = [], dict(self._values), dict(self._extents)
+        try:
+            yield self.nodes
+        finally:
+            self.nodes, self._values, self._extents = outside
 
     # ---- constants
 
@@ -199,17 +211,24 @@ class OnnxGraph:
 
     def finished_initializers(self, outputs):
         """{name: array} of what the nodes and `outputs` use; a stored array of which only another form is used gives that its name."""
-        used = {i for node in self.nodes for i in node.input} | set(outputs)
+        used = {i for node in _every(self.nodes) for i in node.input} | set(outputs)
         renamed = {}
         for (source, _), name in reversed(self._derived.items()):
             alone = [derived for (other, _), derived in self._derived.items() if other == source and derived in used] == [name]
             if alone and source not in used:
                 renamed[name], used = source, (used - {name}) | {source}
                 self.initializers[source] = self.initializers[name]
-        for node in self.nodes:
+        for node in _every(self.nodes):
             for k, i in enumerate(node.input):
                 while i in renamed:
                     i = renamed[i]
                 node.input[k] = i
         return {name: array for name, array in self.initializers.items() if name in used}
 
+
+def _every(nodes):
+    """The nodes, and those of the bodies in them."""
+    for node in nodes:
+        yield node
+        for attribute in node.attribute:
+            yield from _every(attribute.g.node)

@@ -9,15 +9,24 @@ from onnx import helper, numpy_helper
 import keras_ocl
 from keras_ocl.compiler import ir, simplify, to_numpy
 from keras_ocl.core import dtypes
+from keras_ocl.core.body import Body
 from keras_ocl.core.dim import Dim, key, same
 from keras_ocl.core.primitive import active_tapes
 from keras_ocl.core.trace import Trace, tracing
-from keras_ocl.export import onnx_rules_elementwise, onnx_rules_indexing, onnx_rules_movement, onnx_rules_products, onnx_rules_reduce
+from keras_ocl.export import (
+    onnx_rules_elementwise,
+    onnx_rules_indexing,
+    onnx_rules_loops,
+    onnx_rules_movement,
+    onnx_rules_products,
+    onnx_rules_reduce,
+)
 from keras_ocl.export.onnx_graph import OnnxGraph, onnx_type
 
 _FAMILIES = (onnx_rules_elementwise, onnx_rules_indexing, onnx_rules_movement, onnx_rules_products, onnx_rules_reduce)
 RULES = {name: rule for family in _FAMILIES for name, rule in family.RULES.items()}
-REFUSED = {name: why for family in _FAMILIES for name, why in getattr(family, "REFUSED", {}).items()}
+RULES["scan"] = lambda g, node: onnx_rules_loops.scan(g, node, _write)
+REFUSED = {name: why for family in (*_FAMILIES, onnx_rules_loops) for name, why in getattr(family, "REFUSED", {}).items()}
 
 # These have no rule: the graph makes their values where they are used, in the shape that they are needed in.
 WHERE_USED = ("constant", "broadcast", "iota")
@@ -111,6 +120,9 @@ def _alike(a, b):
 
 
 def _keyed(x):
+    if isinstance(x, Body):
+        nodes = onnx_rules_loops.body_graph(x)[0].live()
+        return [(n.name, _keyed(n.params), _keyed(n.shape), [i.order for i in n.inputs]) for n in nodes]
     if isinstance(x, dict):
         return {k: _keyed(v) for k, v in x.items()}
     if isinstance(x, (tuple, list)):

@@ -3,6 +3,7 @@
 from keras.src import tree
 
 from keras_ocl import primitives as P
+from keras_ocl.core import dtypes
 from keras_ocl.ops import numpy_shape as shapes
 from keras_ocl.ops.control_flow import discarded, scan_steps, unrolls
 from keras_ocl.ops.conversion import convert_to_tensor
@@ -108,7 +109,7 @@ class _Recurrence:
                 return tree.pack_sequence_as(like, carries[count:]) if keeps else _zeros(output)
 
             structure, new = self._advance(x, now, mask, before)
-            new = [convert_to_tensor(y, old.dtype) for y, old in zip(tree.flatten(new), carries, strict=False)]
+            new = [_as_float(y, old.dtype) for y, old in zip(tree.flatten(new), carries, strict=False)]
             flat = tree.flatten(structure)
             return [*new, *(flat[j] for j in carried)], flat if self.all_outputs else []
 
@@ -138,6 +139,11 @@ class _Recurrence:
 
 def _time_batch_swapped(x):
     return P.transpose(x, (1, 0, *range(2, x.ndim)))
+
+
+def _as_float(x, dtype):
+    """A float state in the dtype in which it began; others must keep theirs."""
+    return P.convert(x, dtype) if dtypes.is_float(x.dtype) and dtypes.is_float(dtype) and x.dtype != dtype else x
 
 
 def _zeros(nest):

@@ -8,6 +8,7 @@ from keras_ocl import primitives as P
 from keras_ocl.layers.recurrence import rnn
 from keras_ocl.ops import numpy_shape as shapes
 from keras_ocl.ops.conversion import convert_to_tensor
+from keras_ocl.ops.promotion import promote
 
 
 def lstm(
@@ -34,7 +35,7 @@ def lstm(
         NotImplementedError: there is a mask, or the loop is to be unrolled.
     """
     _only_plain(mask, unroll)
-    inputs, h, c, kernel, recurrent = (convert_to_tensor(x) for x in (inputs, initial_state_h, initial_state_c, kernel, recurrent_kernel))
+    inputs, kernel, recurrent, h, c = promote(inputs, kernel, recurrent_kernel, initial_state_h, initial_state_c)
     projected = _projected(inputs, kernel, bias)
 
     def step(x, states):
@@ -72,7 +73,7 @@ def gru(
         NotImplementedError: there is a mask, or the loop is to be unrolled.
     """
     _only_plain(mask, unroll)
-    inputs, h, kernel, recurrent = (convert_to_tensor(x) for x in (inputs, initial_state, kernel, recurrent_kernel))
+    inputs, kernel, recurrent, h = promote(inputs, kernel, recurrent_kernel, initial_state)
     units, recurrent_bias = recurrent.shape[0], None
     if bias is not None:
         bias = convert_to_tensor(bias)

@@ -48,7 +48,8 @@ def check(function, *arrays, tolerance=2e-6, **options):
 
 
 def test_every_primitive_has_a_rule_or_a_reason():
-    ours = {name for name in Primitive.registry if name != "project" and not name.startswith("partial_")}
+    of_graphs = {"project", "at_step", "step_index", "hold"}  # the last three in the bodies of loops
+    ours = {name for name in Primitive.registry if name not in of_graphs and not name.startswith("partial_")}
     known = {*RULES, *REFUSED, *WHERE_USED}
     assert ours <= known, f"give {sorted(ours - known)} a rule or a reason in export/onnx_rules_*.py"
     assert known <= ours and not set(RULES) & set(REFUSED)
