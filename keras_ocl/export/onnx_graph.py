@@ -1,6 +1,6 @@
 """The ONNX graph under construction: names, initializers, nodes, and extents that are computed when the model runs."""
 
-from contextlib import contextmanager
+import copy
 
 import numpy as np
 from onnx import helper
@@ -8,6 +8,9 @@ from onnx import helper
 from keras_ocl.core import dtypes
 from keras_ocl.core.dim import Dim
 from keras_ocl.core.index import is_one
+
+# These have no rule: their values are made where they are used, in the shape that they are needed in.
+WHERE_USED = ("constant", "broadcast", "iota")
 
 _FUNCTIONS = {"add": "Add", "sub": "Sub", "mul": "Mul", "mod": "Mod", "min": "Min", "max": "Max"}
 
@@ -23,10 +26,11 @@ class OnnxGraph:
     Args:
         opset: the version of ONNX's operators to use.
         unknowns: {key of an unknown extent: (name of a graph input, axis)}.
+        rules, refused: {name of a primitive: its rule}, {name of a primitive: why it has none}.
     """
 
-    def __init__(self, opset, unknowns):
-        self.opset, self.unknowns = opset, unknowns
+    def __init__(self, opset, unknowns, rules, refused):
+        self.opset, self.unknowns, self.rules, self.refused = opset, unknowns, rules, refused
         self.nodes, self.initializers = [], {}
         self.origin = ""  # the layer that the nodes being added come from
         self._taken, self._values, self._extents, self._derived = set(), {}, {}, {}
@@ -51,16 +55,6 @@ class OnnxGraph:
     def cast(self, name, dtype):
         """The value as another dtype."""
         return self.add("Cast", name, to=onnx_type(dtype))
-
-    @contextmanager
-    def inside(self):
-        """Nodes added meanwhile go to the list that this yields, a body's; values that are made there are not known afterwards."""
-        outside = self.nodes, self._values, self._extents
-        self.nodes, self._values, self._extents = [], dict(self._values), dict(self._extents)
-        try:
-            yield self.nodes
-        finally:
-            self.nodes, self._values, self._extents = outside
 
     # ---- constants
 
@@ -159,6 +153,29 @@ class OnnxGraph:
         """`name` is the value of `node`."""
         self._values[node] = name
 
+    def write(self, node):
+        """Adds what computes a node by the rule of its primitive. NotImplementedError where there is none."""
+        self.origin = node.origin
+        if any(dtypes.is_complex(dtype) for _, dtype in node.results or [(node.shape, node.dtype)]):
+            self._refuse(node, "ONNX has no complex arithmetic")
+        if node.primitive is None or node.name in WHERE_USED:
+            return
+        if node.name == "project":
+            self._values[node] = self.value(node.inputs[0])[node.params["index"]]
+        elif node.name in self.rules:
+            self._values[node] = self.rules[node.name](self, node)
+        else:
+            self._refuse(node, self.refused.get(node.name, "it has no rule"))
+
+    def _refuse(self, node, why):
+        raise NotImplementedError(f"ONNX export: `{node.name}` of {self.where()} cannot be exported: {why}.")
+
+    def inner(self):
+        """A graph for the body of a loop, in which all values of this one can be used; its nodes are its own."""
+        body = copy.copy(self)
+        body.nodes, body._values, body._extents = [], dict(self._values), dict(self._extents)
+        return body
+
     def value(self, node):
         """The name of a node's value, in its whole shape."""
         if node not in self._values:
@@ -176,13 +193,13 @@ class OnnxGraph:
             return self.scalar(node.params["value"], node.dtype), (), ()
         if node.name == "iota":
             axis = node.params["axis"]
-            return self._counted(node.shape[axis], node.dtype), (axis,), (node.shape[axis],)
+            return self.counted(node.shape[axis], node.dtype), (axis,), (node.shape[axis],)
         if node.name != "broadcast":
             raise RuntimeError(f"ONNX export: {node} of {node.origin} is used before it is computed.")
         name, dims, shape = self._compact(node.inputs[0])
         return name, tuple(node.params["dims"][d] for d in dims), shape
 
-    def _counted(self, n, dtype):
+    def counted(self, n, dtype):
         """0, 1, 2, ... below n."""
         if not isinstance(n, Dim):
             return self.constant(np.arange(n).astype(dtypes.numpy_dtype(dtype)), "iota")
@@ -211,14 +228,15 @@ class OnnxGraph:
 
     def finished_initializers(self, outputs):
         """{name: array} of what the nodes and `outputs` use; a stored array of which only another form is used gives that its name."""
-        used = {i for node in _every(self.nodes) for i in node.input} | set(outputs)
+        nodes = list(_with_bodies(self.nodes))
+        used = {i for node in nodes for i in node.input} | set(outputs)
         renamed = {}
         for (source, _), name in reversed(self._derived.items()):
             alone = [derived for (other, _), derived in self._derived.items() if other == source and derived in used] == [name]
             if alone and source not in used:
                 renamed[name], used = source, (used - {name}) | {source}
                 self.initializers[source] = self.initializers[name]
-        for node in _every(self.nodes):
+        for node in nodes:
             for k, i in enumerate(node.input):
                 while i in renamed:
                     i = renamed[i]
@@ -226,9 +244,9 @@ class OnnxGraph:
         return {name: array for name, array in self.initializers.items() if name in used}
 
 
-def _every(nodes):
-    """The nodes, and those of the bodies in them."""
+def _with_bodies(nodes):
+    """The nodes, and those of the graphs in their attributes."""
     for node in nodes:
         yield node
         for attribute in node.attribute:
-            yield from _every(attribute.g.node)
+            yield from _with_bodies(attribute.g.node)

@@ -9,7 +9,6 @@ from onnx import helper, numpy_helper
 import keras_ocl
 from keras_ocl.compiler import ir, simplify, to_numpy
 from keras_ocl.core import dtypes
-from keras_ocl.core.body import Body
 from keras_ocl.core.dim import Dim, key, same
 from keras_ocl.core.primitive import active_tapes
 from keras_ocl.core.trace import Trace, tracing
@@ -23,13 +22,9 @@ from keras_ocl.export import (
 )
 from keras_ocl.export.onnx_graph import OnnxGraph, onnx_type
 
-_FAMILIES = (onnx_rules_elementwise, onnx_rules_indexing, onnx_rules_movement, onnx_rules_products, onnx_rules_reduce)
+_FAMILIES = (onnx_rules_elementwise, onnx_rules_indexing, onnx_rules_loops, onnx_rules_movement, onnx_rules_products, onnx_rules_reduce)
 RULES = {name: rule for family in _FAMILIES for name, rule in family.RULES.items()}
-RULES["scan"] = lambda g, node: onnx_rules_loops.scan(g, node, _write)
-REFUSED = {name: why for family in (*_FAMILIES, onnx_rules_loops) for name, why in getattr(family, "REFUSED", {}).items()}
-
-# These have no rule: the graph makes their values where they are used, in the shape that they are needed in.
-WHERE_USED = ("constant", "broadcast", "iota")
+REFUSED = {name: why for family in _FAMILIES for name, why in getattr(family, "REFUSED", {}).items()}
 
 OLDEST_OPSET, DEFAULT_OPSET = 17, 18
 
@@ -72,10 +67,10 @@ def onnx_model(function, inputs, name="model", opset=None):
         _check_independence(graph, _traced(function, inputs, _STAND_INS[1])[0])
     unknowns = {key(n): (i.name, axis) for i, t in zip(inputs, trace.inputs, strict=True) for axis, n in reversed([*enumerate(t.shape)])
                 if isinstance(n, Dim)}  # fmt: skip
-    g = OnnxGraph(opset, unknowns)
+    g = OnnxGraph(opset, unknowns, RULES, REFUSED)
     _enter(g, graph, trace, inputs)
     for node in graph.live():
-        _write(g, node)
+        g.write(node)
     return _finished(g, graph, trace, inputs, name)
 
 
@@ -100,38 +95,44 @@ def _traced(function, inputs, value):
 
 
 def _check_independence(graph, other):
+    different = _first_difference(graph, other)
+    if different is not None:
+        raise ValueError(
+            f"ONNX export: {f'layer {different}' if different else 'the model'} computes with the number behind an extent that is unknown;"
+            " give `input_signature` a fixed shape there."
+        )
+
+
+def _first_difference(graph, other):
+    """The origin of the first nodes in which two graphs differ, or None."""
     nodes, others = graph.live(), other.live()
     for a, b in zip(nodes, others, strict=False):
-        if not _alike(a, b):
-            raise ValueError(
-                f"ONNX export: {_place(a.origin or b.origin)} computes with the number behind an extent that is unknown; give"
-                " `input_signature` a fixed shape there."
-            )
-    if len(nodes) != len(others):
-        raise ValueError("ONNX export: the model's graph depends on an extent that is unknown; give `input_signature` a fixed shape there.")
+        origin = a.origin or b.origin
+        if a.name != b.name or _keyed(a.params) != _keyed(b.params) or [i.order for i in a.inputs] != [i.order for i in b.inputs]:
+            return origin
+        if not same(a.shape, b.shape) or (a.primitive is None and not _equal(a.tensor, b.tensor)):
+            return origin
+        if "body" in a.params:
+            inside = _first_difference(*(onnx_rules_loops.body_graph(n) for n in (a, b)))
+            if inside is not None:
+                return inside
+    return None if len(nodes) == len(others) else ""
 
 
-def _alike(a, b):
-    if a.name != b.name or _keyed(a.params) != _keyed(b.params) or not same(a.shape, b.shape):
-        return False
-    if a.primitive is None and a.tensor.storage is not None:
-        return a.tensor is b.tensor or np.array_equal(to_numpy(a.tensor), to_numpy(b.tensor), equal_nan=dtypes.is_float(a.dtype))
-    return [i.order for i in a.inputs] == [i.order for i in b.inputs]
+def _equal(a, b):
+    """Whether two inputs of graphs are both arguments or variables, or equal constants."""
+    if a.storage is None or b.storage is None:
+        return a.storage is b.storage
+    return a is b or np.array_equal(to_numpy(a), to_numpy(b), equal_nan=dtypes.is_float(a.dtype))
 
 
 def _keyed(x):
-    if isinstance(x, Body):
-        nodes = onnx_rules_loops.body_graph(x)[0].live()
-        return [(n.name, _keyed(n.params), _keyed(n.shape), [i.order for i in n.inputs]) for n in nodes]
+    """`x` with the keys of its Dims."""
     if isinstance(x, dict):
-        return {k: _keyed(v) for k, v in x.items()}
+        return {k: _keyed(v) for k, v in x.items() if k != "body"}
     if isinstance(x, (tuple, list)):
         return [_keyed(v) for v in x]
     return x.key if isinstance(x, Dim) else x
-
-
-def _place(origin):
-    return f"layer {origin}" if origin else "the model"
 
 
 # ---- nodes
@@ -154,26 +155,6 @@ def _enter(g, graph, trace, inputs):
             g.set(node, g.initializer("constant", to_numpy(tensor)))
         else:
             raise RuntimeError(f"ONNX export: a tensor of another trace (shape {tuple(tensor.shape)}) is used in this one.")
-
-
-def _write(g, node):
-    g.origin = node.origin
-    shapes = node.results or [(node.shape, node.dtype)]
-    if any(dtypes.is_complex(dtype) for _, dtype in shapes):
-        _refuse(node, "ONNX has no complex arithmetic")
-    if node.primitive is None or node.name in WHERE_USED:
-        return
-    if node.name == "project":
-        g.set(node, g.value(node.inputs[0])[node.params["index"]])
-        return
-    rule = RULES.get(node.name)
-    if rule is None:
-        _refuse(node, REFUSED.get(node.name, "it has no rule"))
-    g.set(node, rule(g, node))
-
-
-def _refuse(node, why):
-    raise NotImplementedError(f"ONNX export: `{node.name}` of {_place(node.origin)} cannot be exported: {why}.")
 
 
 def _finished(g, graph, trace, inputs, name):

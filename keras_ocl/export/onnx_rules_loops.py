@@ -1,62 +1,90 @@
-"""Loops: ONNX's Scan, whose body is a graph of its own."""
+"""ONNX for loops: a scan becomes a Scan, a while a Loop; their bodies are graphs of their own that see the values around them."""
 
 from onnx import helper
 
 from keras_ocl.compiler import ir, simplify
 from keras_ocl.export.onnx_graph import onnx_type
 
-REFUSED = {"while": "its number of steps depends on values; use ops.scan, ops.fori_loop with Python numbers, or maximum_iterations"}
+
+def body_graph(node):
+    """The simplified graph of a loop's body."""
+    body = node.params["body"]
+    return ir.build(body.equations, body.outputs, simplify.add)
 
 
-def body_graph(body):
-    """(the simplified graph of a loop's body, its input nodes in the body's order; None where one is not read)."""
-    graph = ir.build(body.equations, body.outputs, simplify.add)
-    nodes = {id(n.tensor): n for n in graph.nodes if n.primitive is None}
-    return graph, [nodes.get(id(t)) for t in body.inputs]
+def _info(name, dtype, shape=None):
+    return helper.make_tensor_value_info(name, onnx_type(dtype), shape)
 
 
-def scan(g, node, write):
-    """The names of a scan's results. `write(g, node)` adds a node of the body."""
+class _Inside:
+    """The body of `node` while it is written: `bind` names its inputs, `graph` writes it."""
+
+    def __init__(self, g, node):
+        self.g, self.node, self.body, self.source = g.inner(), node, node.params["body"], body_graph(node)
+        self.nodes = {id(n.tensor): n for n in self.source.nodes if n.primitive is None}
+        for t, outer in zip(self.body.inputs, node.inputs[: node.params["consts"]], strict=False):
+            self.bind(t, g.value(outer))
+
+    def bind(self, tensor, name):
+        """`name` is the value of an input of the body, where it is read."""
+        if id(tensor) in self.nodes:
+            self.g.set(self.nodes[id(tensor)], name)
+
+    def fresh(self, tensor, name):
+        """A new name for an input of the body, and what ONNX is told of it."""
+        name = self.g.fresh(name)
+        self.bind(tensor, name)
+        return _info(name, tensor.dtype)
+
+    def graph(self, inputs):
+        """The finished body, with the outputs of ours."""
+        for n in self.source.live():
+            self.g.write(n)
+        self.g.origin = self.node.origin
+        outputs = [self.g.add("Identity", self.g.value(n)) for n in self.source.outputs]
+        infos = [_info(name, n.dtype) for name, n in zip(outputs, self.source.outputs, strict=True)]
+        return helper.make_graph(self.g.nodes, self.g.fresh("step"), inputs, infos)
+
+
+def _scan(g, node):
     p = node.params
-    consts, carries, reverse = p["consts"], p["carries"], int(p["reverse"])
-    graph, inputs = body_graph(p["body"])
-    states = [g.value(x) for x in node.inputs[consts : consts + carries]]
-    stacked = [g.value(x) for x in node.inputs[consts + carries :]]
-    constants = [g.value(x) for x in node.inputs[:consts]]
-    last = g.scalar(p["length"] - 1, "int32") if reverse else g.scalar(0, "int32")  # the first step's index
-    counts = any(n.name == "step_index" for n in graph.live())
+    if p["histories"]:
+        raise NotImplementedError(f"ONNX export: `scan` of {g.where()} keeps values for its gradient, which is not exported.")
+    inside, consts, carries = _Inside(g, node), p["consts"], p["carries"]
+    carried, stacked = inside.body.inputs[consts : consts + carries], inside.body.inputs[consts + carries :]
+    infos = [inside.fresh(t, "carried") for t in carried] + [inside.fresh(t, "slice") for t in stacked]
+    operands = [g.value(n) for n in node.inputs[consts:]]
+    # ONNX counts the steps by a stacked input: the index, which our bodies may ask for.
+    operands.append(g.counted(p["length"], "int32"))
+    inside.g.index = inside.g.fresh("index")
+    infos.append(_info(inside.g.index, "int32"))
+    count, ys = len(stacked) + 1, len(node.results) - carries
+    directions = {"scan_input_directions": [1] * count, "scan_output_directions": [1] * ys} if p["reverse"] else {}
+    directions = {name: each for name, each in directions.items() if each}
+    return g.add("Scan", *operands, count=len(node.results), body=inside.graph(infos), num_scan_inputs=count, **directions)
 
-    with g.inside() as nodes:
-        for n, name in zip(inputs, constants, strict=False):
-            if n is not None:
-                g.set(n, name)
-        given = [(g.fresh("state"), x.dtype) for x in node.inputs[consts : consts + carries]]
-        for n, (name, _) in zip(inputs[consts:], given, strict=False):
-            if n is not None:
-                g.set(n, name)
-        elements = [(g.fresh("element"), x.dtype) for x in node.inputs[consts + carries :]]
-        slices = {n: name for n, (name, _) in zip(inputs[consts + carries :], elements, strict=True)}
-        index = (g.fresh("index"), "int32")
-        for n in graph.live():
-            if n.name == "at_step":
-                g.set(n, slices[n.inputs[0]])
-            elif n.name == "step_index":
-                g.set(n, index[0])
-            elif n.primitive is not None:
-                write(g, n)
-        results = [(g.add("Identity", g.value(n)), n.dtype) for n in graph.outputs]
-        if counts:
-            following = (g.add("Sub" if reverse else "Add", index[0], g.scalar(1, "int32")), "int32")
-            given, results, states = [index, *given], [following, *results], [last, *states]
 
-    def infos(values):
-        return [helper.make_tensor_value_info(name, onnx_type(dtype), None) for name, dtype in values]
+def _while(g, node):
+    inside, consts = _Inside(g, node), node.params["consts"]
+    flag, *variables = inside.body.inputs[consts:]
+    infos = [_info(inside.g.fresh("step"), "int64", ()), inside.fresh(flag, "going")]
+    infos += [inside.fresh(t, "variable") for t in variables]
+    going, *first = (g.value(n) for n in node.inputs[consts:])
+    results = g.add("Loop", "", going, *first, count=len(first), body=inside.graph(infos))
+    return [g.scalar(False, "bool"), *results]
 
-    body = helper.make_graph(nodes, g.fresh("step"), infos([*given, *elements]), infos(results))
-    count, ys = len(stacked), len(results) - len(states)
-    if not count:  # ONNX takes the number of steps from what it scans
-        stacked = [g.add("Range", g.scalar(0, "int64"), g.scalar(p["length"], "int64"), g.scalar(1, "int64"))]
-        body.input.extend(infos([(g.fresh("element"), "int64")]))
-    directions = {"scan_input_directions": [reverse] * len(stacked), **({"scan_output_directions": [reverse] * ys} if ys else {})}
-    found = g.add("Scan", *states, *stacked, count=len(results), body=body, num_scan_inputs=len(stacked), **directions)
-    return found[1:] if counts else found
+
+def _at_step(g, node):
+    """Inside a body, the value of a stacked input is the present step's slice."""
+    if node.params["shift"]:
+        raise NotImplementedError(f"ONNX export: a loop of {g.where()} belongs to a gradient, which is not exported.")
+    return g.value(node.inputs[0])
+
+
+RULES = {
+    "scan": _scan,
+    "while": _while,
+    "at_step": _at_step,
+    "step_index": lambda g, node: g.index,
+    "hold": lambda g, node: g.value(node.inputs[0]),
+}

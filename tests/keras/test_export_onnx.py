@@ -38,21 +38,24 @@ def run(exported, inputs):
 
 def check(model, tmp_path, *batches, rtol=1e-4, atol=1e-5, **options):
     """Exports the model, its weights made random, and compares on inputs of several sizes. Returns the session."""
-    model(batches[0])
+    model.predict(batches[0], verbose=0)
     for v in model.weights:
         if v.dtype.startswith("float"):
             value = normal(*v.shape)
             v.assign(0.5 + np.abs(value) if "variance" in v.path else 0.3 * value)
-    expected = [keras.tree.flatten(model(b)) for b in batches]
+    expected = [keras.tree.flatten(model.predict(b, verbose=0)) for b in batches]
     path = str(tmp_path / "model.onnx")
     model.export(path, format="onnx", verbose=False, **options)
     exported = session(path)
     for batch, wanted in zip(batches, expected, strict=True):
         for result, value in zip(run(exported, batch), wanted, strict=True):
-            value = np.asarray(value)
             assert result.dtype == value.dtype
             np.testing.assert_allclose(result, value, rtol=rtol, atol=atol)
     return exported
+
+
+def signature(*shape):
+    return [keras.InputSpec(shape=(None, *shape), dtype="float32")]
 
 
 def sized(*shape, sizes=(1, 5)):
@@ -66,10 +69,7 @@ def sized(*shape, sizes=(1, 5)):
 def test_the_main_models(tmp_path, name):
     shape = {"xor": (2,), "mnist_mlp": (784,), "cifar_cnn": (32, 32, 3)}[name]
     model = {"xor": xor, "mnist_mlp": mnist_mlp, "cifar_cnn": cifar_cnn}[name].build_model(shape)
-    batches = sized(*shape)
-    exported = check(model, tmp_path, *batches)
-    for batch in batches:  # also in the compiled function
-        np.testing.assert_allclose(run(exported, batch)[0], model.predict(batch, verbose=0), rtol=1e-4, atol=1e-6)
+    exported = check(model, tmp_path, *sized(*shape))
     (given,), (result,) = exported.get_inputs(), exported.get_outputs()
     assert (given.shape, result.shape) == (["batch", *shape], ["batch", *model.output_shape[1:]])
     stored = {i.name for i in onnx.load(tmp_path / "model.onnx").graph.initializer}
@@ -79,12 +79,11 @@ def test_the_main_models(tmp_path, name):
 # ---- kinds of layers
 
 
-@pytest.mark.parametrize("layer", ["LSTM", "GRU", "SimpleRNN"])
-def test_recurrent(tmp_path, layer):
-    inputs = keras.Input((4, 3))
-    hidden = L.Bidirectional(getattr(L, layer)(5, return_sequences=True))(inputs)
-    outputs = getattr(L, layer)(4, go_backwards=True)(hidden)
-    check(keras.Model(inputs, outputs), tmp_path, *sized(4, 3))
+def test_recurrent(tmp_path):
+    inputs = keras.Input((3, 3))
+    hidden = L.Bidirectional(L.LSTM(4, return_sequences=True))(inputs)
+    hidden, state = L.GRU(4, return_sequences=True, return_state=True)(hidden)
+    check(keras.Model(inputs, [L.SimpleRNN(3, go_backwards=True)(hidden), state]), tmp_path, *sized(3, 3))
 
 
 def test_recurrent_over_masked_words(tmp_path):
@@ -199,10 +198,9 @@ def test_an_extent_that_is_used_as_a_number(tmp_path):
             return x * len(range(x.shape[1]))
 
     model = keras.Sequential([keras.Input((None, 3)), Counting(name="counting")])
-    model(normal(1, 4, 3))
     with pytest.raises(ValueError, match="layer .*counting computes with the number .* unknown; give `input_signature` a fixed shape"):
-        model.export(tmp_path / "model.onnx", format="onnx", verbose=False)
-    check(model, tmp_path, *sized(4, 3), input_signature=[keras.InputSpec(shape=(None, 4, 3), dtype="float32")])
+        model.export(tmp_path / "model.onnx", format="onnx", verbose=False, input_signature=signature(None, 3))
+    check(model, tmp_path, *sized(4, 3), input_signature=signature(4, 3))
 
 
 # ---- kinds of models and signatures
@@ -276,9 +274,8 @@ def test_layers_without_onnx_operators(tmp_path):
         (Transformed(name="transformed"), "`cholesky` of layer .*transformed cannot be exported: ONNX has no such decomposition"),
     ]:
         model = keras.Sequential([keras.Input((3, 3)), layer])
-        model(normal(1, 3, 3))
         with pytest.raises(NotImplementedError, match=message):
-            model.export(tmp_path / "model.onnx", format="onnx")
+            model.export(tmp_path / "model.onnx", format="onnx", input_signature=signature(3, 3))
 
 
 @pytest.mark.parametrize(
@@ -292,15 +289,13 @@ def test_layers_without_onnx_operators(tmp_path):
 )
 def test_other_formats_name_the_backends_they_need(tmp_path, format, error, message):
     model = keras.Sequential([keras.Input((4,)), L.Dense(2)])
-    model(normal(1, 4))
     with pytest.raises(error, match=message):
         model.export(str(tmp_path / "model.xml"), format=format, verbose=False)
 
 
 def test_without_the_package(tmp_path, monkeypatch):
     model = keras.Sequential([keras.Input((4,)), L.Dense(2)])
-    model(normal(1, 4))
     found = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name, *rest: None if name == "onnx" else found(name, *rest))
     with pytest.raises(ImportError, match=r"needs the package onnx: pip install 'keras-ocl\[export\]'"):
-        model.export(tmp_path / "model.onnx", format="onnx")
+        model.export(tmp_path / "model.onnx", format="onnx", input_signature=signature(4))
