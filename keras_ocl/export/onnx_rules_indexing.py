@@ -139,4 +139,5 @@ RULES = {
     "top_k": _top_k,
 }
 
-REFUSED = {"random_bits": "an ONNX model keeps no state from which its numbers could follow; leave random layers out of inference"}
+_RANDOM = "an ONNX model keeps no state from which its numbers could follow; leave random layers out of inference"
+REFUSED = {name: _RANDOM for name in ("random_bits", "random_binomial", "random_gamma")}

@@ -91,6 +91,33 @@ def test_recurrent_over_masked_words(tmp_path):
     check(model, tmp_path, integers(7, 1, 5), integers(7, 6, 5))
 
 
+def test_recurrent_over_any_length(tmp_path):
+    inputs = keras.Input((None, 3))
+    hidden = L.Bidirectional(L.LSTM(4, return_sequences=True))(inputs)
+    last, state = L.GRU(5, return_state=True)(hidden)
+    check(keras.Model(inputs, [hidden, last, state]), tmp_path, normal(1, 6, 3), normal(4, 9, 3))
+    kinds = [n.op_type for n in onnx.load(tmp_path / "model.onnx").graph.node]
+    assert kinds.count("Scan") == 3
+
+
+def test_masked_words_of_any_number(tmp_path):
+    words = keras.Input((None,), dtype="int32")
+    hidden = L.Embedding(7, 4, mask_zero=True)(words)
+    cell = L.RNN(L.StackedRNNCells([L.GRUCell(3), L.SimpleRNNCell(2)]), return_sequences=True)
+    check(keras.Model(words, cell(hidden)), tmp_path, integers(3, 1, 8), integers(3, 4, 6))
+
+
+def test_loops(tmp_path):
+    class Loops(L.Layer):
+        def call(self, x):
+            total, each = ops.scan(lambda carry, row: (carry + row, ops.tanh(carry * row)), x[0], x, reverse=True)
+            counted = ops.fori_loop(0, 9, lambda i, v: v * 0.5 + ops.cast(i, v.dtype) * x, x)
+            grown = ops.while_loop(lambda v: ops.max(v) < 100.0, lambda v: (v * 2.0 + ops.abs(x),), (ops.abs(x),))
+            return total, each, counted, grown[0]
+
+    check(keras.Sequential([keras.Input((3,)), Loops()]), tmp_path, normal(6, 3), normal(11, 3))
+
+
 def transformer(length):
     words = keras.Input((length,), dtype="int32")
     hidden = L.Embedding(11, 8)(words)
