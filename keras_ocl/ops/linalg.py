@@ -122,7 +122,7 @@ def lstsq(a, b, rcond=None):
     a, b = promote(a, b, extra=(float,))
     a = _matrices("lstsq", a)
     rcond = float(np.finfo(dtypes.numpy_dtype(a.dtype)).eps) * max(int(a.shape[-2]), int(a.shape[-1])) if rcond is None else rcond
-    return products.matmul(_pseudo_inverse(a, rcond), b)
+    return products.matmul(P.pinv(a, rcond), b)
 
 
 def pinv(x, rcond=None):
@@ -130,17 +130,7 @@ def pinv(x, rcond=None):
     x = _matrices("pinv", x)
     if rcond is None:
         rcond = 10.0 * max(int(x.shape[-2]), int(x.shape[-1])) * float(np.finfo(dtypes.numpy_dtype(x.dtype)).eps)
-    return _pseudo_inverse(x, rcond)
-
-
-def _pseudo_inverse(x, rcond):
-    u, s, vh = P.svd(x, False)
-    greatest = reductions.max(s, -1, keepdims=True)
-    cutoff = P.mul(greatest, broadcast_to(convert_to_tensor(rcond, s.dtype), greatest.shape))
-    large = P.gt(s, broadcast_to(cutoff, s.shape))
-    reciprocal = P.select(large, P.div(scalar_like(1, s), P.select(large, s, scalar_like(1, s))), scalar_like(0, s))
-    scaled = P.mul(_transposed(vh), broadcast_to(shapes.expand_dims(reciprocal, -2), _transposed(vh).shape))
-    return products.matmul(scaled, _transposed(u))
+    return P.pinv(x, rcond)
 
 
 def matrix_rank(x, tol=None):

@@ -40,6 +40,11 @@ def swapped(x):
     return P.transpose(x, (*range(rank - 2), rank - 1, rank - 2))
 
 
+def adjoint(x):
+    """The transposed matrices, conjugated if complex."""
+    return swapped(P.conj(x) if dtypes.is_complex(x.dtype) else x)
+
+
 def triangle(x, k=0, lower=True):
     """Elements on and below (lower) or above diagonal `k`; zeros elsewhere."""
     rank = len(x.shape)
@@ -86,8 +91,9 @@ def _zeros_for(ct, out):
     return P.zeros_like(out) if ct is None else ct
 
 
-def _matrix(name, x, square=False):
-    if len(x.shape) < 2 or not dtypes.is_float(x.dtype) or (square and x.shape[-1] != x.shape[-2]):
+def _matrix(name, x, square=False, complex=False):
+    number = dtypes.is_float(x.dtype) or (complex and dtypes.is_complex(x.dtype))
+    if len(x.shape) < 2 or not number or (square and x.shape[-1] != x.shape[-2]):
         what = "square matrices" if square else "matrices"
         raise ValueError(f"{name}: expected {what} of floats, got shape {tuple(x.shape)} and dtype {x.dtype}.")
 
@@ -95,9 +101,9 @@ def _matrix(name, x, square=False):
 # ---- cholesky, inverse, det, slogdet
 
 
-def _square_shape(name):
+def _square_shape(name, complex=False):
     def rule(x):
-        _matrix(name, x, True)
+        _matrix(name, x, True, complex)
         return x.shape, x.dtype
 
     return rule
@@ -112,7 +118,7 @@ def _cholesky_vjp(ct, out, x):
 
 
 def _inverse_vjp(ct, out, x):
-    t = swapped(out)
+    t = adjoint(out)
     return (P.neg(matmul(matmul(t, ct), t)),)
 
 
@@ -132,7 +138,7 @@ def _slogdet_shape(x):
 
 
 _cholesky = host("cholesky", np.linalg.cholesky, _square_shape("cholesky"), _cholesky_vjp, several=False)
-_inverse = host("inverse", np.linalg.inv, _square_shape("inverse"), _inverse_vjp, several=False)
+_inverse = host("inverse", np.linalg.inv, _square_shape("inverse", complex=True), _inverse_vjp, several=False)
 _det = host("det", np.linalg.det, _det_shape, lambda ct, out, x: (_scaled_inverse(P.mul(ct, out), x),), several=False)
 _slogdet = host(
     "slogdet", np.linalg.slogdet, _slogdet_shape, lambda cts, outs, x: (None if cts[1] is None else _scaled_inverse(cts[1], x),)
@@ -145,7 +151,7 @@ def cholesky(x):
 
 
 def inverse(x):
-    """Inverse matrices. LinAlgError if one is singular."""
+    """Inverse matrices, of complex ones too. LinAlgError if one is singular."""
     return _inverse(x)
 
 
@@ -162,9 +168,9 @@ def slogdet(x):
 # ---- solve
 
 
-def _solve_shape(name):
+def _solve_shape(name, complex=False):
     def rule(a, b, **params):
-        _matrix(name, a, True)
+        _matrix(name, a, True, complex)
         if len(b.shape) != len(a.shape) or tuple(b.shape[:-1]) != tuple(a.shape[:-1]) or a.dtype != b.dtype:
             raise ValueError(
                 f"{name}: matrices {tuple(a.shape)} {a.dtype} and right-hand sides {tuple(b.shape)} {b.dtype} do not fit;"
@@ -176,8 +182,8 @@ def _solve_shape(name):
 
 
 def _solve_vjp(ct, out, a, b):
-    db = solve(swapped(a), ct)
-    return P.neg(matmul(db, swapped(out))), db
+    db = solve(adjoint(a), ct)
+    return P.neg(matmul(db, adjoint(out))), db
 
 
 def _triangular_vjp(ct, out, a, b, *, lower, transposed):
@@ -198,12 +204,12 @@ def _triangular_solve(a, b, lower, transposed):
     return x
 
 
-_solve = host("solve", np.linalg.solve, _solve_shape("solve"), _solve_vjp, several=False)
+_solve = host("solve", np.linalg.solve, _solve_shape("solve", complex=True), _solve_vjp, several=False)
 _triangular = host("triangular_solve", _triangular_solve, _solve_shape("triangular_solve"), _triangular_vjp, several=False)
 
 
 def solve(a, b):
-    """x with a x = b, for a (..., n, n) and b (..., n, k). LinAlgError if a is singular."""
+    """x with a x = b, for a (..., n, n) and b (..., n, k), complex ones too. LinAlgError if a is singular."""
     return _solve(a, b)
 
 
@@ -212,19 +218,31 @@ def triangular_solve(a, b, lower=True, transposed=False):
     return _triangular(a, b, lower=bool(lower), transposed=bool(transposed))
 
 
-def _lstsq_shape(a, b, *, rcond):
-    _matrix("lstsq", a)
-    if len(a.shape) != 2 or len(b.shape) != 2 or a.shape[0] != b.shape[0] or a.dtype != b.dtype:
-        raise ValueError(f"lstsq: matrix {tuple(a.shape)} {a.dtype} and right-hand sides {tuple(b.shape)} {b.dtype} do not fit.")
-    return (a.shape[1], b.shape[1]), a.dtype
+def _pinv_shape(x, *, rcond):
+    _matrix("pinv", x)
+    return (*x.shape[:-2], x.shape[-1], x.shape[-2]), x.dtype
 
 
-_lstsq = host("lstsq", lambda a, b, rcond: np.linalg.lstsq(a, b, rcond=rcond)[0], _lstsq_shape, several=False)
+def _without(x, projected):
+    """`projected` less its product with `x` from the left."""
+    return P.sub(projected, matmul(x, projected))
 
 
-def lstsq(a, b, rcond=None):
-    """x (n, k) that minimises |a x - b| for a (m, n) and b (m, k). Has no gradient."""
-    return _lstsq(a, b, rcond=rcond)
+def _pinv_vjp(ct, out, x, *, rcond):
+    """Where the rank is constant (Golub and Pereyra, "The differentiation of pseudo-inverses", 1973)."""
+    t, back = swapped(out), swapped(ct)
+    inside = matmul(matmul(t, ct), t)
+    left = _without(matmul(x, out), matmul(matmul(back, out), t))
+    right = swapped(_without(swapped(matmul(out, x)), matmul(swapped(back), matmul(t, out))))
+    return (P.sub(P.add(left, right), inside),)
+
+
+_pinv = host("pinv", np.linalg.pinv, _pinv_shape, _pinv_vjp, several=False)
+
+
+def pinv(x, rcond):
+    """Moore-Penrose inverses (..., n, m) of (..., m, n); singular values up to `rcond` times the greatest count as 0."""
+    return _pinv(x, rcond=float(rcond))
 
 
 # ---- qr
@@ -249,13 +267,24 @@ def _last_columns(x, start, stop):
     return P.slice(x, starts, (*x.shape[:-1], stop))
 
 
+def _completed(basis, cotangent, n):
+    """(the first n columns of an orthonormal basis, their cotangent): the others only turn so as to stay orthogonal to these.
+
+    How they turn among themselves is arbitrary, and so is a function's dependence on that.
+    """
+    first, dfirst = _last_columns(basis, 0, n), _last_columns(cotangent, 0, n)
+    others, dothers = (_last_columns(t, n, t.shape[-1]) for t in (basis, cotangent))
+    return first, P.sub(dfirst, matmul(others, matmul(swapped(dothers), first)))
+
+
 def _qr_vjp(cts, outs, x, *, complete):
     q, r = outs
     dq, dr = (_zeros_for(ct, out) for ct, out in zip(cts, outs, strict=True))
     m, n = x.shape[-2:]
     if m >= n:
         if complete and m != n:
-            raise ValueError(f"qr: the complete decomposition of shape {tuple(x.shape)} has no gradient; use mode 'reduced'.")
+            q, dq = _completed(q, dq, n)
+            r, dr = (swapped(_last_columns(swapped(t), 0, n)) for t in (r, dr))
         return (_tall_qr_vjp(dq, dr, q, r),)
     right, dright = _last_columns(x, m, n), _last_columns(dr, m, n)
     dq = P.add(dq, matmul(right, swapped(dright)))
@@ -285,11 +314,12 @@ def _svd_vjp(cts, outs, x, *, full):
     u, s, vt = outs
     du, ds, dvt = cts
     m, n = x.shape[-2:]
-    if full and m != n:
-        if du is not None or dvt is not None:
-            raise ValueError(f"svd: full_matrices=True has no gradient for shape {tuple(x.shape)}; use full_matrices=False.")
-        u = _last_columns(u, 0, s.shape[-1])
-        vt = swapped(_last_columns(swapped(vt), 0, s.shape[-1]))
+    if full and m > n:
+        u, du = (_last_columns(u, 0, n), None) if du is None else _completed(u, du, n)
+    elif full and m < n:
+        v, dv = swapped(vt), None if dvt is None else swapped(dvt)
+        v, dv = (_last_columns(v, 0, m), None) if dv is None else _completed(v, dv, m)
+        vt, dvt = swapped(v), None if dv is None else swapped(dv)
     ut = swapped(u)
     middle = P.select(_diagonal_mask(_rows(s, ut)), _rows(_zeros_for(ds, s), ut), P.zeros_like(_rows(s, ut))) if ds is not None else None
     if middle is None or du is not None or dvt is not None:
@@ -342,14 +372,30 @@ def eigh(x):
 
 def _eig_shape(x):
     _matrix("eig", x, True)
-    return [(tuple(x.shape[:-1]), "complex64"), (x.shape, "complex64")]
+    dtype = "complex128" if x.dtype == "float64" else "complex64"
+    return [(tuple(x.shape[:-1]), dtype), (x.shape, dtype)]
 
 
-_eig = host("eig", lambda x: tuple(np.linalg.eig(x)), _eig_shape)
+def _eig_vjp(cts, outs, x):
+    """As of Boeddeker et al., "On the computation of complex-valued gradients" (2017): vectors have norm 1, their phase is arbitrary."""
+    (dw, dv), (w, v) = cts, outs
+    vh = adjoint(v)
+    zero = P.zeros_like(v)
+    middle = zero if dw is None else P.select(_diagonal_mask(v), _rows(dw, v), zero)
+    if dv is not None:
+        turned = matmul(vh, dv)
+        length = P.real(turned)
+        length = P.select(_diagonal_mask(v), P.complex(length, P.zeros_like(length)), zero)
+        turned = P.sub(turned, matmul(matmul(vh, v), length))
+        middle = P.add(middle, P.mul(P.conj(_differences(w, v)), turned))
+    return (P.convert(solve(vh, matmul(middle, vh)), x.dtype),)
+
+
+_eig = host("eig", lambda x: tuple(np.linalg.eig(x)), _eig_shape, _eig_vjp)
 
 
 def eig(x):
-    """(eigenvalues, eigenvectors in columns) of square matrices, complex64. Has no gradient."""
+    """(eigenvalues, eigenvectors in columns) of square matrices, complex64 (complex128 of float64)."""
     return _eig(x)
 
 

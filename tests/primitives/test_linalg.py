@@ -35,7 +35,8 @@ def test_values():
     same(P.triangular_solve(from_numpy(SQUARE), from_numpy(b)), np.linalg.solve(lower, b), 1e-10)
     same(P.triangular_solve(from_numpy(SQUARE), from_numpy(b), transposed=True), np.linalg.solve(lower.swapaxes(1, 2), b), 1e-10)
     same(P.triangular_solve(from_numpy(SQUARE), from_numpy(b), lower=False), np.linalg.solve(np.triu(SQUARE), b), 1e-10)
-    same(P.lstsq(from_numpy(TALL[0]), from_numpy(TALL[1])), np.linalg.lstsq(TALL[0], TALL[1], rcond=None)[0], 1e-10)
+    for x in (SQUARE, TALL, WIDE):
+        same(P.pinv(from_numpy(x), 1e-15), np.linalg.pinv(x), 1e-10)
 
 
 @pytest.mark.parametrize("x", [SQUARE, TALL, WIDE], ids=["square", "tall", "wide"])
@@ -59,8 +60,9 @@ def test_eigen():
     w, v = map(to_numpy, P.eigh(from_numpy(DEFINITE)))
     np.testing.assert_allclose(v * w[..., None, :] @ v.swapaxes(-1, -2), DEFINITE, atol=1e-10)
     w, v = map(to_numpy, P.eig(from_numpy(SQUARE)))
-    assert w.dtype == "c8"
-    np.testing.assert_allclose(SQUARE @ v, v * w[..., None, :], atol=1e-5)
+    assert w.dtype == "c16"
+    np.testing.assert_allclose(SQUARE @ v, v * w[..., None, :], atol=1e-12)
+    assert P.eig(from_numpy(SQUARE.astype("f4")))[0].dtype == "complex64"
 
 
 def test_gradients():
@@ -94,3 +96,36 @@ def test_errors():
         P.qr(from_numpy(np.zeros((3, 3), "i4")))
     with pytest.raises(np.linalg.LinAlgError):
         P.inverse(from_numpy(np.zeros((3, 3), "f4")))
+
+
+def test_pseudo_inverse_gradients():
+    for x in (SQUARE, TALL, WIDE, np.eye(3)):  # the identity has equal singular values
+        check_gradient(lambda x: P.pinv(x, 1e-12), x, tolerance=1e-5)
+
+
+def projector(basis):
+    return linalg.matmul(basis, linalg.swapped(basis))
+
+
+def test_complete_bases_have_gradients():
+    """Of what does not depend on the choice of basis."""
+
+    def tall_qr(x):
+        q, r = P.qr(x, True)
+        return projector(linalg._last_columns(q, 3, 5)), linalg._last_columns(q, 0, 3), r
+
+    check_gradient(tall_qr, TALL, second=False)
+
+    def full_svd(x):
+        u, s, vt = P.svd(x, True)
+        v = linalg.swapped(vt)
+        return projector(linalg._last_columns(u, 2, u.shape[-1])), projector(linalg._last_columns(v, 2, v.shape[-1])), s
+
+    for x in (TALL, WIDE):
+        check_gradient(full_svd, x, second=False)
+
+
+def test_eig_gradients():
+    check_gradient(lambda x: (P.real(P.eig(x)[0]), P.imag(P.eig(x)[0])), SQUARE, second=False)
+    check_gradient(lambda x: P.abs(P.eig(x)[1]), SQUARE, second=False)
+    check_gradient(lambda x: P.abs(P.inverse(P.complex(x, P.mul(x, x)))), SQUARE, second=False)
