@@ -37,7 +37,7 @@ OPS = {
     **_ops(1, CHEAP, "convert bitcast conj real imag"),
     **_ops(1, MEDIUM, "sqrt rsqrt"),
     **_ops(1, TRANSCENDENTAL, "exp exp2 expm1 log log1p log2 log10 cbrt sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh"),
-    **_ops(1, TRANSCENDENTAL, "erf erfc erf_inv lgamma digamma logistic i0"),
+    **_ops(1, TRANSCENDENTAL, "erf erfc erf_inv lgamma digamma logistic i0 i1"),
     **_ops(2, CHEAP, "add sub mul max min and or xor shift_left shift_right copysign complex eq ne lt le gt ge"),
     **_ops(2, MEDIUM, "div nextafter"),
     **_ops(2, TRANSCENDENTAL, "floor_div mod rem pow atan2 hypot"),

@@ -15,7 +15,8 @@ from keras_ocl.core.dim import Dim
 from keras_ocl.core.primitive import current_trace
 from keras_ocl.core.tensor import Tensor
 
-# What Keras makes of 64-bit host values that come without an explicit dtype (its rule for every backend but TensorFlow).
+# What Keras makes of 64-bit host values that come without an explicit dtype (its rule for every backend but TensorFlow). Integers that do
+# not fit stay as they are.
 _REDUCED = {"float64": "float32", "int64": "int32", "uint64": "uint32", "complex128": "complex64"}
 
 _KEPT_SCALARS = 4096
@@ -40,7 +41,7 @@ def cast(x, dtype):
 def convert_to_tensor(x, dtype=None, sparse=None, ragged=None):
     """`x` (Tensor, Variable, NumPy array, number, nested sequence, anything with `__array__`) as a Tensor.
 
-    Without `dtype` a Tensor keeps its own, host values of 64 bits become 32-bit ones and Python floats become `floatx()`.
+    Without `dtype` a Tensor keeps its own, host values of 64 bits become 32-bit ones (integers if they fit) and Python floats `floatx()`.
     Raises ValueError for sparse or ragged, TypeError for a dtype the backend lacks.
     """
     if isinstance(x, Tensor):
@@ -90,7 +91,12 @@ def host_dtype(array, weak=False):
     name = array.dtype.name
     if name == "float64" and (weak or config.floatx() == "float64"):
         return config.floatx()
-    return _REDUCED.get(name, name)
+    reduced = _REDUCED.get(name, name)
+    if reduced in ("int32", "uint32") and name != reduced and array.size:
+        info = np.iinfo(reduced)
+        if array.min() < info.min or array.max() > info.max:
+            return name
+    return reduced
 
 
 def from_host(x, dtype=None):

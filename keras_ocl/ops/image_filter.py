@@ -4,9 +4,9 @@ from keras.src import backend
 
 from keras_ocl import primitives as P
 from keras_ocl.layers.convolution import depthwise_conv, to_channels_first, to_channels_last
-from keras_ocl.ops import numpy_shape as shapes
 from keras_ocl.ops.conversion import convert_to_tensor
 from keras_ocl.ops.image_color import check_rank
+from keras_ocl.ops.numpy_padding import pad
 from keras_ocl.ops.promotion import floating, scalar_like
 
 
@@ -50,7 +50,7 @@ def sobel_edges(images, data_format=None):
         raise ValueError(f"sobel_edges: expected a batch of images of rank 4. Received: images.shape={tuple(images.shape)}")
     rows, columns = (1, 2) if data_format == "channels_last" else (2, 3)
     width = [(1, 1) if a in (rows, columns) else (0, 0) for a in range(4)]
-    x = shapes.pad(images, width, mode="reflect")
+    x = pad(images, width, mode="reflect")
 
     def smooth(x, axis):
         low, middle, high = _neighbours(x, axis)

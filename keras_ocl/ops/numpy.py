@@ -143,7 +143,6 @@ from keras_ocl.ops.numpy_logic import (
     greater_equal,
     isclose,
     isfinite,
-    isin,
     isinf,
     isnan,
     isneginf,
@@ -159,6 +158,7 @@ from keras_ocl.ops.numpy_logic import (
     not_equal,
     right_shift,
 )
+from keras_ocl.ops.numpy_padding import pad
 from keras_ocl.ops.numpy_reduction import (
     amax,
     amin,
@@ -203,7 +203,6 @@ from keras_ocl.ops.numpy_shape import (
     hstack,
     moveaxis,
     ndim,
-    pad,
     ravel,
     repeat,
     reshape,
@@ -222,6 +221,7 @@ from keras_ocl.ops.numpy_shape import (
 from keras_ocl.ops.numpy_sorting import (
     argpartition,
     argsort,
+    isin,
     sort,
     unique,
 )

@@ -99,10 +99,11 @@ def arange(start, stop=None, step=None, dtype=None):
         return from_host(np.arange(start, stop, step, dtype=np.float64), dtype)
     length = ceil_div(stop - start, step) if step > 0 else ceil_div(start - stop, -step)
     length = maximum(length, 0)
-    count = "int64" if dtype == "int64" else "int32"
+    far = not all(-(2**31) <= v < 2**31 for v in (start, stop, step))
+    count = dtype if dtype in ("int64", "uint64") else "int64" if far else "int32"
     values = P.iota((length,), 0, count)
     if step != 1:
-        values = P.mul(values, scalar_like(step, values))
+        values = P.mul(values, scalar_like(step % 2**64 if count == "uint64" else step, values))
     if isinstance(start, Dim) or start != 0:
         values = P.add(values, scalar_like(start, values))
     return P.convert(values, dtype) if dtype != count else values

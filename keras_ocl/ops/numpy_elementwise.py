@@ -6,7 +6,7 @@ Every function takes tensors, arrays or Python numbers, promotes by Keras's rule
 import math
 
 import ml_dtypes
-from keras.src.backend import config
+import numpy as np
 from keras.src.backend.common.backend_utils import vectorize_impl
 
 from keras_ocl import primitives as P
@@ -167,15 +167,27 @@ def round(x, decimals=0):
     if not dtypes.is_float(x.dtype):
         if decimals >= 0:
             return x
-        factor = 10.0**-decimals
-        scaled = convert_to_tensor(x, config.floatx())
-        return convert_to_tensor(P.mul(P.round(P.div(scaled, scalar_like(factor, scaled))), scalar_like(factor, scaled)), x.dtype)
+        return _rounded_integer(x, 10**-decimals)
     if decimals == 0:
         return P.round(x)
     factor = scalar_like(10.0 ** math.fabs(decimals), x)
     if decimals > 0:
         return P.div(P.round(P.mul(x, factor)), factor)
     return P.mul(P.round(P.div(x, factor)), factor)
+
+
+def _rounded_integer(x, unit):
+    """The nearest multiple of `unit`, halves to the even one; 0 when every number of the dtype is nearer to that."""
+    if x.dtype == "bool" or unit > 2 * np.iinfo(dtypes.numpy_dtype(x.dtype)).max:
+        return scalar_like(0, x)
+    x, dtype = convert_to_tensor(x, "uint64" if x.dtype == "uint64" else "int64"), x.dtype
+    step, one = scalar_like(unit, x), scalar_like(1, x)
+    whole = P.floor_div(x, step)
+    left = P.sub(x, P.mul(whole, step))
+    missing = P.sub(step, left)
+    odd = P.eq(P.and_(whole, one), one)
+    up = P.or_(P.gt(left, missing), P.and_(P.eq(left, missing), odd))
+    return convert_to_tensor(P.mul(P.select(up, P.add(whole, one), whole), step), dtype)
 
 
 def trunc(x):

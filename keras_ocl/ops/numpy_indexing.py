@@ -173,7 +173,18 @@ def searchsorted(sorted_sequence, values, side="left"):
     if side not in ("left", "right"):
         raise ValueError(f'searchsorted: side must be "left" or "right", got {side!r}.')
     n = sequence.shape[0]
-    return _bisect(sequence, values, n, P.lt if side == "left" else P.le)
+    return _bisect(sequence, values, n, _before if side == "left" else _not_after)
+
+
+def _before(a, b):
+    """a < b in the order of sorting, in which NaN is last."""
+    less = P.lt(a, b)
+    return P.or_(less, P.and_(P.is_nan(b), P.not_(P.is_nan(a)))) if dtypes.is_float(a.dtype) else less
+
+
+def _not_after(a, b):
+    """a <= b in the order of sorting."""
+    return P.or_(P.le(a, b), P.is_nan(b)) if dtypes.is_float(a.dtype) else P.le(a, b)
 
 
 def _bisect(sequence, values, n, before):
@@ -190,8 +201,8 @@ def _bisect(sequence, values, n, before):
 
 
 def digitize(x, bins):
-    """The bin (of increasing or decreasing edges) each element falls in, int32."""
+    """The bin (of increasing edges) each element falls in, int32; past the last one for NaN."""
     x, bins = promote(x, bins)
     if bins.ndim != 1:
         raise ValueError(f"digitize: bins must be a vector, got shape {tuple(bins.shape)}.")
-    return _bisect(bins, x, bins.shape[0], P.le)
+    return _bisect(bins, x, bins.shape[0], _not_after)

@@ -180,12 +180,3 @@ def all(x, axis=None, keepdims=False):
 def any(x, axis=None, keepdims=False):
     """Whether any element along `axis` is not zero."""
     return _reduce(P.reduce_or, x, axis, keepdims)
-
-
-def isin(x1, x2, assume_unique=False, invert=False):
-    """Whether each element of x1 is among x2's."""
-    x1, x2 = promote(x1, x2)
-    flat = P.reshape(x2, (x2.size,))
-    left, right = broadcast("isin", P.reshape(x1, (*x1.shape, 1)), flat)
-    found = P.reduce_or(P.eq(left, right), (x1.ndim,))
-    return P.not_(found) if invert else found

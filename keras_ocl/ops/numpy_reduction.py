@@ -282,8 +282,11 @@ def nanmean(x, axis=None, keepdims=False):
 
 
 def _nan_variance(x, axis, keepdims):
-    distance = P.sub(x, broadcast_to(_nan_mean(x, axis, True), x.shape))
-    return _nan_mean(P.mul(distance, distance), axis, keepdims)
+    holes = P.is_nan(x)
+    distance = P.sub(_without_nan(x, 0), broadcast_to(_nan_mean(x, axis, True), x.shape))
+    distance = P.select(holes, scalar_like(0, x), distance)  # no NaN in what is multiplied: gradients multiply by it too
+    count = _reduce(P.reduce_sum, P.convert(P.not_(holes), x.dtype), axis, keepdims)
+    return P.div(_reduce(P.reduce_sum, P.mul(distance, distance), axis, keepdims), count)
 
 
 def nanvar(x, axis=None, keepdims=False):

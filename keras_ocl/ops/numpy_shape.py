@@ -1,15 +1,15 @@
-"""keras.ops.numpy, shape and movement: reshape, transpose, join, split, pad, repeat, roll."""
+"""keras.ops.numpy, shape and movement: reshape, transpose, join, split, repeat, roll."""
 
 import numpy as np
 from keras.src.backend.common.backend_utils import canonicalize_axis
 
 from keras_ocl import primitives as P
-from keras_ocl.core.dim import ceil_div, minimum, product
+from keras_ocl.core.dim import minimum, product
 from keras_ocl.core.index import is_one
 from keras_ocl.core.tensor import Tensor
 from keras_ocl.ops.conversion import convert_to_tensor
 from keras_ocl.ops.numpy_indexing import take
-from keras_ocl.ops.promotion import axes_of, broadcast_shapes, dtype_of, operand, promote, result_type
+from keras_ocl.ops.promotion import axes_of, broadcast_shapes, promote
 from keras_ocl.ops.promotion import broadcast_to as _broadcast_to
 
 
@@ -201,7 +201,7 @@ def unstacked(x, axis=0):
     """The slices along an axis."""
     axis = canonicalize_axis(axis, x.ndim)
     rest = tuple(n for i, n in enumerate(x.shape) if i != axis)
-    return [P.reshape(_cut(x, axis, i, i + 1), rest) for i in range(x.shape[axis])]
+    return [P.reshape(cut(x, axis, i, i + 1), rest) for i in range(x.shape[axis])]
 
 
 def hstack(xs):
@@ -220,8 +220,8 @@ def dstack(xs):
     return concatenate([_at_least(x, 3) for x in _sequence(xs)], 2)
 
 
-def _cut(x, axis, low, high):
-    """x[low:high] along an axis, bounds within range."""
+def cut(x, axis, low, high):
+    """x[low:high] along an axis, for bounds within range."""
     starts = tuple(low if i == axis else 0 for i in range(x.ndim))
     limits = tuple(high if i == axis else n for i, n in enumerate(x.shape))
     return P.slice(x, starts, limits)
@@ -249,7 +249,7 @@ def array_split(x, indices_or_sections, axis=0):
         cuts = [i * each + minimum(i, longer) for i in range(sections + 1)]
     else:
         cuts = [0] + [_bound(int(i), n) for i in _indices(indices_or_sections)] + [n]
-    return [_cut(x, axis, low, high if high >= low else low) for low, high in zip(cuts[:-1], cuts[1:], strict=True)]
+    return [cut(x, axis, low, high if high >= low else low) for low, high in zip(cuts[:-1], cuts[1:], strict=True)]
 
 
 def _indices(indices):
@@ -325,91 +325,6 @@ def roll(x, shift, axis=None):
         n = x.shape[a]
         if n == 0:
             continue
-        cut = n - (s if isinstance(s, int) else int(s)) % n
-        x = P.concat([_cut(x, a, cut, n), _cut(x, a, 0, cut)], a)
-    return x
-
-
-def pad(x, pad_width, mode="constant", constant_values=None):
-    """Padding around `x`: `pad_width` is (before, after) for each axis, or one pair or number for all.
-
-    Modes: constant, edge, reflect, symmetric, wrap. `constant_values` only with mode constant.
-    """
-    x = convert_to_tensor(x)
-    if constant_values is not None and mode != "constant":
-        raise ValueError(f"Argument `constant_values` can only be provided when `mode == 'constant'`. Received: mode={mode}")
-    widths = _pad_widths(pad_width, x.ndim)
-    if mode in ("constant", "empty"):
-        value = operand(0 if constant_values is None else constant_values)
-        if x.dtype == "bool" and dtype_of(value) != "bool":
-            x = convert_to_tensor(x, result_type(x.dtype, dtype_of(value))) if constant_values is not None else x
-        value = convert_to_tensor(value, x.dtype)
-        return P.pad(x, value, tuple(w[0] for w in widths), tuple(w[1] for w in widths))
-    if mode == "wrap":
-        for axis, (low, high) in enumerate(widths):
-            x = _wrap(x, axis, low, high)
-        return x
-    if mode not in _EXTENSIONS:
-        raise ValueError(f"pad: mode {mode!r} is not supported; use one of constant, wrap, {', '.join(_EXTENSIONS)}.")
-    for axis, (low, high) in enumerate(widths):
-        x = _extend(x, axis, low, high, _EXTENSIONS[mode])
-    return x
-
-
-def _pad_widths(pad_width, rank):
-    pad_width = _indices(pad_width)
-    if isinstance(pad_width, int):
-        return [(pad_width, pad_width)] * rank
-    pairs = [tuple(w) if isinstance(w, (list, tuple, np.ndarray)) else w for w in pad_width]
-    if len(pairs) == 2 and all(isinstance(w, int) for w in pairs):
-        pairs = [tuple(pairs)]
-    pairs = [(w, w) if isinstance(w, int) else w * 2 if len(w) == 1 else w for w in pairs]
-    if len(pairs) == 1:
-        pairs *= rank
-    if len(pairs) != rank:
-        raise ValueError(f"pad: pad_width {pad_width} does not fit a tensor of rank {rank}.")
-    return [tuple(v if isinstance(v, int) else int(v) for v in w) for w in pairs]
-
-
-def _reflected(x, axis, n, low, high):
-    """At most n - 1 mirrored elements a side, the edge itself not repeated."""
-    low, high = minimum(low, n - 1), minimum(high, n - 1)
-    return low, high, P.reverse(_cut(x, axis, 1, low + 1), (axis,)), P.reverse(_cut(x, axis, n - 1 - high, n - 1), (axis,))
-
-
-def _mirrored(x, axis, n, low, high):
-    low, high = minimum(low, n), minimum(high, n)
-    return low, high, P.reverse(_cut(x, axis, 0, low), (axis,)), P.reverse(_cut(x, axis, n - high, n), (axis,))
-
-
-def _edge(x, axis, n, low, high):
-    def spread(part, extent):
-        return _broadcast_to(part, tuple(extent if i == axis else m for i, m in enumerate(x.shape)))
-
-    return low, high, spread(_cut(x, axis, 0, 1), low), spread(_cut(x, axis, n - 1, n), high)
-
-
-_EXTENSIONS = {"edge": _edge, "reflect": _reflected, "symmetric": _mirrored}
-
-
-def _wrap(x, axis, low, high):
-    """Whole copies, cut to the width wanted."""
-    if not low and not high:
-        return x
-    n = x.shape[axis]
-    before, after = ceil_div(low, n), ceil_div(high, n)
-    copies = tile(x, tuple(before + 1 + after if i == axis else 1 for i in range(x.ndim)))
-    start = before * n - low
-    return _cut(copies, axis, start, start + low + n + high)
-
-
-def _extend(x, axis, low, high, extension):
-    while low > 0 or high > 0:
-        n = x.shape[axis]
-        if n == 1 and extension is _reflected:
-            extension = _edge
-        done_low, done_high, before, after = extension(x, axis, n, low, high)
-        parts = [p for p, extent in ((before, done_low), (x, n), (after, done_high)) if extent > 0]
-        x = P.concat(parts, axis)
-        low, high = low - done_low, high - done_high
+        place = n - (s if isinstance(s, int) else int(s)) % n
+        x = P.concat([cut(x, a, place, n), cut(x, a, 0, place)], a)
     return x

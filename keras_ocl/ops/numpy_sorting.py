@@ -1,12 +1,13 @@
-"""keras.ops.numpy, sorting: sort, argsort, argpartition, unique."""
+"""keras.ops.numpy, sorting: sort, argsort, argpartition, unique, isin."""
 
 from keras.src.backend.common.backend_utils import canonicalize_axis
 
 from keras_ocl import primitives as P
 from keras_ocl.core.dim import product
 from keras_ocl.ops.conversion import convert_to_tensor, read
-from keras_ocl.ops.numpy_indexing import needs_values, take
+from keras_ocl.ops.numpy_indexing import needs_values, searchsorted, take
 from keras_ocl.ops.numpy_shape import moveaxis
+from keras_ocl.ops.promotion import promote
 
 
 def _sortable(x):
@@ -117,3 +118,14 @@ def _total(group, n):
 
 def _broadcast_scalar(x, count):
     return P.broadcast(x, (count,), ())
+
+
+def isin(x1, x2, assume_unique=False, invert=False):
+    """Whether each element of x1 is among x2's, by sorting x2 and searching; a NaN is not among NaNs."""
+    x1, x2 = promote(x1, x2)
+    x1, x2 = _sortable(x1), _sortable(x2)
+    if not x2.size:
+        return P.full(x1.shape, bool(invert), "bool")
+    ordered = sort(P.reshape(x2, (x2.size,)))
+    found = P.eq(take(ordered, searchsorted(ordered, x1), 0), x1)
+    return P.not_(found) if invert else found

@@ -127,6 +127,13 @@ def _trigamma(x):
     return P.select(low, P.sub(P.div(_like(math.pi**2, x), _square(sine)), total), total)
 
 
+def _i1_derivative(out, x):
+    """I0(x) - I1(x) / x; 1/2 at 0."""
+    zero = P.eq(x, _like(0, x))
+    one = _like(1, x)
+    return P.select(zero, _like(0.5, x), P.sub(P.i0(x), P.div(out, P.select(zero, one, x))))
+
+
 def _pow_vjp(ct, out, a, b):
     zero, one = _like(0, a), _like(1, a)
     flat = P.eq(b, zero)
@@ -215,7 +222,8 @@ _UNARY = {
     "digamma": (_holomorphic(lambda out, x: _trigamma(x)), "Derivative of lgamma"),
     "logistic": (_holomorphic(lambda out, x: P.mul(out, P.sub(_like(1, out), out))), "1 / (1 + exp(-x))"),
     "relu": (_relu_vjp, "max(x, 0); its gradient is computed from the result and is 0 at 0"),
-    "i0": (None, "Modified Bessel function of order 0"),
+    "i0": (_holomorphic(lambda out, x: P.i1(x)), "Modified Bessel function of order 0"),
+    "i1": (_holomorphic(_i1_derivative), "Modified Bessel function of order 1"),
     "not": (None, "Logical (bool) or bitwise (integers) complement"),
     "population_count": (None, "Number of set bits"),
     "conj": (lambda ct, out, x: (P.conj(ct),), "Complex conjugate"),
@@ -235,7 +243,7 @@ _BINARY = {
     "atan2": (_atan2_vjp, "Angle of the point (b, a)"),
     "hypot": (_hypot_vjp, "sqrt(a**2 + b**2) without overflow"),
     "copysign": (_copysign_vjp, "The magnitude of a with the sign of b"),
-    "nextafter": (None, "The next number after a towards b"),
+    "nextafter": (lambda ct, out, a, b: (ct, None), "The next number after a towards b"),
     "and": (None, "Logical (bool) or bitwise and"),
     "or": (None, "Logical (bool) or bitwise or"),
     "xor": (None, "Logical (bool) or bitwise exclusive or"),

@@ -133,6 +133,10 @@ def i0(x):
     return np.where(np.isinf(x), np.inf, special.i0(x))
 
 
+def i1(x):
+    return np.where(np.isinf(x), x, special.i1(x))
+
+
 # op: (reference, tolerance in ulps of the result's dtype, absolute tolerance in epsilons)
 UNARY = {
     "neg": (np.negative, 0, 0),
@@ -172,6 +176,7 @@ UNARY = {
     "digamma": (digamma, 8, 16),
     "logistic": (lambda x: 1 / (1 + np.exp(-x)), 4, 0),
     "i0": (i0, 8, 0),
+    "i1": (i1, 8, 0),
 }
 PREDICATES = {"is_finite": np.isfinite, "is_nan": np.isnan, "is_inf": np.isinf}
 BINARY = {

@@ -43,27 +43,6 @@ def test_functions():
     close(ops.cdist(x, x), np.sqrt((difference**2).sum(-1)))
 
 
-@pytest.mark.parametrize("n", [1, 2, 7, 12, 64, 100, 360])
-def test_fourier(n):
-    re, im = RNG.normal(size=(2, 3, n)).astype("float32")
-    expected = np.fft.fft(re + 1j * im)
-    ours = ops.fft((re, im))
-    close(ours[0], expected.real, 1e-3)
-    close(ours[1], expected.imag, 1e-3)
-    real = ops.rfft(re)
-    close(real[0], np.fft.rfft(re).real, 1e-3)
-    close(real[1], np.fft.rfft(re).imag, 1e-3)
-    if n > 1:
-        close(ops.irfft(real, n), re, 1e-4)
-
-
-def test_short_time_fourier():
-    x = RNG.normal(size=(2, 100)).astype("float32")
-    spectrum = ops.stft(x, 16, 8, 16)
-    assert spectrum[0].shape == (2, 13, 9)
-    close(ops.istft(spectrum, 16, 8, 16), x[:, : 12 * 8], 1e-4)
-
-
 def test_linalg():
     close(ops.cholesky(SPD), np.linalg.cholesky(SPD))
     close(ops.cholesky(SPD, upper=True), np.linalg.cholesky(SPD).swapaxes(1, 2))

@@ -58,6 +58,8 @@ CASES = [
     (lambda k: k.pad(A, ((4, 2), (2, 5)), mode="symmetric")),
     (lambda k: k.pad(A, ((1, 2), (2, 0)), mode="edge")),
     (lambda k: k.pad(A, ((1, 2), (2, 6)), mode="wrap")),
+    *[(lambda k, m=m: k.pad(A, ((1, 2), (0, 3)), mode=m)) for m in ("linear_ramp", "maximum", "minimum", "mean", "median")],
+    *[(lambda k, m=m: k.pad(INTS, 2, mode=m)) for m in ("linear_ramp", "maximum", "mean")],
     (lambda k: k.take(A, INTS % 3, 0)),
     (lambda k: k.take(C, [-1, 0], 1)),
     (lambda k: k.take_along_axis(A, INTS % 3, 0)),
