@@ -238,6 +238,6 @@ RULES = {name: _elementwise(name) for name in {**_SIMPLE, **_COMPOSED}} | {
 
 _NO_OPERATOR = "ONNX has no such operator"
 _NO_COMPLEX = "ONNX has no complex arithmetic"
-REFUSED = {name: _NO_OPERATOR for name in ("erf_inv", "lgamma", "digamma", "i0", "nextafter", "population_count", "bitcast")} | {
+REFUSED = {name: _NO_OPERATOR for name in ("erf_inv", "lgamma", "digamma", "i0", "i1", "nextafter", "population_count", "bitcast")} | {
     name: _NO_COMPLEX for name in ("complex", "real", "imag", "conj")
 }
