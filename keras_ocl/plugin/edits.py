@@ -66,6 +66,7 @@ EDITS: dict[str, tuple[Branch | First | Alike, ...]] = {
         Alike("DynamicBackend.set_backend", "tensorflow"),
         Branch("DynamicBackend.__getattr__", None, 'return getattr(importlib.import_module("keras_ocl.backend"), name)'),
     ),
+    "keras.src.callbacks.tensorboard": (Alike("TensorBoard.__init__", "tensorflow"),),  # which backends can profile
     # Its general branches have shapes that depend on data, which a trace cannot hold.
     "keras.src.layers.preprocessing.image_preprocessing.equalization": (
         Alike("Equalization._custom_histogram_fixed_width", "jax"),

@@ -7,7 +7,7 @@ the process (contexts, memory, programs); keras_ocl.plugin keeps them when `kera
 from keras_ocl.runtime.device import Device, Statistics, Traits, local_memory, set_argument
 from keras_ocl.runtime.errors import KernelBuildError, OutOfMemory
 from keras_ocl.runtime.memory import Storage
-from keras_ocl.runtime.profiling import profiling
+from keras_ocl.runtime.profiling import Trace, profiled, profiling
 from keras_ocl.runtime.selection import DeviceInfo, current_device, device_scope, devices, find_device, platform_list
 
 __all__ = [
@@ -17,6 +17,7 @@ __all__ = [
     "OutOfMemory",
     "Statistics",
     "Storage",
+    "Trace",
     "Traits",
     "current_device",
     "device_scope",
@@ -24,6 +25,7 @@ __all__ = [
     "find_device",
     "local_memory",
     "platform_list",
+    "profiled",
     "profiling",
     "set_argument",
 ]

@@ -1,6 +1,7 @@
 """A device: its traits, its context and queue, and everything that is done on it."""
 
 import atexit
+import contextlib
 import ctypes
 import os
 import threading
@@ -290,7 +291,8 @@ class Device:
         out = np.empty(shape, dtype)
         if out.nbytes > storage.nbytes:
             raise ValueError(f"cannot read {out.nbytes} bytes ({out.dtype} {out.shape}) from a storage of {storage.nbytes}")
-        self.transfer.download(storage, out, after)
+        with self.span("read back"):
+            self.transfer.download(storage, out, after)
         if self.profiler is not None:
             self.profiler.drain()
         return out
@@ -330,6 +332,10 @@ class Device:
         event = self.last_event
         if event is not None:
             event.wait()
+
+    def span(self, label):
+        """Context of something that the host does, for traces."""
+        return contextlib.nullcontext() if self.profiler is None else self.profiler.span(label)
 
     def finish(self):
         """Wait until everything enqueued is done."""

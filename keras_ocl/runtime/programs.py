@@ -51,7 +51,8 @@ class Programs:
                 self._load(keys)
             missing = [spec for spec in specs if keys[spec] not in self._programs]
             if missing:
-                self._compile(missing, keys, options)
+                with self.device.span(f"build {len(missing)} kernels"):
+                    self._compile(missing, keys, options)
             programs = {spec[0]: self._programs[keys[spec]] for spec in specs}
             for key in keys.values():
                 self._programs.move_to_end(key)
