@@ -6,10 +6,7 @@ from keras_ocl import primitives as P
 from keras_ocl.ops.conversion import convert_to_tensor
 from keras_ocl.ops.nn_activations import softmax
 from keras_ocl.ops.numpy_logic import as_bool
-from keras_ocl.ops.promotion import broadcast_to, promote, result_type, scalar_like
-
-# What masked logits become, as in other backends: far below all others, yet a row that is masked as a whole stays finite.
-_MASKED = -0.7 * 3.4028234663852886e38
+from keras_ocl.ops.promotion import promote
 
 
 def dot_product_attention(
@@ -31,12 +28,11 @@ def dot_product_attention(
         bias: added to the logits; broadcast to (batch, heads, time, source time).
         mask: False masks; broadcast like `bias`. is_causal: mask what comes later than the query.
         scale: None means 1 / sqrt(depth).
-        flash_attention: True raises ValueError. attn_logits_soft_cap: ValueError unless None.
+        flash_attention: True keeps no matrix of (time, source time) in memory, False keeps one, None chooses.
+        attn_logits_soft_cap: ValueError unless None.
     Returns:
         (batch, time, heads, value depth) in the dtype that query, key and value promote to; the softmax is computed in float32 or wider.
     """
-    if flash_attention:
-        raise ValueError("Flash attention is not supported in the ocl backend; leave `flash_attention` at None.")
     if attn_logits_soft_cap is not None:
         raise ValueError("dot_product_attention: `attn_logits_soft_cap` is not supported in the ocl backend; leave it at None.")
     query, key, value = promote(query, key, value)
@@ -47,20 +43,16 @@ def dot_product_attention(
     source, key_heads = key.shape[1], key.shape[2]
     if key_heads == 0 or heads % key_heads or value.shape[2] != key_heads:
         raise ValueError(f"dot_product_attention: query heads must be a multiple of key heads, value heads the same. Received: {shapes}")
-    dtype = query.dtype
-    wide = result_type(dtype, "float32")
-    logits = _logits(query, key, wide)
-    logits = P.mul(logits, scalar_like(1 / math.sqrt(depth) if scale is None else scale, logits))
+    scale = 1 / math.sqrt(depth) if scale is None else scale
+    logits_shape = (batch, heads, time, source)
     if bias is not None:
-        logits = P.add(logits, broadcast_to(convert_to_tensor(convert_to_tensor(bias, dtype), wide), logits.shape))
-    allowed = None if mask is None else broadcast_to(as_bool(mask), logits.shape)
-    if is_causal:
-        causal = P.ge(P.iota((time, source), 0, "int32"), P.iota((time, source), 1, "int32"))
-        causal = P.broadcast(causal, logits.shape, (2, 3))
-        allowed = causal if allowed is None else P.and_(allowed, causal)
-    if allowed is not None:
-        logits = P.select(allowed, logits, scalar_like(_MASKED, logits))
-    weights = convert_to_tensor(softmax(logits), dtype)
+        bias = _of_logits("bias", convert_to_tensor(bias, query.dtype), logits_shape)
+    if mask is not None:
+        mask = _of_logits("mask", as_bool(mask), logits_shape)
+    if flash_attention and source > 0:
+        return P.attention(query, key, value, bias, mask, scale, is_causal)
+    logits, _ = P.attention_logits(query, key, bias, mask, scale, is_causal)
+    weights = convert_to_tensor(softmax(logits), query.dtype)
     if heads == key_heads:
         result = P.dot_general(weights, value, ((3,), (1,)), ((0, 1), (0, 2)))  # (batch, heads, time, depth)
         return P.transpose(result, (0, 2, 1, 3))
@@ -69,13 +61,9 @@ def dot_product_attention(
     return P.reshape(P.transpose(result, (0, 3, 1, 2, 4)), (batch, time, heads, value.shape[3]))
 
 
-def _logits(query, key, wide):
-    """(batch, heads, time, source time) in the dtype `wide`."""
-    batch, time, heads, depth = query.shape
-    source, key_heads = key.shape[1], key.shape[2]
-    wide = None if wide == query.dtype else wide
-    if heads == key_heads:
-        return P.dot_general(query, key, ((3,), (3,)), ((0, 2), (0, 2)), wide)
-    query = P.transpose(P.reshape(query, (batch, time, key_heads, heads // key_heads, depth)), (0, 2, 3, 1, 4))
-    logits = P.dot_general(query, key, ((4,), (3,)), ((0, 1), (0, 2)), wide)
-    return P.reshape(logits, (batch, heads, time, source))
+def _of_logits(name, x, shape):
+    """`x`, which broadcasts to `shape` of rank 4, with ones for the axes that it lacks and wherever it is repeated."""
+    if x.ndim > 4 or any(n not in (1, m) for n, m in zip(x.shape[::-1], shape[::-1], strict=False)):
+        raise ValueError(f"dot_product_attention: `{name}` of shape {tuple(x.shape)} does not broadcast to the logits' {tuple(shape)}.")
+    wanted = (1,) * (4 - x.ndim) + tuple(x.shape)
+    return P.reshape(x, tuple(1 if n == 1 and m != 1 else n for n, m in zip(wanted, shape, strict=True)))

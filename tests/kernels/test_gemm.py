@@ -44,7 +44,8 @@ def launch(device, specs, buffers):
                 size = 8 if arg.dtype in ("double", "long", "ulong") else 4
                 kernel.set_arg(position, runtime.local_memory(int(arg.value) * size))
             else:
-                kernel.set_arg(position, (np.int64 if arg.kind == "long" else np.int32)(int(arg.value)))
+                kind = {"long": np.int64, "float": np.float32, "double": np.float64}.get(arg.kind, np.int32)
+                kernel.set_arg(position, kind(arg.value))
         device.enqueue(kernel, tuple(int(g) for g in spec.grid), spec.group)
 
 

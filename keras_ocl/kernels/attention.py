@@ -1,0 +1,52 @@
+"""Attention without a (time x source) matrix in memory: forward, and gradients by recomputing the weights.
+
+Dao et al., "FlashAttention" (2022), and Dao, "FlashAttention-2" (2023): blocks of logits live in registers and local memory, the softmax
+is kept as a running maximum and sum, which rescale what was summed before. What is saved for the gradients is each row's maximum and the
+reciprocal of its sum; both, as their log-sum-exp would lose a masked row's sum to rounding.
+
+The three kernels are one scheme: the holder of a block of `own` positions meets all `other` positions, block by block.
+
+    forward             own queries, other keys    logits = q k                      out = sum of weights v
+    gradient of q       own queries, other keys    logits = q k, products = do v     dq = sum of slopes k
+    gradients of k, v   own keys, other queries    logits = k q, products = v do     dk = sum of slopes q, dv = sum of weights do
+
+with weights = exp(logits - peak) * rescale, and slopes = weights * (products - delta) where a logit is not masked, 0 elsewhere.
+"""
+
+from keras_ocl.kernels import attention_cpu, attention_gpu
+from keras_ocl.kernels.attention_parts import (
+    FORWARD,
+    KEY_VALUE_GRADIENT,
+    MASKED,
+    QUERY_GRADIENT,
+    Operand,
+    Problem,
+    accumulator,
+)
+
+__all__ = ["MASKED", "Operand", "Problem", "accumulator", "forward", "key_value_gradient", "query_gradient"]
+
+
+def forward(problem, sinks):
+    """Kernels for [out, peak, rescale]."""
+    p = problem
+    return _plan(p, FORWARD, sinks, (p.batch, p.time, p.heads, p.value_depth))
+
+
+def query_gradient(problem, sink):
+    """Kernels for the gradient of the queries."""
+    p = problem
+    return _plan(p, QUERY_GRADIENT, [sink], (p.batch, p.time, p.heads, p.depth))
+
+
+def key_value_gradient(problem, sinks):
+    """Kernels for [gradient of the keys, gradient of the values], each summed over the query heads that share them."""
+    p = problem
+    return _plan(p, KEY_VALUE_GRADIENT, sinks, (p.batch, p.source, p.key_heads))
+
+
+def _plan(problem, scheme, sinks, result):
+    """One kernel, or none for an empty result."""
+    if any(int(n) == 0 for n in result):
+        return []
+    return [(attention_gpu if problem.traits.schedule == "gpu" else attention_cpu).kernel(problem, scheme, sinks)]
