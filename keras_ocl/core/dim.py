@@ -55,30 +55,39 @@ class Dim(int):
 
 def _apply(name, function, a, b):
     """function(a, b) on values and shadows; a plain int where all agree."""
-    value, hinted, probed = function(int(a), int(b)), function(hint(a), hint(b)), function(probe(a), probe(b))
+    av, ah, ap, am = _shadows(a)
+    bv, bh, bp, bm = _shadows(b)
+    value, hinted, probed = function(av, bv), function(ah, bh), function(ap, bp)
     if value == hinted == probed:
         return value
-    return Dim(value, hinted, probed, (name, a, b), _mark(name, a, b, (value, hinted, probed)))
-
-
-def _mark(name, a, b, results):
-    x, y = (n.mark if isinstance(n, Dim) else int(n) % _PRIME for n in (a, b))
     if name == "add":
-        return (x + y) % _PRIME
-    if name == "sub":
-        return (x - y) % _PRIME
-    if name == "mul":
-        return x * y % _PRIME
-    samples = [(int(a), int(b)), (hint(a), hint(b)), (probe(a), probe(b))]
-    if name in ("min", "max"):
-        for side, mark in enumerate((x, y)):
-            if all(sample[side] == result for sample, result in zip(samples, results, strict=True)):
-                return mark
-    elif name == "floordiv" and y and all(m % n == 0 for m, n in samples):
-        return x * pow(y, -1, _PRIME) % _PRIME
+        mark = (am + bm) % _PRIME
+    elif name == "sub":
+        mark = (am - bm) % _PRIME
+    elif name == "mul":
+        mark = am * bm % _PRIME
     elif name == "mod":
-        return (x - y * hash((_FUNCTIONS.index("floordiv"), x, y))) % _PRIME
-    return hash((_FUNCTIONS.index(name), x, y)) % _PRIME
+        mark = (am - bm * _unknown("floordiv", am, bm)) % _PRIME
+    elif name == "floordiv":
+        exact = bm and av % bv == ah % bh == ap % bp == 0
+        mark = am * pow(bm, -1, _PRIME) % _PRIME if exact else _unknown(name, am, bm)
+    elif (av, ah, ap) == (value, hinted, probed):
+        mark = am
+    else:
+        mark = bm if (bv, bh, bp) == (value, hinted, probed) else _unknown(name, am, bm)
+    return Dim(value, hinted, probed, (name, a, b), mark)
+
+
+def _shadows(n):
+    if isinstance(n, Dim):
+        return int(n), n.hint, n.probe, n.mark
+    n = int(n)
+    return n, n, n, n % _PRIME
+
+
+def _unknown(name, a, b):
+    """The mark of a function of two marks that is no polynomial."""
+    return hash((_FUNCTIONS.index(name), a, b)) % _PRIME
 
 
 def _binary(name, swapped):

@@ -65,8 +65,11 @@ def onnx_model(function, inputs, name="model", opset=None):
     graph, trace = _traced(function, inputs, _STAND_INS[0])
     if any(isinstance(n, str) for i in inputs for n in i.shape):
         _check_independence(graph, _traced(function, inputs, _STAND_INS[1])[0])
-    unknowns = {key(n): (i.name, axis) for i, t in zip(inputs, trace.inputs, strict=True) for axis, n in reversed([*enumerate(t.shape)])
-                if isinstance(n, Dim)}  # fmt: skip
+    unknowns = {}
+    for i, t in zip(inputs, trace.inputs, strict=True):
+        for axis, n in enumerate(t.shape):
+            if isinstance(n, Dim):
+                unknowns.setdefault(key(n), (i.name, axis))
     g = OnnxGraph(opset, unknowns, RULES, REFUSED)
     _enter(g, graph, trace, inputs)
     for node in graph.live():
