@@ -13,6 +13,7 @@ from keras_ocl.core.dim import Dim, key, same
 from keras_ocl.core.primitive import active_tapes
 from keras_ocl.core.trace import Trace, tracing
 from keras_ocl.export import (
+    onnx_rules_attention,
     onnx_rules_elementwise,
     onnx_rules_indexing,
     onnx_rules_loops,
@@ -22,7 +23,15 @@ from keras_ocl.export import (
 )
 from keras_ocl.export.onnx_graph import OnnxGraph, onnx_type
 
-_FAMILIES = (onnx_rules_elementwise, onnx_rules_indexing, onnx_rules_loops, onnx_rules_movement, onnx_rules_products, onnx_rules_reduce)
+_FAMILIES = (
+    onnx_rules_attention,
+    onnx_rules_elementwise,
+    onnx_rules_indexing,
+    onnx_rules_loops,
+    onnx_rules_movement,
+    onnx_rules_products,
+    onnx_rules_reduce,
+)
 RULES = {name: rule for family in _FAMILIES for name, rule in family.RULES.items()}
 REFUSED = {name: why for family in _FAMILIES for name, why in getattr(family, "REFUSED", {}).items()}
 

@@ -247,6 +247,16 @@ def test_products():
     check(function, a, b, tolerance=1e-5)
 
 
+def test_attention():
+    query, key, value = (RNG.normal(size=s).astype("f4") for s in ((2, 5, 4, 3), (2, 6, 2, 3), (2, 6, 2, 5)))
+    bias, mask = RNG.normal(size=(2, 1, 5, 6)).astype("f4"), RNG.integers(0, 4, (2, 4, 1, 6)) > 0
+
+    def function(query, key, value, bias, mask):
+        return [P.attention(query, key, value, bias, mask, 0.7, False), P.attention(query, key, value, None, None, 0.5, True)]
+
+    check(function, query, key, value, bias, mask, tolerance=1e-5)
+
+
 CONVOLUTIONS = {
     "plain": ((1, 2), ((1, 1), (0, 1)), (1, 1), (1, 1), 1),
     "dilated, grouped": ((1, 1), ((2, 1), (0, 0)), (2, 1), (1, 1), 2),
