@@ -35,6 +35,7 @@ class Graph:
 
     def __init__(self):
         self._consed = {}
+        self.tag = 0  # of the equation being added: equal nodes of different tags stay two
         self.nodes = []
         self.outputs = []
 
@@ -43,7 +44,7 @@ class Graph:
 
     def add(self, primitive, inputs, params, origin=""):
         """The node `primitive(*inputs)`; an equal one is reused (common-subexpression elimination)."""
-        identity = (primitive.name, tuple(id(i) for i in inputs), _hashable(params))
+        identity = (primitive.name, self.tag, tuple(id(i) for i in inputs), _hashable(params))
         node = self._consed.get(identity)
         if node is None:
             results = primitive.shape(*inputs, **params)
@@ -104,6 +105,7 @@ def build(equations, outputs, simplify):
 
     for eq in pruned(merged(equations), outputs):
         inputs = [node_of(t) for t in eq.inputs]
+        graph.tag = eq.tag
         if eq.primitive.several:
             node = graph.add(eq.primitive, inputs, eq.params, eq.origin)
             for k, o in enumerate(eq.outputs):

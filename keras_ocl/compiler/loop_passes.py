@@ -26,7 +26,7 @@ def merged(equations):
 
 def _identity(eq):
     p = eq.params
-    return id(p["body"].equations), tuple(id(t) for t in eq.inputs), key(p["length"]), p["reverse"], p["carries"]
+    return id(p["body"].equations), tuple(id(t) for t in eq.inputs), key(p["length"]), p["reverse"], p["carries"], eq.tag
 
 
 def _union(group):
@@ -50,7 +50,7 @@ def _union(group):
     body = first.params["body"]
     body = Body(body.inputs, [t for part in order[:2] for _, t, _ in part], body.equations, body.recorded)
     params = {**first.params, "body": body, "histories": tuple(what[1] for what, _, _ in order[2])}
-    return [Equation(first.primitive, first.inputs, params, tuple(o for part in order for _, _, o in part), first.origin), *names]
+    return [Equation(first.primitive, first.inputs, params, [o for part in order for _, _, o in part], first.origin, first.tag), *names]
 
 
 def pruned(equations, outputs):
@@ -95,4 +95,4 @@ def _trimmed(eq, wanted):
         "histories": tuple(order.index(p["histories"][j]) for j in histories),
     }
     outputs = [eq.outputs[k] for k in (*order, *ys, *(first_history + j for j in histories))]
-    return Equation(eq.primitive, tuple(eq.inputs[k] for k in inputs), params, tuple(outputs), eq.origin)
+    return Equation(eq.primitive, tuple(eq.inputs[k] for k in inputs), params, outputs, eq.origin, eq.tag)

@@ -39,12 +39,16 @@ class Primitive:
 
 
 class Equation:
-    """`outputs = primitive(*inputs, **params)`; `origin` says which layer and op it came from."""
+    """`outputs = primitive(*inputs, **params)`; `origin` says which layer and op it came from.
 
-    __slots__ = ("primitive", "inputs", "params", "outputs", "origin")
+    Equations of different `tag` are not merged, however equal.
+    """
 
-    def __init__(self, primitive, inputs, params, outputs, origin=""):
+    __slots__ = ("primitive", "inputs", "params", "outputs", "origin", "tag")
+
+    def __init__(self, primitive, inputs, params, outputs, origin="", tag=0):
         self.primitive, self.inputs, self.params, self.outputs, self.origin = primitive, inputs, params, outputs, origin
+        self.tag = tag
 
     def __repr__(self):
         return f"{[o.shape for o in self.outputs]} = {self.primitive}({[i.shape for i in self.inputs]}, {self.params})"
@@ -78,7 +82,7 @@ def bind(primitive, inputs, params):
         equation = Equation(primitive, inputs, params, outputs) if tapes else None
     else:
         outputs = tuple(Tensor(s, d, None, trace) for s, d in results)
-        equation = Equation(primitive, inputs, params, outputs, trace.origin())
+        equation = Equation(primitive, inputs, params, outputs, trace.origin(), trace.tag)
         trace.equations.append(equation)
         tapes = active_tapes.get()
     for tape in tapes:

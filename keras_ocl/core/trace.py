@@ -1,9 +1,12 @@
 """Tracing: running a Python function on symbolic tensors records its graph."""
 
+import itertools
 from contextlib import contextmanager
 
 from keras_ocl.core.primitive import current_trace
 from keras_ocl.core.tensor import Tensor
+
+_tags = itertools.count(1)
 
 
 class StateSlot:
@@ -27,6 +30,7 @@ class Trace:
         self.equations = []
         self.inputs = []
         self.states = {}
+        self.tag = 0  # of the equations being recorded, see apart()
         self._origins = []
 
     def input(self, shape, dtype):
@@ -63,6 +67,15 @@ class Trace:
             yield
         finally:
             self._origins.pop()
+
+    @contextmanager
+    def apart(self):
+        """Equations recorded inside are never merged with equal ones outside."""
+        before, self.tag = self.tag, next(_tags)
+        try:
+            yield
+        finally:
+            self.tag = before
 
     def snapshot(self):
         """Newest values of all variables, for restore()."""

@@ -1,5 +1,6 @@
 """Functions with gradients of their own: stop_gradient, custom_gradient, remat."""
 
+import contextlib
 import functools
 import inspect
 
@@ -8,7 +9,7 @@ from keras.src.backend.common.variables import Variable as KerasVariable
 
 from keras_ocl import primitives as P
 from keras_ocl.core.autodiff import GradientTape, Recorder, differentiable
-from keras_ocl.core.primitive import Equation, active_tapes, bind
+from keras_ocl.core.primitive import Equation, active_tapes, bind, current_trace
 from keras_ocl.core.tensor import Tensor
 from keras_ocl.ops.conversion import convert_to_tensor
 from keras_ocl.ops.promotion import broadcast_to
@@ -147,6 +148,12 @@ class _Program:
         return [values[y] if isinstance(y, int) else y for y in self._outputs]
 
 
+def _apart():
+    """In a trace: what is recorded inside is computed even where its value is known."""
+    trace = current_trace.get()
+    return contextlib.nullcontext() if trace is None else trace.apart()
+
+
 def remat(f):
     """`f`, whose inner values are computed again for its gradient instead of being kept."""
 
@@ -168,11 +175,12 @@ def remat(f):
         program = _Program(recorder.equations, inputs, outputs)
 
         def vjp(cotangents, _, *values):
-            with GradientTape(watch_accessed_variables=False) as tape:
-                tape.watch(list(values))
-                again = program(*values)
-            pairs = [(y, c) for y, c in zip(again, cotangents, strict=True) if c is not None]
-            return tape.gradient([y for y, _ in pairs], list(values), [c for _, c in pairs])
+            with _apart():
+                with GradientTape(watch_accessed_variables=False) as tape:
+                    tape.watch(list(values))
+                    again = program(*values)
+                pairs = [(y, c) for y, c in zip(again, cotangents, strict=True) if c is not None]
+                return tape.gradient([y for y, _ in pairs], list(values), [c for _, c in pairs])
 
         return _record(_Rule("remat", vjp, program), inputs, result)
 

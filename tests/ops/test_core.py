@@ -128,6 +128,24 @@ def test_remat_has_the_same_gradient():
         np.testing.assert_allclose(value(g), e, rtol=1e-6)
 
 
+def test_remat_in_a_compiled_function_keeps_nothing():
+    w = ops.convert_to_tensor(np.random.default_rng(0).normal(size=(64, 64)).astype("float32") * 0.1)
+
+    def deep(x, wrap):
+        for _ in range(4):
+            x = wrap(lambda v: ops.tanh(ops.matmul(ops.tanh(ops.matmul(ops.tanh(ops.matmul(v, w)), w)), w)))(x)
+        return ops.sum(x)
+
+    sizes, results = [], []
+    for wrap in (lambda f: f, backend.core.remat):
+        step = keras_ocl.jit(keras_ocl.grad(lambda x, wrap=wrap: deep(x, wrap)))
+        results.append(value(step(ops.ones((256, 64)))))
+        (compiled,) = step._compiled.values()
+        sizes.append(compiled.executable.arena_bytes)
+    np.testing.assert_allclose(results[0], results[1], rtol=1e-5)
+    assert sizes[1] < 0.7 * sizes[0], sizes
+
+
 def test_gradients_of_movement_and_indexing():
     x = ops.convert_to_tensor(np.arange(12.0, dtype="float32").reshape(3, 4))
 
