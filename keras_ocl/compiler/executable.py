@@ -71,6 +71,9 @@ class Executable:
         self._inputs = list(inputs)
         self._outputs = list(graph.outputs)
         self._lock = threading.Lock()
+        # Gradients that vanish over many steps end in denormal numbers, with which CPUs compute 30 times as slowly. Like XLA and
+        # TensorFlow, compiled functions take them for zero.
+        self._options = "" if all_arguments else "-cl-denorms-are-zero"
         self._plan()
         self._build()
 
@@ -112,7 +115,7 @@ class Executable:
         free = {}
         for repeat in range(max(counts.values(), default=0)):
             batch = [unique[n] for n, c in counts.items() if c > repeat]
-            for name, kernel in self.device.build(batch).items():
+            for name, kernel in self.device.build(batch, self._options).items():
                 free.setdefault(name, []).append(kernel)
         kernels = {}
         for launch, spec in found:

@@ -12,7 +12,7 @@ from keras_ocl.compiler.generator import Generator
 from keras_ocl.compiler.loops import Register, analyse
 from keras_ocl.compiler.split import PARTIAL
 from keras_ocl.core.dim import Dim, hint, product, same
-from keras_ocl.core.index import Affine, is_one
+from keras_ocl.core.index import Affine, is_one, linear
 from keras_ocl.kernels import elementwise
 from keras_ocl.kernels.spec import Args
 
@@ -54,34 +54,58 @@ class Region:
         return False
 
 
-def partition(graph, traits):
-    """Regions in an order in which they can run, the set of nodes that are in memory, and which of them share another's."""
+class Parts:
+    """How the parts of a concat in memory are stored: each by its own region, straight into the concat's buffer.
+
+    A part's element at `index` lies at linear(index[:split]) * row + linear(index[split:]) + start.
+    """
+
+    def __init__(self, concat, split, row, start):
+        self.concat, self.split, self.row, self.start = concat, split, row, start
+
+    def offset(self, index, shape):
+        return linear(index[: self.split], shape[: self.split]) * self.row + linear(index[self.split :], shape[self.split :]) + self.start
+
+
+def partition(graph, traits, together=None):
+    """Regions in an order in which they can run, nodes that are in memory, which of them share another's, and the Parts of concats.
+
+    `together`, a set, makes as few kernels as possible, as the body of a loop needs it: results over one index space share a kernel, and
+    a concat is stored by the kernels of its parts, unless it is in the set.
+    """
     nodes = graph.live()
     users = {n: [] for n in nodes}
     for n in nodes:
         for i in n.inputs:
             users[i].append(n)
-    fuser = _Fuser(graph, traits, users)
+    fuser = _Fuser(graph, traits, users, together)
     for node in reversed(nodes):
         if node.primitive is not None and node.name not in _PLACED:
             fuser.place(node)
     fuser.merge_small()
-    return _in_order(fuser.regions), fuser.materialised, fuser.views
+    return _in_order(fuser.regions), fuser.materialised, fuser.views, fuser.parts
 
 
 class _Fuser:
-    def __init__(self, graph, traits, users):
-        self.traits, self.users = traits, users
+    def __init__(self, graph, traits, users, together):
+        self.traits, self.users, self.together = traits, users, together
         self.outputs = set(graph.outputs)
         self.regions = []
         self.inlined = {}  # node -> regions it is inlined in
         self.producer = {}  # materialised node -> its region
         self.views = {}  # reshape in memory -> the node whose memory it is
+        self.parts = {}  # node -> its Parts in a concat's memory
+        self.passed = set()  # concats that are stored by their parts, and reshapes between
         self.materialised = {n for n in users if n.primitive is None or n.name in _PLACED}
 
     # ---- placing one node
 
     def place(self, node):
+        if node in self.passed:
+            return
+        if node in self.parts:
+            self._store(node, ())
+            return
         if node.primitive.pointwise is None or _prefers_template(node):
             self._template(node)
             return
@@ -107,7 +131,32 @@ class _Fuser:
             self.views[node] = node.inputs[0]
             self.materialised.add(node)
             return
-        self._store(node, readers)
+        if self.together is None or node.name != "concat" or not self._assemble(node):
+            self._store(node, readers)
+
+    def _assemble(self, node):
+        """Leave storing a concat to the regions of its operands, where each is computed for it alone and is whole rows."""
+        axis, start, found, between = node.params["axis"], 0, {}, set()
+        unit = product(node.shape[axis + 1 :])
+        for part in node.inputs:
+            base, chain = part, set()
+            while base.name == "reshape" and len(self.users[base]) == 1:
+                chain.add(base)
+                base = base.inputs[0]
+            inner = product(part.shape[axis:])
+            split = next((q for q in range(len(base.shape)) if same((product(base.shape[q:]),), (inner,))), None)
+            simple = base.primitive is not None and base.name in elementwise.OPS and len(self.users[base]) == 1
+            if not simple or split is None or is_one(base.shape[-1]) or base in found or base in self.outputs:
+                return False
+            found[base] = Parts(node, split, node.shape[axis] * unit, start * unit)
+            between |= chain
+            start = start + part.shape[axis]
+        if node in self.together or len({len(b.shape) for b in found}) > 1:
+            return False
+        self.parts.update(found)
+        self.passed |= between | {node}
+        self.materialised.add(node)
+        return True
 
     def _readers(self, node):
         """Regions where a consumer of `node` is evaluated, and whether `node` must be in memory anyway."""
@@ -306,7 +355,12 @@ class _Fuser:
 
     def _store(self, node, readers):
         """Make `node` a result: of a region that computes the same index space if that closes no cycle, else of its own."""
-        for region in readers:
+        candidates = list(readers)
+        if self.together is not None and not readers:
+            candidates = [r for r in self.regions if r.anchor is None and same(r.space, node.shape)]
+            if node in self.parts:  # not where the concat is read
+                candidates = [r for r in candidates if r not in self._consumer_regions(node)]
+        for region in candidates:
             if self._can_join(node, region, readers):
                 region.outputs.append(node)
                 region.maps[node] = self._map_in(node, region)
@@ -348,7 +402,7 @@ class _Fuser:
         for u in self.users[node]:
             if u.name == "project":
                 continue
-            if u in self.views:
+            if u in self.views or u in self.passed:
                 found |= self._consumer_regions(u)
             found |= self.inlined.get(u, set())
             if u in self.producer:

@@ -50,13 +50,13 @@ def lower_graph(graph, updates, traits, all_arguments, lower_loop, extra=None):
         updates: (entry node, position in graph.outputs) of states to update in place where that is safe.
         all_arguments: print every extent as an argument (eager code).
         lower_loop: the function (builder, node, projections) -> launch for loops.
-        extra: dict from a node to handles where it is stored as well.
+        extra: for the body of a loop, a dict from a node to handles where it is stored as well.
     """
     users = {n: [] for n in graph.live()}
     for n in users:
         for i in n.inputs:
             users[i].append(n)
-    regions, materialised, views = partition(graph, traits)
+    regions, materialised, views, parts = partition(graph, traits, None if extra is None else set(extra))
     single = [(entry, graph.outputs[k]) for entry, k in updates if graph.outputs.count(graph.outputs[k]) == 1]
     regions = _updates_last(regions, {n for _, n in single})
     alias = in_place(regions, materialised, single, views)
@@ -67,7 +67,7 @@ def lower_graph(graph, updates, traits, all_arguments, lower_loop, extra=None):
     builder = Builder(traits, all_arguments, lower_loop)
     launches = []
     for region in regions:
-        launches += _lower_region(region, materialised, users, builder, alias, extra or {})
+        launches += _lower_region(region, materialised, users, builder, alias, extra or {}, parts)
     return Lowered(launches, alias, overwritten)
 
 
@@ -90,9 +90,9 @@ def nbytes(shape, dtype):
     return int(product(shape)) * dtypes.itemsize(dtype)
 
 
-def _lower_region(region, materialised, users, builder, alias, extra):
+def _lower_region(region, materialised, users, builder, alias, extra, parts):
     label = describe(region)
-    view = schedule.Region(region.outputs, region.space, materialised, alias, label, extra)
+    view = schedule.Region(region.outputs, region.space, materialised, alias, label, extra, parts)
     node = region.anchor
     if node is None:
         if any(int(n) == 0 for n in region.space):

@@ -20,19 +20,21 @@ _GROUP = 64  # work-items of a GPU work-group for pointwise kernels
 class Region:
     """What one kernel computes: `outputs` over the index space `space`, reading `materialised` nodes.
 
-    `extra`: dict from a node to handles of further buffers where it is stored.
+    `extra`: dict from a node to handles of further buffers where it is stored. `parts`: dict from a node to its fuse.Parts, its only place.
     """
 
-    def __init__(self, outputs, space, materialised, alias, label, extra):
+    def __init__(self, outputs, space, materialised, alias, label, extra, parts):
         self.outputs, self.space, self.materialised, self.alias, self.label = outputs, tuple(space), materialised, alias, label
-        self.extra = extra
+        self.extra, self.parts = extra, parts
 
-    def store(self, gen, node, register, offset, width, wide):
-        """Statements that store `node`'s value at an offset, everywhere it belongs."""
-        value = gen.widen(register, width).text
+    def store(self, gen, node, register, index, width, wide):
+        """Statements that store `node`'s value at an index, everywhere it belongs."""
+        value, offset, handle = gen.widen(register, width).text, linear(index, node.shape), node
         gen.helpers |= prelude.helpers_for(node.dtype, width)
-        for handle in (self.alias.get(node, node), *self.extra.get(node, ())):
-            gen.emit(prelude.store(node.dtype, width, gen.args.pointer(handle, node.dtype, out=True), gen.text(offset, wide), value))
+        if node in self.parts:
+            handle, offset = self.parts[node].concat, self.parts[node].offset(index, node.shape)
+        for place in (self.alias.get(handle, handle), *self.extra.get(node, ())):
+            gen.emit(prelude.store(node.dtype, width, gen.args.pointer(place, node.dtype, out=True), gen.text(offset, wide), value))
 
 
 def pointwise_kernel(traits, region, all_arguments=False):
@@ -81,7 +83,7 @@ def _evaluate(gen, region, axes, variables):
     for node, register in zip(region.outputs, registers, strict=True):
         offset = linear(index, node.shape)
         width = gen.width if gen.vector is not None and gen.lanes(offset) else 1
-        region.store(gen, node, register, offset, width, True)
+        region.store(gen, node, register, index, width, True)
 
 
 def _needs_64_bits(region, dry):
@@ -202,7 +204,7 @@ class RegionSink(Sink):
         gen.vector = variables[-1] if width > 1 else None
         registers = [gen.value(node, index) for node in region.outputs]
         for node, register in zip(region.outputs, registers, strict=True):
-            region.store(gen, node, register, linear(index, node.shape), width, False)
+            region.store(gen, node, register, index, width, False)
         self.helpers |= gen.helpers
         self.anchor_identity = self.anchor_identity and gen.anchor_identity
         return "{\n" + gen.top.render(2) + "  }"

@@ -160,7 +160,31 @@ def _is(constant, value):
 
 def _add(graph, inputs, params, origin):
     # x + 0.0 turns -0.0 into 0.0; Keras's sums from zero make it worth treating as the identity.
-    return _neutral(0, True)(graph, inputs, params, origin)
+    found = _neutral(0, True)(graph, inputs, params, origin)
+    return found if found is not None else _side_by_side(graph, *inputs, origin)
+
+
+def _side_by_side(graph, a, b, origin):
+    """The sum of neighbours in zeros, as the gradient of a split gives it: their concat, in the zeros that remain."""
+    if a.name != "pad" or b.name != "pad" or not all(_is(constant_value(x.inputs[1]), 0) for x in (a, b)):
+        return None
+    lows, highs = [x.params["low"] for x in (a, b)], [x.params["high"] for x in (a, b)]
+    axes = {i for part in (*lows, *highs) for i, n in enumerate(part) if isinstance(n, Dim) or n != 0}
+    if len(axes) != 1 or any(any(x.params["interior"]) for x in (a, b)):
+        return None
+    (axis,) = axes
+    if lows[0][axis] < lows[1][axis]:
+        a, b, lows, highs = b, a, lows[::-1], highs[::-1]
+    first, second = b.inputs[0], a.inputs[0]
+    if not _same_extent(lows[1][axis] + first.shape[axis], lows[0][axis]) or lows[1][axis] < 0 or highs[0][axis] < 0:
+        return None
+    pieces = [piece for x in (first, second) for piece in (x.inputs if x.name == "concat" and x.params["axis"] == axis else (x,))]
+    together = graph.add(Primitive.registry["concat"], tuple(pieces), {"axis": axis}, origin)
+    low = tuple(lows[1][i] if i == axis else 0 for i in range(len(a.shape)))
+    high = tuple(highs[0][i] if i == axis else 0 for i in range(len(a.shape)))
+    if all(not isinstance(n, Dim) and n == 0 for n in (*low, *high)):
+        return together
+    return graph.add(a.primitive, (together, a.inputs[1]), {"low": low, "high": high, "interior": (0,) * len(a.shape)}, origin)
 
 
 def _pow(graph, inputs, params, origin):

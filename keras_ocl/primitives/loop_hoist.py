@@ -72,6 +72,10 @@ class _Hoist:
                     if fits(self.length, eq.outputs[0].shape):
                         moved[id(eq.outputs[0])] = self._product(eq)
                         continue
+            if name == "dot_general" and places[1] in invariant and places[1] not in heavy and id(eq) in plain:
+                moved[id(eq.outputs[0])] = self._transposed(eq)
+                self._move_constant(eq.inputs[0], heavy, moved)
+                continue
             for t in eq.inputs:
                 self._move_constant(t, heavy, moved)
         for t in self.outputs:
@@ -119,6 +123,17 @@ class _Hoist:
             return True
         eq = self.producer.get(id(t))
         return id(t) not in self.outside and eq is not None and any(self._varies(i) for i in eq.inputs)
+
+    def _transposed(self, eq):
+        """The equation of a product with a matrix whose rows are contracted, with the matrix transposed once for all steps."""
+        a, b = eq.inputs
+        (ac, bc), (_, batch) = eq.params["contract"], eq.params["batch"]
+        if len(b.shape) != 2 or batch or bc != (1,):
+            return eq
+        value = P.transpose(self._constant(b), (1, 0))
+        inside = self.draft.input(value.shape, value.dtype)
+        self.constants.append((inside, value))
+        return Equation(eq.primitive, (a, inside), {**eq.params, "contract": (ac, (0,))}, eq.outputs, eq.origin, eq.tag)
 
     def _product(self, eq):
         """The equation that reads a step's part of a product over all steps."""
