@@ -80,7 +80,11 @@ class OclTrainer(base_trainer.Trainer):
         return super()._get_metrics_result_or_logs(logs)
 
     def _symbolic_build(self, iterator=None, data_batch=None):
-        """Build what is not built yet from the shapes of a batch."""
+        """Build what is not built yet from the shapes of a batch. A model without `call` is left to its own step, as on TensorFlow."""
+        from keras.src.models.model import Model
+
+        if type(self).call is Model.call:
+            return
         adapter = getattr(iterator, "data_adapter", None)
         if getattr(adapter, "enqueuer", None) is not None:
             # Workers that have begun go on from where they are: a batch taken from them would be missing in the first epoch.

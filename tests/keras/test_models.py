@@ -1,0 +1,44 @@
+"""The models people build: a transformer, a GAN, an autoencoder, a U-Net, a tagger, a forecaster, Q-learning; next to TensorFlow."""
+
+import os
+import pathlib
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from tests.keras import model_cases as cases
+
+ROOT = pathlib.Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def expected(tmp_path_factory):
+    pytest.importorskip("tensorflow")
+    path = tmp_path_factory.mktemp("models") / "tensorflow.npz"
+    environment = os.environ | {"KERAS_BACKEND": "tensorflow", "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": ""}
+    command = [sys.executable, "-W", "ignore", "-m", "tests.keras.model_cases", str(path)]
+    result = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=900)
+    assert result.returncode == 0, result.stderr
+    return np.load(path)
+
+
+@pytest.mark.parametrize("case", ["transformer", "gan", "unet", "tagger", "forecaster"])
+def test_losses_are_tensorflows(case, expected):
+    ours = cases.run(case)
+    assert np.all(np.isfinite(ours))
+    np.testing.assert_allclose(ours, expected[case], rtol=1e-4, atol=1e-5)
+
+
+def test_autoencoder_learns_as_on_tensorflow(expected):
+    """Its noise is another on each backend, so the first epochs' losses are only close."""
+    ours = cases.run("vae")
+    np.testing.assert_allclose(ours[:4], expected["vae"][:4], rtol=0.05)
+    assert ours[-1] < 0.4 * ours[0]
+
+
+def test_q_learning(expected):
+    ours, theirs = cases.run("dqn"), expected["dqn"]
+    np.testing.assert_allclose(ours[: cases.STEPS], theirs[: cases.STEPS], rtol=1e-4)
+    assert ours[-2] == theirs[-2] == 1.0, "the greedy way from every cell leads to the reward"
