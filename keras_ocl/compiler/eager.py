@@ -75,7 +75,7 @@ def execute(prim, inputs, params, results):
     device = inputs[0].storage.device if inputs else runtime.current_device()
     if prim.name == "constant":
         return [device.upload(np.asarray(params["value"], dtypes.numpy_dtype(params["dtype"])))]
-    _check_supported(prim, device, results)
+    check_supported(prim, device, [dtype for _, dtype in results])
     storages, first = [], {}
     signature = []
     for position, x in enumerate(inputs):
@@ -120,13 +120,14 @@ def on_device(tensor, device):
     return device.upload(storage.device.download(storage, dtypes.numpy_dtype(tensor.dtype), tensor.shape))
 
 
-def _check_supported(prim, device, results):
+def check_supported(what, device, names):
+    """TypeError naming the operation `what` when the device lacks one of the dtypes `names`."""
     if device.traits.fp64:
         return
-    for _, dtype in results:
+    for dtype in names:
         if dtypes.needs_double(dtype):
             usable = "complex64" if dtypes.is_complex(dtype) else "float32"
-            raise TypeError(f"{prim}: {device} has no {dtype}; use {usable} (keras.config.set_floatx or dtype={usable!r})")
+            raise TypeError(f"{what}: {device} has no {dtype}; use {usable} (keras.config.set_floatx or dtype={usable!r})")
 
 
 def clear():

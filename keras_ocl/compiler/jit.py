@@ -8,7 +8,7 @@ import numpy as np
 
 from keras_ocl import runtime
 from keras_ocl.compiler import ir
-from keras_ocl.compiler.eager import Extents, on_device
+from keras_ocl.compiler.eager import Extents, check_supported, on_device
 from keras_ocl.compiler.executable import Executable
 from keras_ocl.compiler.split import add_node
 from keras_ocl.core import dtypes, nest
@@ -118,6 +118,8 @@ class Compiled:
         inputs, node_of = [[], [], []], {}
         for node in graph.live():
             if node.primitive is not None:
+                results = [(node.shape, node.dtype)] if node.results is None else node.results
+                check_supported(f"{node.origin}: {node.primitive}" if node.origin else node.primitive, device, [d for _, d in results])
                 continue
             t = node.tensor
             if id(t) in position:

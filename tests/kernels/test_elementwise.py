@@ -400,8 +400,9 @@ def all_cases(device):
     for dtype in everything:
         yield from convert_cases(dtype, everything)
     for dtype in ("float8_e4m3fn", "float8_e5m2"):
-        yield from convert_cases(dtype, SMALL_FLOATS + ("float32", "bool"))
-        yield from convert_cases("float32", [dtype])
+        yield from convert_cases(dtype, (*SMALL_FLOATS, *everything[-1:], "float32", "bool", "uint8", "int64"))
+        for source in dict.fromkeys(("float32", everything[-1], "uint8", "int64")):
+            yield from convert_cases(source, [dtype])
     yield from bitcast_cases()
     for dtype in ("complex64", "complex128") if device.traits.fp64 else ("complex64",):
         yield from complex_cases(dtype)

@@ -112,3 +112,5 @@ def test_a_device_without_float64_says_so():
         pytest.skip("the device has float64")
     with pytest.raises(TypeError, match="no complex128.*complex64"):
         ops.convert_to_tensor(Z, "complex128")
+    with pytest.raises(TypeError, match="convert: .*no complex128.*complex64"):
+        keras_ocl.jit(lambda x: ops.cast(x, "complex128") * 2)(ops.ones(3))
