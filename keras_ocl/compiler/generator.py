@@ -238,7 +238,12 @@ class Generator:
             if at_least(low, 0) and at_least(extent - 1, high):
                 return register
         dtype = "int64" if self.wide else "int32"
-        r = register if register.dtype == dtype else self.op("convert", dtype, register)
+        own = register.dtype
+        if own != dtype and own in ("int64", "uint32", "uint64"):  # what does not fit in `dtype` is clipped before it is converted
+            top = self.define(own, 1, f"({dtypes.register_ctype(own)})({self.int(extent - 1)})", [])
+            register = self.op("min", own, register, top)
+            register = self.op("max", own, register, self.constant(0, own))
+        r = register if own == dtype else self.op("convert", dtype, register)
         top = self.define(dtype, 1, self.int(extent - 1), [])
         return self.op("max", dtype, self.op("min", dtype, r, top), self.constant(0, dtype))
 

@@ -68,6 +68,10 @@ def bind(primitive, inputs, params):
     results = primitive.shape(*inputs, **params)
     if not primitive.several:
         results = (results,)
+    for shape, _ in results:
+        for n in shape:
+            if n < 0:
+                raise ValueError(f"{primitive}: a result of shape {tuple(shape)} has a negative extent; check the sizes that were given.")
     trace = current_trace.get()
     if trace is None:
         for x in inputs:

@@ -5,6 +5,7 @@ every width, floats of 16 and 8 bits are float. Arithmetic of those keeps float'
 rounds to the type it converts to, and so does `rounded`.
 """
 
+import functools
 import math
 import re
 from dataclasses import dataclass
@@ -115,6 +116,16 @@ def emit(op, width, out_dtype, in_dtypes, operands):
     Binary ops expect both operands in one dtype. TypeError when the op has no form for its dtypes.
     """
     return _expression(op, width, out_dtype, tuple(in_dtypes), [o if _SIMPLE.match(o) else f"({o})" for o in operands])
+
+
+@functools.cache
+def has_form(op, out_dtype, in_dtypes):
+    """Whether there is an expression of `op` for operands of `in_dtypes`, a tuple."""
+    try:
+        _expression(op, 1, out_dtype, in_dtypes, ["x"] * len(in_dtypes))
+    except TypeError:
+        return False
+    return True
 
 
 def helpers(op, width, out_dtype, in_dtypes):

@@ -41,6 +41,11 @@ def dot_product_attention(
         raise ValueError(f"`dot_product_attention` only supports 4D inputs. Received: {shapes}")
     batch, time, heads, depth = query.shape
     source, key_heads = key.shape[1], key.shape[2]
+    if key.shape[0] != batch or value.shape[0] != batch or key.shape[3] != depth or value.shape[1] != source:
+        raise ValueError(
+            "dot_product_attention: query, key and value must agree in batch, query and key in depth, key and value in time. Received:"
+            f" {shapes}"
+        )
     if key_heads == 0 or heads % key_heads or value.shape[2] != key_heads:
         raise ValueError(f"dot_product_attention: query heads must be a multiple of key heads, value heads the same. Received: {shapes}")
     scale = 1 / math.sqrt(depth) if scale is None else scale

@@ -16,13 +16,38 @@ from keras_ocl.ops.promotion import promote
 def spatial(value, rank, name):
     """An int or a sequence of `rank` ints as a tuple."""
     if isinstance(value, int):
-        return (value,) * rank
-    value = tuple(value)
-    if len(value) == 1:
-        return value * rank
+        return _positive((value,) * rank, name)
+    value = tuple(value) * rank if len(value) == 1 else tuple(value)
     if len(value) != rank:
         raise ValueError(f"`{name}` must be an int or have {rank} entries, one a spatial dimension. Received: {value}")
+    return _positive(value, name)
+
+
+def _positive(value, name):
+    if any(v < 1 for v in value):
+        raise ValueError(f"`{name}` must be positive. Received: {value}")
     return value
+
+
+def check_rank(op, inputs):
+    """The number of spatial dimensions; ValueError unless there are 1 to 3."""
+    rank = len(inputs.shape) - 2
+    if not 1 <= rank <= 3:
+        raise ValueError(
+            f"{op}: inputs need a batch axis, a channel axis and 1 to 3 spatial dimensions. Received: inputs.shape={tuple(inputs.shape)}"
+        )
+    return rank
+
+
+def _same_rank(op, inputs, kernel):
+    """The number of spatial dimensions, which inputs and kernel have in common."""
+    rank = check_rank(op, inputs)
+    if len(kernel.shape) != rank + 2:
+        raise ValueError(
+            f"{op}: a kernel of rank {len(kernel.shape)} does not fit inputs of rank {len(inputs.shape)};"
+            f" shapes {tuple(inputs.shape)} and {tuple(kernel.shape)}."
+        )
+    return rank
 
 
 def to_channels_last(x):
@@ -60,12 +85,7 @@ def conv(inputs, kernel, strides=1, padding="valid", data_format=None, dilation_
 
 def _conv(inputs, kernel, strides, padding, data_format, dilation_rate, groups):
     data_format = backend.standardize_data_format(data_format)
-    rank = len(inputs.shape) - 2
-    if len(kernel.shape) != rank + 2:
-        raise ValueError(
-            f"conv: a kernel of rank {len(kernel.shape)} does not fit inputs of rank {len(inputs.shape)};"
-            f" shapes {tuple(inputs.shape)} and {tuple(kernel.shape)}."
-        )
+    rank = _same_rank("conv", inputs, kernel)
     strides = spatial(strides, rank, "strides")
     dilation = spatial(dilation_rate, rank, "dilation_rate")
     inputs, kernel = promote(inputs, kernel)
@@ -96,6 +116,7 @@ def depthwise_conv(inputs, kernel, strides=1, padding="valid", data_format=None,
     """Each channel with filters of its own. kernel (*window, C, multiplier); output channels C * multiplier."""
     data_format = backend.standardize_data_format(data_format)
     inputs, kernel = convert_to_tensor(inputs), convert_to_tensor(kernel)
+    _same_rank("depthwise_conv", inputs, kernel)
     check_conv_input_channels(inputs, kernel, data_format)
     channels = kernel.shape[-2]
     kernel = P.reshape(kernel, (*kernel.shape[:-2], 1, channels * kernel.shape[-1]))
@@ -105,6 +126,12 @@ def depthwise_conv(inputs, kernel, strides=1, padding="valid", data_format=None,
 def separable_conv(inputs, depthwise_kernel, pointwise_kernel, strides=1, padding="valid", data_format=None, dilation_rate=1):
     """Depthwise convolution, then a 1x1 convolution."""
     data_format = backend.standardize_data_format(data_format)
+    depthwise_kernel, pointwise_kernel = convert_to_tensor(depthwise_kernel), convert_to_tensor(pointwise_kernel)
+    if pointwise_kernel.shape[-2] != depthwise_kernel.shape[-2] * depthwise_kernel.shape[-1]:
+        raise ValueError(
+            f"separable_conv: the depthwise kernel of shape {tuple(depthwise_kernel.shape)} gives other channels than the pointwise one of"
+            f" shape {tuple(pointwise_kernel.shape)} takes."
+        )
     y = depthwise_conv(inputs, depthwise_kernel, strides, padding, data_format, dilation_rate)
     return conv(y, pointwise_kernel, 1, "valid", data_format, 1)
 
@@ -113,8 +140,10 @@ def conv_transpose(inputs, kernel, strides=1, padding="valid", output_padding=No
     """Transposed convolution: the input gradient of a convolution. kernel (*window, filters, C)."""
     data_format = backend.standardize_data_format(data_format)
     inputs, kernel = promote(inputs, kernel)
+    rank = _same_rank("conv_transpose", inputs, kernel)
     check_conv_transpose_input_channels(inputs, kernel, data_format)
-    rank = len(inputs.shape) - 2
+    strides = spatial(strides, rank, "strides")
+    dilation = spatial(dilation_rate, rank, "dilation_rate")
     pads = compute_conv_transpose_padding_args_for_jax(
         input_shape=inputs.shape,
         kernel_shape=kernel.shape,
@@ -123,8 +152,6 @@ def conv_transpose(inputs, kernel, strides=1, padding="valid", output_padding=No
         output_padding=output_padding,
         dilation_rate=dilation_rate,
     )
-    strides = spatial(strides, rank, "strides")
-    dilation = spatial(dilation_rate, rank, "dilation_rate")
     x = to_channels_last(inputs) if data_format == "channels_first" else inputs
     # `pads` surround the input spread by the strides; they tell the output's extent and the convolution's own padding.
     extents, own = [], []

@@ -32,6 +32,11 @@ def ctc_loss(target, output, target_length, output_length, mask_index=0):
             f" classes)`. Received: {tuple(target.shape)} and {tuple(output.shape)}."
         )
     batch, labels = target.shape
+    if output.shape[0] != batch or tuple(target_length.shape) != (batch,) or tuple(output_length.shape) != (batch,):
+        raise ValueError(
+            f"ctc_loss: target {tuple(target.shape)}, output {tuple(output.shape)}, target_length {tuple(target_length.shape)} and"
+            f" output_length {tuple(output_length.shape)} must have the same batch size."
+        )
     states = 2 * labels + 1
     # The labels with blanks around each: blank, l1, blank, l2, ..., blank.
     path = P.pad(target, P.constant(mask_index, "int32"), (0, 1), (0, 1), (0, 1))
@@ -79,6 +84,13 @@ def ctc_decode(
     inputs = convert_to_tensor(inputs)
     inputs = convert_to_tensor(inputs, result_type(inputs.dtype, "float32"))
     lengths = convert_to_tensor(sequence_lengths, "int32")
+    if inputs.ndim != 3 or tuple(lengths.shape) != (inputs.shape[0],):
+        raise ValueError(
+            f"ctc_decode: inputs of shape {tuple(inputs.shape)} and sequence_lengths of shape {tuple(lengths.shape)} do not fit; they need"
+            " shapes (batch, time, classes) and (batch,)."
+        )
+    if strategy == "beam_search" and not 1 <= top_paths <= beam_width:
+        raise ValueError(f"ctc_decode: top_paths {top_paths} must be at least 1 and not more than beam_width {beam_width}.")
     if mask_index is None:
         mask_index = inputs.shape[2] - 1
     if strategy == "greedy":

@@ -1,5 +1,7 @@
 """Moments and batch normalization. 16-bit floats are computed in float32, gradients in as few reductions as there need be."""
 
+from keras.src.backend.common.backend_utils import canonicalize_axis
+
 from keras_ocl import primitives as P
 from keras_ocl.core.dim import product
 from keras_ocl.ops.conversion import convert_to_tensor
@@ -63,7 +65,7 @@ def batch_normalization(x, mean, variance, axis, offset=None, scale=None, epsilo
     result = result_type(dtype, *[v.dtype for v in given])
     compute = result_type(result, "float32")
     x = convert_to_tensor(x, compute)
-    axis = axis % x.ndim
+    axis = canonicalize_axis(axis, x.ndim)
     mean, variance, offset, scale = [None if v is None else convert_to_tensor(v, compute) for v in (mean, variance, offset, scale)]
     for name, v in (("mean", mean), ("variance", variance), ("offset", offset), ("scale", scale)):
         if v is not None and tuple(v.shape) != (x.shape[axis],):

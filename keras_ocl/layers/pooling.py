@@ -5,7 +5,7 @@ from keras.src import backend
 from keras_ocl import primitives as P
 from keras_ocl.core.dim import Dim
 from keras_ocl.core.index import is_one
-from keras_ocl.layers.convolution import same_padding, spatial
+from keras_ocl.layers.convolution import check_rank, same_padding, spatial
 from keras_ocl.ops.conversion import convert_to_tensor
 from keras_ocl.ops.promotion import floating
 
@@ -13,7 +13,7 @@ from keras_ocl.ops.promotion import floating
 def _windows(op, x, pool_size, strides, padding, data_format):
     """(window, strides, padding) over all axes of x."""
     data_format = backend.standardize_data_format(data_format)
-    rank = len(x.shape) - 2
+    rank = check_rank(op, x)
     first = 2 if data_format == "channels_first" else 1
     size = spatial(pool_size, rank, "pool_size")
     step = size if strides is None else spatial(strides, rank, "strides")
@@ -71,9 +71,7 @@ def _adaptive(op, inputs, output_size, data_format, reduce):
     """Windows from floor(i * n / m) to ceil((i + 1) * n / m) along each spatial axis, one axis after another."""
     data_format = backend.standardize_data_format(data_format)
     x = floating(inputs)
-    rank = len(x.shape) - 2
-    if rank not in (1, 2, 3):
-        raise ValueError(f"{op} supports 1 to 3 spatial dimensions; received shape {tuple(x.shape)}.")
+    rank = check_rank(op, x)
     first = 2 if data_format == "channels_first" else 1
     for k, m in enumerate(spatial(output_size, rank, "output_size")):
         x = _adaptive_axis(x, first + k, m, reduce)

@@ -30,7 +30,7 @@ def is_tensor(x):
 
 def shape(x):
     """The shape of `x`, a tuple."""
-    return x.shape
+    return x.shape if hasattr(x, "shape") else convert_to_tensor(x).shape
 
 
 def cast(x, dtype):

@@ -7,6 +7,7 @@ from keras.src.backend.common.name_scope import name_scope as _keras_name_scope
 
 from keras_ocl import primitives as P
 from keras_ocl import runtime
+from keras_ocl.core import dtypes
 from keras_ocl.core.dim import maximum, minimum
 from keras_ocl.core.primitive import current_trace
 from keras_ocl.core.tensor import Tensor
@@ -34,32 +35,46 @@ SUPPORTS_COMPLEX_DTYPES = True
 IS_THREAD_SAFE = True
 
 
-def _coordinates(indices, shape):
-    """The last axis of `indices` taken apart: one index tensor for each leading axis of `shape`."""
+def _scattered(op, indices, values, shape):
+    """The last axis of `indices` taken apart, one index tensor for each leading axis of `shape`; and `values` in the shape they need."""
     indices = convert_to_tensor(indices)
-    if indices.ndim < 1 or indices.shape[-1] > len(shape):
-        raise ValueError(f"scatter: indices of shape {tuple(indices.shape)} do not fit a tensor of shape {tuple(shape)}.")
-    return tuple(wrapped(i, n) for i, n in zip(unstacked(indices, -1), shape, strict=False))
+    if indices.ndim < 1 or not 1 <= indices.shape[-1] <= len(shape):
+        raise ValueError(
+            f"{op}: indices of shape {tuple(indices.shape)} do not fit a tensor of shape {tuple(shape)}; their last axis holds coordinates,"
+            f" 1 to {len(shape)} of them."
+        )
+    if not dtypes.is_integer(indices.dtype):
+        raise TypeError(f"{op}: indices have dtype {indices.dtype}; they must be integers.")
+    wanted = (*indices.shape[:-1], *shape[indices.shape[-1] :])
+    if len(values.shape) > len(wanted) or any(m not in (1, n) for m, n in zip(reversed(values.shape), reversed(wanted), strict=False)):
+        raise ValueError(
+            f"{op}: values of shape {tuple(values.shape)} do not fit indices of shape {tuple(indices.shape)} and a tensor of shape"
+            f" {tuple(shape)}; they need shape {tuple(wanted)}."
+        )
+    coordinates = tuple(wrapped(i, n) for i, n in zip(unstacked(indices, -1), shape, strict=False))
+    return coordinates, broadcast_to(values, wanted)
 
 
 def scatter(indices, values, shape):
-    """Zeros of `shape` with `values` added at `indices` (their last axis holds coordinates)."""
+    """Zeros of `shape` with `values` added at `indices` (their last axis holds coordinates).
+
+    Negative indices count from the end; values at indices out of range are dropped, as on TensorFlow's GPUs and in JAX.
+    """
     values = convert_to_tensor(values)
-    shape = _extents(shape)
-    where = _coordinates(indices, shape)
-    axes = tuple(range(len(where)))
-    values = broadcast_to(values, (*where[0].shape, *shape[len(where) :]))
-    return P.scatter_new(shape, where, values, axes)
+    if values.dtype == "bool":
+        raise TypeError("scatter: bool values cannot be added; cast them to an integer dtype first.")
+    where, values = _scattered("scatter", indices, values, _extents(shape))
+    return P.scatter_new(_extents(shape), where, values, tuple(range(len(where))))
 
 
 def scatter_update(inputs, indices, updates, reduction=None):
-    """`inputs` with `updates` put at `indices`, or combined there: reduction None, add, max, min or mul."""
+    """`inputs` with `updates` put at `indices`, or combined there: reduction None, add, max, min or mul. Indices are those of `scatter`."""
     if reduction not in (None, "add", "max", "min", "mul"):
         raise ValueError(f"Unsupported reduction: {reduction}")
     inputs = convert_to_tensor(inputs)
-    where = _coordinates(indices, inputs.shape)
-    updates = convert_to_tensor(updates, inputs.dtype)
-    updates = broadcast_to(updates, (*where[0].shape, *inputs.shape[len(where) :]))
+    if inputs.dtype == "bool" and reduction in ("add", "mul"):
+        raise TypeError(f"scatter_update: bool inputs have no reduction {reduction!r}; cast them to an integer dtype first.")
+    where, updates = _scattered("scatter_update", indices, convert_to_tensor(updates, inputs.dtype), inputs.shape)
     return P.scatter(inputs, where, updates, tuple(range(len(where))), reduction or "set")
 
 

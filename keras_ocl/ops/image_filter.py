@@ -18,11 +18,15 @@ def gaussian_blur(images, kernel_size=(3, 3), sigma=(1.0, 1.0), data_format=None
     data_format = backend.standardize_data_format(data_format)
     images = floating(images)
     check_rank(images)
+    if len(kernel_size) != 2 or min(kernel_size) < 1:
+        raise ValueError(f"gaussian_blur: `kernel_size` must be two positive numbers, got {kernel_size}.")
     single = images.ndim == 3
     x = P.reshape(images, (1, *images.shape)) if single else images
     if data_format == "channels_first":
         x = to_channels_last(x)
     sigma = convert_to_tensor(sigma, x.dtype)
+    if tuple(sigma.shape) != (2,):
+        raise ValueError(f"gaussian_blur: `sigma` must be two numbers, got shape {tuple(sigma.shape)}.")
     channels = x.shape[3]
     for size, shape, which in ((kernel_size[1], (-1, 1), 1), (kernel_size[0], (1, -1), 0)):
         profile = _gaussian(size, P.reshape(P.slice(sigma, (which,), (which + 1,)), ()))

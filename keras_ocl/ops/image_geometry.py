@@ -190,6 +190,8 @@ def affine_transform(images, transform, interpolation="bilinear", fill_mode="con
             "Invalid transform rank: expected rank 1 (single transform) or rank 2 (batch of transforms). "
             f"Received input with shape: transform.shape={tuple(transform.shape)}"
         )
+    if transform.shape[-1] != 8:
+        raise ValueError(f"affine_transform: a transform has 8 elements. Received: transform.shape={tuple(transform.shape)}")
     if transform.ndim == 1:
         transform = P.reshape(transform, (1, *transform.shape))
     transform = convert_to_tensor(transform, _coordinate_dtype(batch.x.dtype, transform.dtype))

@@ -3,6 +3,7 @@
 import math
 
 from keras.src import backend
+from keras.src.backend.common.backend_utils import canonicalize_axis
 
 from keras_ocl import primitives as P
 from keras_ocl.core import dtypes
@@ -124,8 +125,8 @@ def resize(
         raise ValueError(f"Invalid value for argument `fill_mode`. Only `'constant'` is supported. Received: fill_mode={fill_mode}")
     if pad_to_aspect_ratio and crop_to_aspect_ratio:
         raise ValueError("Only one of `pad_to_aspect_ratio` & `crop_to_aspect_ratio` can be `True`.")
-    if len(size) != 2:
-        raise ValueError(f"Argument `size` must be a tuple of two elements (height, width). Received: size={size}")
+    if len(size) != 2 or min(size) < 1:
+        raise ValueError(f"Argument `size` must be a tuple of two positive elements (height, width). Received: size={size}")
     images = convert_to_tensor(images)
     check_rank(images)
     rows = images.ndim - (3 if data_format == "channels_last" else 2)
@@ -257,7 +258,7 @@ def scale_and_translate(images, output_shape, scale, translation, spatial_dims, 
         )
     inverse = P.div(scalar_like(1, scale), scale)
     for i, d in enumerate(spatial_dims):
-        axis = d % images.ndim
+        axis = canonicalize_axis(d, images.ndim)
         own = [P.reshape(P.slice(v, (i,), (i + 1,)), ()) for v in (inverse, translation)]
         x = _along(x, axis, _weights(x.shape[axis], output_shape[axis], *own, _KERNELS[method], antialias))
     if x.shape != tuple(output_shape):

@@ -18,16 +18,22 @@ from keras_ocl.ops.math_fourier import (  # noqa: F401
     windows,
 )
 from keras_ocl.ops.numpy_indexing import needs_values
-from keras_ocl.ops.promotion import axes_of, broadcast_to, floating, promote, scalar_like
+from keras_ocl.ops.promotion import axes_of, broadcast_to, floating, keep, promote, scalar_like
 
 
 def _segments(op, data, segment_ids, num_segments, mode, empty):
     data, ids = convert_to_tensor(data), convert_to_tensor(segment_ids)
     if ids.ndim != 1 or data.ndim < 1 or data.shape[0] != ids.shape[0]:
         raise ValueError(f"{op}: segment_ids of shape {tuple(ids.shape)} must be a vector as long as data of shape {tuple(data.shape)}.")
+    if not dtypes.is_integer(ids.dtype):
+        raise TypeError(f"{op}: segment_ids have dtype {ids.dtype}; they must be integers.")
+    if mode in ("add", "mul") and data.dtype == "bool":
+        raise TypeError(f"{op}: bool data cannot be combined; cast them to an integer dtype first.")
     if num_segments is None:
         needs_values(f"{op} without num_segments")
-        num_segments = int(read(P.reduce_max(ids, (0,)))) + 1
+        num_segments = max(int(read(P.reduce_max(ids, (0,)))) + 1, 0) if ids.size else 0
+    elif num_segments < 0:
+        raise ValueError(f"{op}: num_segments must not be negative, got {num_segments}.")
     if mode == "add":
         return P.scatter_new((num_segments, *data.shape[1:]), (ids,), data, (0,))
     start = P.full((num_segments, *data.shape[1:]), empty(data.dtype), data.dtype)
@@ -43,7 +49,7 @@ def _highest(dtype):
 
 
 def segment_sum(data, segment_ids, num_segments=None, sorted=False):
-    """Sums of the slices of `data` with equal segment ids; ids out of range (-1) are left out."""
+    """Sums of the slices of `data` with equal segment ids. Slices with ids out of range are left out, in all four."""
     return _segments("segment_sum", data, segment_ids, num_segments, "add", None)
 
 
@@ -90,6 +96,8 @@ def logsumexp(x, axis=None, keepdims=False):
     axes = axes_of(axis, x.ndim)
     if not axes:
         return x
+    if any(x.shape[a] == 0 for a in axes):
+        return P.full(keep(x.shape, axes) if keepdims else tuple(n for i, n in enumerate(x.shape) if i not in axes), float("-inf"), x.dtype)
     greatest = knp.max(x, axes, keepdims=True)
     greatest = P.stop_gradient(P.select(P.is_finite(greatest), greatest, scalar_like(0, greatest)))
     total = knp.sum(P.exp(P.sub(x, broadcast_to(greatest, x.shape))), axes, keepdims=True)
@@ -135,4 +143,10 @@ def logdet(x):
 
 def extract_sequences(x, sequence_length, sequence_stride):
     """Overlapping windows of the last axis: (..., number of windows, sequence_length)."""
-    return windows(convert_to_tensor(x), sequence_length, sequence_stride)
+    x = convert_to_tensor(x)
+    if x.ndim < 1 or sequence_length < 1 or sequence_stride < 1:
+        raise ValueError(
+            f"extract_sequences: sequence_length {sequence_length} and sequence_stride {sequence_stride} must be positive and x, of shape"
+            f" {tuple(x.shape)}, of rank 1 or more."
+        )
+    return windows(x, sequence_length, sequence_stride)

@@ -5,7 +5,7 @@ from keras.src.backend.common.backend_utils import canonicalize_axis
 
 from keras_ocl import primitives as P
 from keras_ocl.core import dtypes
-from keras_ocl.core.dim import ceil_div, product
+from keras_ocl.core.dim import ceil_div, maximum, product
 from keras_ocl.ops import numpy as knp
 from keras_ocl.ops.conversion import convert_to_tensor, from_host
 from keras_ocl.ops.promotion import broadcast_to, floating, scalar_like
@@ -13,7 +13,7 @@ from keras_ocl.ops.promotion import broadcast_to, floating, scalar_like
 
 def windows(x, length, stride):
     """Overlapping parts of the last axis: (..., number of them, length)."""
-    count = (x.shape[-1] - length) // stride + 1
+    count = maximum((x.shape[-1] - length) // stride + 1, 0)
     rows, columns = P.iota((count, length), 0, "int32"), P.iota((count, length), 1, "int32")
     position = P.add(P.mul(rows, scalar_like(stride, rows)), columns)
     return knp.take(x, position, -1)
@@ -171,6 +171,8 @@ def _fit(x, length):
 def rfft(x, fft_length=None):
     """The transform of a real tensor along the last axis: the length // 2 + 1 frequencies that are not redundant, as a pair."""
     x = floating(x)
+    if x.ndim < 1 or (x.shape[-1] if fft_length is None else fft_length) < 1:
+        raise ValueError(f"rfft: a last axis or an fft_length of at least 1 is needed, got shape {tuple(x.shape)} and {fft_length}.")
     if fft_length is not None:
         x = _fit(x, fft_length)
     kept = x.shape[-1] // 2 + 1
@@ -182,6 +184,8 @@ def irfft(x, fft_length=None):
     """The inverse of rfft: a real tensor whose last axis has `fft_length` elements (by default twice the frequencies less two)."""
     re, im = _pair(x)
     n = fft_length if fft_length is not None else 2 * (re.shape[-1] - 1)
+    if n < 1:
+        raise ValueError(f"irfft: an fft_length of at least 1 is needed, got {n} for frequencies of shape {tuple(re.shape)}.")
     kept = n // 2 + 1
     re, im = _fit(re, kept), _fit(im, kept)
     # The other half of the spectrum is the conjugate in reverse; the constant and the highest even frequency have no imaginary part.

@@ -2,10 +2,21 @@
 
 import math
 
+from keras.src.backend.common.backend_utils import canonicalize_axis
+
 from keras_ocl import primitives as P
+from keras_ocl.core import dtypes
 from keras_ocl.ops import numpy as knp
 from keras_ocl.ops.conversion import convert_to_tensor
 from keras_ocl.ops.promotion import axes_of, broadcast_to, floating, keep, scalar_like
+
+
+def _real(op, x):
+    """`x` as a Tensor of a real floating dtype. TypeError for complex numbers, which have no order."""
+    x = floating(x)
+    if dtypes.is_complex(x.dtype):
+        raise TypeError(f"{op}: tensors of dtype {x.dtype} are not supported; take their real and imag parts, or abs, first.")
+    return x
 
 
 def relu(x):
@@ -22,7 +33,7 @@ def sigmoid(x):
 
 
 def sparse_sigmoid(x):
-    x = floating(x)
+    x = _real("sparse_sigmoid", x)
     half = P.mul(P.add(x, scalar_like(1, x)), scalar_like(0.5, x))
     return P.min(P.max(half, scalar_like(0, x)), scalar_like(1, x))
 
@@ -38,7 +49,7 @@ def tanh_shrink(x):
 
 def softplus(x):
     # max(x, 0) + log1p(exp(-|x|)), written so that its derivative at 0 is right.
-    x = floating(x)
+    x = _real("softplus", x)
     positive = P.ge(x, scalar_like(0, x))
     magnitude = P.select(positive, P.neg(x), x)
     return P.add(P.select(positive, x, scalar_like(0, x)), P.log1p(P.exp(magnitude)))
@@ -50,14 +61,14 @@ def softsign(x):
 
 
 def soft_shrink(x, threshold=0.5):
-    x = floating(x)
+    x = _real("soft_shrink", x)
     t = scalar_like(threshold, x)
     zero = scalar_like(0, x)
     return P.select(P.gt(x, t), P.sub(x, t), P.select(P.lt(x, P.neg(t)), P.add(x, t), zero))
 
 
 def sparse_plus(x):
-    x = floating(x)
+    x = _real("sparse_plus", x)
     one, zero = scalar_like(1, x), scalar_like(0, x)
     square = P.mul(P.add(x, one), P.add(x, one))
     middle = P.mul(square, scalar_like(0.25, x))
@@ -70,7 +81,7 @@ def silu(x):
 
 
 def squareplus(x, b=4):
-    x = floating(x)
+    x = _real("squareplus", x)
     root = P.sqrt(P.add(P.mul(x, x), scalar_like(b, x)))
     return P.mul(P.add(x, root), scalar_like(0.5, x))
 
@@ -80,22 +91,22 @@ def log_sigmoid(x):
 
 
 def leaky_relu(x, negative_slope=0.2):
-    x = floating(x)
+    x = _real("leaky_relu", x)
     return P.select(P.gt(x, scalar_like(0, x)), x, P.mul(x, scalar_like(negative_slope, x)))
 
 
 def hard_sigmoid(x):
-    x = floating(x)
+    x = _real("hard_sigmoid", x)
     return P.div(P.min(P.relu(P.add(x, scalar_like(3, x))), scalar_like(6, x)), scalar_like(6, x))
 
 
 def hard_silu(x):
-    x = floating(x)
+    x = _real("hard_silu", x)
     return P.mul(x, hard_sigmoid(x))
 
 
 def elu(x, alpha=1.0):
-    x = floating(x)
+    x = _real("elu", x)
     zero = scalar_like(0, x)
     negative = P.mul(scalar_like(alpha, x), P.expm1(P.min(x, zero)))
     return P.select(P.gt(x, zero), x, negative)
@@ -107,7 +118,7 @@ def selu(x):
 
 
 def gelu(x, approximate=True):
-    x = floating(x)
+    x = _real("gelu", x)
     half, one = scalar_like(0.5, x), scalar_like(1, x)
     if approximate:
         cubic = P.mul(P.mul(x, x), P.mul(x, scalar_like(0.044715, x)))
@@ -117,14 +128,15 @@ def gelu(x, approximate=True):
 
 
 def celu(x, alpha=1.0):
-    x = floating(x)
+    x = _real("celu", x)
     zero = scalar_like(0, x)
     negative = P.mul(scalar_like(alpha, x), P.expm1(P.div(P.min(x, zero), scalar_like(alpha, x))))
     return P.add(P.relu(x), negative)
 
 
 def glu(x, axis=-1):
-    x = floating(x)
+    x = _real("glu", x)
+    axis = canonicalize_axis(axis, x.ndim)
     if x.shape[axis] % 2 != 0:
         raise ValueError(f"glu: axis {axis} of shape {tuple(x.shape)} must have an even extent.")
     a, b = knp.split(x, 2, axis=axis)
@@ -132,12 +144,12 @@ def glu(x, axis=-1):
 
 
 def hard_tanh(x):
-    x = floating(x)
+    x = _real("hard_tanh", x)
     return P.max(P.min(x, scalar_like(1, x)), scalar_like(-1, x))
 
 
 def hard_shrink(x, threshold=0.5):
-    x = floating(x)
+    x = _real("hard_shrink", x)
     return P.select(P.gt(P.abs(x), scalar_like(threshold, x)), x, scalar_like(0, x))
 
 
@@ -160,22 +172,22 @@ def _spread(reduced, x, axes):
 
 
 def softmax(x, axis=-1):
-    x = floating(x)
+    x = _real("softmax", x)
     shifted, axes = _shifted(x, axis)
     e = P.exp(shifted)
     return P.div(e, _spread(P.reduce_sum(e, axes), x, axes))
 
 
 def log_softmax(x, axis=-1):
-    x = floating(x)
+    x = _real("log_softmax", x)
     shifted, axes = _shifted(x, axis)
     return P.sub(shifted, _spread(P.log(P.reduce_sum(P.exp(shifted), axes)), x, axes))
 
 
 def sparsemax(x, axis=-1):
     """Martins & Astudillo, "From Softmax to Sparsemax" (2016)."""
-    x = floating(x)
-    axis = axis % len(x.shape)
+    x = _real("sparsemax", x)
+    axis = canonicalize_axis(axis, x.ndim)
     ordered = knp.flip(knp.sort(x, axis=axis), axis=axis)
     total = knp.cumsum(ordered, axis=axis)
     rank = P.add(P.iota(x.shape, axis, x.dtype), scalar_like(1, x))

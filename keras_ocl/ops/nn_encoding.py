@@ -15,6 +15,8 @@ def one_hot(x, num_classes, axis=-1, dtype=None, sparse=False):
     """
     _dense("one_hot", sparse)
     x = _labels(x)
+    if num_classes < 0:
+        raise ValueError(f"one_hot: num_classes must not be negative, got {num_classes}.")
     dtype = config.floatx() if dtype is None else dtype
     axis = canonicalize_axis(axis, x.ndim + 1)
     shape = (*x.shape[:axis], num_classes, *x.shape[axis:])
@@ -46,14 +48,26 @@ def _pair(value):
     return (value, value) if isinstance(value, int) else tuple(value)
 
 
+def _check_windows(op, sizes, steps, pads, dilations):
+    if any(len(v) != 2 for v in (sizes, steps, pads, dilations)) or min(*sizes, *steps, *dilations) < 1 or min(pads) < 0:
+        raise ValueError(
+            f"{op}: kernel_size {sizes}, stride {steps} and dilation {dilations} must be positive numbers or pairs, padding {pads} not"
+            " negative."
+        )
+
+
 def unfold(input, kernel_size, dilation=1, padding=0, stride=1):
     """Patches of an (N, C, H, W) tensor as columns: (N, C * kH * kW, number of patches)."""
     x = convert_to_tensor(input)
     if x.ndim != 4:
         raise ValueError(f"unfold: expected an input of shape (N, C, H, W). Received: {tuple(x.shape)}")
     sizes, steps, pads = _pair(kernel_size), _pair(stride), _pair(padding)
-    x = P.pad(x, P.constant(0, x.dtype), (0, 0, *pads), (0, 0, *pads))
     dilations = _pair(dilation)
+    _check_windows("unfold", sizes, steps, pads, dilations)
+    for n, k, p, d in zip(x.shape[2:], sizes, pads, dilations, strict=True):
+        if n + 2 * p < (k - 1) * d + 1:
+            raise ValueError(f"unfold: a kernel of extent {k} (dilation {d}) is larger than the padded extent {n + 2 * p}.")
+    x = P.pad(x, P.constant(0, x.dtype), (0, 0, *pads), (0, 0, *pads))
     # One axis after the other, the last first: (N, C, H, W) -> (N, C, H, kW, oW) -> (N, C, kH, oH, kW, oW).
     x = _windows(x, 3, sizes[1], dilations[1], steps[1])
     x = _windows(x, 2, sizes[0], dilations[0], steps[0])
@@ -64,8 +78,6 @@ def unfold(input, kernel_size, dilation=1, padding=0, stride=1):
 def _windows(x, axis, size, dilation, step):
     """Replace an axis by (position in the window, window)."""
     count = (x.shape[axis] - (size - 1) * dilation - 1) // step + 1
-    if count < 1:
-        raise ValueError(f"unfold: a kernel of extent {size} (dilation {dilation}) is larger than the padded extent {x.shape[axis]}.")
     parts = []
     for k in range(size):
         starts, limits, strides = [0] * x.ndim, list(x.shape), [1] * x.ndim
@@ -80,6 +92,7 @@ def fold(x, output_size, kernel_size, dilation=1, padding=0, stride=1):
     """The sum of patches put back in place, the adjoint of `unfold`: (N, C * kH * kW, L) to (N, C, oH, oW)."""
     x = convert_to_tensor(x)
     sizes, steps, pads, dilations, extents = _pair(kernel_size), _pair(stride), _pair(padding), _pair(dilation), _pair(output_size)
+    _check_windows("fold", sizes, steps, pads, dilations)
     counts = tuple((n + 2 * p - d * (k - 1) - 1) // s + 1 for n, p, d, k, s in zip(extents, pads, dilations, sizes, steps, strict=True))
     if x.ndim != 3 or x.shape[1] % (sizes[0] * sizes[1]) or x.shape[2] != counts[0] * counts[1]:
         raise ValueError(
@@ -109,9 +122,20 @@ def _overlapped(x, axis, extent, padding, dilation, step):
     return total
 
 
+def _blocks(op, x, block_size, data_format, fits):
+    """`x` as a tensor of rank 4 whose extents fit the block size."""
+    x = convert_to_tensor(x)
+    if data_format not in ("channels_last", "channels_first"):
+        raise ValueError(f'{op}: `data_format` must be "channels_last" or "channels_first". Received: {data_format}')
+    h, w, c = (1, 1, 1) if x.ndim != 4 else x.shape[1:] if data_format == "channels_last" else (*x.shape[2:], x.shape[1])
+    if x.ndim != 4 or block_size < 1 or not fits(h, w, c, block_size):
+        raise ValueError(f"{op}: a tensor of shape {tuple(x.shape)} ({data_format}) has no blocks of extent {block_size}.")
+    return x
+
+
 def depth_to_space(x, block_size, data_format="channels_last"):
     """Blocks of `block_size`² channels spread out as squares of pixels."""
-    x = convert_to_tensor(x)
+    x = _blocks("depth_to_space", x, block_size, data_format, lambda h, w, c, b: c % (b * b) == 0)
     b = block_size
     if data_format == "channels_last":
         n, h, w, c = x.shape
@@ -124,7 +148,7 @@ def depth_to_space(x, block_size, data_format="channels_last"):
 
 def space_to_depth(x, block_size, data_format="channels_last"):
     """Squares of `block_size`² pixels stacked as channels, the inverse of `depth_to_space`."""
-    x = convert_to_tensor(x)
+    x = _blocks("space_to_depth", x, block_size, data_format, lambda h, w, c, b: h % b == 0 and w % b == 0)
     b = block_size
     if data_format == "channels_last":
         n, h, w, c = x.shape

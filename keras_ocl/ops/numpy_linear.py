@@ -99,6 +99,8 @@ def tensordot(x1, x2, axes=2):
     """Sum product over the given axes: a count (last of x1 with first of x2) or a pair of axis lists."""
     x1, x2, dtype = _factors(x1, x2)
     if isinstance(axes, int):
+        if not 0 <= axes <= min(x1.ndim, x2.ndim):
+            raise ValueError(f"tensordot: axes={axes} is not between 0 and the ranks of shapes {tuple(x1.shape)} and {tuple(x2.shape)}.")
         left, right = tuple(range(x1.ndim - axes, x1.ndim)), tuple(range(axes))
     else:
         left, right = ((a,) if isinstance(a, int) else tuple(a) for a in axes)
@@ -192,6 +194,8 @@ def einsum(subscripts, *operands, **kwargs):
 
 def _parse(subscripts, operands):
     """Labels of each operand and of the result; an ellipsis becomes labels of its own, counted from the right."""
+    if not isinstance(subscripts, str):
+        raise TypeError(f"einsum: the subscripts must be a string such as 'ij,jk->ik', got {subscripts!r:.60}.")
     left, arrow, right = subscripts.replace(" ", "").partition("->")
     parts = left.split(",")
     if len(parts) != len(operands):

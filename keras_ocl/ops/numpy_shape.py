@@ -157,9 +157,16 @@ def broadcast_to(x, shape):
     return _broadcast_to(x, shape)
 
 
+def _some(op, xs):
+    """A sequence of tensors that is not empty."""
+    if len(xs) == 0:
+        raise ValueError(f"{op}: there are no tensors to join; give at least one.")
+    return xs
+
+
 def concatenate(xs, axis=0):
     """Tensors joined along an axis; their dtypes promoted."""
-    xs = promote(*xs)
+    xs = promote(*_some("concatenate", xs))
     if axis is None:
         return P.concat([ravel(x) for x in xs], 0)
     axis = canonicalize_axis(axis, xs[0].ndim)
@@ -171,7 +178,7 @@ def concatenate(xs, axis=0):
 
 def stack(x, axis=0):
     """Tensors of one shape joined along a new axis."""
-    xs = promote(*x)
+    xs = promote(*_some("stack", x))
     if any(t.shape != xs[0].shape for t in xs):
         raise ValueError(f"stack: all tensors must have the same shape, got {[tuple(t.shape) for t in xs]}.")
     axis = canonicalize_axis(axis, xs[0].ndim + 1)
@@ -206,7 +213,7 @@ def unstacked(x, axis=0):
 
 def hstack(xs):
     """Joined along the second axis (the first, of vectors)."""
-    xs = [_at_least(x, 1) for x in _sequence(xs)]
+    xs = [_at_least(x, 1) for x in _some("hstack", _sequence(xs))]
     return concatenate(xs, 0 if xs[0].ndim == 1 else 1)
 
 
@@ -231,7 +238,7 @@ def split(x, indices_or_sections, axis=0):
     """Parts along an axis: equal ones for a count, else cut at the given indices."""
     x = convert_to_tensor(x)
     axis = canonicalize_axis(axis, x.ndim)
-    if isinstance(indices_or_sections, int) and x.shape[axis] % indices_or_sections:
+    if isinstance(indices_or_sections, int) and indices_or_sections > 0 and x.shape[axis] % indices_or_sections:
         raise ValueError(f"split: axis {axis} of shape {tuple(x.shape)} does not divide into {indices_or_sections} equal parts.")
     return array_split(x, indices_or_sections, axis)
 
@@ -320,6 +327,8 @@ def roll(x, shift, axis=None):
     axes = axis if isinstance(axis, (list, tuple)) else (axis,)
     shift = _indices(shift)
     shifts = shift if isinstance(shift, (list, tuple)) else (shift,) * len(axes)
+    if len(shifts) != len(axes):
+        raise ValueError(f"roll: {len(shifts)} shifts for {len(axes)} axes; give one for each axis, or one for all.")
     for s, a in zip(shifts, axes, strict=True):
         a = canonicalize_axis(a, x.ndim)
         n = x.shape[a]

@@ -55,6 +55,8 @@ def _hundredth(q):
 def _quantile(op, x, q, axis, method, keepdims, skip_nan):
     if method not in _METHODS:
         raise ValueError(f"{op}: method must be one of {', '.join(_METHODS)}, got {method!r}.")
+    if isinstance(q, (int, float)) and not 0 <= q <= 1:
+        raise ValueError(f"{op}: quantiles lie between 0 and 1 (percentiles between 0 and 100), got {q}.")
     x = convert_to_tensor(x)
     dtype = floating_dtype(x.dtype)
     x = convert_to_tensor(x, result_type(dtype, "float32"))
@@ -76,6 +78,8 @@ def _along_last(rows, q, method, skip_nan):
     """Quantiles of each row: between the two sorted neighbours of the fractional rank."""
     n = rows.shape[-1]
     outer = rows.shape[:-1]
+    if n == 0:
+        return P.full((*outer, q.shape[0]), float("nan"), rows.dtype)
     is_nan = P.is_nan(rows)
     ordered = P.sort((rows,), rows.ndim - 1, 1)[0]  # NaN last
     shape = (*outer, q.shape[0])
@@ -116,9 +120,15 @@ def bincount(x, weights=None, minlength=0, sparse=False):
     if sparse:
         raise ValueError("bincount: `sparse=True` is not supported with the ocl backend.")
     x = convert_to_tensor(x)
+    if x.ndim not in (1, 2):
+        raise ValueError(f"bincount: a vector or a matrix is needed, got shape {tuple(x.shape)}.")
+    if not dtypes.is_integer(x.dtype) and x.dtype != "bool":
+        raise TypeError(f"bincount: integers are counted, got dtype {x.dtype}; cast the tensor first.")
     dtype = "int32"
     if weights is not None:
         weights = convert_to_tensor(weights)
+        if weights.shape != x.shape:
+            raise ValueError(f"bincount: weights of shape {tuple(weights.shape)} do not fit x of shape {tuple(x.shape)}.")
         dtype = result_type(x.dtype, weights.dtype)
         weights = convert_to_tensor(weights, dtype)
     if dtypes.itemsize(x.dtype) < 4:
@@ -131,8 +141,6 @@ def bincount(x, weights=None, minlength=0, sparse=False):
     ones = weights if weights is not None else P.full(x.shape, 1, dtype)
     if x.ndim == 1:
         return P.scatter_new((bins,), (x,), ones, (0,))
-    if x.ndim != 2:
-        raise ValueError(f"bincount: a vector or a matrix is needed, got shape {tuple(x.shape)}.")
     rows = P.iota(x.shape, 0, x.dtype)
     return P.scatter_new((x.shape[0], bins), (rows, x), ones, (0, 1))
 

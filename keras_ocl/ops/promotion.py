@@ -57,6 +57,8 @@ def dtype_of(x):
         return x.dtype
     if isinstance(x, complex):
         return "complex64"
+    if not hasattr(x, "dtype"):
+        raise TypeError(f"{x!r:.60} is neither a tensor nor a number.")
     return standardize_dtype(x.dtype)
 
 
@@ -130,7 +132,7 @@ def axes_of(axis, rank):
         return tuple(range(rank))
     if not isinstance(axis, (list, tuple)):
         axis = (axis,)
-    axes = tuple(sorted(canonicalize_axis(int(a), rank) for a in axis))
+    axes = tuple(sorted(canonicalize_axis(a, rank) for a in axis))
     if len(set(axes)) != len(axes):
         raise ValueError(f"an axis is named twice in {axis} for a tensor of rank {rank}.")
     return axes

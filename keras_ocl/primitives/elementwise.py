@@ -10,6 +10,7 @@ from keras_ocl import primitives as P
 from keras_ocl.core import dtypes
 from keras_ocl.core.dim import Dim
 from keras_ocl.core.primitive import Primitive
+from keras_ocl.kernels import elementwise
 
 # ---- shapes
 
@@ -39,6 +40,9 @@ def _same_dtype(name, operands):
 def _shape(name, out=None):
     def rule(*operands):
         dtype = _same_dtype(name, operands)
+        if not elementwise.has_form(name, out or dtype, (dtype,) * len(operands)):
+            remedy = "take their real and imag parts" if dtypes.is_complex(dtype) else "cast them"
+            raise TypeError(f"{name}: tensors of dtype {dtype} are not supported; {remedy} first.")
         return joint_shape(name, operands), out or dtype
 
     return rule

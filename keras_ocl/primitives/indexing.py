@@ -45,7 +45,10 @@ def _in_range(shape, indices, axes, wanted):
 
 def _gather_shape(x, *indices, axes):
     _check("gather", x.shape, indices, axes)
-    return _gathered_shape(x.shape, indices, axes), x.dtype
+    shape = _gathered_shape(x.shape, indices, axes)
+    if any(x.shape[a] == 0 for a in axes) and all(n != 0 for n in shape):
+        raise ValueError(f"gather: there is nothing to take along axes {axes} of shape {tuple(x.shape)}, which has no elements.")
+    return shape, x.dtype
 
 
 def _gather_vjp(ct, out, x, *indices, axes):

@@ -339,7 +339,14 @@ def _svd_vjp(cts, outs, x, *, full):
     return (matmul(matmul(u, middle), vt),)
 
 
-_svd = host("svd", lambda x, full: tuple(np.linalg.svd(x, full_matrices=full)), _svd_shape, _svd_vjp)
+def _svd_function(x, full):
+    """LAPACK may not return from infinities: results for what is not finite are NaN."""
+    finite = np.isfinite(x).all(axis=(-2, -1))
+    u, s, v = np.linalg.svd(np.where(finite[..., None, None], x, 0), full_matrices=full)
+    return tuple(np.where(finite.reshape(finite.shape + (1,) * (r.ndim - finite.ndim)), r, np.nan) for r in (u, s, v))
+
+
+_svd = host("svd", _svd_function, _svd_shape, _svd_vjp)
 
 
 def svd(x, full_matrices=True):

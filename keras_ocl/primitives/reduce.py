@@ -126,7 +126,10 @@ def _arg_shape(name):
     def rule(x, *, axis, dtype):
         if not _is_ordered(x.dtype):
             raise TypeError(f"{name}: dtype {x.dtype} has no order.")
-        return (*x.shape[:axis], *x.shape[axis + 1 :]), dtype
+        shape = (*x.shape[:axis], *x.shape[axis + 1 :])
+        if x.shape[axis] == 0 and all(n != 0 for n in shape):
+            raise ValueError(f"{name}: axis {axis} of shape {tuple(x.shape)} has no elements, so none is the extreme.")
+        return shape, dtype
 
     return rule
 
