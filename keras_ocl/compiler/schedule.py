@@ -114,14 +114,22 @@ def _cpu(traits, gen, nest, region, axes, cost):
         gen.emit(f"const {ctype} last = min(first + {gen.int(row_chunk)}, ({ctype}){gen.int(rows)});")
         variables = _rows(gen, nest, outer, ("first", "last"))
     exact = not isinstance(length, Dim) and length % width == 0 and not gen.args.all_arguments
-    if width > 1:
-        saved, gen.width = gen.width, width
-        vs = gen.open_loop(nest, inner, gen.block, width, (start, stop))
+    # Lanes, and where the rest of a row is known to be a short vector, one of that.
+    known = not isinstance(length, Dim) and not gen.args.all_arguments and grid_inner is None and width > 1
+    rest = length % width if known else 0
+    pieces = [(width, start, stop)] if width > 1 else []
+    if rest in (4, 8) and hint(length) > width:
+        pieces.append((rest, str(length - rest), stop))
+        exact = True
+    saved = gen.width
+    for lanes, begin, end in pieces:
+        gen.width = lanes
+        vs = gen.open_loop(nest, inner, gen.block, lanes, (begin, end))
         gen.vector = vs[-1]
         _evaluate(gen, region, axes, variables + vs)
         gen.vector = None
         gen.close_loop()
-        gen.width = saved
+    gen.width = saved
     if width == 1 or not exact:
         begin = start if width == 1 else f"{start} + ({stop} - {start}) / {width} * {width}"
         vs = gen.open_loop(nest, inner, gen.block, 0, (begin, stop))

@@ -120,7 +120,7 @@ class _Backward:
         if id(eq) not in self.plain:
             return False
         op = elementwise.OPS.get(eq.primitive.name)
-        return eq.primitive.name in _AGAIN if op is None else op.cost <= elementwise.CHEAP
+        return eq.primitive.name in _AGAIN if op is None else op.cost <= elementwise.MEDIUM
 
     def _roots(self, t, kept, found):
         """The dear values from which `t` is cheap to compute, beside those kept."""
