@@ -128,6 +128,52 @@ def test_remat_has_the_same_gradient():
         np.testing.assert_allclose(value(g), e, rtol=1e-6)
 
 
+def test_loops_whose_end_is_computed():
+    def doubled(x, limit, most=None):
+        return ops.while_loop(lambda n, x: ops.max(x) < limit, lambda n, x: (n + 1, x * 2.0), (0, x), maximum_iterations=most)
+
+    x = np.array([1.0, 3.0], "float32")
+    for most, limit, steps in ((None, 50.0, 5), (None, 2.0, 0), (9, 50.0, 5), (3, 50.0, 3), (400, 2.0, 0)):
+        n, y = keras_ocl.jit(lambda x, limit, most=most: doubled(x, limit, most))(x, np.float32(limit))
+        assert value(n) == steps
+        np.testing.assert_allclose(value(y), x * 2**steps)
+    gradient = keras_ocl.jit(keras_ocl.grad(lambda x: ops.sum(doubled(x, 50.0, 9)[1])))(ops.convert_to_tensor(x))
+    np.testing.assert_allclose(value(gradient), [32, 32])
+    power = keras_ocl.jit(lambda x, n: ops.fori_loop(0, n, lambda i, v: v * x + ops.cast(i, "float32"), ops.ones_like(x)))
+    for n in (0, 1, 6):
+        expected = np.ones(2)
+        for i in range(n):
+            expected = expected * x + i
+        np.testing.assert_allclose(value(power(x, np.int32(n))), expected, rtol=1e-6)
+
+
+def test_compiled_loops_carry_what_they_assign():
+    total, seeds = keras.Variable(np.zeros(2, "float32")), keras.random.SeedGenerator(1)
+
+    def step(_, x):
+        total.assign_add(x)
+        return (), (total.value, keras.random.uniform((2,), seed=seeds))
+
+    def function(xs):
+        return ops.scan(step, (), xs)[1]
+
+    xs = np.arange(14, dtype="float32").reshape(7, 2)
+    sums, noise = keras_ocl.jit(function)(xs)
+    np.testing.assert_allclose(value(sums), np.cumsum(xs, 0))
+    np.testing.assert_allclose(value(total), xs.sum(0))
+    assert len(np.unique(value(noise))) == 14
+
+    def stateless(xs):
+        with keras.StatelessScope([(total, ops.ones(2))]) as scope:
+            sums, _ = function(xs)
+        return sums, scope.get_current_value(total)
+
+    sums, last = keras_ocl.jit(stateless)(xs)
+    np.testing.assert_allclose(value(sums), 1 + np.cumsum(xs, 0))
+    np.testing.assert_allclose(value(last), 1 + xs.sum(0))
+    np.testing.assert_allclose(value(total), xs.sum(0))
+
+
 def test_remat_in_a_compiled_function_keeps_nothing():
     w = ops.convert_to_tensor(np.random.default_rng(0).normal(size=(64, 64)).astype("float32") * 0.1)
 
