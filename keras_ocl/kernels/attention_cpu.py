@@ -53,16 +53,12 @@ class _Writer(Writer):
         p, scheme, block = self.p, self.scheme, self.block
         lines = [self.head(1), f"const int first = get_global_id(0) * {block};\n", self._private()]
         asking = scheme.own == "query"
-        lines += [self.rows(name) for name in scheme.kept]
-        lines.append(f"for (int r = 0; r < {block}; ++r) {{\nconst {self.i} own = min(first + r, {self.own} - 1);\n")
-        for k, name in enumerate(scheme.kept):
-            element = self.load(name, 1, f"{name}_rows", f"(own * {name}_row + d)")
-            lines.append(f"for (int d = 0; d < {self.width(name)}; ++d) kept{k}[d * {block} + r] = {element};\n")
-        if asking and not self.forward:
-            lines += [f"{name}[r] = {self.statistic(name, 'own')};\n" for name in ("peak", "rescale", "delta")]
-        elif asking:
-            lines.append("peak[r] = -INFINITY;\ntotal[r] = 0;\n")
-        lines.append("}\n")
+        lines += [self.rows(name) + self._pack(f"kept{k}", name) for k, name in enumerate(scheme.kept)]
+        if asking:
+            lines.append(f"for (int r = 0; r < {block}; ++r) {{\nconst {self.i} own = min(first + r, {self.own} - 1);\n")
+            given = {name: self.statistic(name, "own") for name in ("peak", "rescale", "delta") if name in p.operands}
+            lines += [f"{name}[r] = {value};\n" for name, value in (given or {"peak": "-INFINITY", "total": "0"}).items()]
+            lines.append("}\n")
         for k, (_, name) in enumerate(scheme.sums):
             lines.append(f"for (int d = 0; d < {self.width(name)} * {block}; ++d) sum{k}[d] = 0;\n")
         if p.causal:
@@ -87,6 +83,29 @@ class _Writer(Writer):
         sizes |= {f"near_{name}": self.block for name in self.strides if self.own_stride(name) != "0"}
         types = {"near_mask": "int"}
         return "".join(f"{types.get(name, self.register)} {name}[{n}] {aligned};\n" for name, n in sizes.items())
+
+    def _fours(self, width, wide, narrow):
+        """Statements for all steps `d` of rows of `width`: `wide` for four of them, `narrow` for one of those that are left."""
+        lines = ["int d = 0;\n"]
+        if self.block >= 4 and (not width.isdigit() or int(width) >= 4):
+            lines.append(f"for (; d + 4 <= {width}; d += 4) {{\n{wide}}}\n")
+        if self.block < 4 or not width.isdigit() or int(width) % 4:
+            lines.append(f"for (; d < {width}; ++d) {{\n{narrow}}}\n")
+        return "".join(lines)
+
+    def _pack(self, kept, name):
+        """Statements that transpose own rows into private memory, four by four in registers; rows past the end repeat the last."""
+        group, four = min(4, self.block), self.vector(4)
+        row = f"min(first + r + {{k}}, {self.own} - 1)"
+        first = "".join(
+            f"__global const {self.storage(name)}* x{k} = {name}_rows + ({self.i}){row.format(k=k)} * {name}_row;\n" for k in range(group)
+        )
+        narrow = "".join(f"{kept}[d * {self.block} + r + {k}] = {self.load(name, 1, f'x{k}', 'd')};\n" for k in range(group))
+        wide = "".join(f"const {four} v{k} = {self.load(name, 4, f'x{k}', 'd')};\n" for k in range(group))
+        for s in range(4):
+            lanes = ", ".join(f"v{k}.s{s}" for k in range(group))
+            wide += f"vstore4(({four})({lanes}), 0, {kept} + (d + {s}) * {self.block} + r);\n"
+        return f"for (int r = 0; r < {self.block}; r += {group}) {{\n{first}{self._fours(self.width(name), wide, narrow)}}}\n"
 
     # ---- the loop over the other positions
 
@@ -248,16 +267,26 @@ class _Writer(Writer):
     # ---- results
 
     def _store(self):
-        lines = [f"for (int r = 0; r < min({self.block}, {self.own} - first); ++r) {{\nconst {self.i} own = first + r;\n"]
-        head = "head" if self.scheme.own == "query" else "key_head"
+        lines, head = [], "head" if self.scheme.own == "query" else "key_head"
         if self.forward:
-            lines.append(f"const {self.register} factor = 1 / total[r];\n")
-            lines.append(f"{{\nconst {self.register} value = isfinite(peak[r]) ? peak[r] : 0;\n")
-            lines.append(self.finish(1, ("batch", "own", "head"), "value"))
-            lines.append("}\n" + self.finish(2, ("batch", "own", "head"), "factor"))
+            lines.append(f"for (int r = 0; r < min({self.block}, {self.own} - first); ++r) {{\nconst {self.i} own = first + r;\n")
+            lines.append(f"const {self.register} factor = 1 / total[r], value = isfinite(peak[r]) ? peak[r] : 0;\ntotal[r] = factor;\n")
+            lines.append(self.finish(1, ("batch", "own", "head"), "value") + self.finish(2, ("batch", "own", "head"), "factor") + "}\n")
         for k, (factor, name) in enumerate(self.scheme.sums):
-            by = "factor" if self.forward else self.scale if factor == "slopes" else "1"
-            lines.append(f"for (int d = 0; d < {self.width(name)}; ++d) {{\n")
-            lines.append(f"const {self.register} value = sum{k}[d * {self.block} + r] * {by};\n")
-            lines.append(self.finish(k, ("batch", "own", head, "d"), "value") + "}\n")
-        return "".join([*lines, "}\n"])
+            by = "total[r + {k}]" if self.forward else self.scale if factor == "slopes" else "1"
+            lines.append(self._unpack(k, name, by, ("batch", "own", head, "d")))
+        return "".join(lines)
+
+    def _unpack(self, result, name, by, coordinates):
+        """Statements that hand what was summed for own rows, times `by`, to the result's sink, transposed four by four in registers."""
+        group, four = min(4, self.block), self.vector(4)
+        wide = "".join(f"const {four} v{s} = vload4(0, sum{result} + (d + {s}) * {self.block} + r);\n" for s in range(4))
+        narrow = ""
+        for k in range(group):
+            row = f"if (first + r + {k} < {self.own}) {{\nconst {self.i} own = first + r + {k};\n"
+            lanes = ", ".join(f"v{s}.s{k}" for s in range(4))
+            wide += f"{row}const {four} value = ({four})({lanes}) * {by.format(k=k)};\n{self.finish(result, coordinates, 'value', 4)}}}\n"
+            narrow += f"{row}const {self.register} value = sum{result}[d * {self.block} + r + {k}] * {by.format(k=k)};\n"
+            narrow += f"{self.finish(result, coordinates, 'value')}}}\n"
+        loops = self._fours(self.width(name), wide, narrow)
+        return f"for (int r = 0; r < min({self.block}, {self.own} - first); r += {group}) {{\n{loops}}}\n"
