@@ -4,27 +4,20 @@ Dao et al., "FlashAttention" (2022), and Dao, "FlashAttention-2" (2023): blocks 
 is kept as a running maximum and sum, which rescale what was summed before. What is saved for the gradients is each row's maximum and the
 reciprocal of its sum; both, as their log-sum-exp would lose a masked row's sum to rounding.
 
-The three kernels are one scheme: the holder of a block of `own` positions meets all `other` positions, block by block.
+Three kernels are one scheme: the holder of a block of `own` positions meets all `other` positions, block by block.
 
     forward             own queries, other keys    logits = q k                      out = sum of weights v
     gradient of q       own queries, other keys    logits = q k, products = do v     dq = sum of slopes k
     gradients of k, v   own keys, other queries    logits = k q, products = v do     dk = sum of slopes q, dv = sum of weights do
 
-with weights = exp(logits - peak) * rescale, and slopes = weights * (products - delta) where a logit is not masked, 0 elsewhere.
+with weights = exp(logits - peak) * rescale, and slopes = weights * (products - delta) where a logit is not masked, 0 elsewhere. On a
+CPU with heads enough, one kernel does the work of the last two (attention_gradient_cpu.py).
 """
 
-from keras_ocl.kernels import attention_cpu, attention_gpu
-from keras_ocl.kernels.attention_parts import (
-    FORWARD,
-    KEY_VALUE_GRADIENT,
-    MASKED,
-    QUERY_GRADIENT,
-    Operand,
-    Problem,
-    accumulator,
-)
+from keras_ocl.kernels import attention_cpu, attention_gpu, attention_gradient_cpu
+from keras_ocl.kernels.attention_parts import FORWARD, KEY_VALUE_GRADIENT, MASKED, QUERY_GRADIENT, Operand, Problem, accumulator
 
-__all__ = ["MASKED", "Operand", "Problem", "accumulator", "forward", "key_value_gradient", "query_gradient"]
+__all__ = ["MASKED", "Operand", "Problem", "accumulator", "forward", "gradient"]
 
 
 def forward(problem, sinks):
@@ -33,16 +26,13 @@ def forward(problem, sinks):
     return _plan(p, FORWARD, sinks, (p.batch, p.time, p.heads, p.value_depth))
 
 
-def query_gradient(problem, sink):
-    """Kernels for the gradient of the queries."""
+def gradient(problem, sinks):
+    """Kernels for the gradients of [query, key, value]; those of key and value are summed over the query heads that share them."""
     p = problem
-    return _plan(p, QUERY_GRADIENT, [sink], (p.batch, p.time, p.heads, p.depth))
-
-
-def key_value_gradient(problem, sinks):
-    """Kernels for [gradient of the keys, gradient of the values], each summed over the query heads that share them."""
-    p = problem
-    return _plan(p, KEY_VALUE_GRADIENT, sinks, (p.batch, p.source, p.key_heads))
+    asked, keys = (p.batch, p.time, p.heads, p.depth), (p.batch, p.source, p.key_heads)
+    if p.traits.schedule == "cpu" and attention_gradient_cpu.enough(p) and not any(int(n) == 0 for n in (*asked, *keys)):
+        return [attention_gradient_cpu.kernel(p, sinks)]
+    return _plan(p, QUERY_GRADIENT, sinks[:1], asked) + _plan(p, KEY_VALUE_GRADIENT, sinks[1:], keys)
 
 
 def _plan(problem, scheme, sinks, result):

@@ -13,7 +13,7 @@ PRIVATE = 1 << 17  # bytes of private memory that a work-item may use
 
 def kernel(problem, scheme, sinks):
     """The KernelSpec of one scheme of `problem`."""
-    writer = _Writer(problem, scheme, sinks)
+    writer = CpuWriter(problem, scheme, sinks)
     body = writer.body()
     p = problem
     extent, heads = (p.time, p.heads) if scheme.own == "query" else (p.source, p.key_heads)
@@ -28,7 +28,9 @@ def kernel(problem, scheme, sinks):
     )
 
 
-class _Writer(Writer):
+class CpuWriter(Writer):
+    result = 0  # the sink of the first sum
+
     def __init__(self, problem, scheme, sinks):
         super().__init__(problem, scheme, sinks)
         p = problem
@@ -50,10 +52,14 @@ class _Writer(Writer):
         return self.lanes * self.vectors
 
     def body(self):
+        start = f"const int first = get_global_id(0) * {self.block};\n"
+        return "".join([self.head(1), self.private(), *(self.rows(name) for name in self.scheme.kept), start, self.own_block()])
+
+    def own_block(self):
+        """Statements for the own positions from `first` on."""
         p, scheme, block = self.p, self.scheme, self.block
-        lines = [self.head(1), f"const int first = get_global_id(0) * {block};\n", self._private()]
+        lines = [self._pack(f"kept{k}", name) for k, name in enumerate(scheme.kept)]
         asking = scheme.own == "query"
-        lines += [self.rows(name) + self._pack(f"kept{k}", name) for k, name in enumerate(scheme.kept)]
         if asking:
             lines.append(f"for (int r = 0; r < {block}; ++r) {{\nconst {self.i} own = min(first + r, {self.own} - 1);\n")
             given = {name: self.statistic(name, "own") for name in ("peak", "rescale", "delta") if name in p.operands}
@@ -68,10 +74,13 @@ class _Writer(Writer):
                 lines.append(f"const {vector} place{v} = first + {v * self.lanes} + ({vector})({ids});\n")
         if asking:
             return "".join([*lines, self._meet(), self._store()])
-        lines.append(f"for (int head = key_head * {self.group}; head < (key_head + 1) * {self.group}; ++head) {{\n")
-        return "".join([*lines, self._meet(), "}\n", self._store()])
+        return "".join([*lines, self.every_head(self._meet()), self._store()])
 
-    def _private(self):
+    def every_head(self, text):
+        """`text` for each query head that shares the key head."""
+        return f"for (int head = key_head * {self.group}; head < (key_head + 1) * {self.group}; ++head) {{\n{text}}}\n"
+
+    def private(self):
         aligned = "__attribute__((aligned(64)))"
         sizes = {f"kept{k}": self.room[name] * self.block for k, name in enumerate(self.scheme.kept)}
         sizes |= {f"sum{k}": self.room[name] * self.block for k, (_, name) in enumerate(self.scheme.sums)}
@@ -122,9 +131,9 @@ class _Writer(Writer):
         elif self.p.causal and not self.any_row_may_be_masked:
             begin = f"min(first, {self.others}) / {self.steps} * {self.steps}"
         lines.append(f"int j = {begin};\n")
-        lines.append(f"for (; j + {self.steps} <= {self.others}{goes_on}; j += {self.steps}) {{\n{leave}{self._step(self.steps)}}}\n")
+        lines.append(f"for (; j + {self.steps} <= {self.others}{goes_on}; j += {self.steps}) {{\n{leave}{self.step(self.steps)}}}\n")
         if self.p.all_arguments or not self.others.isdigit() or int(self.others) % self.steps:
-            lines.append(f"for (; j < {self.others}{goes_on}; ++j) {{\n{leave}{self._step(1)}}}\n")
+            lines.append(f"for (; j < {self.others}{goes_on}; ++j) {{\n{leave}{self.step(1)}}}\n")
         return "".join(lines)
 
     def _any(self, lanes):
@@ -139,7 +148,7 @@ class _Writer(Writer):
         offset = f"{v * self.lanes}" if step is None else f"{step} * {self.block} + {v * self.lanes}"
         return f"{array}[{offset}] = {value};\n" if self.lanes == 1 else f"vstore{self.lanes}({value}, 0, {array} + {offset});\n"
 
-    def _step(self, count):
+    def step(self, count):
         """Statements for `count` other positions from `j` on."""
         lines = [self._product(0, count, "weights")]
         if not self.forward:
@@ -277,16 +286,16 @@ class _Writer(Writer):
             lines.append(self._unpack(k, name, by, ("batch", "own", head, "d")))
         return "".join(lines)
 
-    def _unpack(self, result, name, by, coordinates):
+    def _unpack(self, k, name, by, coordinates):
         """Statements that hand what was summed for own rows, times `by`, to the result's sink, transposed four by four in registers."""
-        group, four = min(4, self.block), self.vector(4)
-        wide = "".join(f"const {four} v{s} = vload4(0, sum{result} + (d + {s}) * {self.block} + r);\n" for s in range(4))
+        result, group, four = self.result + k, min(4, self.block), self.vector(4)
+        wide = "".join(f"const {four} v{s} = vload4(0, sum{k} + (d + {s}) * {self.block} + r);\n" for s in range(4))
         narrow = ""
-        for k in range(group):
-            row = f"if (first + r + {k} < {self.own}) {{\nconst {self.i} own = first + r + {k};\n"
-            lanes = ", ".join(f"v{s}.s{k}" for s in range(4))
-            wide += f"{row}const {four} value = ({four})({lanes}) * {by.format(k=k)};\n{self.finish(result, coordinates, 'value', 4)}}}\n"
-            narrow += f"{row}const {self.register} value = sum{result}[d * {self.block} + r + {k}] * {by.format(k=k)};\n"
+        for q in range(group):
+            row = f"if (first + r + {q} < {self.own}) {{\nconst {self.i} own = first + r + {q};\n"
+            lanes = ", ".join(f"v{s}.s{q}" for s in range(4))
+            wide += f"{row}const {four} value = ({four})({lanes}) * {by.format(k=q)};\n{self.finish(result, coordinates, 'value', 4)}}}\n"
+            narrow += f"{row}const {self.register} value = sum{k}[d * {self.block} + r + {q}] * {by.format(k=q)};\n"
             narrow += f"{self.finish(result, coordinates, 'value')}}}\n"
         loops = self._fours(self.width(name), wide, narrow)
         return f"for (int r = 0; r < min({self.block}, {self.own} - first); r += {group}) {{\n{loops}}}\n"

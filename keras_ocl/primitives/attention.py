@@ -116,9 +116,7 @@ def _vjp(cts, outs, *inputs, **params):
         delta = P.add(delta, P.mul(rescale, cts[2]))
     extras = inputs[3:]
     operands = (*inputs[:3], ct, peak, rescale, delta, *extras)
-    dq = _query_gradient(*operands, **params)
-    dk, dv = _key_value_gradient(*operands, **params)
-    return dq, dk, dv, *_extra_gradients(operands, params)
+    return *_attention_gradient(*operands, **params), *_extra_gradients(operands, params)
 
 
 def _extra_gradients(operands, params):
@@ -139,31 +137,21 @@ def _composed(named, params):
     return _gradients(**{"bias": None, "mask": None, **named}, scale=params["scale"], is_causal=params["is_causal"])
 
 
-def _second(results):
-    """VJP of a gradient: through the formulas, of whose results it is those in `results`."""
-
-    def rule(cts, outs, *inputs, **params):
-        cts = cts if isinstance(cts, list) else [cts]
-        floats = [x for x in inputs if dtypes.is_float(x.dtype)]
-        with GradientTape() as tape:
-            tape.watch(floats)
-            found = _composed(_named(inputs, params, True), params)
-        known = [(found[k], ct) for k, ct in zip(results, cts, strict=True) if ct is not None]
-        gradients = iter(tape.gradient([x for x, _ in known], floats, [ct for _, ct in known]))
-        names = _named(inputs, params, True)
-        by_name = {name: next(gradients) if dtypes.is_float(x.dtype) else None for name, x in names.items()}
-        by_name["peak"] = None  # see _vjp
-        return tuple(by_name.values())
-
-    return rule
+def _gradient_shape(query, key, value, *rest, **params):
+    return [(x.shape, x.dtype) for x in (query, key, value)]
 
 
-def _query_gradient_shape(query, key, *rest, **params):
-    return query.shape, query.dtype
-
-
-def _key_value_gradient_shape(query, key, value, *rest, **params):
-    return [(key.shape, key.dtype), (value.shape, value.dtype)]
+def _gradient_vjp(cts, outs, *inputs, **params):
+    """Through the formulas."""
+    named = _named(inputs, params, True)
+    floats = {name: x for name, x in named.items() if dtypes.is_float(x.dtype)}
+    with GradientTape() as tape:
+        tape.watch(list(floats.values()))
+        found = _composed(named, params)
+    known = [(x, ct) for x, ct in zip(found, cts, strict=False) if ct is not None]
+    gradients = tape.gradient([x for x, _ in known], floats, [ct for _, ct in known])
+    gradients["peak"] = None  # see _vjp
+    return tuple(gradients.get(name) for name in named)
 
 
 def _kernels(plan, gradient):
@@ -191,15 +179,8 @@ def _kernels(plan, gradient):
 
 
 _attention = Primitive("attention", _shape, _vjp, kernels=_kernels(template.forward, False), several=True)
-_query_gradient = Primitive(
-    "attention_query_gradient", _query_gradient_shape, _second((0,)), kernels=_kernels(template.query_gradient, True)
-)
-_key_value_gradient = Primitive(
-    "attention_key_value_gradient",
-    _key_value_gradient_shape,
-    _second((1, 2)),
-    kernels=_kernels(template.key_value_gradient, True),
-    several=True,
+_attention_gradient = Primitive(
+    "attention_gradient", _gradient_shape, _gradient_vjp, kernels=_kernels(template.gradient, True), several=True
 )
 
 
