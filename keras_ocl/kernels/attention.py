@@ -14,10 +14,13 @@ with weights = exp(logits - peak) * rescale, and slopes = weights * (products - 
 CPU with heads enough, one kernel does the work of the last two (attention_gradient_cpu.py).
 """
 
+from keras_ocl.core.dim import hint
 from keras_ocl.kernels import attention_cpu, attention_gpu, attention_gradient_cpu
 from keras_ocl.kernels.attention_parts import FORWARD, KEY_VALUE_GRADIENT, MASKED, QUERY_GRADIENT, Operand, Problem, accumulator
 
-__all__ = ["MASKED", "Operand", "Problem", "accumulator", "forward", "gradient"]
+__all__ = ["MASKED", "Operand", "Problem", "accumulator", "forward", "gradient", "pays"]
+
+DEPTH = 64  # up to which rows the kernels were measured
 
 
 def forward(problem, sinks):
@@ -30,9 +33,21 @@ def gradient(problem, sinks):
     """Kernels for the gradients of [query, key, value]; those of key and value are summed over the query heads that share them."""
     p = problem
     asked, keys = (p.batch, p.time, p.heads, p.depth), (p.batch, p.source, p.key_heads)
-    if p.traits.schedule == "cpu" and attention_gradient_cpu.enough(p) and not any(int(n) == 0 for n in (*asked, *keys)):
+    together = p.traits.schedule == "cpu" and attention_gradient_cpu.enough(p.traits, p.batch, p.key_heads)
+    if together and not any(int(n) == 0 for n in (*asked, *keys)):
         return [attention_gradient_cpu.kernel(p, sinks)]
     return _plan(p, QUERY_GRADIENT, sinks[:1], asked) + _plan(p, KEY_VALUE_GRADIENT, sinks[1:], keys)
+
+
+def pays(traits, query, key, has_bias):
+    """Whether attention of tensors like `query` and `key` is at least as fast in these kernels as composed of others.
+
+    As measured, forward and with gradients: in float32 on CPUs with heads enough for the one kernel of all gradients and positions enough
+    to fill the lanes. A bias's gradient needs the matrix anyway.
+    """
+    fits = traits.schedule == "cpu" and query.dtype == "float32" and not has_bias and hint(query.shape[3]) <= DEPTH
+    long = min(hint(query.shape[1]), hint(key.shape[1])) >= traits.vector_width
+    return fits and long and attention_gradient_cpu.enough(traits, query.shape[0], key.shape[2])
 
 
 def _plan(problem, scheme, sinks, result):

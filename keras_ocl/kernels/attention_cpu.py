@@ -226,6 +226,11 @@ class CpuWriter(Writer):
             if self.own_stride(name) == "0":
                 continue
             element = self.load(name, 1, self.pointers[name], f"({self.place(name, f'min(first + r, {self.own} - 1)', 'other')})")
+            if self.own_stride(name) == "1":
+                start = self.place(name, "first", "other")
+                near = [self.load(name, self.lanes, self.pointers[name], f"({start} + {v * self.lanes})") for v in range(self.vectors)]
+                near = "".join(self._put(f"near_{name}", v, value) for v, value in enumerate(near))
+                lines.append(f"if (first + {self.block} <= {self.own}) {{\n{near}}} else\n")
             lines.append(f"for (int r = 0; r < {self.block}; ++r) near_{name}[r] = {element};\n")
         return "".join(lines)
 

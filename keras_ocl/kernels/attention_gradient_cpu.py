@@ -9,9 +9,9 @@ from keras_ocl.kernels.attention_parts import KEY_VALUE_GRADIENT
 from keras_ocl.kernels.spec import KernelSpec, Workspace
 
 
-def enough(problem):
+def enough(traits, batch, key_heads):
     """Whether there are key heads enough to keep the device busy."""
-    return hint(problem.batch) * hint(problem.key_heads) >= 4 * problem.traits.compute_units
+    return hint(batch) * hint(key_heads) >= 4 * traits.compute_units
 
 
 def kernel(problem, sinks):
@@ -52,10 +52,14 @@ class _Writer(CpuWriter):
         lines.append(self.every_head(f"{each}{clear}}}\n"))
         lines.append(f"for (int first = 0; first < {self.own}; first += {self.block}) {{\n{self.own_block()}}}\n")
 
-        def store(width, _):
-            load = "sums[d]" if width == 1 else f"vload{width}(0, sums + d)"
-            value = f"const {self.vector(width)} value = {load} * {self.scale};\n"
-            return value + self.finish(0, ("batch", "own", "head", "d"), "value", width)
+        def store(lanes, vectors):
+            text = ""
+            for v in range(vectors):
+                place = f"d + {v * lanes}"
+                load = f"sums[{place}]" if lanes == 1 else f"vload{lanes}(0, sums + {place})"
+                text += f"{{\nconst {self.vector(lanes)} value = {load} * {self.scale};\n"
+                text += self.finish(0, ("batch", "own", "head", f"({place})"), "value", lanes) + "}\n"
+            return text
 
         lines.append(self.every_head(f"{each}const {self.i} own = q;\n{self._walk(store)}}}\n"))
         return "".join(lines)

@@ -3,6 +3,8 @@
 import math
 
 from keras_ocl import primitives as P
+from keras_ocl import runtime
+from keras_ocl.kernels import attention
 from keras_ocl.ops.conversion import convert_to_tensor
 from keras_ocl.ops.nn_activations import softmax
 from keras_ocl.ops.numpy_logic import as_bool
@@ -28,7 +30,7 @@ def dot_product_attention(
         bias: added to the logits; broadcast to (batch, heads, time, source time).
         mask: False masks; broadcast like `bias`. is_causal: mask what comes later than the query.
         scale: None means 1 / sqrt(depth).
-        flash_attention: True keeps no matrix of (time, source time) in memory, False keeps one, None chooses.
+        flash_attention: True keeps no matrix of (time, source time) in memory, False keeps one, None chooses what is faster.
         attn_logits_soft_cap: ValueError unless None.
     Returns:
         (batch, time, heads, value depth) in the dtype that query, key and value promote to; the softmax is computed in float32 or wider.
@@ -54,6 +56,8 @@ def dot_product_attention(
         bias = _of_logits("bias", convert_to_tensor(bias, query.dtype), logits_shape)
     if mask is not None:
         mask = _of_logits("mask", as_bool(mask), logits_shape)
+    if flash_attention is None:
+        flash_attention = attention.pays(runtime.current_device().traits, query, key, bias is not None)
     if flash_attention and source > 0:
         return P.attention(query, key, value, bias, mask, scale, is_causal)
     logits, _ = P.attention_logits(query, key, bias, mask, scale, is_causal)

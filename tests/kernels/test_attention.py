@@ -116,7 +116,7 @@ def check(device, traits, arrays, scale=0.3, causal=False, mask=None, bias=None,
         np.testing.assert_allclose(np.asarray(x, "f8"), y, rtol=tolerance, atol=4 * tolerance * max(1, np.abs(y).max()), err_msg=name)
 
 
-SIZES = [(2, 5, 7, 2, 2, 3, 6), (1, 37, 41, 4, 2, 8, 5), (1, 1, 70, 3, 1, 17, 130)]
+SIZES = [(2, 5, 7, 2, 2, 3, 6), (1, 37, 41, 4, 2, 8, 5), (1, 1, 70, 3, 1, 43, 130)]
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -208,6 +208,19 @@ def test_gpu_tiles_respect_the_device(device):
 def test_small_groups(device):
     traits = dataclasses.replace(device.traits, schedule="gpu", max_group=4)
     check(device, traits, operands(1, 5, 9, 1, 1, 3, 40), causal=True)
+
+
+def test_where_these_kernels_pay(device):
+    cpu = dataclasses.replace(device.traits, schedule="cpu", compute_units=2)
+    rows = attention.Operand("x", "float32", (4, 50, 2, 64))
+
+    def pays(traits=cpu, bias=False, **changes):
+        return attention.pays(traits, dataclasses.replace(rows, **changes), rows, bias)
+
+    assert pays()
+    assert not pays(dataclasses.replace(cpu, schedule="gpu")) and not pays(dataclasses.replace(cpu, compute_units=64))
+    assert not pays(bias=True) and not pays(dtype="float16")
+    assert not pays(shape=(4, 1, 2, 64)) and not pays(shape=(4, 50, 2, 128))
 
 
 def test_wide_indices_only_when_needed():

@@ -29,9 +29,8 @@ def cpu(device):
 
 def launch(device, specs, buffers):
     """Build and launch kernels; `buffers` maps handles to storages, workspaces are made here."""
-    helpers = frozenset().union(*(s.helpers for s in specs))
-    head = prelude.assemble(helpers)
-    kernels = device.build([(f"f{i}", (head if i == 0 else "") + s.source(f"f{i}")) for i, s in enumerate(specs)])
+    head = prelude.assemble(frozenset().union(*(s.helpers for s in specs)))
+    kernels = device.build([(f"f{i}", s.source(f"f{i}"), [head]) for i, s in enumerate(specs)])
     for i, spec in enumerate(specs):
         kernel = kernels[f"f{i}"]
         for position, arg in enumerate(spec.args):
