@@ -65,7 +65,7 @@ def test_scan(reverse, length):
     c, u, xs = normal(3, 4), normal(4, 4), normal(length, 3, 4)
     _, found = run(lambda *a: recurrent(*a, reverse=reverse), c, u, xs)
     for f, e in zip(found, recurrent_reference(c, u, xs, reverse), strict=True):
-        np.testing.assert_allclose(f, e, rtol=1e-12)
+        np.testing.assert_allclose(f, e, rtol=1e-12, atol=1e-14)
 
 
 def scalar(last, ys):
@@ -191,7 +191,7 @@ def test_loops_within_loops():
     c, xs = normal(3), normal(5, 4, 3)
     _, found = run(function, c, xs)
     for f, e in zip(found, reference(c, xs), strict=True):
-        np.testing.assert_allclose(f, e, rtol=1e-12)
+        np.testing.assert_allclose(f, e, rtol=1e-12, atol=1e-14)
 
     def loss(c, xs):
         last, ys = function(c, xs)
