@@ -191,18 +191,13 @@ def _not_after(a, b):
 
 
 def _bisect(sequence, values, n, before):
-    """Binary search: the number of elements of `sequence` that come before each value. A NaN comes after all numbers."""
+    """Binary search: the number of elements of `sequence` for which `before(element, value)` holds, for each value."""
     low, high = P.full(values.shape, 0, "int32"), P.full(values.shape, n, "int32")
     one = scalar_like(1, low)
-    nan = P.is_nan(values) if dtypes.is_float(values.dtype) else None
     for _ in range(int(n).bit_length()):
         middle = P.shift_right(P.add(low, high), one)
         open_ = P.lt(low, high)
-        found = P.gather(sequence, (middle,), (0,))
-        right = before(found, values)
-        if nan is not None:  # where the values equal to it count, other NaN do too
-            right = P.or_(right, P.and_(nan, P.not_(P.is_nan(found))) if before is P.lt else nan)
-        right = P.and_(open_, right)
+        right = P.and_(open_, before(P.gather(sequence, (middle,), (0,)), values))
         low = P.select(right, P.add(middle, one), low)
         high = P.select(P.and_(open_, P.not_(right)), middle, high)
     return low
