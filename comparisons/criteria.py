@@ -99,13 +99,17 @@ def cifar_accuracy(result, reference):
 
 
 def first_steps(result, reference):
-    """Without dropout, the first losses agree within 1e-4 relative, from the median start."""
+    """Without dropout, the first losses agree within 1e-4 relative, from the median start.
+
+    `reference` is the float64 run where there is one: on some CPUs TensorFlow's own float32 losses are farther than that from it.
+    """
     if recorded_steps(result, reference) < FIRST_STEPS:
         return None
     worst = worst_differences(result, reference, FIRST_STEPS)
     middle = statistics.median(worst)
     text = (
-        f"losses of the first {FIRST_STEPS} steps differ by at most {middle:.1e} from the median of {len(worst)} starts, "
+        f"losses of the first {FIRST_STEPS} steps differ by at most {middle:.1e} from the {reference['floatx']} ones of "
+        f"{reference['backend']} from the median of {len(worst)} starts, "
         f"{FIRST_TOLERANCE:.0e} allowed (from the worst: {max(worst):.1e})"
     )
     return verdict(result, "first steps", middle <= FIRST_TOLERANCE, text)
@@ -135,8 +139,8 @@ def judge(results, reference):
             continue
         if "starts" in result and "starts" in base:
             verdicts += [check(result, base) for check in (same_starts_solved, mnist_accuracy, cifar_accuracy)]
-        verdicts.append(first_steps(result, base))
         exact = good.get((script, reference, "float64"))
+        verdicts.append(first_steps(result, exact or base))
         if exact is not None:
             verdicts.append(long_run(result, base, exact))
     return [v for v in verdicts if v is not None]

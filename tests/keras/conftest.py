@@ -23,11 +23,11 @@ class Built:
 
     def __init__(self):
         self.programs = runtime.current_device().programs
-        self.seen = len(self.programs._programs)
+        self.seen = set(self.programs._programs)
 
     def since(self):
-        before, self.seen = self.seen, len(self.programs._programs)
-        return self.seen - before
+        before, self.seen = self.seen, set(self.programs._programs)
+        return len(self.seen - before)
 
 
 @pytest.fixture
