@@ -81,6 +81,8 @@ def ctc_decode(
     Returns:
         (paths, batch, time) int32, -1 after the end, and scores (batch, paths).
     """
+    if strategy not in ("greedy", "beam_search"):
+        raise ValueError(f"Invalid strategy {strategy}. Supported values are 'greedy' and 'beam_search'.")
     inputs = convert_to_tensor(inputs)
     inputs = convert_to_tensor(inputs, result_type(inputs.dtype, "float32"))
     lengths = convert_to_tensor(sequence_lengths, "int32")
@@ -95,9 +97,7 @@ def ctc_decode(
         mask_index = inputs.shape[2] - 1
     if strategy == "greedy":
         return _greedy(inputs, lengths, merge_repeated, mask_index)
-    if strategy == "beam_search":
-        return _beam_search(inputs, lengths, beam_width, top_paths, mask_index)
-    raise ValueError(f"Invalid strategy {strategy}. Supported values are 'greedy' and 'beam_search'.")
+    return _beam_search(inputs, lengths, beam_width, top_paths, mask_index)
 
 
 def _greedy(inputs, lengths, merge_repeated, blank):
