@@ -39,5 +39,4 @@ def _attention(g, node):
 
 RULES = {"attention": _attention}
 
-_GRADIENT = "it belongs to gradients, which are not exported"
-REFUSED = {name: _GRADIENT for name in ("attention_query_gradient", "attention_key_value_gradient")}
+REFUSED = {"attention_gradient": "it belongs to gradients, which are not exported"}
