@@ -219,11 +219,7 @@ class Device:
                 return
             self.last_event = event
             queue.flush()
-        statistics = self.statistics
-        before = statistics.launches // BACKLOG
-        statistics.launches += count
-        if statistics.launches // BACKLOG != before:
-            self._bound_backlog(event)
+        self._launched(count, event)
 
     def repeat(self, steps):
         """Launch one step of a loop after the other.
@@ -239,7 +235,7 @@ class Device:
             return
         if state.Process.forked:
             state.check_not_forked()
-        queue, launch, statistics = self.queue, cl.enqueue_nd_range_kernel, self.statistics
+        queue, launch = self.queue, cl.enqueue_nd_range_kernel
         at_once = max(1, BACKLOG // max(1, max((len(launches) for launches, _, _ in steps), default=1)))
         for first in range(0, len(steps), at_once):
             with self._lock:
@@ -256,10 +252,7 @@ class Device:
                     return
                 self.last_event = event
                 queue.flush()
-            before = statistics.launches // BACKLOG
-            statistics.launches += count
-            if statistics.launches // BACKLOG != before:
-                self._bound_backlog(event)
+            self._launched(count, event)
 
     def command(self, enqueue, *args, **kwargs):
         """Enqueue another command than a kernel by pyopencl's function `enqueue`; returns its event."""
@@ -267,6 +260,14 @@ class Device:
             self.last_event = event = enqueue(self.queue, *args, **kwargs)
             self.queue.flush()
         return event
+
+    def _launched(self, count, event):
+        """Count launches, of which `event` is the last."""
+        statistics = self.statistics
+        before = statistics.launches // BACKLOG
+        statistics.launches += count
+        if statistics.launches // BACKLOG != before:
+            self._bound_backlog(event)
 
     def _bound_backlog(self, event):
         # Keeps a loop that never reads a value from queueing without end.
