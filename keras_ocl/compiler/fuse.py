@@ -6,11 +6,12 @@ becomes a result of a region. A matrix product or convolution takes the pointwis
 its epilogue. Decisions use `hint` sizes, so that another batch size partitions the same way.
 """
 
+import heapq
 import itertools
 
+from keras_ocl.compiler.axes import ANY, INNER, PARTIAL_NAMES, axis_map
 from keras_ocl.compiler.generator import Generator
 from keras_ocl.compiler.loops import Register, analyse
-from keras_ocl.compiler.split import PARTIAL
 from keras_ocl.core.dim import Dim, hint, product, same
 from keras_ocl.core.index import Affine, is_one, linear
 from keras_ocl.kernels import elementwise
@@ -35,13 +36,13 @@ class Region:
         self.space = tuple(space)
         self.number = next(_numbers)
         self.outputs = []  # nodes stored to memory
-        self.maps = {}  # node -> for each of its axes the axis of `space` it runs along, None (constant) or -1 (anything)
+        self.maps = {}  # node -> for each of its axes the axis of `space` it runs along, None (constant) or ANY
         self.anchor = None
         self.reductions = False
         self.operands = set()  # materialised nodes read
         self.consumers = set()  # regions that read our outputs
 
-    def reaches(self, other, skip=None):
+    def reaches(self, other):
         """Whether `other` depends on this region's outputs."""
         seen, stack = set(), [self]
         while stack:
@@ -95,6 +96,7 @@ class _Fuser:
         self.producer = {}  # materialised node -> its region
         self.views = {}  # reshape in memory -> the node whose memory it is
         self.parts = {}  # node -> its Parts in a concat's memory
+        self.anchored = set()  # nodes with a kernel template or on the host
         self.passed = set()  # concats that are stored by their parts, and reshapes between
         self.materialised = {n for n in users if n.primitive is None or n.name in _PLACED}
 
@@ -164,30 +166,24 @@ class _Fuser:
         for user in self.users[node]:
             if user.name == "project":
                 continue
-            if user.primitive.pointwise is None or user in self._templates or user in self.views:
+            if user.primitive.pointwise is None or user in self.anchored or user in self.views:
                 needs_memory = True
             if user in self.views:
                 continue
             readers |= self.inlined.get(user, set())
-            if user in self.producer and user not in self._templates:
+            if user in self.producer and user not in self.anchored:
                 readers.add(self.producer[user])
         # In order of making: the order of a set differs from trace to trace, and with it the kernels would.
         return sorted(readers, key=lambda r: r.number), needs_memory
 
-    @property
-    def _templates(self):
-        return self._anchored
-
-    _anchored = frozenset()
-
     def _template(self, node):
         """A node with a kernel template (or on the host): joins its consumers' region as its anchor if it may."""
-        self._anchored = self._anchored | {node}
+        self.anchored.add(node)
         readers, _ = self._readers(node)
         only = len(readers) == 1 and node.results is None and node.primitive.host is None
         if only:
             (region,) = readers
-            extra = node in self.outputs or any(u in self._anchored for u in self.users[node])
+            extra = node in self.outputs or any(u in self.anchored for u in self.users[node])
             if self._can_anchor(node, region) and not (extra and self._feeds_itself(node, region)):
                 region.anchor = node
                 region.maps[node] = tuple(range(len(node.shape)))
@@ -195,7 +191,7 @@ class _Fuser:
                     region.outputs.append(node)
                     self._materialise(node, region)
                 self.producer.setdefault(node, region)
-                self._read_operands(node, region)
+                region.operands.update(node.inputs)
                 return
         region = Region(node.shape)
         region.anchor = node
@@ -206,12 +202,12 @@ class _Fuser:
         for k in self.users[node]:
             if k.name == "project":
                 self._materialise(k, region)
-        self._read_operands(node, region)
+        region.operands.update(node.inputs)
 
     def _feeds_itself(self, node, region):
         """Whether storing `node` as another result of `region` closes a cycle."""
         probe = Region(node.shape)
-        probe.consumers = {self.producer[u] for u in self.users[node] if u in self._anchored and u in self.producer}
+        probe.consumers = {self.producer[u] for u in self.users[node] if u in self.anchored and u in self.producer}
         return region in probe.consumers or probe.reaches(region)
 
     def _can_anchor(self, node, region):
@@ -248,10 +244,6 @@ class _Fuser:
         del region.maps[node]
         return fits
 
-    def _read_operands(self, node, region):
-        for i in node.inputs:
-            region.operands.add(i)
-
     # ---- decisions
 
     def _worth_inlining(self, node, region):
@@ -285,13 +277,13 @@ class _Fuser:
         along = self._map_in(node, region)
         deepest = -1
         for axis in along:
-            if axis == -1:
+            if axis == ANY:
                 deepest = len(region.space) - 1
-            elif axis is not None and axis < 1000:
+            elif axis is not None and axis < INNER:
                 deepest = max(deepest, axis)
         count = hint(product(region.space[: deepest + 1]))
         for axis, extent in zip(along, node.shape, strict=True):
-            if axis is not None and axis >= 1000:
+            if axis is not None and axis >= INNER:
                 count *= hint(extent)
         return count
 
@@ -300,7 +292,7 @@ class _Fuser:
         if node in known:
             return known[node]
         users = [u for u in dict.fromkeys(self.users[node]) if u in region.maps]
-        if not users or -1 not in self._map_in(node, region):
+        if not users or ANY not in self._map_in(node, region):
             known[node] = self._evaluations(node, region)
             return known[node]
         own = [self._repetitions(u, region, known) * _reduction_length(u) * u.inputs.count(node) for u in users if self._reduction(u)]
@@ -316,7 +308,7 @@ class _Fuser:
         if node in known:
             return known[node]
         users = [u for u in dict.fromkeys(self.users[node]) if u in region.maps]
-        if not users or all(axis is None or 0 <= axis < 1000 for axis in self._map_in(node, region)):
+        if not users or all(axis is None or 0 <= axis < INNER for axis in self._map_in(node, region)):
             known[node] = 1
             return 1
         own = [self._copies(u, region, known) for u in users if self._reduction(u) or u.name in _VIEWS]
@@ -347,11 +339,7 @@ class _Fuser:
         if self._reduction(node):
             region.reductions = True
         self.inlined.setdefault(node, set()).add(region)
-        self._note_leaves(node, region)
-
-    def _note_leaves(self, node, region):
-        for i in node.inputs:
-            region.operands.add(i)
+        region.operands.update(node.inputs)
 
     def _store(self, node, readers):
         """Make `node` a result: of a region that computes the same index space if that closes no cycle, else of its own."""
@@ -361,13 +349,13 @@ class _Fuser:
             if node in self.parts:  # not where the concat is read
                 candidates = [r for r in candidates if r not in self._consumer_regions(node)]
         for region in candidates:
-            if self._can_join(node, region, readers):
+            if self._can_join(node, region):
                 region.outputs.append(node)
                 region.maps[node] = self._map_in(node, region)
                 if self._reduction(node):
                     region.reductions = True
                 self._materialise(node, region)
-                self._note_leaves(node, region)
+                region.operands.update(node.inputs)
                 return
         region = Region(node.shape)
         region.outputs.append(node)
@@ -375,9 +363,9 @@ class _Fuser:
         region.reductions = self._reduction(node)
         self.regions.append(region)
         self._materialise(node, region)
-        self._note_leaves(node, region)
+        region.operands.update(node.inputs)
 
-    def _can_join(self, node, region, readers):
+    def _can_join(self, node, region):
         identity = tuple(range(len(region.space)))
         if not same(node.shape, region.space) or self._map_in(node, region) != identity or len(region.maps) >= _NODES:
             return False
@@ -425,7 +413,7 @@ class _Fuser:
             for position, i in enumerate(user.inputs):
                 if i is node:
                     m = axis_map(user, position, region.maps[user])
-                    combined = m if combined is None else tuple(a if a == b else -1 for a, b in zip(combined, m, strict=True))
+                    combined = m if combined is None else tuple(a if a == b else ANY for a, b in zip(combined, m, strict=True))
         return combined if combined is not None else tuple(range(len(node.shape)))
 
     # ---- afterwards
@@ -500,62 +488,8 @@ def _cost(node):
     return _RANDOM.get(node.name, 2)
 
 
-def axis_map(user, position, along):
-    """Where the axes of `user.inputs[position]` run, given where `user`'s own axes run (`along`).
-
-    Entries: an axis of the region's space; None for no loop; -1 for an index that may depend on any loop;
-    1000 and above for a loop of a reduction inside.
-    """
-    x = user.inputs[position]
-    rank = len(x.shape)
-    if user.name in elementwise.OPS or user.name == "stop_gradient":
-        return tuple(along)
-    if user.name == "broadcast":
-        return tuple(
-            None if is_one(n) and not is_one(user.shape[d]) else along[d] for n, d in zip(x.shape, user.params["dims"], strict=True)
-        )
-    if user.name == "transpose":
-        m = [None] * rank
-        for out_axis, in_axis in enumerate(user.params["perm"]):
-            m[in_axis] = along[out_axis]
-        return tuple(m)
-    if user.name in ("slice", "reverse"):
-        return tuple(along)
-    if user.name == "reshape":
-        return _reshape_map(user.shape, x.shape, along)
-    if user.name.startswith(("reduce_", "arg")) and user.name != "reduce_window":
-        axes = user.params["axes"] if "axes" in user.params else (user.params["axis"],)
-        kept = iter(along)
-        return tuple(1000 + i if i in axes else next(kept) for i in range(rank))
-    if user.name in PARTIAL_NAMES:
-        axes, kept = user.params["axes"], iter(along[1:])
-        return tuple(1000 + i if i in axes else next(kept) for i in range(rank))
-    return (-1,) * rank
-
-
-PARTIAL_NAMES = frozenset(p.name for p in PARTIAL.values())
-
-
-def _reshape_map(shape, old, along):
-    """Axes that a reshape leaves alone (only ones come or go beside them) keep their loop."""
-    new = [(n, a) for n, a in zip(shape, along, strict=True) if not is_one(n)]
-    was = [i for i, n in enumerate(old) if not is_one(n)]
-    result = [None if is_one(n) else -1 for n in old]
-    for (n, a), i in zip(new, was, strict=False):
-        if n != old[i]:
-            break
-        result[i] = a
-    for (n, a), i in zip(reversed(new), reversed(was), strict=False):
-        if n != old[i]:
-            break
-        result[i] = a
-    return tuple(result)
-
-
 def _in_order(regions):
     """Topological order; among the ready ones, the order of the original program."""
-    import heapq
-
     waiting = {r: 0 for r in regions}
     for r in regions:
         for c in r.consumers:

@@ -92,9 +92,6 @@ class Generator:
         """C text of an extent or stride."""
         return self.args.int(extent, self.ctype)
 
-    def vars_of(self, affine):
-        return affine.terms.keys()
-
     def lanes(self, affine):
         """Whether the index expression varies along the vector loop."""
         return self.vector is not None and any(v is self.vector or v.nest is self.vector.nest and self._same_group(v) for v in affine.terms)
@@ -419,13 +416,13 @@ class Generator:
 
     def reduce(self, node, kind, dtype, extents, body):
         """Reduction over `extents` of body(indices), in registers of `dtype`. kind: sum, prod, max, min, and, or."""
-        return self._loop_nest(node, dtype, extents, body, Fold(self, kind, dtype))
+        return self._loop_nest(node, extents, body, Fold(self, kind, dtype))
 
     def reduce_arg(self, node, kind, dtype, extents, body):
         """(extreme, row-major int32 position of its first occurrence); NaN wins."""
-        return self._loop_nest(node, dtype, extents, body, ArgFold(self, kind, dtype, extents))
+        return self._loop_nest(node, extents, body, ArgFold(self, kind, dtype, extents))
 
-    def _loop_nest(self, node, dtype, extents, body, fold):
+    def _loop_nest(self, node, extents, body, fold):
         real = [i for i, n in enumerate(extents) if not is_one(n)]
         nest = self.nest((node, type(fold).__name__), [extents[i] for i in real])
 

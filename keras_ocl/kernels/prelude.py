@@ -73,8 +73,3 @@ def pieces(helpers, options=()):
     """
     pragmas = [f"#pragma OPENCL EXTENSION {o} : enable\n" for o in options]
     return (*pragmas, *(helper_source(n) for n in prelude_math.ordered(helpers)))
-
-
-def assemble(helpers, options=()):
-    """The head of a program as one text."""
-    return "".join(pieces(helpers, options))

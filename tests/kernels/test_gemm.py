@@ -29,7 +29,7 @@ def cpu(device):
 
 def launch(device, specs, buffers):
     """Build and launch kernels; `buffers` maps handles to storages, workspaces are made here."""
-    head = prelude.assemble(frozenset().union(*(s.helpers for s in specs)))
+    head = "".join(prelude.pieces(frozenset().union(*(s.helpers for s in specs))))
     kernels = device.build([(f"f{i}", s.source(f"f{i}"), [head]) for i, s in enumerate(specs)])
     for i, spec in enumerate(specs):
         kernel = kernels[f"f{i}"]
