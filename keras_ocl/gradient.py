@@ -22,7 +22,8 @@ def value_and_grad(function, argnums=0, has_aux=False, variables=None):
         tuple of them when `argnums` is a tuple) or of `variables`. What the result does not depend on has the gradient zero.
 
     Raises:
-        ValueError: (from the made function) the result is not a scalar, or an argument is not of a floating-point dtype.
+        ValueError: (from the made function) the result is not a scalar, or an argument is not of a floating-point dtype or not passed by
+            position.
     """
 
     @functools.wraps(function)
@@ -31,6 +32,11 @@ def value_and_grad(function, argnums=0, has_aux=False, variables=None):
         if variables is None:
             positions = (argnums,) if isinstance(argnums, int) else tuple(argnums)
             args = list(args)
+            if not all(-len(args) <= position < len(args) for position in positions):
+                raise ValueError(
+                    f"The gradient of {_name(function)} is by argnums={argnums}, but {len(args)} arguments came by position:"
+                    " pass what is differentiated by position, or change argnums."
+                )
             for position in positions:
                 args[position] = tree.map_structure(functools.partial(_source, function, position), args[position])
             sources = args[argnums] if isinstance(argnums, int) else tuple(args[position] for position in positions)

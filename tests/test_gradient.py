@@ -72,5 +72,7 @@ def test_second_derivative_in_a_compiled_function():
 def test_bad_input():
     with pytest.raises(ValueError, match=r"scalar result.*\(3,\)"):
         keras_ocl.grad(lambda x: 2 * x)(X)
+    with pytest.raises(ValueError, match="argnums=1, but 1 arguments came by position"):
+        keras_ocl.grad(weighted, argnums=1)(X, y=Y)
     with pytest.raises(ValueError, match="floating-point dtype, not int32"):
         keras_ocl.grad(weighted)(np.array([1, 2, 3], "int32"), Y)

@@ -3,6 +3,8 @@
 import functools
 import sys
 import threading
+import types
+from collections.abc import Hashable
 
 import numpy as np
 
@@ -61,7 +63,11 @@ class Jitted:
         device = runtime.current_device()
         key.append(device)
         key = tuple(key)
-        compiled = self._compiled.get(key)
+        try:
+            compiled = self._compiled.get(key)
+        except TypeError:
+            odd = ", ".join(type(leaf).__name__ for leaf in leaves if not isinstance(leaf, (Hashable, np.ndarray)))
+            raise TypeError(f"{self.name}: arguments must be arrays or hashable, and {odd} is not; pass an array or a tuple.") from None
         if compiled is None:
             with self._lock:
                 compiled = self._compiled.get(key)
@@ -69,6 +75,10 @@ class Jitted:
                     compiled = self._trace(leaves, structure, device)
                     self._compiled[key] = compiled
         return compiled.run(arrays)
+
+    def __get__(self, instance, owner=None):
+        """Of a method: the function that takes the instance first, which counts among the values of the signature."""
+        return self if instance is None else types.MethodType(self, instance)
 
     def _trace(self, leaves, structure, device):
         trace = Trace()
@@ -93,10 +103,6 @@ class Jitted:
             hint = self._hints.setdefault(position, n)
             batch[n] = Dim(n, hint, 1500450271 + 2 * len(batch))
         return batch[n]
-
-    def clear(self):
-        """Forget all traces."""
-        self._compiled.clear()
 
 
 class Compiled:
@@ -214,7 +220,30 @@ def fused(function):
 
 
 def jit(function=None, **options):
-    """Compile a function: `jit(f)` or `@jit`. See Jitted for the options."""
+    """Compiles a function: it is traced once for each signature and from then on replayed as kernel launches.
+
+        @keras_ocl.jit
+        def step(x, y): ...
+
+    Args:
+        function: takes and returns lists, tuples and dicts of Tensors, arrays and Python values, of any shapes and dtypes; it may read and
+            assign Keras variables, but not make any. Methods can be compiled too.
+        **options: `batch_axis=True` makes the first extent of every array an unknown, so that another batch size builds no kernels;
+            `name` is what errors and profiles call the function.
+
+    Returns:
+        A function of the same arguments. Its results are Tensors where the function computed them. A signature is the structure of the
+        arguments, the shapes and dtypes of arrays, and the values of everything else: each new Python number traces anew, so pass what
+        changes as an array. Python side effects happen once a signature. Under a GradientTape or in another compiled function
+        it is simply called.
+
+    Raises:
+        TypeError: `function` cannot be called; or, of the made function, an argument that is no array is not hashable, or the device
+            lacks a dtype.
+        RuntimeError: (of the made function) Python code asks for a value that is computed only later.
+    """
     if function is None:
-        return lambda f: Jitted(f, **options)
+        return lambda f: jit(f, **options)
+    if not callable(function):
+        raise TypeError(f"keras_ocl.jit compiles functions, not {type(function).__name__}.")
     return Jitted(function, **options)

@@ -5,8 +5,9 @@ primitive's VJP rule, whose results are again primitives (so gradients of gradie
 See Griewank & Walther, "Evaluating Derivatives", 2nd ed., chapter 3.
 """
 
-from keras_ocl.core import dtypes
+from keras_ocl.core import dtypes, nest
 from keras_ocl.core.primitive import active_tapes
+from keras_ocl.core.tensor import Tensor
 
 _add = None  # the addition primitive and the zeros function, installed by keras_ocl.primitives
 _zeros_like = None
@@ -103,14 +104,16 @@ class GradientTape:
         self._token = None
 
     def watch(self, tensor):
-        """Also record what depends on `tensor` (a Tensor, a Variable or a nest of lists of them)."""
-        if isinstance(tensor, (list, tuple)):
-            for t in tensor:
-                self.watch(t)
-        elif hasattr(tensor, "_tape_value"):
-            self.read(tensor, tensor._tape_value(), True)
-        else:
-            self._track(tensor)
+        """Also record what depends on `tensor`: a Tensor, a Variable, or lists, tuples and dicts of them.
+
+        Raises:
+            TypeError: something else is in it, such as a NumPy array, whose copy on the device the tape could not know again.
+        """
+        for t in nest.flatten(tensor)[0]:
+            if hasattr(t, "_tape_value"):
+                self.read(t, t._tape_value(), True)
+            else:
+                self._track(_checked("watch", t))
 
     def _track(self, tensor):
         self._tracked.add(id(tensor))
@@ -137,26 +140,42 @@ class GradientTape:
             sources: Variables or watched Tensors, in any nest of lists, tuples and dicts.
             output_gradients: cotangent(s) for the target(s); ones when None.
             unconnected_gradients: "none" gives None, "zero" gives zeros, for a source the target does not depend on.
+
         Returns:
-            The nest of `sources` with a Tensor (or None) in each place.
+            The nest of `sources` with a Tensor of the source's shape and dtype (or None) in each place.
+
+        Raises:
+            RuntimeError: it was called before, and the tape is not persistent.
+            TypeError: a target, source or cotangent is not a Tensor or Variable.
+            ValueError: a target has no floating-point dtype, a cotangent not its target's shape, or there are not as many of them.
         """
         if self._used and not self._persistent:
             raise RuntimeError("GradientTape.gradient was already called; use GradientTape(persistent=True) to call it again.")
+        if unconnected_gradients not in ("none", "zero"):
+            raise ValueError(f'GradientTape.gradient: unconnected_gradients is {unconnected_gradients!r}; it must be "none" or "zero".')
+        leaves, structure = nest.flatten(sources)
+        for source in leaves:
+            _checked("gradient", source)
         if self._token is not None and not self._persistent:
             self._stop()  # inside the `with` block: the gradient's own operations are not recorded
         self._used = True
         targets = list(target) if isinstance(target, (list, tuple)) else [target]
         seeds = output_gradients if isinstance(output_gradients, (list, tuple)) else [output_gradients] * len(targets)
+        if len(seeds) != len(targets):
+            raise ValueError(f"GradientTape.gradient: there are {len(targets)} targets, but {len(seeds)} output_gradients.")
         cotangents = {}
         for t, seed in zip(targets, seeds, strict=True):
-            t = t._tape_value() if hasattr(t, "_tape_value") else t
+            t, seed = _value(_checked("gradient", t)), seed if seed is None else _value(_checked("gradient", seed))
             if not differentiable(t.dtype):
                 raise ValueError(f"GradientTape.gradient: the target has dtype {t.dtype}; only floating-point targets have gradients.")
+            if seed is not None and tuple(seed.shape) != tuple(t.shape):
+                shapes = f"{tuple(seed.shape)}, but its target {tuple(t.shape)}"
+                raise ValueError(f"GradientTape.gradient: one of the output_gradients has the shape {shapes}; both must be the same.")
             seed = _zeros_like(t, 1) if seed is None else seed
             old = cotangents.get(id(t))
             cotangents[id(t)] = (t, seed if old is None else _add(old[1], seed))
         reached = backward(self._equations, cotangents)
-        result = _map_nest(lambda s: self._of(s, reached, unconnected_gradients), sources)
+        result = nest.unflatten(structure, [self._of(source, reached, unconnected_gradients) for source in leaves])
         if not self._persistent:
             self._equations, self._alive, self._tracked = [], [], set()
         return result
@@ -169,7 +188,7 @@ class GradientTape:
                 g = reached[key][1]
                 total = g if total is None else _add(total, g)
         if total is None and unconnected == "zero":
-            return _zeros_like(source._tape_value() if hasattr(source, "_tape_value") else source, 0)
+            return _zeros_like(_value(source), 0)
         return total
 
 
@@ -186,9 +205,13 @@ class Recorder:
         self.reads.append((variable, tensor))
 
 
-def _map_nest(function, nest):
-    if isinstance(nest, (list, tuple)):
-        return type(nest)(_map_nest(function, n) for n in nest)
-    if isinstance(nest, dict):
-        return {k: _map_nest(function, n) for k, n in nest.items()}
-    return function(nest)
+def _checked(method, x):
+    """`x`, a Tensor or Variable."""
+    if not isinstance(x, Tensor) and not hasattr(x, "_tape_value"):
+        kind = type(x).__name__
+        raise TypeError(f"GradientTape.{method}: a {kind} is neither a Tensor nor a Variable; use keras.ops.convert_to_tensor before.")
+    return x
+
+
+def _value(x):
+    return x._tape_value() if hasattr(x, "_tape_value") else x

@@ -6,7 +6,7 @@ import pytest
 from keras_ocl import primitives as P
 from keras_ocl import runtime
 from keras_ocl.compiler import from_numpy, to_numpy
-from keras_ocl.compiler.jit import Jitted
+from keras_ocl.compiler.jit import Jitted, jit
 from keras_ocl.core.primitive import current_trace
 from keras_ocl.core.tensor import Tensor
 
@@ -222,3 +222,24 @@ def test_an_epilogue_that_cannot_run_in_lanes():
     expected = (a @ b + table[where]) * -pairs.transpose(1, 2, 0).reshape(12, 32) - table[where]
     got = to_numpy(Jitted(f)(*[from_numpy(v) for v in (a, b, table, where, pairs)]))
     np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_methods_compile():
+    class Scaled:
+        def __init__(self, factor):
+            self.factor = factor
+
+        @jit
+        def product(self, x):
+            return P.mul(x, like(x, self.factor))
+
+    x = random(5)
+    for factor in (2.0, 3.0):
+        np.testing.assert_allclose(to_numpy(Scaled(factor).product(x)), factor * x, rtol=1e-6)
+
+
+def test_what_cannot_be_compiled_is_told():
+    with pytest.raises(TypeError, match="compiles functions, not int"):
+        jit(3)
+    with pytest.raises(TypeError, match="named: .*hashable, and set is not"):
+        jit(name="named")(lambda x, names: x)(random(3), {"a"})

@@ -1,5 +1,7 @@
 """GradientTape: what it records, when, and inside and around compiled functions."""
 
+from collections import namedtuple
+
 import keras
 import numpy as np
 import pytest
@@ -25,6 +27,15 @@ def test_gradients_of_variables_in_any_nest():
     assert number(gradients["a"]) == 12.0
     assert number(gradients["rest"][0]) == 4.0
     assert number(gradients["rest"][1][0]) == 12.0
+
+
+def test_named_tuples_keep_their_kind():
+    pair = namedtuple("pair", "a b")(ops.array(2.0), {"b": ops.array(3.0)})
+    with GradientTape() as tape:
+        tape.watch(pair)
+        y = pair.a * pair.a * pair.b["b"]
+    gradients = tape.gradient(y, pair)
+    assert number(gradients.a) == 12.0 and number(gradients.b["b"]) == 4.0
 
 
 def test_a_tape_is_used_once_unless_persistent():
@@ -57,6 +68,31 @@ def test_output_gradients():
     with GradientTape() as tape:
         y = a * a
     np.testing.assert_allclose(tape.gradient(y, a, output_gradients=ops.array([1.0, 0.0, -1.0])), [2.0, 0.0, -6.0])
+
+
+@pytest.mark.parametrize(
+    "error, message, changed",
+    [
+        (TypeError, "ndarray is neither a Tensor nor a Variable", {"target": np.ones(3)}),
+        (TypeError, "float is neither", {"sources": [1.0]}),
+        (TypeError, "ndarray is neither", {"output_gradients": np.ones(3)}),
+        (ValueError, r"shape \(2,\), but its target \(3,\)", {"output_gradients": ops.ones(2)}),
+        (ValueError, "1 targets, but 2 output_gradients", {"output_gradients": [ops.ones(3)] * 2}),
+        (ValueError, '"none" or "zero"', {"unconnected_gradients": "zeros"}),
+    ],
+)
+def test_bad_arguments(error, message, changed):
+    a = variable([1.0, 2.0, 3.0])
+    with GradientTape(persistent=True) as tape:
+        y = a * a
+    with pytest.raises(error, match=message):
+        tape.gradient(**{"target": y, "sources": a, **changed})
+    np.testing.assert_allclose(tape.gradient(y, a), [2.0, 4.0, 6.0])
+
+
+def test_arrays_cannot_be_watched():
+    with GradientTape() as tape, pytest.raises(TypeError, match="watch: a ndarray"):
+        tape.watch(np.ones(3))
 
 
 def test_unconnected_gradients():
