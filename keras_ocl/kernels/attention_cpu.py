@@ -24,7 +24,6 @@ def kernel(problem, scheme, sinks):
         grid=(ceil_div(extent, writer.block), p.batch * heads, 1),
         group=(1, 1, 1),
         helpers=writer.all_helpers(),
-        flops=writer.flops(),
     )
 
 

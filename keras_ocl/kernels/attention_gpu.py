@@ -65,7 +65,6 @@ def kernel(problem, scheme, sinks):
         grid=(chunks * tile.side, ceil_div(extent, tile.block) * tile.side, p.batch * heads),
         group=(tile.side, tile.side, 1),
         helpers=writer.all_helpers(),
-        flops=writer.flops(),
     )
 
 

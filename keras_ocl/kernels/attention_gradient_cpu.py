@@ -26,7 +26,6 @@ def kernel(problem, sinks):
         grid=(1, p.batch * p.key_heads, 1),
         group=(1, 1, 1),
         helpers=writer.all_helpers(),
-        flops=writer.flops() * 1.25,
     )
 
 

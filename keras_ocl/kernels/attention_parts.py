@@ -201,9 +201,3 @@ class Writer:
 
     def all_helpers(self):
         return frozenset(self.helpers).union(*(s.helpers for s in self.sinks))
-
-    def flops(self):
-        p = self.p
-        rows = hint(p.batch) * hint(p.heads) * hint(p.time) * hint(p.source)
-        names = (*self.scheme.met, *(name for _, name in self.scheme.sums))
-        return 2.0 * rows * sum(hint(p.depth if name in ("query", "key") else p.value_depth) for name in names)

@@ -49,7 +49,7 @@ def forward(geometry, x, w, dtype, sink, name, transposed=False, all_arguments=F
     coordinates = [f"o{i}" for i in range(geometry.rank + 1)] + ["channel"]
     text += sink.store(args, coordinates, "total", 1)
     grid = (geometry.output[-1], product(geometry.output[:-1]))
-    return KernelSpec(name, args.args, text, grid, None, frozenset(sink.helpers), geometry.flops)
+    return KernelSpec(name, args.args, text, grid, None, frozenset(sink.helpers))
 
 
 def filter_grad(geometry, x, dy, dtype, sink, name, units=1, all_arguments=False):
@@ -84,12 +84,12 @@ def filter_grad(geometry, x, dy, dtype, sink, name, units=1, all_arguments=False
     text += f"total += {value} * {factor};\n" + "}\n" * (rank + 1)
     if chunks == 1:
         text += sink.store(args, [f"f{i}" for i in range(rank + 2)], "total", 1)
-        return [KernelSpec(name, args.args, text, (elements, 1), None, frozenset(sink.helpers), geometry.flops)]
+        return [KernelSpec(name, args.args, text, (elements, 1), None, frozenset(sink.helpers))]
     kept = "float64" if dtype == "float64" else "float32"
     partial = Workspace(elements * chunks, kept)
     out = args.pointer(partial, kept, out=True)
     text += f"{out}[(long)chunk * {args.int(elements)} + element] = total;\n"
-    first = KernelSpec(name, args.args, text, (elements, chunks), None, frozenset(), geometry.flops)
+    first = KernelSpec(name, args.args, text, (elements, chunks), None)
     return [first, sum_chunks(geometry, partial, chunks, kept, sink)]
 
 

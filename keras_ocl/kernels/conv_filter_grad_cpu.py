@@ -181,7 +181,7 @@ class _FilterGrad:
             done += count
         text += "}\n}\n"
         grid = (self.chunks, 1, 1) if self.whole_items else (self.chunks, pairs, self.slots)
-        return KernelSpec(name, args.args, text, grid, (1, 1, 1), frozenset(), self.geometry.flops)
+        return KernelSpec(name, args.args, text, grid, (1, 1, 1))
 
     def _outer_taps(self):
         """The group, the taps along the outer axes, and the outputs whose taps are inside the input, [lo, hi)."""

@@ -65,7 +65,7 @@ def forward(traits, geometry, x, w, dtype, sink, name, transposed=False):
     coordinates = [f"q{i}" for i in range(rank + 1)] + [f"(group * {outputs} + column)"]
     text += kernel.results(body + sink.store(args, coordinates, "value", 1) + "}\n")
     grid = kernel.grid(pixels, geometry.groups)
-    return KernelSpec(name, args.args, text, grid, (tile.side, tile.side, 1), frozenset(sink.helpers), geometry.flops)
+    return KernelSpec(name, args.args, text, grid, (tile.side, tile.side, 1), frozenset(sink.helpers))
 
 
 def filter_grad(traits, geometry, x, dy, dtype, sink, name):
@@ -104,7 +104,7 @@ def filter_grad(traits, geometry, x, dy, dtype, sink, name):
     offset = f"((long)chunk * {args.int(rows)} + result) * {args.int(geometry.output[-1])} + group * {outputs} + column"
     text += kernel.results(f"if (result < {args.int(rows)}) {out}[{offset}] = value;\n")
     grid = kernel.grid(rows, geometry.groups * chunks)
-    first = KernelSpec(name, args.args, text, grid, (tile.side, tile.side, 1), frozenset(), geometry.flops)
+    first = KernelSpec(name, args.args, text, grid, (tile.side, tile.side, 1))
     return [first, sum_chunks(geometry, partial, chunks, kept, sink)]
 
 

@@ -174,4 +174,4 @@ def _convolve(geometry, x, transformed, dtype, sink, name, tile):
     text += sink.store(args, ["n", "row", "column", "(channel + v)"], "result", width)
     text += "}\n}\n}\n}\n}\n"
     grid = (ceil_div(total, tile.blocks * rows),)
-    return KernelSpec(name, args.args, text, grid, (1,), frozenset(sink.helpers), geometry.flops)
+    return KernelSpec(name, args.args, text, grid, (1,), frozenset(sink.helpers))

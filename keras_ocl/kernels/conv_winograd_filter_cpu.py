@@ -80,7 +80,7 @@ def _accumulate(geometry, x, dy, partial, dtype, name, tile):
     text += f"const int y = tile / {args.int(across)} % {args.int(down)} * 2; const int z = tile % {args.int(across)} * 2;\n"
     text += _patch_row(args, geometry, source, patches, tile) + _gradient_row(args, geometry, gradient, gradients, tile)
     text += "}\n" + _products(patches, gradients, out, dtype, inputs, outputs, tile) + "}\n"
-    return KernelSpec(name, args.args, text, (tile.chunks, 4), (1, 1), frozenset(), geometry.flops)
+    return KernelSpec(name, args.args, text, (tile.chunks, 4), (1, 1))
 
 
 def _patch_row(args, geometry, source, patches, tile):

@@ -62,7 +62,6 @@ def kernel(problem, tile):
         grid=grid,
         group=(1, 1, 1),
         helpers=frozenset(problem.helpers) | frozenset(problem.sink.helpers),
-        flops=problem.flops(),
     )
 
 

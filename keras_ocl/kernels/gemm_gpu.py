@@ -80,7 +80,6 @@ def kernel(problem, tile):
         ),
         group=(tile.across, tile.down, 1),
         helpers=frozenset(problem.helpers) | frozenset(problem.sink.helpers),
-        flops=problem.flops(),
     )
 
 

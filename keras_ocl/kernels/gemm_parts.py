@@ -91,9 +91,6 @@ class Problem:
         """Expression `x * y + z` in the accumulator's type."""
         return f"fma({x}, {y}, {z})" if dtypes.is_float(self.accumulator) else f"{x} * {y} + {z}"
 
-    def flops(self):
-        return 2.0 * product((1 if self.batch is None else self.batch, self.m, self.n, self.k))
-
 
 class Names:
     """The texts of a kernel's extents, strides and operand pointers, and the first lines of its body.

@@ -15,7 +15,7 @@ def register_type(dtype, width):
 
 def load(dtype, width, pointer, offset):
     """Expression that loads `width` consecutive elements at `pointer + offset` into a register."""
-    if dtype in ("float16",):
+    if dtype == "float16":
         return f"vload_half({offset}, {pointer})" if width == 1 else f"vload_half{width}(0, {pointer} + {offset})"
     raw = f"{pointer}[{offset}]" if width == 1 else f"vload{width}(0, {pointer} + {offset})"
     if dtype == "bool":
@@ -23,7 +23,7 @@ def load(dtype, width, pointer, offset):
     if dtype == "bfloat16":
         return f"as_{vector_type('float', width)}(convert_{vector_type('uint', width)}({raw}) << 16)"
     if dtype.startswith("float8"):
-        return f"{_float8_loader(dtype)}_{width}({raw})"
+        return f"from_{dtype}_{width}({raw})"
     return raw
 
 
@@ -52,12 +52,8 @@ def helpers_for(dtype, width):
     if dtype == "bfloat16":
         return {f"to_bfloat16_{width}"}
     if dtype.startswith("float8"):
-        return {f"to_{dtype}_{width}", f"{_float8_loader(dtype)}_{width}"}
+        return {f"to_{dtype}_{width}", f"from_{dtype}_{width}"}
     return set()
-
-
-def _float8_loader(dtype):
-    return f"from_{dtype}"
 
 
 def helper_source(name):

@@ -36,7 +36,6 @@ class KernelSpec:
     grid: tuple
     group: tuple | None = (1,)
     helpers: frozenset = frozenset()
-    flops: float = 0.0
     attributes: str = ""
 
     def signature(self):

@@ -2,7 +2,6 @@
 
 import atexit
 import contextlib
-import ctypes
 import os
 import threading
 import weakref
@@ -122,7 +121,7 @@ _living = weakref.WeakSet()
 class Device:
     """One device with its context, in-order queue and memory.
 
-    Everything here enqueues and returns, except `download`, `map` and `finish`.
+    Everything here enqueues and returns, except `download` and `finish`.
     """
 
     def __init__(self, handle, name, sharing):
@@ -285,29 +284,18 @@ class Device:
             raise TypeError(f"{what or 'an array'} of dtype {array.dtype} cannot be put on a device: only numbers and booleans can")
         return self.transfer.upload(array, what)
 
-    def download(self, storage, dtype, shape, after=None):
-        """The first elements of a Storage as a new array. Waits for all that was enqueued, or for event `after` only."""
+    def download(self, storage, dtype, shape):
+        """The first elements of a Storage as a new array. Waits for all that was enqueued."""
         state.check_not_forked()
         self.statistics.downloads += 1
         out = np.empty(shape, dtype)
         if out.nbytes > storage.nbytes:
             raise ValueError(f"cannot read {out.nbytes} bytes ({out.dtype} {out.shape}) from a storage of {storage.nbytes}")
         with self.span("read back"):
-            self.transfer.download(storage, out, after)
+            self.transfer.download(storage, out)
         if self.profiler is not None:
             self.profiler.drain()
         return out
-
-    def map(self, storage, dtype, shape):
-        """A read-only array of a Storage's contents, without a copy where host and device share memory. Waits."""
-        if storage.block.host is None:
-            array = self.download(storage, dtype, shape)
-        else:
-            self.statistics.downloads += 1
-            self.wait()
-            array = np.asarray(_HostView(storage)).view(dtype)[: int(np.prod(shape))].reshape(shape)
-        array.flags.writeable = False
-        return array
 
     def copy(self, source, target, nbytes=None, start=0, end=0):
         """Enqueue a copy of the Storage `source` into `target`: `nbytes` (all) of it from byte `start` on, to byte `end` on."""
@@ -323,16 +311,6 @@ class Device:
     def write(self, storage, array, what=""):
         """Enqueue writing a NumPy array into an existing Storage; the caller may refill the array at once."""
         self.copy(self.upload(array, what), storage)
-
-    def event(self):
-        """The last enqueued command, to be given to `download(after=...)`; None when nothing was enqueued."""
-        return self.last_event
-
-    def wait(self):
-        """Wait for the last enqueued command."""
-        event = self.last_event
-        if event is not None:
-            event.wait()
 
     def span(self, label):
         """Context of something that the host does, for traces."""
@@ -368,15 +346,6 @@ def _finish_all():
     if not state.Process.forked:
         for device in list(_living):
             device.finish()
-
-
-class _HostView:
-    """The memory of a Storage for NumPy; arrays made of it keep the Storage alive."""
-
-    def __init__(self, storage):
-        self._storage = storage
-        address = ctypes.addressof(storage.block.host) + storage.offset
-        self.__array_interface__ = {"shape": (storage.nbytes,), "typestr": "|u1", "data": (address, False), "version": 3}
 
 
 __all__ = ["Device", "Statistics", "Storage", "Traits", "read_traits", "ways_of_sharing"]

@@ -24,8 +24,8 @@ class Shared:
             np.ndarray(array.shape, array.dtype, storage.block.host)[...] = array
         return storage
 
-    def download(self, storage, out, after):
-        event = after or self.device.last_event
+    def download(self, storage, out):
+        event = self.device.last_event
         if event is not None:
             event.wait()
         if out.nbytes:
@@ -48,14 +48,13 @@ class Mapped:
             self.device.command(lambda queue: mapped.base.release(queue))
         return storage
 
-    def download(self, storage, out, after):
+    def download(self, storage, out):
         if not out.nbytes:
             return
-        queue = self.device.queue if after is None else self.queue
+        queue = self.device.queue
         mapped, _ = cl.enqueue_map_buffer(
-            queue, storage.base, cl.map_flags.READ, storage.offset, (out.nbytes,), np.uint8,
-            wait_for=None if after is None else [after], is_blocking=True,
-        )  # fmt: skip
+            queue, storage.base, cl.map_flags.READ, storage.offset, (out.nbytes,), np.uint8, is_blocking=True
+        )
         out[...] = np.ndarray(out.shape, out.dtype, mapped)
         mapped.base.release(queue)
 
@@ -95,14 +94,10 @@ class Copied:
                 block.host = np.empty(size, np.uint8)
         return block
 
-    def download(self, storage, out, after):
-        if not out.nbytes:
-            return
-        queue = self.device.queue if after is None else self.queue
-        cl.enqueue_copy(
-            queue, out.reshape(-1).view(np.uint8), storage.base, src_offset=storage.offset, is_blocking=True,
-            wait_for=None if after is None else [after],
-        )  # fmt: skip
+    def download(self, storage, out):
+        if out.nbytes:
+            target = out.reshape(-1).view(np.uint8)
+            cl.enqueue_copy(self.device.queue, target, storage.base, src_offset=storage.offset, is_blocking=True)
 
 
 def transfer(device):
