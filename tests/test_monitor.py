@@ -1,5 +1,6 @@
 """Memory, profile and caches, as a user asks for them."""
 
+import keras
 import numpy as np
 import pytest
 
@@ -59,6 +60,21 @@ def test_clear_cache():
     assert device.programs.disk is None or device.programs.disk.size() == 0
     device.build([("twice", SOURCE)])
     assert device.statistics.builds == builds + 1
+
+
+def test_eager_code_compiles_again_after_clear_cache():
+    statistics = runtime.current_device().statistics
+
+    def draws():
+        return np.asarray(keras.random.uniform((3,), seed=1) + 1)
+
+    before = draws()
+    builds = statistics.builds
+    np.testing.assert_array_equal(draws(), before)
+    assert statistics.builds == builds
+    keras_ocl.clear_cache()
+    np.testing.assert_array_equal(draws(), before)
+    assert statistics.builds >= builds + 2
 
 
 def test_unknown_device():

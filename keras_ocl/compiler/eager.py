@@ -87,8 +87,8 @@ def execute(prim, inputs, params, results):
         signature.append((x.shape, x.dtype, None))
         storages.append(on_device(x, device))
     key = tuple(sorted((k, _typed(v)) for k, v in params.items()))
-    executable = _executable(device, prim, tuple(signature), key, params)
-    return executable.run(storages)
+    identity = (device, prim.name, tuple(signature), key)
+    return compiled_once(identity, lambda: _compile(device, prim, signature, params)).run(storages)
 
 
 def _typed(value):
@@ -98,15 +98,15 @@ def _typed(value):
     return (type(value).__name__, value.hex() if isinstance(value, float) else value)
 
 
-_cache = OrderedDict()  # compiled one-node graphs, the oldest first
+_cache = OrderedDict()  # what eager code has compiled, the oldest first
 _KEPT = 4096
 
 
-def _executable(device, prim, signature, key, params):
-    identity = (device, prim.name, signature, key)
+def compiled_once(identity, compile):
+    """What `compile` returned for this hashable identity, which is kept while it is among the newest."""
     found = _cache.get(identity)
     if found is None:
-        found = _cache[identity] = _compile(device, prim, signature, params)
+        found = _cache[identity] = compile()
         if len(_cache) > _KEPT:
             _cache.popitem(last=False)
     return found
@@ -131,7 +131,7 @@ def check_supported(what, device, names):
 
 
 def clear():
-    """Forget compiled one-node graphs."""
+    """Forget what eager code has compiled."""
     _cache.clear()
 
 

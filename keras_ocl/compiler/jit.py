@@ -10,7 +10,7 @@ import numpy as np
 
 from keras_ocl import runtime
 from keras_ocl.compiler import ir
-from keras_ocl.compiler.eager import Extents, check_supported, on_device
+from keras_ocl.compiler.eager import Extents, check_supported, compiled_once, on_device
 from keras_ocl.compiler.executable import Executable
 from keras_ocl.compiler.split import add_node
 from keras_ocl.core import dtypes, nest
@@ -197,24 +197,23 @@ def fused(function):
     The function takes tensors, and keywords of which `shape` is a tuple of extents; as in all eager code, extents
     become arguments of the kernels, so other sizes reuse them. Inside a trace or under a tape it is just called.
     """
-    compiled = {}
+
+    def compiled(device, tensors, static):
+        extents, trace = Extents(), Trace()
+        symbolic = [trace.input(tuple(extents(n) for n in t.shape), t.dtype) for t in tensors]
+        if "shape" in static:
+            static = {**static, "shape": tuple(extents(n) for n in static["shape"])}
+        with tracing(trace):
+            result = function(*symbolic, **static)
+        return Compiled(trace, result, device, function.__name__.strip("_"), all_arguments=True)
 
     @functools.wraps(function)
     def run(*tensors, **static):
         if current_trace.get() is not None or active_tapes.get():
             return function(*tensors, **static)
         device = tensors[0].storage.device
-        key = (device, *((t.shape, t.dtype) for t in tensors), *sorted(static.items()))
-        found = compiled.get(key)
-        if found is None:
-            extents, trace = Extents(), Trace()
-            symbolic = [trace.input(tuple(extents(n) for n in t.shape), t.dtype) for t in tensors]
-            if "shape" in static:
-                static["shape"] = tuple(extents(n) for n in static["shape"])
-            with tracing(trace):
-                result = function(*symbolic, **static)
-            found = compiled[key] = Compiled(trace, result, device, function.__name__.strip("_"), all_arguments=True)
-        return found.run(tensors)
+        identity = (device, function, *((t.shape, t.dtype) for t in tensors), *sorted(static.items()))
+        return compiled_once(identity, lambda: compiled(device, tensors, static)).run(tensors)
 
     return run
 

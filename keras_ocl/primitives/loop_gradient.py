@@ -105,7 +105,6 @@ class _Backward:
                 direct[id(t)] = t
         keep = roots if _size(roots) <= _size(direct) else direct
         self.kept = list(keep.values())
-        self.wanted = wanted
 
     def _is_inner(self, t):
         """Whether `t` is known inside a forward step only, and not read from a stack."""
