@@ -9,7 +9,7 @@ import contextlib
 import functools
 
 from keras.src import tree
-from keras.src.backend.common.backend_utils import slice_along_axis
+from keras.src.backend.common.backend_utils import canonicalize_axis, slice_along_axis
 from keras.src.backend.common.stateless_scope import get_stateless_scope
 from keras.src.backend.common.symbolic_scope import in_symbolic_scope
 from keras.src.backend.common.variables import Variable as KerasVariable
@@ -357,8 +357,14 @@ def mapped_over(function, in_axes):
 
 
 def unstack(x, num=None, axis=0):
-    """The slices along an axis as a list."""
-    return shapes.unstacked(convert_to_tensor(x), axis)
+    """The slices along an axis as a list. ValueError if there are not `num` of them, where it is given."""
+    x = convert_to_tensor(x)
+    axis = canonicalize_axis(axis, x.ndim)
+    if num is not None and num != x.shape[axis]:
+        raise ValueError(
+            f"unstack: num={num}, but axis {axis} of shape {tuple(x.shape)} has extent {x.shape[axis]}; give that number, or None."
+        )
+    return shapes.unstacked(x, axis)
 
 
 def associative_scan(f, elems, reverse=False, axis=0):

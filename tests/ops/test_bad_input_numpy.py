@@ -31,6 +31,8 @@ CASES = [
     ("slice_update", (A, (0, 0), array(2)), ValueError, ["slice_update", "(2,)", "(3, 4)"]),
     ("slice_update", (A, (0, 0), array(4, 4)), ValueError, ["(4, 4)", "(3, 4)"]),
     ("unstack", (A, None, 2), ValueError, ["axis 2"]),
+    ("unstack", (A, 2), ValueError, ["unstack", "num=2", "(3, 4)", "3"]),
+    ("unstack", (A, 3, -1), ValueError, ["unstack", "num=3", "(3, 4)", "4"]),
     ("saturate_cast", (A, "int3"), ValueError, ["int3"]),
     # elementwise
     ("add", (A, array(4, 3)), ValueError, ["add", "(3, 4)", "(4, 3)", "broadcast"]),
