@@ -105,5 +105,5 @@ RULES = {"dot_general": _dot_general, "conv": _conv, "conv_input_grad": _conv_in
 _FACTORS = "ONNX has no such decomposition"
 REFUSED = {
     name: _FACTORS
-    for name in ("cholesky", "inverse", "slogdet", "solve", "triangular_solve", "pinv", "qr", "svd", "eigh", "eig", "lu")
+    for name in ("cholesky", "cofactor", "inverse", "slogdet", "solve", "triangular_solve", "pinv", "qr", "svd", "eigh", "eig", "lu")
 } | {"conv_filter_grad": "it belongs to gradients, which are not exported"}

@@ -12,7 +12,7 @@ from keras_ocl.ops import numpy_reduction as reductions
 from keras_ocl.ops import numpy_shape as shapes
 from keras_ocl.ops.conversion import convert_to_tensor
 from keras_ocl.ops.numpy_creation import eye
-from keras_ocl.ops.promotion import broadcast_to, floating, promote, scalar_like
+from keras_ocl.ops.promotion import broadcast_to, floating, promote, result_type, scalar_like
 
 
 def _matrices(op, x, square=False):
@@ -26,11 +26,18 @@ def _matrices(op, x, square=False):
 
 
 def _transposed(x):
-    return shapes.swapaxes(x, -1, -2)
+    """The adjoint matrices: transposed, and conjugated if complex."""
+    x = shapes.swapaxes(x, -1, -2)
+    return P.conj(x) if dtypes.is_complex(x.dtype) else x
+
+
+def _epsilon(x):
+    """The relative rounding error of what is computed: of float32 where the elements have 16 bits."""
+    return float(np.finfo(dtypes.numpy_dtype(result_type(x.dtype, "float32"))).eps)
 
 
 def cholesky(a, upper=False):
-    """The triangular L with L @ L.T = a (or U with U.T @ U = a). LinAlgError, a ValueError, if `a` is not positive definite."""
+    """The triangular L with L @ L^H = a (or U with U^H @ U = a). LinAlgError, a ValueError, if `a` is not positive definite."""
     lower = P.cholesky(_matrices("cholesky", a, square=True))
     return _transposed(lower) if upper else lower
 
@@ -121,7 +128,12 @@ def lstsq(a, b, rcond=None):
     """The least-squares solution of a @ x = b of least norm."""
     a, b = promote(a, b, extra=(float,))
     a = _matrices("lstsq", a)
-    rcond = float(np.finfo(dtypes.numpy_dtype(a.dtype)).eps) * max(int(a.shape[-2]), int(a.shape[-1])) if rcond is None else rcond
+    if b.ndim < 1 or a.shape[-2] != b.shape[-1 if b.ndim == 1 else -2]:
+        raise ValueError(
+            f"lstsq: right-hand sides of shape {tuple(b.shape)} do not fit matrices of shape {tuple(a.shape)};"
+            f" they need {a.shape[-2]} rows."
+        )
+    rcond = _epsilon(a) * max(int(a.shape[-2]), int(a.shape[-1])) if rcond is None else rcond
     return products.matmul(P.pinv(a, rcond), b)
 
 
@@ -129,7 +141,7 @@ def pinv(x, rcond=None):
     """Moore-Penrose pseudo-inverses; singular values below rcond times the greatest count as zero."""
     x = _matrices("pinv", x)
     if rcond is None:
-        rcond = 10.0 * max(int(x.shape[-2]), int(x.shape[-1])) * float(np.finfo(dtypes.numpy_dtype(x.dtype)).eps)
+        rcond = 10.0 * max(int(x.shape[-2]), int(x.shape[-1])) * _epsilon(x)
     return P.pinv(x, rcond)
 
 
@@ -138,9 +150,8 @@ def matrix_rank(x, tol=None):
     x = _matrices("matrix_rank", x)
     s = P.svd(x, False)[1]
     if tol is None:
-        eps = float(np.finfo(dtypes.numpy_dtype(x.dtype)).eps)
-        greatest = reductions.max(s, -1, keepdims=True)
-        bound = P.mul(greatest, scalar_like(eps * max(int(x.shape[-2]), int(x.shape[-1])), greatest))
+        greatest = reductions.max(s, -1, keepdims=True, initial=0)
+        bound = P.mul(greatest, scalar_like(_epsilon(x) * max(int(x.shape[-2]), int(x.shape[-1])), greatest))
     else:
         bound = convert_to_tensor(tol, s.dtype)
         bound = shapes.expand_dims(bound, -1) if bound.ndim else bound
@@ -197,8 +208,8 @@ def _matrix_norm(x, ord, axes, keepdims):
         result = (reductions.max if ord > 0 else reductions.min)(totals, searched, keepdims=True)
     elif ord in (2, -2, "nuc"):
         s = P.svd(shapes.moveaxis(x, axes, (-2, -1)), False)[1]
-        reduce = {2: reductions.max, -2: reductions.min, "nuc": reductions.sum}[ord]
-        result = shapes.expand_dims(reduce(s, -1), tuple(sorted(axes)))
+        reduced = reductions.max(s, -1, initial=0) if ord == 2 else (reductions.min if ord == -2 else reductions.sum)(s, -1)
+        result = shapes.expand_dims(reduced, tuple(sorted(axes)))
     else:
         raise ValueError(f"Invalid `ord` argument for matrix norm. Received: ord={ord}")
     return result if keepdims else shapes.squeeze(result, axes)

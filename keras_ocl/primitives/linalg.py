@@ -1,14 +1,13 @@
-"""Linear algebra on the host (LAPACK through NumPy), with gradients in terms of primitives.
+"""Linear algebra on the host (LAPACK through NumPy, linalg_host.py), with gradients in terms of primitives.
 
-HOST lists the operations that run on the host. Matrices are the last two axes; axes before them are a batch.
+HOST lists the operations that run on the host. Matrices, real or complex, are the last two axes; axes before them are a batch.
 """
-
-import numpy as np
 
 from keras_ocl import primitives as P
 from keras_ocl.core import dtypes
 from keras_ocl.core.dim import minimum
 from keras_ocl.core.primitive import Primitive
+from keras_ocl.primitives import linalg_host as lapack
 
 HOST = {}  # name -> Primitive
 
@@ -75,7 +74,8 @@ def _half(x):
 
 
 def _symmetric(x):
-    return _half(P.add(x, swapped(x)))
+    """The symmetric part, of complex matrices the Hermitian one."""
+    return _half(P.add(x, adjoint(x)))
 
 
 def _differences(values, square):
@@ -91,8 +91,8 @@ def _zeros_for(ct, out):
     return P.zeros_like(out) if ct is None else ct
 
 
-def _matrix(name, x, square=False, complex=False):
-    number = dtypes.is_float(x.dtype) or (complex and dtypes.is_complex(x.dtype))
+def _matrix(name, x, square=False):
+    number = dtypes.is_float(x.dtype) or dtypes.is_complex(x.dtype)
     if len(x.shape) < 2 or not number or (square and x.shape[-1] != x.shape[-2]):
         what = "square matrices" if square else "matrices"
         raise ValueError(f"{name}: expected {what} of floats, got shape {tuple(x.shape)} and dtype {x.dtype}.")
@@ -101,19 +101,19 @@ def _matrix(name, x, square=False, complex=False):
 # ---- cholesky, inverse, det, slogdet
 
 
-def _square_shape(name, complex=False):
+def _square_shape(name):
     def rule(x):
-        _matrix(name, x, True, complex)
+        _matrix(name, x, True)
         return x.shape, x.dtype
 
     return rule
 
 
 def _cholesky_vjp(ct, out, x):
-    inside = triangle(matmul(swapped(out), ct))
+    inside = triangle(matmul(adjoint(out), ct))
     inside = P.select(_diagonal_mask(inside), _half(inside), inside)
     left = P.triangular_solve(out, inside, lower=True, transposed=True)
-    right = P.triangular_solve(out, swapped(left), lower=True, transposed=True)
+    right = P.triangular_solve(out, adjoint(left), lower=True, transposed=True)
     return (_symmetric(right),)
 
 
@@ -122,9 +122,16 @@ def _inverse_vjp(ct, out, x):
     return (P.neg(matmul(matmul(t, ct), t)),)
 
 
-def _scaled_inverse(scale, x):
-    t = swapped(inverse(x))
-    return P.mul(P.broadcast(scale, x.shape, tuple(range(len(scale.shape)))), t)
+def _scaled(scale, x):
+    return P.mul(P.broadcast(scale, x.shape, tuple(range(len(scale.shape)))), x)
+
+
+def _cofactor_vjp(ct, out, x):
+    t = adjoint(inverse(x))
+    rank = len(x.shape)
+    product = P.mul(P.conj(ct) if dtypes.is_complex(x.dtype) else ct, out)
+    product = _scaled(P.reduce_sum(product, (rank - 2, rank - 1)), t)
+    return (P.sub(product, matmul(matmul(out, adjoint(ct)), t)),)
 
 
 def _det_shape(x):
@@ -134,24 +141,35 @@ def _det_shape(x):
 
 def _slogdet_shape(x):
     _matrix("slogdet", x, True)
-    return [(tuple(x.shape[:-2]), x.dtype)] * 2
+    batch = tuple(x.shape[:-2])
+    return [(batch, x.dtype), (batch, dtypes.part(x.dtype))]
 
 
-_cholesky = host("cholesky", np.linalg.cholesky, _square_shape("cholesky"), _cholesky_vjp, several=False)
-_inverse = host("inverse", np.linalg.inv, _square_shape("inverse", complex=True), _inverse_vjp, several=False)
-_det = host("det", np.linalg.det, _det_shape, lambda ct, out, x: (_scaled_inverse(P.mul(ct, out), x),), several=False)
-_slogdet = host(
-    "slogdet", np.linalg.slogdet, _slogdet_shape, lambda cts, outs, x: (None if cts[1] is None else _scaled_inverse(cts[1], x),)
-)
+def _slogdet_vjp(cts, outs, x):
+    """The logarithm moves with the real part of trace(x^-1 dx), a complex sign turns with the imaginary one."""
+    dsign, dlog = cts
+    if not dtypes.is_complex(x.dtype):
+        return (None if dlog is None else _scaled(dlog, adjoint(inverse(x))),)
+    sign = outs[0]
+    length = _zeros_for(dlog, outs[1])
+    turn = P.neg(P.imag(P.mul(P.conj(_zeros_for(dsign, sign)), sign)))
+    return (_scaled(P.complex(length, turn), adjoint(inverse(x))),)
+
+
+_cholesky = host("cholesky", lapack.cholesky, _square_shape("cholesky"), _cholesky_vjp, several=False)
+_inverse = host("inverse", lapack.inverse, _square_shape("inverse"), _inverse_vjp, several=False)
+_cofactor = host("cofactor", lapack.cofactor, _square_shape("cofactor"), _cofactor_vjp, several=False)
+_det = host("det", lapack.det, _det_shape, lambda ct, out, x: (_scaled(ct, _cofactor(x)),), several=False)
+_slogdet = host("slogdet", lapack.slogdet, _slogdet_shape, _slogdet_vjp)
 
 
 def cholesky(x):
-    """Lower triangular L with L L^T = x, for symmetric positive definite matrices. LinAlgError if they are not definite."""
+    """Lower triangular L with L L^H = x, for Hermitian positive definite matrices. LinAlgError if they are not definite."""
     return _cholesky(x)
 
 
 def inverse(x):
-    """Inverse matrices, of complex ones too. LinAlgError if one is singular."""
+    """Inverse matrices. LinAlgError if one is singular."""
     return _inverse(x)
 
 
@@ -168,9 +186,9 @@ def slogdet(x):
 # ---- solve
 
 
-def _solve_shape(name, complex=False):
+def _solve_shape(name):
     def rule(a, b, **params):
-        _matrix(name, a, True, complex)
+        _matrix(name, a, True)
         if len(b.shape) != len(a.shape) or tuple(b.shape[:-1]) != tuple(a.shape[:-1]) or a.dtype != b.dtype:
             raise ValueError(
                 f"{name}: matrices {tuple(a.shape)} {a.dtype} and right-hand sides {tuple(b.shape)} {b.dtype} do not fit;"
@@ -188,33 +206,21 @@ def _solve_vjp(ct, out, a, b):
 
 def _triangular_vjp(ct, out, a, b, *, lower, transposed):
     db = triangular_solve(a, ct, lower, not transposed)
-    da = matmul(out, swapped(db)) if transposed else matmul(db, swapped(out))
+    da = matmul(out, adjoint(db)) if transposed else matmul(db, adjoint(out))
     return triangle(P.neg(da), lower=lower), db
 
 
-def _triangular_solve(a, b, lower, transposed):
-    """Substitution, a row at a time for the whole batch."""
-    if transposed:
-        a, lower = np.swapaxes(a, -1, -2), not lower
-    x, n = np.array(b), a.shape[-1]
-    for i in range(n) if lower else range(n - 1, -1, -1):
-        known = slice(0, i) if lower else slice(i + 1, n)
-        x[..., i, :] -= np.einsum("...k,...kj->...j", a[..., i, known], x[..., known, :])
-        x[..., i, :] /= a[..., i, i, None]
-    return x
-
-
-_solve = host("solve", np.linalg.solve, _solve_shape("solve", complex=True), _solve_vjp, several=False)
-_triangular = host("triangular_solve", _triangular_solve, _solve_shape("triangular_solve"), _triangular_vjp, several=False)
+_solve = host("solve", lapack.solve, _solve_shape("solve"), _solve_vjp, several=False)
+_triangular = host("triangular_solve", lapack.triangular_solve, _solve_shape("triangular_solve"), _triangular_vjp, several=False)
 
 
 def solve(a, b):
-    """x with a x = b, for a (..., n, n) and b (..., n, k), complex ones too. LinAlgError if a is singular."""
+    """x with a x = b, for a (..., n, n) and b (..., n, k). LinAlgError if a is singular."""
     return _solve(a, b)
 
 
 def triangular_solve(a, b, lower=True, transposed=False):
-    """x with a x = b (a^T x = b if `transposed`), reading only the lower or upper triangle of a."""
+    """x with a x = b (a^H x = b if `transposed`), reading only the lower or upper triangle of a."""
     return _triangular(a, b, lower=bool(lower), transposed=bool(transposed))
 
 
@@ -230,14 +236,14 @@ def _without(x, projected):
 
 def _pinv_vjp(ct, out, x, *, rcond):
     """Where the rank is constant (Golub and Pereyra, "The differentiation of pseudo-inverses", 1973)."""
-    t, back = swapped(out), swapped(ct)
+    t, back = adjoint(out), adjoint(ct)
     inside = matmul(matmul(t, ct), t)
     left = _without(matmul(x, out), matmul(matmul(back, out), t))
-    right = swapped(_without(swapped(matmul(out, x)), matmul(swapped(back), matmul(t, out))))
+    right = adjoint(_without(adjoint(matmul(out, x)), matmul(ct, matmul(t, out))))
     return (P.sub(P.add(left, right), inside),)
 
 
-_pinv = host("pinv", np.linalg.pinv, _pinv_shape, _pinv_vjp, several=False)
+_pinv = host("pinv", lapack.pinv, _pinv_shape, _pinv_vjp, several=False)
 
 
 def pinv(x, rcond):
@@ -256,10 +262,12 @@ def _qr_shape(x, *, complete):
 
 
 def _tall_qr_vjp(dq, dr, q, r):
-    m = P.sub(matmul(r, swapped(dr)), matmul(swapped(dq), q))
-    copied = P.add(triangle(m), swapped(triangle(m, -1)))
+    m = P.sub(matmul(r, adjoint(dr)), matmul(adjoint(dq), q))
+    below = triangle(m, -1)
+    # The triangular factor's diagonal is real.
+    copied = P.select(_diagonal_mask(m), _symmetric(m), P.add(below, adjoint(below)))
     inside = P.add(dq, matmul(q, copied))
-    return swapped(P.triangular_solve(r, swapped(inside), lower=False))
+    return adjoint(P.triangular_solve(r, adjoint(inside), lower=False))
 
 
 def _last_columns(x, start, stop):
@@ -274,7 +282,7 @@ def _completed(basis, cotangent, n):
     """
     first, dfirst = _last_columns(basis, 0, n), _last_columns(cotangent, 0, n)
     others, dothers = (_last_columns(t, n, t.shape[-1]) for t in (basis, cotangent))
-    return first, P.sub(dfirst, matmul(others, matmul(swapped(dothers), first)))
+    return first, P.sub(dfirst, matmul(others, matmul(adjoint(dothers), first)))
 
 
 def _qr_vjp(cts, outs, x, *, complete):
@@ -287,12 +295,12 @@ def _qr_vjp(cts, outs, x, *, complete):
             r, dr = (swapped(_last_columns(swapped(t), 0, n)) for t in (r, dr))
         return (_tall_qr_vjp(dq, dr, q, r),)
     right, dright = _last_columns(x, m, n), _last_columns(dr, m, n)
-    dq = P.add(dq, matmul(right, swapped(dright)))
+    dq = P.add(dq, matmul(right, adjoint(dright)))
     left = _tall_qr_vjp(dq, _last_columns(dr, 0, m), q, _last_columns(r, 0, m))
     return (P.concat((left, matmul(q, dright)), len(x.shape) - 1),)
 
 
-_qr = host("qr", lambda x, complete: np.linalg.qr(x, mode="complete" if complete else "reduced"), _qr_shape, _qr_vjp)
+_qr = host("qr", lapack.qr, _qr_shape, _qr_vjp)
 
 
 def qr(x, complete=False):
@@ -307,61 +315,60 @@ def _svd_shape(x, *, full):
     _matrix("svd", x)
     *batch, m, n = x.shape
     k = minimum(m, n)
-    return [((*batch, m, m if full else k), x.dtype), ((*batch, k), x.dtype), ((*batch, n if full else k, n), x.dtype)]
+    return [((*batch, m, m if full else k), x.dtype), ((*batch, k), dtypes.part(x.dtype)), ((*batch, n if full else k, n), x.dtype)]
 
 
 def _svd_vjp(cts, outs, x, *, full):
     u, s, vt = outs
     du, ds, dvt = cts
+    s, ds = P.convert(s, x.dtype), None if ds is None else P.convert(ds, x.dtype)
     m, n = x.shape[-2:]
     if full and m > n:
         u, du = (_last_columns(u, 0, n), None) if du is None else _completed(u, du, n)
     elif full and m < n:
-        v, dv = swapped(vt), None if dvt is None else swapped(dvt)
+        v, dv = adjoint(vt), None if dvt is None else adjoint(dvt)
         v, dv = (_last_columns(v, 0, m), None) if dv is None else _completed(v, dv, m)
-        vt, dvt = swapped(v), None if dv is None else swapped(dv)
-    ut = swapped(u)
+        vt, dvt = adjoint(v), None if dv is None else adjoint(dv)
+    ut = adjoint(u)
     middle = P.select(_diagonal_mask(_rows(s, ut)), _rows(_zeros_for(ds, s), ut), P.zeros_like(_rows(s, ut))) if ds is not None else None
     if middle is None or du is not None or dvt is not None:
         du, dvt = _zeros_for(du, u), _zeros_for(dvt, vt)
-        dv, v = swapped(dvt), swapped(vt)
+        dv, v = adjoint(dvt), adjoint(vt)
         square = matmul(ut, u)
         gaps = _differences(P.mul(s, s), square)
         rows, columns = _rows(s, square), _columns(s, square)
         left, right = matmul(ut, du), matmul(vt, dv)
-        inside = P.mul(P.mul(gaps, P.sub(left, swapped(left))), rows)
-        inside = P.add(inside, P.mul(columns, P.mul(gaps, P.sub(right, swapped(right)))))
+        turn = P.sub(left, adjoint(left))
+        inside = P.mul(P.mul(gaps, turn), rows)
+        inside = P.add(inside, P.mul(columns, P.mul(gaps, P.sub(right, adjoint(right)))))
+        if dtypes.is_complex(x.dtype):
+            # A pair of vectors has a common phase of its own; what they turn against one another is counted as the left one's.
+            inside = P.add(inside, P.select(_diagonal_mask(square), _half(P.div(turn, rows)), P.zeros_like(square)))
         middle = inside if middle is None else P.add(middle, inside)
         outside_u = P.div(P.sub(du, matmul(u, left)), _rows(s, u))
         outside_v = P.div(P.sub(dv, matmul(v, right)), _rows(s, v))
-        extra = P.add(matmul(outside_u, vt), matmul(u, swapped(outside_v)))
+        extra = P.add(matmul(outside_u, vt), matmul(u, adjoint(outside_v)))
         return (P.add(matmul(matmul(u, middle), vt), extra),)
     return (matmul(matmul(u, middle), vt),)
 
 
-def _svd_function(x, full):
-    """LAPACK may not return from infinities: results for what is not finite are NaN."""
-    finite = np.isfinite(x).all(axis=(-2, -1))
-    u, s, v = np.linalg.svd(np.where(finite[..., None, None], x, 0), full_matrices=full)
-    return tuple(np.where(finite.reshape(finite.shape + (1,) * (r.ndim - finite.ndim)), r, np.nan) for r in (u, s, v))
-
-
-_svd = host("svd", _svd_function, _svd_shape, _svd_vjp)
+_svd = host("svd", lapack.svd, _svd_shape, _svd_vjp)
 
 
 def svd(x, full_matrices=True):
-    """(u, s, vt) with u diag(s) vt = x, singular values descending."""
+    """(u, s, v^H) with u diag(s) v^H = x, singular values real and descending."""
     return _svd(x, full=bool(full_matrices))
 
 
 def _eigh_shape(x):
     _matrix("eigh", x, True)
-    return [(tuple(x.shape[:-1]), x.dtype), (x.shape, x.dtype)]
+    return [(tuple(x.shape[:-1]), dtypes.part(x.dtype)), (x.shape, x.dtype)]
 
 
 def _eigh_vjp(cts, outs, x):
     (dw, dv), (w, v) = cts, outs
-    vt = swapped(v)
+    w, dw = P.convert(w, x.dtype), None if dw is None else P.convert(dw, x.dtype)
+    vt = adjoint(v)
     zero = P.zeros_like(v)
     middle = zero if dw is None else P.select(_diagonal_mask(v), _rows(dw, v), zero)
     if dv is not None:
@@ -369,17 +376,17 @@ def _eigh_vjp(cts, outs, x):
     return (_symmetric(matmul(matmul(v, middle), vt)),)
 
 
-_eigh = host("eigh", lambda x: tuple(np.linalg.eigh(x)), _eigh_shape, _eigh_vjp)
+_eigh = host("eigh", lapack.eigh, _eigh_shape, _eigh_vjp)
 
 
 def eigh(x):
-    """(eigenvalues ascending, eigenvectors in columns) of symmetric matrices; reads the lower triangle."""
+    """(real eigenvalues ascending, eigenvectors in columns) of symmetric or Hermitian matrices; reads the lower triangle."""
     return _eigh(x)
 
 
 def _eig_shape(x):
     _matrix("eig", x, True)
-    dtype = "complex128" if x.dtype == "float64" else "complex64"
+    dtype = "complex128" if dtypes.part(x.dtype) == "float64" else "complex64"
     return [(tuple(x.shape[:-1]), dtype), (x.shape, dtype)]
 
 
@@ -398,11 +405,11 @@ def _eig_vjp(cts, outs, x):
     return (P.convert(solve(vh, matmul(middle, vh)), x.dtype),)
 
 
-_eig = host("eig", lambda x: tuple(np.linalg.eig(x)), _eig_shape, _eig_vjp)
+_eig = host("eig", lapack.eig, _eig_shape, _eig_vjp)
 
 
 def eig(x):
-    """(eigenvalues, eigenvectors in columns) of square matrices, complex64 (complex128 of float64)."""
+    """(eigenvalues, eigenvectors in columns) of square matrices, complex64 (complex128 of 64-bit floats)."""
     return _eig(x)
 
 
@@ -415,25 +422,6 @@ def _lu_shape(x):
     return [(x.shape, x.dtype), ((*batch, minimum(m, n)), "int32"), ((*batch, m), "int32")]
 
 
-def _lu_function(x):
-    """Gaussian elimination with partial pivoting, a column at a time for the whole batch."""
-    lu = np.array(x)
-    m, n = lu.shape[-2:]
-    flat = lu.reshape(-1, m, n)
-    batch = np.arange(len(flat))
-    pivots = np.zeros((len(flat), min(m, n)), np.int32)
-    order = np.tile(np.arange(m, dtype=np.int32), (len(flat), 1))
-    for k in range(min(m, n)):
-        p = k + np.argmax(np.abs(flat[:, k:, k]), axis=1)
-        pivots[:, k] = p
-        for rows in (flat, order):
-            rows[batch, p], rows[batch, k] = rows[batch, k].copy(), rows[batch, p].copy()
-        pivot = flat[:, k, k]
-        flat[:, k + 1 :, k] /= np.where(pivot == 0, 1, pivot)[:, None]
-        flat[:, k + 1 :, k + 1 :] -= flat[:, k + 1 :, k, None] * flat[:, k, None, k + 1 :]
-    return flat.reshape(lu.shape), pivots.reshape(*lu.shape[:-2], -1), order.reshape(*lu.shape[:-2], m)
-
-
 def _lu_vjp(cts, outs, x):
     """x = P L U: the gradient of the packed factors, moved back to x's rows."""
     if x.shape[-1] != x.shape[-2]:
@@ -444,18 +432,18 @@ def _lu_vjp(cts, outs, x):
     one, zero = P.zeros_like(packed, 1), P.zeros_like(packed)
     lower = P.select(_diagonal_mask(packed), one, triangle(packed, -1))
     inside = P.add(
-        triangle(matmul(swapped(lower), triangle(ct, -1)), -1),
-        triangle(matmul(triangle(ct, lower=False), swapped(triangle(packed, lower=False))), lower=False),
+        triangle(matmul(adjoint(lower), triangle(ct, -1)), -1),
+        triangle(matmul(triangle(ct, lower=False), adjoint(triangle(packed, lower=False))), lower=False),
     )
     left = P.triangular_solve(lower, inside, lower=True, transposed=True)
-    right = swapped(P.triangular_solve(packed, swapped(left), lower=False))
+    right = adjoint(P.triangular_solve(packed, adjoint(left), lower=False))
     rank = len(x.shape)
     rows = P.broadcast(order, x.shape, tuple(range(rank - 1)))
     indices = tuple(rows if i == rank - 2 else P.iota(x.shape, i, "int32") for i in range(rank))
     return (P.add(zero, P.scatter_new(x.shape, indices, right, tuple(range(rank)))),)
 
 
-_lu = host("lu", _lu_function, _lu_shape, _lu_vjp)
+_lu = host("lu", lapack.lu, _lu_shape, _lu_vjp)
 
 
 def lu(x):

@@ -129,3 +129,77 @@ def test_eig_gradients():
     check_gradient(lambda x: (P.real(P.eig(x)[0]), P.imag(P.eig(x)[0])), SQUARE, second=False)
     check_gradient(lambda x: P.abs(P.eig(x)[1]), SQUARE, second=False)
     check_gradient(lambda x: P.abs(P.inverse(P.complex(x, P.mul(x, x)))), SQUARE, second=False)
+
+
+def planar(function):
+    """`function` of a complex matrix that two real ones make; its complex results as pairs of real ones."""
+
+    def of_parts(x, y):
+        results = function(P.complex(x, y))
+        results = results if isinstance(results, tuple) else (results,)
+        return tuple(part for r in results for part in ((P.real(r), P.imag(r)) if r.dtype == "complex128" else (r,)))
+
+    return of_parts
+
+
+def outer(v, a, w):
+    """|v><v| and |w><w| of the columns, and of both together, which do not depend on a pair's phase; `a` goes with them."""
+    n = v.shape[-1]
+    columns = [linalg._last_columns(v, k, k + 1) for k in range(n)], [linalg._last_columns(w, k, k + 1) for k in range(n)]
+    return (a, *[linalg.matmul(x, linalg.adjoint(y)) for x, y in zip(*columns, strict=True)])
+
+
+OTHER = RNG.normal(size=(2, 4, 4))
+COMPLEX = {
+    "inverse": P.inverse,
+    "det": P.det,
+    "slogdet": P.slogdet,
+    "cholesky": lambda z: P.cholesky(linalg._symmetric(linalg.matmul(z, linalg.adjoint(z)))),
+    "solve": lambda z: P.solve(z, linalg.adjoint(z)),
+    "substitution": lambda z: P.triangular_solve(z, linalg.adjoint(z)),
+    "adjoint substitution": lambda z: P.triangular_solve(z, z, lower=False, transposed=True),
+    "pinv": lambda z: P.pinv(linalg._last_columns(z, 0, 3), 1e-15),
+    "qr": P.qr,
+    "tall qr": lambda z: P.qr(linalg._last_columns(z, 0, 3)),
+    "wide qr": lambda z: P.qr(linalg.adjoint(linalg._last_columns(z, 0, 3))),
+    "lu": lambda z: P.lu(z)[0],
+    "svd": lambda z: (lambda u, s, v: outer(u, s, linalg.adjoint(v)))(*P.svd(z)),
+    "tall svd": lambda z: (lambda u, s, v: outer(u, s, linalg.adjoint(v)))(*P.svd(linalg._last_columns(z, 0, 3), False)),
+    "singular values": lambda z: P.svd(z, False)[1],
+    "eigh": lambda z: (lambda w, v: outer(v, w, v))(*P.eigh(linalg._symmetric(z))),
+    "eig": lambda z: (lambda w, v: (w, P.abs(v)))(*P.eig(z)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", COMPLEX)
+def test_complex_gradients(name):
+    check_gradient(planar(COMPLEX[name]), SQUARE, OTHER, second=name in ("det", "cholesky"), tolerance=1e-5)
+
+
+def test_complex_values():
+    z = SQUARE + 1j * OTHER
+    x = from_numpy(z)
+    same(P.det(x), np.linalg.det(z), 1e-10)
+    sign, logarithm = P.slogdet(x)
+    assert (sign.dtype, logarithm.dtype) == ("complex128", "float64")
+    same(sign, np.linalg.slogdet(z)[0], 1e-12)
+    same(logarithm, np.linalg.slogdet(z)[1], 1e-12)
+    positive = z @ z.conj().swapaxes(-1, -2)
+    same(P.cholesky(from_numpy(positive)), np.linalg.cholesky(positive), 1e-12)
+    same(P.triangular_solve(x, x), np.linalg.solve(np.tril(z), z), 1e-12)
+    same(P.triangular_solve(x, x, transposed=True), np.linalg.solve(np.tril(z).conj().swapaxes(-1, -2), z), 1e-12)
+    u, s, vh = map(to_numpy, P.svd(x))
+    np.testing.assert_allclose(u * s[..., None, :] @ vh, z, atol=1e-12)
+    assert s.dtype == "f8"
+    w, v = map(to_numpy, P.eigh(from_numpy(positive)))
+    np.testing.assert_allclose(v * w[..., None, :] @ v.conj().swapaxes(-1, -2), positive, atol=1e-10)
+    assert w.dtype == "f8"
+    w, v = map(to_numpy, P.eig(x))
+    np.testing.assert_allclose(z @ v, v * w[..., None, :], atol=1e-12)
+    packed, _, order = map(to_numpy, P.lu(x))
+    lower = np.tril(packed, -1) + np.eye(4)
+    np.testing.assert_allclose(lower @ np.triu(packed), np.take_along_axis(z, order[..., None], -2), atol=1e-12)
+
+
+def test_determinants_of_singular_matrices_have_gradients():
+    check_gradient(P.det, np.array([[[1.0, 2.0, 3.0], [2.0, 4.0, 6.0], [1.0, 0.0, 1.0]], np.ones((3, 3))]), second=False)
