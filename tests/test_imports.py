@@ -16,7 +16,7 @@ BELOW = {
     "compiler": {"core", "kernels", "primitives", "runtime"},
     "plugin": set(),
     "monitor": {"compiler", "runtime"},
-    "cli": {"compiler", "core", "kernels", "monitor", "primitives", "runtime"},
+    "cli": {"runtime"},
 }
 WITHOUT_KERAS = {*BELOW, "__init__", "__main__"} - {"plugin"}
 
