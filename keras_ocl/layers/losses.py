@@ -8,7 +8,7 @@ from keras.src.backend.common.backend_utils import canonicalize_axis
 from keras_ocl import primitives as P
 from keras_ocl.core.dim import product
 from keras_ocl.ops.conversion import convert_to_tensor
-from keras_ocl.ops.promotion import broadcast_to, floating, keep, promote, scalar_like
+from keras_ocl.ops.promotion import floating, promote, scalar_like, spread
 
 
 def _scores(output, from_logits, op):
@@ -33,15 +33,11 @@ def _same_shape(target, output):
         )
 
 
-def _spread(reduced, x, axis):
-    return broadcast_to(P.reshape(reduced, keep(x.shape, (axis,))), x.shape)
-
-
 def _log_sum(x, axis):
     """Row maximum (constant, 0 where it is not finite), and log(sum(exp(x - maximum))), along `axis`."""
     top = P.stop_gradient(P.reduce_max(x, (axis,)))
     top = P.select(P.is_finite(top), top, scalar_like(0, top))
-    return top, P.log(P.reduce_sum(P.exp(P.sub(x, _spread(top, x, axis))), (axis,)))
+    return top, P.log(P.reduce_sum(P.exp(P.sub(x, spread(top, x, (axis,)))), (axis,)))
 
 
 def _clipped(x):
@@ -62,10 +58,10 @@ def categorical_crossentropy(target, output, from_logits=False, axis=-1):
     axis = canonicalize_axis(axis, output.ndim)
     if from_logits:
         top, log_sum = _log_sum(output, axis)
-        log_probability = P.sub(P.sub(output, _spread(top, output, axis)), _spread(log_sum, output, axis))
+        log_probability = P.sub(P.sub(output, spread(top, output, (axis,))), spread(log_sum, output, (axis,)))
     else:
         total = P.reduce_sum(output, (axis,))
-        log_probability = P.log(_clipped(P.div(output, _spread(total, output, axis))))
+        log_probability = P.log(_clipped(P.div(output, spread(total, output, (axis,)))))
     return P.neg(P.reduce_sum(P.mul(target, log_probability), (axis,)))
 
 
@@ -91,12 +87,12 @@ def sparse_categorical_crossentropy(target, output, from_logits=False, axis=-1):
     zero = scalar_like(0, output)
     if from_logits:
         top, log_sum = _log_sum(output, axis)
-        of_target = P.reduce_sum(P.select(right, P.sub(output, _spread(top, output, axis)), zero), (axis,))
+        of_target = P.reduce_sum(P.select(right, P.sub(output, spread(top, output, (axis,))), zero), (axis,))
         classes = output.shape[axis]
         known = P.and_(P.ge(target, scalar_like(0, target)), P.lt(target, scalar_like(classes, target)))
         return P.select(known, P.sub(log_sum, of_target), scalar_like(0, log_sum))
     total = P.reduce_sum(output, (axis,))
-    log_probability = P.log(_clipped(P.div(output, _spread(total, output, axis))))
+    log_probability = P.log(_clipped(P.div(output, spread(total, output, (axis,)))))
     return P.neg(P.reduce_sum(P.select(right, log_probability, zero), (axis,)))
 
 

@@ -6,7 +6,7 @@ from keras_ocl import primitives as P
 from keras_ocl.core.dim import product
 from keras_ocl.ops.conversion import convert_to_tensor
 from keras_ocl.ops.gradients import custom_gradient
-from keras_ocl.ops.promotion import axes_of, broadcast_to, floating, keep, result_type, scalar_like
+from keras_ocl.ops.promotion import axes_of, floating, keep, result_type, scalar_like, spread
 
 _FLOAT16_MAX = 65504.0
 
@@ -14,10 +14,6 @@ _FLOAT16_MAX = 65504.0
 def _mean(x, axes):
     total = P.reduce_sum(x, axes)
     return P.div(total, scalar_like(product(x.shape[a] for a in axes), total))
-
-
-def _spread(reduced, x, axes):
-    return broadcast_to(P.reshape(reduced, keep(x.shape, axes)), x.shape)
 
 
 def variance_about(x, mean, axes):
@@ -28,12 +24,12 @@ def variance_about(x, mean, axes):
 
     @custom_gradient
     def variance(x, mean):
-        deviation = P.sub(x, _spread(mean, x, axes))
+        deviation = P.sub(x, spread(mean, x, axes))
 
         def grad(upstream):
             scale = P.mul(upstream, scalar_like(2, upstream))
             scale = P.div(scale, scalar_like(product(x.shape[a] for a in axes), scale))
-            return P.mul(_spread(scale, x, axes), P.sub(x, _spread(mean, x, axes))), None
+            return P.mul(spread(scale, x, axes), P.sub(x, spread(mean, x, axes))), None
 
         return _mean(P.mul(deviation, deviation), axes), grad
 

@@ -72,7 +72,7 @@ def top_k(x, k, sorted=True):
     """The k greatest elements along the last axis and their int32 indices, greatest first."""
     x = convert_to_tensor(x)
     if x.ndim < 1 or k > x.shape[-1]:
-        raise ValueError(f"top_k: k={k} of a tensor of shape {tuple(x.shape)}.")
+        raise ValueError(f"top_k: k={k} is more than the last extent of a tensor of shape {tuple(x.shape)}.")
     if x.dtype == "bool":
         values, indices = P.top_k(P.convert(x, "int32"), k)
         return P.convert(values, "bool"), indices

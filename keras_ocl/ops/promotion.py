@@ -134,10 +134,15 @@ def axes_of(axis, rank):
         axis = (axis,)
     axes = tuple(sorted(canonicalize_axis(a, rank) for a in axis))
     if len(set(axes)) != len(axes):
-        raise ValueError(f"an axis is named twice in {axis} for a tensor of rank {rank}.")
+        raise ValueError(f"axis {axis} names an axis of a tensor of rank {rank} twice; name each once.")
     return axes
 
 
 def keep(shape, axes):
     """`shape` with 1 in place of the reduced `axes`."""
     return tuple(1 if i in axes else n for i, n in enumerate(shape))
+
+
+def spread(reduced, x, axes):
+    """A reduction of `x` along `axes`, repeated along them: of x's shape again."""
+    return broadcast_to(P.reshape(reduced, keep(x.shape, axes)), x.shape)

@@ -186,7 +186,7 @@ def _relu_vjp(ct, out, x):
     return (P.select(P.gt(out, zero), ct, zero),)
 
 
-# name: (VJP, what it computes)
+# name: (VJP, what it computes). Without one the results are not of a floating dtype, or constant almost everywhere.
 _UNARY = {
     "neg": (lambda ct, out, x: (P.neg(ct),), "-x"),
     "sign": (None, "-1, 0 or 1 by the sign of x; NaN stays"),
@@ -258,7 +258,6 @@ _BINARY = {
 _COMPARISONS = {"eq": "a == b", "ne": "a != b", "lt": "a < b", "le": "a <= b", "gt": "a > b", "ge": "a >= b"}
 
 
-# Results that never were differentiable have no cotangents; all others without a VJP are constant almost everywhere.
 def _declare(name, shape, vjp, text):
     primitive = Primitive(name, shape, vjp, _pointwise(name))
     keyword = {"not": "not_", "and": "and_", "or": "or_"}.get(name, name)

@@ -429,8 +429,7 @@ def _lu_vjp(cts, outs, x):
     ct, (packed, _, order) = cts[0], outs
     if ct is None:
         return (None,)
-    one, zero = P.zeros_like(packed, 1), P.zeros_like(packed)
-    lower = P.select(_diagonal_mask(packed), one, triangle(packed, -1))
+    lower = P.select(_diagonal_mask(packed), P.zeros_like(packed, 1), triangle(packed, -1))
     inside = P.add(
         triangle(matmul(adjoint(lower), triangle(ct, -1)), -1),
         triangle(matmul(triangle(ct, lower=False), adjoint(triangle(packed, lower=False))), lower=False),
@@ -440,7 +439,7 @@ def _lu_vjp(cts, outs, x):
     rank = len(x.shape)
     rows = P.broadcast(order, x.shape, tuple(range(rank - 1)))
     indices = tuple(rows if i == rank - 2 else P.iota(x.shape, i, "int32") for i in range(rank))
-    return (P.add(zero, P.scatter_new(x.shape, indices, right, tuple(range(rank)))),)
+    return (P.scatter_new(x.shape, indices, right, tuple(range(rank))),)
 
 
 _lu = host("lu", lapack.lu, _lu_shape, _lu_vjp)
