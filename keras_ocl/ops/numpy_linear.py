@@ -89,7 +89,8 @@ def vdot(x1, x2):
     """Sum product of the flattened operands, the first conjugated."""
     x1, x2, dtype = _factors(x1, x2)
     if x1.size != x2.size:
-        raise ValueError(f"vdot: shapes {tuple(x1.shape)} and {tuple(x2.shape)} differ in their number of elements.")
+        shapes = f"{tuple(x1.shape)} and {tuple(x2.shape)}"
+        raise ValueError(f"vdot: shapes {shapes} have {x1.size} and {x2.size} elements; both must have as many.")
     if dtypes.is_complex(dtype):
         x1 = P.conj(x1)
     return _dot(P.reshape(x1, (x1.size,)), P.reshape(x2, (x2.size,)), _own(x1, dtype), ((0,), (0,)))
