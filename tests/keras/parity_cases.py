@@ -216,6 +216,24 @@ class Handed(layers.Layer):
         return keras.ops.concatenate([y, last, keras.ops.sum(z, 1)], -1)
 
 
+class Backwards(layers.Layer):
+    """A stateful layer from the last step to the first, of which the last states are results too."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = layers.LSTM(4, return_sequences=True, return_state=True, go_backwards=True, stateful=True)
+
+    def build(self, shape):
+        self.inner.build(shape)
+
+    def reset_state(self):
+        self.inner.reset_state()
+
+    def call(self, x):
+        y, h, c = self.inner(x)
+        return y * h[:, None] + c[:, None]
+
+
 class Attend(layers.Layer):
     def __init__(self):
         super().__init__()
@@ -266,6 +284,55 @@ def run_model(name):
     x = np.random.default_rng(0).integers(0, 11, (4, *shape)) if name == "embedding" else data((4, *shape))
     model = keras.Sequential([layers.Input(shape, dtype="int32" if name == "embedding" else "float32"), *head(*body())])
     return train(model, x, data((4, 3), 1), keras.optimizers.SGD(0.002))
+
+
+STATEFUL = {
+    "layers": (
+        (5, 3),
+        lambda: [
+            layers.LSTM(4, stateful=True, return_sequences=True),
+            layers.GRU(4, stateful=True, return_sequences=True, reset_after=False, unroll=True),
+            layers.SimpleRNN(3, stateful=True),
+        ],
+    ),
+    "cells": ((6, 3), lambda: [Backwards(), layers.RNN(GatedCell(3), stateful=True)]),
+    "masked": (
+        (7, 3),
+        lambda: [
+            Padded(),
+            layers.Masking(),
+            layers.Bidirectional(layers.LSTM(4, stateful=True, return_sequences=True)),
+            layers.GRU(3, stateful=True),
+        ],
+    ),
+    "bidirectional": ((5, 3), lambda: [layers.Bidirectional(layers.GRU(3, stateful=True, return_sequences=True), merge_mode="mul")]),
+    "conv_lstm1d": ((5, 4, 2), lambda: [layers.ConvLSTM1D(3, 2, stateful=True)]),
+}
+
+
+def run_stateful(name):
+    """Losses of fit, predictions that go on from the states it left, and these states; then the same from zero states."""
+    shape, body = STATEFUL[name]
+    model = keras.Sequential([layers.Input(batch_shape=(3, *shape)), *head(*body())])
+    states = [v for layer in model.layers for v in recurrent_states(layer)]
+    x, y = data((9, *shape)), data((9, 3), 1)
+    model.compile(keras.optimizers.SGD(0.05), "mse", run_eagerly=keras.config.backend() == "tensorflow")
+    seeded_weights(model)
+    results = []
+    for epochs in (2, 1):
+        results.append(model.fit(x, y, batch_size=3, epochs=epochs, shuffle=False, verbose=0).history["loss"])
+        results += [keras.ops.convert_to_numpy(s) for s in states]
+        results.append(model.predict(x[:6], batch_size=3, verbose=0))
+        results += [keras.ops.convert_to_numpy(s) for s in states]
+        for layer in model.layers:
+            if hasattr(layer, "reset_state"):
+                layer.reset_state()
+    return np.concatenate([np.ravel(r) for r in results])
+
+
+def recurrent_states(layer):
+    inner = [layer.forward_layer, layer.backward_layer] if isinstance(layer, layers.Bidirectional) else [getattr(layer, "inner", layer)]
+    return [s for one in inner for s in keras.tree.flatten(getattr(one, "states", None) or [])]
 
 
 OPTIMIZERS = {
@@ -441,6 +508,7 @@ def run_activation(name):
 
 CASES = {
     **{f"model {name}": (run_model, name) for name in MODELS},
+    **{f"stateful {name}": (run_stateful, name) for name in STATEFUL},
     **{f"optimizer {name}": (run_optimizer, name) for name in OPTIMIZERS},
     **{f"schedule {name}": (run_schedule, name) for name in SCHEDULES},
     **{f"loss {name}": (run_loss, name) for name in LOSSES},
