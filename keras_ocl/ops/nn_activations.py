@@ -27,7 +27,7 @@ def relu(x):
 def relu6(x):
     """min(max(x, 0), 6), in x's own dtype."""
     x = convert_to_tensor(x)
-    return P.min(P.relu(x), scalar_like(6, x))
+    return P.min(scalar_like(6, x), P.relu(x))  # of equal ones the first has the gradient: none at 6
 
 
 def sigmoid(x):
@@ -112,7 +112,7 @@ def leaky_relu(x, negative_slope=0.2):
 def hard_sigmoid(x):
     """(x + 3) / 6 limited to [0, 1]."""
     x = _real("hard_sigmoid", x)
-    return P.div(P.min(P.relu(P.add(x, scalar_like(3, x))), scalar_like(6, x)), scalar_like(6, x))
+    return P.div(relu6(P.add(x, scalar_like(3, x))), scalar_like(6, x))
 
 
 def hard_silu(x):

@@ -103,6 +103,23 @@ def _holomorphic(derivative):
     return vjp
 
 
+def _root(derivative):
+    """VJP of a root from derivative(out), infinite at 0: what does not depend on the result has gradient 0 there too, as on TensorFlow.
+
+    So a root behind a `where` or a `maximum` that does not pick it leaves no NaN.
+    """
+
+    def vjp(ct, out, x):
+        slope = derivative(out)
+        gradient = P.mul(ct, _conj(slope))
+        if dtypes.is_complex(x.dtype):
+            return (gradient,)
+        unused = P.and_(P.eq(ct, _like(0, ct)), P.not_(P.is_finite(slope)))
+        return (P.select(unused, _like(0, gradient), gradient),)
+
+    return vjp
+
+
 def _abs_vjp(ct, out, x):
     if dtypes.is_complex(x.dtype):
         at_zero = P.eq(out, _like(0, out))
@@ -201,8 +218,8 @@ _UNARY = {
     "log1p": (_holomorphic(lambda out, x: P.div(_like(1, x), P.add(_like(1, x), x))), "log(1 + x), accurate near 0"),
     "log2": (_holomorphic(lambda out, x: P.div(_like(1 / _LN2, x), x)), "Logarithm to base 2"),
     "log10": (_holomorphic(lambda out, x: P.div(_like(1 / _LN10, x), x)), "Logarithm to base 10"),
-    "sqrt": (_holomorphic(lambda out, x: P.div(_like(0.5, out), out)), "Square root"),
-    "rsqrt": (_holomorphic(lambda out, x: _scaled(P.mul(out, _square(out)), -0.5)), "1 / sqrt(x)"),
+    "sqrt": (_root(lambda out: P.div(_like(0.5, out), out)), "Square root"),
+    "rsqrt": (_root(lambda out: _scaled(P.mul(out, _square(out)), -0.5)), "1 / sqrt(x)"),
     "cbrt": (_holomorphic(lambda out, x: P.div(_like(1 / 3, out), _square(out))), "Cube root"),
     "sin": (_holomorphic(lambda out, x: P.cos(x)), "Sine"),
     "cos": (_holomorphic(lambda out, x: P.neg(P.sin(x))), "Cosine"),

@@ -79,12 +79,12 @@ def _symmetric(x):
 
 
 def _differences(values, square):
-    """1 / (value_j - value_i) off the diagonal, 0 on it."""
+    """1 / (value_j - value_i), and 0 where they are equal, as on TensorFlow: right for what depends on the space of their vectors only."""
     rows, columns = _rows(values, square), _columns(values, square)
-    same = _diagonal_mask(rows)
-    zero = P.zeros_like(rows)
-    gap = P.select(same, P.zeros_like(rows, 1), P.sub(rows, columns))
-    return P.select(same, zero, P.div(P.zeros_like(rows, 1), gap))
+    gap = P.sub(rows, columns)
+    zero = P.zeros_like(gap)
+    same = P.eq(gap, zero)
+    return P.select(same, zero, P.div(P.zeros_like(gap, 1), P.select(same, P.zeros_like(gap, 1), gap)))
 
 
 def _zeros_for(ct, out):

@@ -88,6 +88,28 @@ def test_activations_elsewhere():
     np.testing.assert_allclose(to_numpy(nn.softmax(from_numpy(np.ones((2, 2), "f4")), axis=None)), np.full((2, 2), 0.25))
 
 
+@pytest.mark.parametrize(("name", "bounds"), [("relu6", (0, 6)), ("hard_sigmoid", (-3, 3))])
+def test_slope_at_bounds(name, bounds):
+    x = from_numpy(np.array(bounds, "f4"))
+    with GradientTape() as tape:
+        tape.watch(x)
+        y = getattr(nn, name)(x)
+    np.testing.assert_array_equal(to_numpy(tape.gradient(y, x)), 0)
+
+
+def test_zero_vectors_normalized_have_finite_gradients():
+    zeros = from_numpy(np.zeros((2, 3), "f4"))
+    for function in (
+        keras_ops.normalize,
+        keras.layers.UnitNormalization(),
+        lambda x: keras.losses.cosine_similarity(x, np.ones((2, 3), "f4")),
+    ):
+        with GradientTape() as tape:
+            tape.watch(zeros)
+            y = function(zeros)
+        assert np.isfinite(to_numpy(tape.gradient(y, zeros))).all()
+
+
 @pytest.mark.parametrize(("name", "slope"), [("softplus", 0.5), ("log_sigmoid", 0.5), ("elu", 1), ("celu", 1), ("silu", 0.5), ("relu", 0)])
 def test_slope_at_zero(name, slope):
     zero = from_numpy(np.float32(0))

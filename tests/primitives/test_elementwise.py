@@ -72,6 +72,15 @@ def test_pow_is_safe_at_zero():
     same(exponent, [0.0, 0.0, 0.0])
 
 
+def test_roots_that_nothing_depends_on_leave_no_nan():
+    need_float64()
+    cut = from_numpy(np.full(3, 0.5))
+    same(_gradient_at(lambda x: P.select(P.gt(x, cut), P.sqrt(x), x), [-2.0, 0.0, 4.0])[0], [1.0, 1.0, 0.25])
+    same(_gradient_at(lambda x: P.max(P.sqrt(x), cut), [0.0, 0.04, 4.0])[0], [0.0, 0.0, 0.25])
+    same(_gradient_at(lambda x: P.min(P.rsqrt(x), cut), [0.0, 1.0, 16.0])[0], [0.0, 0.0, -1 / 128])
+    same(_gradient_at(P.sqrt, [0.0, 0.25, 1.0])[0], [np.inf, 1.0, 0.5])
+
+
 def test_select_gradient_and_convert():
     mask = from_numpy(np.array([True, False, True]))
     check_gradient(lambda a, b: P.select(mask, a, b), RNG.normal(size=3), RNG.normal(size=3))

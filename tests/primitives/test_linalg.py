@@ -203,3 +203,15 @@ def test_complex_values():
 
 def test_determinants_of_singular_matrices_have_gradients():
     check_gradient(P.det, np.array([[[1.0, 2.0, 3.0], [2.0, 4.0, 6.0], [1.0, 0.0, 1.0]], np.ones((3, 3))]), second=False)
+
+
+def test_spaces_of_equal_values_have_gradients():
+    """The space that the vectors of equal values span does not depend on their choice."""
+
+    def spaces(x):
+        _, v = P.eigh(definite(x))
+        u, _, vt = P.svd(x, False)
+        return [projector(linalg._last_columns(t, 0, 2)) for t in (v, u, linalg.swapped(vt))]
+
+    check_gradient(lambda x: tuple(spaces(x))[:1], np.diag([2.0, 2.0, 5.0]), second=False)
+    check_gradient(lambda x: tuple(spaces(x))[1:], np.diag([5.0, 5.0, 2.0]), second=False)
