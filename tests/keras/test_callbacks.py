@@ -1,6 +1,7 @@
 """What Keras's callbacks do to a training that runs on this backend."""
 
 import json
+from importlib.util import find_spec
 from pathlib import Path
 
 import keras
@@ -118,8 +119,8 @@ def test_mixed_bfloat16():
         keras.config.set_dtype_policy("float32")
 
 
+@pytest.mark.skipif(find_spec("orbax") is None, reason="orbax-checkpoint is not installed")
 def test_orbax(tmp_path):
-    pytest.importorskip("orbax.checkpoint", reason="needs orbax-checkpoint")
     output = run_python(
         f"""
         import json

@@ -4,6 +4,7 @@ import importlib.util
 from pathlib import Path
 
 import keras
+import pytest
 
 from tests.keras.regression import make_data
 from tests.plugin.process import run_python
@@ -76,6 +77,7 @@ check(lambda: grain.MapDataset.source(list(zip(x, y))).batch(10), lambda: grain.
     run(code)
 
 
+@pytest.mark.skipif(importlib.util.find_spec("tensorflow") is None, reason="TensorFlow is not installed")
 def test_tf_data():
     """Datasets, and preprocessing layers and a feature space in their pipelines, where they compute with TensorFlow."""
     run("""

@@ -1,26 +1,16 @@
 """The models people build: a transformer, a GAN, an autoencoder, a U-Net, a tagger, a forecaster, Q-learning; next to TensorFlow."""
 
-import os
-import pathlib
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 
 from tests.keras import model_cases as cases
-
-ROOT = pathlib.Path(__file__).parents[2]
+from tests.keras.tensorflow_process import on_tensorflow
 
 
 @pytest.fixture(scope="module")
 def expected(tmp_path_factory):
-    pytest.importorskip("tensorflow")
     path = tmp_path_factory.mktemp("models") / "tensorflow.npz"
-    environment = os.environ | {"KERAS_BACKEND": "tensorflow", "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": ""}
-    command = [sys.executable, "-W", "ignore", "-m", "tests.keras.model_cases", str(path)]
-    result = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=900)
-    assert result.returncode == 0, result.stderr
+    on_tensorflow("-m", "tests.keras.model_cases", path)
     return np.load(path)
 
 

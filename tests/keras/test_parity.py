@@ -1,31 +1,18 @@
 """Per-step losses, optimizers, losses, metrics and activations against TensorFlow, which runs every case in one process of its own."""
 
-import importlib.util
-import os
-import pathlib
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 
-SCRIPT = pathlib.Path(__file__).with_name("parity_cases.py")
-_spec = importlib.util.spec_from_file_location("parity_cases", SCRIPT)
-cases = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(cases)
+from tests.keras import parity_cases as cases
+from tests.keras.tensorflow_process import on_tensorflow
 
 TOLERANCE = 1e-4
 
 
 @pytest.fixture(scope="session")
 def tensorflow_results(tmp_path_factory):
-    pytest.importorskip("tensorflow")
     path = tmp_path_factory.mktemp("parity") / "tensorflow.npz"
-    environment = os.environ | {"KERAS_BACKEND": "tensorflow", "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": ""}
-    result = subprocess.run(
-        [sys.executable, "-W", "ignore", str(SCRIPT), str(path)], env=environment, capture_output=True, text=True, timeout=900
-    )
-    assert result.returncode == 0, result.stderr
+    on_tensorflow("-m", "tests.keras.parity_cases", path)
     return np.load(path)
 
 

@@ -1,13 +1,12 @@
 """Saving and loading: the files of this backend and of TensorFlow's are each other's."""
 
-import os
-import subprocess
-import sys
 import textwrap
 
 import keras
 import numpy as np
 import pytest
+
+from tests.keras.tensorflow_process import on_tensorflow
 
 x = np.random.default_rng(0).normal(size=(6, 8, 8, 3)).astype("float32")
 y = np.arange(6) % 4
@@ -33,13 +32,7 @@ def trained(**options):
 
 def in_tensorflow(code, folder):
     """Run `code` with Keras on TensorFlow in a process of its own, in `folder`."""
-    pytest.importorskip("tensorflow")
-    environment = os.environ | {"KERAS_BACKEND": "tensorflow", "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": ""}
-    result = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", "import keras, numpy as np\n" + textwrap.dedent(code)],
-        env=environment, cwd=folder, capture_output=True, text=True, timeout=300,
-    )  # fmt: skip
-    assert result.returncode == 0, result.stderr
+    on_tensorflow("-c", "import keras, numpy as np\n" + textwrap.dedent(code), folder=folder)
 
 
 def same_variables(a, b):

@@ -1,0 +1,21 @@
+"""Keras on TensorFlow, always in a process of its own."""
+
+import os
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+def on_tensorflow(*arguments, folder=ROOT, timeout=900):
+    """Runs Python with `arguments` in `folder`, or skips the test where TensorFlow is not installed. AssertionError holds its errors."""
+    if find_spec("tensorflow") is None:
+        pytest.skip("TensorFlow is not installed")
+    environment = os.environ | {"KERAS_BACKEND": "tensorflow", "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": ""}
+    command = [sys.executable, "-W", "ignore", *map(str, arguments)]
+    result = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=timeout)
+    assert result.returncode == 0, result.stderr
