@@ -51,7 +51,8 @@ class _Scan:
         args, t, shape, axis = Args(self.all_arguments), self.ctype, self.shape, self.axis
         n, inner = shape[axis], product(shape[axis + 1 :])
         outer, middle, last = product(shape[:axis]), product(shape[axis + 1 : -1]), 1 if self.last else shape[-1]
-        width = 1 if self.last or self.traits.schedule == "gpu" else self._lanes(last)
+        scalar = self.last or self.traits.schedule == "gpu" or dtypes.is_complex(self.dtype)
+        width = 1 if scalar else self._lanes(last)
         pointers = [args.pointer(h, self.dtype) for h in self.handles]
         total = args.pointer(totals, self.dtype, out=first) if part else None
         n_text, inner_text, last_text = args.int(n, t), args.int(inner, t), args.int(last, t)

@@ -118,7 +118,8 @@ def cdist(x, y):
 
 def rsqrt(x):
     """1 / sqrt(x)."""
-    return P.rsqrt(floating(x))
+    x = floating(x)
+    return knp.reciprocal(knp.sqrt(x)) if dtypes.is_complex(x.dtype) else P.rsqrt(x)
 
 
 def erf(x):

@@ -7,6 +7,7 @@ from keras.src.backend.common.backend_utils import canonicalize_axis
 from keras_ocl import primitives as P
 from keras_ocl.core import dtypes
 from keras_ocl.ops import numpy as knp
+from keras_ocl.ops import numpy_complex
 from keras_ocl.ops.conversion import convert_to_tensor
 from keras_ocl.ops.promotion import axes_of, floating, scalar_like, spread
 
@@ -32,7 +33,8 @@ def relu6(x):
 
 def sigmoid(x):
     """1 / (1 + exp(-x))."""
-    return P.logistic(floating(x))
+    x = floating(x)
+    return numpy_complex.sigmoid(x) if dtypes.is_complex(x.dtype) else P.logistic(x)
 
 
 def sparse_sigmoid(x):
@@ -88,7 +90,7 @@ def sparse_plus(x):
 def silu(x):
     """x * sigmoid(x)."""
     x = floating(x)
-    return P.mul(x, P.logistic(x))
+    return P.mul(x, sigmoid(x))
 
 
 def squareplus(x, b=4):

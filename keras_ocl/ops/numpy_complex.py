@@ -110,6 +110,11 @@ def tanh(z):
     return P.div(P.complex(t, u), P.add(one, P.complex(scalar_like(0, t), P.mul(t, u))))
 
 
+def sigmoid(z):
+    """1 / (1 + exp(-z)), by the hyperbolic tangent: no overflow."""
+    return _half(P.add(scalar_like(1, z), tanh(_half(z))))
+
+
 def sin(z):
     """Sine."""
     return _turned_back(sinh(_turned(z)))

@@ -119,7 +119,7 @@ def linspace(start, stop, num=50, endpoint=True, retstep=False, dtype=None, axis
         values, step = np.linspace(start, stop, num, endpoint, retstep=True, axis=axis)
         values = from_host(np.floor(values) if dtypes.is_integer(dtype) else values, dtype)
         return (values, convert_to_tensor(float(step), dtype)) if retstep else values
-    compute = "float64" if dtype == "float64" else "float32"
+    compute = _computing(dtype)
     start, stop = convert_to_tensor(start, compute), convert_to_tensor(stop, compute)
     values, step = _spaced(start, stop, num, divisions, axis)
     if dtypes.is_integer(dtype):
@@ -128,12 +128,17 @@ def linspace(start, stop, num=50, endpoint=True, retstep=False, dtype=None, axis
     return (values, convert_to_tensor(step, dtype)) if retstep else values
 
 
+def _computing(dtype):
+    """What spaced values of `dtype` are computed in."""
+    return dtype if dtypes.is_complex(dtype) or dtype == "float64" else "float32"
+
+
 def _spaced(start, stop, num, divisions, axis):
     start, stop = broadcast("linspace", start, stop)
     step = P.div(P.sub(stop, start), scalar_like(divisions, start)) if divisions > 0 else scalar_like(math.nan, start)
     shape = (num, *start.shape)
-    position = P.iota(shape, 0, start.dtype)
-    fraction = P.div(position, scalar_like(max(divisions, 1), position))
+    position = P.iota(shape, 0, dtypes.part(start.dtype))
+    fraction = P.convert(P.div(position, scalar_like(max(divisions, 1), position)), start.dtype)
     # start (1 - t) + stop t is exact at both ends.
     left = P.mul(broadcast_to(start, shape), P.sub(scalar_like(1, fraction), fraction))
     values = P.add(left, P.mul(broadcast_to(stop, shape), fraction))
@@ -147,7 +152,7 @@ def logspace(start, stop, num=50, endpoint=True, base=10, dtype=None, axis=0):
     dtype = _dtype(dtype)
     if all(isinstance(v, (int, float)) for v in (start, stop, base)):
         return from_host(np.logspace(start, stop, num, endpoint, base, axis=axis), dtype)
-    exponents = linspace(start, stop, num, endpoint, dtype="float64" if dtype == "float64" else "float32", axis=axis)
+    exponents = linspace(start, stop, num, endpoint, dtype=_computing(dtype), axis=axis)
     return convert_to_tensor(power(convert_to_tensor(base, exponents.dtype), exponents), dtype)
 
 

@@ -243,7 +243,7 @@ def sinc(x):
     x = floating(x)
     zero = P.eq(x, scalar_like(0, x))
     angle_ = P.mul(P.select(zero, scalar_like(1, x), x), scalar_like(math.pi, x))
-    return P.select(zero, scalar_like(1, x), P.div(P.sin(angle_), angle_))
+    return P.select(zero, scalar_like(1, x), P.div(sin(angle_), angle_))
 
 
 def deg2rad(x):

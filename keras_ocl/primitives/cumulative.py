@@ -9,7 +9,8 @@ from keras_ocl.kernels import scan
 def _shape(name):
     def rule(*operands, axis, reverse):
         x = operands[0]
-        if not (dtypes.is_float(x.dtype) or dtypes.is_integer(x.dtype)):
+        ordered = dtypes.is_float(x.dtype) or dtypes.is_integer(x.dtype)
+        if not (ordered or (dtypes.is_complex(x.dtype) and name not in ("cummax", "cummin"))):
             raise TypeError(f"{name}: dtype {x.dtype} is not supported; convert the tensor first.")
         if any(o.shape != x.shape or o.dtype != x.dtype for o in operands):
             raise ValueError(f"{name}: operands of shapes {[tuple(o.shape) for o in operands]} must have one shape and dtype.")
@@ -53,14 +54,18 @@ def shifted(x, axis, fill, reverse=False):
     return P.pad(x, P.constant(fill, x.dtype), low, [-n for n in low])
 
 
+def _conj(x):
+    return P.conj(x) if dtypes.is_complex(x.dtype) else x
+
+
 def _cumsum_vjp(ct, out, x, *, axis, reverse):
     return (cumsum(ct, axis, not reverse),)
 
 
 def _cumprod_vjp(ct, out, x, *, axis, reverse):
     """The product before an element, times the sum over what follows of the cotangent times the product between."""
-    before = shifted(out, axis, 1, reverse)
-    following = linear_recurrence(shifted(x, axis, 0, not reverse), ct, axis, not reverse)
+    before = _conj(shifted(out, axis, 1, reverse))
+    following = linear_recurrence(_conj(shifted(x, axis, 0, not reverse)), ct, axis, not reverse)
     return (P.mul(before, following),)
 
 
@@ -80,8 +85,8 @@ def _extreme_vjp(ct, out, x, *, axis, reverse):
 
 
 def _recurrence_vjp(ct, out, a, b, *, axis, reverse):
-    db = linear_recurrence(shifted(a, axis, 0, not reverse), ct, axis, not reverse)
-    return P.mul(db, shifted(out, axis, 0, reverse)), db
+    db = linear_recurrence(_conj(shifted(a, axis, 0, not reverse)), ct, axis, not reverse)
+    return P.mul(db, _conj(shifted(out, axis, 0, reverse))), db
 
 
 _cumsum = _declare("cumsum", _cumsum_vjp)
@@ -93,8 +98,6 @@ _linear_recurrence = _declare("linear_recurrence", _recurrence_vjp)
 
 def cumsum(x, axis, reverse=False):
     """Running sums along `axis`, from its end if `reverse`."""
-    if dtypes.is_complex(x.dtype):
-        return P.complex(cumsum(P.real(x), axis, reverse), cumsum(P.imag(x), axis, reverse))
     return _apply(_cumsum, (x,), axis, reverse)
 
 

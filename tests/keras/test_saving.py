@@ -56,6 +56,24 @@ def test_a_whole_model_and_its_optimizer(tmp_path, ending):
     assert loaded.evaluate(x, y, verbose=0) == model.evaluate(x, y, verbose=0)
 
 
+@pytest.mark.parametrize("ending", [".keras", ".weights.h5"])
+def test_generators_of_a_loaded_model_start_from_their_seeds(tmp_path, ending):
+    """As on TensorFlow: Keras saves the seed, not how far a generator has come."""
+
+    def dropping():
+        return keras.Sequential([keras.Input((64,)), keras.layers.Dropout(0.5, seed=3), keras.layers.GaussianNoise(1.0, seed=4)])
+
+    model, ones, path = dropping(), np.ones((2, 64), "float32"), tmp_path / f"model{ending}"
+    first, second = (keras.ops.convert_to_numpy(model(ones, training=True)) for _ in range(2))
+    (model.save if ending == ".keras" else model.save_weights)(path)
+    loaded = keras.models.load_model(path) if ending == ".keras" else dropping()
+    if ending != ".keras":
+        loaded.load_weights(path)
+    for expected in (first, second):
+        np.testing.assert_array_equal(keras.ops.convert_to_numpy(loaded(ones, training=True)), expected)
+    assert not np.array_equal(first, second)
+
+
 def test_training_goes_on_as_if_it_had_not_been_saved(tmp_path):
     model = trained(rate=0.0)  # Keras does not save the state of generators
     model.save(tmp_path / "model.keras")

@@ -7,9 +7,10 @@ import pytest
 from keras import ops
 
 import keras_ocl
+from keras_ocl import primitives as P
 from keras_ocl import runtime
 from tests.ops.samples import same
-from tests.primitives.checking import need_float64
+from tests.primitives.checking import check_gradient, need_float64
 
 RNG = np.random.default_rng(5)
 Z = 2 * RNG.normal(size=(2, 3, 4)) + 2j * RNG.normal(size=(2, 3, 4))
@@ -57,7 +58,7 @@ def test_arithmetic(dtype):
 
 ELEMENTARY = (
     "exp exp2 expm1 log log2 log10 log1p sqrt sin cos tan sinh cosh tanh arcsin arccos arctan arcsinh arccosh arctanh sign conj square"
-    " reciprocal sum prod mean cumsum"
+    " reciprocal sum prod mean cumsum cumprod sinc"
 )
 
 
@@ -68,8 +69,29 @@ def test_functions(name, dtype):
     ours = getattr(ops, name)(z)
     assert ours.dtype == dtype
     close(ours, getattr(np, name)(Z), dtype)
-    if name in ("sum", "prod", "mean", "cumsum"):
+    if name in ("sum", "prod", "mean", "cumsum", "cumprod"):
         close(getattr(ops, name)(z, axis=1), getattr(np, name)(Z, axis=1), dtype)
+
+
+@WIDTHS
+def test_activations_and_spaced_values(dtype):
+    z, w = tensors(dtype)
+    logistic = 1 / (1 + np.exp(-Z))
+    close(ops.sigmoid(z), logistic, dtype)
+    close(ops.silu(z), Z * logistic, dtype)
+    close(ops.rsqrt(z), 1 / np.sqrt(Z), dtype)
+    close(ops.linspace(z, w, 5), np.linspace(Z, W, 5), dtype)
+    close(ops.linspace(z, 2, 4, endpoint=False, axis=1), np.linspace(Z, 2, 4, endpoint=False, axis=1), dtype)
+    close(ops.linspace(1j, 2 - 1j, 3), [1j, 1, 2 - 1j], "complex64")
+    close(ops.logspace(z / 4, w / 4, 3), np.logspace(Z / 4, W / 4, 3), dtype)
+
+
+def test_running_products_have_gradients():
+    def function(x, y):
+        product, total = P.cumprod(P.complex(x, y), 1), P.cumsum(P.complex(x, y), 0)
+        return P.real(product), P.imag(product), P.real(total), P.imag(total)
+
+    check_gradient(function, Z.real, Z.imag)
 
 
 @WIDTHS

@@ -67,6 +67,16 @@ def test_as_numpy(name):
     same(CASES[name](ops), CASES[name](np))
 
 
+def test_histogram_of_nan_is_tensorflows():
+    """Without a range nothing lies within NaN edges; within a range NaN is not counted."""
+    counts, edges = ops.histogram(ODD[[0, 1, 4]], 4)
+    np.testing.assert_array_equal(ops.convert_to_numpy(counts), [0] * 4)
+    assert np.isnan(ops.convert_to_numpy(edges)).all()
+    counts, edges = ops.histogram(ODD, 4, (-4.0, 4.0))
+    np.testing.assert_array_equal(ops.convert_to_numpy(counts), [1, 0, 2, 3])
+    same(edges, np.linspace(-4, 4, 5))
+
+
 def test_padding_needs_elements():
     for mode in ("edge", "wrap", "maximum", "linear_ramp"):
         with pytest.raises(ValueError, match=f"pad: mode '{mode}'.*has none"):
