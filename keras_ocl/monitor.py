@@ -19,6 +19,9 @@ def memory_info(device=None):
     Returns:
         A dict of byte counts: `current` and `peak` (in tensors and intermediates, now and at most so far), `reserved` (held from the
         driver, free or not), `available` (what can still be handed out) and `budget` (what `reserved` may not exceed).
+
+    Raises:
+        RuntimeError: no device has that name; lists those there are.
     """
     memory = _device(device).memory
     return {name: getattr(memory, name) for name in ("current", "peak", "reserved", "available", "budget")}
@@ -34,6 +37,9 @@ def clear_cache(device=None):
 
     Returns:
         The number of programs that were deleted from disk.
+
+    Raises:
+        RuntimeError: no device has that name; lists those there are.
     """
     device = _device(device)
     compiler.clear()
@@ -88,6 +94,9 @@ def profile(device=None):
 
     Yields:
         A `Profile`.
+
+    Raises:
+        RuntimeError: no device has that name; lists those there are.
     """
     with runtime.profiling(_device(device)) as launches:
         yield Profile(launches)

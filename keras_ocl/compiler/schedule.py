@@ -11,6 +11,7 @@ from keras_ocl.compiler.loops import Register, analyse
 from keras_ocl.core.dim import Dim, ceil_div, hint, product
 from keras_ocl.core.index import Affine, is_one, linear
 from keras_ocl.kernels import prelude
+from keras_ocl.kernels.coordinates import index_type
 from keras_ocl.kernels.spec import Args, KernelSpec, Sink
 
 _CHUNK = 8192  # elements of elementwise work that repay a work-item's start
@@ -87,8 +88,7 @@ def _evaluate(gen, region, axes, variables):
 
 
 def _needs_64_bits(region, dry):
-    largest = max((product(n.shape) for n in [*region.outputs, *dry.reads]), default=0)
-    return int(largest) >= 2**31 or hint(largest) >= 2**31
+    return index_type(*(product(n.shape) for n in [*region.outputs, *dry.reads])) == "long"
 
 
 def _cpu(traits, gen, nest, region, axes, cost):

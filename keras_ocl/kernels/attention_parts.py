@@ -6,10 +6,9 @@ from keras_ocl.core import dtypes
 from keras_ocl.core.dim import hint, product
 from keras_ocl.core.index import is_one
 from keras_ocl.kernels import elementwise, prelude
+from keras_ocl.kernels.coordinates import index_type
 from keras_ocl.kernels.gemm_parts import scaled, summed
 from keras_ocl.kernels.spec import Args
-
-INT_MAX = 2**31 - 1
 
 # What masked logits become, as in other backends: far below all others, yet a row that is masked as a whole stays finite.
 MASKED = -0.7 * 3.4028234663852886e38
@@ -68,7 +67,7 @@ class Problem:
         width = max(self.depth, self.value_depth, key=hint)
         sizes = [product(o.shape) for o in self.operands.values()]
         sizes += [product((self.batch, n, h, width)) for n, h in ((self.time, self.heads), (self.source, self.key_heads))]
-        return "long" if any(max(int(n), hint(n)) > INT_MAX for n in sizes) else "int"
+        return index_type(*sizes)
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,12 @@
-"""C text that takes a flattened index apart."""
+"""Indices in C: their type, and flattened ones taken apart."""
 
+from keras_ocl.core.dim import hint
 from keras_ocl.core.index import is_one
+
+
+def index_type(*counts):
+    """C type of indices into buffers of `counts` elements (ints or Dims): 64 bits only where one needs them, now or at the first trace."""
+    return "long" if any(max(abs(int(n)), abs(hint(n))) >= 2**31 for n in counts) else "int"
 
 
 def unflattened(args, flat, extents):

@@ -3,10 +3,9 @@
 from dataclasses import dataclass, field
 
 from keras_ocl.core import dtypes
-from keras_ocl.core.dim import Dim, hint, product
+from keras_ocl.core.dim import Dim, product
 from keras_ocl.kernels import prelude
-
-INT_MAX = 2**31 - 1
+from keras_ocl.kernels.coordinates import index_type
 
 
 @dataclass(frozen=True)
@@ -70,7 +69,7 @@ class Problem:
             for o, rows, columns in ((self.a, self.m, self.k), (self.b, self.k, self.n))
         ]
         spans.append(product((batch, self.m, self.n)))
-        return "long" if any(max(abs(int(s)), abs(hint(s))) > INT_MAX for s in spans) else "int"
+        return index_type(*spans)
 
     @property
     def register(self):

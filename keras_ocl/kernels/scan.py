@@ -8,14 +8,13 @@ value, and the second starts each part from those before it. The number of parts
 from keras_ocl.core import dtypes
 from keras_ocl.core.dim import ceil_div, hint, product
 from keras_ocl.kernels import elementwise, prelude
-from keras_ocl.kernels.coordinates import unflattened
+from keras_ocl.kernels.coordinates import index_type, unflattened
 from keras_ocl.kernels.spec import Args, KernelSpec, Workspace
 
 _OPS = {"cumsum": "add", "cumprod": "mul", "cummax": "max", "cummin": "min"}
 _LONG = 4096  # steps from which cutting the axis pays
 _PARTS = 64
 _FEW = 64  # walks below which the axis is cut
-INT_MAX = 2**31 - 1
 
 
 def plan(traits, *, kind, shape, axis, reverse, handles, dtype, sink, all_arguments=False):
@@ -42,7 +41,7 @@ class _Scan:
     def __init__(self, traits, kind, shape, axis, reverse, handles, dtype, sink, all_arguments):
         self.traits, self.kind, self.shape, self.axis, self.reverse = traits, kind, shape, axis, reverse
         self.handles, self.dtype, self.sink, self.all_arguments = handles, dtype, sink, all_arguments
-        self.ctype = "long" if max(int(product(shape)), hint(product(shape))) > INT_MAX else "int"
+        self.ctype = index_type(product(shape))
         self.last = axis == len(shape) - 1
         self.helpers = set()
 

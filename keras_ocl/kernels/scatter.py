@@ -8,10 +8,10 @@ order, so results do not depend on the cutting.
 from keras_ocl.core import dtypes
 from keras_ocl.core.dim import ceil_div, hint, product
 from keras_ocl.kernels import elementwise, prelude
+from keras_ocl.kernels.coordinates import index_type
 from keras_ocl.kernels.spec import Args, KernelSpec
 
 _OPS = {"add": "add", "max": "max", "min": "min", "mul": "mul"}
-INT_MAX = 2**31 - 1
 _GPU_ITEMS = 1 << 15
 
 
@@ -29,7 +29,7 @@ def plan(traits, *, shape, count, mode, clip, x, indices, updates, dtype, result
     args = Args(all_arguments)
     extents, trailing = shape[: len(indices)], shape[len(indices) :]
     rows, columns, updates_count = product(extents), product(trailing), product(count)
-    t = "long" if max(int(rows * columns), int(updates_count * columns), hint(rows * columns)) > INT_MAX else "int"
+    t = index_type(rows * columns, updates_count * columns)
     gpu = traits.schedule == "gpu"
     lanes = 1 if gpu or dtypes.is_complex(dtype) else _lanes(traits, dtype, columns)
     block_rows, block_columns = _blocks(traits, rows, columns, lanes)

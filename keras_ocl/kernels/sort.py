@@ -9,9 +9,9 @@ last, operands are gathered.
 from keras_ocl.core import dtypes
 from keras_ocl.core.dim import ceil_div, hint, product
 from keras_ocl.kernels import prelude
+from keras_ocl.kernels.coordinates import index_type
 from keras_ocl.kernels.spec import Args, KernelSpec, Workspace
 
-INT_MAX = 2**31 - 1
 _RUN = 16  # elements that insertion sort handles
 
 
@@ -50,7 +50,7 @@ class _Sorter:
     def __init__(self, traits, rows, n, operands, keys, all_arguments):
         self.traits, self.rows, self.n, self.operands, self.keys = traits, rows, n, operands, keys
         self.all_arguments = all_arguments
-        self.index = "long" if int(rows * n) > INT_MAX else "int"
+        self.index = index_type(rows * n)
         self.group = None if traits.schedule == "gpu" else (1, 1, 1)
 
     def element(self, args, position):
@@ -192,7 +192,7 @@ def top_k(traits, *, shape, k, x, dtype, results, all_arguments=False):
     if int(k) == 0 or int(rows) == 0:
         return []
     args = Args(all_arguments)
-    t = "long" if int(rows * n) > INT_MAX else "int"
+    t = index_type(rows * n)
     pointer = args.pointer(x, dtype)
     values, positions = args.pointer(results[0], dtype, out=True), args.pointer(results[1], "int32", out=True)
     n_text, k_text = args.int(n, t), args.int(k)

@@ -23,7 +23,15 @@ PROBE = "__kernel void probe(__global int* a, const int n) { int i = get_global_
 
 @dataclass(frozen=True)
 class DeviceInfo:
-    """One device as `devices()` lists it. `name` is "" and `reason` says why where it is not usable."""
+    """One device as `devices()` lists it.
+
+    Attributes:
+        name: what `KERAS_OCL_DEVICE`, `keras.device` and this package's functions take, such as "gpu:0"; "" where it is not usable.
+        kind: "cpu" or "gpu" (accelerators are GPUs here).
+        platform, model, driver: in the driver's words.
+        usable, reason: whether a kernel was compiled and ran on it, and if not, why.
+        traits: what kernels ask of it, see `Traits`.
+    """
 
     name: str
     kind: str
@@ -222,7 +230,14 @@ def device_scope(name):
 
 
 def devices():
-    """DeviceInfo of every device found, usable or not, best first. Probes all of them."""
+    """Lists every OpenCL device found, usable or not, best first. Probes all of them.
+
+    Returns:
+        A list of `DeviceInfo`; empty when there is none.
+
+    Raises:
+        RuntimeError: in a forked child of a process that has used OpenCL.
+    """
     state.check_not_forked()
     for candidate in _registry.candidates():
         _registry.usable(candidate)
