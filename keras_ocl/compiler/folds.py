@@ -98,19 +98,6 @@ class ArgFold:
 
 def identity_of(kind, dtype):
     """The neutral element of a reduction."""
-    if kind == "sum":
-        return 0
-    if kind == "prod":
-        return 1
-    if kind == "and":
-        return True if dtype == "bool" else -1 if dtypes.is_signed(dtype) else (1 << 8 * dtypes.itemsize(dtype)) - 1
-    if kind == "or":
-        return False if dtype == "bool" else 0
-    if dtype == "bool":
-        return kind == "min"
-    if dtypes.is_float(dtype):
-        return float("-inf") if kind == "max" else float("inf")
-    bits = 8 * dtypes.itemsize(dtype)
-    if dtypes.is_signed(dtype):
-        return -(1 << bits - 1) if kind == "max" else (1 << bits - 1) - 1
-    return 0 if kind == "max" else (1 << bits) - 1
+    if kind in ("max", "min"):
+        return dtypes.least(dtype) if kind == "max" else dtypes.greatest(dtype)
+    return {"sum": 0, "prod": 1, "and": True, "or": False}[kind]

@@ -77,6 +77,20 @@ def part(name):
     return {"complex64": "float32", "complex128": "float64"}.get(name, name)
 
 
+def least(name):
+    """The least number of a real dtype, with which a maximum begins: -inf, the least integer, False."""
+    if is_float(name):
+        return float("-inf")
+    return False if name == "bool" else int(np.iinfo(numpy_dtype(name)).min)
+
+
+def greatest(name):
+    """The greatest number of a real dtype, with which a minimum begins: inf, the greatest integer, True."""
+    if is_float(name):
+        return float("inf")
+    return True if name == "bool" else int(np.iinfo(numpy_dtype(name)).max)
+
+
 def needs_double(name):
     """Whether only devices with double precision have it."""
     return part(name) == "float64"

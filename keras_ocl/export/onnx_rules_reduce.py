@@ -51,10 +51,6 @@ def _argument(operator):
 # ---- over windows
 
 
-def _smallest(dtype):
-    return -np.inf if dtypes.is_float(dtype) else np.iinfo(dtypes.numpy_dtype(dtype)).min
-
-
 def _reduce_window(g, node):
     (x,), p = node.inputs, node.params
     kind, window, strides, padding, dilation = (p[k] for k in ("kind", "window", "strides", "padding", "dilation"))
@@ -64,7 +60,7 @@ def _reduce_window(g, node):
     if kind == "min":
         name = g.add("Neg", name)
     shape = list(x.shape)
-    outside = g.scalar(0 if kind == "sum" else _smallest(dtype), dtype)
+    outside = g.scalar(0 if kind == "sum" else dtypes.least(dtype), dtype)
     # ONNX pads by numbers, less than a window; everything else is padded before.
     own = [all(not isinstance(n, Dim) and 0 <= n < k for n in pair) for pair, k in zip(padding, window, strict=True)]
     before = [(0, 0) if o else pair for o, pair in zip(own, padding, strict=True)]
@@ -176,8 +172,8 @@ RULES = {
     "reduce_window": _reduce_window,
     "cumsum": _cumsum,
     "cumprod": _running(lambda dtype: 1, _one("Mul")),
-    "cummax": _running(_smallest, _one("Max")),
-    "cummin": _running(lambda dtype: np.inf if dtypes.is_float(dtype) else np.iinfo(dtypes.numpy_dtype(dtype)).max, _one("Min")),
+    "cummax": _running(dtypes.least, _one("Max")),
+    "cummin": _running(dtypes.greatest, _one("Min")),
     "linear_recurrence": _running(lambda dtype: 0, _affine),
 }
 

@@ -107,15 +107,9 @@ class _Scan:
         return width if width >= 2 else 1
 
     def _identity(self):
-        if self.kind == "cumprod":
-            return 1
-        if self.kind in ("cumsum", "linear_recurrence"):
-            return 0
-        if dtypes.is_float(self.dtype):
-            return float("-inf") if self.kind == "cummax" else float("inf")
-        bits, signed = 8 * dtypes.itemsize(self.dtype), dtypes.is_signed(self.dtype)
-        low, high = (-(1 << bits - 1), (1 << bits - 1) - 1) if signed else (0, (1 << bits) - 1)
-        return low if self.kind == "cummax" else high
+        if self.kind in ("cummax", "cummin"):
+            return dtypes.least(self.dtype) if self.kind == "cummax" else dtypes.greatest(self.dtype)
+        return 1 if self.kind == "cumprod" else 0
 
     def _load(self, pointer, offset, width):
         self.helpers |= prelude.helpers_for(self.dtype, width)

@@ -1,7 +1,5 @@
 """keras.ops.math, complete: segments, top-k, special functions; the Fourier transforms live in a file of their own."""
 
-import numpy as np
-
 from keras_ocl import primitives as P
 from keras_ocl.core import dtypes
 from keras_ocl.ops import numpy as knp
@@ -40,14 +38,6 @@ def _segments(op, data, segment_ids, num_segments, mode, empty):
     return P.scatter(start, (ids,), data, (0,), mode)
 
 
-def _lowest(dtype):
-    return float("-inf") if dtypes.is_float(dtype) else 0 if dtype == "bool" else int(np.iinfo(dtypes.numpy_dtype(dtype)).min)
-
-
-def _highest(dtype):
-    return float("inf") if dtypes.is_float(dtype) else 1 if dtype == "bool" else int(np.iinfo(dtypes.numpy_dtype(dtype)).max)
-
-
 def segment_sum(data, segment_ids, num_segments=None, sorted=False):
     """Sums of the slices of `data` with equal segment ids. Slices with ids out of range are left out, in all four."""
     return _segments("segment_sum", data, segment_ids, num_segments, "add", None)
@@ -55,12 +45,12 @@ def segment_sum(data, segment_ids, num_segments=None, sorted=False):
 
 def segment_max(data, segment_ids, num_segments=None, sorted=False):
     """Greatest elements of the slices of `data` with equal segment ids."""
-    return _segments("segment_max", data, segment_ids, num_segments, "max", _lowest)
+    return _segments("segment_max", data, segment_ids, num_segments, "max", dtypes.least)
 
 
 def segment_min(data, segment_ids, num_segments=None, sorted=False):
     """Least elements of the slices of `data` with equal segment ids."""
-    return _segments("segment_min", data, segment_ids, num_segments, "min", _highest)
+    return _segments("segment_min", data, segment_ids, num_segments, "min", dtypes.greatest)
 
 
 def segment_prod(data, segment_ids, num_segments=None, sorted=False):

@@ -32,11 +32,7 @@ def _identity(kind, dtype):
     """What the padding counts as."""
     if kind == "sum":
         return 0
-    if dtypes.is_float(dtype):
-        return float("-inf") if kind == "max" else float("inf")
-    bits, signed = 8 * dtypes.itemsize(dtype), dtypes.is_signed(dtype)
-    low, high = (-(1 << bits - 1), (1 << bits - 1) - 1) if signed else (0, (1 << bits) - 1)
-    return low if kind == "max" else high
+    return dtypes.least(dtype) if kind == "max" else dtypes.greatest(dtype)
 
 
 def _positions(gen, x, params, index, inside):

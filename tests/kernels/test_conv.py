@@ -11,7 +11,8 @@ from keras_ocl.core import dtypes
 from keras_ocl.core.dim import Dim
 from keras_ocl.kernels import conv, conv_winograd_cpu, conv_winograd_filter_cpu, prelude
 from keras_ocl.kernels.conv import Geometry
-from keras_ocl.kernels.spec import Sink, Workspace
+from keras_ocl.kernels.spec import Sink
+from tests.kernels.launching import launch
 
 PRECISION = {"float32": 3e-6, "float64": 1e-13, "float16": 2e-3, "bfloat16": 1.2e-2}
 
@@ -97,24 +98,6 @@ def specs_of(what, traits, g, dtype, sink=None, **options):
         "filter_grad": ("x", "dy", g.filter),
     }[what]
     return getattr(conv, what)(traits, g, first, second, dtype, sink or Sink("out", shape, dtype), **options), shape
-
-
-def launch(device, specs, buffers):
-    """Build and launch kernels; `buffers` maps handles to storages, workspaces are made here."""
-    head = "".join(prelude.pieces(frozenset().union(*(s.helpers for s in specs))))
-    kernels = device.build([(f"f{i}", s.source(f"f{i}"), [head]) for i, s in enumerate(specs)])
-    for i, spec in enumerate(specs):
-        kernel = kernels[f"f{i}"]
-        for position, arg in enumerate(spec.args):
-            if arg.kind in ("in", "out"):
-                if isinstance(arg.value, Workspace) and arg.value not in buffers:
-                    buffers[arg.value] = device.allocate(int(arg.value.elements) * dtypes.itemsize(arg.value.dtype))
-                kernel.set_arg(position, buffers[arg.value].mem)
-            elif arg.kind == "local":
-                kernel.set_arg(position, runtime.local_memory(int(arg.value) * (8 if arg.dtype == "double" else 4)))
-            else:
-                kernel.set_arg(position, (np.int64 if arg.kind == "long" else np.int32)(int(arg.value)))
-        device.enqueue(kernel, tuple(int(e) for e in spec.grid), spec.group)
 
 
 def compute(device, traits, what, g, arrays, dtype, **options):

@@ -8,9 +8,10 @@ import pytest
 from keras_ocl import runtime
 from keras_ocl.core import dtypes
 from keras_ocl.core.dim import Dim
-from keras_ocl.kernels import gemm, gemm_cpu, gemm_gpu, prelude
+from keras_ocl.kernels import gemm, gemm_cpu, gemm_gpu
 from keras_ocl.kernels.gemm_parts import Names, Problem
-from keras_ocl.kernels.spec import Args, Sink, Workspace
+from keras_ocl.kernels.spec import Args, Sink
+from tests.kernels.launching import launch
 
 
 @pytest.fixture(scope="module")
@@ -25,27 +26,6 @@ def traits(request, device):
 
 def cpu(device):
     return dataclasses.replace(device.traits, schedule="cpu")
-
-
-def launch(device, specs, buffers):
-    """Build and launch kernels; `buffers` maps handles to storages, workspaces are made here."""
-    head = "".join(prelude.pieces(frozenset().union(*(s.helpers for s in specs))))
-    kernels = device.build([(f"f{i}", s.source(f"f{i}"), [head]) for i, s in enumerate(specs)])
-    for i, spec in enumerate(specs):
-        kernel = kernels[f"f{i}"]
-        for position, arg in enumerate(spec.args):
-            if arg.kind in ("in", "out"):
-                handle = arg.value
-                if isinstance(handle, Workspace) and handle not in buffers:
-                    buffers[handle] = device.allocate(int(handle.elements) * dtypes.itemsize(handle.dtype))
-                kernel.set_arg(position, buffers[handle].mem)
-            elif arg.kind == "local":
-                size = 8 if arg.dtype in ("double", "long", "ulong") else 4
-                kernel.set_arg(position, runtime.local_memory(int(arg.value) * size))
-            else:
-                kind = {"long": np.int64, "float": np.float32, "double": np.float64}.get(arg.kind, np.int32)
-                kernel.set_arg(position, kind(arg.value))
-        device.enqueue(kernel, tuple(int(g) for g in spec.grid), spec.group)
 
 
 def random(rng, shape, dtype):
