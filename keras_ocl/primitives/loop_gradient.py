@@ -293,6 +293,9 @@ class _Backward:
         if name in ("transpose", "reshape", "convert"):
             inner = self._total(eq.inputs[0])
             return None if inner is None else lambda: bind(eq.primitive, (inner(),), eq.params)
+        if name == "pad" and self._is_zero(eq.inputs[1]):  # of a constant of which the step takes a slice
+            inner = self._total(eq.inputs[0])
+            return None if inner is None else lambda: P.pad(inner(), P.constant(0, g.dtype), **eq.params)
         if name == "reduce_sum":
             inner = self._stacked(eq.inputs[0])
             return None if inner is None else lambda: P.reduce_sum(inner(), (0, *(a + 1 for a in eq.params["axes"])))
@@ -303,6 +306,10 @@ class _Backward:
             (ac, bc), batch = ([tuple(i + 1 for i in axes) for axes in eq.params[pair]] for pair in ("contract", "batch"))
             return lambda: P.dot_general(a(), b(), ((0, *ac), (0, *bc)), batch, eq.params["dtype"])
         return None
+
+    def _is_zero(self, t):
+        eq = next((e for e in self.draft.equations if any(o is t for o in e.outputs)), None)
+        return eq is not None and eq.primitive.name == "constant" and eq.params["value"] == 0
 
 
 def _size(tensors):

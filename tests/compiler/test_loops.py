@@ -292,27 +292,29 @@ def test_intermediates_of_a_step_share_the_arena():
 
 @pytest.mark.parametrize("units", [3, 37])
 def test_a_step_of_gates_is_two_kernels_each_way(units):
-    """The gradient of a split is stored part by part, by the kernel that computes the parts."""
+    """The gradient of a split is stored part by part, by the kernel that computes the parts; that of the biases after the loop."""
 
-    def cell(c, h, x, u):
-        z = P.add(x, P.dot_general(h, u, ((1,), (0,))))
+    def cell(c, h, x, u, b):
+        biases = [P.reshape(P.slice(b, (k, 0), (k + 1, 2 * units)), (2 * units,)) for k in range(2)]
+        parts = zip((x, P.dot_general(h, u, ((1,), (0,)))), biases, strict=True)
+        z = P.add(*(P.add(part, P.broadcast(bias, part.shape, (1,))) for part, bias in parts))
         gate, new = (P.slice(z, (0, k * units), (20, (k + 1) * units)) for k in range(2))
         c = P.add(P.mul(P.logistic(gate), c), P.tanh(new))
         return c, P.mul(P.tanh(c), P.logistic(gate))
 
-    def scanned(h, u, xs):
+    def scanned(h, u, b, xs):
         def step(_, carries, slices):
-            return list(cell(*carries, slices[0], u)), []
+            return list(cell(*carries, slices[0], u, b)), []
 
         return P.scan(step, [h, h], [xs], 6)[0]
 
-    def unrolled(h, u, xs):
+    def unrolled(h, u, b, xs):
         c = h
         for t in range(6):
-            c, h = cell(c, h, P.reshape(P.slice(xs, (t, 0, 0), (t + 1, 20, 2 * units)), (20, 2 * units)), u)
+            c, h = cell(c, h, P.reshape(P.slice(xs, (t, 0, 0), (t + 1, 20, 2 * units)), (20, 2 * units)), u, b)
         return c, h
 
-    arrays = [a.astype("float32") for a in (normal(20, units), normal(units, 2 * units), normal(6, 20, 2 * units))]
+    arrays = [a.astype("float32") for a in (normal(20, units), normal(units, 2 * units), normal(2, 2 * units), normal(6, 20, 2 * units))]
     results = []
     for function in (scanned, unrolled):
         compiled, found = run(lambda *t, f=function: gradients(lambda *t: P.reduce_sum(P.mul(*f(*t)), (0, 1)), *t), *arrays)
