@@ -6,6 +6,11 @@ import keras
 import numpy as np
 from keras import layers
 
+if keras.config.backend() == "tensorflow":
+    import tensorflow
+
+    tensorflow.config.run_functions_eagerly(True)  # a few steps of small models: tracing them and XLA take far longer
+
 STEPS = 5
 
 
@@ -316,7 +321,7 @@ def run_stateful(name):
     model = keras.Sequential([layers.Input(batch_shape=(3, *shape)), *head(*body())])
     states = [v for layer in model.layers for v in recurrent_states(layer)]
     x, y = data((9, *shape)), data((9, 3), 1)
-    model.compile(keras.optimizers.SGD(0.05), "mse", run_eagerly=keras.config.backend() == "tensorflow")
+    model.compile(keras.optimizers.SGD(0.05), "mse")
     seeded_weights(model)
     results = []
     for epochs in (2, 1):
