@@ -198,27 +198,8 @@ class Device:
             self.profiler.add(label or kernel.function_name, event)
 
     def replay(self, launches):
-        """Launch a sequence of (kernel, grid, group, label) with nothing in between; cheaper than `enqueue` for each."""
-        if self.profiler is not None:
-            for launch in launches:
-                self.enqueue(*launch)
-            return
-        if state.Process.forked:
-            state.check_not_forked()
-        count, event, queue, launch = 0, None, self.queue, cl.enqueue_nd_range_kernel
-        with self._lock:
-            for kernel, grid, group, _ in launches:
-                if 0 in grid:
-                    continue
-                event = launch(queue, kernel, grid, group)
-                count += 1
-                if count & 7 == 1:
-                    queue.flush()
-            if event is None:
-                return
-            self.last_event = event
-            queue.flush()
-        self._launched(count, event)
+        """Launch a sequence of (kernel, grid without 0, group, label) with nothing in between; cheaper than `enqueue` for each."""
+        self.repeat([(launches, (), b"")])
 
     def repeat(self, steps):
         """Launch one step of a loop after the other.
@@ -230,7 +211,8 @@ class Device:
             for launches, places, number in steps:
                 for kernel, position in places:
                     kernel._set_arg_buf(position, number)
-                self.replay(launches)
+                for launch in launches:
+                    self.enqueue(*launch)
             return
         if state.Process.forked:
             state.check_not_forked()
