@@ -167,7 +167,7 @@ class OclTrainer(base_trainer.Trainer):
                 (x, y, sample_weight), validation_split=validation_split
             )
         if validation_data is not None:
-            val_x, val_y, val_sample_weight = data_adapter_utils.unpack_x_y_sample_weight(validation_data)
+            validation_data = data_adapter_utils.unpack_x_y_sample_weight(validation_data)
 
         epoch_iterator = EpochIterator(
             x=x,
@@ -205,27 +205,7 @@ class OclTrainer(base_trainer.Trainer):
             epoch_logs = dict(self._get_metrics_result_or_logs(logs))
 
             if validation_data is not None and self._should_eval(epoch, validation_freq):
-                if getattr(self, "_eval_epoch_iterator", None) is None:
-                    self._eval_epoch_iterator = EpochIterator(
-                        x=val_x,
-                        y=val_y,
-                        sample_weight=val_sample_weight,
-                        batch_size=validation_batch_size or batch_size,
-                        steps_per_execution=self.steps_per_execution,
-                        steps_per_epoch=validation_steps,
-                        shuffle=False,
-                    )
-                val_logs = self.evaluate(
-                    x=val_x,
-                    y=val_y,
-                    sample_weight=val_sample_weight,
-                    batch_size=validation_batch_size or batch_size,
-                    steps=validation_steps,
-                    callbacks=callbacks,
-                    return_dict=True,
-                    _use_cached_eval_dataset=True,
-                )
-                epoch_logs.update({f"val_{name}": value for name, value in val_logs.items()})
+                epoch_logs |= self._validation_logs(*validation_data, validation_batch_size or batch_size, validation_steps, callbacks)
 
             callbacks.on_epoch_end(epoch, epoch_logs)
             training_logs = epoch_logs
@@ -238,6 +218,30 @@ class OclTrainer(base_trainer.Trainer):
             del self._eval_epoch_iterator
         callbacks.on_train_end(logs=training_logs)
         return self.history
+
+    def _validation_logs(self, x, y, sample_weight, batch_size, steps, callbacks):
+        """The logs of an evaluation within `fit`, whose iterator over the data is kept from epoch to epoch."""
+        if getattr(self, "_eval_epoch_iterator", None) is None:
+            self._eval_epoch_iterator = EpochIterator(
+                x=x,
+                y=y,
+                sample_weight=sample_weight,
+                batch_size=batch_size,
+                steps_per_execution=self.steps_per_execution,
+                steps_per_epoch=steps,
+                shuffle=False,
+            )
+        logs = self.evaluate(
+            x=x,
+            y=y,
+            sample_weight=sample_weight,
+            batch_size=batch_size,
+            steps=steps,
+            callbacks=callbacks,
+            return_dict=True,
+            _use_cached_eval_dataset=True,
+        )
+        return {f"val_{name}": value for name, value in logs.items()}
 
     @traceback_utils.filter_traceback
     def evaluate(
@@ -419,5 +423,3 @@ class _Throttled:
 def _flush(callbacks):
     with contextlib.suppress(AttributeError):
         callbacks._flush_futures()
-
-
