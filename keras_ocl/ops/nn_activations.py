@@ -46,13 +46,13 @@ def sparse_sigmoid(x):
 
 def tanh(x):
     """Hyperbolic tangent."""
-    return P.tanh(floating(x))
+    return knp.tanh(x)
 
 
 def tanh_shrink(x):
     """x - tanh(x)."""
     x = floating(x)
-    return P.sub(x, P.tanh(x))
+    return P.sub(x, knp.tanh(x))
 
 
 def softplus(x):

@@ -152,7 +152,8 @@ def isreal(x):
 def isclose(x1, x2, rtol=1e-5, atol=1e-8, equal_nan=False):
     """Whether |x1 - x2| <= atol + rtol |x2|; equal infinities are close, NaNs if `equal_nan`."""
     x1, x2 = broadcast("isclose", *promote(x1, x2, extra=(float,)))
-    bound = P.add(scalar_like(atol, x1), P.mul(scalar_like(rtol, x1), P.abs(x2)))
+    size = P.abs(x2)
+    bound = P.add(scalar_like(atol, size), P.mul(scalar_like(rtol, size), size))
     close = P.and_(P.le(P.abs(P.sub(x1, x2)), bound), P.is_finite(x2))
     close = P.or_(close, P.eq(x1, x2))
     if equal_nan:

@@ -189,7 +189,7 @@ def argmin(x, axis=None, keepdims=False):
 def _cumulative(primitive, x, axis, dtype):
     x = convert_to_tensor(x)
     dtype = dtype or x.dtype
-    x = convert_to_tensor(x, "int32" if dtype == "bool" else dtype)
+    x = convert_to_tensor(as_bool(x), "int32") if dtype == "bool" else convert_to_tensor(x, dtype)
     if axis is None:
         return primitive(P.reshape(x, (x.size,)), 0)
     return primitive(x, canonicalize_axis(axis, x.ndim))

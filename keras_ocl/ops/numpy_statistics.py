@@ -188,11 +188,13 @@ def corrcoef(x):
     if x.ndim != 2:
         raise ValueError(f"corrcoef: a vector or a matrix is needed, got shape {tuple(x.shape)}.")
     x = P.sub(x, broadcast_to(mean(x, 1, True), x.shape))
-    covariance = P.dot_general(x, x, ((1,), (1,)), ((), ()))
-    scale = P.sqrt(P.reduce_sum(P.mul(x, x), (1,)))
+    adjoint, size = (P.conj(x), P.abs(x)) if dtypes.is_complex(x.dtype) else (x, x)
+    covariance = P.dot_general(x, adjoint, ((1,), (1,)), ((), ()))
+    scale = P.convert(P.sqrt(P.reduce_sum(P.mul(size, size), (1,))), x.dtype)
     n = x.shape[0]
     result = P.div(P.div(covariance, P.broadcast(scale, (n, n), (0,))), P.broadcast(scale, (n, n), (1,)))
-    result = P.max(P.min(result, scalar_like(1, result)), scalar_like(-1, result))
+    if not dtypes.is_complex(x.dtype):
+        result = P.max(P.min(result, scalar_like(1, result)), scalar_like(-1, result))
     return convert_to_tensor(P.reshape(result, ()) if n == 1 else result, dtype)
 
 

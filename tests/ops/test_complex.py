@@ -86,6 +86,19 @@ def test_activations_and_spaced_values(dtype):
     close(ops.logspace(z / 4, w / 4, 3), np.logspace(Z / 4, W / 4, 3), dtype)
 
 
+@WIDTHS
+def test_comparisons_and_correlation(dtype):
+    z, w = tensors(dtype)
+    near = np.where(np.abs(Z) > 1, Z * (1 + 1e-6j), Z + 1)
+    close(ops.isclose(z, near), np.isclose(Z, near), dtype)
+    close(ops.isclose(z, Z.real), np.isclose(Z, Z.real), dtype)
+    assert bool(ops.allclose(z, z * (1 + 1e-6j))) and not bool(ops.allclose(z, w))
+    hole = ops.convert_to_tensor([complex(np.nan, 1), 1j], dtype)
+    np.testing.assert_array_equal(ops.convert_to_numpy(ops.isclose(hole, hole, equal_nan=True)), [True, True])
+    close(ops.corrcoef(z[0]), np.corrcoef(Z[0]), dtype)
+    close(ops.tanh_shrink(z), Z - np.tanh(Z), dtype)
+
+
 def test_running_products_have_gradients():
     def function(x, y):
         product, total = P.cumprod(P.complex(x, y), 1), P.cumsum(P.complex(x, y), 0)

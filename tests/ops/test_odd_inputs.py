@@ -67,6 +67,12 @@ def test_as_numpy(name):
     same(CASES[name](ops), CASES[name](np))
 
 
+@pytest.mark.parametrize("x", [FINITE - 3, np.array([0, 2, 255], "uint8")])
+def test_running_sums_of_truth_values(x):
+    same(ops.cumsum(x, dtype="bool"), np.cumsum(x != 0))
+    same(ops.cumprod(x, dtype="bool"), np.cumprod(x != 0))
+
+
 def test_histogram_of_nan_is_tensorflows():
     """Without a range nothing lies within NaN edges; within a range NaN is not counted."""
     counts, edges = ops.histogram(ODD[[0, 1, 4]], 4)
