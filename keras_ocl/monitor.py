@@ -53,7 +53,8 @@ class Profile:
     """The kernel launches of a `profile()` block.
 
     Attributes:
-        launches: (label, milliseconds) of each launch, in order; complete when the block has ended.
+        launches: (label, milliseconds) of each launch, in order; complete when the block has ended. Operations that the host computes, such
+            as LAPACK's, are among them with labels like "host cholesky".
     """
 
     def __init__(self, launches):
@@ -61,7 +62,7 @@ class Profile:
 
     @property
     def milliseconds(self):
-        """The time that all launches took on the device."""
+        """The time that all launches took, on the device or the host."""
         return sum(time for _, time in self.launches)
 
     def totals(self):
@@ -85,7 +86,7 @@ class Profile:
 
 @contextlib.contextmanager
 def profile(device=None):
-    """Times every kernel that is launched in a ``with`` block.
+    """Times every kernel that is launched in a ``with`` block, and every operation that runs on the host.
 
     ``with keras_ocl.profile() as times: model.fit(...)``, then ``print(times)`` shows a table, the most expensive kernel first.
 

@@ -45,6 +45,15 @@ def test_profile():
     assert np.array_equal(device.download(storage, np.float32, (64,)), np.full(64, 8, "float32"))
 
 
+def test_a_profile_shows_what_runs_on_the_host():
+    matrix = keras.ops.convert_to_tensor(4 * np.eye(3, dtype="float32"))
+    with keras_ocl.profile() as times:
+        keras.ops.linalg.cholesky(matrix + 1)
+    labels = [label for label, _ in times.launches]
+    assert labels[-1] == "host cholesky" and labels.index("add") < len(labels) - 1
+    assert times.launches[-1][1] > 0 and "host cholesky" in str(times)
+
+
 def test_an_empty_profile_prints():
     with keras_ocl.profile() as times:
         pass

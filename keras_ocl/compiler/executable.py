@@ -264,7 +264,7 @@ class Executable:
         for handle, n in zip(call.reads, node.inputs, strict=True):
             shape = tuple(int(extent) for extent in n.shape)
             arrays.append(self.device.download(self._storages[handle], dtypes.numpy_dtype(n.dtype), shape))
-        with self.device.span(node.name):
+        with self.device.operation(node.name):
             results = node.primitive.host(arrays, **node.params)
         shapes = node.results or [(node.shape, node.dtype)]
         for handle, array, (shape, dtype) in zip(call.writes, results if node.results else [results], shapes, strict=True):

@@ -298,6 +298,10 @@ class Device:
         """Context of something that the host does, for traces."""
         return contextlib.nullcontext() if self.profiler is None else self.profiler.span(label)
 
+    def operation(self, label):
+        """Context of an operation that the host computes, for profiles and traces."""
+        return contextlib.nullcontext() if self.profiler is None else self.profiler.operation(label)
+
     def finish(self):
         """Wait until everything enqueued is done."""
         state.check_not_forked()

@@ -11,7 +11,10 @@ WINDOW = 256  # events held back before the finished ones are read
 
 
 class Launch(NamedTuple):
-    """One launch: what, when (nanoseconds of the device's clock), and how far the host's clock was ahead of that, or less."""
+    """One launch: what, when (nanoseconds of the device's clock), and how far the host's clock was ahead of that, or less.
+
+    An operation that the host computes in its place is one too, labelled "host ..." and on the host's clock.
+    """
 
     label: str
     start: int
@@ -46,6 +49,13 @@ class Profiler:
     def span(self, label):
         """Context of something that the host does; only a `Trace` takes its time."""
         return contextlib.nullcontext()
+
+    @contextlib.contextmanager
+    def operation(self, label):
+        """Context of an operation that the host computes: it counts as a launch."""
+        start = time.perf_counter_ns()
+        yield
+        self.sink(Launch(f"host {label}", start, time.perf_counter_ns(), 0))
 
 
 def verbose_line(launch):
@@ -89,6 +99,8 @@ class Trace(Profiler):
         finally:
             self.spans.append(Span(label, start, time.perf_counter_ns(), threading.current_thread().name))
 
+    operation = span  # beside the launches, with what else the host does
+
 
 @contextlib.contextmanager
 def profiled(device, profiler):
@@ -106,7 +118,7 @@ def profiled(device, profiler):
 
 @contextlib.contextmanager
 def profiling(device=None):
-    """Within this context every launch on `device` (the current one) is timed.
+    """Within this context every launch on `device` (the current one) is timed, and every operation that the host computes.
 
     Yields a list that is filled with (label, milliseconds) in launch order, complete when the context ends.
     """

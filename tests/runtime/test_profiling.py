@@ -36,9 +36,12 @@ device = runtime.current_device()
 kernel = device.build([{ADD!r}])["add"]
 runtime.set_argument(kernel, 0, device.upload(np.zeros(8, np.float32)))
 device.enqueue(kernel, (8,), None, "dense/matmul")
+with device.operation("cholesky"):
+    pass
 """
     result = subprocess.run(
         [sys.executable, "-c", code], env={**os.environ, "KERAS_OCL_VERBOSE": "1"}, capture_output=True, text=True, timeout=120
     )
-    lines = [line for line in result.stderr.splitlines() if line.startswith("keras_ocl: dense/matmul ")]
-    assert len(lines) == 1 and lines[0].endswith(" ms"), result.stderr
+    for label in ("dense/matmul", "host cholesky"):
+        lines = [line for line in result.stderr.splitlines() if line.startswith(f"keras_ocl: {label} ")]
+        assert len(lines) == 1 and lines[0].endswith(" ms"), result.stderr
