@@ -226,7 +226,7 @@ def jit(function=None, **options):
 
     Args:
         function: takes and returns lists, tuples and dicts of Tensors, arrays and Python values, of any shapes and dtypes; it may read and
-            assign Keras variables, but not make any. Methods can be compiled too.
+            assign Keras variables, and make them from initializers, as layers do. Methods can be compiled too.
         **options: `batch_axis=True` makes the first extent of every array an unknown, so that another batch size builds no kernels;
             `name` is what errors and profiles call the function.
 

@@ -4,7 +4,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_ocl import GradientTape
+from keras_ocl import GradientTape, jit
 from tests.keras.regression import FEATURES, MODES, Reference, batches, make_data, make_model
 
 
@@ -87,6 +87,30 @@ def test_custom_logs_need_not_be_tensors():
     model = Model([keras.layers.Input((FEATURES,)), keras.layers.Dense(1)])
     model.compile("sgd", "mse")
     assert model.fit(*make_data(), verbose=0).history["constant"] == [3.0]
+
+
+def test_a_compiled_step_builds_what_is_not_built():
+    x, y = make_data()
+    losses = []
+    for build in (True, False):
+        keras.utils.set_random_seed(0)
+        model = keras.Sequential([keras.layers.Dense(3, "relu"), keras.layers.Dropout(0.2), keras.layers.Dense(1)])
+        loss_function, optimizer = keras.losses.MeanSquaredError(), keras.optimizers.Adam(0.1)
+        if build:
+            model.build(x.shape)
+            optimizer.build(model.trainable_variables)
+
+        @jit
+        def step(x, y, model=model, loss_function=loss_function, optimizer=optimizer):
+            with GradientTape() as tape:
+                loss = loss_function(y, model(x, training=True))
+            optimizer.apply(tape.gradient(loss, model.trainable_variables), model.trainable_variables)
+            return loss
+
+        losses.append([float(step(x, y)) for _ in range(4)])
+        assert int(optimizer.iterations) == 4
+    np.testing.assert_allclose(losses[0], losses[1], rtol=1e-6)
+    assert losses[0][-1] < losses[0][0]
 
 
 def test_custom_loop_without_fit():
