@@ -6,8 +6,10 @@ becomes a result of a region. A matrix product or convolution takes the pointwis
 its epilogue. Decisions use `hint` sizes, so that another batch size partitions the same way.
 """
 
+import functools
 import heapq
 import itertools
+import operator
 
 from keras_ocl.compiler.axes import ANY, INNER, PARTIAL_NAMES, axis_map
 from keras_ocl.compiler.generator import Generator
@@ -26,33 +28,62 @@ _NODES = 96  # nodes in a region: bounds the size of a kernel's source
 _COPIES = 8  # places of a kernel where the code of a reduction may be repeated
 _FLOPS_PER_LOAD = 8  # recomputing up to this many operations an element is cheaper than storing and loading it
 
-_numbers = itertools.count()
-
 
 class Region:
     """Nodes computed by one kernel. `anchor`: the template's node, when its epilogue is this region."""
 
-    def __init__(self, space):
+    def __init__(self, space, number):
         self.space = tuple(space)
-        self.number = next(_numbers)
+        self.number = number  # in order of making
         self.outputs = []  # nodes stored to memory
         self.maps = {}  # node -> for each of its axes the axis of `space` it runs along, None (constant) or ANY
         self.anchor = None
         self.reductions = False
         self.operands = set()  # materialised nodes read
         self.consumers = set()  # regions that read our outputs
+        self.producers = set()  # regions whose outputs we read
+        self.bit = 1 << number  # stands for this region in `below`
+        self.below = 0  # the bits of all regions that depend on our outputs: to search for them each time is quadratic in large graphs
+
+    def feed(self, consumers):
+        """Note regions that read our outputs."""
+        for c in consumers:
+            self.consumers.add(c)
+            c.producers.add(self)
+        stack = [(self, functools.reduce(operator.or_, (c.below | c.bit for c in consumers), 0))]
+        while stack:
+            region, more = stack.pop()
+            if more & ~region.below:
+                region.below |= more
+                stack += [(p, more) for p in region.producers]
 
     def reaches(self, other):
         """Whether `other` depends on this region's outputs."""
-        seen, stack = set(), [self]
-        while stack:
-            for c in stack.pop().consumers:
-                if c is other:
-                    return True
-                if c not in seen:
-                    seen.add(c)
-                    stack.append(c)
-        return False
+        return bool(self.below & other.bit)
+
+    def absorb(self, other):
+        """Become this region and `other`, of which neither depends on the other."""
+        self.outputs += other.outputs
+        self.maps.update(other.maps)
+        self.operands |= other.operands
+        self.reductions |= other.reductions
+        for r in other.producers:
+            r.consumers.discard(other)
+        for r in other.consumers:
+            r.producers.discard(other)
+        self.feed(other.consumers)
+        for r in other.producers:
+            r.feed([self])
+
+
+class _Outside:
+    """The set of nodes that are in memory, and of all that are not `inside`."""
+
+    def __init__(self, materialised, inside):
+        self.materialised, self.inside = materialised, inside
+
+    def __contains__(self, node):
+        return node in self.materialised or node not in self.inside
 
 
 class Parts:
@@ -91,7 +122,7 @@ class _Fuser:
     def __init__(self, graph, traits, users, together):
         self.traits, self.users, self.together = traits, users, together
         self.outputs = set(graph.outputs)
-        self.regions = []
+        self.regions, self._numbers = [], itertools.count()
         self.inlined = {}  # node -> regions it is inlined in
         self.producer = {}  # materialised node -> its region
         self.views = {}  # reshape in memory -> the node whose memory it is
@@ -193,7 +224,7 @@ class _Fuser:
                 self.producer.setdefault(node, region)
                 region.operands.update(node.inputs)
                 return
-        region = Region(node.shape)
+        region = Region(node.shape, next(self._numbers))
         region.anchor = node
         region.outputs.append(node)
         region.maps[node] = tuple(range(len(node.shape)))
@@ -206,9 +237,8 @@ class _Fuser:
 
     def _feeds_itself(self, node, region):
         """Whether storing `node` as another result of `region` closes a cycle."""
-        probe = Region(node.shape)
-        probe.consumers = {self.producer[u] for u in self.users[node] if u in self.anchored and u in self.producer}
-        return region in probe.consumers or probe.reaches(region)
+        readers = [self.producer[u] for u in self.users[node] if u in self.anchored and u in self.producer]
+        return any(r is region or r.reaches(region) for r in readers)
 
     def _can_anchor(self, node, region):
         if region.anchor is not None or region.reductions or not same(region.space, node.shape):
@@ -222,8 +252,7 @@ class _Fuser:
 
     def _epilogue_fits(self, node, region, more=()):
         """Dry run: the accumulator is used at its own position only, and the rest can run in lanes."""
-        in_memory = self.materialised | {n for n in self.users if n not in region.maps and n is not node}
-        gen = Generator(Args(), in_memory, self.traits.vector_width, own=[*region.outputs, *more])
+        gen = Generator(Args(), _Outside(self.materialised, {*region.maps, node}), self.traits.vector_width, own=[*region.outputs, *more])
         nest = gen.nest("root", node.shape)
         variables = []
         for i in range(len(node.shape)):
@@ -357,7 +386,7 @@ class _Fuser:
                 self._materialise(node, region)
                 region.operands.update(node.inputs)
                 return
-        region = Region(node.shape)
+        region = Region(node.shape, next(self._numbers))
         region.outputs.append(node)
         region.maps[node] = tuple(range(len(node.shape)))
         region.reductions = self._reduction(node)
@@ -400,9 +429,7 @@ class _Fuser:
     def _materialise(self, node, region):
         self.materialised.add(node)
         self.producer[node] = region
-        for r in self._consumer_regions(node):
-            if r is not region:
-                region.consumers.add(r)
+        region.feed([r for r in self._consumer_regions(node) if r is not region])
 
     def _map_in(self, node, region):
         """Combined axis map of `node` over its consumers in `region`."""
@@ -432,15 +459,7 @@ class _Fuser:
             if target is None:
                 merged.append(region)
                 continue
-            target.outputs += region.outputs
-            target.maps.update(region.maps)
-            target.operands |= region.operands
-            target.consumers |= region.consumers
-            target.reductions |= region.reductions
-            for r in self.regions:
-                if region in r.consumers:
-                    r.consumers.discard(region)
-                    r.consumers.add(target)
+            target.absorb(region)
             for n in region.outputs:
                 self.producer[n] = target
         self.regions = merged

@@ -4,7 +4,9 @@ Greedy by size with best fit, as in "Efficient Memory Management for Deep Neural
 (Pisarchyk & Lee, 2020): largest buffers first, each at the lowest offset free during its lifetime.
 """
 
+from bisect import insort
 from dataclasses import dataclass
+from operator import attrgetter
 
 
 @dataclass
@@ -20,15 +22,17 @@ class Interval:
 
 def place(intervals, alignment):
     """Give every interval an offset; returns the arena's size in bytes."""
-    placed, size = [], 0
+    placed, size = [], 0  # in order of offsets
     for interval in sorted(intervals, key=lambda i: (-i.nbytes, i.first)):
         need = -(-interval.nbytes // alignment) * alignment
         offset = 0
-        for other in sorted((p for p in placed if p.first <= interval.last and interval.first <= p.last), key=lambda p: p.offset):
+        for other in placed:
+            if other.last < interval.first or interval.last < other.first:
+                continue
             if offset + need <= other.offset:
                 break
             offset = max(offset, other.offset + -(-other.nbytes // alignment) * alignment)
         interval.offset = offset
-        placed.append(interval)
+        insort(placed, interval, key=attrgetter("offset"))
         size = max(size, offset + need)
     return size
