@@ -1,4 +1,4 @@
-"""One training step of an architecture of keras.applications, on the backend in use. A module: NAME FILE writes the results."""
+"""One training step of an architecture of keras.applications, on the backend in use. A module: NAME FILE FLOATX writes the results."""
 
 import sys
 
@@ -46,7 +46,7 @@ def build(name):
         if w.ndim > 1:
             inputs = (0, 1) if w.ndim == 4 and "depthwise" in v.path else tuple(range(w.ndim - 1))
             fan = np.prod([w.shape[axis] for axis in inputs])
-            w = (w - w.mean(inputs, keepdims=True) if fan > 1 else w) / np.sqrt(fan)
+            w = (w - w.mean(inputs, keepdims=True) if fan > 1 else w) / np.sqrt(fan, dtype="float32")
         elif "variance" in v.name:
             w = 1 + 0.1 * np.abs(w)
         elif "gamma" in v.name:
@@ -81,6 +81,7 @@ def run(name):
 
 
 if __name__ == "__main__":
+    keras.config.set_floatx(sys.argv[3])
     if keras.config.backend() == "tensorflow":
         import tensorflow
 

@@ -4,11 +4,13 @@ Compared are logits, loss, every gradient and the moving statistics, without dro
 other members of the families are the same code with other widths and depths.
 """
 
+import inspect
 import os
 import pathlib
 import subprocess
 import sys
 
+import keras
 import numpy as np
 import pytest
 
@@ -16,12 +18,13 @@ from tests.keras import application_cases as cases
 
 ROOT = pathlib.Path(__file__).parents[2]
 TOLERANCE = 1e-3
+ROUNDING = 10  # times TensorFlow's own distance from float64
 QUICK = ("ConvNeXtTiny", "VGG16")  # the least kernels
 
 
-def on_tensorflow(name, path):
+def on_tensorflow(name, path, floatx):
     environment = os.environ | {"KERAS_BACKEND": "tensorflow", "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": ""}
-    command = [sys.executable, "-W", "ignore", "-m", "tests.keras.application_cases", name, str(path)]
+    command = [sys.executable, "-W", "ignore", "-m", "tests.keras.application_cases", name, str(path), floatx]
     result = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=1800)
     assert result.returncode == 0, result.stderr
     return np.load(path)
@@ -31,19 +34,40 @@ def norm(arrays):
     return np.sqrt(sum(np.sum(np.square(a, dtype="float64")) for a in arrays))
 
 
+def distances(values, reference, keys):
+    """How far each variable's gradient is from the reference's. A bias before a normalization has a gradient of rounding, so 1 % of the
+    whole gradient is added to a variable's own size."""
+    whole = norm(reference[key] for key in keys)
+    return {key: norm([values[key] - reference[key]]) / (norm([reference[key]]) + 0.01 * whole) for key in keys}
+
+
+def test_every_family_is_here():
+    constructors = {f.__name__: f.__module__ for f in vars(keras.applications).values() if inspect.isfunction(f)}
+    assert set(constructors.values()) == {constructors[name] for name in cases.MODELS}
+
+
 @pytest.mark.parametrize("name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in cases.MODELS])
 def test_a_step_as_on_tensorflow(name, tmp_path):
     pytest.importorskip("tensorflow")
-    expected = on_tensorflow(name, tmp_path / "expected.npz")
+    expected = on_tensorflow(name, tmp_path / "float32.npz", "float32")
     ours = cases.run(name)
     assert list(ours) == list(expected)
     kinds = {kind: [key for key in ours if key.startswith(kind)] for kind in ("outputs", "loss", "gradient", "statistic")}
     for kind, keys in kinds.items():
-        difference = norm(ours[key] - expected[key] for key in keys)
-        assert difference <= TOLERANCE * norm(expected[key] for key in keys), f"{kind}: they differ by {difference}"
-    whole = norm(expected[key] for key in kinds["gradient"])
-    assert np.isfinite(whole) and whole > 0
-    # By variable: one winner of a max pooling that rounding changes shows here; a bias before a normalization has a gradient of rounding.
-    for key in kinds["gradient"]:
-        difference = norm([ours[key] - expected[key]])
-        assert difference <= 20 * TOLERANCE * norm([expected[key]]) + 1e-5 * whole, f"{key}: they differ by {difference}"
+        difference, size = norm(ours[key] - expected[key] for key in keys), norm(expected[key] for key in keys)
+        print(f"{kind}: {difference / size if keys else 0:.1e}")
+        assert difference <= TOLERANCE * size, f"{kind}: they differ by {difference}"
+        assert np.isfinite(size) and (size > 0 or not keys)
+    by_variable = distances(ours, expected, kinds["gradient"])
+    print(f"worst variable: {max(by_variable.values()):.1e}")
+    far = [key for key, d in by_variable.items() if d > TOLERANCE]
+    if not far:
+        return
+    # Rounding chooses among nearly equal values in a max pooling, and one winner that changes moves all gradients of the layers before it.
+    # Where that happens is chance on either backend, so the worst of TensorFlow's variables, next to float64, says what rounding does.
+    exact = on_tensorflow(name, tmp_path / "float64.npz", "float64")
+    rounding = max(distances(expected, exact, kinds["gradient"]).values())
+    from_exact = distances(ours, exact, kinds["gradient"])
+    print(f"worst variable from float64: {max(from_exact.values()):.1e}, TensorFlow's {rounding:.1e}")
+    for key in far:
+        assert from_exact[key] <= ROUNDING * rounding, f"{key}: {from_exact[key]} from float64, where TensorFlow's worst is {rounding}"
