@@ -112,32 +112,23 @@ def _literal(geometry):
 
 def _transpose_filter(geometry, w, flipped, dtype):
     """The KernelSpec that writes the filter with its taps in reverse order and its channels exchanged."""
-    args = Args()
+    args = Args(all_arguments=True)  # memory bound, so literal extents would only build a kernel a filter
     source, target = args.pointer(w, dtype), args.pointer(flipped, dtype, out=True)
-    taps = product(geometry.filter[: geometry.rank])
-    inputs, outputs, channels = geometry.group_inputs, geometry.group_outputs, geometry.input[-1]
-    step = 16  # output channels of an item: one load, stored as as many rows
-    blocks = -(-outputs // step)
+    count, step = product(geometry.filter[: geometry.rank]), 16  # output channels of an item: one load, stored as as many rows
+    blocks = -(-geometry.group_outputs // step)
+    taps, inputs, outputs = args.int(count), args.int(geometry.group_inputs), args.int(geometry.group_outputs)
+    row, channels = args.int(geometry.output[-1]), args.int(geometry.input[-1])
     storage = dtypes.storage_ctype(dtype)
-    index = f"get_global_id(0) / {blocks}"
-    text = f"const int tap = {index} % {args.int(taps)}; const int group = {index} / {args.int(taps)};\n"
-    text += f"const int first = get_global_id(0) % {blocks} * {step};\n"
-    row = args.int(geometry.output[-1])
-    tap_step = args.int(inputs * geometry.output[-1])
-    text += f"__global const {storage}* from = {source} + (long)tap * {tap_step} + group * {outputs} + first;\n"
-    place = f"(long)({args.int(taps)} - 1 - tap) * {args.int(outputs * channels)} + (long)first * {args.int(channels)} + group * {inputs}"
+    text = f"const int tap = get_global_id(0) % {taps}, first = get_global_id(0) / {taps} * {step};\n"
+    text += f"for (int group = 0; group < {args.int(geometry.groups)}; ++group) {{\n"
+    text += f"__global const {storage}* from = {source} + (long)tap * {inputs} * {row} + group * {outputs} + first;\n"
+    place = f"((long)({taps} - 1 - tap) * {outputs} + first) * {channels} + group * {inputs}"
     text += f"__global {storage}* to = {target} + {place};\n"
-    stores = [prelude.store(dtype, 1, "to", f"{j} * {args.int(channels)} + c", f"v.s{j:x}") for j in range(step)]
-    full = f"for (int c = 0; c < {inputs}; ++c) {{\nconst {prelude.register_type(dtype, step)} v = "
-    full += prelude.load(dtype, step, "from", f"c * {row}") + ";\n" + "\n".join(stores) + "\n}\n"
+    stores = [prelude.store(dtype, 1, "to", f"{j} * {channels} + c", f"v.s{j:x}") for j in range(step)]
+    text += f"if (first + {step} <= {outputs}) {{\nfor (int c = 0; c < {inputs}; ++c) {{\nconst {prelude.register_type(dtype, step)} v = "
+    text += prelude.load(dtype, step, "from", f"c * {row}") + ";\n" + "\n".join(stores) + "\n}\n} else {\n"
     value = prelude.load(dtype, 1, "from", f"(c * {row} + j)")
-    rest = f"for (int c = 0; c < {inputs}; ++c) for (int j = 0; j < {outputs} - first; ++j) "
-    rest += prelude.store(dtype, 1, "to", f"(j * {args.int(channels)} + c)", value) + "\n"
-    if outputs % step == 0:
-        text += full
-    elif outputs < step:
-        text += rest
-    else:
-        text += f"if (first + {step} <= {outputs}) {{\n{full}}} else {{\n{rest}}}\n"
+    text += f"for (int c = 0; c < {inputs}; ++c) for (int j = 0; j < {outputs} - first; ++j) "
+    text += prelude.store(dtype, 1, "to", f"(j * {channels} + c)", value) + "\n}\n}\n"
     helpers = frozenset(prelude.helpers_for(dtype, 1))
-    return KernelSpec("convolution filter transposition", args.args, text, (taps * geometry.groups * blocks,), (1,), helpers)
+    return KernelSpec("convolution filter transposition", args.args, text, (count * blocks,), (1,), helpers)
