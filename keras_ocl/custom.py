@@ -22,8 +22,13 @@ class CustomOp(Operation):
         self.source, self.inputs, self.output_name = source, (inputs,) if isinstance(inputs, str) else tuple(inputs), output
         self._shape, self._dtype, self._items, self._gradient = shape, dtype, items, gradient
         names = (*self.inputs, output)
-        if len(set(names)) != len(names) or not all(name.isidentifier() for name in names):
+        if len(set(names)) != len(names) or not all(isinstance(name, str) and name.isidentifier() for name in names):
             raise ValueError(f"custom_op {self.name}: inputs and output need distinct names that OpenCL C accepts, not {names}.")
+        if not isinstance(source, str):
+            raise TypeError(f"custom_op {self.name}: `source` must be a string of OpenCL C, not {type(source).__name__}.")
+        for what, function in (("shape", shape), ("items", items), ("gradient", gradient)):
+            if function is not None and not callable(function):
+                raise TypeError(f"custom_op {self.name}: `{what}` must be a function (see help(custom_op)), not {function!r:.60}.")
         # Ops of one name may differ, and the compiler tells primitives apart by their names.
         self._primitive = Primitive(f"{self.name}_{next(_numbers)}", self._results, self._vjp, kernels=self._kernels, several=True)
 
@@ -66,6 +71,8 @@ class CustomOp(Operation):
                 extents = ", ".join(args.int(extent) for extent in shape)
                 lines.append(f"const int {name}_shape[{len(shape)}] = {{{extents}}};")
         items = product(sink.shape) if self._items is None else self._items(*(x.shape for x in node.inputs))
+        if not isinstance(items, int):
+            raise TypeError(f"custom_op {self.name}: `items` must return an int, the number of work-items, not {items!r:.60}.")
         body = "".join(f"  {line}\n" for line in [*lines, "{", *self.source.splitlines(), "}"])
         return [KernelSpec("", args.args, body, (items,), None)]
 
@@ -97,6 +104,7 @@ def custom_op(source, inputs, output="out", shape=None, dtype=None, items=None, 
         A `CustomOp`.
 
     Raises:
+        TypeError: `source` is no string, or `shape`, `items` or `gradient` no function, or (on a call) `items` does not return an int.
         ValueError: names are not distinct identifiers, or (on a call) the number of inputs is wrong.
         RuntimeError: (on a call) the source does not compile; holds the compiler's log and the source.
     """

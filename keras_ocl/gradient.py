@@ -22,9 +22,13 @@ def value_and_grad(function, argnums=0, has_aux=False, variables=None):
         tuple of them when `argnums` is a tuple) or of `variables`. What the result does not depend on has the gradient zero.
 
     Raises:
+        TypeError: `function` cannot be called.
         ValueError: (from the made function) the result is not a scalar, or an argument is not of a floating-point dtype or not passed by
             position.
     """
+
+    if not callable(function):
+        raise TypeError(f"keras_ocl.grad and value_and_grad take a function, not {type(function).__name__}.")
 
     @functools.wraps(function)
     def with_gradient(*args, **kwargs):

@@ -85,6 +85,14 @@ def test_in_a_trained_model():
 def test_errors():
     with pytest.raises(ValueError, match="distinct names"):
         keras_ocl.custom_op("", inputs=("x", "x"))
+    with pytest.raises(ValueError, match="distinct names"):
+        keras_ocl.custom_op("", inputs=[1])
+    with pytest.raises(TypeError, match="`source` must be a string of OpenCL C, not int"):
+        keras_ocl.custom_op(3, inputs="x")
+    with pytest.raises(TypeError, match=r"`shape` must be a function .*, not \(3,\)"):
+        keras_ocl.custom_op("out[i] = x[i];", "x", shape=(3,))
+    with pytest.raises(TypeError, match="`items` must return an int, the number of work-items, not 2.5"):
+        keras_ocl.custom_op("out[i] = x[i];", "x", items=lambda x: 2.5)(X)
     with pytest.raises(ValueError, match=r"takes 1 inputs \(x\), but got 2"):
         swish()(X, X)
     with pytest.raises(NotImplementedError, match="without has no gradient: pass `gradient=`"):

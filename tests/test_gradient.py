@@ -72,6 +72,8 @@ def test_second_derivative_in_a_compiled_function():
 def test_bad_input():
     with pytest.raises(ValueError, match=r"scalar result.*\(3,\)"):
         keras_ocl.grad(lambda x: 2 * x)(X)
+    with pytest.raises(TypeError, match="take a function, not float"):
+        keras_ocl.grad(3.0)
     with pytest.raises(ValueError, match="argnums=1, but 1 arguments came by position"):
         keras_ocl.grad(weighted, argnums=1)(X, y=Y)
     with pytest.raises(ValueError, match="floating-point dtype, not int32"):
