@@ -33,6 +33,15 @@ def shape(x):
     return x.shape if hasattr(x, "shape") else convert_to_tensor(x).shape
 
 
+def extents_of(shape):
+    """A shape argument (an int, a sequence of ints and 0-d tensors, or a vector of ints) as a tuple of extents; a Dim stays one."""
+    if isinstance(shape, (Tensor, np.ndarray)):
+        shape = shape.tolist()
+    if not isinstance(shape, (list, tuple)):
+        shape = (shape,)
+    return tuple(n if isinstance(n, int) else int(n) for n in shape)
+
+
 def cast(x, dtype):
     """`x` as a Tensor of `dtype`."""
     return convert_to_tensor(x, dtype=dtype)

@@ -22,7 +22,7 @@ from keras_ocl.ops.control_flow import (
     vectorized_map,
     while_loop,
 )
-from keras_ocl.ops.conversion import cast, convert_to_numpy, convert_to_tensor, is_tensor, shape
+from keras_ocl.ops.conversion import cast, convert_to_numpy, convert_to_tensor, extents_of, is_tensor, shape
 from keras_ocl.ops.gradients import custom_gradient, remat, stop_gradient
 from keras_ocl.ops.indexing import wrapped
 from keras_ocl.ops.numpy_shape import unstacked
@@ -63,8 +63,9 @@ def scatter(indices, values, shape):
     values = convert_to_tensor(values)
     if values.dtype == "bool":
         raise TypeError("scatter: bool values cannot be added; cast them to an integer dtype first.")
-    where, values = _scattered("scatter", indices, values, _extents(shape))
-    return P.scatter_new(_extents(shape), where, values, tuple(range(len(where))))
+    shape = extents_of(shape)
+    where, values = _scattered("scatter", indices, values, shape)
+    return P.scatter_new(shape, where, values, tuple(range(len(where))))
 
 
 def scatter_update(inputs, indices, updates, reduction=None):
@@ -78,12 +79,6 @@ def scatter_update(inputs, indices, updates, reduction=None):
     return P.scatter(inputs, where, updates, tuple(range(len(where))), reduction or "set")
 
 
-def _extents(shape):
-    if isinstance(shape, (Tensor, np.ndarray)):
-        shape = shape.tolist()
-    return tuple(n if isinstance(n, int) else int(n) for n in shape)
-
-
 def _starts(start_indices):
     """Slice starts as Python ints where they are known, else as 0-d tensors."""
     if isinstance(start_indices, Tensor):
@@ -94,7 +89,7 @@ def _starts(start_indices):
 def slice(inputs, start_indices, shape):
     """The part of `shape` (-1: up to the end) that begins at `start_indices`; starts are moved so that it fits."""
     inputs = convert_to_tensor(inputs)
-    starts, extents = _starts(start_indices), _extents(shape)
+    starts, extents = _starts(start_indices), extents_of(shape)
     if not len(starts) == len(extents) == inputs.ndim:
         raise ValueError(
             "Length of `start_indices` and `shape` must match the rank of `inputs`. "

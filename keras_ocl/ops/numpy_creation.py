@@ -10,19 +10,10 @@ from keras_ocl import primitives as P
 from keras_ocl.core import dtypes
 from keras_ocl.core.dim import Dim, ceil_div, maximum
 from keras_ocl.core.tensor import Tensor
-from keras_ocl.ops.conversion import convert_to_tensor, from_host
+from keras_ocl.ops.conversion import convert_to_tensor, extents_of, from_host
 from keras_ocl.ops.numpy_elementwise import absolute, exp, log, multiply, power, sign
 from keras_ocl.ops.numpy_shape import expand_dims, moveaxis
 from keras_ocl.ops.promotion import broadcast, broadcast_to, dtype_of, floating, operand, promote, result_type, scalar_like
-
-
-def _extents(shape):
-    """A shape argument (int, sequence of ints or 0-d tensors) as a tuple of extents."""
-    if isinstance(shape, Tensor) and shape.ndim == 1:
-        shape = shape.tolist()
-    if not isinstance(shape, (list, tuple)):
-        shape = (shape,)
-    return tuple(n if isinstance(n, int) else int(n) for n in shape)
 
 
 def _dtype(dtype):
@@ -32,7 +23,7 @@ def _dtype(dtype):
 def full(shape, fill_value, dtype=None):
     """A tensor of `shape` filled with `fill_value` (a number, or a tensor to broadcast)."""
     dtype = _dtype(dtype)
-    shape = _extents(shape)
+    shape = extents_of(shape)
     if isinstance(fill_value, (bool, int, float)) and not isinstance(fill_value, np.generic):
         return P.full(shape, fill_value, dtype)
     return broadcast_to(convert_to_tensor(fill_value, dtype), shape)
@@ -40,12 +31,12 @@ def full(shape, fill_value, dtype=None):
 
 def zeros(shape, dtype=None):
     """Zeros of `shape`."""
-    return P.full(_extents(shape), 0, _dtype(dtype))
+    return P.full(extents_of(shape), 0, _dtype(dtype))
 
 
 def ones(shape, dtype=None):
     """Ones of `shape`."""
-    return P.full(_extents(shape), 1, _dtype(dtype))
+    return P.full(extents_of(shape), 1, _dtype(dtype))
 
 
 def empty(shape, dtype=None):

@@ -7,7 +7,7 @@ from keras_ocl import primitives as P
 from keras_ocl.core.dim import minimum, product
 from keras_ocl.core.index import is_one
 from keras_ocl.core.tensor import Tensor
-from keras_ocl.ops.conversion import convert_to_tensor
+from keras_ocl.ops.conversion import convert_to_tensor, extents_of
 from keras_ocl.ops.numpy_indexing import take
 from keras_ocl.ops.promotion import axes_of, broadcast_shapes, promote
 from keras_ocl.ops.promotion import broadcast_to as _broadcast_to
@@ -26,11 +26,7 @@ def size(x):
 def reshape(x, newshape):
     """The elements of `x` in row-major order as `newshape`; one extent may be -1."""
     x = convert_to_tensor(x)
-    if isinstance(newshape, Tensor):
-        newshape = newshape.tolist()
-    if not isinstance(newshape, (list, tuple)):
-        newshape = (newshape,)
-    shape = [n if isinstance(n, int) else int(n) for n in newshape]
+    shape = list(extents_of(newshape))
     unknown = [i for i, n in enumerate(shape) if n == -1]
     if len(unknown) > 1:
         raise ValueError(f"reshape: only one extent may be -1, got {tuple(shape)}.")
@@ -150,8 +146,7 @@ def rot90(array, k=1, axes=(0, 1)):
 def broadcast_to(x, shape):
     """`x` repeated to `shape` by NumPy's rules."""
     x = convert_to_tensor(x)
-    shape = tuple(shape) if isinstance(shape, (list, tuple)) else (shape,)
-    shape = tuple(n if isinstance(n, int) else int(n) for n in shape)
+    shape = extents_of(shape)
     if broadcast_shapes("broadcast_to", x.shape, shape) != shape:
         raise ValueError(f"broadcast_to: shape {tuple(x.shape)} cannot be broadcast to {shape}.")
     return _broadcast_to(x, shape)
