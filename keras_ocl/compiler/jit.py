@@ -95,7 +95,7 @@ class Jitted:
         args, kwargs = nest.unflatten(structure, symbolic)
         with tracing(trace):
             result = self.function(*args, **kwargs)
-        return Compiled(trace, result, device, self.name)
+        return Compiled(trace, result, device, self.name, variables=[leaf for leaf in leaves if hasattr(leaf, "_tape_value")])
 
     def _dim(self, n, position, batch):
         """Equal first extents are one unknown; its hint stays what it was at the first trace."""
@@ -108,7 +108,7 @@ class Jitted:
 class Compiled:
     """One trace, compiled: runs on arrays for the trace's inputs and on the variables' current values."""
 
-    def __init__(self, trace, result, device, name, all_arguments=False):
+    def __init__(self, trace, result, device, name, all_arguments=False, variables=()):
         self.device = device
         leaves, self._structure = nest.flatten(result)
         self._leaves = list(leaves)
@@ -152,7 +152,7 @@ class Compiled:
             if node_of.get(id(s.entry)) not in in_place or id(s.entry) not in node_of
         ]
         self._specs = [(tuple(int(n) for n in t.shape), t.dtype) for t in outputs]
-        self._keep = trace.states  # variables' ids stay theirs
+        self._keep = trace.states, variables  # variables' ids stay theirs
 
     def run(self, arrays):
         """Results for the trace's inputs `arrays` (NumPy arrays or Tensors)."""

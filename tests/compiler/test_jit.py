@@ -1,5 +1,8 @@
 """Tracing, compiling and replaying: results, caching, state, fusion."""
 
+import gc
+import weakref
+
 import numpy as np
 import pytest
 
@@ -243,3 +246,16 @@ def test_what_cannot_be_compiled_is_told():
         jit(3)
     with pytest.raises(TypeError, match="named: .*hashable, and set is not"):
         jit(name="named")(lambda x, names: x)(random(3), {"a"})
+
+
+def test_variables_in_the_signature_stay_alive():
+    class Variable:
+        def _tape_value(self):
+            raise AssertionError("nothing reads it")
+
+    variable, f = Variable(), Jitted(lambda v, x: x)
+    alive = weakref.ref(variable)
+    f(variable, random(3))
+    del variable
+    gc.collect()
+    assert alive() is not None  # or another variable may get its id, and its trace

@@ -1,12 +1,13 @@
 """The edits, on the sources of the installed Keras."""
 
+import importlib.metadata
 import importlib.util
 from pathlib import Path
 from types import CodeType
 
 import pytest
 
-from keras_ocl.plugin.edits import EDITS, Alike, First
+from keras_ocl.plugin.edits import EDITS, SUPPORTED_KERAS, Alike, First
 from keras_ocl.plugin.rewrite import UnsupportedKeras, rewrite
 
 ROOT = Path(importlib.util.find_spec("keras").submodule_search_locations[0])
@@ -24,6 +25,11 @@ def code_objects(code):
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
             yield from code_objects(constant)
+
+
+def test_pip_installs_the_supported_keras():
+    (bounds,) = [r.removeprefix("keras") for r in importlib.metadata.requires("keras-ocl") if r.startswith(("keras<", "keras>"))]
+    assert sorted(bounds.split(",")) == sorted(SUPPORTED_KERAS.split(","))
 
 
 @pytest.mark.parametrize("name", EDITS)
