@@ -75,15 +75,23 @@ def convert_to_tensor(x, dtype=None, sparse=None, ragged=None):
 def scalar(value, dtype):
     """A Python number (or Dim) as a rank-0 Tensor. Eagerly the same few numbers come back again and again: their memory is kept."""
     if current_trace.get() is not None or isinstance(value, Dim):
-        return P.constant(value, dtype)
+        return _constant(value, dtype)
     device = runtime.current_device()
     key = (device, dtype, type(value), value, math.copysign(1.0, value) if value == 0 else 0)
     storage = _scalars.get(key)
     if storage is None:
         if len(_scalars) >= _KEPT_SCALARS:
             _scalars.clear()
-        storage = _scalars[key] = P.constant(value, dtype).storage
+        storage = _scalars[key] = _constant(value, dtype).storage
     return Tensor((), dtype, storage)  # of its own identity: a tape may watch it
+
+
+def _constant(value, dtype):
+    if isinstance(value, int) and not isinstance(value, Dim) and dtypes.is_integer(dtype):
+        bits, signed = 8 * dtypes.itemsize(dtype), dtypes.is_signed(dtype)
+        if not -(signed << bits - 1) <= value < 1 << bits - signed:
+            raise OverflowError(f"the number {value} does not fit in {dtype}, the dtype of what it meets; cast that to a wider one first.")
+    return P.constant(value, dtype)
 
 
 def scalar_dtype(x):

@@ -112,6 +112,19 @@ def transpose(self, *axes):
     return knp.transpose(self, axes or None)
 
 
+def _reduction(name, function):
+    """A method that NumPy's function of that name can call too: np.sum(tensor) is tensor.sum(axis=None, dtype=None, out=None)."""
+
+    def method(self, axis=None, keepdims=False, dtype=None, out=None):
+        if out is not None:
+            raise TypeError(f"{name}: tensors are immutable, `out` is not supported; use the result.")
+        return function(self if dtype is None else astype(self, dtype), axis, keepdims)
+
+    method.__name__ = method.__qualname__ = name
+    method.__doc__ = function.__doc__
+    return method
+
+
 def _dlpack(self, **arguments):
     return read(self).__dlpack__(**arguments)
 
@@ -167,12 +180,7 @@ def install():
         "astype": astype,
         "reshape": reshape,
         "transpose": transpose,
-        "sum": lambda self, axis=None, keepdims=False: knp.sum(self, axis, keepdims),
-        "mean": lambda self, axis=None, keepdims=False: knp.mean(self, axis, keepdims),
-        "max": lambda self, axis=None, keepdims=False: knp.max(self, axis, keepdims),
-        "min": lambda self, axis=None, keepdims=False: knp.min(self, axis, keepdims),
-        "any": lambda self, axis=None, keepdims=False: knp.any(self, axis, keepdims),
-        "all": lambda self, axis=None, keepdims=False: knp.all(self, axis, keepdims),
+        **{name: _reduction(name, getattr(knp, name)) for name in ("sum", "mean", "max", "min", "any", "all")},
     }
     for name, method in methods.items():
         setattr(Tensor, name, method)

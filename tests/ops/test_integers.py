@@ -124,3 +124,12 @@ def test_host_integers_that_need_64_bits_keep_them():
     assert ops.convert_to_tensor(np.array([1, 2])).dtype == "int32"
     big = ops.convert_to_tensor(np.array([2**40]))
     assert big.dtype == "int64" and int(big[0] + np.int64(2**50)) == 2**40 + 2**50
+
+
+@pytest.mark.parametrize("function", [ops.minimum, ops.add, lambda x, n: ops.where(x > 1, x, n), lambda x, n: ops.clip(x, 0, 300 + n)])
+def test_numbers_that_do_not_fit_are_refused(function):
+    x = ops.convert_to_tensor(np.array([0, 2, 255], "uint8"))
+    for call in (function, keras_ocl.jit(lambda x: function(x, -1))):
+        with pytest.raises(OverflowError, match="the number (-1|299) does not fit in uint8.*cast"):
+            call(x, -1) if call is function else call(x)
+    np.testing.assert_array_equal(value(ops.minimum(x, 7)), [0, 2, 7])

@@ -151,6 +151,17 @@ def test_indexing_by_tensors():
         x[0, 0, 0, 0]
 
 
+def test_reductions_of_numpy_take_tensors():
+    x = ops.convert_to_tensor(A)
+    for function in (np.sum, np.mean, np.max, np.min, np.any, np.all):
+        same(function(x), function(A))
+        same(function(x, axis=-1, keepdims=True), function(A, axis=-1, keepdims=True))
+    same(np.sum(x, axis=(0, 1)), np.sum(A))
+    assert np.sum(x, dtype="float16").dtype == "float16"
+    with pytest.raises(TypeError, match="sum: tensors are immutable.*out"):
+        np.sum(x, out=np.zeros(()))
+
+
 def test_operators():
     x = ops.convert_to_tensor(A)
     same(2 - x, 2 - A)
