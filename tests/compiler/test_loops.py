@@ -132,7 +132,7 @@ def test_an_unknown_length_builds_nothing_again():
 
 def test_no_steps():
     compiled = Jitted(lambda c, xs: P.scan(lambda i, c, s: ([P.add(c[0], s[0])], [c[0]]), [c], [xs], xs.shape[0]), batch_axis=False)
-    (last,), (ys,) = compiled(normal(3), np.zeros((0, 3)))
+    (last,), (ys,) = compiled(normal(3).astype("float32"), np.zeros((0, 3), "float32"))
     assert to_numpy(ys).shape == (0, 3)
     assert to_numpy(last).shape == (3,)
 
