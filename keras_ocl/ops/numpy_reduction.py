@@ -50,11 +50,11 @@ def _complex_product(x, axes):
     return P.reshape(x, outer) if x.shape[-1] else P.full(outer, 1, x.dtype)
 
 
-def _extreme(x, axis, keepdims, initial, reduce, combine, of_bool):
+def _extreme(op, x, axis, keepdims, initial, reduce, combine, of_bool):
     x = convert_to_tensor(x)
     axes = axes_of(axis, x.ndim)
     if initial is None and _any_zero(x.shape, axes):
-        raise ValueError(f"max/min: a tensor of shape {tuple(x.shape)} has no elements along axes {axes}; give `initial`.")
+        raise ValueError(f"{op}: a tensor of shape {tuple(x.shape)} has no elements along axes {axes}; use keras.ops.{op} with `initial`.")
     result = _reduce(of_bool if x.dtype == "bool" else reduce, x, axis, keepdims)
     if initial is not None:
         result = combine(result, broadcast_to(convert_to_tensor(initial, x.dtype), result.shape))
@@ -68,12 +68,12 @@ def _any_zero(shape, axes):
 
 def max(x, axis=None, keepdims=False, initial=None):
     """Greatest element along `axis`, and of `initial` if given."""
-    return _extreme(x, axis, keepdims, initial, P.reduce_max, P.max, P.reduce_or)
+    return _extreme("max", x, axis, keepdims, initial, P.reduce_max, P.max, P.reduce_or)
 
 
 def min(x, axis=None, keepdims=False, initial=None):
     """Least element along `axis`, and of `initial` if given."""
-    return _extreme(x, axis, keepdims, initial, P.reduce_min, P.min, P.reduce_and)
+    return _extreme("min", x, axis, keepdims, initial, P.reduce_min, P.min, P.reduce_and)
 
 
 def amax(x, axis=None, keepdims=False):

@@ -73,6 +73,13 @@ def test_running_sums_of_truth_values(x):
     same(ops.cumprod(x, dtype="bool"), np.cumprod(x != 0))
 
 
+def test_extremes_of_nothing():
+    for name in ("max", "min"):
+        with pytest.raises(ValueError, match=f"^{name}: .*\\(0,\\) has no elements.*keras.ops.{name} with `initial`"):
+            getattr(ops, f"a{name}")(EMPTY)
+        assert float(getattr(ops, name)(EMPTY, initial=2.0)) == 2
+
+
 def test_histogram_of_nan_is_tensorflows():
     """Without a range nothing lies within NaN edges; within a range NaN is not counted."""
     counts, edges = ops.histogram(ODD[[0, 1, 4]], 4)
