@@ -7,7 +7,7 @@ from keras_ocl import primitives as P
 from keras_ocl.compiler import from_numpy, to_numpy
 from keras_ocl.core.primitive import Primitive
 from keras_ocl.primitives import linalg
-from tests.primitives.checking import check_gradient, same
+from tests.primitives.checking import check_gradient, need_float64, same
 
 RNG = np.random.default_rng(6)
 SQUARE = RNG.normal(size=(2, 4, 4)) + 3 * np.eye(4)
@@ -177,6 +177,7 @@ def test_complex_gradients(name):
 
 
 def test_complex_values():
+    need_float64()
     z = SQUARE + 1j * OTHER
     x = from_numpy(z)
     same(P.det(x), np.linalg.det(z), 1e-10)
