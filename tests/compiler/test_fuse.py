@@ -4,6 +4,7 @@ import numpy as np
 
 from keras_ocl import primitives as P
 from keras_ocl.compiler import to_numpy
+from keras_ocl.compiler.fuse import Region
 from keras_ocl.compiler.jit import Jitted
 
 
@@ -30,3 +31,31 @@ def test_chains_of_small_products_are_not_nested():
     (only,) = compiled._compiled.values()
     sources = [launch.body for launch in only.executable.launches]
     assert len(sources) <= 15 and max(map(len, sources)) < 10_000, [len(s) for s in sources]
+
+
+def test_regions_know_what_depends_on_them():
+    """Edges come in any order and regions merge; a search says the same."""
+
+    def search(region):
+        seen, stack = set(), [region]
+        while stack:
+            new = stack.pop().consumers - seen
+            seen |= new
+            stack += new
+        return seen
+
+    rng = np.random.default_rng(3)
+    for _ in range(20):
+        regions = [Region((4,), k) for k in range(30)]
+        edges = [(a, b) for a in range(30) for b in range(a + 1, 30) if rng.random() < 0.06]
+        rng.shuffle(edges)
+        for a, b in edges:
+            regions[a].feed([regions[b]])
+        for _ in range(8):
+            a, b = (regions[k] for k in rng.choice(len(regions), 2, replace=False))
+            if not (a.reaches(b) or b.reaches(a)):
+                a.absorb(b)
+                regions.remove(b)
+            for r in regions:
+                assert {other for other in regions if r.reaches(other)} == search(r)
+                assert r.producers == {other for other in regions if r in other.consumers}
