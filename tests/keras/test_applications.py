@@ -5,28 +5,21 @@ other members of the families are the same code with other widths and depths.
 """
 
 import inspect
-import os
-import pathlib
-import subprocess
-import sys
 
 import keras
 import numpy as np
 import pytest
 
 from tests.keras import application_cases as cases
+from tests.keras.tensorflow_process import on_tensorflow
 
-ROOT = pathlib.Path(__file__).parents[2]
 TOLERANCE = 1e-3
 ROUNDING = 10  # times TensorFlow's own distance from float64
 QUICK = ("ConvNeXtTiny", "VGG16")  # the least kernels
 
 
-def on_tensorflow(name, path, floatx):
-    environment = os.environ | {"KERAS_BACKEND": "tensorflow", "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": ""}
-    command = [sys.executable, "-W", "ignore", "-m", "tests.keras.application_cases", name, str(path), floatx]
-    result = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=1800)
-    assert result.returncode == 0, result.stderr
+def step_on_tensorflow(name, path, floatx):
+    on_tensorflow("-m", "tests.keras.application_cases", name, path, floatx, timeout=1800)
     return np.load(path)
 
 
@@ -48,8 +41,7 @@ def test_every_family_is_here():
 
 @pytest.mark.parametrize("name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in cases.MODELS])
 def test_a_step_as_on_tensorflow(name, tmp_path):
-    pytest.importorskip("tensorflow")
-    expected = on_tensorflow(name, tmp_path / "float32.npz", "float32")
+    expected = step_on_tensorflow(name, tmp_path / "float32.npz", "float32")
     ours = cases.run(name)
     assert list(ours) == list(expected)
     kinds = {kind: [key for key in ours if key.startswith(kind)] for kind in ("outputs", "loss", "gradient", "statistic")}
@@ -65,7 +57,7 @@ def test_a_step_as_on_tensorflow(name, tmp_path):
         return
     # Rounding chooses among nearly equal values in a max pooling, and one winner that changes moves all gradients of the layers before it.
     # Where that happens is chance on either backend, so the worst of TensorFlow's variables, next to float64, says what rounding does.
-    exact = on_tensorflow(name, tmp_path / "float64.npz", "float64")
+    exact = step_on_tensorflow(name, tmp_path / "float64.npz", "float64")
     rounding = max(distances(expected, exact, kinds["gradient"]).values())
     from_exact = distances(ours, exact, kinds["gradient"])
     print(f"worst variable from float64: {max(from_exact.values()):.1e}, TensorFlow's {rounding:.1e}")
