@@ -6,7 +6,7 @@ order, so results do not depend on the cutting.
 """
 
 from keras_ocl.core import dtypes
-from keras_ocl.core.dim import ceil_div, hint, product
+from keras_ocl.core.dim import Dim, ceil_div, hint, product
 from keras_ocl.kernels import elementwise, prelude
 from keras_ocl.kernels.coordinates import index_type
 from keras_ocl.kernels.spec import Args, KernelSpec
@@ -76,7 +76,8 @@ def plan(traits, *, shape, count, mode, clip, x, indices, updates, dtype, result
     row = "at0"
     for k, extent in enumerate(extents[1:], 1):
         row = f"({row} * {args.int(extent, t)} + at{k})"
-    mine = "if (row < r0 || row >= r1) continue;\n" if hint(block_rows) < hint(rows) or all_arguments else ""
+    alone = not isinstance(rows, Dim) and not all_arguments and hint(block_rows) >= rows  # more rows than at first are several blocks
+    mine = "" if alone else "if (row < r0 || row >= r1) continue;\n"
     body = (
         f"const {t} c0 = get_global_id(0) * {columns_each}, c1 = min(c0 + {columns_each}, {column_text});\n"
         f"const {t} r0 = get_global_id(1) * {rows_each}, r1 = min(r0 + {rows_each}, {row_text});\n"
