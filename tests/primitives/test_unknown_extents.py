@@ -1,9 +1,12 @@
 """Primitives and their gradients inside jit with an unknown batch size: right for every size, and another size builds nothing."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
 from keras_ocl import primitives as P
+from keras_ocl import runtime
 from keras_ocl.compiler import from_numpy, to_numpy
 from keras_ocl.compiler.jit import Jitted
 from keras_ocl.compiler.lower import function_name
@@ -97,3 +100,16 @@ def test_another_batch_size(name):
             same(result, to_numpy(expected), 1e-4)
     first, *others = map(kernels, jitted._compiled.values())
     assert all(other <= first for other in others)
+
+
+def test_scatter_of_more_rows_than_at_first(monkeypatch):
+    """With one compute unit all rows of the first batch are one work-item's, those of a larger batch are not."""
+    device = runtime.current_device()
+    monkeypatch.setattr(device, "traits", dataclasses.replace(device.traits, schedule="cpu", compute_units=1))
+    where = from_numpy(np.array([3, 1, 3], "i4"))
+    added = Jitted(lambda x: P.scatter(x, (where,), P.exp(P.slice(x, (0, 0), (3, 5))), (0,), "add"), batch_axis=True)
+    for n in (4, 13):
+        x = RNG.normal(size=(n, 5)).astype("f4")
+        expected = x.copy()
+        np.add.at(expected, [3, 1, 3], np.exp(x[:3]))
+        same(added(x), expected, 1e-5)
