@@ -67,7 +67,7 @@ def plan(traits, *, shape, count, mode, clip, x, indices, updates, dtype, result
     for k, ((pointer, index_dtype), extent) in enumerate(zip(places, extents, strict=True)):
         n = args.int(extent, t)
         # Beyond 32 bits an index is out of range anyway, whichever end it is clipped to.
-        find.append(f"const {_index_type(index_dtype)} i{k} = {pointer}[s];\n")
+        find.append(f"const {dtypes.register_ctype(index_dtype)} i{k} = {pointer}[s];\n")
         if clip:
             find.append(f"const {t} at{k} = {_clipped(f'i{k}', index_dtype, n)};\n")
         else:
@@ -107,10 +107,6 @@ def _blocks(traits, rows, columns, lanes):
     across = -(-hint(columns) // width)
     down = min(hint(rows), 1 if across >= traits.compute_units else 2 * -(-traits.compute_units // across))
     return max(1, -(-hint(rows) // max(1, down))), width
-
-
-def _index_type(dtype):
-    return dtypes.register_ctype(dtype)
 
 
 def _as(dtype, text):
