@@ -6,6 +6,7 @@ row fails or a criterion is not met, 130 after an interrupt, which keeps what is
 """
 
 import argparse
+import json
 import shlex
 import sys
 from pathlib import Path
@@ -35,6 +36,7 @@ def parser():
     p.add_argument("--rows", help="only these rows, separated by semicolons")
     p.add_argument("--seed", type=int, default=0, help="number of the first start (default: %(default)s)")
     p.add_argument("--resume", action="store_true", help="keep what an earlier run with these options has finished, and go on from there")
+    p.add_argument("--report", metavar="FILE", help="run nothing: show an earlier run's report.json, and write its other files to OUT/NAME")
     p.add_argument("--timeout", type=float, help="seconds after which a row is given up")
     p.add_argument("--verbose", action="store_true", help="show everything that the rows' processes print")
     return p
@@ -70,6 +72,8 @@ def main(argv):
     args = p.parse_args(argv)
     if args.name != "all" and args.name not in studies.NAMES:
         p.error(f"unknown study {args.name}: choose from {', '.join(studies.NAMES)}, all")
+    if args.report is not None:
+        return show_again(args, p)
     settings = settings_of(args, p)
     try:
         study_report.check_extras()  # not after all the runs
@@ -92,8 +96,26 @@ def main(argv):
         except KeyboardInterrupt:
             print(f"interrupted: {folder} keeps what is finished; the same command with --resume goes on from there", file=sys.stderr)
             return INTERRUPTED
-        study_report.show(study, report)
-        print("wrote", *study_report.write(study, report, folder))
-        failed = any("error" in result for result in report["results"]) or not all(v["passed"] for v in report["criteria"])
-        status = max(status, int(failed))
+        status = max(status, conclude(study, report, folder))
     return status
+
+
+def conclude(study, report, folder):
+    """Show a report and write its files into `folder`; return the exit status that its results call for."""
+    study_report.show(study, report)
+    print("wrote", *study_report.write(study, report, folder))
+    return int(any("error" in result for result in report["results"]) or not all(v["passed"] for v in report["criteria"]))
+
+
+def show_again(args, p):
+    """Show the report of an earlier run, judged anew; return the exit status."""
+    try:
+        study_report.check_extras()
+        report = json.loads(Path(args.report).read_text())
+        if report.get("study") != args.name:
+            raise ValueError(f"--report {args.report} is of the study {report.get('study')!r}, not {args.name!r}")
+        study = studies.find(args.name)
+    except (OSError, ModuleNotFoundError, ValueError) as error:
+        p.error(str(error))
+    study_runner.judge(study, report)
+    return conclude(study, report, Path(args.out, study.name))
