@@ -17,27 +17,23 @@ def page(study, report, views, charts):
 
     views: of study_tables.views. charts: {chart: path of its PNG}, as study_charts.write gives them.
     """
-    sections = [section(study, report, view, charts) for view in views]
-    made = {view.key: view.title for view in views}
-    shown = {table.name for table in study.tables if tables.slug(table.name) in made}
-    others = [figure(chart, path) for chart, path in charts.items() if chart.table not in shown]
-    if others:
-        sections.append(f'<section id="charts"><h2>More charts</h2>{"".join(others)}</section>')
-        made["charts"] = "More charts"
-    if report["criteria"]:
-        sections.append(f'<section id="criteria"><h2>Criteria</h2>{criteria_table(report)}</section>')
-        made["criteria"] = "Criteria"
-    if study.notes:
-        sections.append(f'<section id="notes"><h2>Notes on the document</h2>{items(study.notes)}</section>')
-        made["notes"] = "Notes on the document"
+    parts = [(view.key, view.title, section(report, view, charts)) for view in views]
+    shown = {key for key, _, _ in parts}
+    parts += [
+        ("charts", "More charts", "".join(figure(c, path) for c, path in charts.items() if tables.slug(c.table) not in shown)),
+        ("criteria", "Criteria", criteria_table(report) if report["criteria"] else ""),
+        ("failures", "Failed runs", items(tables.failures(report))),
+        ("notes", "Notes on the document", items(study.notes)),
+    ]
+    parts = [part for part in parts if part[2]]
     return Template(TEMPLATE.read_text(encoding="utf-8")).substitute(
         title=escape(study.title),
         source=escape(study.source),
         counts=counts(report),
         facts="".join(fact(name, text, text is report["command"]) for name, text in tables.facts(study, report)),
-        contents="".join(f'<li><a href="#{key}">{escape(title)}</a></li>' for key, title in made.items()),
+        contents="".join(f'<li><a href="#{key}">{escape(title)}</a></li>' for key, title, _ in parts),
         filter="".join(box(backend, colour) for backend, colour in colours(report["backends"]).items()),
-        sections="\n".join(sections),
+        sections="\n".join(f'<section id="{key}"><h2>{escape(title)}</h2>{content}</section>' for key, title, content in parts),
     )
 
 
@@ -58,8 +54,8 @@ def fact(name, text, is_code):
 
 
 def items(texts):
-    """Return a list of texts."""
-    return f"<ul>{''.join(f'<li>{escape(text)}</li>' for text in texts)}</ul>"
+    """Return a list of texts; nothing for none."""
+    return f"<ul>{''.join(f'<li>{escape(text)}</li>' for text in texts)}</ul>" if texts else ""
 
 
 def box(backend, colour):
@@ -79,18 +75,16 @@ def figure(chart, path):
     return f'<figure><img alt="{text}" src="data:image/png;base64,{data}"></figure>'
 
 
-def section(study, report, view, charts):
-    """Return a view's heading, note, table, footnotes, and the charts of the same rows."""
-    names = {table.name for table in study.tables if tables.slug(table.name) == view.key}
-    parts = [f'<section id="{view.key}"><h2>{escape(view.title)}</h2>']
-    parts += [f"<p>{escape(view.note)}</p>"] if view.note else []
+def section(report, view, charts):
+    """Return a view's note, table, legend, footnotes, and the charts of the same rows."""
+    parts = [f"<p>{escape(view.note)}</p>"] if view.note else []
     parts.append(view_table(view, colours(report["backends"])))
     parts += [f'<p class="legend">{escape(tables.explained(view))}</p>'] if tables.explained(view) else []
     if view.footnotes:
         notes = "".join(f'<li id="{view.key}-note-{n}">{escape(note)}</li>' for n, note in enumerate(view.footnotes, 1))
         parts.append(f'<ol class="footnotes">{notes}</ol>')
-    parts += [figure(chart, path) for chart, path in charts.items() if chart.table in names]
-    return "".join([*parts, "</section>"])
+    parts += [figure(chart, path) for chart, path in charts.items() if tables.slug(chart.table) == view.key]
+    return "".join(parts)
 
 
 def scrolled(title, head, body):

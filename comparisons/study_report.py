@@ -110,6 +110,8 @@ def markdown(study, report, views, charts):
         lines += ["", f"![{escape(chart.title)}]({path.parent.name}/{path.name})"]
     if report["criteria"]:
         lines += ["", "## Criteria", "", *(f"- {escape(verdict_text(verdict))}" for verdict in report["criteria"])]
+    if tables.failures(report):
+        lines += ["", "## Failed runs", "", *(f"- {escape(failure)}" for failure in tables.failures(report))]
     if study.notes:
         lines += ["", "## Notes on the document", "", *(f"- {escape(note)}" for note in study.notes)]
     return "\n".join(lines) + "\n"

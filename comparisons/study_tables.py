@@ -95,9 +95,10 @@ def format_number(value, digits=None, percent=False):
 
 
 def spread_cell(value, digits, percent):
-    """Return the Cell of a spread; of long numbers fewer digits are shown, for no time is known to five."""
+    """Return the Cell of a spread, with fewer `digits` where it is long, for no time is known to five, and more where it is short."""
     if digits is not None and not percent and value["median"]:
-        digits = max(0, digits - max(0, math.floor(math.log10(abs(value["median"])))))
+        power = math.floor(math.log10(abs(value["median"])))
+        digits = max(0, digits - max(0, power), 2 - power if power < 0 else 0)
     numbers = (value["low"], value["median"], value["high"], (value["high"] - value["low"]) / 2)
     low, median, high, half = (format_number(number, digits, percent) for number in numbers)
     return Cell(median, f"{low}–{high}", f"±{half}", value) if value["n"] > 1 else Cell(median, value=value)
@@ -179,18 +180,20 @@ def table_view(study, report, table):
                 view.footnotes.append(note)
             line.notes.append(view.footnotes.index(note) + 1)
         view.lines.append(line)
-    view.legend = legend(view, reference)
+    view.legend = legend(view, f"× {reference}")
     return view
 
 
-def legend(view, reference):
-    """Return what the ratios and marks of a View mean, as far as it has any."""
-    sentences, cells = [], [c for line in view.lines for c in line.cells]
-    if any(head.name == f"× {reference}" for head in view.heads):
-        sentences.append(f"× {reference} is the time as a multiple of {reference}'s: below 1 is faster.")
-    if any(c.text.endswith(WITHIN) for c in cells):
+def legend(view, head):
+    """Return what the column of ratios called `head` and its marks mean; nothing where the view has none."""
+    index = next((k for k, found in enumerate(view.heads) if found.name == head), None)
+    if index is None:
+        return ""
+    texts = [line.cells[index].text for line in view.lines]
+    sentences = [f"{head}: the time as a multiple of that backend's, below 1 is faster."]
+    if any(text.endswith(WITHIN) for text in texts):
         sentences.append(f"{WITHIN}: no difference, the ranges between the quartiles overlap.")
-    if any(c.text.endswith(ONCE) for c in cells):
+    if any(text.endswith(ONCE) for text in texts):
         sentences.append(f"{ONCE}: measured once, so that nothing tells a difference from chance.")
     return " ".join(sentences)
 

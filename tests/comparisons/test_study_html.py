@@ -64,7 +64,7 @@ def browse(page, tmp_path):
         options = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"]
         options += ["--disable-component-update", "--disable-sync", "--disable-dev-shm-usage", f"--user-data-dir={tmp_path / 'profile'}"]
         options += ["--enable-logging=stderr", f"--window-size={width},1000", "--virtual-time-budget=10000", "--dump-dom", path.as_uri()]
-        done = subprocess.run([chromium, *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=120)
+        done = subprocess.run([chromium, *options], capture_output=True, text=True, timeout=120)
         found = re.search(r"<pre>(.*?)</pre>", done.stdout, re.DOTALL)
         assert found, f"the browser gave no answer:\n{done.stderr[-2000:]}"
         said = [line for line in done.stderr.splitlines() if "CONSOLE" in line]
@@ -150,6 +150,7 @@ def test_page_says_what_ran_where_and_how_to_run_it_again(browse):
     answers.counts = document.querySelector(".counts").innerText;
     answers.error = [...document.querySelectorAll(".error")].map((span) => span.innerText);
     answers.notes = document.querySelector("#notes").innerText;
+    answers.failures = document.querySelectorAll("#failures li").length;
     answers.group = document.querySelector("#nets .group.document").innerText;
     """)
     report = sample.report()
@@ -161,5 +162,6 @@ def test_page_says_what_ran_where_and_how_to_run_it_again(browse):
     assert answers["verdicts"] == ["failed", "passed"]
     assert "1 of 2 criteria met" in answers["counts"] and "6 of 64 runs failed" in answers["counts"]
     assert answers["error"] == [sample.OUT_OF_MEMORY] * 6
+    assert answers["failures"] == 6
     assert sample.HOSTILE in answers["notes"]
     assert answers["group"] == "the document's own figures"
