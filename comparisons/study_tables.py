@@ -98,7 +98,7 @@ def spread_cell(value, digits, percent):
     """Return the Cell of a spread, with fewer `digits` where it is long, for no time is known to five, and more where it is short."""
     if digits is not None and not percent and value["median"]:
         power = math.floor(math.log10(abs(value["median"])))
-        digits = max(0, digits - max(0, power), 2 - power if power < 0 else 0)
+        digits = max(0, digits - max(0, power), 1 - power if power < 0 else 0)
     numbers = (value["low"], value["median"], value["high"], (value["high"] - value["low"]) / 2)
     low, median, high, half = (format_number(number, digits, percent) for number in numbers)
     return Cell(median, f"{low}–{high}", f"±{half}", value) if value["n"] > 1 else Cell(median, value=value)
