@@ -135,8 +135,8 @@ def draw_lines(pyplot, chart, shown, colour):
             axes.set_xticks([], minor=True)
     if chart.logy:
         axes.set_yscale("log")
-    else:
-        axes.set_ylim(bottom=0)
+    elif 0 < min(axes.dataLim.intervaly) < max(axes.dataLim.intervaly) / 2:
+        axes.set_ylim(bottom=0)  # but not where that would squeeze what the lines show
     line = pyplot.Line2D
     handles = [line([], [], color=colour[b], linewidth=3, label=b) for b in backends]
     if len(names) > 1:

@@ -161,7 +161,7 @@ def table_view(study, report, table):
     if timed is not None:
         own.insert(timed + 1, Head(f"× {reference}"))
     view = View(slug(table.name), table.title, [Head("row"), Head("backend"), *own, *(Head(f, group=DOCUMENT) for f in figures)], [])
-    view.note = table.note
+    view.note, told = table.note, []
     for result in results:
         row = study.row(result["row"])
         if "error" in result:
@@ -175,13 +175,20 @@ def table_view(study, report, table):
         document = document_figures(row)
         line = Line([cell(row.name), cell(result["backend"]), *cells, *(cell(document.get(f)) for f in figures)], result["backend"])
         line.error = result.get("error", "")
-        for note in filter(None, (row.note, result.get("notice"))):
-            if note not in view.footnotes:
-                view.footnotes.append(note)
-            line.notes.append(view.footnotes.index(note) + 1)
+        told.append([note for note in (row.note, result.get("notice")) if note])
         view.lines.append(line)
+    add_notes(view, told)
     view.legend = legend(view, f"× {reference}")
     return view
+
+
+def add_notes(view, told):
+    """Put the notes of each line, lists of text, into a view: those of all lines together above the table, the others as footnotes."""
+    common = [note for note in told[0] if all(note in notes for notes in told)] if told else []
+    view.note = " ".join(filter(None, (view.note, *common)))
+    view.footnotes = list(dict.fromkeys(note for notes in told for note in notes if note not in common))
+    for line, notes in zip(view.lines, told, strict=True):
+        line.notes = [view.footnotes.index(note) + 1 for note in notes if note not in common]
 
 
 def legend(view, head):

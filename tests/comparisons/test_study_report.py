@@ -140,6 +140,14 @@ def test_document_figures_and_notes():
     assert notes == {"16": [], "128,128": [1], "256x3 <": [1, 2], "only on": []}
 
 
+def test_a_note_of_all_rows_stands_above_the_table():
+    rows = tuple(dataclasses.replace(row, note="Rates are ours.") for row in sample.STUDY.rows)
+    shown = view("nets", study=dataclasses.replace(sample.STUDY, rows=rows))
+    assert shown.note == "Sigmoid nets on digits. Rates are ours."
+    assert shown.footnotes == ["stand-in data: accuracies are not shown"]
+    assert [line.notes for line in shown.lines] == [[]] * 6 + [[1]] * 3 + [[]] * 2
+
+
 def test_two_tables_of_one_name_are_refused():
     study = dataclasses.replace(sample.STUDY, extra=(sample.slowest, sample.slowest))
     with pytest.raises(ValueError, match="two tables of the study sample are called rows-over-nine-seconds"):
@@ -205,12 +213,12 @@ def test_backends_have_the_same_colours_everywhere():
     assert len(set(more.values())) == len(more)
 
 
-def figure(name):
-    """Return the figure of the sample's chart called `name`, and the module that draws it."""
+def figure(name, **changes):
+    """Return the figure of the sample's chart called `name`, with some changes, and the module that draws it."""
     from comparisons.report import load_pyplot
 
     pyplot = load_pyplot()
-    chart = next(chart for chart in sample.STUDY.charts if chart.name == name)
+    chart = dataclasses.replace(next(chart for chart in sample.STUDY.charts if chart.name == name), **changes)
     shown = study_charts.points(sample.STUDY, sample.report(), chart)
     draw = {"bars": study_charts.draw_bars, "lines": study_charts.draw_lines}[chart.kind]
     return draw(pyplot, chart, shown, study_charts.colours(sample.BACKENDS)), pyplot
@@ -242,6 +250,13 @@ def test_lines_are_a_series_and_backend_each_on_logarithmic_axes():
     assert len(crosses) == 6 and all(list(line.get_xdata()) == [25600] for line in crosses)
     labels = [text.get_text() for text in made.legends[0].get_texts()]
     assert labels == [*sample.BACKENDS, "1 hidden layers", "2 hidden layers", "3 hidden layers", "failed"]
+    pyplot.close(made)
+
+
+@pytest.mark.parametrize("value, from_zero", [(lambda r: r["epoch_s"], True), (lambda r: 0.9 + r["epoch_s"]["median"] * 1e-6, False)])
+def test_axis_begins_at_zero_where_that_hides_nothing(value, from_zero):
+    made, pyplot = figure("widths", value=value, logy=False)
+    assert bool(made.axes[0].get_ylim()[0] == 0) is from_zero
     pyplot.close(made)
 
 
