@@ -70,7 +70,7 @@ def draw_bars(pyplot, chart, shown, colour):
     """Return a figure with a group of bars a row, a bar a backend; they lie, so that rows' names of any length can be read."""
     rows = list(dict.fromkeys(row.name for row, _, _ in shown))
     backends = [b for b in colour if any(b == backend for _, backend, _ in shown)]
-    figure, axes = pyplot.subplots(figsize=(8, 1.3 + len(rows) * (0.2 + 0.17 * len(backends))), layout="constrained")
+    figure, axes = pyplot.subplots(figsize=(8, 1.3 + len(rows) * (0.13 + 0.15 * len(backends))), layout="constrained")
     thick = 0.8 / len(backends)
     for number, backend in enumerate(backends):
         here = [(rows.index(row.name) + (number - (len(backends) - 1) / 2) * thick, f) for row, b, f in shown if b == backend]
@@ -84,7 +84,7 @@ def draw_bars(pyplot, chart, shown, colour):
             color=colour[backend],
             label=backend,
         )
-        axes.bar_label(bars, [f"{found[0]:.3g}" for _, found in good], padding=3, fontsize=7)
+        axes.bar_label(bars, [format_number(found[0]) for _, found in good], padding=3, fontsize=7)
         for place in (place for place, found in here if not found):
             axes.text(0.005, place, "failed", transform=axes.get_yaxis_transform(), va="center", fontsize=7, color=colour[backend])
     axes.set_yticks(range(len(rows)), [textwrap.fill(name, NAME) for name in rows])

@@ -117,6 +117,11 @@ def cell(value, digits=None, percent=False):
     return Cell(str(value), value=str(value))
 
 
+def document_cell(value):
+    """Return the Cell of one of the document's figures, with all of its digits."""
+    return Cell(f"{value:,}", value=value) if isinstance(value, int | float) else cell(value)
+
+
 def document_figures(row):
     """Return the document's own figures of a Row, by name."""
     return ({} if row.parameters is None else {"parameters": row.parameters}) | row.document
@@ -173,7 +178,8 @@ def table_view(study, report, table):
                 ours = cells[timed].value
                 cells.insert(timed + 1, ratio_cell(ours, ours if peer is result else peer and value(peer)))
         document = document_figures(row)
-        line = Line([cell(row.name), cell(result["backend"]), *cells, *(cell(document.get(f)) for f in figures)], result["backend"])
+        stated = (document_cell(document.get(f)) for f in figures)
+        line = Line([cell(row.name), cell(result["backend"]), *cells, *stated], result["backend"])
         line.error = result.get("error", "")
         told.append([note for note in (row.note, result.get("notice")) if note])
         view.lines.append(line)
@@ -245,7 +251,7 @@ def facts(study, report):
     return [
         ("date", report["date"]),
         ("extent", extent[report["mode"]]),
-        *([("not in this report", ", ".join(absent[:TOLD]) + more)] if absent else []),
+        *([("not in this report", "; ".join(absent[:TOLD]) + more)] if absent else []),
         ("machine", report["machine"]),
         ("Python", report["python"]),
         ("libraries", ", ".join(f"{name} {version}" for name, version in report["versions"].items())),

@@ -134,7 +134,7 @@ def test_document_figures_and_notes():
     shown = view("nets")
     figures = [head.text for head in shown.heads if head.group == study_tables.DOCUMENT]
     assert figures == ["parameters", "OpenCL CPU s", "Keras s", "accuracy"]
-    assert column(shown, "OpenCL CPU s")["256x3 " + sample.HOSTILE, "ocl"].text == "694.5"
+    assert column(shown, "OpenCL CPU s")["256x3 " + sample.HOSTILE, "ocl"].text == "1,694.55"
     assert shown.footnotes == ["The rate is inferred.", "stand-in data: accuracies are not shown"]
     notes = {line.cells[0].text[:7]: line.notes for line in shown.lines}
     assert notes == {"16": [], "128,128": [1], "256x3 <": [1, 2], "only on": []}
@@ -164,7 +164,7 @@ def test_terminal_shows_everything(capsys):
     study_report.show(sample.STUDY, sample.report())
     output = capsys.readouterr().out
     assert "0.800 ±0.024" in output and "1.01 ≈" in output
-    assert "Dense nets: the document's own figures" in output and "694.5" in output
+    assert "Dense nets: the document's own figures" in output and "1,694.55" in output
     assert f"FAILED: 2x25600 on ocl: {sample.OUT_OF_MEMORY}" in output
     assert f"FAILED: 128,128 on ocl: time: 3 s {sample.HOSTILE}" in output
     assert f"run it again: {sample.report()['command']}" in output
@@ -222,6 +222,19 @@ def figure(name, **changes):
     shown = study_charts.points(sample.STUDY, sample.report(), chart)
     draw = {"bars": study_charts.draw_bars, "lines": study_charts.draw_lines}[chart.kind]
     return draw(pyplot, chart, shown, study_charts.colours(sample.BACKENDS)), pyplot
+
+
+def test_bars_are_labelled_with_their_heights():
+    made, pyplot = figure("nets", value=lambda r: r["peak_mib"] * 1000.0)
+    labels = [text.get_text() for text in made.axes[0].texts]
+    assert labels[:2] == ["400,000", "401,000"]
+    pyplot.close(made)
+
+
+def test_failed_bars_say_so():
+    made, pyplot = figure("widths", kind="bars")
+    assert [text.get_text() for text in made.axes[0].texts].count("failed") == 6
+    pyplot.close(made)
 
 
 def test_bars_have_heights_errors_and_names():
