@@ -6,7 +6,7 @@ from pathlib import Path
 
 from comparisons import measures, study_charts, study_html
 from comparisons import study_tables as tables
-from comparisons.report import EXTRA, WIDTH
+from comparisons.report import EXTRA, console
 
 HALF = "±: half the range between the quartiles."
 STYLES = {"good": "green", "bad": "red", "": ""}
@@ -148,17 +148,13 @@ def rich_tables(view):
 
 def show(study, report):
     """Print the report in the terminal."""
-    from rich.console import Console
-
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=WIDTH)
+    out = console()
 
     def say(text, style=None):
-        console.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
+        out.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
 
     for view in tables.views(study, report):
-        console.print(*rich_tables(view), sep="\n")
+        out.print(*rich_tables(view), sep="\n")
         if tables.explained(view, HALF):
             say(tables.explained(view, HALF), "dim")
         for number, note in enumerate(view.footnotes, 1):
