@@ -1,8 +1,8 @@
 """Reproduce a source document's experiments on several backends: `python -m comparisons study NAME`, or `study all`.
 
 Each row (a network on its data) runs on each backend in a fresh process, from the same NumPy weights and in the same order of examples.
-The terminal shows a table; report.json, tables/*.csv, report.md, charts/*.png and index.html are written to OUT/NAME. The exit status is 1 when a
-row fails or a criterion is not met, 130 after an interrupt, which keeps what is finished for --resume.
+The terminal shows a table; report.json, tables/*.csv, report.md, charts/*.png and index.html are written to OUT/NAME. The exit status is
+1 when a row fails or a criterion is not met, 130 after an interrupt, which keeps what is finished for --resume.
 """
 
 import argparse
