@@ -9,6 +9,7 @@ import pytest
 
 from comparisons import study_charts, study_report, study_tables
 from comparisons.measures import spread
+from comparisons.report import WIDTH
 from tests.comparisons import study_sample as sample
 
 pytest.importorskip("matplotlib")
@@ -169,7 +170,7 @@ def test_terminal_shows_everything(capsys):
     assert f"FAILED: 128,128 on ocl: time: 3 s {sample.HOSTILE}" in output
     assert f"run it again: {sample.report()['command']}" in output
     assert "1 of 2 criteria are met, 6 of 64 runs failed." in output
-    assert all(len(line) <= study_report.WIDTH for line in output.splitlines() if line.startswith(("│", "┃")))
+    assert all(len(line) <= WIDTH for line in output.splitlines() if line.startswith(("│", "┃")))
 
 
 def test_markdown_tables_are_whole(written):
