@@ -25,9 +25,7 @@ def raw(folder):
     return [(x.reshape(-1, *SHAPE), np.ravel(y)) for x, y in parts], ""
 
 
-def load(
-    folder=None, scaled=True, one_hot=True, size=32, centered=False, whitened=False, gist=False, examples=None, test_examples=None
-):
+def load(folder=None, scaled=True, one_hot=True, size=32, centered=False, whitened=False, gist=False, examples=None, test_examples=None):
     """Return CIFAR-10 as Data.
 
     Args:

@@ -111,9 +111,7 @@ def wrn_16_8(shape=(32, 32, 3)):
 
     def convolution(x, filters, kernel=3, strides=1):
         initial = "he_normal"
-        convolve = layers.Conv2D(
-            filters, kernel, strides, "same", use_bias=False, kernel_initializer=initial, kernel_regularizer=decay
-        )
+        convolve = layers.Conv2D(filters, kernel, strides, "same", use_bias=False, kernel_initializer=initial, kernel_regularizer=decay)
         return convolve(x)
 
     def activated(x):
