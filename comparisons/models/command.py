@@ -1,7 +1,6 @@
 """The command line of a module of networks: train one of them by itself."""
 
 import argparse
-from typing import NamedTuple
 
 import keras
 import numpy as np
@@ -9,20 +8,20 @@ import numpy as np
 EXAMPLES, TEST_EXAMPLES = 512, 128  # of the random data that stand in where --data gives none
 
 
-class Network(NamedTuple):
+class Network:
     """What training a network takes.
 
-    build: shape of one example -> compiled model. shape: of one example. batch, epochs: the document's. classes: of one-hot labels, 1 for
-    labels that are 0 or 1, None for numbers to predict. words: of tokens, None for inputs that are floats.
+    Attributes:
+        build: the function shape of one example -> compiled model. shape: of one example.
+        batch, epochs: the document's.
+        classes: of one-hot labels, 1 for labels that are 0 or 1, None for numbers to predict.
+        words: of tokens, None for inputs that are floats.
+        callbacks: the function that returns what `fit` needs besides.
     """
 
-    build: object
-    shape: tuple
-    batch: int
-    epochs: int
-    classes: int | None = 10
-    words: int | None = None
-    callbacks: object = list
+    def __init__(self, build, shape, batch, epochs, classes=10, words=None, callbacks=list):
+        self.build, self.shape, self.batch, self.epochs = build, shape, batch, epochs
+        self.classes, self.words, self.callbacks = classes, words, callbacks
 
 
 def random_data(network, examples, seed):

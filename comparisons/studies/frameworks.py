@@ -1,7 +1,7 @@
 """Theano, TensorFlow and CNTK under Keras: dense, convolutional and recurrent networks, and sweeps of what makes them large.
 
-A point of a sweep that a quick run leaves out has `quick=None`: each row costs a process and a trace on every backend, so that all of the
-document's points together take longer than a quick run may.
+A point of a sweep with "full_only" in its settings is left out of a quick run unless it is asked for by name: each row costs a process and
+a trace on every backend, so that all of the document's points together take longer than a quick run may.
 """
 
 import math
@@ -27,6 +27,11 @@ def figures(*lines):
     return {f"{system} {name}": value / by for (name, by), line in named for system, value in zip(SYSTEMS, line, strict=True)}
 
 
+def point_settings(sweep, series, x, quick, cost):
+    """Return the settings of a point of a sweep: which sweep, line and place along the axis it is of, and whether a quick run has it."""
+    return {"sweep": sweep, "series": series, "x": x, "full_only": not quick, "cost": cost if quick else 9}
+
+
 # ---- dense networks --------------------------------------------------------------------------------------------------------------------
 
 INPUTS = {  # of the dense networks: loader, its options, quick and full training and test examples
@@ -36,6 +41,8 @@ INPUTS = {  # of the dense networks: loader, its options, quick and full trainin
 }
 FNN_PARAMETERS = {("CIFAR", 6): 626_466, ("SVHN", 6): 16_244, ("MNIST", 6): 418_384}  # from the widths of the document's tables
 FNN_MEMORY = {"CIFAR": (229, 204, 186), "SVHN": (217, 176, 149), "MNIST": (225, 188, 177)}  # FNN-6 at batch 512
+COSTS = {"MNIST": 0, "SVHN": 2, "CIFAR": 1}  # of a tiny run without data: 0 for the cheapest
+COSTS |= {"mnist:load": 0, "cifar10:load": 1, "svhn:load": 2, "norb:load": 1, "rain:load": 0, "imdb:load": 1}
 BATCHES = 8, 16, 32, 64, 128, 256, 512
 QUICK_BATCHES = {"CIFAR": (512,), "SVHN": (512,), "MNIST": (8, 512)}
 FNN_BATCH = 32
@@ -56,7 +63,7 @@ def fnn(kind, depth):
         full=Extent(epochs=50, repeats=5),
         measures=MEASURES,
         parameters=FNN_PARAMETERS.get((kind, depth)),
-        settings={"sweep": "depth", "series": kind, "x": depth},
+        settings=point_settings("depth", kind, depth, True, COSTS[kind]),
     )
 
 
@@ -71,11 +78,11 @@ def fnn_batch(kind, batch):
         data=data,
         data_options=options,
         batch=batch,
-        quick=Extent(epochs=1, repeats=1, examples=examples, test_examples=256) if batch in QUICK_BATCHES[kind] else None,
+        quick=Extent(epochs=1, repeats=1, examples=examples, test_examples=256),
         full=Extent(epochs=50, repeats=5),
         measures=SWEEP_MEASURES,
         document=memory,
-        settings={"sweep": "batch", "series": kind, "x": batch},
+        settings=point_settings("batch", kind, batch, batch in QUICK_BATCHES[kind], COSTS[kind]),
     )
 
 
@@ -206,6 +213,7 @@ def cnn(name):
         note=given["note"],
         parameters=given["parameters"],
         callbacks=given["callbacks"],
+        settings={"cost": COSTS[given["data"]]},
     )
 
 
@@ -244,10 +252,7 @@ def sweep(name, kind, point):
     given = CNNS[name]
     options, data_options = sweep_options(name, kind, point)
     examples = round(SWEPT[name] * point) if kind == "data" else None
-    quick = None
-    if point in QUICK_POINTS[kind].get(name, ()):
-        few = round(given["quick"].examples * (point if kind == "data" else 0.5))
-        quick = Extent(epochs=1, repeats=1, examples=few, test_examples=64)
+    few = round(given["quick"].examples * (point if kind == "data" else 0.5))
     side = 5 + point if kind == "kernel" else None
     label = {"data": f"{point:.0%} of the data", "replicas": f"convolutions x{point}", "filters": f"filters x{point:g}"}
     text = label.get(kind) or f"kernels {side}x{side}" + (f" and {side + 2}x{side + 2}" if name == "basic-SVHN" else "")
@@ -259,12 +264,12 @@ def sweep(name, kind, point):
         data=given["data"],
         data_options=given["data_options"] | data_options,
         batch=given["batch"],
-        quick=quick,
+        quick=Extent(epochs=1, repeats=1, examples=few, test_examples=64),
         full=Extent(epochs=given["epochs"], repeats=3, examples=examples),
         measures=SWEEP_MEASURES,
         note=KERNEL_NOTES.get(name, "") if kind == "kernel" else "",
         callbacks=given["callbacks"],
-        settings={"sweep": kind, "series": name, "x": side or point},
+        settings=point_settings(kind, name, side or point, point in QUICK_POINTS[kind].get(name, ()), COSTS[given["data"]]),
     )
 
 
@@ -300,11 +305,11 @@ def lstm(name, **options):
     """Return the Row of a recurrent network, or of a point of a sweep: lstm_layers or cells in `options`."""
     given = LSTMS[name]
     kind, point = next(iter(options.items()), ("", None))
-    quick, text = given["quick"], ""
+    quick, text, settings = given["quick"], "", {"cost": COSTS[given["data"]]}
     if kind:
         text = f", {point} layers" if kind == "lstm_layers" else f", {point} cells"
-        wanted = point in given["quick_points"][kind]
-        quick = Extent(epochs=1, repeats=1, examples=quick.examples // 2, test_examples=64) if wanted else None
+        quick = Extent(epochs=1, repeats=1, examples=quick.examples // 2, test_examples=64)
+        settings = point_settings(kind, name, point, point in given["quick_points"][kind], COSTS[given["data"]])
     return Row(
         name=name + text,
         table=kind or "lstm",
@@ -317,7 +322,7 @@ def lstm(name, **options):
         measures=SWEEP_MEASURES if kind else MEASURES,
         note=given["note"],
         parameters=None if kind else given["parameters"],
-        settings={"sweep": kind, "series": name, "x": point} if kind else {},
+        settings=settings,
     )
 
 
