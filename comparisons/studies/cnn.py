@@ -1,0 +1,174 @@
+"""CNNs on heterogeneous systems: five networks, one compute unit against all, times of layers, and whether backends compute the same."""
+
+import statistics
+
+from comparisons.criteria import relative_differences, verdict
+from comparisons.measures import differ
+from comparisons.studies.equivalence import SHAKE, gradient_distance, losses_distance, output_distance
+from comparisons.study import Chart, Column, Extent, Row, Study, Table
+
+BATCH = 32
+MODELS = {  # label: (function of models.cnn, pixels on a side, training images, parameters inferred from the document)
+    "smaller": ("smaller", 32, 1000, None),
+    "Model 0": ("model_0", 32, 1000, 210_998),
+    "Model 1": ("model_1", 40, 1000, 326_198),
+    "Model 2": ("model_2", 40, 2000, 123_824),
+    "larger": ("larger", 40, 2000, None),
+}
+SEQUENTIAL_S, OPENMP_S = 101.0, 12.76  # seconds an epoch of Model 0, the only ones that the document has
+
+# The document's Table 5.1, milliseconds: cuDNN, CUDA. GPU, batch and the layers' sizes are not stated.
+LAYERS = {
+    "Conv_fwd_0": (0.005, 0.009),
+    "Conv_back_0": (0.032, 0.044),
+    "Pool_fwd_0": (0.003, 0.005),
+    "Pool_back_0": (0.01, 0.023),
+    "Conv_fwd_1": (0.02, 0.022),
+    "Conv_back_1": (0.065, 0.16),
+    "Pool_fwd_1": (0.0029, 0.0039),
+    "Pool_back_1": (0.014, 0.025),
+    "Conv_fwd_2": (0.023, 0.018),
+    "Conv_back_2": (0.047, 0.018),
+    "Pool_fwd_2": (0.032, 0.023),
+    "Pool_back_2": (0.0057, 0.023),
+}
+
+OUTPUTS, GRADIENTS, LOSSES = 1e-5, 1e-4, 1e-4  # allowed: of a probability; relative to a gradient's norm; relative to a loss
+FIRST_STEPS, STEPS = 10, 60  # of which losses are compared; the second is about an epoch of two thousand images
+CHAOS = 2.0  # times the distance that rounding makes in STEPS steps, that ours may be from the reference's losses
+
+
+def row(label, table="models", suffix="", **keywords):
+    """Return the Row of a model; `suffix` goes behind its name, `keywords` are the Row's."""
+    function, size, images, _ = MODELS[label]
+    settings = {"model": label, "steps": STEPS} | keywords.pop("settings", {})
+    return Row(
+        name=label + suffix,
+        table=table,
+        model=f"cnn:{function}",
+        data="cifar10:load",
+        data_options={"size": size, "examples": images, "test_examples": images // 2},
+        batch=BATCH,
+        quick=Extent(epochs=3, repeats=3),
+        full=Extent(epochs=20, repeats=5),
+        settings=settings,
+        **keywords,
+    )
+
+
+def trained(label):
+    """Return the Row that trains a model on all compute units, and compares backends."""
+    ours = "The document measures a smaller and a larger model without giving their layers: these are ours."
+    return row(
+        label,
+        measures=("measures:train", "measures:predict", "studies.equivalence:measure"),
+        parameters=MODELS[label][3],
+        document={"sequential s an epoch": SEQUENTIAL_S, "OpenMP, 8 threads, s an epoch": OPENMP_S} if label == "Model 0" else {},
+        note=ours if label in ("smaller", "larger") else "",
+    )
+
+
+def pairs(results, reference, table):
+    """Return (result, the reference backend's result of the same row) of all results of the table's rows where both ran."""
+    names = {row.name for row in ROWS if row.table == table}
+    good = {(r["row"], r["backend"]): r for r in results if "error" not in r and r["row"] in names}
+    return [(r, good[name, reference]) for (name, backend), r in good.items() if backend != reference and (name, reference) in good]
+
+
+def not_slower(results, reference):
+    """A step of training takes no longer than the reference's, as far as the spreads tell."""
+    verdicts = []
+    for result, base in pairs(results, reference, "models"):
+        ours, theirs = result["fit_ms"], base["fit_ms"]
+        slower = ours["median"] > theirs["median"] and differ(ours, theirs)
+        text = f"{ours['median']:.2f} ms a step, {reference} {theirs['median']:.2f} ms"
+        verdicts.append(verdict(result, "no slower", not slower, text))
+    return verdicts
+
+
+def distances(result, base):
+    """Return the distances of a result from the reference's: {"outputs", "gradients", "first losses": [one a start]}."""
+    starts = list(zip(result["equivalence"], base["equivalence"], strict=True))
+    losses = zip(result["step_losses"], base["step_losses"], strict=True)
+    return {
+        "outputs": [output_distance(*start) for start in starts],
+        "gradients": [gradient_distance(*start) for start in starts],
+        "first losses": [max(relative_differences(ours[:FIRST_STEPS], theirs[:FIRST_STEPS])) for ours, theirs in losses],
+    }
+
+
+def equivalent(results, reference):
+    """Outputs, gradients and the first losses are the reference's from the median start, all losses as far as rounding lets them.
+
+    Not from the worst: where a rounding error decides a ReLU or a maximum, two exact formulas part by more than rounding.
+    """
+    verdicts = []
+    for result, base in pairs(results, reference, "models"):
+        for (what, values), allowed in zip(distances(result, base).items(), (OUTPUTS, GRADIENTS, LOSSES), strict=True):
+            middle = statistics.median(values)
+            text = f"{what} differ by {middle:.1e} from {reference}'s, {allowed:.0e} allowed (worst start: {max(values):.1e})"
+            verdicts.append(verdict(result, f"same {what}", middle <= allowed, text))
+        apart = losses_distance(result["step_losses"], base["step_losses"])
+        chaos = losses_distance(base["shaken_losses"], base["step_losses"])
+        allowed = max(LOSSES, CHAOS * chaos)
+        text = (
+            f"losses of {len(base['step_losses'][0])} steps are {apart:.1e} from {reference}'s (root mean square), {allowed:.1e} allowed; "
+            f"weights changed by {SHAKE:.0e} take {reference} {chaos:.1e} from itself"
+        )
+        verdicts.append(verdict(result, "same losses", apart <= allowed, text))
+    return verdicts
+
+
+def parameters_counted(results, reference):
+    """The models have as many parameters as the document's layers give."""
+    expected = {row.name: row.parameters for row in ROWS if row.table == "models" and row.parameters}
+    return [
+        verdict(r, "parameters", r["parameters"] == expected[r["row"]], f"{r['parameters']:,}, {expected[r['row']]:,} expected")
+        for r in results
+        if "error" not in r and r["row"] in expected
+    ]
+
+
+def equivalence_table(results):
+    """How far each backend's outputs, gradients and losses are from TensorFlow's."""
+    lines = []
+    for result, base in pairs(results, "tensorflow", "models"):
+        worst = [max(values) for values in distances(result, base).values()]
+        apart = losses_distance(result["step_losses"], base["step_losses"])
+        lines.append([result["row"], result["backend"], *worst, apart, losses_distance(base["shaken_losses"], base["step_losses"])])
+    head = ["row", "backend", "outputs", "gradients", f"losses, {FIRST_STEPS} steps", f"{STEPS} steps", f"weights {SHAKE:.0e} off"]
+    return [("Largest differences from TensorFlow", head, lines)] if lines else []
+
+
+ROWS = tuple(map(trained, MODELS))
+
+STUDY = Study(
+    name="cnn",
+    title="CNNs on heterogeneous systems",
+    source="Optimised implementation on heterogeneous systems of deep learning algorithms, bachelor's thesis, University of Granada 2024",
+    rows=ROWS,
+    tables=(
+        Table(
+            "models",
+            "Models 0 to 2, a smaller and a larger one",
+            (
+                Column("an epoch", lambda r: r["epoch_s"], 3, "s"),
+                Column("a step", lambda r: r["fit_ms"], 2, "ms"),
+                Column("first step", lambda r: r["first_step_s"], 2, "s"),
+                Column("predict a batch", lambda r: r["predict_ms"], 2, "ms"),
+                Column("parameters", lambda r: r["parameters"], 0),
+                Column("peak memory", lambda r: r["peak_mib"], 0, "MiB"),
+            ),
+            "Batch 32. The document does not name its processors, so absolute times are not comparable.",
+        ),
+    ),
+    charts=(Chart("models-time", "Seconds an epoch", "models", lambda r: r["epoch_s"], "s"),),
+    notes=(
+        "The document does not name its images; CIFAR-10 stands in, resized to 40x40 for Models 1 and 2 and the larger model.",
+        "The document does not say whether a batch's gradients are averaged or added up, on which its learning rates depend; here they are "
+        "added up, as its word is accumulated. Which activation the last hidden layer has it leaves open as well: here ReLU.",
+        "The parameter counts are inferred from the document's layers; it does not give them.",
+    ),
+    criteria=(parameters_counted, not_slower, equivalent),
+    extra=(equivalence_table,),
+)
