@@ -13,7 +13,7 @@ from comparisons.study import Chart, Column, Extent, Row, Study, Table
 SYSTEMS = "Theano", "TensorFlow", "CNTK"
 MEASURES = "measures:train", "measures:train_error", "measures:predict", "studies.frameworks:trainable_parameters"
 SWEEP_MEASURES = "measures:train", "studies.frameworks:trainable_parameters"
-FIGURES = ("s", 1), ("MiB", 1), ("train error", 100), ("test error", 100)  # with what the document's are divided by
+FIGURES = "s", "MiB", "train error %", "test error %"
 
 
 def trainable_parameters(context):
@@ -23,8 +23,8 @@ def trainable_parameters(context):
 
 def figures(*lines):
     """Return a row's `document`: a line of Theano's, TensorFlow's and CNTK's figures for each of FIGURES."""
-    named = zip(FIGURES, lines, strict=False)
-    return {f"{system} {name}": value / by for (name, by), line in named for system, value in zip(SYSTEMS, line, strict=True)}
+    named = zip(FIGURES, lines, strict=True)
+    return {f"{system} {name}": value for name, line in named for system, value in zip(SYSTEMS, line, strict=True)}
 
 
 def point_settings(sweep, series, x, quick, cost):
