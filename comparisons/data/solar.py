@@ -219,17 +219,17 @@ class Examples:
         parts = [windows(self.source(day), **self.window) for day in self.blocks[number]]
         recent, label = (np.concatenate(part) for part in zip(*parts, strict=True))
         order = np.random.default_rng([self.seed, number]).permutation(len(label))
-        return self.shape(recent[order]), label[order, None]
+        return recent[order], label[order, None]
 
     def take(self, wanted, part):
-        """Return the first `wanted` (None: all) inputs (part 0) or labels (part 1)."""
+        """Return the first `wanted` (None: all) readings (part 0) or labels (part 1)."""
         while len(self.made) < len(self.blocks) and (wanted is None or sum(len(y) for _, y in self.made) < wanted):
             self.made.append(self.block(len(self.made)))
         return np.concatenate([block[part] for block in self.made])[:wanted]
 
     def lazy(self):
         """Return (inputs, labels), each Lazy."""
-        return [Lazy(lambda wanted, part=part: self.take(wanted, part)) for part in (0, 1)]
+        return Lazy(lambda wanted: self.shape(self.take(wanted, 0))), Lazy(lambda wanted: self.take(wanted, 1))
 
 
 def _data(folder, shape_of, days, tested, seed, target, granularity, horizon, needs_places):

@@ -169,7 +169,7 @@ def device_facts(context):
         "device_facts": {
             "name": handle.name.strip(),
             "units": handle.max_compute_units,
-            "clock_mhz": handle.max_clock_frequency,
+            "clock_mhz": handle.max_clock_frequency or None,  # some runtimes do not know it
             "memory_mib": handle.global_mem_size // 2**20,
         }
     }
