@@ -4,13 +4,15 @@ from comparisons.measures import spread
 
 EPOCHS = 5  # timed, after one that compiles
 MIB = 2**20
+# How often each byte for the device is written: memory that the device sees is written once, otherwise staging memory comes before it.
+WRITES = {"shared": 1, "mapped": 1, "copied": 2}
 
 
 def measure(context):
     """Train some epochs after one that compiles, on backend ocl.
 
     Adds sharing: how host memory and the device's are shared ("shared", "mapped" or "copied"); upload_mib, download_mib: MiB an epoch that
-    were copied between host and device; epoch_s, fit_ms: spreads of the seconds an epoch and the milliseconds a step.
+    of arrays on the host that went there and back; written_mib: MiB an epoch that were written for that; epoch_s, fit_ms: spreads of the seconds an epoch and the milliseconds a step.
     """
     from keras_ocl import runtime
 
@@ -29,6 +31,7 @@ def measure(context):
         "sharing": device.sharing,
         "upload_mib": up,
         "download_mib": down,
+        "written_mib": up * WRITES[device.sharing] + down,
         "epoch_s": spread(seconds),
         "fit_ms": spread([s / subject.steps * 1e3 for s in seconds]),
     }
