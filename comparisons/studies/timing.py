@@ -20,9 +20,9 @@ def single(context):
 
 
 def train_wide(context):
-    """Train and predict as measures:train and measures:predict do, but where the extent is a single step only one warm step and predict."""
+    """Train, step and predict; where the extent is a single step only one warm step and predict, which then are all of the times."""
     if not single(context):
-        return measures.train(context) | measures.predict(context)
+        return measures.train(context) | steps(context) | measures.predict(context)
     subject, first = context.subject, context.subject.first_step()
     subject.restart(0)
     context.progress("training", 0, 2)
@@ -42,20 +42,46 @@ def train_wide(context):
         "fit_ms": measures.spread([seconds * 1e3]),
         "total_s": measures.spread([seconds]),
         "predict_ms": measures.spread([predict * 1e3]),
+        "step_ms": measures.spread([seconds * 1e3]),
     }
 
 
+def step_seconds(subject):
+    """Return the seconds of each step of an epoch, each ended by reading its loss."""
+    import keras
+
+    times = []
+
+    class Clock(keras.callbacks.Callback):
+        def on_train_batch_begin(self, batch, logs=None):
+            self.began = time.perf_counter()
+
+        def on_train_batch_end(self, batch, logs=None):
+            float(logs["loss"])
+            times.append(time.perf_counter() - self.began)
+
+    subject.fit(0, [Clock()])
+    return times
+
+
+def steps(context):
+    """Time the steps of one more epoch, each for itself: step_ms. What `fit` costs for each epoch is not in it."""
+    return {"step_ms": measures.spread([seconds * 1e3 for seconds in step_seconds(context.subject)])}
+
+
 def batches(context):
-    """Train from the first start at other batch sizes: by_batch, {batch: {"fit_ms": spread, "test_loss"}} for settings["batches"]."""
+    """Train from the first start at other batch sizes: by_batch, {batch: {"step_ms": spread, "test_loss"}} for settings["batches"]."""
     if single(context):
         return {"by_batch": {}}
     subject, found = context.subject, {}
     kept = subject.batch, subject.steps
     for batch in context.row.settings["batches"]:
         subject.batch, subject.steps = batch, -(-len(subject.x) // batch)
-        result = measures.train_from(subject, 1, context.extent.epochs, context.progress)
-        times = measures.spread([seconds / subject.steps * 1e3 for seconds in result["epoch_seconds"]])
-        found[str(batch)] = {"fit_ms": times, "test_loss": result["starts"][0]["test_loss"]}
+        subject.restart(0)
+        for epoch in range(context.extent.epochs):
+            context.progress(f"training at batch {batch}", epoch, context.extent.epochs)
+            subject.fit(epoch)
+        found[str(batch)] = {"test_loss": subject.evaluate()["loss"]} | steps(context)
     subject.batch, subject.steps = kept
     return {"by_batch": found}
 
@@ -80,24 +106,6 @@ def inference(context):
             times.append((time.perf_counter() - began) * 1e3)
         found[str(samples)] = measures.spread(times[1:])
     return {"inference_ms": found}
-
-
-def step_seconds(subject):
-    """Return the seconds of each step of an epoch, each ended by reading its loss."""
-    import keras
-
-    times = []
-
-    class Clock(keras.callbacks.Callback):
-        def on_train_batch_begin(self, batch, logs=None):
-            self.began = time.perf_counter()
-
-        def on_train_batch_end(self, batch, logs=None):
-            float(logs["loss"])
-            times.append(time.perf_counter() - self.began)
-
-    subject.fit(0, [Clock()])
-    return times
 
 
 def whole_seconds(subject, epochs):
@@ -125,12 +133,12 @@ def proportions(context):
         context.progress("timing whole trainings", repeat, TOTALS)
         epochs.append(whole_seconds(subject, 1))
         totals.append(whole_seconds(subject, TRAINED))
-    steps = step_seconds(subject)
-    total, step = statistics.median(totals), statistics.fmean(steps)
+    times = step_seconds(subject)
+    total, step = statistics.median(totals), statistics.fmean(times)
     return {
         "epochs_ratio": total / statistics.median(epochs),
         "steps_ratio": total / (TRAINED * subject.steps * step),
-        "step_ms": measures.spread([seconds * 1e3 for seconds in steps]),
+        "step_ms": measures.spread([seconds * 1e3 for seconds in times]),
     }
 
 
@@ -138,7 +146,7 @@ def learnt(context):
     """Compare the predictions of the test data with the best that needs no network, the mean training label.
 
     learnt: {"zeros": share of predictions that are exactly 0, "deviation": standard deviation of the predictions, "loss": their mean
-    squared error, "constant_loss": that of the mean training label, "steps": training steps that led to them}.
+    squared error, "constant_loss": that of the mean training label, "steps": training steps of the row's extent, at least so many}.
     """
     import numpy as np
 
