@@ -5,6 +5,8 @@ training loss, the test accuracy, how far the per-step losses (without dropout) 
 Without options this is the main job: XOR from 20 starts, the MNIST MLP for 8 epochs, the CIFAR CNN for 15 epochs from three starts.
 `--parity` trains only 100 steps without dropout, and also in float64 on the reference backend. The exit status is 1 when a run fails or
 a criterion that applies is not met.
+
+`python -m comparisons study NAME` reproduces one of the source documents' studies; `study --help` says which there are.
 """
 
 import argparse
@@ -13,7 +15,7 @@ import sys
 import time
 from pathlib import Path
 
-from comparisons import criteria, report, runner
+from comparisons import criteria, report, runner, study_command
 
 
 def parser():
@@ -61,6 +63,9 @@ def jobs(args, backends, reference):
 
 def main(argv=None):
     """Run the command with the arguments `argv`; return its exit status."""
+    argv = sys.argv[1:] if argv is None else list(argv)
+    if argv[:1] == ["study"]:
+        return study_command.main(argv[1:])
     p = parser()
     args = p.parse_args(argv)
     unknown = sorted(set(args.names) - set(runner.SCRIPTS))
@@ -86,7 +91,7 @@ def main(argv=None):
         if args.verbose or "error" in result:
             print(output, file=sys.stderr)
         else:
-            print(*(line for line in output.splitlines() if line.startswith("notice:")), sep="\n", end="", file=sys.stderr)
+            print(*(line for line in output.splitlines() if line.startswith(runner.NOTICE)), sep="\n", end="", file=sys.stderr)
         made["results"].append(result)
     made["criteria"] = criteria.judge(made["results"], reference)
 

@@ -6,7 +6,7 @@ losses are compared from several starts, as many as it takes for two of TensorFl
 the median over the starts, the long run by all of them together.
 
 Each function takes the candidate's result and the reference's (dicts as comparisons.runner documents them) and returns a verdict
-{"script", "backend", "name", "passed", "text"}, or None where the runs are too short or too different to be judged by it.
+{"script" (or "row"), "backend", "name", "passed", "text"}, or None where the runs are too short or too different to be judged by it.
 """
 
 import math
@@ -22,8 +22,9 @@ ROUNDING = 1e-6  # distances below a few float32 roundings of a loss are no evid
 
 
 def verdict(result, name, passed, text):
-    """Return a verdict on `result`."""
-    return {"script": result["script"], "backend": result["backend"], "name": name, "passed": bool(passed), "text": text}
+    """Return a verdict on `result`, of a script or of a study's row."""
+    what = "row" if "row" in result else "script"
+    return {what: result[what], "backend": result["backend"], "name": name, "passed": bool(passed), "text": text}
 
 
 def accuracies(result):

@@ -81,11 +81,20 @@ def markdown(report):
     return "\n".join([*lines, "", *(f"- {line}" for line in notes(report))])
 
 
+def console():
+    """Return rich's console on standard output, wide enough for a table where that is no terminal; raises ImportError without rich."""
+    from rich.console import Console
+
+    made = Console()
+    return made if made.is_terminal else Console(width=WIDTH)
+
+
 def show(report):
     """Print the report as a table in the terminal; as Markdown where rich is not installed."""
     try:
-        from rich.console import Console
         from rich.table import Table
+
+        out = console()
     except ImportError:
         print(f"(plain text, as rich is missing; {EXTRA})")
         print(markdown(report))
@@ -93,12 +102,9 @@ def show(report):
     table = Table(*HEADS, title="The same script on each backend")
     for row in rows(report):
         table.add_row(*row)
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=WIDTH)
-    console.print(table)
+    out.print(table)
     for line in notes(report):
-        console.print(line, style="red" if line.startswith("FAILED") else None, markup=False, highlight=False, soft_wrap=True)
+        out.print(line, style="red" if line.startswith("FAILED") else None, markup=False, highlight=False, soft_wrap=True)
 
 
 def load_pyplot():
@@ -106,7 +112,7 @@ def load_pyplot():
     try:
         import matplotlib
     except ImportError:
-        raise ModuleNotFoundError(f"--plot needs matplotlib; {EXTRA}") from None
+        raise ModuleNotFoundError(f"charts need matplotlib; {EXTRA}") from None
     matplotlib.use("Agg")
     from matplotlib import pyplot
 

@@ -1,6 +1,6 @@
 """Run the scripts on several backends, a fresh process each, and gather the results.
 
-A report, which `--json` writes, is
+A report of scripts, which `--json` writes, is
     {"schema": 1, "date": "2026-01-31", "machine": "...", "python": "3.12.1", "reference": "tensorflow", "results": [result, ...],
      "criteria": [{"script", "backend", "name", "passed", "text"}, ...]}
 and a result, which one worker process yields, is
@@ -17,6 +17,16 @@ and a result, which one worker process yields, is
     fit_ms, predict_ms                  best milliseconds a step over the warm epochs
 or, where the process failed,
     script, backend, floatx, error
+
+A study's report is described in comparisons.study_runner. A result of a row has the keys above, but
+    row, backend                        instead of script, backend and floatx
+    real, notice                        whether the data are the document's, and a sentence if not
+    starts                              as above, with "train" and "test", each start's last metrics by name
+    epoch_seconds                       seconds of each warm epoch
+    epoch_s, fit_ms, total_s            spreads (see comparisons.measures) of the seconds an epoch, milliseconds a step, and seconds of a
+                                        whole training, compilation not counted
+    predict_ms                          spread of the milliseconds a step of predict
+and whatever else its measures give.
 """
 
 import dataclasses
@@ -24,13 +34,17 @@ import datetime
 import json
 import os
 import platform
+import signal
 import subprocess
 import sys
 import tempfile
+import threading
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 SCHEMA = 1
+PROGRESS = "progress: "  # begins the lines of a worker's output that tell how far it is
+NOTICE = "notice: "  # and those that a user should read
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,6 +84,33 @@ class Job:
     limit: int | None = None
     seed: int = 0
     floatx: str = "float32"
+    environment: dict = dataclasses.field(default_factory=dict)
+
+    def identity(self):
+        """Return the keys that say which job a result is of."""
+        return {"script": self.script, "backend": self.backend, "floatx": self.floatx}
+
+
+@dataclasses.dataclass(frozen=True)
+class RowJob:
+    """One process's work: the row `row` of the study `study` on `backend`.
+
+    backend: a Keras backend, "ocl@NAME" for a device of that name. extent: the dict of a comparisons.study.Extent. out: a folder for the
+    study's files. data: the folder of --data, or None. environment: variables for the process.
+    """
+
+    study: str
+    row: str
+    backend: str
+    extent: dict
+    out: str
+    data: str | None = None
+    seed: int = 0
+    environment: dict = dataclasses.field(default_factory=dict)
+
+    def identity(self):
+        """Return the keys that say which job a result is of."""
+        return {"row": self.row, "backend": self.backend}
 
 
 def find_data(name, path):
@@ -91,24 +132,53 @@ def find_data(name, path):
     return str(path.resolve())
 
 
-def run(job, timeout=None):
-    """Run a job in a fresh process; return (result, the process's output). A process that fails gives a result with "error"."""
-    environment = dict(os.environ, KERAS_BACKEND=job.backend)
+def run(job, timeout=None, listen=None):
+    """Run a job in a fresh process; return (result, the process's output). A process that fails gives a result with "error".
+
+    `listen` is called with the dict {"text", "done", "total"} of each line of progress. An interrupt ends the process too.
+    """
+    backend, _, device = job.backend.partition("@")
+    environment = dict(os.environ, KERAS_BACKEND=backend)
     environment.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    failed = {"script": job.script, "backend": job.backend, "floatx": job.floatx}
+    if device:
+        environment["KERAS_OCL_DEVICE"] = device
+    environment |= job.environment
+    failed = job.identity()
+    lines = []
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "result.json")
         command = [sys.executable, "-m", "comparisons.worker", json.dumps(dataclasses.asdict(job)), str(path)]
+        process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        expired = threading.Event()
+        timer = threading.Timer(timeout or 0, lambda: (expired.set(), process.kill()))
+        if timeout:
+            timer.start()
         try:
-            process = subprocess.run(
-                command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=timeout
-            )
-        except subprocess.TimeoutExpired:
-            return failed | {"error": f"no result after {timeout} s"}, ""
-        if process.returncode == 0 and path.exists():
-            return json.loads(path.read_text()), process.stdout
-    lines = process.stdout.strip().splitlines() or ["no output"]
-    return failed | {"error": f"exit status {process.returncode}: {lines[-1]}"}, process.stdout
+            for line in process.stdout:
+                if not line.startswith(PROGRESS):
+                    lines.append(line)
+                elif listen is not None:
+                    listen(json.loads(line.removeprefix(PROGRESS)))
+            process.wait()
+        finally:
+            timer.cancel()
+            process.kill()
+            process.wait()
+        output = "".join(lines)
+        if expired.is_set():
+            return failed | {"error": f"no result after {timeout} s"}, output
+        if path.exists():  # a worker that fails in Python leaves one too, with its error
+            return json.loads(path.read_text()) | failed, output
+    return failed | {"error": failure(process.returncode, output)}, output
+
+
+def failure(status, output):
+    """Return in a sentence why a process with this exit status and output failed."""
+    if status < 0:
+        name = signal.Signals(-status).name
+        return f"killed by {name}" + (" (the system ends processes that take too much memory so)" if name == "SIGKILL" else "")
+    lines = output.strip().splitlines() or ["no output"]
+    return f"exit status {status}: {lines[-1]}"
 
 
 def machine():

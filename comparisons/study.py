@@ -41,6 +41,7 @@ class Row:
         only: the backends that can run it; None for all.
         environment: variables that its process gets; {"ocl": {...}} by backend.
         parameters: the number of trainable and other weights that the document gives, None where it gives none.
+        callbacks: what training needs besides, such as schedules: ("module:function" of comparisons/models, its keyword arguments) each.
         settings: anything a study's own measures want to know (JSON values).
     """
 
@@ -59,6 +60,7 @@ class Row:
     only: tuple | None = None
     environment: dict = field(default_factory=dict)
     parameters: int | None = None
+    callbacks: tuple = ()
     settings: dict = field(default_factory=dict)
 
 
@@ -126,3 +128,10 @@ class Study:
     notes: tuple = ()
     criteria: tuple = ()
     extra: tuple = ()
+
+    def row(self, name):
+        """Return the row called `name`; raises ValueError where there is none."""
+        for row in self.rows:
+            if row.name == name:
+                return row
+        raise ValueError(f"the study {self.name} has no row {name!r}")

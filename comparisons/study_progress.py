@@ -1,0 +1,71 @@
+"""What a study shows while it runs: row, backend, epoch and the time left."""
+
+import contextlib
+import sys
+
+from comparisons import runner
+
+
+class _Lines:
+    """A line a finished run on standard error; the bar of `_Bar` is drawn beside it."""
+
+    def __init__(self, name, verbose, print_line):
+        self.name, self.verbose, self.print_line = name, verbose, print_line
+
+    def begin(self, jobs):
+        self.count, self.number = len(jobs), 0
+
+    def start(self, job):
+        self.number += 1
+
+    def progress(self, job, said):
+        pass
+
+    def end(self, job, result, output, seconds):
+        took = f"failed: {result['error']}" if "error" in result else f"{seconds:.1f} s"
+        self.print_line(f"{self.name} {self.number}/{self.count}: {job.row} on {job.backend}: {took}")
+        if self.verbose:
+            self.print_line(output)
+        else:
+            for line in output.splitlines():
+                if line.startswith(runner.NOTICE):
+                    self.print_line(line)
+
+
+class _Bar(_Lines):
+    def __init__(self, name, verbose, bar):
+        super().__init__(name, verbose, lambda text: bar.console.print(text, markup=False, highlight=False))
+        self.bar = bar
+
+    def begin(self, jobs):
+        super().begin(jobs)
+        self.whole = self.bar.add_task(self.name, total=len(jobs))
+        self.now = self.bar.add_task("", total=None)
+
+    def start(self, job):
+        super().start(job)
+        self.bar.reset(self.now, total=None, description=f"{job.row} on {job.backend}")
+
+    def progress(self, job, said):
+        steps = f" {said['done']}/{said['total']}" if said["total"] else ""
+        self.bar.update(
+            self.now, total=said["total"], completed=said["done"] or 0, description=f"{job.row} on {job.backend}: {said['text']}{steps}"
+        )
+
+    def end(self, job, result, output, seconds):
+        super().end(job, result, output, seconds)
+        self.bar.advance(self.whole)
+
+
+@contextlib.contextmanager
+def watcher(name, verbose=False):
+    """Yield what comparisons.study_runner.run reports to: in a terminal bars with the time left, elsewhere a line for each run."""
+    if not sys.stderr.isatty():
+        yield _Lines(name, verbose, lambda text: print(text, file=sys.stderr, flush=True))
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn()
+    with Progress(*columns, console=Console(stderr=True)) as bar:
+        yield _Bar(name, verbose, bar)
