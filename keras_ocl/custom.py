@@ -97,7 +97,8 @@ class CustomOp(Operation):
             group = tuple(int(n) for n in (group if isinstance(group, tuple) else (group,)))
             if len(group) != len(items) or any(n < 1 or all_items % n for all_items, n in zip(items, group, strict=True)):
                 rule = "the same number of extents, each of which divides its number of work-items"
-                raise ValueError(f"custom_op {self.name}: `group` must have {rule}, but items are {tuple(map(int, items))} and the group is {group}.")
+                sizes = f"items are {tuple(map(int, items))} and the group is {group}"
+                raise ValueError(f"custom_op {self.name}: `group` must have {rule}, but {sizes}.")
             if math.prod(group) > traits.max_group:
                 limit = f"{math.prod(group)} work-items, but the device allows {traits.max_group} in a group"
                 raise ValueError(f"custom_op {self.name}: the work-group {group} has {limit}.")
