@@ -7,6 +7,7 @@ import platform
 
 VARIABLES = (
     "KERAS_OCL_DEVICE", "KERAS_OCL_SCHEDULE", "KERAS_OCL_CACHE_DIR", "KERAS_OCL_VERBOSE", "KERAS_OCL_EXACT_BUFFERS",
+    "KERAS_OCL_TRANSFER", "KERAS_OCL_MEMORY_LIMIT",
     "OCL_ICD_VENDORS", "OCL_ICD_FILENAMES", "RUSTICL_ENABLE", "POCL_CACHE_DIR",
 )  # fmt: skip
 
@@ -52,15 +53,16 @@ def _print_devices(infos, chosen, indent=""):
     from keras_ocl.runtime.errors import readable
 
     for info in infos:
-        mark = "*" if chosen is not None and info.name == chosen.name else " "
+        mark = "*" if chosen is not None and info.name == chosen.name.partition("/")[0] else " "
         print(f"{indent}{mark} {info.name or info.kind:6s} {info.model} ({info.platform}, driver {info.driver})")
         if not info.usable:
             print(f"{indent}         not usable: {info.reason}")
             continue
         t = info.traits
         types = ", ".join(name for name, has in (("float64", t.fp64), ("float16", t.fp16), ("sub-groups", t.subgroups)) if has)
+        clock = f" at {t.clock} MHz" if t.clock else ""
         print(
-            f"{indent}         {t.compute_units} compute units, {t.vector_width}-wide vectors, {readable(t.global_memory)} memory, "
+            f"{indent}         {t.compute_units} compute units{clock}, {t.vector_width}-wide vectors, {readable(t.global_memory)} memory, "
             f"{readable(t.local_memory)} local{', ' + types if types else ''}"
         )
 

@@ -1,6 +1,8 @@
 """A user's own OpenCL kernel as a differentiable Keras operation."""
 
 import itertools
+import math
+import re
 
 from keras.src import backend
 from keras.src.ops.operation import Operation
@@ -13,22 +15,30 @@ from keras_ocl.kernels.spec import Args, KernelSpec
 
 _numbers = itertools.count()
 
+_BYTES = {"char": 1, "short": 2, "half": 2, "int": 4, "float": 4, "long": 8, "double": 8}
+_C_TYPE = re.compile(r"u?(char|short|int|long)(2|4|8|16)?|(half|float|double)(2|4|8|16)?")
+
 
 class CustomOp(Operation):
     """What `custom_op` returns: call it with one tensor for each input, in eager code, in layers and in Functional models alike."""
 
-    def __init__(self, source, inputs, output="out", shape=None, dtype=None, items=None, gradient=None, name=None):
+    def __init__(self, source, inputs, output="out", shape=None, dtype=None, items=None, gradient=None, name=None, group=None, local=None):
         super().__init__(name=name)
         self.source, self.inputs, self.output_name = source, (inputs,) if isinstance(inputs, str) else tuple(inputs), output
         self._shape, self._dtype, self._items, self._gradient = shape, dtype, items, gradient
-        names = (*self.inputs, output)
+        self._group, self._local = group, dict(local or {})
+        names = (*self.inputs, output, *self._local)
         if len(set(names)) != len(names) or not all(isinstance(name, str) and name.isidentifier() for name in names):
-            raise ValueError(f"custom_op {self.name}: inputs and output need distinct names that OpenCL C accepts, not {names}.")
+            raise ValueError(f"custom_op {self.name}: inputs, output and local arrays need distinct names for OpenCL C, not {names}.")
         if not isinstance(source, str):
             raise TypeError(f"custom_op {self.name}: `source` must be a string of OpenCL C, not {type(source).__name__}.")
-        for what, function in (("shape", shape), ("items", items), ("gradient", gradient)):
+        for what, function in (("shape", shape), ("items", items), ("gradient", gradient), ("group", group)):
             if function is not None and not callable(function):
                 raise TypeError(f"custom_op {self.name}: `{what}` must be a function (see help(custom_op)), not {function!r:.60}.")
+        for array, declared in self._local.items():
+            ctype, elements = declared if isinstance(declared, tuple) and len(declared) == 2 else (None, None)
+            if not (isinstance(ctype, str) and _C_TYPE.fullmatch(ctype) and isinstance(elements, int) and elements > 0):
+                raise TypeError(f"custom_op {self.name}: local array {array} must be (C type, number of elements), not {declared!r:.60}.")
         # Ops of one name may differ, and the compiler tells primitives apart by their names.
         self._primitive = Primitive(f"{self.name}_{next(_numbers)}", self._results, self._vjp, kernels=self._kernels, several=True)
 
@@ -70,14 +80,42 @@ class CustomOp(Operation):
             if shape:
                 extents = ", ".join(args.int(extent) for extent in shape)
                 lines.append(f"const int {name}_shape[{len(shape)}] = {{{extents}}};")
-        items = product(sink.shape) if self._items is None else self._items(*(x.shape for x in node.inputs))
-        if not isinstance(items, int):
-            raise TypeError(f"custom_op {self.name}: `items` must return an int, the number of work-items, not {items!r:.60}.")
+        lines += [f"__local {ctype} {name}[{elements}];" for name, (ctype, elements) in self._local.items()]
+        items, group = self._geometry(builder.traits, sink.shape, [x.shape for x in node.inputs])
         body = "".join(f"  {line}\n" for line in [*lines, "{", *self.source.splitlines(), "}"])
-        return [KernelSpec("", args.args, body, (items,), None)]
+        return [KernelSpec("", args.args, body, items, group, scalar=True)]
+
+    def _geometry(self, traits, shape, shapes):
+        """(work-items, work-items of a group or None), tuples of the same length, for an output of `shape` and inputs of `shapes`."""
+        items = product(shape) if self._items is None else self._items(*shapes)
+        items = items if isinstance(items, tuple) else (items,)
+        if not 1 <= len(items) <= 3 or not all(isinstance(n, int) for n in items):
+            what = "an int, the number of work-items, or up to three in a tuple"
+            raise TypeError(f"custom_op {self.name}: `items` must return {what}, not {items if items[1:] else items[0]!r:.60}.")
+        group = None if self._group is None else self._group(*shapes)
+        if group is not None:
+            group = tuple(int(n) for n in (group if isinstance(group, tuple) else (group,)))
+            if len(group) != len(items) or any(n < 1 or all_items % n for all_items, n in zip(items, group, strict=True)):
+                rule = "the same number of extents, each of which divides its number of work-items"
+                sizes = f"items are {tuple(map(int, items))} and the group is {group}"
+                raise ValueError(f"custom_op {self.name}: `group` must have {rule}, but {sizes}.")
+            if math.prod(group) > traits.max_group:
+                limit = f"{math.prod(group)} work-items, but the device allows {traits.max_group} in a group"
+                raise ValueError(f"custom_op {self.name}: the work-group {group} has {limit}.")
+        nbytes = sum(elements * _nbytes(ctype) for ctype, elements in self._local.values())
+        if nbytes > traits.local_memory:
+            limit = f"{nbytes} bytes, but the device has {traits.local_memory} a group"
+            raise ValueError(f"custom_op {self.name}: its local arrays take {limit}.")
+        return items, group
 
 
-def custom_op(source, inputs, output="out", shape=None, dtype=None, items=None, gradient=None, name=None):
+def _nbytes(ctype):
+    """Bytes of an element of an OpenCL C type."""
+    found = _C_TYPE.fullmatch(ctype)
+    return _BYTES[found[1] or found[3]] * int(found[2] or found[4] or 1)
+
+
+def custom_op(source, inputs, output="out", shape=None, dtype=None, items=None, gradient=None, name=None, group=None, local=None):
     """Makes a Keras operation of a kernel written in OpenCL C.
 
         swish = keras_ocl.custom_op(
@@ -95,17 +133,23 @@ def custom_op(source, inputs, output="out", shape=None, dtype=None, items=None, 
         output: the output's name in `source`. Work-items must write each of its elements.
         shape: a function from the inputs' shapes to the output's; by default the first input's shape.
         dtype: the output's dtype; by default the first input's.
-        items: a function from the inputs' shapes to the number of work-items; by default the output's number of elements.
+        items: a function from the inputs' shapes to the number of work-items, or a tuple of up to three for `get_global_id(0)` to
+            `get_global_id(2)`; by default the output's number of elements.
         gradient: a function from the output's cotangent, the output and the inputs to the gradient for each input (None where there is
             none), made of Keras ops or further custom ops. Without one the op cannot be differentiated.
         name: what errors and profiles call it.
+        group: a function from the inputs' shapes to the work-items of a work-group, of as many extents as `items` has, each of which must
+            divide its number of work-items; by default the driver chooses. Needed where `source` uses `barrier` or `get_local_id`.
+        local: arrays in local memory, which a work-group shares: a dict from the name in `source` to (C type, number of elements).
 
     Returns:
         A `CustomOp`.
 
     Raises:
-        TypeError: `source` is no string, or `shape`, `items` or `gradient` no function, or (on a call) `items` does not return an int.
-        ValueError: names are not distinct identifiers, or (on a call) the number of inputs is wrong.
+        TypeError: `source` is no string, or `shape`, `items`, `group` or `gradient` no function, or `local` declares no arrays, or (on a
+            call) `items` does not return ints.
+        ValueError: names are not distinct identifiers, or (on a call) the number of inputs is wrong, or the work-group does not divide the
+            work-items, or it or its local arrays are larger than the device allows.
         RuntimeError: (on a call) the source does not compile; holds the compiler's log and the source.
     """
-    return CustomOp(source, inputs, output, shape, dtype, items, gradient, name)
+    return CustomOp(source, inputs, output, shape, dtype, items, gradient, name, group, local)

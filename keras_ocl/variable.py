@@ -35,6 +35,8 @@ class Variable(KerasVariable):
         try:
             with tracing(None):
                 super()._initialize_with_initializer(initializer)
+        except runtime.OutOfMemory as error:  # which names the random numbers, or what else the initializer was computing
+            raise runtime.OutOfMemory(f"Variable {self._path} of shape {tuple(self._shape)}: {error}") from None
         finally:
             active_tapes.reset(token)
 

@@ -64,6 +64,50 @@ def test_other_dtype_and_number_of_items():
     np.testing.assert_array_equal(result, np.floor(X).astype("int32"))
 
 
+TRANSPOSE = """
+    const int row = get_global_id(1), column = get_global_id(0), r = get_local_id(1), c = get_local_id(0);
+    if (row < x_shape[0] && column < x_shape[1]) tile[r * 4 + c] = x[row * x_shape[1] + column];
+    barrier(CLK_LOCAL_MEM_FENCE);
+    const int to_row = get_group_id(0) * 4 + r, to_column = get_group_id(1) * 4 + c;
+    if (to_row < x_shape[1] && to_column < x_shape[0]) out[to_row * x_shape[0] + to_column] = tile[c * 4 + r];
+"""
+
+
+def test_groups_share_local_memory():
+    op = keras_ocl.custom_op(
+        TRANSPOSE,
+        "x",
+        shape=lambda x: (x[1], x[0]),
+        items=lambda x: (-(-x[1] // 4) * 4, -(-x[0] // 4) * 4),
+        group=lambda x: (4, 4),
+        local={"tile": ("float", 16)},
+    )
+    for x in (X, X[:3, :5], np.ones((9, 1), "float32"), np.zeros((0, 3), "float32")):
+        np.testing.assert_array_equal(op(x), x.T)
+    compiled = keras_ocl.jit(lambda x: op(x * 2) + 1, batch_axis=True)
+    for rows in (4, 3):
+        np.testing.assert_allclose(compiled(X[:rows]), X[:rows].T * 2 + 1)
+
+
+def test_errors_of_groups_and_local_memory():
+    with pytest.raises(ValueError, match=r"each of which divides its number of work-items, but items are \(24,\) and the group is \(7,\)"):
+        keras_ocl.custom_op("out[i] = x[i];", "x", group=lambda x: 7)(X)
+    with pytest.raises(ValueError, match="`group` must have the same number of extents"):
+        keras_ocl.custom_op("out[i] = x[i];", "x", group=lambda x: (4, 6))(X)
+    with pytest.raises(ValueError, match=r"has 1073741824 work-items, but the device allows \d+ in a group"):
+        keras_ocl.custom_op("out[0] = x[0];", "x", items=lambda x: 1 << 30, group=lambda x: 1 << 30)(X)
+    with pytest.raises(ValueError, match=r"its local arrays take 17179869184 bytes, but the device has \d+ a group"):
+        keras_ocl.custom_op("out[i] = x[i];", "x", local={"a": ("float4", 1 << 30)})(X)
+    for declared in ("float", ("float", 0), ("Float", 3), ("float3", 3)):
+        with pytest.raises(TypeError, match=r"local array a must be \(C type, number of elements\), not "):
+            keras_ocl.custom_op("", "x", local={"a": declared})
+    with pytest.raises(ValueError, match="local arrays need distinct names"):
+        keras_ocl.custom_op("", "x", local={"x": ("float", 3)})
+    with pytest.raises(TypeError, match="`group` must be a function"):
+        keras_ocl.custom_op("", "x", group=(4,))
+    np.testing.assert_allclose(swish()(X), X * sigmoid(X), rtol=1e-5)
+
+
 def test_ops_of_one_name_differ():
     one = keras_ocl.custom_op("out[i] = x[i] + 1;", "x", name="same")
     two = keras_ocl.custom_op("out[i] = x[i] + 2;", "x", name="same")
@@ -91,7 +135,7 @@ def test_errors():
         keras_ocl.custom_op(3, inputs="x")
     with pytest.raises(TypeError, match=r"`shape` must be a function .*, not \(3,\)"):
         keras_ocl.custom_op("out[i] = x[i];", "x", shape=(3,))
-    with pytest.raises(TypeError, match="`items` must return an int, the number of work-items, not 2.5"):
+    with pytest.raises(TypeError, match="`items` must return an int, the number of work-items, or up to three in a tuple, not 2.5"):
         keras_ocl.custom_op("out[i] = x[i];", "x", items=lambda x: 2.5)(X)
     with pytest.raises(ValueError, match=r"takes 1 inputs \(x\), but got 2"):
         swish()(X, X)

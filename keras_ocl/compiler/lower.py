@@ -186,7 +186,7 @@ def program_specs(launches, traits):
     """(spec, (function name, source, helper texts)) of every KernelSpec, for Device.build."""
     specs = []
     for launch in launches:
-        if traits.vec_len_hint and traits.schedule == "cpu":
+        if traits.vec_len_hint and traits.schedule == "cpu" and not launch.scalar:
             # Our kernels are explicit vectors already, and the compiler's vectoriser crashes on some loops.
             launch.attributes = "__attribute__((intel_vec_len_hint(1))) "
         name, text = function_name(launch)

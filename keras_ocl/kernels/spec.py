@@ -37,6 +37,7 @@ class KernelSpec:
     group: tuple | None = (1,)
     helpers: frozenset = frozenset()
     attributes: str = ""
+    scalar: bool = False  # the body is a user's, for one element: the compiler may put several work-items in a vector
 
     def signature(self):
         parts = []

@@ -24,8 +24,8 @@ class Traits:
     """What kernels and schedules may ask of a device; never its vendor's name.
 
     vector_width: float lanes of one explicit vector. local_memory: bytes a work-group. max_group: work-items
-    a group. alignment: bytes to which sub-ranges of a buffer are aligned. schedule: "cpu" or "gpu". vec_len_hint: kernels may forbid the
-    compiler's own vectorisation (cl_intel_vec_len_hint).
+    a group. alignment: bytes to which sub-ranges of a buffer are aligned. schedule: "cpu" or "gpu". clock: the highest clock frequency in
+    MHz, 0 where the driver does not tell. vec_len_hint: kernels may forbid the compiler's own vectorisation (cl_intel_vec_len_hint).
     """
 
     kind: str
@@ -41,6 +41,7 @@ class Traits:
     global_memory: int
     alignment: int
     schedule: str
+    clock: int
     vec_len_hint: bool = False
 
 
@@ -66,6 +67,7 @@ def read_traits(handle):
         global_memory=handle.global_mem_size,
         alignment=max(handle.mem_base_addr_align // 8, 128),
         schedule=schedule,
+        clock=handle.max_clock_frequency,
         vec_len_hint="cl_intel_vec_len_hint" in extensions,
     )
 
@@ -75,6 +77,17 @@ def _reports_double(handle):
         return handle.double_fp_config != 0
     except cl.Error:
         return False
+
+
+WAYS_OF_SHARING = ("shared", "mapped", "copied")
+
+
+def forced_sharing():
+    """The way that KERAS_OCL_TRANSFER names, "" where it is not set; ValueError for what is no way."""
+    way = os.environ.get("KERAS_OCL_TRANSFER", "")
+    if way and way not in WAYS_OF_SHARING:
+        raise ValueError(f'KERAS_OCL_TRANSFER={way!r}: it is "shared", "mapped" or "copied"')
+    return way
 
 
 def ways_of_sharing(handle):
@@ -96,11 +109,20 @@ def ways_of_sharing(handle):
 
 
 class Statistics:
-    """Counts of what a device has done. `kernels` are those compiled in `builds` (cache hits count in neither)."""
+    """Counts of what a device has done.
+
+    `kernels` are those compiled in `builds` (cache hits count in neither); `upload_bytes` and `download_bytes` are of arrays on the host.
+    """
+
+    COUNTS = ("builds", "kernels", "launches", "uploads", "upload_bytes", "downloads", "download_bytes")
 
     def __init__(self, memory):
         self._memory = memory
-        self.builds = self.kernels = self.launches = self.uploads = self.downloads = 0
+        self.reset()
+
+    def reset(self):
+        """Start all counts from 0."""
+        self.builds = self.kernels = self.launches = self.uploads = self.upload_bytes = self.downloads = self.download_bytes = 0
 
     @property
     def bytes_current(self):
@@ -111,7 +133,7 @@ class Statistics:
         return self._memory.peak
 
     def __repr__(self):
-        counts = ("builds", "kernels", "launches", "uploads", "downloads", "bytes_current", "bytes_peak")
+        counts = (*self.COUNTS, "bytes_current", "bytes_peak")
         return f"Statistics({', '.join(f'{name}={getattr(self, name)}' for name in counts)})"
 
 
@@ -149,7 +171,8 @@ class Device:
 
     def new_queue(self, profiling=False):
         """An in-order queue of this device."""
-        return cl.CommandQueue(self.context, properties=cl.command_queue_properties.PROFILING_ENABLE if profiling else 0)
+        # The device is named because PoCL calls a part's context a context of the whole device.
+        return cl.CommandQueue(self.context, self.handle, properties=cl.command_queue_properties.PROFILING_ENABLE if profiling else 0)
 
     def __str__(self):
         return f"{self.name} ({self.model}, {self.platform})"
@@ -260,8 +283,9 @@ class Device:
         """A new Storage with the contents of a NumPy array of any dtype and layout; the caller may refill it at once."""
         if state.Process.forked:
             state.check_not_forked()
-        self.statistics.uploads += 1
         array = np.asarray(array)
+        self.statistics.uploads += 1
+        self.statistics.upload_bytes += array.nbytes
         if array.dtype.kind in "OSUMm":
             raise TypeError(f"{what or 'an array'} of dtype {array.dtype} cannot be put on a device: only numbers and booleans can")
         return self.transfer.upload(array, what)
@@ -273,6 +297,7 @@ class Device:
         out = np.empty(shape, dtype)
         if out.nbytes > storage.nbytes:
             raise ValueError(f"cannot read {out.nbytes} bytes ({out.dtype} {out.shape}) from a storage of {storage.nbytes}")
+        self.statistics.download_bytes += out.nbytes
         with self.span("read back"):
             self.transfer.download(storage, out)
         if self.profiler is not None:

@@ -9,6 +9,7 @@ freed, has completed.
 import ctypes
 import gc
 import os
+import re
 import threading
 from bisect import insort
 from collections import deque
@@ -332,8 +333,22 @@ class Memory:
 
 
 def budget(traits):
-    """Bytes a device's buffers may take in all: nine tenths of the least limit that applies."""
+    """Bytes a device's buffers may take in all: nine tenths of the least limit that applies, or what KERAS_OCL_MEMORY_LIMIT says."""
     limits = [traits.global_memory]
     if traits.unified_memory:
         limits.append(host.available_memory())
-    return int(0.9 * min(limits))
+    return min(int(0.9 * min(limits)), memory_limit() or 1 << 62)
+
+
+def memory_limit():
+    """Bytes that KERAS_OCL_MEMORY_LIMIT says a device's buffers may take, such as 512 MiB; None where it is not set.
+
+    Raises ValueError where it is no number of bytes, KiB, MiB or GiB.
+    """
+    text = os.environ.get("KERAS_OCL_MEMORY_LIMIT", "")
+    if not text:
+        return None
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kmg]ib)?", text.strip().lower())
+    if found is None:
+        raise ValueError(f"KERAS_OCL_MEMORY_LIMIT={text!r}: it is a number of bytes, or of KiB, MiB or GiB such as 512MiB")
+    return int(float(found[1]) * 1024 ** (1 + ("kib", "mib", "gib").index(found[2]) if found[2] else 0))

@@ -11,10 +11,11 @@ from dataclasses import dataclass
 import numpy as np
 import pyopencl as cl
 
-from keras_ocl.runtime import state
-from keras_ocl.runtime.device import Device, Traits, read_traits, ways_of_sharing
+from keras_ocl.runtime import parts, state
+from keras_ocl.runtime.device import Device, Traits, forced_sharing, read_traits, ways_of_sharing
 from keras_ocl.runtime.discovery import ADVICE, platforms
 from keras_ocl.runtime.errors import KernelBuildError
+from keras_ocl.runtime.memory import memory_limit
 
 logger = logging.getLogger("keras_ocl")
 
@@ -85,11 +86,13 @@ class _Registry:
         self.platforms = []  # (name, version, number of devices)
         self.default = None
         self.by_name = {}
+        self.parts = {}  # name -> Device of some of another's compute units
         self.announced = set()
 
     def candidates(self):
         with self.lock:
             if self.found is None:
+                forced_sharing(), memory_limit()  # settings that no device could obey are errors at once
                 found = []
                 for platform in platforms():
                     try:
@@ -111,6 +114,23 @@ class _Registry:
 
     def resolve(self, name):
         """The Device that `name` means; raises RuntimeError listing what there is."""
+        whole, part = parts.parse(name)
+        return self.whole(whole) if part is None else self.part(self.whole(whole), part)
+
+    def part(self, device, part):
+        """The Device of a parts.Part of `device`, the same one each time."""
+        with self.lock:
+            name = f"{device.name}/{part}"
+            if name not in self.parts:
+                handle = parts.split(device, part)
+                found, reason = (device, "") if handle is device.handle else probe(handle, name)
+                if found is None:
+                    raise RuntimeError(f"{device} has the part {part}, but it is not usable: {reason}")
+                self.parts[name] = found
+            return self.parts[name]
+
+    def whole(self, name):
+        """The undivided Device that `name` means."""
         part = name.strip().lower().lstrip("/")
         with self.lock:
             kind = re.fullmatch(r"(cpu|gpu)(?::(\d+))?", part)
@@ -137,7 +157,7 @@ class _Registry:
             text += "; there are: " + ", ".join(map(str, known))
         if broken:
             text += "; unusable: " + ", ".join(f"{info} ({info.reason})" for info in broken)
-        if not known:
+        if not known and not forced_sharing():
             text += f"; {ADVICE}; `python -m keras_ocl doctor` shows what was looked at"
         return text
 
@@ -172,8 +192,10 @@ _scope = contextvars.ContextVar("keras_ocl device", default=None)
 
 def probe(handle, name):
     """(Device, "") when a one-line kernel builds, runs and computes what it should on `handle`; else (None, reason)."""
-    reason = ""
-    for sharing in ways_of_sharing(handle):
+    reason, ways, forced = "", ways_of_sharing(handle), forced_sharing()
+    if forced and forced not in ways:
+        return None, f"KERAS_OCL_TRANSFER={forced} is no way to its memory; there {'are' if ways[1:] else 'is'} {', '.join(ways)}"
+    for sharing in [forced] if forced else ways:
         try:
             device = Device(handle, name, sharing)
             kernel = device.build([("probe", PROBE)])["probe"]
@@ -183,8 +205,7 @@ def probe(handle, name):
             kernel.set_arg(1, np.int32(7))
             device.enqueue(kernel, (64,), None, "probe")
             if np.array_equal(device.download(storage, np.int32, (64,)), values * 3 + 7):
-                statistics = device.statistics
-                statistics.builds = statistics.kernels = statistics.launches = statistics.uploads = statistics.downloads = 0
+                device.statistics.reset()
                 return device, ""
             reason = reason or "a one-line kernel computes wrong values"
         except KernelBuildError as error:
@@ -210,7 +231,10 @@ def current_device():
 
 
 def find_device(name):
-    """The Device called `name`: "gpu:0", "cpu", or part of a platform's or device's name (letter case is ignored)."""
+    """The Device called `name`: "gpu:0", "cpu", or part of a platform's or device's name (letter case is ignored).
+
+    With `/units=N` or `/KofN` behind it, a part of that device, see keras_ocl.runtime.parts.
+    """
     state.check_not_forked()
     device = _registry.by_name.get(name)
     if device is None:
