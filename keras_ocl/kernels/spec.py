@@ -37,6 +37,7 @@ class KernelSpec:
     group: tuple | None = (1,)
     helpers: frozenset = frozenset()
     attributes: str = ""
+    provenance: object = None  # which operations it computes (compiler/provenance.py); not part of the source either
 
     def signature(self):
         parts = []

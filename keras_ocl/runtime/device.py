@@ -4,6 +4,7 @@ import atexit
 import contextlib
 import os
 import threading
+import time
 import weakref
 from dataclasses import dataclass
 
@@ -12,7 +13,7 @@ import pyopencl as cl
 
 from keras_ocl.runtime import state
 from keras_ocl.runtime.memory import Memory, Storage
-from keras_ocl.runtime.profiling import Profiler, verbose_line
+from keras_ocl.runtime.profiling import READ_BACK, UPLOAD, WAIT, Profiler, verbose_line
 from keras_ocl.runtime.programs import Programs
 from keras_ocl.runtime.staging import transfer
 
@@ -186,6 +187,9 @@ class Device:
             return
         if state.Process.forked:
             state.check_not_forked()
+        if self.profiler is not None:
+            self._timed([([(kernel, grid, group, label or kernel.function_name)], (), b"")])
+            return
         with self._lock:  # last_event must be the last one even when several threads launch
             self.last_event = event = cl.enqueue_nd_range_kernel(self.queue, kernel, grid, group)
             statistics = self.statistics
@@ -194,8 +198,6 @@ class Device:
                 self.queue.flush()  # else some runtimes start only when somebody waits
         if not statistics.launches % BACKLOG:
             self._bound_backlog(event)
-        if self.profiler is not None:
-            self.profiler.add(label or kernel.function_name, event)
 
     def replay(self, launches):
         """Launch a sequence of (kernel, grid without 0, group, label) with nothing in between; cheaper than `enqueue` for each."""
@@ -208,11 +210,7 @@ class Device:
             steps: list of (launches as `replay` takes them, [(kernel, argument position)], bytes to set those arguments to).
         """
         if self.profiler is not None:
-            for launches, places, number in steps:
-                for kernel, position in places:
-                    kernel._set_arg_buf(position, number)
-                for launch in launches:
-                    self.enqueue(*launch)
+            self._timed(steps)
             return
         if state.Process.forked:
             state.check_not_forked()
@@ -231,6 +229,28 @@ class Device:
                             queue.flush()
                 if event is None:
                     return
+                self.last_event = event
+                queue.flush()
+            self._launched(count, event)
+
+    def _timed(self, steps):
+        """`repeat` that tells the profiler of every launch."""
+        state.check_not_forked()
+        queue, launch, clock, add = self.queue, cl.enqueue_nd_range_kernel, time.perf_counter_ns, self.profiler.add
+        for launches, places, number in steps:
+            with self._lock:
+                for kernel, position in places:
+                    kernel._set_arg_buf(position, number)
+                count, event = 0, None
+                for kernel, grid, group, label in launches:
+                    begin = clock()
+                    event = launch(queue, kernel, grid, group)
+                    count += 1
+                    if count & 7 == 1:
+                        queue.flush()
+                    add(label or kernel.function_name, event, begin, clock())
+                if event is None:
+                    continue
                 self.last_event = event
                 queue.flush()
             self._launched(count, event)
@@ -254,7 +274,8 @@ class Device:
         # Keeps a loop that never reads a value from queueing without end.
         before, self._fence = self._fence, event
         if before is not None:
-            before.wait()
+            with self.span(WAIT):
+                before.wait()
 
     def upload(self, array, what=""):
         """A new Storage with the contents of a NumPy array of any dtype and layout; the caller may refill it at once."""
@@ -264,7 +285,10 @@ class Device:
         array = np.asarray(array)
         if array.dtype.kind in "OSUMm":
             raise TypeError(f"{what or 'an array'} of dtype {array.dtype} cannot be put on a device: only numbers and booleans can")
-        return self.transfer.upload(array, what)
+        if self.profiler is None:
+            return self.transfer.upload(array, what)
+        with self.profiler.span(UPLOAD, array.nbytes):
+            return self.transfer.upload(array, what)
 
     def download(self, storage, dtype, shape):
         """The first elements of a Storage as a new array. Waits for all that was enqueued."""
@@ -273,9 +297,15 @@ class Device:
         out = np.empty(shape, dtype)
         if out.nbytes > storage.nbytes:
             raise ValueError(f"cannot read {out.nbytes} bytes ({out.dtype} {out.shape}) from a storage of {storage.nbytes}")
-        with self.span("read back"):
+        if self.profiler is None:
             self.transfer.download(storage, out)
-        if self.profiler is not None:
+            return out
+        with self.profiler.span(WAIT):
+            if self.last_event is not None:
+                self.last_event.wait()
+        with self.profiler.span(READ_BACK, out.nbytes):
+            self.transfer.download(storage, out)
+        with self._lock:
             self.profiler.drain()
         return out
 
@@ -288,7 +318,13 @@ class Device:
         if nbytes:
             state.check_not_forked()
             ranges = {"byte_count": nbytes, "src_offset": source.offset + start, "dst_offset": target.offset + end}
-            self.command(cl.enqueue_copy, target.base, source.base, **ranges)
+            if self.profiler is None:
+                self.command(cl.enqueue_copy, target.base, source.base, **ranges)
+                return
+            with self._lock:
+                begin = time.perf_counter_ns()
+                event = self.command(cl.enqueue_copy, target.base, source.base, **ranges)
+                self.profiler.copied(event, begin, time.perf_counter_ns(), nbytes)
 
     def write(self, storage, array, what=""):
         """Enqueue writing a NumPy array into an existing Storage; the caller may refill the array at once."""
@@ -305,9 +341,11 @@ class Device:
     def finish(self):
         """Wait until everything enqueued is done."""
         state.check_not_forked()
-        self.queue.finish()
+        with self.span(WAIT):
+            self.queue.finish()
         if self.profiler is not None:
-            self.profiler.drain(wait=True)
+            with self._lock:
+                self.profiler.drain(wait=True)
 
 
 def set_argument(kernel, index, value):
