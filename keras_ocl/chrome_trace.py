@@ -25,7 +25,7 @@ def write(path, device, trace):
 
 def _events(device, trace):
     events = []
-    for process, name, spans in ((_DEVICE, device, trace.launches()), (_HOST, "host", trace.spans)):
+    for process, name, spans in ((_DEVICE, device, trace.device_spans()), (_HOST, "host", trace.spans)):
         events.append({"ph": "M", "name": "process_name", "pid": process, "args": {"name": name}})
         threads = {thread: k for k, thread in enumerate(dict.fromkeys(span.thread for span in spans))}
         for thread, k in threads.items():

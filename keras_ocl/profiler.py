@@ -80,12 +80,15 @@ class Profile:
     @property
     def launches(self):
         """(label, milliseconds) of each kernel launch, in order, and of operations that the host computes, such as "host cholesky"."""
-        return [(str(launch.label), (launch.end - launch.start) * 1e-6) for launch in self._record.timed]
+        return [(str(launch.label), (launch.end - launch.start) * 1e-6) for launch in self._timed()]
 
     @property
     def milliseconds(self):
         """The time that all launches took, on the device or the host."""
-        return sum(launch.end - launch.start for launch in self._record.timed) * 1e-6
+        return sum(launch.end - launch.start for launch in self._timed()) * 1e-6
+
+    def _timed(self):
+        return (launch for launch in self._record.launches() if launch.kind != "copy")
 
     def totals(self):
         """Sums up the launches by label.
@@ -176,10 +179,12 @@ class Profile:
                 part.launches += 1
                 part.bytes += span.nbytes
                 part.host_ms += (span.end - span.start) * 1e-6
-        for launch, nbytes in self._record.copies:
+        for launch in self._record.launches():
+            if launch.kind != "copy":
+                continue
             part = row(_COPY)
             part.launches += 1
-            part.bytes += nbytes
+            part.bytes += launch.label.nbytes
             part.device_ms += (launch.end - launch.start) * 1e-6
             part.host_ms += launch.host * 1e-6
         for part in rows.values():
@@ -208,10 +213,10 @@ class Profile:
     def _sums(self):
         """(label, context, launches, nanoseconds on the device, on the host) of all launches of the same function's same kernel."""
         sums = {}
-        for launch in self._record.timed:
+        for launch in self._timed():
             one = sums.setdefault((id(launch.label), launch.context), [launch.label, launch.context, 0, 0, 0])
             one[2] += 1
-            one[3] += 0 if launch.label.startswith("host ") else launch.end - launch.start
+            one[3] += 0 if launch.kind == "host" else launch.end - launch.start
             one[4] += launch.host
         return sums.values()
 

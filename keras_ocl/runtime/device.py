@@ -236,24 +236,23 @@ class Device:
     def _timed(self, steps):
         """`repeat` that tells the profiler of every launch."""
         state.check_not_forked()
-        queue, launch, clock, add = self.queue, cl.enqueue_nd_range_kernel, time.perf_counter_ns, self.profiler.add
+        queue, launch, clock = self.queue, cl.enqueue_nd_range_kernel, time.perf_counter_ns
         for launches, places, number in steps:
+            if not launches:
+                continue
             with self._lock:
                 for kernel, position in places:
                     kernel._set_arg_buf(position, number)
-                count, event = 0, None
-                for kernel, grid, group, label in launches:
-                    begin = clock()
-                    event = launch(queue, kernel, grid, group)
-                    count += 1
-                    if count & 7 == 1:
+                events, ticks = [], [clock()]
+                for kernel, grid, group, _ in launches:
+                    events.append(launch(queue, kernel, grid, group))
+                    if len(events) & 7 == 1:
                         queue.flush()
-                    add(label or kernel.function_name, event, begin, clock())
-                if event is None:
-                    continue
-                self.last_event = event
+                    ticks.append(clock())
                 queue.flush()
-            self._launched(count, event)
+                self.last_event = events[-1]
+                self.profiler.add([label or kernel.function_name for kernel, _, _, label in launches], events, ticks)
+            self._launched(len(events), events[-1])
 
     def command(self, enqueue, *args, **kwargs):
         """Enqueue another command than a kernel by pyopencl's function `enqueue`; returns its event."""

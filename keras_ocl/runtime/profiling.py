@@ -1,10 +1,12 @@
 """Times of launches and of what the host does meanwhile: KERAS_OCL_VERBOSE=1, the `profiling()` context, `Trace` and `Record`."""
 
 import contextlib
+import operator
 import sys
 import threading
 import time
-from collections import Counter, deque
+from array import array
+from collections import Counter
 from typing import NamedTuple
 
 import pyopencl as cl
@@ -16,13 +18,13 @@ WAIT, READ_BACK, UPLOAD, BUILD = "wait", "read back", "upload", "build"  # what 
 
 
 class Label(str):
-    """A launch's name, and as `source` what it computes (any object)."""
+    """A launch's name; as `source` what it computes (any object), as `kind` whether it is a "kernel", a "host" operation or a "copy"."""
 
-    __slots__ = ("source",)
+    __slots__ = ("kind", "nbytes", "source")
 
-    def __new__(cls, text, source=None):
+    def __new__(cls, text, source=None, kind="kernel", nbytes=0):
         label = super().__new__(cls, text)
-        label.source = source
+        label.source, label.kind, label.nbytes = source, kind, nbytes
         return label
 
 
@@ -38,46 +40,63 @@ class Launch(NamedTuple):
     host: int
     context: object
 
+    @property
+    def kind(self):
+        """As of its Label; a plain string labels a kernel."""
+        return getattr(self.label, "kind", "kernel")
+
 
 class Profiler:
-    """Collects every launch in order; `sink` gets the Launch as soon as its times are known.
+    """Collects every launch in order; `sink` gets each Launch as soon as its times are known.
+
+    Launches are held back in columns, since a step may have hundreds of them, of a microsecond each on the host.
 
     Attributes:
         ahead: by how many nanoseconds the host's clock is ahead of the device's, or less; None before anything was read.
     """
 
-    def __init__(self, sink, context=None):
+    def __init__(self, sink=None, context=None):
         self.sink, self._context = sink, context or (lambda: None)
         self.ahead = None
-        self._pending, self._read = deque(), 0
+        self._labels, self._events, self._contexts, self._ticks, self._hosts = [], [], [], array("q"), array("q")
 
-    def add(self, label, event, begin, end):
-        """Note a launch that the host enqueued from `begin` to `end`."""
-        pending = self._pending
-        pending.append((label, event, begin, end, self._context()))
+    def add(self, labels, events, ticks):
+        """Note launches that the host enqueued one after the other; `ticks` are its clock's times before the first and after each."""
+        after = ticks[1:]
+        self._labels += labels
+        self._events += events
+        self._contexts += [self._context()] * len(labels)
+        self._ticks.extend(after)
+        self._hosts.extend(map(operator.sub, after, ticks))
         # The queue is in order: when a launch has finished, so have those before it.
-        if len(pending) >= 2 * WINDOW and pending[WINDOW][1].command_execution_status <= 0:
+        if len(self._events) >= 2 * WINDOW and self._events[WINDOW].command_execution_status <= 0:
             self._take(WINDOW)
 
     def drain(self, wait=False):
         """Pass on the launches that have finished; all of them with `wait`."""
-        pending = self._pending
-        if wait and pending:
-            pending[-1][1].wait()
-        while pending and (wait or pending[0][1].command_execution_status <= 0):
-            self._take(1)
+        if wait and self._events:
+            self._events[-1].wait()
+        finished = 0
+        while finished < len(self._events) and (wait or self._events[finished].command_execution_status <= 0):
+            finished += 1
+        self._take(finished)
 
     def _take(self, count):
-        for _ in range(count):
-            label, event, begin, end, context = self._pending.popleft()
-            if not self._read % _SAMPLE:
-                # A launch is queued before it is added here: the least distance between the clocks is nearest the truth.
-                ahead = end - event.get_profiling_info(_QUEUED)
-                self.ahead = ahead if self.ahead is None else min(self.ahead, ahead)
-            self._read += 1
-            # `event.profile` says the same, and takes ten times as long.
-            start, finish = event.get_profiling_info(_START), event.get_profiling_info(_END)
-            self.sink(Launch(label, start, finish, end - begin, context))
+        """Read the times of the first launches."""
+        events = self._events[:count]
+        # `event.profile` says the same, and takes ten times as long.
+        starts, ends = ([event.get_profiling_info(what) for event in events] for what in (_START, _END))
+        # A launch is queued before the clock is read: the least distance between the clocks is nearest the truth.
+        distances = [self._ticks[k] - events[k].get_profiling_info(_QUEUED) for k in range(0, count, _SAMPLE)]
+        self.ahead = min(distances if self.ahead is None else [self.ahead, *distances], default=None)
+        self._told(self._labels[:count], starts, ends, self._hosts[:count], self._contexts[:count])
+        for column in (self._labels, self._events, self._contexts, self._ticks, self._hosts):
+            del column[:count]
+
+    def _told(self, *columns):
+        """The times of launches are known: labels, starts, ends, times on the host, contexts."""
+        for launch in zip(*columns, strict=True):
+            self.sink(Launch(*launch))
 
     def span(self, label, nbytes=0):
         """Context of something that the host does; only a `Trace` takes its time."""
@@ -89,7 +108,7 @@ class Profiler:
         start = time.perf_counter_ns()
         yield
         end = time.perf_counter_ns()
-        self.sink(Launch(Label(f"host {label}", getattr(label, "source", None)), start, end, end - start, self._context()))
+        self._told([Label(f"host {label}", getattr(label, "source", None), "host")], [start], [end], [end - start], [self._context()])
 
     def copied(self, event, begin, end, nbytes):
         """A copy within the device was enqueued; only a `Record` takes its time."""
@@ -124,52 +143,57 @@ class Trace(Profiler):
     """
 
     def __init__(self, context=None):
-        self._launches = []
-        super().__init__(self._launches.append, context)
+        super().__init__(context=context)
+        self._kept = [], array("q"), array("q"), array("q"), []  # columns of Launches
         self.begin = time.perf_counter_ns()
         self.spans = []
 
-    def launches(self):
-        """Span of each launch, in order, on the host's clock; complete when the device has finished."""
-        ahead = self.ahead or 0
-        return [Span(launch.label, launch.start + ahead, launch.end + ahead, "kernels") for launch in self._launches]
+    def _told(self, *columns):
+        for kept, more in zip(self._kept, columns, strict=True):
+            kept.extend(more)
 
-    @contextlib.contextmanager
+    def launches(self):
+        """The Launches of kernels, copies and operations that the host computes, as far as they are kept, in order."""
+        return [Launch(*launch) for launch in zip(*self._kept, strict=True)]
+
+    def device_spans(self):
+        """Span of each launch of a kernel, in order, on the host's clock; complete when the device has finished."""
+        ahead = self.ahead or 0
+        return [Span(one.label, one.start + ahead, one.end + ahead, "kernels") for one in self.launches() if one.kind == "kernel"]
+
     def span(self, label, nbytes=0):
-        start = time.perf_counter_ns()
-        try:
-            yield
-        finally:
-            self.spans.append(Span(label, start, time.perf_counter_ns(), threading.current_thread().name, nbytes))
+        return _Timing(self, label, nbytes)
 
     operation = span  # beside the launches, with what else the host does
 
 
+class _Timing:
+    """Context that adds a Span to a Trace. (A class, for contextlib's are five times as slow.)"""
+
+    __slots__ = ("label", "nbytes", "start", "trace")
+
+    def __init__(self, trace, label, nbytes):
+        self.trace, self.label, self.nbytes = trace, label, nbytes
+
+    def __enter__(self):
+        self.start = time.perf_counter_ns()
+
+    def __exit__(self, *_):
+        end = time.perf_counter_ns()
+        self.trace.spans.append(Span(self.label, self.start, end, threading.current_thread().name, self.nbytes))
+
+
 class Record(Trace):
-    """A Trace with copies, and with what compiled functions ran.
+    """A Trace that keeps all launches, and which compiled functions ran.
 
     Attributes:
-        timed: the Launches, in order; operations that the host computes are among them, as they are among the spans.
-        copies: (Launch of each copy within the device, its bytes).
         runs: (executable, context) -> how often it ran; `handed_out`: with the same keys, its handed_out() of the first run.
         steps: name of a step -> how often it began, in eager code.
     """
 
     def __init__(self, context):
         super().__init__(context)
-        self.timed, self.copies = [], []
         self.runs, self.handed_out, self.steps = Counter(), {}, Counter()
-        self.sink = self._sort
-
-    def _sort(self, launch):
-        if type(launch.label) is _Copy:
-            self.copies.append((launch, launch.label.nbytes))
-            return
-        self.timed.append(launch)
-
-    def launches(self):
-        self._launches = [launch for launch in self.timed if not launch.label.startswith("host ")]
-        return super().launches()
 
     @contextlib.contextmanager
     def operation(self, label):
@@ -177,7 +201,7 @@ class Record(Trace):
             yield
 
     def copied(self, event, begin, end, nbytes):
-        self.add(_Copy(nbytes), event, begin, end)
+        self.add([Label("copy", None, "copy", nbytes)], [event], [begin, end])
 
     def ran(self, executable, results):
         key = executable, self._context()
@@ -187,17 +211,6 @@ class Record(Trace):
 
     def step(self, name):
         self.steps[name] += 1
-
-
-class _Copy(str):
-    """The label of a copy of `nbytes`."""
-
-    __slots__ = ("nbytes",)
-
-    def __new__(cls, nbytes):
-        label = super().__new__(cls, "copy")
-        label.nbytes = nbytes
-        return label
 
 
 @contextlib.contextmanager
