@@ -13,7 +13,7 @@ from keras_ocl.plugin import install
 __version__ = "0.1.0"
 
 # public name -> the module that defines it; the second kind works on tensors, which Keras has set up
-_ALONE = {"devices": "runtime", "memory_info": "monitor", "profile": "monitor", "clear_cache": "monitor"}
+_ALONE = {"devices": "runtime", "memory_info": "monitor", "profile": "profiler", "clear_cache": "monitor"}
 _WITH_KERAS = {
     "jit": "compiler.jit",
     "grad": "gradient",

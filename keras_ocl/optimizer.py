@@ -9,3 +9,8 @@ class OclOptimizer(base_optimizer.BaseOptimizer):
     Gradient accumulation, EMA overwriting and loss scaling use `ops.cond` with branches that assign variables,
     which the tracer turns into selections; nothing needs to be done differently here.
     """
+
+    @property
+    def _ocl_operation(self):
+        """What profiles call an update: the optimizer's class."""
+        return type(self).__name__

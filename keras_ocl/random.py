@@ -14,6 +14,7 @@ from keras.src.random.seed_generator import SeedGenerator, draw_seed, make_defau
 from keras_ocl import primitives as p
 from keras_ocl.compiler.jit import fused
 from keras_ocl.core import dtypes
+from keras_ocl.ops import naming
 from keras_ocl.ops.conversion import cast, convert_to_tensor
 from keras_ocl.ops.numpy_indexing import take
 from keras_ocl.ops.promotion import broadcast_shapes, broadcast_to, scalar_like
@@ -280,3 +281,5 @@ def binomial(shape, counts, probabilities, dtype=None, seed=None):
     counts = _parameter("binomial", "counts", counts, shape, work)
     probabilities = _parameter("binomial", "probabilities", probabilities, shape, work)
     return _binomial(_key(seed), counts, probabilities, shape=shape, dtype=dtype)
+
+globals().update(naming.named_operations(globals()))

@@ -5,20 +5,14 @@ The callback starts a trace before the first batch of its range and stops it aft
 Chrome's trace event format: open it at https://ui.perfetto.dev or, in Chrome, at chrome://tracing. One process there is the device, with an
 event for each kernel launch; the other is the host, with the batches, the host's own operations (such as LAPACK's), builds of kernels and
 waits for values that are read back.
-
-Format: "Trace Event Format", https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU
 """
 
 import contextlib
-import gzip
-import json
 import platform
 import time
 from pathlib import Path
 
-from keras_ocl import runtime
-
-_DEVICE, _HOST = 1, 2  # the trace's processes
+from keras_ocl import chrome_trace, runtime
 
 
 class _Running:
@@ -39,22 +33,8 @@ class _Running:
         folder = self.logdir / "plugins" / "profile" / time.strftime("%Y_%m_%d_%H_%M_%S")
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / f"{platform.node() or 'host'}.trace.json.gz"
-        with gzip.open(path, "wt", encoding="utf-8") as file:
-            json.dump({"displayTimeUnit": "ms", "traceEvents": self._events()}, file)
+        chrome_trace.write(path, str(self.device), self.trace)
         return path
-
-    def _events(self):
-        processes = [(_DEVICE, str(self.device), self.trace.launches()), (_HOST, "host", self.trace.spans)]
-        events = []
-        for process, name, spans in processes:
-            events.append({"ph": "M", "name": "process_name", "pid": process, "args": {"name": name}})
-            threads = {thread: k for k, thread in enumerate(dict.fromkeys(span.thread for span in spans))}
-            for thread, k in threads.items():
-                events.append({"ph": "M", "name": "thread_name", "pid": process, "tid": k, "args": {"name": thread}})
-            for span in spans:
-                start, duration = (span.start - self.trace.begin) * 1e-3, (span.end - span.start) * 1e-3  # microseconds
-                events.append({"ph": "X", "name": span.label, "pid": process, "tid": threads[span.thread], "ts": start, "dur": duration})
-        return events
 
 
 _running: _Running | None = None

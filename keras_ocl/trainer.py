@@ -18,8 +18,10 @@ from keras.src.trainers.epoch_iterator import EpochIterator
 from keras.src.utils import traceback_utils
 from keras.src.utils.python_utils import is_default, pythonify_logs
 
+from keras_ocl import runtime
 from keras_ocl.compiler.jit import Jitted
 from keras_ocl.core.autodiff import GradientTape
+from keras_ocl.core.trace import operation
 from keras_ocl.ops import core
 
 _PROGRESS_INTERVAL = 0.05  # seconds between progress-bar updates: each one waits for the device
@@ -32,6 +34,8 @@ class OclTrainer(base_trainer.Trainer):
     its data; the batch size is an unknown of the compiled kernels, so a last partial batch builds none.
     `run_eagerly=True` or `jit_compile=False` runs the step operation by operation.
     """
+
+    _ocl_operation = ""  # a model's own operations go by their names, see layer.py
 
     def __init__(self):
         super().__init__()
@@ -47,7 +51,7 @@ class OclTrainer(base_trainer.Trainer):
         with GradientTape() as tape:
             y_pred = self(x, training=True) if self._call_has_training_arg else self(x)
             loss = self._compute_loss(x=x, y=y, y_pred=y_pred, sample_weight=sample_weight, training=True)
-            self._loss_tracker.update_state(loss_module.unscale_loss_for_distribution(loss), sample_weight=_batch_size(x))
+            self._track_loss(loss, x)
             if self.optimizer is not None:
                 loss = self.optimizer.scale_loss(loss)
         if self.trainable_weights:
@@ -63,13 +67,27 @@ class OclTrainer(base_trainer.Trainer):
         x, y, sample_weight = data_adapter_utils.unpack_x_y_sample_weight(data)
         y_pred = self(x, training=False) if self._call_has_training_arg else self(x)
         loss = self._compute_loss(x=x, y=y, y_pred=y_pred, sample_weight=sample_weight, training=False)
-        self._loss_tracker.update_state(loss_module.unscale_loss_for_distribution(loss), sample_weight=_batch_size(x))
+        self._track_loss(loss, x)
         return self.compute_metrics(x, y, y_pred, sample_weight=sample_weight)
 
     def predict_step(self, data):
         """Output for a batch; may be overridden."""
         x, _, _ = data_adapter_utils.unpack_x_y_sample_weight(data)
         return self(x, training=False) if self._call_has_training_arg else self(x)
+
+    def _track_loss(self, loss, x):
+        with operation("Metrics"):
+            self._loss_tracker.update_state(loss_module.unscale_loss_for_distribution(loss), sample_weight=_batch_size(x))
+
+    def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
+        """Keras's, which profiles show as one operation."""
+        with operation("Loss"):
+            return super().compute_loss(x, y, y_pred, sample_weight, training)
+
+    def compute_metrics(self, x, y, y_pred, sample_weight=None):
+        """Keras's, which profiles show as one operation."""
+        with operation("Metrics"):
+            return super().compute_metrics(x, y, y_pred, sample_weight)
 
     def _get_metrics_result_or_logs(self, logs):
         """The epoch's logs. The last step of Keras's own steps has just computed them: nothing is evaluated again."""
@@ -94,11 +112,12 @@ class OclTrainer(base_trainer.Trainer):
     # ---- compiled steps
 
     def _step_function(self, step):
-        """`step` as a function of a list of batches (steps_per_execution of them)."""
+        """`step` as a function of a batch."""
+        name = f"{self.name}.{step.__name__}"
         if self.run_eagerly or not self.jit_compile:
-            one_step = _eager(step)
+            one_step = _eager(step, name)
         else:
-            one_step = Jitted(step, batch_axis=True, name=f"{self.name}.{step.__name__}", context=lambda: self._trace_context)
+            one_step = Jitted(step, batch_axis=True, name=name, context=lambda: self._trace_context)
         return one_step
 
     def _refresh_trace_context(self):
@@ -380,8 +399,11 @@ def _last(one_step):
     return function
 
 
-def _eager(step):
+def _eager(step, name):
     def one_step(data):
+        profiler = runtime.current_device().profiler
+        if profiler is not None:
+            profiler.step(name)
         return step(tree.map_structure(lambda v: v if v is None else core.convert_to_tensor(v), data))
 
     return one_step

@@ -30,7 +30,7 @@ class _Host:
     """A host operation with its buffers."""
 
     def __init__(self, call, resolve):
-        self.node = call.node
+        self.node, self.label = call.node, runtime.Label(call.node.name, call.provenance)
         self.reads = [resolve(n) for n in call.reads]
         self.writes = [n if n is None else resolve(n) for n in call.writes]
 
@@ -57,13 +57,14 @@ class Executable:
         inputs: the graph's input nodes, in the order of run()'s storages.
         updates: (entry node, position in graph.outputs) of states to update in place where that is safe.
         all_arguments: print every extent as an argument (eager code).
+        states: input nodes that hold variables.
 
     The kernels' arguments are set once; run() sets again only those of buffers that changed since the last
     call. A lock makes it safe to run from several threads.
     """
 
-    def __init__(self, device, graph, inputs, updates=(), all_arguments=False, name=""):
-        self.device, self.name = device, name
+    def __init__(self, device, graph, inputs, updates=(), all_arguments=False, name="", states=()):
+        self.device, self.name, self.is_eager, self._states = device, name, all_arguments, tuple(states)
         lowered = lowering.lower_graph(graph, updates, device.traits, all_arguments, lower_loop)
         self.launches = lowered.launches
         self.overwritten = lowered.overwritten  # entry nodes whose storage run() writes to
@@ -148,7 +149,7 @@ class Executable:
             grid = tuple(int(g) for g in launch.grid)
             if 0 not in grid:
                 group = launch.group and (*launch.group, 1, 1)[: len(grid)]
-                segments[-1].append((kernel, grid, group, launch.name))
+                segments[-1].append((kernel, grid, group, runtime.Label(launch.name, launch.provenance)))
         return [s for s in segments if s != []] or [[]], steps
 
     def _build(self):
@@ -208,9 +209,61 @@ class Executable:
             self._launch(self._segments)
             for k, node, _ in self._repeated:
                 device.copy(held[node], results[k])
+            if device.profiler is not None:
+                device.profiler.ran(self, results)
             for node in self._passing:
                 held[node] = None  # others own it: only they may keep it alive
             return results
+
+    # ---- memory, for profiles
+
+    def requested(self):
+        """The memory that a run asks for, known from shapes before anything runs.
+
+        Returns:
+            A list of (allocator, bytes, bytes in place), one for each buffer that is written: `allocator` is what asks for it, see
+            Provenance.allocator (None for copies of inputs that are also outputs). Where a result overwrites the state that it
+            replaces, the bytes are in place and none are asked for.
+        """
+        owners = self._allocators()
+        found = [(owners.get(handle), _nbytes(handle), 0) for handle in self._lives]
+        found += [(owners.get(node), nbytes, 0) for _, node, nbytes in self._fresh]
+        found += [(None, nbytes, 0) for _, _, nbytes in self._copied + self._repeated]
+        return found + [(owners.get(entry), 0, _nbytes(entry)) for entry in self.overwritten if entry in owners]
+
+    def handed_out(self, results):
+        """`requested`, with the bytes of the Storages that a run got: `results` are what it returned."""
+        owners = self._allocators()
+        found = [(owners.get(handle), self._storages[handle].nbytes, 0) for handle in self._lives]
+        found += [(owners.get(node), results[k].nbytes, 0) for k, node, _ in self._fresh]
+        found += [(None, results[k].nbytes, 0) for k, _, _ in self._copied + self._repeated]
+        return found + [(owners.get(entry), 0, self._storages[entry].nbytes) for entry in self.overwritten if entry in owners]
+
+    def state_bytes(self):
+        """Bytes of the variables that the function reads or assigns."""
+        return sum(_nbytes(node) for node in self._states)
+
+    def _allocators(self):
+        """Buffer -> Provenance.allocator of the first launch that writes it."""
+        found, new = {}, {}
+        for value, entry in self._alias.items():
+            new.setdefault(entry, value)  # of an entry that is overwritten: what it becomes
+
+        def look(launches, resolve):
+            for launch in launches:
+                if isinstance(launch, Loop):
+                    look(launch.launches, launch.resolver(0, resolve))
+                    written = launch.held  # spare buffers and histories that only copies fill
+                elif isinstance(launch, lowering.HostCall):
+                    written = [w for w in launch.writes if w is not None]
+                else:
+                    written = [a.value for a in launch.args if a.kind == "out"]
+                for handle in written:
+                    if launch.provenance is not None:
+                        found.setdefault(resolve(handle), launch.provenance.allocator(new.get(handle, handle)))
+
+        look(self.launches, self._resolve)
+        return found
 
     def _launch(self, segments):
         for segment in segments:
@@ -264,7 +317,7 @@ class Executable:
         for handle, n in zip(call.reads, node.inputs, strict=True):
             shape = tuple(int(extent) for extent in n.shape)
             arrays.append(self.device.download(self._storages[handle], dtypes.numpy_dtype(n.dtype), shape))
-        with self.device.operation(node.name):
+        with self.device.operation(call.label):
             results = node.primitive.host(arrays, **node.params)
         shapes = node.results or [(node.shape, node.dtype)]
         for handle, array, (shape, dtype) in zip(call.writes, results if node.results else [results], shapes, strict=True):

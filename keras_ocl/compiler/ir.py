@@ -2,6 +2,7 @@
 
 from keras_ocl.compiler.loop_passes import merged, pruned
 from keras_ocl.core.dim import Dim, key
+from keras_ocl.core.origin import NOWHERE
 from keras_ocl.core.primitive import Primitive
 
 
@@ -13,7 +14,7 @@ class Node:
 
     __slots__ = ("primitive", "inputs", "params", "shape", "dtype", "results", "origin", "order", "tensor", "stepped")
 
-    def __init__(self, primitive, inputs, params, shape, dtype, results=None, origin="", tensor=None):
+    def __init__(self, primitive, inputs, params, shape, dtype, results=None, origin=NOWHERE, tensor=None):
         self.primitive, self.inputs, self.params = primitive, inputs, params
         self.shape, self.dtype, self.results, self.origin = shape, dtype, results, origin
         self.order, self.tensor = 0, tensor
@@ -42,7 +43,7 @@ class Graph:
     def input(self, tensor):
         return self._append(Node(None, (), {}, tuple(tensor.shape), tensor.dtype, tensor=tensor))
 
-    def add(self, primitive, inputs, params, origin=""):
+    def add(self, primitive, inputs, params, origin=NOWHERE):
         """The node `primitive(*inputs)`; an equal one is reused (common-subexpression elimination)."""
         identity = (primitive.name, self.tag, tuple(id(i) for i in inputs), _hashable(params))
         node = self._consed.get(identity)

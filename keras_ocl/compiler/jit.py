@@ -15,6 +15,7 @@ from keras_ocl.compiler.executable import Executable
 from keras_ocl.compiler.split import add_node
 from keras_ocl.core import dtypes, nest
 from keras_ocl.core.dim import Dim
+from keras_ocl.core.origin import NOWHERE, scope
 from keras_ocl.core.primitive import active_tapes, current_trace
 from keras_ocl.core.tensor import Tensor
 from keras_ocl.core.trace import Trace, tracing
@@ -125,7 +126,8 @@ class Compiled:
         for node in graph.live():
             if node.primitive is not None:
                 results = [(node.shape, node.dtype)] if node.results is None else node.results
-                check_supported(f"{node.origin}: {node.primitive}" if node.origin else node.primitive, device, [d for _, d in results])
+                layer = node.origin.layer
+                check_supported(f"{layer}: {node.primitive}" if layer else node.primitive, device, [d for _, d in results])
                 continue
             t = node.tensor
             if id(t) in position:
@@ -143,7 +145,7 @@ class Compiled:
                     f"{name}: a tensor of another trace (shape {tuple(t.shape)}) is used in this one; pass it as an argument."
                 )
         updates = [(node_of[id(s.entry)], len(outputs) + k) for k, s in enumerate(slots) if id(s.entry) in node_of]
-        self.executable = Executable(device, graph, [*inputs[0], *inputs[1], *inputs[2]], updates, all_arguments, name)
+        self.executable = Executable(device, graph, [*inputs[0], *inputs[1], *inputs[2]], updates, all_arguments, name, inputs[1])
         in_place = self.executable.overwritten
         self._guarded = [k for k, node in enumerate(inputs[1]) if node in in_place]
         self._assigned = [
@@ -203,7 +205,7 @@ def fused(function):
         symbolic = [trace.input(tuple(extents(n) for n in t.shape), t.dtype) for t in tensors]
         if "shape" in static:
             static = {**static, "shape": tuple(extents(n) for n in static["shape"])}
-        with tracing(trace):
+        with tracing(trace), scope(NOWHERE):  # it is kept for every caller
             result = function(*symbolic, **static)
         return Compiled(trace, result, device, function.__name__.strip("_"), all_arguments=True)
 

@@ -33,7 +33,7 @@ class Loop:
     """
 
     def __init__(self, name):
-        self.name = name
+        self.name, self.provenance = name, None
         self.held, self.before, self.after, self.last = [], [], [], []
         self.length, self.reverse, self.condition = None, False, None
 
@@ -66,7 +66,7 @@ class _Lowering:
         self.inputs = {id(n.tensor): n for n in self.graph.nodes if n.primitive is None}
         self._holds = 0
         self.extra = {}  # node -> handles of further places where it is stored
-        loop = self.loop = Loop(f"{node.origin}: {node.name}" if node.origin else node.name)
+        loop = self.loop = Loop(f"{node.origin.layer}: {node.name}" if node.origin.layer else node.name)
         self.loop.reverse = self.reverse
         self._place_inputs()
         self._separate_hosts()

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from keras_ocl.compiler import schedule
 from keras_ocl.compiler.fuse import partition
+from keras_ocl.compiler.provenance import Provenance
 from keras_ocl.core import dtypes
 from keras_ocl.core.dim import product, same
 from keras_ocl.kernels import prelude
@@ -24,6 +25,7 @@ class HostCall:
     def __init__(self, node, outputs):
         self.node, self.outputs = node, outputs
         self.name = f"host {node.name}"
+        self.provenance = None
 
     @property
     def reads(self):
@@ -67,7 +69,10 @@ def lower_graph(graph, updates, traits, all_arguments, lower_loop, extra=None):
     builder = Builder(traits, all_arguments, lower_loop)
     launches = []
     for region in regions:
-        launches += _lower_region(region, materialised, users, builder, alias, extra or {}, parts)
+        found, provenance = _lower_region(region, materialised, users, builder, alias, extra or {}, parts), Provenance(region)
+        for launch in found:
+            launch.provenance = provenance
+        launches += found
     return Lowered(launches, alias, overwritten)
 
 
@@ -122,7 +127,7 @@ def describe(region):
     """What the region computes, for profiles and errors: where its results came from and the main operation."""
     names = [region.anchor.name] if region.anchor is not None else []
     names += [n.name for n in region.outputs if n is not region.anchor][:3]
-    origins = list(dict.fromkeys(n.origin for n in [*region.outputs, *([region.anchor] if region.anchor else [])] if n.origin))
+    origins = list(dict.fromkeys(n.origin.layer for n in [*region.outputs, *([region.anchor] if region.anchor else [])] if n.origin.layer))
     text = "+".join(dict.fromkeys(names))
     return f"{origins[0]}: {text}" if origins else text
 

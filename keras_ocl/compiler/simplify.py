@@ -7,6 +7,7 @@ import numpy as np
 from keras_ocl.core import dtypes
 from keras_ocl.core.dim import Dim
 from keras_ocl.core.index import is_one
+from keras_ocl.core.origin import NOWHERE
 from keras_ocl.core.primitive import Primitive
 from keras_ocl.primitives.dot import joins
 
@@ -21,7 +22,7 @@ _FOLD = {
 }
 
 
-def add(graph, primitive, inputs, params, origin=""):
+def add(graph, primitive, inputs, params, origin=NOWHERE):
     """The simplest node equal to `primitive(*inputs)`."""
     rule = _RULES.get(primitive.name)
     if rule is not None:

@@ -7,6 +7,7 @@ result, does not depend on the run.
 from keras_ocl.compiler import simplify
 from keras_ocl.core.dim import ceil_div, hint, product
 from keras_ocl.core.index import Affine
+from keras_ocl.core.origin import NOWHERE
 from keras_ocl.core.primitive import Primitive
 
 _REDUCTIONS = ("reduce_sum", "reduce_prod", "reduce_max", "reduce_min", "reduce_and", "reduce_or")
@@ -54,7 +55,7 @@ def reduction(graph, primitive, inputs, params, origin):
     return graph.add(primitive, (partial,), {"axes": (0,)}, origin)
 
 
-def add_node(graph, prim, inputs, params, origin=""):
+def add_node(graph, prim, inputs, params, origin=NOWHERE):
     """simplify.add, with long reductions split."""
     if prim.name.startswith("reduce_") and "axes" in params:
         found = reduction(graph, prim, inputs, params, origin)

@@ -6,6 +6,7 @@ See Griewank & Walther, "Evaluating Derivatives", 2nd ed., chapter 3.
 """
 
 from keras_ocl.core import dtypes, nest
+from keras_ocl.core.origin import scope
 from keras_ocl.core.primitive import active_tapes
 from keras_ocl.core.tensor import Tensor
 
@@ -42,15 +43,16 @@ def backward(equations, cotangents):
             continue
         if eq.primitive.vjp is None:
             continue
-        if eq.primitive.several:
-            grads = eq.primitive.vjp(cts, list(eq.outputs), *eq.inputs, **eq.params)
-        else:
-            grads = eq.primitive.vjp(cts[0], eq.outputs[0], *eq.inputs, **eq.params)
-        for x, g in zip(eq.inputs, grads, strict=True):
-            if g is None or not differentiable(x.dtype):
-                continue
-            previous = reached.get(id(x))
-            reached[id(x)] = (x, g if previous is None else _add(previous[1], g))
+        with scope(eq.origin.differentiated()):
+            if eq.primitive.several:
+                grads = eq.primitive.vjp(cts, list(eq.outputs), *eq.inputs, **eq.params)
+            else:
+                grads = eq.primitive.vjp(cts[0], eq.outputs[0], *eq.inputs, **eq.params)
+            for x, g in zip(eq.inputs, grads, strict=True):
+                if g is None or not differentiable(x.dtype):
+                    continue
+                previous = reached.get(id(x))
+                reached[id(x)] = (x, g if previous is None else _add(previous[1], g))
     return reached
 
 

@@ -45,12 +45,9 @@ class Draft:
         self._tracing = tracing(self.trace)
         self._tracing.__enter__()
         self._token = active_tapes.set((self._recorder,))
-        self._scope = self.trace.scope(self.outer.origin())
-        self._scope.__enter__()
         return self
 
     def __exit__(self, *error):
-        self._scope.__exit__(*error)
         active_tapes.reset(self._token)
         self._tracing.__exit__(*error)
 

@@ -2,6 +2,7 @@
 
 from contextvars import ContextVar
 
+from keras_ocl.core.origin import NOWHERE, current_origin
 from keras_ocl.core.tensor import Tensor
 
 # The trace being recorded (None: eager), and the gradient tapes that are listening, innermost last.
@@ -39,14 +40,14 @@ class Primitive:
 
 
 class Equation:
-    """`outputs = primitive(*inputs, **params)`; `origin` says which layer and op it came from.
+    """`outputs = primitive(*inputs, **params)`; `origin` (an Origin) says which layer and operation it came from.
 
     Equations of different `tag` are not merged, however equal.
     """
 
     __slots__ = ("primitive", "inputs", "params", "outputs", "origin", "tag")
 
-    def __init__(self, primitive, inputs, params, outputs, origin="", tag=0):
+    def __init__(self, primitive, inputs, params, outputs, origin=NOWHERE, tag=0):
         self.primitive, self.inputs, self.params, self.outputs, self.origin = primitive, inputs, params, outputs, origin
         self.tag = tag
 
@@ -83,10 +84,10 @@ def bind(primitive, inputs, params):
         storages = _eager(primitive, inputs, params, results)
         outputs = tuple(Tensor(s, d, storage) for (s, d), storage in zip(results, storages, strict=True))
         tapes = active_tapes.get()
-        equation = Equation(primitive, inputs, params, outputs) if tapes else None
+        equation = Equation(primitive, inputs, params, outputs, current_origin.get()) if tapes else None
     else:
         outputs = tuple(Tensor(s, d, None, trace) for s, d in results)
-        equation = Equation(primitive, inputs, params, outputs, trace.origin(), trace.tag)
+        equation = Equation(primitive, inputs, params, outputs, current_origin.get(), trace.tag)
         trace.equations.append(equation)
         tapes = active_tapes.get()
     for tape in tapes:

@@ -1,8 +1,9 @@
 """Tracing: running a Python function on symbolic tensors records its graph."""
 
 import itertools
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
+from keras_ocl.core.origin import Origin, current_origin, kept_eagerly, scope
 from keras_ocl.core.primitive import current_trace
 from keras_ocl.core.tensor import Tensor
 
@@ -31,7 +32,6 @@ class Trace:
         self.inputs = []
         self.states = {}
         self.tag = 0  # of the equations being recorded, see apart()
-        self._origins = []
 
     def input(self, shape, dtype):
         """A new symbolic argument."""
@@ -55,18 +55,6 @@ class Trace:
     def assigned(self):
         """Slots whose variable has a new value."""
         return [s for s in self.states.values() if s.value is not s.entry]
-
-    def origin(self):
-        return self._origins[-1] if self._origins else ""
-
-    @contextmanager
-    def scope(self, origin):
-        """Equations recorded inside come from `origin` (a layer's path)."""
-        self._origins.append(origin)
-        try:
-            yield
-        finally:
-            self._origins.pop()
 
     @contextmanager
     def apart(self):
@@ -95,3 +83,16 @@ def tracing(trace):
         yield trace
     finally:
         current_trace.reset(token)
+
+
+def origins_kept():
+    """Whether what runs now keeps where it comes from: in a trace, and in eager code that is profiled."""
+    return current_trace.get() is not None or kept_eagerly()
+
+
+def operation(name):
+    """Context: what is recorded inside is the operation `name`, whatever it calls."""
+    if not origins_kept():
+        return nullcontext()
+    around = current_origin.get()
+    return scope(Origin(around.layer, name, around.gradient))

@@ -32,7 +32,7 @@ class OnnxGraph:
     def __init__(self, opset, unknowns, rules, refused):
         self.opset, self.unknowns, self.rules, self.refused = opset, unknowns, rules, refused
         self.nodes, self.initializers = [], {}
-        self.origin = ""  # the layer that the nodes being added come from
+        self.layer = ""  # the layer that the nodes being added come from
         self._taken, self._values, self._extents, self._derived = set(), {}, {}, {}
 
     # ---- names and nodes
@@ -47,7 +47,7 @@ class OnnxGraph:
 
     def add(self, operator, *inputs, count=None, **attributes):
         """One node; the name of its result, or the names of its `count` results."""
-        name = self.fresh(f"{self.origin}/{operator}" if self.origin else operator)
+        name = self.fresh(f"{self.layer}/{operator}" if self.layer else operator)
         outputs = [name] if count is None else [name, *(self.fresh(f"{name}:{k}") for k in range(1, count))]
         self.nodes.append(helper.make_node(operator, list(inputs), outputs, name=name, **attributes))
         return name if count is None else outputs
@@ -155,7 +155,7 @@ class OnnxGraph:
 
     def write(self, node):
         """Adds what computes a node by the rule of its primitive. NotImplementedError where there is none."""
-        self.origin = node.origin
+        self.layer = node.origin.layer
         if any(dtypes.is_complex(dtype) for _, dtype in node.results or [(node.shape, node.dtype)]):
             self._refuse(node, "ONNX has no complex arithmetic")
         if node.primitive is None or node.name in WHERE_USED:
@@ -195,7 +195,7 @@ class OnnxGraph:
             axis = node.params["axis"]
             return self.counted(node.shape[axis], node.dtype), (axis,), (node.shape[axis],)
         if node.name != "broadcast":
-            raise RuntimeError(f"ONNX export: {node} of {node.origin} is used before it is computed.")
+            raise RuntimeError(f"ONNX export: {node} of {node.origin.layer} is used before it is computed.")
         name, dims, shape = self._compact(node.inputs[0])
         return name, tuple(node.params["dims"][d] for d in dims), shape
 
@@ -223,8 +223,8 @@ class OnnxGraph:
     # ---- the end
 
     def where(self):
-        """The present origin, in words."""
-        return f"layer {self.origin}" if self.origin else "the model"
+        """The present layer, in words."""
+        return f"layer {self.layer}" if self.layer else "the model"
 
     def finished_initializers(self, outputs):
         """{name: array} of what the nodes and `outputs` use; a stored array of which only another form is used gives that its name."""

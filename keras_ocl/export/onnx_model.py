@@ -116,14 +116,14 @@ def _check_independence(graph, other):
 
 
 def _first_difference(graph, other):
-    """The origin of the first nodes in which two graphs differ, or None."""
+    """The layer of the first nodes in which two graphs differ, or None."""
     nodes, others = graph.live(), other.live()
     for a, b in zip(nodes, others, strict=False):
-        origin = a.origin or b.origin
+        layer = a.origin.layer or b.origin.layer
         if a.name != b.name or _keyed(a.params) != _keyed(b.params) or [i.order for i in a.inputs] != [i.order for i in b.inputs]:
-            return origin
+            return layer
         if not same(a.shape, b.shape) or (a.primitive is None and not _equal(a.tensor, b.tensor)):
-            return origin
+            return layer
         if "body" in a.params:
             inside = _first_difference(*(onnx_rules_loops.body_graph(n) for n in (a, b)))
             if inside is not None:
@@ -170,7 +170,7 @@ def _enter(g, graph, trace, inputs):
 
 
 def _finished(g, graph, trace, inputs, name):
-    g.origin = ""
+    g.layer = ""
     extents = [pair for i, t in zip(inputs, trace.inputs, strict=True) for pair in zip(t.shape, i.shape, strict=True)]
     names = {key(n): given for n, given in extents if isinstance(n, Dim)}
     outputs, infos = [], []

@@ -40,7 +40,7 @@ class _Inside:
         """The finished body, with the outputs of ours."""
         for n in self.source.live():
             self.g.write(n)
-        self.g.origin = self.node.origin
+        self.g.layer = self.node.origin.layer
         outputs = [self.g.add("Identity", self.g.value(n)) for n in self.source.outputs]
         infos = [_info(name, n.dtype) for name, n in zip(outputs, self.source.outputs, strict=True)]
         return helper.make_graph(self.g.nodes, self.g.fresh("step"), inputs, infos)

@@ -38,6 +38,7 @@ class KernelSpec:
     helpers: frozenset = frozenset()
     attributes: str = ""
     scalar: bool = False  # the body is a user's, for one element: the compiler may put several work-items in a vector
+    provenance: object = None  # which operations it computes (compiler/provenance.py); not part of the source either
 
     def signature(self):
         parts = []

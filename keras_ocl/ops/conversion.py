@@ -12,6 +12,7 @@ from keras_ocl import compiler, runtime
 from keras_ocl import primitives as P
 from keras_ocl.core import dtypes
 from keras_ocl.core.dim import Dim
+from keras_ocl.core.origin import current_origin
 from keras_ocl.core.primitive import current_trace
 from keras_ocl.core.tensor import Tensor
 
@@ -175,5 +176,5 @@ def read(x):
 
 
 def _where(x):
-    origin = x.trace.origin() if x.trace is not None else ""
+    origin = current_origin.get().layer
     return f" in {origin}" if origin else ""

@@ -9,8 +9,9 @@ from keras_ocl import primitives as P
 from keras_ocl import runtime
 from keras_ocl.core import dtypes
 from keras_ocl.core.dim import maximum, minimum
-from keras_ocl.core.primitive import current_trace
+from keras_ocl.core.origin import Origin, current_origin, scope
 from keras_ocl.core.tensor import Tensor
+from keras_ocl.core.trace import origins_kept
 from keras_ocl.ops.control_flow import (
     associative_scan,
     cond,
@@ -133,14 +134,15 @@ def device_scope(device_name):
 
 
 class name_scope(_keras_name_scope):
-    """Keras's name scope; while tracing, what is recorded inside is marked with its path."""
+    """Keras's name scope; while origins are kept, what is recorded inside is marked with its path."""
 
     def __enter__(self):
         super().__enter__()
-        trace = current_trace.get()
         self._origin = None
-        if trace is not None:
-            self._origin = trace.scope(current_path())
+        if origins_kept():
+            around = current_origin.get()
+            named = getattr(self.caller, "_ocl_operation", None)  # of layers and optimizers; else what goes on around goes on inside
+            self._origin = scope(Origin(current_path(), around.operation if named is None else named, around.gradient))
             self._origin.__enter__()
         return self
 

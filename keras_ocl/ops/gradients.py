@@ -9,6 +9,7 @@ from keras.src.backend.common.variables import Variable as KerasVariable
 
 from keras_ocl import primitives as P
 from keras_ocl.core.autodiff import GradientTape, Recorder, differentiable
+from keras_ocl.core.origin import current_origin, scope
 from keras_ocl.core.primitive import Equation, active_tapes, bind, current_trace
 from keras_ocl.core.tensor import Tensor
 from keras_ocl.ops.conversion import convert_to_tensor
@@ -49,7 +50,7 @@ def _record(rule, inputs, result):
     tapes = active_tapes.get()
     with _recording_on(()):
         result = tree.map_structure(lambda y: y if y is None else own(y), result)
-    equation = Equation(rule, tuple(inputs), {}, tuple(outputs))
+    equation = Equation(rule, tuple(inputs), {}, tuple(outputs), current_origin.get())
     for tape in tapes:
         tape.record(equation)
     return result
@@ -136,14 +137,15 @@ class _Program:
             for y in eq.outputs:
                 slots[id(y)] = len(slots)
                 keep_alive.append(y)
-            self._steps.append((eq.primitive, arguments, eq.params))
+            self._steps.append((eq.primitive, arguments, eq.params, eq.origin))
         self._outputs = [slots.get(id(y), y) for y in outputs]
 
     def __call__(self, *inputs):
         values = list(inputs)
-        for primitive, arguments, params in self._steps:
+        for primitive, arguments, params, origin in self._steps:
             arguments = [values[a] if isinstance(a, int) else a for a in arguments]
-            results = primitive.replay(*arguments) if isinstance(primitive, _Rule) else bind(primitive, arguments, params)
+            with scope(origin.differentiated() if current_origin.get().gradient else origin):  # for a gradient, or run once more
+                results = primitive.replay(*arguments) if isinstance(primitive, _Rule) else bind(primitive, arguments, params)
             values.extend(results if primitive.several else (results,))
         return [values[y] if isinstance(y, int) else y for y in self._outputs]
 

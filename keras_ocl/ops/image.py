@@ -1,6 +1,7 @@
 """keras.ops.image, complete: what `keras.src.backend.image` is for this backend. The functions live in files by subject."""
 
 # ruff: noqa: F401
+from keras_ocl.ops import naming
 from keras_ocl.ops.image_color import hsv_to_rgb, rgb_to_grayscale, rgb_to_hsv
 from keras_ocl.ops.image_filter import gaussian_blur, sobel_edges
 from keras_ocl.ops.image_geometry import (
@@ -11,3 +12,5 @@ from keras_ocl.ops.image_geometry import (
     perspective_transform,
 )
 from keras_ocl.ops.image_resize import resize, scale_and_translate
+
+globals().update(naming.named_operations(globals()))

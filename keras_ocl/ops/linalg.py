@@ -7,6 +7,7 @@ from keras_ocl import primitives as P
 from keras_ocl.core import dtypes
 from keras_ocl.core.autodiff import GradientTape
 from keras_ocl.core.tensor import Tensor
+from keras_ocl.ops import naming
 from keras_ocl.ops import numpy_linear as products
 from keras_ocl.ops import numpy_reduction as reductions
 from keras_ocl.ops import numpy_shape as shapes
@@ -238,3 +239,5 @@ def jvp(fun, primals, tangents, has_aux=False):
     forward = outer.gradient(gradients, seeds, tangents, unconnected_gradients="zero")
     forward = forward[0] if single else type(outputs)(forward)
     return (outputs, forward, aux) if has_aux else (outputs, forward)
+
+globals().update(naming.named_operations(globals()))

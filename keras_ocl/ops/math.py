@@ -2,6 +2,7 @@
 
 from keras_ocl import primitives as P
 from keras_ocl.core import dtypes
+from keras_ocl.ops import naming
 from keras_ocl.ops import numpy as knp
 from keras_ocl.ops.conversion import convert_to_tensor, read
 from keras_ocl.ops.math_fourier import (  # noqa: F401
@@ -141,3 +142,5 @@ def extract_sequences(x, sequence_length, sequence_stride):
             f" {tuple(x.shape)}, of rank 1 or more."
         )
     return windows(x, sequence_length, sequence_stride)
+
+globals().update(naming.named_operations(globals()))

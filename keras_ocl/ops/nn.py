@@ -7,6 +7,7 @@ from keras_ocl.layers.ctc import ctc_decode, ctc_loss
 from keras_ocl.layers.losses import binary_crossentropy, categorical_crossentropy, psnr, sparse_categorical_crossentropy
 from keras_ocl.layers.normalization import batch_normalization, moments
 from keras_ocl.layers.pooling import adaptive_average_pool, adaptive_max_pool, average_pool, max_pool
+from keras_ocl.ops import naming
 from keras_ocl.ops.nn_activations import (
     celu,
     elu,
@@ -37,3 +38,5 @@ from keras_ocl.ops.nn_activations import (
     threshold,
 )
 from keras_ocl.ops.nn_encoding import depth_to_space, fold, multi_hot, one_hot, space_to_depth, unfold
+
+globals().update(naming.named_operations(globals()))

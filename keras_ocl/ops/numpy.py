@@ -1,6 +1,7 @@
 """keras.ops.numpy, complete: what `keras.src.backend.numpy` is for this backend. The functions live in files by subject."""
 
 # ruff: noqa: F401
+from keras_ocl.ops import naming
 from keras_ocl.ops.linalg import slogdet
 from keras_ocl.ops.numpy_creation import (
     arange,
@@ -238,3 +239,5 @@ from keras_ocl.ops.numpy_statistics import (
     quantile,
     trapezoid,
 )
+
+globals().update(naming.named_operations(globals()))

@@ -5,6 +5,7 @@ from keras.src.backend.common.backend_utils import canonicalize_axis
 from keras_ocl import primitives as P
 from keras_ocl.core import dtypes
 from keras_ocl.core.dim import minimum
+from keras_ocl.core.origin import current_origin
 from keras_ocl.core.primitive import current_trace
 from keras_ocl.ops.conversion import convert_to_tensor, read
 from keras_ocl.ops.indexing import from_start, wrapped
@@ -15,9 +16,9 @@ from keras_ocl.ops.promotion import broadcast, broadcast_shapes, broadcast_to, d
 
 def needs_values(op):
     """Refuse inside a trace an operation whose result's shape depends on values."""
-    trace = current_trace.get()
-    if trace is not None:
-        where_ = f" in {trace.origin()}" if trace.origin() else ""
+    if current_trace.get() is not None:
+        layer = current_origin.get().layer
+        where_ = f" in {layer}" if layer else ""
         raise RuntimeError(
             f"{op}{where_}: the shape of its result depends on the values of its input, which a compiled function does not know while it is"
             " traced. Use an operation of fixed shape (keras.ops.where with three arguments, masking), or run eagerly (run_eagerly=True)."

@@ -5,6 +5,7 @@ from keras.src.backend.common.variables import Variable as KerasVariable
 from keras.src.backend.common.variables import standardize_dtype
 
 from keras_ocl.core import dtypes
+from keras_ocl.core.origin import current_origin
 from keras_ocl.core.tensor import Tensor
 from keras_ocl.ops import numpy as knp
 from keras_ocl.ops.conversion import convert_to_tensor, read
@@ -69,7 +70,7 @@ def item(self):
 
 def _bool(self):
     if self.is_symbolic():
-        origin = self.trace.origin() if self.trace is not None else ""
+        origin = current_origin.get().layer
         raise TypeError(
             f"A traced tensor (shape {tuple(self.shape)}, {self.dtype}){' in ' + origin if origin else ''} was used as a Python condition:"
             " its value exists only when the compiled function runs. Use keras.ops.cond or keras.ops.where, or run eagerly"

@@ -4,6 +4,7 @@ import atexit
 import contextlib
 import os
 import threading
+import time
 import weakref
 from dataclasses import dataclass
 
@@ -12,7 +13,7 @@ import pyopencl as cl
 
 from keras_ocl.runtime import state
 from keras_ocl.runtime.memory import Memory, Storage
-from keras_ocl.runtime.profiling import Profiler, verbose_line
+from keras_ocl.runtime.profiling import READ_BACK, UPLOAD, WAIT, Profiler, verbose_line
 from keras_ocl.runtime.programs import Programs
 from keras_ocl.runtime.staging import transfer
 
@@ -209,6 +210,9 @@ class Device:
             return
         if state.Process.forked:
             state.check_not_forked()
+        if self.profiler is not None:
+            self._timed([([(kernel, grid, group, label or kernel.function_name)], (), b"")])
+            return
         with self._lock:  # last_event must be the last one even when several threads launch
             self.last_event = event = cl.enqueue_nd_range_kernel(self.queue, kernel, grid, group)
             statistics = self.statistics
@@ -217,8 +221,6 @@ class Device:
                 self.queue.flush()  # else some runtimes start only when somebody waits
         if not statistics.launches % BACKLOG:
             self._bound_backlog(event)
-        if self.profiler is not None:
-            self.profiler.add(label or kernel.function_name, event)
 
     def replay(self, launches):
         """Launch a sequence of (kernel, grid without 0, group, label) with nothing in between; cheaper than `enqueue` for each."""
@@ -231,11 +233,7 @@ class Device:
             steps: list of (launches as `replay` takes them, [(kernel, argument position)], bytes to set those arguments to).
         """
         if self.profiler is not None:
-            for launches, places, number in steps:
-                for kernel, position in places:
-                    kernel._set_arg_buf(position, number)
-                for launch in launches:
-                    self.enqueue(*launch)
+            self._timed(steps)
             return
         if state.Process.forked:
             state.check_not_forked()
@@ -258,6 +256,27 @@ class Device:
                 queue.flush()
             self._launched(count, event)
 
+    def _timed(self, steps):
+        """`repeat` that tells the profiler of every launch."""
+        state.check_not_forked()
+        queue, launch, clock = self.queue, cl.enqueue_nd_range_kernel, time.perf_counter_ns
+        for launches, places, number in steps:
+            if not launches:
+                continue
+            with self._lock:
+                for kernel, position in places:
+                    kernel._set_arg_buf(position, number)
+                events, ticks = [], [clock()]
+                for kernel, grid, group, _ in launches:
+                    events.append(launch(queue, kernel, grid, group))
+                    if len(events) & 7 == 1:
+                        queue.flush()
+                    ticks.append(clock())
+                queue.flush()
+                self.last_event = events[-1]
+                self.profiler.add([label or kernel.function_name for kernel, _, _, label in launches], events, ticks)
+            self._launched(len(events), events[-1])
+
     def command(self, enqueue, *args, **kwargs):
         """Enqueue another command than a kernel by pyopencl's function `enqueue`; returns its event."""
         with self._lock:
@@ -277,7 +296,8 @@ class Device:
         # Keeps a loop that never reads a value from queueing without end.
         before, self._fence = self._fence, event
         if before is not None:
-            before.wait()
+            with self.span(WAIT):
+                before.wait()
 
     def upload(self, array, what=""):
         """A new Storage with the contents of a NumPy array of any dtype and layout; the caller may refill it at once."""
@@ -288,7 +308,10 @@ class Device:
         self.statistics.upload_bytes += array.nbytes
         if array.dtype.kind in "OSUMm":
             raise TypeError(f"{what or 'an array'} of dtype {array.dtype} cannot be put on a device: only numbers and booleans can")
-        return self.transfer.upload(array, what)
+        if self.profiler is None:
+            return self.transfer.upload(array, what)
+        with self.profiler.span(UPLOAD, array.nbytes):
+            return self.transfer.upload(array, what)
 
     def download(self, storage, dtype, shape):
         """The first elements of a Storage as a new array. Waits for all that was enqueued."""
@@ -298,9 +321,15 @@ class Device:
         if out.nbytes > storage.nbytes:
             raise ValueError(f"cannot read {out.nbytes} bytes ({out.dtype} {out.shape}) from a storage of {storage.nbytes}")
         self.statistics.download_bytes += out.nbytes
-        with self.span("read back"):
+        if self.profiler is None:
             self.transfer.download(storage, out)
-        if self.profiler is not None:
+            return out
+        with self.profiler.span(WAIT):
+            if self.last_event is not None:
+                self.last_event.wait()
+        with self.profiler.span(READ_BACK, out.nbytes):
+            self.transfer.download(storage, out)
+        with self._lock:
             self.profiler.drain()
         return out
 
@@ -313,7 +342,13 @@ class Device:
         if nbytes:
             state.check_not_forked()
             ranges = {"byte_count": nbytes, "src_offset": source.offset + start, "dst_offset": target.offset + end}
-            self.command(cl.enqueue_copy, target.base, source.base, **ranges)
+            if self.profiler is None:
+                self.command(cl.enqueue_copy, target.base, source.base, **ranges)
+                return
+            with self._lock:
+                begin = time.perf_counter_ns()
+                event = self.command(cl.enqueue_copy, target.base, source.base, **ranges)
+                self.profiler.copied(event, begin, time.perf_counter_ns(), nbytes)
 
     def write(self, storage, array, what=""):
         """Enqueue writing a NumPy array into an existing Storage; the caller may refill the array at once."""
@@ -330,9 +365,11 @@ class Device:
     def finish(self):
         """Wait until everything enqueued is done."""
         state.check_not_forked()
-        self.queue.finish()
+        with self.span(WAIT):
+            self.queue.finish()
         if self.profiler is not None:
-            self.profiler.drain(wait=True)
+            with self._lock:
+                self.profiler.drain(wait=True)
 
 
 def set_argument(kernel, index, value):

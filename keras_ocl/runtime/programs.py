@@ -11,6 +11,7 @@ from pyopencl.characterize import has_src_build_cache
 from keras_ocl.runtime import host
 from keras_ocl.runtime.disk_cache import DiskCache
 from keras_ocl.runtime.errors import KernelBuildError
+from keras_ocl.runtime.profiling import BUILD
 
 SCHEMA = "1"  # raise when the meaning of a cache entry changes
 STANDARD = "-cl-std=CL1.2"
@@ -51,7 +52,7 @@ class Programs:
                 self._load(keys)
             missing = [spec for spec in specs if keys[spec] not in self._programs]
             if missing:
-                with self.device.span(f"build {len(missing)} kernels"):
+                with self.device.span(f"{BUILD} {len(missing)} kernels"):
                     self._compile(missing, keys, options)
             programs = {spec[0]: self._programs[keys[spec]] for spec in specs}
             for key in keys.values():

@@ -1,0 +1,138 @@
+"""Provenance: which operations of Keras a launch computes, what share of its work each is, and whose memory it writes.
+
+A launch's time is measured as a whole. To divide it, the work of each node is estimated from shapes alone: two operations for each
+multiply-add of a product or convolution, the cost of an elementwise operation (kernels/elementwise.py) times its evaluations, one
+operation for each element that a reduction reads, and _MOVED operations for each element that is loaded from or stored to memory.
+"""
+
+import functools
+import math
+from collections import defaultdict
+from typing import NamedTuple
+
+from keras_ocl.compiler.axes import ANY, INNER
+from keras_ocl.core.dim import product
+from keras_ocl.core.origin import Origin
+from keras_ocl.kernels import elementwise
+
+_MOVED = 8  # operations that loading or storing an element costs about
+_NOTHING = {"broadcast", "reshape", "transpose", "slice", "reverse", "constant", "iota", "project", "at_step", "hold", "stop_gradient"}
+_RANDOM = {"random_bits": 60, "random_gamma": 500, "random_binomial": 1000}
+_OTHER = 2  # operations for each element of a primitive that is not listed
+
+
+class Share(NamedTuple):
+    """A part of a launch: `fraction` of its work comes from `origin`; `primitive` names it where `origin` has no operation."""
+
+    origin: Origin
+    primitive: str
+    fraction: float
+
+
+class Provenance:
+    """What one launch computes. `region` is a fuse.Region; nothing is worked out before somebody asks."""
+
+    def __init__(self, region):
+        self._region = region
+
+    @functools.cached_property
+    def shares(self):
+        """Shares that add up to 1."""
+        work = defaultdict(float)
+        region, read = self._region, set()
+        for node, along in region.maps.items():
+            work[_key(node)] += _operations(node) * _evaluations(node, along, region.space)
+            for operand in node.inputs:
+                if operand not in region.maps and operand not in read:
+                    read.add(operand)
+                    # Views say how much of an operand is read at all.
+                    work[_key(node)] += _MOVED * (min(_size(operand), _size(node)) if node.name in _NOTHING else _size(operand))
+        for node in region.outputs:
+            work[_key(self._allocator(node))] += _MOVED * _size(node)
+        total = sum(work.values())
+        return tuple(Share(origin, name, amount / total if total else 1 / len(work)) for (origin, name), amount in work.items())
+
+    def allocator(self, handle):
+        """(origin, primitive's name) of what asks for the memory of a buffer that the launch writes.
+
+        An elementwise operation that follows a product, convolution, pooling or reduction in the same kernel works in its memory and asks
+        for none, as TensorFlow's BiasAdd and Relu do.
+        """
+        region = self._region
+        return _key(self._allocator(handle if handle in region.maps else region.anchor or region.outputs[0]))
+
+    def _allocator(self, node):
+        region, seen, pending = self._region, set(), [node]
+        while pending:
+            n = pending.pop(0)
+            if n is region.anchor or _reduces(n):
+                return n
+            for i in n.inputs if n.name in elementwise.OPS or n.name == "reshape" else ():
+                if i in region.maps and i not in seen and _size(i) == _size(node):
+                    seen.add(i)
+                    pending.append(i)
+        return node
+
+
+def _key(node):
+    return node.origin, "" if node.origin.operation else node.name
+
+
+def _reduces(node):
+    return node.name.startswith(("reduce_", "partial_", "arg", "window_")) or node.name == "dot_general"
+
+
+def _size(node):
+    if node.results is not None:
+        return sum(int(product(shape)) for shape, _ in node.results)
+    return int(product(node.shape))
+
+
+def _evaluations(node, along, space):
+    """How often the kernel evaluates each element of `node`: whose axes run along these axes of `space`, see axes.axis_map."""
+    if node.results is not None or not _size(node):
+        return 1
+    deepest = max((len(space) - 1 if axis == ANY else axis for axis in along if axis is not None and axis < INNER), default=-1)
+    count = int(product(space[: deepest + 1]))
+    count *= int(product(n for axis, n in zip(along, node.shape, strict=True) if axis is not None and axis >= INNER))
+    return max(1, count / _size(node))
+
+
+def _operations(node):
+    """About how many operations it takes to compute every element of `node` once."""
+    name, size = node.name, _size(node)
+    if name in _NOTHING:
+        return 0
+    if name in elementwise.OPS:
+        return elementwise.OPS[name].cost * size
+    if name in _PRODUCTS:
+        return 2 * int(_PRODUCTS[name](node))
+    if "window" in node.params:
+        return int(product(node.params["window"])) * min(size, _size(node.inputs[0]))
+    if _reduces(node):
+        return _size(node.inputs[0])
+    if name in ("sort", "top_k"):
+        return _size(node.inputs[0]) * max(1, math.ceil(math.log2(max(2, int(node.inputs[0].shape[-1])))))
+    return _RANDOM.get(name, _OTHER) * size
+
+
+def _dot(node):
+    return product(node.shape) * product(node.inputs[0].shape[i] for i in node.params["contract"][0])
+
+
+def _attention(forward, backward):
+    def multiply_adds(node):
+        query, key, value = node.inputs[:3]
+        return product(query.shape[:3]) * key.shape[1] * (forward * query.shape[3] + backward * value.shape[3])
+
+    return multiply_adds
+
+
+_PRODUCTS = {  # multiply-adds
+    "dot_general": _dot,
+    "conv": lambda node: product(node.shape) * product(node.inputs[1].shape[:-1]),
+    "conv_input_grad": lambda node: product(node.inputs[0].shape) * product(node.inputs[1].shape[:-1]),
+    "conv_filter_grad": lambda node: product(node.inputs[1].shape) * product(node.shape[:-1]),
+    "attention": _attention(1, 1),
+    "attention_gradient": _attention(3, 2),
+}

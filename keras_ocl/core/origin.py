@@ -1,0 +1,85 @@
+"""Origins: the layer and the operation of Keras that an equation comes from, and whether it belongs to a gradient.
+
+Origins are kept while something is traced, and in eager code within `kept_in_eager_code()`, as a profile needs it. They take no part in
+what is computed: equal nodes of different origins are one, of the origin that made it first, and kernels' texts do not show them.
+"""
+
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import NamedTuple
+
+
+class Origin(NamedTuple):
+    """Where equations come from.
+
+    layer: path of Keras's name scopes, such as "sequential/conv2d"; "" outside of all. operation: the field's name of the operation, such
+    as "Conv2D"; "" where Keras named none. gradient: whether they compute a gradient.
+    """
+
+    layer: str = ""
+    operation: str = ""
+    gradient: bool = False
+
+    def differentiated(self):
+        """The origin of what computes its gradient."""
+        return self if self.gradient else Origin(self.layer, self.operation, True)
+
+    def named(self, primitive):
+        """The origin, with the primitive of this name for its operation where Keras named none."""
+        return self if self.operation else self._replace(operation=operation_name(primitive))
+
+
+NOWHERE = Origin()
+current_origin = ContextVar("keras_ocl_origin", default=NOWHERE)
+
+
+class scope:
+    """Context: what is recorded inside comes from `origin`."""
+
+    __slots__ = ("_origin", "_token")
+
+    def __init__(self, origin):
+        self._origin = origin
+
+    def __enter__(self):
+        self._token = current_origin.set(self._origin)
+
+    def __exit__(self, *_):
+        current_origin.reset(self._token)
+
+
+_eager = 0  # how many contexts want the origins of eager code
+
+
+def kept_eagerly():
+    """Whether eager code keeps origins."""
+    return _eager > 0
+
+
+@contextmanager
+def kept_in_eager_code():
+    """Context in which eager code keeps origins too, in every thread."""
+    global _eager
+    _eager += 1
+    try:
+        yield
+    finally:
+        _eager -= 1
+
+
+_ODD = {
+    "matmul": "MatMul",
+    "dot_general": "MatMul",
+    "sub": "Subtract",
+    "mul": "Multiply",
+    "div": "Divide",
+    "lstm": "LSTM",
+    "gru": "GRU",
+    "bidirectional_lstm": "BidirectionalLSTM",
+    "bidirectional_gru": "BidirectionalGRU",
+}
+
+
+def operation_name(name):
+    """The field's name of an operation: "max_pool" is "MaxPool"."""
+    return _ODD.get(name) or "".join(part[:1].upper() + part[1:] for part in name.split("_"))

@@ -1,0 +1,375 @@
+"""Profiles: where the time and the memory of Keras code go, by kernel, by operation and by layer."""
+
+import contextlib
+import csv
+import json
+import time
+from collections import defaultdict
+from dataclasses import asdict, dataclass
+
+from keras_ocl import chrome_trace, runtime
+from keras_ocl.core.origin import NOWHERE, Origin, current_origin, kept_in_eager_code
+
+VIEWS = ("kernel", "operation", "layer")
+_SPANS = {runtime.UPLOAD: "HostToDevice", runtime.READ_BACK: "DeviceToHost"}
+_COPY = "Copy"
+_ELSEWHERE = "(no layer)"
+
+
+@dataclass
+class Row:
+    """A line of a profile, an average of its steps.
+
+    Attributes:
+        name: of the kernel, operation or layer; or "HostToDevice", "DeviceToHost" and "Copy" (within the device).
+        gradient: whether it is the backward pass's part.
+        launches: kernels and host operations that computed it or a part of it; of copies their number.
+        bytes: memory that it asked for; of copies the bytes that were moved.
+        in_place_bytes: results that overwrote the state they replace, for which no memory was asked.
+        device_ms: time on the device, by the runtime's clock.
+        host_ms: time that the host spent enqueueing it, computing it or copying; without waiting.
+    """
+
+    name: str
+    gradient: bool = False
+    launches: float = 0.0
+    bytes: float = 0.0
+    in_place_bytes: float = 0.0
+    device_ms: float = 0.0
+    host_ms: float = 0.0
+
+    @property
+    def total_ms(self):
+        """Time on the device and the host. The two overlap, so that the sum of all rows may exceed the wall clock's time."""
+        return self.device_ms + self.host_ms
+
+    @property
+    def title(self):
+        """The name, with " gradient" for the backward pass."""
+        return f"{self.name} gradient" if self.gradient else self.name
+
+
+class Profile:
+    """What a `profile()` block ran; complete when the block has ended.
+
+    A kernel often computes several operations. Its times are divided among them in proportion to an estimate of their work: 2 operations
+    for a multiply-add of a product or convolution, the cost of an elementwise operation times its elements, 1 for an element that a
+    reduction reads, 8 for an element that is loaded or stored. The rows of every view add up to what was measured. Builds of kernels are
+    no part of them.
+
+    An operation's bytes are those of the buffers that it asks for: results of the function, and intermediates, each once a step although
+    they share an arena. An elementwise operation in the kernel of a product, convolution, pooling or reduction asks for none, as it works
+    in that one's result.
+
+    Attributes:
+        by: the view that `print` shows: "kernel", "operation" or "layer".
+        device: the runtime's Device.
+        wall_ms, wait_ms: how long the block took, and how much of it the host waited for the device, in all.
+        builds, build_ms: how often kernels were compiled or found in a cache, and how long that took, in all.
+        arena_bytes: memory that the intermediates of the largest compiled function share.
+        state_bytes: variables of the compiled function with most of them: weights, optimizer and metrics.
+        peak_bytes: the most memory that was handed out at once.
+    """
+
+    def __init__(self, device, by, record):
+        self.device, self.by, self._record = device, by, record
+        self.wall_ms, self.peak_bytes = 0.0, 0
+
+    # ---- what ran
+
+    @property
+    def launches(self):
+        """(label, milliseconds) of each kernel launch, in order, and of operations that the host computes, such as "host cholesky"."""
+        return [(str(launch.label), (launch.end - launch.start) * 1e-6) for launch in self._timed()]
+
+    @property
+    def milliseconds(self):
+        """The time that all launches took, on the device or the host."""
+        return sum(launch.end - launch.start for launch in self._timed()) * 1e-6
+
+    def _timed(self):
+        return (launch for launch in self._record.launches() if launch.kind != "copy")
+
+    def totals(self):
+        """Sums up the launches by label.
+
+        Returns:
+            A list of (label, number of launches, milliseconds), the longest first.
+        """
+        times = defaultdict(list)
+        for label, duration in self.launches:
+            times[label].append(duration)
+        return sorted(((label, len(each), sum(each)) for label, each in times.items()), key=lambda row: -row[2])
+
+    @property
+    def steps(self):
+        """How often the step ran that ran most often: a step of training, evaluation or prediction, or a compiled function; at least 1."""
+        runs = defaultdict(int, self._record.steps)
+        for (executable, _), count in self._record.runs.items():
+            if not executable.is_eager:
+                runs[executable.name] += count
+        return max(runs.values(), default=1)
+
+    def _spans(self, kind):
+        return [span for span in self._record.spans if span.label.partition(" ")[0] == kind or span.label == kind]
+
+    @property
+    def wait_ms(self):
+        return sum(span.end - span.start for span in self._spans(runtime.WAIT)) * 1e-6
+
+    @property
+    def builds(self):
+        return len(self._spans(runtime.BUILD))
+
+    @property
+    def build_ms(self):
+        return sum(span.end - span.start for span in self._spans(runtime.BUILD)) * 1e-6
+
+    @property
+    def arena_bytes(self):
+        return max((executable.arena_bytes for executable, _ in self._record.runs), default=0)
+
+    @property
+    def state_bytes(self):
+        return max((executable.state_bytes() for executable, _ in self._record.runs), default=0)
+
+    # ---- views
+
+    def table(self, by=None, steps=None):
+        """The profile as data.
+
+        Args:
+            by: "kernel", "operation" or "layer"; by default the view that `profile` was asked for.
+            steps: the number to divide by for averages; by default `self.steps`.
+
+        Returns:
+            A list of `Row`s, the longest total time first.
+
+        Raises:
+            ValueError: there is no such view.
+        """
+        by = _checked(self.by if by is None else by)
+        steps = self.steps if steps is None else steps
+        rows = {}
+
+        def row(name, gradient=False):
+            key = name, gradient
+            if key not in rows:
+                rows[key] = Row(name, gradient)
+            return rows[key]
+
+        for label, context, count, device, host in self._sums():
+            parts = {}  # of the launch: row -> fraction
+            for origin, fraction in _shares(label, context):
+                key = (str(label), False) if by == "kernel" else _key(origin, by)
+                parts[key] = parts.get(key, 0.0) + fraction
+            for key, fraction in parts.items():
+                part = row(*key)
+                part.launches += count
+                part.device_ms += device * fraction * 1e-6
+                part.host_ms += host * fraction * 1e-6
+        if by != "kernel":
+            for origin, nbytes, in_place in self._memory():
+                part = row(*_key(origin, by))
+                part.bytes += nbytes
+                part.in_place_bytes += in_place
+        for kind, name in _SPANS.items():
+            for span in self._spans(kind):
+                part = row(name)
+                part.launches += 1
+                part.bytes += span.nbytes
+                part.host_ms += (span.end - span.start) * 1e-6
+        for launch in self._record.launches():
+            if launch.kind != "copy":
+                continue
+            part = row(_COPY)
+            part.launches += 1
+            part.bytes += launch.label.nbytes
+            part.device_ms += (launch.end - launch.start) * 1e-6
+            part.host_ms += launch.host * 1e-6
+        for part in rows.values():
+            for name in ("launches", "bytes", "in_place_bytes", "device_ms", "host_ms"):
+                setattr(part, name, getattr(part, name) / steps)
+        return sorted(rows.values(), key=lambda part: (-part.total_ms, part.title))
+
+    def predicted_bytes(self, by="operation", steps=None):
+        """What `table` measured as `bytes`, but from the shapes of what ran alone, without a look at the memory that was handed out.
+
+        Returns:
+            A dict from a row's `title` to bytes.
+
+        Raises:
+            ValueError: `by` is no view by operation or layer.
+        """
+        if _checked(by) == "kernel":
+            raise ValueError('predicted_bytes: memory is known by "operation" and by "layer", not by "kernel".')
+        steps = self.steps if steps is None else steps
+        found = defaultdict(float)
+        for origin, nbytes, _ in self._memory(predicted=True):
+            name, gradient = _key(origin, by)
+            found[Row(name, gradient).title] += nbytes / steps
+        return dict(found)
+
+    def _sums(self):
+        """(label, context, launches, nanoseconds on the device, on the host) of all launches of the same function's same kernel."""
+        sums = {}
+        for launch in self._timed():
+            one = sums.setdefault((id(launch.label), launch.context), [launch.label, launch.context, 0, 0, 0])
+            one[2] += 1
+            one[3] += 0 if launch.kind == "host" else launch.end - launch.start
+            one[4] += launch.host
+        return sums.values()
+
+    def _memory(self, predicted=False):
+        """(Origin, bytes, bytes in place) of every buffer, all runs together."""
+        for (executable, context), count in self._record.runs.items():
+            buffers = executable.requested() if predicted else self._record.handed_out[executable, context]
+            for allocator, nbytes, in_place in buffers:
+                origin = Origin(context.layer, "Identity", context.gradient) if allocator is None else _resolved(*allocator, context)
+                yield origin, count * nbytes, count * in_place
+
+    # ---- text and files
+
+    def __str__(self):
+        return self._by_kernel() if self.by == "kernel" else self._report(self.by)
+
+    def _by_kernel(self):
+        total = self.milliseconds
+        lines = [f"{'ms':>10} {'share':>6} {'launches':>8}  kernel"]
+        lines += [f"{time:10.3f} {time / total if total else 0:6.1%} {count:8}  {label}" for label, count, time in self.totals()]
+        lines.append(f"{total:10.3f} {'':6} {len(self.launches):8}  total")
+        return "\n".join(lines)
+
+    def _report(self, by):
+        """The table of TensorFlow 1's profiler: each value with its share of this and all rows below, and its own share."""
+        rows = self.table(by)
+        columns = (
+            ("requested bytes", "bytes", _bytes_text),
+            ("total time", "total_ms", _time_text),
+            ("device time", "device_ms", _time_text),
+            ("host time", "host_ms", _time_text),
+        )
+        lines = [["node name"], *([row.title] for row in rows)]
+        for title, name, text in columns:
+            values = [getattr(row, name) for row in rows]
+            whole, left = sum(values), sum(values)
+            lines[0].append(title)
+            for line, value in zip(lines[1:], values, strict=True):
+                line.append(f"{text(value)} ({_share(left, whole)}, {_share(value, whole)})")
+                left = max(0.0, left - value)
+        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+        lines = [" | ".join([line[0].ljust(widths[0]), *map(str.rjust, line[1:], widths[1:])]) for line in lines]
+        lines.append("in brackets: the share of this row and those below, and its own")
+        steps = self.steps
+        lines.append(f"{self.device}, driver {self.device.driver}; averages of {steps} step{'s' * (steps != 1)}")
+        lines.append(
+            f"wall clock {_time_text(self.wall_ms / steps)}, of it waiting for the device {_time_text(self.wait_ms / steps)};"
+            f" variables {_bytes_text(self.state_bytes)}, arena {_bytes_text(self.arena_bytes)}, peak {_bytes_text(self.peak_bytes)}"
+        )
+        if self.builds:
+            lines.append(f"not in the table: {self.builds} builds of kernels, {_time_text(self.build_ms)} in all")
+        return "\n".join(lines)
+
+    def to_csv(self, path, by=None, steps=None):
+        """Writes `table(by, steps)` to a CSV file that begins with the columns' names."""
+        with open(path, "w", newline="", encoding="utf-8") as file:
+            writer = csv.DictWriter(file, list(_plain(Row(""))))
+            writer.writeheader()
+            writer.writerows(map(_plain, self.table(by, steps)))
+
+    def to_json(self, path, by=None, steps=None):
+        """Writes `table(by, steps)` as the list `rows` of a JSON file, beside the device, the number of steps and the attributes."""
+        about = {name: getattr(self, name) for name in _ATTRIBUTES}
+        rows = [_plain(row) for row in self.table(by, steps)]
+        steps = self.steps if steps is None else steps
+        content = {"device": str(self.device), "driver": self.device.driver, "by": by or self.by, "steps": steps, **about, "rows": rows}
+        with open(path, "w", encoding="utf-8") as file:
+            json.dump(content, file, indent=1)
+
+    def chrome_trace(self, path):
+        """Writes every launch, and what the host did meanwhile, to a file for https://ui.perfetto.dev or chrome://tracing.
+
+        Its format is Chrome's trace event format; it is compressed where `path` ends in ".gz".
+        """
+        chrome_trace.write(path, str(self.device), self._record)
+
+
+_ATTRIBUTES = ("wall_ms", "wait_ms", "builds", "build_ms", "arena_bytes", "state_bytes", "peak_bytes")
+
+
+def _plain(row):
+    return {**asdict(row), "total_ms": row.total_ms}
+
+
+def _checked(by):
+    if by not in VIEWS:
+        raise ValueError(f'keras_ocl.profile: by={by!r} is no view; use "kernel", "operation" or "layer".')
+    return by
+
+
+def _resolved(origin, primitive, context):
+    """The Origin of something that came from `origin` and was launched in `context`, which counts for eager code and compiled helpers."""
+    return (context if origin == NOWHERE else origin).named(primitive)
+
+
+def _shares(label, context):
+    """(Origin, fraction) of what a launch computed."""
+    source = getattr(label, "source", None)
+    if source is None:  # a kernel of somebody who launches by himself
+        return [(context if context.operation else context._replace(operation=str(label)), 1.0)]
+    return [(_resolved(share.origin, share.primitive, context), share.fraction) for share in source.shares]
+
+
+def _key(origin, by):
+    return (origin.operation if by == "operation" else origin.layer or _ELSEWHERE), origin.gradient
+
+
+def _share(part, whole):
+    return f"{part / whole if whole else 0:.2%}"
+
+
+def _time_text(ms):
+    return f"{ms * 1e3:.0f}us" if ms < 1 else f"{ms:.2f}ms" if ms < 1e3 else f"{ms / 1e3:.2f}sec"
+
+
+def _bytes_text(n):
+    """Powers of 1000, as TensorFlow's profiler."""
+    for unit, name in ((1e9, "GB"), (1e6, "MB"), (1e3, "KB")):
+        if n >= unit:
+            return f"{n / unit:.2f}{name}"
+    return f"{n:.0f}B"
+
+
+@contextlib.contextmanager
+def profile(device=None, by="kernel"):
+    """Measures what a ``with`` block runs on a device: the time of every kernel, copy and host operation, and the memory asked for.
+
+        with keras_ocl.profile(by="operation") as profile:
+            model.fit(...)
+        print(profile)
+
+    It works on any Keras code, compiled or eager. Train for a step before, so that tracing and building kernels are not in it.
+
+    Args:
+        device: a device's name such as "gpu:0"; by default the current one.
+        by: what a row of the printed table is: a "kernel"; an "operation", such as Conv2D, BiasAdd or MaxPool, each forward and gradient
+            (a layer of a class of your own is one operation, and so are the loss, the metrics and the optimizer's update); or a "layer".
+
+    Yields:
+        A `Profile`.
+
+    Raises:
+        RuntimeError: no device has that name; lists those there are.
+        ValueError: there is no such view.
+    """
+    device = runtime.current_device() if device is None else runtime.find_device(device)
+    result = Profile(device, _checked(by), runtime.Record(current_origin.get))
+    with runtime.profiled(device, result._record), kept_in_eager_code():
+        memory, begin = device.memory, time.perf_counter()
+        before, memory.peak = memory.peak, memory.current
+        try:
+            yield result
+        finally:
+            device.finish()
+            result.wall_ms = (time.perf_counter() - begin) * 1e3
+            result.peak_bytes, memory.peak = memory.peak, max(before, memory.peak)
