@@ -31,7 +31,7 @@ def axis_map(user, position, along):
     if user.name in ("slice", "reverse"):
         return tuple(along)
     if user.name == "reshape":
-        return _reshape_map(user.shape, x.shape, along)
+        return reshape_map(user.shape, x.shape, along)
     if user.name.startswith(("reduce_", "arg")) and user.name != "reduce_window":
         axes = user.params["axes"] if "axes" in user.params else (user.params["axis"],)
         kept = iter(along)
@@ -42,7 +42,7 @@ def axis_map(user, position, along):
     return (ANY,) * rank
 
 
-def _reshape_map(shape, old, along):
+def reshape_map(shape, old, along):
     """Axes that a reshape leaves alone (only ones come or go beside them) keep their loop."""
     new = [(n, a) for n, a in zip(shape, along, strict=True) if not is_one(n)]
     was = [i for i, n in enumerate(old) if not is_one(n)]

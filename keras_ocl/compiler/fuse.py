@@ -1,7 +1,7 @@
 """Partition of the graph into kernels.
 
 Nodes are visited from the results back. A node whose consumers all sit in one region is inlined there
-unless that would repeat costly work; cheap views are inlined wherever they are used; everything else
+unless repeating it there costs more than storing it (cost.py); cheap views are inlined wherever they are used; everything else
 becomes a result of a region. A matrix product or convolution takes the pointwise region that consumes it as
 its epilogue. Decisions use `hint` sizes, so that another batch size partitions the same way.
 """
@@ -11,7 +11,9 @@ import heapq
 import itertools
 import operator
 
-from keras_ocl.compiler.axes import ANY, INNER, PARTIAL_NAMES, axis_map
+from keras_ocl.compiler import cost
+from keras_ocl.compiler.axes import ANY, PARTIAL_NAMES, axis_map
+from keras_ocl.compiler.cost import FREE, VIEWS, reduction_length
 from keras_ocl.compiler.generator import Generator
 from keras_ocl.compiler.loops import Register, analyse
 from keras_ocl.core.dim import Dim, hint, product, same
@@ -19,14 +21,11 @@ from keras_ocl.core.index import Affine, is_one, linear
 from keras_ocl.kernels import elementwise
 from keras_ocl.kernels.spec import Args
 
-_VIEWS = {"broadcast", "reshape", "transpose", "slice", "reverse"}
-_FREE = {"constant", "iota"}
 _PLACED = {"project", "at_step"}  # nodes that stand for what is in memory
 _SMALL = 8192  # element steps that one work-item may do alone
 _ROW = 64  # elements of a row that one GPU work-item reduces
 _NODES = 96  # nodes in a region: bounds the size of a kernel's source
 _COPIES = 8  # places of a kernel where the code of a reduction may be repeated
-_FLOPS_PER_LOAD = 8  # recomputing up to this many operations an element is cheaper than storing and loading it
 
 
 class Region:
@@ -37,6 +36,7 @@ class Region:
         self.number = number  # in order of making
         self.outputs = []  # nodes stored to memory
         self.maps = {}  # node -> for each of its axes the axis of `space` it runs along, None (constant) or ANY
+        self.places = {}  # node -> the indices at which it is evaluated
         self.anchor = None
         self.reductions = False
         self.operands = set()  # materialised nodes read
@@ -122,6 +122,7 @@ class _Fuser:
     def __init__(self, graph, traits, users, together):
         self.traits, self.users, self.together = traits, users, together
         self.outputs = set(graph.outputs)
+        self.indices = cost.Places()
         self.regions, self._numbers = [], itertools.count()
         self.inlined = {}  # node -> regions it is inlined in
         self.producer = {}  # materialised node -> its region
@@ -143,8 +144,8 @@ class _Fuser:
             self._template(node)
             return
         readers, needs_memory = self._readers(node)
-        free = node.name in _VIEWS | _FREE and not needs_memory and readers
-        if free and all(node.name in _FREE or self._stays_in_lanes(node, r) for r in readers):
+        free = node.name in VIEWS | FREE and not needs_memory and readers
+        if free and all(node.name in FREE or self._stays_in_lanes(node, r) for r in readers):
             for region in readers:
                 self._inline(node, region)
             return
@@ -156,7 +157,8 @@ class _Fuser:
             if len(region.maps) < _NODES and self._worth_inlining(node, region):
                 self._inline(node, region)
                 return
-        if not needs_memory and readers and self._cheap(node) and all(len(r.maps) < _NODES for r in readers):
+        small = all(len(r.maps) < _NODES for r in readers)
+        if not needs_memory and readers and small and self._cheap(node) and self._worth_repeating(node, readers):
             for region in readers:
                 self._inline(node, region)
             return
@@ -280,80 +282,54 @@ class _Fuser:
             return self._reduction_fits(node, region)
         if not self._stays_in_lanes(node, region):
             return False
-        evaluations = self._evaluations(node, region)
-        size = max(1, hint(product(node.shape)))
-        if evaluations <= 2 * size:
-            return True
-        return _cost(node) * evaluations <= max(_FLOPS_PER_LOAD * size, _SMALL) or _cost(node) * (evaluations // size) <= _FLOPS_PER_LOAD
+        return self._worth_repeating(node, [region])
 
     def _reduction_fits(self, node, region):
         """A reduction may run inside its consumers' kernel where it is done once a row of theirs, or is tiny."""
         if region.anchor is not None:
             return False
-        if self._copies(node, region, {}) > _COPIES:
+        places = self._places(node, region)
+        if len(places) > _COPIES:
             return False
-        length = _reduction_length(node)
-        evaluations = self._repetitions(node, region, {})
+        length, evaluations = reduction_length(node), cost.evaluations(places)
         if evaluations * length <= _SMALL:
             return True
-        if evaluations > max(1, hint(product(node.shape))):
+        if evaluations > cost.size(node):
             return False
         # A GPU runs a row with a reduction inside in one work-item: only short rows.
         return self.traits.schedule == "cpu" or length <= _ROW or same(node.shape, region.space)
 
-    def _evaluations(self, node, region):
-        """How often inlining evaluates `node`: once for every value of the loops outside and including its own."""
-        along = self._map_in(node, region)
-        deepest = -1
-        for axis in along:
-            if axis == ANY:
-                deepest = len(region.space) - 1
-            elif axis is not None and axis < INNER:
-                deepest = max(deepest, axis)
-        count = hint(product(region.space[: deepest + 1]))
-        for axis, extent in zip(along, node.shape, strict=True):
-            if axis is not None and axis >= INNER:
-                count *= hint(extent)
-        return count
+    def _places(self, node, region):
+        """The indices at which `region` would evaluate `node`."""
+        found = {}  # a dict for its order
+        for user in dict.fromkeys(self.users[node]):
+            for index in region.places.get(user, ()):
+                for position, i in enumerate(user.inputs):
+                    if i is node:
+                        found[self.indices.operand(user, position, index)] = None
+        return list(found)
 
-    def _repetitions(self, node, region, known):
-        """`_evaluations` that counts the loops of other reductions too: those of nested small products multiply."""
-        if node in known:
-            return known[node]
-        users = [u for u in dict.fromkeys(self.users[node]) if u in region.maps]
-        if not users or ANY not in self._map_in(node, region):
-            known[node] = self._evaluations(node, region)
-            return known[node]
-        own = [self._repetitions(u, region, known) * _reduction_length(u) * u.inputs.count(node) for u in users if self._reduction(u)]
-        shared = [self._repetitions(u, region, known) for u in users if not self._reduction(u)]
-        known[node] = sum(own) + max(shared, default=0)
-        return known[node]
+    def _worth_repeating(self, node, readers):
+        """Whether evaluating `node` wherever `readers` read it costs no more than storing it."""
+        places = [index for region in readers for index in self._places(node, region)]
+        limit = cost.storing(node, places, self.traits.schedule)
+        return cost.repeated(node, places, self.traits.schedule, self.indices, self._in_memory, limit) < limit
 
-    def _copies(self, node, region, known):
-        """About how often the code of `node` is written out in `region`: for every reduction or view that reads it at an index of its own.
-
-        With each step of an unrolled recurrence it doubles.
-        """
-        if node in known:
-            return known[node]
-        users = [u for u in dict.fromkeys(self.users[node]) if u in region.maps]
-        if not users or all(axis is None or 0 <= axis < INNER for axis in self._map_in(node, region)):
-            known[node] = 1
-            return 1
-        own = [self._copies(u, region, known) for u in users if self._reduction(u) or u.name in _VIEWS]
-        shared = [self._copies(u, region, known) for u in users if not (self._reduction(u) or u.name in _VIEWS)]
-        known[node] = sum(own) + max(shared, default=0)
-        return known[node]
+    def _in_memory(self, node):
+        """Whether `node`, not placed yet, will be in memory wherever its other consumers are."""
+        if node in self.materialised or node in self.outputs or node.primitive.pointwise is None or _prefers_template(node):
+            return True
+        return any(u in self.anchored for u in self.users[node])
 
     def _cheap(self, node):
         """Recomputing costs no more than loading: one light operation on values that are in memory anyway."""
-        if node.name not in elementwise.OPS or _cost(node) > 1:
+        if node.name not in elementwise.OPS or cost.price(node) > elementwise.CHEAP:
             return False
         for i in node.inputs:
             base = i
-            while base.name in _VIEWS:
+            while base.name in VIEWS:
                 base = base.inputs[0]
-            in_memory = base.primitive is None or base.name in _FREE or base.name in _PLACED or base.primitive.pointwise is None
+            in_memory = base.primitive is None or base.name in FREE or base.name in _PLACED or base.primitive.pointwise is None
             if not in_memory and not base.name.startswith("reduce_"):
                 return False
         return True
@@ -365,6 +341,7 @@ class _Fuser:
 
     def _inline(self, node, region):
         region.maps[node] = self._map_in(node, region)
+        region.places[node] = self._places(node, region)
         if self._reduction(node):
             region.reductions = True
         self.inlined.setdefault(node, set()).add(region)
@@ -381,6 +358,7 @@ class _Fuser:
             if self._can_join(node, region):
                 region.outputs.append(node)
                 region.maps[node] = self._map_in(node, region)
+                region.places[node] = [self.indices.results(region, region.space)]
                 if self._reduction(node):
                     region.reductions = True
                 self._materialise(node, region)
@@ -389,6 +367,7 @@ class _Fuser:
         region = Region(node.shape, next(self._numbers))
         region.outputs.append(node)
         region.maps[node] = tuple(range(len(node.shape)))
+        region.places[node] = [self.indices.results(region, region.space)]
         region.reductions = self._reduction(node)
         self.regions.append(region)
         self._materialise(node, region)
@@ -398,7 +377,7 @@ class _Fuser:
         identity = tuple(range(len(region.space)))
         if not same(node.shape, region.space) or self._map_in(node, region) != identity or len(region.maps) >= _NODES:
             return False
-        if self._reduction(node) and (region.anchor is not None or _reduction_length(node) * hint(product(node.shape)) > _SMALL):
+        if self._reduction(node) and (region.anchor is not None or reduction_length(node) * hint(product(node.shape)) > _SMALL):
             return False
         if not self._stays_in_lanes(node, region, [node]):
             return False
@@ -478,33 +457,7 @@ def _prefers_template(node):
     """Products of more than a few operations use the matrix-product template."""
     if node.name != "dot_general" or node.primitive.kernels is None:
         return False
-    return _reduction_length(node) * hint(product(node.shape)) > 512
-
-
-def _reduction_length(node):
-    if node.name == "dot_general":
-        a = node.inputs[0]
-        return hint(product(a.shape[i] for i in node.params["contract"][0]))
-    if node.name.startswith("partial_"):
-        x = node.inputs[0]
-        per_part = min(node.params["chunk"], hint(x.shape[node.params["axis"]]))
-        return per_part * hint(product(x.shape[a] for a in node.params["axes"] if a != node.params["axis"]))
-    if "window" in node.params:
-        return hint(product(node.params["window"]))
-    inputs = max((hint(product(i.shape)) for i in node.inputs), default=1)
-    return max(1, inputs // max(1, hint(product(node.shape))))
-
-
-_RANDOM = {"random_bits": 60, "random_gamma": 500, "random_binomial": 1000}
-
-
-def _cost(node):
-    op = elementwise.OPS.get(node.name)
-    if op is not None:
-        return op.cost
-    if node.name in _VIEWS | _FREE:
-        return 0
-    return _RANDOM.get(node.name, 2)
+    return reduction_length(node) * hint(product(node.shape)) > 512
 
 
 def _in_order(regions):

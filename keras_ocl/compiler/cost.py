@@ -1,0 +1,213 @@
+"""What fusion repeats, priced against storing it once.
+
+A kernel evaluates a node once for every place at which its code reads it. `Places` finds these places before any code exists, by
+following the indices from the kernel's results back to the node as the generator will: two reads at equal indices are one place, nine
+shifted slices are nine, and each place counts as often as the loop around it runs. `repeated` adds up, over a node and what would be
+inlined beneath it, the evaluations beyond one an element times their prices, and `storing` is what it costs to write the node once and
+to load it at its places. Both are in cheap operations on one element of a vector.
+"""
+
+from keras_ocl.compiler.axes import ANY, PARTIAL_NAMES, reshape_map
+from keras_ocl.core import dtypes
+from keras_ocl.core.dim import hint, product
+from keras_ocl.core.index import is_one
+from keras_ocl.kernels import elementwise
+
+VIEWS = {"broadcast", "reshape", "transpose", "slice", "reverse"}
+FREE = {"constant", "iota"}
+
+_LOAD = 1  # of an element that the kernel has just loaded for another place: it is in the cache
+_BYTE = 4  # writing a byte to memory and reading it in another kernel
+_LAUNCH = {"cpu": 50_000, "gpu": 1_000_000}  # of one more kernel
+_MASK = 3  # two comparisons with the bounds of an axis, and joining them
+_DIVISION = 3  # of an index by a constant
+_OTHER = 4  # a pointwise primitive that is not listed
+_RANDOM = {"random_bits": 60, "random_gamma": 500, "random_binomial": 1000}
+_VISITS = 256  # nodes that one decision looks at: a bound for graphs where each repeats next to nothing
+
+_NOWHERE = (None, 0, 0)  # the index on an axis of extent 1
+
+
+class _Source:
+    """What indices run along: a loop, or a number computed from loops. `count`: how often the kernel reaches the block that knows it."""
+
+    __slots__ = ("count",)
+
+    def __init__(self, count):
+        self.count = count
+
+
+class Places:
+    """Indices of nodes inside kernels.
+
+    An index has an entry (source, scale, offset) for each axis: scale * source + offset, or the offset alone where the source is None.
+    """
+
+    def __init__(self):
+        self._sources = {}
+
+    def results(self, region, space):
+        """The index of what a kernel computes for each point of its `space`."""
+        return tuple(
+            _NOWHERE if is_one(n) else (self._source((region, i), hint(product(space[: i + 1]))), 1, 0) for i, n in enumerate(space)
+        )
+
+    def operand(self, user, position, index):
+        """The index at which `user`, evaluated at `index`, reads its operand; the first of them where a loop of its own reads several."""
+        x, params, name = user.inputs[position], user.params, user.name
+        if name in elementwise.OPS or name == "stop_gradient":
+            return index
+        if name == "broadcast":
+            stretched = [is_one(n) and not is_one(user.shape[d]) for n, d in zip(x.shape, params["dims"], strict=True)]
+            return tuple(_NOWHERE if s else index[d] for s, d in zip(stretched, params["dims"], strict=True))
+        if name == "transpose":
+            places = dict(zip(params["perm"], index, strict=True))
+            return tuple(places[i] for i in range(len(index)))
+        if name == "slice":
+            return tuple(_moved(e, t, s) for e, t, s in zip(index, params["strides"], params["starts"], strict=True))
+        if name == "reverse":
+            return tuple(
+                (e[0], -e[1], n - 1 - e[2]) if i in params["axes"] else e for i, (e, n) in enumerate(zip(index, x.shape, strict=True))
+            )
+        if name == "pad" and not any(params["interior"]) and position == 0:
+            return tuple(_moved(e, 1, -low) for e, low in zip(index, params["low"], strict=True))
+        if name == "concat":
+            axis = params["axis"]
+            start = sum(i.shape[axis] for i in user.inputs[:position])
+            return tuple(_moved(e, 1, -start) if i == axis else e for i, e in enumerate(index))
+        if name == "reshape":
+            kept = reshape_map(user.shape, x.shape, index)
+            return tuple(
+                _NOWHERE if e is None else self._computed((tuple(user.shape), tuple(x.shape), i), index) if e == ANY else e
+                for i, e in enumerate(kept)
+            )
+        if name.startswith(("reduce_", "arg")) and name != "reduce_window" or name in PARTIAL_NAMES:
+            axes = params["axes"] if "axes" in params else (params["axis"],)
+            kept = iter(index[1:] if name in PARTIAL_NAMES else index)
+            return tuple(self._computed((user, i), index, reduction_length(user)) if i in axes else next(kept) for i in range(len(x.shape)))
+        if "window" in params:
+            times = _taps(user)
+            if position and name == "window_pick":
+                return index
+            return tuple(e if _alone(params, i) else self._computed((user, i), index, times) for i, e in enumerate(index))
+        times = reduction_length(user) if name == "dot_general" else 1
+        return tuple(_NOWHERE if is_one(n) else self._computed((user, position, i), index, times) for i, n in enumerate(x.shape))
+
+    def _computed(self, key, index, times=1):
+        return self._source((key, index), evaluations([index]) * times), 1, 0
+
+    def _source(self, key, count):
+        found = self._sources.get(key)
+        if found is None:
+            found = self._sources[key] = _Source(count)
+        return found
+
+
+def _moved(entry, stride, start):
+    source, scale, offset = entry
+    return source, scale * hint(stride), offset * hint(stride) + hint(start)
+
+
+def _alone(params, i):
+    """Whether windows along axis `i` are its single elements."""
+    return is_one(params["window"][i]) and is_one(params["strides"][i]) and tuple(params["padding"][i]) == (0, 0)
+
+
+def _taps(node):
+    """Positions that a windowed primitive loops over for each of its results."""
+    window, strides, dilation = (node.params[k] for k in ("window", "strides", "dilation"))
+    if node.name != "window_gather_sum":
+        return hint(product(window))
+    return hint(product(w for w, s, d in zip(window, strides, dilation, strict=True) if (w - 1) * d + 1 > s))
+
+
+def evaluations(indices):
+    """How often a kernel evaluates a node at distinct `indices`: as often as the deepest loop runs that each depends on."""
+    return sum(max((e[0].count for e in index if e[0] is not None), default=1) for index in indices)
+
+
+def reduction_length(node):
+    """Elements that one element of the result is made of."""
+    if node.name == "dot_general":
+        a = node.inputs[0]
+        return hint(product(a.shape[i] for i in node.params["contract"][0]))
+    if node.name.startswith("partial_"):
+        x = node.inputs[0]
+        per_part = min(node.params["chunk"], hint(x.shape[node.params["axis"]]))
+        return per_part * hint(product(x.shape[a] for a in node.params["axes"] if a != node.params["axis"]))
+    if "window" in node.params:
+        return hint(product(node.params["window"]))
+    inputs = max((hint(product(i.shape)) for i in node.inputs), default=1)
+    return max(1, inputs // max(1, hint(product(node.shape))))
+
+
+def price(node):
+    """One evaluation of `node`, without its operands."""
+    op = elementwise.OPS.get(node.name)
+    if op is not None:
+        return op.cost
+    if node.name in VIEWS | FREE:
+        return 0
+    params = node.params
+    if node.name == "pad":
+        axes = [any((low, high, gaps)) for low, high, gaps in zip(params["low"], params["high"], params["interior"], strict=True)]
+        return 1 + _MASK * sum(axes) + _DIVISION * sum(1 for gaps in params["interior"] if gaps)
+    if node.name == "concat":
+        return (1 + _MASK) * len(node.inputs)
+    if "window" in params:
+        divided = node.name == "window_gather_sum"
+        axes = [i for i in range(len(params["window"])) if not _alone(params, i)]
+        each = sum(_MASK + (_DIVISION if divided and not is_one(params["strides"][i]) else 0) for i in axes)
+        return _taps(node) * (2 + each)
+    if node.name.startswith(("reduce_", "arg", "partial_")) or node.name == "dot_general":
+        return reduction_length(node)
+    return _RANDOM.get(node.name, _OTHER)
+
+
+def size(node):
+    """Elements of a node's result, at least 1."""
+    return max(1, hint(product(node.shape)))
+
+
+def storing(node, places, schedule):
+    """Writing `node` once, and loading it at `places`, a list of indices."""
+    return _LAUNCH[schedule] + size(node) * _BYTE * itemsize(node) + _LOAD * max(0, evaluations(places) - size(node))
+
+
+def itemsize(node):
+    """Bytes of an element in memory."""
+    return dtypes.itemsize(node.dtype)
+
+
+def repeated(node, places, schedule, indices, stored, limit):
+    """What evaluating `node` at `places` costs more than evaluating it, and what is inlined beneath it, once an element.
+
+    Args:
+        places: list of indices of `node`, in one kernel or several.
+        indices: the Places that they come from.
+        stored: function of a node: whether it is in memory whatever happens to `node`.
+        limit: costs from which the exact sum does not matter.
+
+    Beneath `node` the cheaper of repeating and storing counts, because the same rule will decide there.
+    """
+    visits = _VISITS
+
+    def excess(n, places, limit):
+        nonlocal visits
+        more = evaluations(places) - size(n)
+        visits -= 1
+        if more <= 0 or visits < 0:
+            return 0
+        if stored(n):
+            return _LOAD * more
+        total = price(n) * more
+        for position, i in enumerate(n.inputs):
+            if total >= limit:
+                break
+            if i in n.inputs[:position]:
+                continue
+            beneath = list(dict.fromkeys(indices.operand(n, k, at) for k, x in enumerate(n.inputs) if x is i for at in places))
+            total += excess(i, beneath, min(limit - total, storing(i, beneath, schedule)))
+        return min(total, limit)
+
+    return excess(node, places, limit)
