@@ -228,6 +228,7 @@ QUICK_POINTS = {
     "filters": {"CNN-Softmax": (0.25, 4), "basic-SVHN": (0.25,)},
     "kernel": {"CNN-Softmax": (-3, 2), "MP-ReLU": (-3,)},
 }
+QUICK_EXAMPLES = {"CNN-Softmax": 640, "CNN+ReLU": 50, "basic-SVHN": 64, "MP-ReLU": 64}
 KERNEL_DATA = {"CNN+ReLU": {"size": 64}, "MP-ReLU": {"size": 108}}
 KERNEL_NOTES = {
     "CNN+ReLU": "Without padding on doubled images, 64x64, as the document says; its parameter counts do not follow from that.",
@@ -252,7 +253,7 @@ def sweep(name, kind, point):
     given = CNNS[name]
     options, data_options = sweep_options(name, kind, point)
     examples = round(SWEPT[name] * point) if kind == "data" else None
-    few = round(given["quick"].examples * (point if kind == "data" else 0.5))
+    few = round(given["quick"].examples * point) if kind == "data" else QUICK_EXAMPLES[name]
     side = 5 + point if kind == "kernel" else None
     label = {"data": f"{point:.0%} of the data", "replicas": f"convolutions x{point}", "filters": f"filters x{point:g}"}
     text = label.get(kind) or f"kernels {side}x{side}" + (f" and {side + 2}x{side + 2}" if name == "basic-SVHN" else "")
