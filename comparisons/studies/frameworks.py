@@ -225,7 +225,7 @@ KERNELS = -3, -2, -1, 0, 1, 2
 QUICK_POINTS = {
     "data": {"CNN-Softmax": (0.33, 1.0)},
     "replicas": {"CNN-Softmax": (1, 3), "CNN+ReLU": (2,)},
-    "filters": {"CNN-Softmax": (0.25, 4), "basic-SVHN": (0.25,)},
+    "filters": {"CNN-Softmax": (0.25, 2), "basic-SVHN": (0.25,)},
     "kernel": {"CNN-Softmax": (-3, 2), "MP-ReLU": (-3,)},
 }
 QUICK_EXAMPLES = {"CNN-Softmax": 640, "CNN+ReLU": 50, "basic-SVHN": 64, "MP-ReLU": 64}
