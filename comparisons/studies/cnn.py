@@ -48,6 +48,7 @@ VARIANTS = {"v1": "one group", "v2": "one group, local memory", "v3": "tiles", "
 
 OUTPUTS, GRADIENTS, LOSSES = 1e-5, 1e-4, 1e-4  # allowed: of a probability; relative to a gradient's norm; relative to a loss
 FIRST_STEPS, STEPS = 10, 60  # of which losses are compared; the second is about an epoch of two thousand images
+PARALLEL_STEPS = 5  # of data-parallel training whose losses are compared, from a single start
 CHAOS = 2.0  # times the distance that rounding makes in STEPS steps, that ours may be from the reference's losses
 
 
@@ -91,6 +92,24 @@ def by_layer(label):
     made = row(label, "layers", ", by layer", measures=("studies.layer_times:measure",), only=("ocl",))
     extent = Extent(epochs=1, repeats=5, examples=MODELS[label][2] // BATCH * BATCH)
     return replace(made, quick=extent, full=extent)
+
+
+def in_parallel(label):
+    """Return the Row that trains a model data-parallel on the halves of its device.
+
+    The gradients of shares are weighted and summed up to the batch's mean, so the learning rate is BATCH times as large for the same steps.
+    """
+    rate = BATCH * (0.00001 if label == "Model 2" else 0.001)
+    made = row(
+        label,
+        "parallel",
+        ", data-parallel",
+        options={"reduction": "sum_over_batch_size", "learning_rate": rate},
+        measures=("studies.parallel:measure",),
+        only=("ocl",),
+        settings={"parts": [2]},
+    )
+    return replace(made, quick=Extent(epochs=3, repeats=1), full=Extent(epochs=10, repeats=1))
 
 
 def products():
@@ -193,6 +212,37 @@ def speed_up(results):
     return [("One compute unit against all", head, lines)] if lines else []
 
 
+def first_losses_distance(way, whole):
+    """Return the largest relative difference of the losses of the first steps of two ways to train (see studies.parallel)."""
+    return max(relative_differences(way["losses"][:PARALLEL_STEPS], whole["losses"][:PARALLEL_STEPS]))
+
+
+def parallel_table(results):
+    """Data-parallel training next to the whole device."""
+    lines = []
+    for result in results:
+        whole, *ways = result.get("parallel", [None])
+        for way in ways:
+            gain = whole["epoch_s"]["median"] / way["epoch_s"]["median"]
+            where = ", ".join(way["devices"])
+            apart = first_losses_distance(way, whole)
+            lines.append([MODEL_OF[result["row"]], where, way["variables"], way["epoch_s"], whole["epoch_s"], gain, apart])
+    head = ["model", "devices", "variables", "s an epoch", "whole device, s", "speed-up", f"losses, {PARALLEL_STEPS} steps"]
+    return [("Data parallelism over parts of a device", head, lines)] if lines else []
+
+
+def parallel_equivalent(results, reference):
+    """Data-parallel training has the losses of the whole device, for as many steps as rounding cannot part them."""
+    verdicts = []
+    for result in results:
+        whole, *ways = result.get("parallel", [None])
+        for way in ways:
+            apart, name = first_losses_distance(way, whole), f"{way['variables']}, {', '.join(way['devices'])}"
+            text = f"losses of {PARALLEL_STEPS} steps differ by {apart:.1e} from one device's, {LOSSES:.0e} allowed"
+            verdicts.append(verdict(result, name, apart <= LOSSES, text))
+    return verdicts
+
+
 def layer_table(results):
     """Table 5.1 of the document: milliseconds a step in each convolution and pool."""
     good = {(r["row"], r["backend"]): r for r in results if "layer_ms" in r}
@@ -236,7 +286,7 @@ def products_tuned(results, reference):
     return verdicts
 
 
-ROWS = (*map(trained, MODELS), *map(one_unit, SPLIT), *map(by_layer, PROFILED), products())
+ROWS = (*map(trained, MODELS), *map(one_unit, SPLIT), *map(in_parallel, SPLIT), *map(by_layer, PROFILED), products())
 MODEL_OF = {row.name: row.settings["model"] for row in ROWS if "model" in row.settings}
 DOCUMENT_LAYERS = ("document: cuDNN, not comparable", "document: CUDA, not comparable")
 
@@ -270,6 +320,16 @@ STUDY = Study(
             "OpenCL's unit is a part of the CPU (clCreateSubDevices); TensorFlow gets one thread of each of its pools.",
         ),
         Table(
+            "parallel",
+            "Data parallelism",
+            (
+                Column("whole device, an epoch", lambda r: r["parallel"][0]["epoch_s"], 3, "s"),
+                Column("ways tried", lambda r: len(r["parallel"]) - 1, 0),
+                Column("device", lambda r: r["device"]),
+            ),
+            "Batches are split over parts of the device, their gradients summed for one update. The ways are in another table.",
+        ),
+        Table(
             "layers",
             "Profiles by layer",
             (
@@ -297,6 +357,6 @@ STUDY = Study(
         "One figure of Table 5.1, Pool_back_2, contradicts the document's reading that layers cost less with depth.",
         "The parameter counts are inferred from the document's layers; it does not give them.",
     ),
-    criteria=(parameters_counted, not_slower, equivalent, products_tuned),
-    extra=(speed_up, layer_table, product_table, equivalence_table),
+    criteria=(parameters_counted, not_slower, equivalent, parallel_equivalent, products_tuned),
+    extra=(speed_up, parallel_table, layer_table, product_table, equivalence_table),
 )

@@ -11,8 +11,11 @@ WRITES = {"shared": 1, "mapped": 1, "copied": 2}
 def measure(context):
     """Train some epochs after one that compiles, on backend ocl.
 
-    Adds sharing: how host memory and the device's are shared ("shared", "mapped" or "copied"); upload_mib, download_mib: MiB an epoch that
-    of arrays on the host that went there and back; written_mib: MiB an epoch that were written for that; epoch_s, fit_ms: spreads of the seconds an epoch and the milliseconds a step.
+    Adds
+        sharing: how host memory and the device's are shared ("shared", "mapped" or "copied");
+        upload_mib, download_mib: MiB an epoch of arrays on the host that went there and back;
+        written_mib: MiB an epoch that were written for that;
+        epoch_s, fit_ms: spreads of the seconds an epoch and the milliseconds a step.
     """
     from keras_ocl import runtime
 
