@@ -1,5 +1,6 @@
 """CNNs on heterogeneous systems: five networks, one compute unit against all, times of layers, and whether backends compute the same."""
 
+import math
 import statistics
 from dataclasses import replace
 
@@ -44,6 +45,7 @@ ONE_UNIT = {
 SPLIT = ("Model 0", "Model 1", "Model 2")  # the models that the document runs sequentially and on eight threads
 PROFILED = ("Model 2", "larger")  # those with three stages, as the document's Table 5.1 has
 PRODUCTS = "matrix products"
+LARGE_PRODUCT = 1e6  # multiply-adds; of smaller products the start of a kernel is most of what is timed
 VARIANTS = {"v1": "one group", "v2": "one group, local memory", "v3": "tiles", "v4": "tiles, local memory"}
 
 OUTPUTS, GRADIENTS, LOSSES = 1e-5, 1e-4, 1e-4  # allowed: of a probability; relative to a gradient's norm; relative to a loss
@@ -272,13 +274,13 @@ def product_table(results):
 
 
 def products_tuned(results, reference):
-    """The backend's own product is at no size slower than any of the document's kernels, as far as the spreads tell."""
+    """The backend's own large products are no slower than any of the document's kernels, as far as the spreads tell."""
     verdicts = []
     for result in results:
         for size, variants in result.get("gemm", {}).items():
             own = variants["matmul"]["gflops"]
             tuned = {name: variant["gflops"] for name, variant in variants.items() if name != "matmul" and "gflops" in variant}
-            if tuned:
+            if tuned and math.prod(map(int, size.split("x"))) >= LARGE_PRODUCT:
                 best = max(tuned, key=lambda name: tuned[name]["median"])
                 slower = own["median"] < tuned[best]["median"] and differ(own, tuned[best])
                 text = f"{size}: {own['median']:.1f} GFLOP/s, the best of the document's kernels ({best}) {tuned[best]['median']:.1f}"
