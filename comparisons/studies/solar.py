@@ -11,6 +11,7 @@ BASES = (50,), (50, 25), (50, 25, 13)
 NETS = {"-".join(map(str, net)): net for base in BASES for net in (tuple(width << k for width in base) for k in range(10))}
 FEATURES = 50
 BATCH, OTHER_BATCHES = 1000, (500, 100)
+PARALLEL_BATCH = 128
 CNN_BATCHES = 2, 8, 32, 64, 128, 256, 512, 1024
 SAMPLES = 2, 64, 512, 1024
 DEVICES = "GTX1080", "GTX980", "GTX950M", "Xeon", "i7"
@@ -29,6 +30,12 @@ CNN_SECONDS = {  # of one epoch by batch, on each of DEVICES, from the same tabl
     256: (31.3, 36.3, 103.0, 344.4, 1072.9),
     512: (20.7, 32.6, 107.7, 340.1, 1032.9),
     1024: (21.9, 38.4, None, 350.8, None),
+}
+PARALLEL_SECONDS = {  # of the document's smaller CNN at batches of about 1024
+    "central, s": 14.67,
+    "mirrored, GTX1080 and GTX980, s": 11.26,
+    "mirrored, two GTX980, s": 12.04,
+    "mirrored, three GPUs, s": 13.42,
 }
 EVALUATE_SECONDS = (4.2, 5.4, 11.6, 57.5, 99.0)  # of 45,322 maps at Keras's own batch, on each of DEVICES
 MLP_EXAMPLES, CNN_EXAMPLES, CNN_TESTED = 1_366_000, 145_030, 45_322
@@ -155,6 +162,20 @@ ROWS = (
     ),
     whole("800-400-208", "solar:mlp", "solar:rows", BATCH, 20 * BATCH, 100 * BATCH, hidden=NETS["800-400-208"]),
     whole("CNN at batch 64", "solar:cnn", "solar:maps", 64, 512, 4096),
+    Row(
+        name="smaller CNN on both halves of the device",
+        table="parallel",
+        model="solar:distributed",
+        data="solar:maps",
+        batch=PARALLEL_BATCH,
+        quick=Extent(epochs=3, repeats=1, examples=4 * PARALLEL_BATCH, test_examples=64),
+        full=Extent(epochs=3, repeats=1, examples=CNN_EXAMPLES // 10, test_examples=64),
+        measures=("studies.parallel:measure",),
+        document=PARALLEL_SECONDS,
+        only=("ocl",),
+        settings={"parts": (2,)},
+        note="The document compares its runs on several devices with another, larger network on one: here it is the same network.",
+    ),
 )
 
 
@@ -182,6 +203,11 @@ def at(key, name):
 def batch_time(batch):
     """Return the function from a result to the spread of a step's milliseconds at another batch size."""
     return lambda result: (result["by_batch"].get(str(batch)) or {}).get("step_ms")
+
+
+def halves(variables, key):
+    """Return the function from a result to what training on both halves has by `key`, with mirrored or central variables."""
+    return lambda result: next((way[key] for way in result["parallel"][1:] if way["variables"] == variables), None)
 
 
 def batch_loss(batch):
@@ -240,6 +266,18 @@ TABLES = (
             Column("two epochs over one", lambda r: r["epochs_ratio"], digits=4),
             Column("total over epochs x steps x step", lambda r: r["steps_ratio"], digits=4),
         ),
+    ),
+    Table(
+        "parallel",
+        "Data parallelism",
+        (
+            Column("epoch on the whole device", lambda r: r["parallel"][0]["epoch_s"], digits=2, unit="s"),
+            Column("mirrored", halves("mirrored", "epoch_s"), digits=2, unit="s"),
+            Column("central", halves("central", "epoch_s"), digits=2, unit="s"),
+            Column("losses differ, mirrored", halves("mirrored", "loss_difference"), digits=None),
+            Column("central", halves("central", "loss_difference"), digits=None),
+        ),
+        note="The halves are those of one processor; what must hold is that the losses are one device's.",
     ),
 )
 
@@ -338,6 +376,17 @@ def same_steps(results, reference):
     return verdicts
 
 
+def same_losses(results, reference):
+    """Training on several devices has the losses of one."""
+    verdicts = []
+    for result in good(results, "parallel"):
+        differences = {f"{way['variables']} on {', '.join(way['devices'])}": way["loss_difference"] for way in result["parallel"][1:]}
+        passed = bool(differences) and all(difference <= FIRST_TOLERANCE for difference in differences.values())
+        text = "; ".join(f"{way}: losses differ by at most {difference:.1e}" for way, difference in differences.items())
+        verdicts.append(verdict(result, "data parallelism", passed, f"{text or 'one device only'}; {FIRST_TOLERANCE:.0e} allowed"))
+    return verdicts
+
+
 def fails_clearly(results, reference):
     """A net that does not run says that memory is short, with the bytes that it needs and those that there are."""
     verdicts = []
@@ -392,7 +441,7 @@ STUDY = Study(
     rows=ROWS,
     tables=TABLES,
     charts=CHARTS,
-    criteria=(learns, under_a_second, proportional, same_steps, fails_clearly, operations.predicted),
+    criteria=(learns, under_a_second, proportional, same_steps, same_losses, fails_clearly, operations.predicted),
     extra=(widths, devices, profiles),
     notes=(
         "Most of the document's CNN runs on the laboratory's GPUs have one and the same loss at every batch size, as a dead output ReLU "

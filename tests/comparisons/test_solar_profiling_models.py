@@ -409,6 +409,19 @@ def test_first_losses_must_agree(error, good):
     assert passed(solar_study.same_steps, result(step_losses=[[1.0, 0.5 * (1 + error)]]), theirs) == [good]
 
 
+@pytest.mark.parametrize("differences, good", [((0.0, 1e-6, 2e-6), True), ((0.0, 1e-6, 1e-3), False), ((0.0,), False)])
+def test_several_devices_must_have_the_losses_of_one(differences, good):
+    kinds = ("mirrored", "mirrored", "central")
+    ways = [
+        {"devices": ["a", "b"], "variables": kind, "loss_difference": difference, "epoch_s": flat(1.0)}
+        for kind, difference in zip(kinds, differences, strict=False)
+    ]
+    made = result("smaller CNN on both halves of the device", parallel=ways)
+    assert passed(solar_study.same_losses, made) == [good]
+    columns = next(table for table in solar_study.STUDY.tables if table.name == "parallel").columns
+    assert columns[-1].value(made) == (differences[2] if len(differences) > 2 else None)
+
+
 def test_a_net_that_does_not_fit_must_say_so():
     clear = result("25600-12800", error="OutOfMemory: 1.3 GB are needed for gradients, but 1 GB is available")
     assert passed(
