@@ -142,7 +142,7 @@ def run(job, timeout=None, listen=None):
     environment.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     if device:
         environment["KERAS_OCL_DEVICE"] = device
-    environment |= job.environment
+    environment |= job.environment  # a row may ask for a part of that device
     failed = job.identity()
     lines = []
     with tempfile.TemporaryDirectory() as folder:

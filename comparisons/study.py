@@ -39,7 +39,8 @@ class Row:
         document: the source document's own figures of this row, by a short name with its unit, such as {"OpenCL CPU s": 66.3}.
         note: what a reader must know, such as that a parameter was inferred.
         only: the backends that can run it; None for all.
-        environment: variables that its process gets; {"ocl": {...}} by backend.
+        environment: variables that its process gets; {"ocl": {...}} by backend. A KERAS_OCL_DEVICE such as "/units=1" is a part of the
+            device that the study runs on.
         parameters: the number of trainable and other weights that the document gives, None where it gives none.
         callbacks: what training needs besides, such as schedules: ("module:function" of comparisons/models, its keyword arguments) each.
         settings: anything a study's own measures want to know (JSON values).

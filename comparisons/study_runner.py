@@ -56,8 +56,8 @@ def jobs(study, settings, folder, names=None):
             if row.only is not None and kind not in row.only:
                 continue
             environment = dict(row.environment.get(kind, {}))
-            if settings.device and kind == "ocl":
-                environment.setdefault("KERAS_OCL_DEVICE", settings.device)
+            if kind == "ocl":
+                environment |= device_variable(environment, backend.partition("@")[2] or settings.device)
             planned.append(
                 runner.RowJob(
                     study=study.name,
@@ -71,6 +71,14 @@ def jobs(study, settings, folder, names=None):
                 )
             )
     return planned
+
+
+def device_variable(environment, device):
+    """Return KERAS_OCL_DEVICE as a dict: the row's own, a part such as "/units=1" being one of `device` (None: the user's, or the CPU)."""
+    own = environment.get("KERAS_OCL_DEVICE", "")
+    if own.startswith("/"):
+        return {"KERAS_OCL_DEVICE": (device or os.environ.get("KERAS_OCL_DEVICE") or "cpu:0") + own}
+    return {"KERAS_OCL_DEVICE": device} if device and not own else {}
 
 
 def versions():

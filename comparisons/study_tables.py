@@ -142,7 +142,7 @@ def ratio_cell(ours, theirs):
 
 
 def time_column(table, results):
-    """Return the index of the table's first column with spreads of times, None where there is none."""
+    """Return the index of the table's first column with spreads of times, which has ratios beside it; None where there is none."""
     for index, column in enumerate(table.columns):
         if column.unit in TIME_UNITS and any(measures.is_spread(column.value(r)) for r in results if "error" not in r):
             return index
@@ -159,7 +159,9 @@ def results_of(study, report, table):
 def table_view(study, report, table):
     """Return the View of a Table: row, backend, its columns, the time as a multiple of the reference's, and the document's figures."""
     results, reference = results_of(study, report, table.name), report["reference"]
-    timed = time_column(table, results)
+    rows = [row for row in study.rows if row.table == table.name]
+    compared = any(row.only is None or reference in row.only for row in rows)
+    timed = time_column(table, results) if compared else None
     base = {r["row"]: r for r in results if r["backend"] == reference and "error" not in r}
     figures = list(dict.fromkeys(name for r in results for name in document_figures(study.row(r["row"]))))
     own = [Head(column.head, column.unit) for column in table.columns]

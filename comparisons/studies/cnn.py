@@ -35,9 +35,9 @@ LAYERS = {
     "Pool_back_2": (0.0057, 0.023),
 }
 
-# One compute unit: a part of OpenCL's first CPU, one thread of the others.
+# One compute unit: a part of the OpenCL device, one thread of the others.
 ONE_UNIT = {
-    "ocl": {"KERAS_OCL_DEVICE": "cpu:0/units=1"},
+    "ocl": {"KERAS_OCL_DEVICE": "/units=1"},
     "tensorflow": {"TF_NUM_INTRAOP_THREADS": "1", "TF_NUM_INTEROP_THREADS": "1"},
     "torch": {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"},
     "jax": {"XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"},
