@@ -262,10 +262,9 @@ class Profile:
         lines.append("in brackets: the share of this row and those below, and its own")
         steps = self.steps
         lines.append(f"{self.device}, driver {self.device.driver}; averages of {steps} step{'s' * (steps != 1)}")
-        lines.append(
-            f"wall clock {_time_text(self.wall_ms / steps)}, of it waiting for the device {_time_text(self.wait_ms / steps)};"
-            f" variables {_bytes_text(self.state_bytes)}, arena {_bytes_text(self.arena_bytes)}, peak {_bytes_text(self.peak_bytes)}"
-        )
+        lines.append(f"wall clock {_time_text(self.wall_ms / steps)}, of it waiting for the device {_time_text(self.wait_ms / steps)}")
+        sizes = {"variables": self.state_bytes, "arena": self.arena_bytes, "peak": self.peak_bytes}
+        lines.append("memory in all: " + ", ".join(f"{name} {_bytes_text(n)}" for name, n in sizes.items()))
         if self.builds:
             lines.append(f"not in the table: {self.builds} builds of kernels, {_time_text(self.build_ms)} in all")
         return "\n".join(lines)

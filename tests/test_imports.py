@@ -16,6 +16,8 @@ BELOW = {
     "compiler": {"core", "kernels", "primitives", "runtime"},
     "plugin": set(),
     "monitor": {"compiler", "runtime"},
+    "profiler": {"chrome_trace", "core", "runtime"},
+    "chrome_trace": set(),
     "cli": {"runtime"},
 }
 WITHOUT_KERAS = {*BELOW, "__init__", "__main__"} - {"plugin"}

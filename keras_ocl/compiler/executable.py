@@ -9,6 +9,7 @@ from keras_ocl import runtime
 from keras_ocl.compiler import lower as lowering
 from keras_ocl.compiler.loop_lower import Loop, lower_loop
 from keras_ocl.compiler.plan import Interval, place
+from keras_ocl.compiler.provenance import key
 from keras_ocl.core import dtypes
 from keras_ocl.kernels.spec import STEP
 
@@ -225,19 +226,20 @@ class Executable:
             Provenance.allocator (None for copies of inputs that are also outputs). Where a result overwrites the state that it
             replaces, the bytes are in place and none are asked for.
         """
-        owners = self._allocators()
-        found = [(owners.get(handle), _nbytes(handle), 0) for handle in self._lives]
-        found += [(owners.get(node), nbytes, 0) for _, node, nbytes in self._fresh]
-        found += [(None, nbytes, 0) for _, _, nbytes in self._copied + self._repeated]
-        return found + [(owners.get(entry), 0, _nbytes(entry)) for entry in self.overwritten if entry in owners]
+        return self._memory(_nbytes, lambda k: _nbytes(self._outputs[k]))
 
     def handed_out(self, results):
         """`requested`, with the bytes of the Storages that a run got: `results` are what it returned."""
+        return self._memory(lambda handle: self._storages[handle].nbytes, lambda k: results[k].nbytes)
+
+    def _memory(self, of_buffer, of_result):
+        """What `requested` returns, given functions from a buffer's handle and from an output's position to bytes."""
         owners = self._allocators()
-        found = [(owners.get(handle), self._storages[handle].nbytes, 0) for handle in self._lives]
-        found += [(owners.get(node), results[k].nbytes, 0) for k, node, _ in self._fresh]
-        found += [(None, results[k].nbytes, 0) for k, _, _ in self._copied + self._repeated]
-        return found + [(owners.get(entry), 0, self._storages[entry].nbytes) for entry in self.overwritten if entry in owners]
+        found = [(owners.get(handle), of_buffer(handle), 0) for handle in self._lives]
+        found += [(owners.get(node), of_result(k), 0) for k, node, _ in self._fresh]
+        found += [(None, of_result(k), 0) for k, _, _ in self._copied + self._repeated]
+        updates = {entry: new for new, entry in reversed(self._alias.items()) if entry in self.overwritten}  # not the views of `new`
+        return found + [(key(new), 0, of_buffer(entry)) for entry, new in updates.items()]
 
     def state_bytes(self):
         """Bytes of the variables that the function reads or assigns."""
@@ -245,9 +247,7 @@ class Executable:
 
     def _allocators(self):
         """Buffer -> Provenance.allocator of the first launch that writes it."""
-        found, new = {}, {}
-        for value, entry in self._alias.items():
-            new.setdefault(entry, value)  # of an entry that is overwritten: what it becomes
+        found = {}
 
         def look(launches, resolve):
             for launch in launches:
@@ -259,8 +259,7 @@ class Executable:
                 else:
                     written = [a.value for a in launch.args if a.kind == "out"]
                 for handle in written:
-                    if launch.provenance is not None:
-                        found.setdefault(resolve(handle), launch.provenance.allocator(new.get(handle, handle)))
+                    found.setdefault(resolve(handle), launch.provenance.allocator(handle))
 
         look(self.launches, self._resolve)
         return found

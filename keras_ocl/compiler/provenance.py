@@ -16,7 +16,8 @@ from keras_ocl.core.origin import Origin
 from keras_ocl.kernels import elementwise
 
 _MOVED = 8  # operations that loading or storing an element costs about
-_NOTHING = {"broadcast", "reshape", "transpose", "slice", "reverse", "constant", "iota", "project", "at_step", "hold", "stop_gradient"}
+_VIEWS = {"broadcast", "reshape", "transpose", "slice", "reverse", "hold", "stop_gradient"}
+_NOTHING = _VIEWS | {"constant", "iota", "project", "at_step"}
 _RANDOM = {"random_bits": 60, "random_gamma": 500, "random_binomial": 1000}
 _OTHER = 2  # operations for each element of a primitive that is not listed
 
@@ -33,24 +34,34 @@ class Provenance:
     """What one launch computes. `region` is a fuse.Region; nothing is worked out before somebody asks."""
 
     def __init__(self, region):
-        self._region = region
+        self._maps, self._outputs, self._anchor, self._space = region.maps, region.outputs, region.anchor, region.space
 
     @functools.cached_property
     def shares(self):
         """Shares that add up to 1."""
-        work = defaultdict(float)
-        region, read = self._region, set()
-        for node, along in region.maps.items():
-            work[_key(node)] += _operations(node) * _evaluations(node, along, region.space)
-            for operand in node.inputs:
-                if operand not in region.maps and operand not in read:
+        work, read = defaultdict(float), set()
+        for node, along in self._maps.items():
+            work[key(node)] += _operations(node) * _evaluations(node, along, self._space)
+            for operand, elements in self._loaded(node):
+                if operand not in read:
                     read.add(operand)
-                    # Views say how much of an operand is read at all.
-                    work[_key(node)] += _MOVED * (min(_size(operand), _size(node)) if node.name in _NOTHING else _size(operand))
-        for node in region.outputs:
-            work[_key(self._allocator(node))] += _MOVED * _size(node)
+                    work[key(node)] += _MOVED * elements
+        for node in self._outputs:
+            work[key(self._allocator(node))] += _MOVED * _size(node)
         total = sum(work.values())
         return tuple(Share(origin, name, amount / total if total else 1 / len(work)) for (origin, name), amount in work.items())
+
+    def _loaded(self, node):
+        """(operand in memory, elements) that `node` reads, maybe through views; a view reads for itself only where it is a result."""
+        if node.name in _VIEWS and node not in self._outputs:
+            return
+        for operand in node.inputs:
+            elements = _size(operand)
+            while operand in self._maps and operand.name in _VIEWS:
+                operand = operand.inputs[0]
+                elements = min(elements, _size(operand))
+            if operand not in self._maps:
+                yield operand, elements
 
     def allocator(self, handle):
         """(origin, primitive's name) of what asks for the memory of a buffer that the launch writes.
@@ -58,23 +69,23 @@ class Provenance:
         An elementwise operation that follows a product, convolution, pooling or reduction in the same kernel works in its memory and asks
         for none, as TensorFlow's BiasAdd and Relu do.
         """
-        region = self._region
-        return _key(self._allocator(handle if handle in region.maps else region.anchor or region.outputs[0]))
+        return key(self._allocator(handle if handle in self._maps else self._anchor or self._outputs[0]))
 
     def _allocator(self, node):
-        region, seen, pending = self._region, set(), [node]
+        seen, pending = set(), [node]
         while pending:
             n = pending.pop(0)
-            if n is region.anchor or _reduces(n):
+            if n is self._anchor or _reduces(n):
                 return n
             for i in n.inputs if n.name in elementwise.OPS or n.name == "reshape" else ():
-                if i in region.maps and i not in seen and _size(i) == _size(node):
+                if i in self._maps and i not in seen and _size(i) == _size(node):
                     seen.add(i)
                     pending.append(i)
         return node
 
 
-def _key(node):
+def key(node):
+    """(origin, primitive's name, which counts where the origin has no operation) of a node."""
     return node.origin, "" if node.origin.operation else node.name
 
 
