@@ -43,6 +43,7 @@ class Row:
             device that the study runs on.
         parameters: the number of trainable and other weights that the document gives, None where it gives none.
         callbacks: what training needs besides, such as schedules: ("module:function" of comparisons/models, its keyword arguments) each.
+        full_only: whether a quick run leaves it out unless it is asked for by name, as most points of long sweeps.
         settings: anything a study's own measures want to know (JSON values).
     """
 
@@ -62,6 +63,7 @@ class Row:
     environment: dict = field(default_factory=dict)
     parameters: int | None = None
     callbacks: tuple = ()
+    full_only: bool = False
     settings: dict = field(default_factory=dict)
 
 

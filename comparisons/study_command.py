@@ -23,7 +23,7 @@ def parser():
     p = argparse.ArgumentParser(prog="python -m comparisons study", description=__doc__, formatter_class=style)
     p.add_argument("name", help=f"{', '.join(studies.NAMES)}, or all")
     extent = p.add_mutually_exclusive_group()
-    extent.add_argument("--quick", action="store_true", help="every row, with few epochs, examples and repeats (default)")
+    extent.add_argument("--quick", action="store_true", help="minutes: few epochs, examples, repeats and points of sweeps (default)")
     extent.add_argument("--full", action="store_true", help="the document's own extent: hours to days")
     p.add_argument("--backends", default="ocl,tensorflow", help="Keras backends, ocl@NAME for a device (default: %(default)s)")
     p.add_argument("--reference", help="the backend that the others are compared with (default: tensorflow if given, else the last)")

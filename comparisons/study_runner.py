@@ -44,11 +44,14 @@ class Settings:
 
 
 def jobs(study, settings, folder, names=None):
-    """Return the RowJobs of a study, each row's backends one after the other; `names` are the rows wanted (None: all).
+    """Return the RowJobs of a study, each row's backends one after the other; `names` are the rows wanted (None: all that the mode has).
 
     Raises ValueError for a row that the study does not have.
     """
-    chosen = study.rows if names is None else [study.row(name) for name in names]
+    if names is None:
+        chosen = [row for row in study.rows if settings.mode == "full" or not row.full_only]
+    else:
+        chosen = [study.row(name) for name in names]
     planned = []
     for row in chosen:
         for backend in settings.backends:
@@ -151,7 +154,7 @@ def run(study, settings, folder, command, watch, names=None, resume=False, timeo
     done = {(result["row"], result["backend"]) for result in report["results"]}
     planned = [job for job in planned if (job.row, job.backend) not in done]
     Path(folder, "files").mkdir(parents=True, exist_ok=True)
-    order = {(job.row, job.backend): k for k, job in enumerate(jobs(study, settings, folder))}
+    places = {row.name: k for k, row in enumerate(study.rows)}
     watch.begin(planned)
     for job in planned:
         began = time.perf_counter()
@@ -159,7 +162,7 @@ def run(study, settings, folder, command, watch, names=None, resume=False, timeo
         result, output = runner.run(job, timeout, lambda said, job=job: watch.progress(job, said))
         seconds = time.perf_counter() - began
         report["results"].append(result)
-        report["results"].sort(key=lambda r: order[r["row"], r["backend"]])
+        report["results"].sort(key=lambda r: (places[r["row"]], settings.backends.index(r["backend"])))
         report["seconds"] += seconds
         if "device" in result:
             report["devices"].setdefault(job.backend, result["device"])

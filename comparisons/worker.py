@@ -5,6 +5,7 @@ the file that the result is written to. Lines that begin with "progress: " tell 
 """
 
 import importlib
+import inspect
 import json
 import sys
 import time
@@ -90,7 +91,9 @@ def row_result(job):
     extent = Extent(**job["extent"])
     result = {"row": row.name, "backend": keras.config.backend(), "epochs": extent.epochs}
     progress("loading data")
-    data = studies.function("data", row.data)(job["data"], **row.data_options)
+    loader = studies.function("data", row.data)
+    limits = {name: getattr(extent, name) for name in ("examples", "test_examples") if name in inspect.signature(loader).parameters}
+    data = loader(job["data"], **limits, **row.data_options)
     if data.notice:
         print(f"{runner.NOTICE}{data.notice}", flush=True)
     arrays = data.x[: extent.examples], data.y[: extent.examples], data.x_test[: extent.test_examples], data.y_test[: extent.test_examples]

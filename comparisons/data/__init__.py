@@ -1,6 +1,7 @@
 """The studies' data: one module a data set, NumPy only.
 
-A loader is a function `(folder, **options) -> Data`; `folder` is what --data names, or None. Where the real data are not there, a loader
+A loader is a function `(folder, **options) -> Data`; `folder` is what --data names, or None. One whose examples cost something to make
+takes `examples` and `test_examples`, at most how many are wanted (None: all). Where the real data are not there, a loader
 downloads them with keras.datasets if it can, else gives a seeded stand-in of the same shapes and says so in `notice`.
 """
 

@@ -1,7 +1,7 @@
 """Theano, TensorFlow and CNTK under Keras: dense, convolutional and recurrent networks, and sweeps of what makes them large.
 
-A point of a sweep with "full_only" in its settings is left out of a quick run unless it is asked for by name: each row costs a process and
-a trace on every backend, so that all of the document's points together take longer than a quick run may.
+Most points of the sweeps are `full_only`: each row costs a process and a trace on every backend, so that all of the document's points
+together take longer than a quick run may.
 """
 
 import math
@@ -27,9 +27,9 @@ def figures(*lines):
     return {f"{system} {name}": value for name, line in named for system, value in zip(SYSTEMS, line, strict=True)}
 
 
-def point_settings(sweep, series, x, quick, cost):
-    """Return the settings of a point of a sweep: which sweep, line and place along the axis it is of, and whether a quick run has it."""
-    return {"sweep": sweep, "series": series, "x": x, "full_only": not quick, "cost": cost if quick else 9}
+def point_of(sweep, series, x, quick, cost):
+    """Return keywords for the Row of a point of a sweep: its sweep, line and place along the axis, and whether quick runs have it."""
+    return {"full_only": not quick, "settings": {"sweep": sweep, "series": series, "x": x, "cost": cost if quick else 9}}
 
 
 # ---- dense networks --------------------------------------------------------------------------------------------------------------------
@@ -63,7 +63,7 @@ def fnn(kind, depth):
         full=Extent(epochs=50, repeats=5),
         measures=MEASURES,
         parameters=FNN_PARAMETERS.get((kind, depth)),
-        settings=point_settings("depth", kind, depth, True, COSTS[kind]),
+        **point_of("depth", kind, depth, True, COSTS[kind]),
     )
 
 
@@ -82,7 +82,7 @@ def fnn_batch(kind, batch):
         full=Extent(epochs=50, repeats=5),
         measures=SWEEP_MEASURES,
         document=memory,
-        settings=point_settings("batch", kind, batch, batch in QUICK_BATCHES[kind], COSTS[kind]),
+        **point_of("batch", kind, batch, batch in QUICK_BATCHES[kind], COSTS[kind]),
     )
 
 
@@ -270,7 +270,7 @@ def sweep(name, kind, point):
         measures=SWEEP_MEASURES,
         note=KERNEL_NOTES.get(name, "") if kind == "kernel" else "",
         callbacks=given["callbacks"],
-        settings=point_settings(kind, name, side or point, point in QUICK_POINTS[kind].get(name, ()), COSTS[given["data"]]),
+        **point_of(kind, name, side or point, point in QUICK_POINTS[kind].get(name, ()), COSTS[given["data"]]),
     )
 
 
@@ -306,11 +306,11 @@ def lstm(name, **options):
     """Return the Row of a recurrent network, or of a point of a sweep: lstm_layers or cells in `options`."""
     given = LSTMS[name]
     kind, point = next(iter(options.items()), ("", None))
-    quick, text, settings = given["quick"], "", {"cost": COSTS[given["data"]]}
+    quick, text, place = given["quick"], "", {"settings": {"cost": COSTS[given["data"]]}}
     if kind:
         text = f", {point} layers" if kind == "lstm_layers" else f", {point} cells"
         quick = Extent(epochs=1, repeats=1, examples=quick.examples // 2, test_examples=64)
-        settings = point_settings(kind, name, point, point in given["quick_points"][kind], COSTS[given["data"]])
+        place = point_of(kind, name, point, point in given["quick_points"][kind], COSTS[given["data"]])
     return Row(
         name=name + text,
         table=kind or "lstm",
@@ -323,7 +323,7 @@ def lstm(name, **options):
         measures=SWEEP_MEASURES if kind else MEASURES,
         note=given["note"],
         parameters=None if kind else given["parameters"],
-        settings=settings,
+        **place,
     )
 
 
