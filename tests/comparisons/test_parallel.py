@@ -37,7 +37,8 @@ def several(count):
 
 @pytest.fixture(scope="module")
 def start():
-    return build().get_weights()
+    generator = np.random.default_rng(1)
+    return [generator.normal(scale=0.2, size=weight.shape).astype("float32") for weight in build().get_weights()]
 
 
 def on_one_device(weights, epochs=3, **options):
@@ -67,6 +68,10 @@ def test_two_parts_train_as_one_device(variables, options, start):
     np.testing.assert_allclose(found["losses"], losses, rtol=TOLERANCE)
     assert parallel.difference(found["weights"], weights) < 1e-3 and len(found["epoch_seconds"]) == 3
     assert all(runtime.find_device(name).statistics.launches - before >= 9 for name, before in zip(devices, launches, strict=True))
+
+
+def test_difference():
+    assert parallel.difference([[1.0, 2.0], [4.5]], [[1.0, 2.0], [4.0]]) == 0.125 and parallel.difference([1.0], [1.0]) == 0
 
 
 def test_mirrored_variables_stay_equal_bit_for_bit():
