@@ -99,18 +99,19 @@ class Parts:
         return linear(index[: self.split], shape[: self.split]) * self.row + linear(index[self.split :], shape[self.split :]) + self.start
 
 
-def partition(graph, traits, together=None):
+def partition(graph, traits, together=None, cuts=frozenset()):
     """Regions in an order in which they can run, nodes that are in memory, which of them share another's, and the Parts of concats.
 
     `together`, a set, makes as few kernels as possible, as the body of a loop needs it: results over one index space share a kernel, and
-    a concat is stored by the kernels of its parts, unless it is in the set.
+    a concat is stored by the kernels of its parts, unless it is in the set. `cuts`: pointwise nodes to store by kernels of their own,
+    to measure what that would take.
     """
     nodes = graph.live()
     users = {n: [] for n in nodes}
     for n in nodes:
         for i in n.inputs:
             users[i].append(n)
-    fuser = _Fuser(graph, traits, users, together)
+    fuser = _Fuser(graph, traits, users, together, cuts)
     for node in reversed(nodes):
         if node.primitive is not None and node.name not in _PLACED:
             fuser.place(node)
@@ -119,8 +120,8 @@ def partition(graph, traits, together=None):
 
 
 class _Fuser:
-    def __init__(self, graph, traits, users, together):
-        self.traits, self.users, self.together = traits, users, together
+    def __init__(self, graph, traits, users, together, cuts):
+        self.traits, self.users, self.together, self.cuts = traits, users, together, cuts
         self.outputs = set(graph.outputs)
         self.indices = cost.Places()
         self.regions, self._numbers = [], itertools.count()
@@ -137,7 +138,7 @@ class _Fuser:
     def place(self, node):
         if node in self.passed:
             return
-        if node in self.parts:
+        if node in self.parts or node in self.cuts:
             self._store(node, ())
             return
         if node.primitive.pointwise is None or _prefers_template(node):
@@ -203,9 +204,7 @@ class _Fuser:
                 needs_memory = True
             if user in self.views:
                 continue
-            readers |= self.inlined.get(user, set())
-            if user in self.producer and user not in self.anchored:
-                readers.add(self.producer[user])
+            readers |= self.inlined.get(user, set()) if user in self.anchored else self._regions_of(user)
         # In order of making: the order of a set differs from trace to trace, and with it the kernels would.
         return sorted(readers, key=lambda r: r.number), needs_memory
 
@@ -313,13 +312,20 @@ class _Fuser:
         """Whether evaluating `node` wherever `readers` read it costs no more than storing it."""
         places = [index for region in readers for index in self._places(node, region)]
         limit = cost.storing(node, places, self.traits.schedule)
-        return cost.repeated(node, places, self.traits.schedule, self.indices, self._in_memory, limit) < limit
+        stored = functools.partial(self._in_memory, readers=set(readers))
+        return cost.repeated(node, places, self.traits.schedule, self.indices, stored, limit) < limit
 
-    def _in_memory(self, node):
-        """Whether `node`, not placed yet, will be in memory wherever its other consumers are."""
-        if node in self.materialised or node in self.outputs or node.primitive.pointwise is None or _prefers_template(node):
+    def _in_memory(self, node, readers):
+        """Whether `node`, not placed yet, will be in memory wherever else it is read than in `readers`."""
+        if node in self.materialised or node in self.outputs or node in self.cuts:
             return True
-        return any(u in self.anchored for u in self.users[node])
+        if node.primitive.pointwise is None or _prefers_template(node):
+            return True
+        return any(u in self.anchored or self._regions_of(u) - readers for u in self.users[node])
+
+    def _regions_of(self, node):
+        """Regions that evaluate `node`, as far as it is placed."""
+        return self.inlined.get(node, set()) | ({self.producer[node]} if node in self.producer else set())
 
     def _cheap(self, node):
         """Recomputing costs no more than loading: one light operation on values that are in memory anyway."""
@@ -400,9 +406,7 @@ class _Fuser:
                 continue
             if u in self.views or u in self.passed:
                 found |= self._consumer_regions(u)
-            found |= self.inlined.get(u, set())
-            if u in self.producer:
-                found.add(self.producer[u])
+            found |= self._regions_of(u)
         return found
 
     def _materialise(self, node, region):

@@ -8,8 +8,10 @@ expression that is printed; from it `analyse` learns which dimensions of a nest 
 loop and whether the innermost loop may be vectorised.
 """
 
+import functools
+
 from keras_ocl.compiler.folds import ArgFold, Fold
-from keras_ocl.compiler.loops import Block, Nest, Register
+from keras_ocl.compiler.loops import MASKED, Block, Nest, Register
 from keras_ocl.core import dtypes
 from keras_ocl.core.dim import Dim, hint, product
 from keras_ocl.core.index import Affine, Var, at_least, is_one, linear
@@ -47,6 +49,7 @@ class Generator:
         self.reads = {}  # materialised node -> list of index tuples, for the in-place check
         self.aligned = 0  # vector loops over the root nest begin at multiples of this (0: not known)
         self._memo = {}
+        self._beyond = Var("0", 1, self.top)  # a term of indices that may lie beyond the ends in some lanes, whose values a mask discards
         self._count = 0
         self._index = ()
 
@@ -133,7 +136,7 @@ class Generator:
                 if v.nest is nest:
                     coefficients[v.position] = c
             nest.uses.append(coefficients)
-            nest.loads.append(load)
+            nest.loads.append(load if load is not MASKED or nest is self.nests.get("root") else False)
 
     def _int(self, affine, expression_of, lanes=False):
         """Define a C integer computed from `affine`; `expression_of(text)` gives its C expression. `lanes`: the first lane's will do."""
@@ -191,14 +194,28 @@ class Generator:
             tests.append(lambda t: f"{t} < {self.int(high)}")
         if not tests:
             return None
-        name, block = self._int(affine, lambda t: t, self._in_step(affine, low, high))
+        step = self._in_step(affine, low, high)
+        if not step and not self.dry and self.lanes(affine):
+            place = self.number(affine, "int64" if self.wide else "int32")
+            sides = [("ge", low, not at_least(least, low)), ("lt", high, not at_least(high - 1, greatest))]
+            masks = [self.op(op, "bool", place, Register(self.int(edge), place.dtype, 1, self.top)) for op, edge, open_ in sides if open_]
+            return functools.reduce(self.both, masks)
+        name, block = self._int(affine, lambda t: t, step or self._runs_along_lanes(affine))
         return self.define("bool", 1, "-(" + " && ".join(t(name) for t in tests) + ")", [block])
+
+    def _runs_along_lanes(self, affine):
+        """MASKED where an index varies along the loop that may become lanes, else False: a mask of lanes takes their place then."""
+        root = self.nests.get("root")
+        along = root is not None and any(v.nest is root and v.position == len(root.extents) - 1 for v in affine.terms)
+        return MASKED if along else False
 
     def safe(self, affine, mask, fallback=0):
         """`affine` where the mask holds, else `fallback`, so that the load stays in bounds."""
         affine = Affine.of(affine)
         if mask is None:
             return affine
+        if mask.width > 1 or (self.dry and self._runs_along_lanes(affine) and not self._in_step(affine, fallback)):
+            return affine + Affine.of(self._beyond)
         block = self._deepest([mask.block, *(v.block for v in affine.terms)])
         name = self.name("i")
         if self._in_step(affine, fallback):
@@ -357,17 +374,24 @@ class Generator:
         pointer = self.args.pointer(self.alias.get(node, node), node.dtype)
         offset = linear(index, node.shape) if offset is None else offset
         blocks = [v.block for v in offset.terms]
+        self.helpers |= prelude.helpers_for(node.dtype, 1)
         if self.dry or not self.lanes(offset):
-            self.helpers |= prelude.helpers_for(node.dtype, 1)
             return self.define(node.dtype, 1, prelude.load(node.dtype, 1, pointer, self.text(offset, True)), blocks)
-        w, stride = self.width, self.lane_stride(offset)
+        w, stride, beyond = self.width, self.lane_stride(offset), self._beyond in offset.terms
         if is_one(stride):
             self.helpers |= prelude.helpers_for(node.dtype, w)
-            return self.define(node.dtype, w, prelude.load(node.dtype, w, pointer, self.text(offset, True)), blocks)
-        self.helpers |= prelude.helpers_for(node.dtype, 1)
+            if not beyond:
+                return self.define(node.dtype, w, prelude.load(node.dtype, w, pointer, self.text(offset, True)), blocks)
         base, step = self.define("int32", 1, self.text(offset, True), blocks, self.ctype), self.int(stride)
-        lanes = ", ".join(prelude.load(node.dtype, 1, pointer, f"{base.text} + {k} * {step}") for k in range(w))
-        return self.define(node.dtype, w, f"({prelude.register_type(node.dtype, w)})({lanes})", [base.block])
+        places = [f"{base.text} + {k} * {step}" for k in range(w)]
+        if beyond:  # in memory all the same, but for the tensor's first and last elements
+            size = self.int(product(node.shape))
+            places = [f"clamp({place}, ({self.ctype})0, ({self.ctype})({size} - 1))" for place in places]
+        lanes = ", ".join(prelude.load(node.dtype, 1, pointer, place) for place in places)
+        text = f"({prelude.register_type(node.dtype, w)})({lanes})"
+        if beyond and is_one(stride):
+            text = f"{base.text} >= 0 && {base.text} + {w} <= {size} ? {prelude.load(node.dtype, w, pointer, base.text)} : {text}"
+        return self.define(node.dtype, w, text, [base.block])
 
     def random(self, helper, dtype, key, counter, *parameters, word=()):
         """What the prelude's `helper` draws for a counter, an index expression: `key` is two registers, `parameters` and `word` follow."""

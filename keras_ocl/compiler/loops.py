@@ -3,6 +3,8 @@
 from keras_ocl.core.dim import Dim, hint
 from keras_ocl.core.index import is_one
 
+MASKED = "masked"  # an index expression of which lanes take a vector: neither an address nor a scalar
+
 
 class Register:
     """A value in a C variable (or literal): its text, dtype, lanes, and the block it is known in."""
@@ -62,7 +64,7 @@ def analyse(nests):
         inner = groups[-1][-1]
         for use, load in zip(nest.uses, nest.loads, strict=True):
             c = use[inner]
-            if c == 0 and not isinstance(c, Dim):
+            if (c == 0 and not isinstance(c, Dim)) or load is MASKED:
                 continue
             if not load:
                 nest.vectorisable = False  # lanes would need vector index arithmetic
