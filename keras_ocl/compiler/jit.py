@@ -24,6 +24,8 @@ from keras_ocl.core.trace import Trace, tracing
 _OWN_TENSOR = 3
 _OWN_STORAGE = 3
 
+_FAR = 4  # times the hint: for a batch beyond that, kernels made for the hint are so slow that new ones pay
+
 
 class Jitted:
     """A function that is traced once a signature and then replayed as kernel launches.
@@ -31,7 +33,7 @@ class Jitted:
     Args:
         function: takes and returns nests of tensors, arrays and Python values; may read and assign Keras variables.
         batch_axis: True makes the first axis of every array argument a Dim, so that another batch size
-            builds no kernels.
+            builds no kernels, unless it is more than four times as large as any before.
         name: for errors and profiles.
         context: callable giving a hashable of what else a trace depends on.
 
@@ -99,10 +101,11 @@ class Jitted:
         return Compiled(trace, result, device, self.name, variables=[leaf for leaf in leaves if hasattr(leaf, "_tape_value")])
 
     def _dim(self, n, position, batch):
-        """Equal first extents are one unknown; its hint stays what it was at the first trace."""
+        """Equal first extents are one unknown; its hint stays what it was at the first trace, until one comes that is far larger."""
         if n not in batch:
-            hint = self._hints.setdefault(position, n)
-            batch[n] = Dim(n, hint, 1500450271 + 2 * len(batch))
+            if n > _FAR * self._hints.get(position, -1):
+                self._hints[position] = n
+            batch[n] = Dim(n, self._hints[position], 1500450271 + 2 * len(batch))
         return batch[n]
 
 

@@ -10,6 +10,7 @@ from keras_ocl import primitives as P
 from keras_ocl import runtime
 from keras_ocl.compiler import from_numpy, to_numpy
 from keras_ocl.compiler.jit import Jitted, jit
+from keras_ocl.compiler.lower import function_name
 from keras_ocl.core.primitive import current_trace
 from keras_ocl.core.tensor import Tensor
 
@@ -86,6 +87,20 @@ def test_other_batch_size_builds_nothing():
         e = np.exp(y.astype("float64") @ w - (y.astype("float64") @ w).max(1, keepdims=True))
         np.testing.assert_allclose(to_numpy(compiled(y)), e / e.sum(1, keepdims=True), rtol=1e-4)
     assert runtime.current_device().statistics.kernels == before
+
+
+def test_a_far_larger_batch_gets_kernels_of_its_own_once():
+    x, w = random(2, 400), random(400, 300)
+    weights = from_numpy(w)
+    compiled = Jitted(lambda x: P.tanh(P.dot_general(x, weights, ((1,), (0,)))), batch_axis=True)
+    found, new = set(), []
+    for n in (2, 8, 500, 7, 100, 1999, 3):
+        y = random(n, 400)
+        np.testing.assert_allclose(to_numpy(compiled(y)), np.tanh(y.astype("float64") @ w), rtol=1e-3, atol=1e-4)
+        kernels = {function_name(launch) for each in compiled._compiled.values() for launch in each.executable.launches}
+        new.append(bool(kernels - found))
+        found |= kernels
+    assert new == [n in (2, 500) for n in (2, 8, 500, 7, 100, 1999, 3)]
 
 
 def test_state_is_updated_in_place():
