@@ -172,12 +172,12 @@ def device_facts(context):
         return {"device_facts": {"name": name, "units": os.cpu_count(), "clock_mhz": None, "memory_mib": None}}
     from keras_ocl import runtime
 
-    handle = runtime.current_device().handle
+    device = runtime.current_device()
     return {
         "device_facts": {
-            "name": handle.name.strip(),
-            "units": handle.max_compute_units,
-            "clock_mhz": handle.max_clock_frequency or None,  # some runtimes do not know it
-            "memory_mib": handle.global_mem_size // 2**20,
+            "name": device.model,
+            "units": device.traits.compute_units,
+            "clock_mhz": device.traits.clock or None,  # some runtimes do not know it
+            "memory_mib": device.traits.global_memory // 2**20,
         }
     }

@@ -65,6 +65,7 @@ class Region:
         """Become this region and `other`, of which neither depends on the other."""
         self.outputs += other.outputs
         self.maps.update(other.maps)
+        self.places.update(other.places)
         self.operands |= other.operands
         self.reductions |= other.reductions
         for r in other.producers:

@@ -1,8 +1,8 @@
 """Provenance: which operations of Keras a launch computes, what share of its work each is, and whose memory it writes.
 
 A launch's time is measured as a whole. To divide it, the work of each node is estimated from shapes alone: two operations for each
-multiply-add of a product or convolution, the cost of an elementwise operation (kernels/elementwise.py) times its evaluations, one
-operation for each element that a reduction reads, and _MOVED operations for each element that is loaded from or stored to memory.
+multiply-add of a product or convolution, for everything else the price that fusion gives it (cost.py) times its evaluations, and _MOVED
+operations for each element that is loaded from or stored to memory.
 """
 
 import functools
@@ -10,16 +10,14 @@ import math
 from collections import defaultdict
 from typing import NamedTuple
 
-from keras_ocl.compiler.axes import ANY, INNER
+from keras_ocl.compiler import cost
 from keras_ocl.core.dim import product
 from keras_ocl.core.origin import Origin
 from keras_ocl.kernels import elementwise
 
 _MOVED = 8  # operations that loading or storing an element costs about
-_VIEWS = {"broadcast", "reshape", "transpose", "slice", "reverse", "hold", "stop_gradient"}
-_NOTHING = _VIEWS | {"constant", "iota", "project", "at_step"}
-_RANDOM = {"random_bits": 60, "random_gamma": 500, "random_binomial": 1000}
-_OTHER = 2  # operations for each element of a primitive that is not listed
+_VIEWS = cost.VIEWS | {"hold", "stop_gradient"}
+_NOTHING = _VIEWS | cost.FREE | {"project", "at_step"}
 
 
 class Share(NamedTuple):
@@ -34,14 +32,14 @@ class Provenance:
     """What one launch computes. `region` is a fuse.Region; nothing is worked out before somebody asks."""
 
     def __init__(self, region):
-        self._maps, self._outputs, self._anchor, self._space = region.maps, region.outputs, region.anchor, region.space
+        self._maps, self._outputs, self._anchor, self._places = region.maps, region.outputs, region.anchor, region.places
 
     @functools.cached_property
     def shares(self):
         """Shares that add up to 1."""
         work, read = defaultdict(float), set()
-        for node, along in self._maps.items():
-            work[key(node)] += _operations(node) * _evaluations(node, along, self._space)
+        for node in self._maps:
+            work[key(node)] += _operations(node) * self._evaluations(node)
             for operand, elements in self._loaded(node):
                 if operand not in read:
                     read.add(operand)
@@ -50,6 +48,10 @@ class Provenance:
             work[key(self._allocator(node))] += _MOVED * _size(node)
         total = sum(work.values())
         return tuple(Share(origin, name, amount / total if total else 1 / len(work)) for (origin, name), amount in work.items())
+
+    def _evaluations(self, node):
+        """How often the kernel evaluates each element of `node`."""
+        return max(1, cost.evaluations(self._places.get(node, ())) / cost.size(node))
 
     def _loaded(self, node):
         """(operand in memory, elements) that `node` reads, maybe through views; a view reads for itself only where it is a result."""
@@ -99,32 +101,15 @@ def _size(node):
     return int(product(node.shape))
 
 
-def _evaluations(node, along, space):
-    """How often the kernel evaluates each element of `node`: whose axes run along these axes of `space`, see axes.axis_map."""
-    if node.results is not None or not _size(node):
-        return 1
-    deepest = max((len(space) - 1 if axis == ANY else axis for axis in along if axis is not None and axis < INNER), default=-1)
-    count = int(product(space[: deepest + 1]))
-    count *= int(product(n for axis, n in zip(along, node.shape, strict=True) if axis is not None and axis >= INNER))
-    return max(1, count / _size(node))
-
-
 def _operations(node):
     """About how many operations it takes to compute every element of `node` once."""
-    name, size = node.name, _size(node)
-    if name in _NOTHING:
+    if node.name in _NOTHING:
         return 0
-    if name in elementwise.OPS:
-        return elementwise.OPS[name].cost * size
-    if name in _PRODUCTS:
-        return 2 * int(_PRODUCTS[name](node))
-    if "window" in node.params:
-        return int(product(node.params["window"])) * min(size, _size(node.inputs[0]))
-    if _reduces(node):
-        return _size(node.inputs[0])
-    if name in ("sort", "top_k"):
+    if node.name in _PRODUCTS:
+        return 2 * int(_PRODUCTS[node.name](node))
+    if node.name in ("sort", "top_k"):
         return _size(node.inputs[0]) * max(1, math.ceil(math.log2(max(2, int(node.inputs[0].shape[-1])))))
-    return _RANDOM.get(name, _OTHER) * size
+    return cost.price(node) * _size(node)
 
 
 def _dot(node):
