@@ -61,7 +61,7 @@ def settings_of(args, p):
         repeats=args.repeats,
         epochs=args.epochs,
         limit=args.limit,
-        data=args.data and str(Path(args.data).resolve()),
+        data=args.data,
         seed=args.seed,
     )
 

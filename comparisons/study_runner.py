@@ -68,7 +68,7 @@ def jobs(study, settings, folder, names=None):
                     backend=backend,
                     out=str(Path(folder, "files").resolve()),
                     extent=asdict(settings.extent(row)),
-                    data=settings.data,
+                    data=settings.data and str(Path(settings.data).resolve()),
                     seed=settings.seed,
                     environment=environment,
                 )
