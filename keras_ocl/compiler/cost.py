@@ -29,12 +29,16 @@ _NOWHERE = (None, 0, 0)  # the index on an axis of extent 1
 
 
 class _Source:
-    """What indices run along: a loop, or a number computed from loops. `count`: how often the kernel reaches the block that knows it."""
+    """What indices run along: a loop, or a number computed from loops.
 
-    __slots__ = ("count",)
+    `count`: how often the kernel reaches the block that knows it. `lane`: whether it differs from lane to lane of a vector.
+    `split`: whether it is a quotient or a remainder of what does.
+    """
 
-    def __init__(self, count):
-        self.count = count
+    __slots__ = ("count", "lane", "split")
+
+    def __init__(self, count, lane=False, split=False):
+        self.count, self.lane, self.split = count, lane, split
 
 
 class Places:
@@ -48,9 +52,9 @@ class Places:
 
     def results(self, region, space):
         """The index of what a kernel computes for each point of its `space`."""
-        return tuple(
-            _NOWHERE if is_one(n) else (self._source((region, i), hint(product(space[: i + 1]))), 1, 0) for i, n in enumerate(space)
-        )
+        lane = max((i for i, n in enumerate(space) if not is_one(n)), default=None)
+        sources = [self._source((region, i), hint(product(space[: i + 1])), i == lane) for i in range(len(space))]
+        return tuple(_NOWHERE if is_one(n) else (source, 1, 0) for n, source in zip(space, sources, strict=True))
 
     def operand(self, user, position, index):
         """The index at which `user`, evaluated at `index`, reads its operand; the first of them where a loop of its own reads several."""
@@ -77,9 +81,10 @@ class Places:
             return tuple(_moved(e, 1, -start) if i == axis else e for i, e in enumerate(index))
         if name == "reshape":
             kept = reshape_map(user.shape, x.shape, index)
+            lane = _in_lanes([e for e in index if e not in kept])
+            shapes = (tuple(user.shape), tuple(x.shape))
             return tuple(
-                _NOWHERE if e is None else self._computed((tuple(user.shape), tuple(x.shape), i), index) if e == ANY else e
-                for i, e in enumerate(kept)
+                _NOWHERE if e is None else self._computed((*shapes, i), index, 1, lane) if e == ANY else e for i, e in enumerate(kept)
             )
         if name.startswith(("reduce_", "arg")) and name != "reduce_window" or name in PARTIAL_NAMES:
             axes = params["axes"] if "axes" in params else (params["axis"],)
@@ -93,14 +98,34 @@ class Places:
         times = reduction_length(user) if name == "dot_general" else 1
         return tuple(_NOWHERE if is_one(n) else self._computed((user, position, i), index, times) for i, n in enumerate(x.shape))
 
-    def _computed(self, key, index, times=1):
-        return self._source((key, index), evaluations([index]) * times), 1, 0
+    def _computed(self, key, index, times=1, split=False):
+        return self._source((key, index), evaluations([index]) * times, split, split), 1, 0
 
-    def _source(self, key, count):
+    def _source(self, key, *properties):
         found = self._sources.get(key)
         if found is None:
-            found = self._sources[key] = _Source(count)
+            found = self._sources[key] = _Source(*properties)
         return found
+
+
+def _in_lanes(entries):
+    return any(source is not None and source.lane for source, _, _ in entries)
+
+
+def ends_lanes(node, places):
+    """Whether a kernel that evaluates `node` at `places` has to compute without vectors.
+
+    It has where an axis of `node` runs along quotients of the lanes' index: a reshape took them apart. Elementwise operations, whose
+    operands lie like their result, need only the whole.
+    """
+    if node.name in elementwise.OPS or node.name == "reshape" or not node.inputs or not any(i.shape for i in node.inputs):
+        return False
+    return any(source is not None and source.split for index in places for source, _, _ in index)
+
+
+def strided(node, places):
+    """Whether lanes read `node`, if it is in memory, at distances."""
+    return any(_in_lanes(index[:-1]) for index in places)
 
 
 def _moved(entry, stride, start):
@@ -174,12 +199,17 @@ def storing(node, places, schedule):
     return _LAUNCH[schedule] + size(node) * _BYTE * itemsize(node) + _LOAD * max(0, evaluations(places) - size(node))
 
 
+def without_lanes(traits):
+    """How many times as much operations cost in a kernel that has to compute without vectors."""
+    return max(1, traits.vector_width // 2) if traits.schedule == "cpu" else 1
+
+
 def itemsize(node):
     """Bytes of an element in memory."""
     return dtypes.itemsize(node.dtype)
 
 
-def repeated(node, places, schedule, indices, stored, limit):
+def repeated(node, places, schedule, indices, stored, limit, factor=1):
     """What evaluating `node` at `places` costs more than evaluating it, and what is inlined beneath it, once an element.
 
     Args:
@@ -187,6 +217,7 @@ def repeated(node, places, schedule, indices, stored, limit):
         indices: the Places that they come from.
         stored: function of a node: whether it is in memory whatever happens to `node`.
         limit: costs from which the exact sum does not matter.
+        factor: how many times as much operations cost in the kernels that evaluate it.
 
     Beneath `node` the cheaper of repeating and storing counts, because the same rule will decide there.
     """
@@ -194,7 +225,7 @@ def repeated(node, places, schedule, indices, stored, limit):
 
     def excess(n, places, limit):
         nonlocal visits
-        more = evaluations(places) - size(n)
+        more = factor * evaluations(places) - size(n)
         visits -= 1
         if more <= 0 or visits < 0:
             return 0

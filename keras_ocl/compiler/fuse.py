@@ -37,6 +37,9 @@ class Region:
         self.outputs = []  # nodes stored to memory
         self.maps = {}  # node -> for each of its axes the axis of `space` it runs along, None (constant) or ANY
         self.places = {}  # node -> the indices at which it is evaluated
+        self.work = 0  # what these evaluations cost
+        self.lanes = True  # whether they can be done in vectors
+        self.strided = False  # whether vectors are gathered from distances
         self.anchor = None
         self.reductions = False
         self.operands = set()  # materialised nodes read
@@ -147,7 +150,7 @@ class _Fuser:
             return
         readers, needs_memory = self._readers(node)
         free = node.name in VIEWS | FREE and not needs_memory and readers
-        if free and all(node.name in FREE or self._stays_in_lanes(node, r) for r in readers):
+        if free and all(node.name in FREE or self._stays_in_lanes(node, r) and self._worth_lanes(node, r) for r in readers):
             for region in readers:
                 self._inline(node, region)
             return
@@ -296,6 +299,8 @@ class _Fuser:
             return True
         if evaluations > cost.size(node):
             return False
+        if region.strided and len(node.inputs[0].shape) - 1 in node.params.get("axes", ()) and not self._worth_lanes(node, region, True):
+            return False
         # A GPU runs a row with a reduction inside in one work-item: only short rows.
         return self.traits.schedule == "cpu" or length <= _ROW or same(node.shape, region.space)
 
@@ -314,7 +319,17 @@ class _Fuser:
         places = [index for region in readers for index in self._places(node, region)]
         limit = cost.storing(node, places, self.traits.schedule)
         stored = functools.partial(self._in_memory, readers=set(readers))
-        return cost.repeated(node, places, self.traits.schedule, self.indices, stored, limit) < limit
+        lanes = all(r.anchor is not None or r.lanes and not cost.ends_lanes(node, self._places(node, r)) for r in readers)
+        factor = 1 if lanes else cost.without_lanes(self.traits)
+        above = sum((factor - 1) * r.work for r in readers if r.lanes)
+        return above + cost.repeated(node, places, self.traits.schedule, self.indices, stored, limit - above, factor) < limit
+
+    def _worth_lanes(self, node, region, ends=False):
+        """Whether inlining `node` leaves `region` its vectors, or costs no more by that than storing it would. `ends`: that it does not."""
+        places = self._places(node, region)
+        if region.anchor is not None or not region.lanes or not (ends or cost.ends_lanes(node, places)):
+            return True
+        return (cost.without_lanes(self.traits) - 1) * region.work < cost.storing(node, places, self.traits.schedule)
 
     def _in_memory(self, node, readers):
         """Whether `node`, not placed yet, will be in memory wherever else it is read than in `readers`."""
@@ -346,11 +361,17 @@ class _Fuser:
 
     # ---- what placing does
 
+    def _evaluate(self, node, region, places):
+        """Note that `region` evaluates `node` at `places`."""
+        region.places[node] = places
+        region.work += cost.price(node) * cost.evaluations(places)
+        region.reductions |= self._reduction(node)
+        region.lanes &= not cost.ends_lanes(node, places)
+        region.strided |= node.name == "transpose" and cost.strided(node.inputs[0], [self.indices.operand(node, 0, p) for p in places])
+
     def _inline(self, node, region):
         region.maps[node] = self._map_in(node, region)
-        region.places[node] = self._places(node, region)
-        if self._reduction(node):
-            region.reductions = True
+        self._evaluate(node, region, self._places(node, region))
         self.inlined.setdefault(node, set()).add(region)
         region.operands.update(node.inputs)
 
@@ -365,17 +386,14 @@ class _Fuser:
             if self._can_join(node, region):
                 region.outputs.append(node)
                 region.maps[node] = self._map_in(node, region)
-                region.places[node] = [self.indices.results(region, region.space)]
-                if self._reduction(node):
-                    region.reductions = True
+                self._evaluate(node, region, [self.indices.results(region, region.space)])
                 self._materialise(node, region)
                 region.operands.update(node.inputs)
                 return
         region = Region(node.shape, next(self._numbers))
         region.outputs.append(node)
         region.maps[node] = tuple(range(len(node.shape)))
-        region.places[node] = [self.indices.results(region, region.space)]
-        region.reductions = self._reduction(node)
+        self._evaluate(node, region, [self.indices.results(region, region.space)])
         self.regions.append(region)
         self._materialise(node, region)
         region.operands.update(node.inputs)
