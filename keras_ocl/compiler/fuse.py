@@ -299,7 +299,8 @@ class _Fuser:
             return True
         if evaluations > cost.size(node):
             return False
-        if region.strided and len(node.inputs[0].shape) - 1 in node.params.get("axes", ()) and not self._worth_lanes(node, region, True):
+        inner = region.strided and len(node.inputs[0].shape) - 1 in node.params.get("axes", ())  # lanes would run along the reduction
+        if not self._worth_lanes(node, region, inner):
             return False
         # A GPU runs a row with a reduction inside in one work-item: only short rows.
         return self.traits.schedule == "cpu" or length <= _ROW or same(node.shape, region.space)
@@ -329,7 +330,8 @@ class _Fuser:
         places = self._places(node, region)
         if region.anchor is not None or not region.lanes or not (ends or cost.ends_lanes(node, places)):
             return True
-        return (cost.without_lanes(self.traits) - 1) * region.work < cost.storing(node, places, self.traits.schedule)
+        work = region.work + cost.price(node) * cost.evaluations(places)
+        return (cost.without_lanes(self.traits) - 1) * work < cost.storing(node, places, self.traits.schedule)
 
     def _in_memory(self, node, readers):
         """Whether `node`, not placed yet, will be in memory wherever else it is read than in `readers`."""

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from keras_ocl import primitives as P
+from keras_ocl import runtime
 from keras_ocl.compiler import cost, from_numpy, to_numpy
 from keras_ocl.compiler.fuse import Region
 from keras_ocl.compiler.jit import Jitted
@@ -107,6 +108,26 @@ def test_places_are_the_indices_that_differ():
     row = Node("reduce_sum", (x,), (4,), axes=(1,))
     assert cost.evaluations([places.operand(row, 0, root[:1])]) == 32
     assert cost.evaluations([root[:1]]) == 4
+
+
+@pytest.mark.parametrize(
+    "seed, stored",
+    [
+        (107, ["mul", "exp"]),
+        (125, ["mul", "concat", "exp", "div"]),
+        (134, ["tanh", "window_argmax", "mul", "mul"]),
+        (142, ["mul", "partial_reduce_sum", "logistic", "transpose"]),
+        (160, ["exp", "reduce_sum", "mul", "mul", "mul"]),
+        (163, ["div", "concat", "reshape"]),
+        (202, ["tanh", "window_argmax", "reduce_window", "reshape"]),
+    ],
+)
+def test_chains_that_were_two_to_twelve_times_slower_than_their_best_cut(seed, stored):
+    """Found by cut_search. Transcendental functions ran without vectors, because of masks, reshapes or strided loads beside them."""
+    if runtime.current_device().traits.schedule != "cpu":
+        pytest.skip("the partition of CPUs, whose kernels have explicit vectors")
+    regions = Cut(Chain(seed)).regions
+    assert [n.name for n in sorted((n for r in regions for n in r.outputs), key=lambda n: n.order)] == stored
 
 
 @pytest.mark.parametrize("seed", range(8))
