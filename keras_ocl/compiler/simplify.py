@@ -212,7 +212,7 @@ def _pow(graph, inputs, params, origin):
 
 
 def _roots(graph, x, exponent, origin):
-    """x to the power of some fourths, from square roots: a tenth of the time of pow, and as exact. NaN, not infinity, for -infinity."""
+    """x to the power of some fourths, from square roots: a tenth of the time of pow, and as exact."""
 
     def apply(name, *operands):
         return graph.add(Primitive.registry[name], operands, {}, origin)
@@ -220,7 +220,9 @@ def _roots(graph, x, exponent, origin):
     whole, fourths = divmod(int(4 * abs(exponent)), 4)
     factors = [apply("abs", x)] * whole
     if fourths:
-        root = apply("abs", apply("sqrt", x))  # the root of -0.0 is -0.0, its powers are not
+        infinity = _full(graph, math.inf, x.shape, x.dtype, origin)
+        least = apply("eq", x, _full(graph, -math.inf, x.shape, x.dtype, origin))  # whose powers are infinite, but not its root
+        root = apply("abs", apply("sqrt", apply("select", least, infinity, x)))  # the root of -0.0 is -0.0, its powers are not
         factors += [root] * (fourths // 2) + [apply("sqrt", root)] * (fourths % 2)
     product = functools.reduce(functools.partial(apply, "mul"), factors)
     return product if exponent > 0 else apply("div", _full(graph, 1.0, x.shape, x.dtype, origin), product)

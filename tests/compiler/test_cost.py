@@ -156,11 +156,11 @@ def test_pads_and_joints_along_the_lanes(width, low, high):
 
 @pytest.mark.parametrize("exponent", [0.25, 0.5, 0.75, 1.25, 1.75, 2.0, -0.25, -0.5, -0.75, -1.5, -1.75, -2.0])
 def test_powers_of_fourths(exponent):
-    array = np.array([0.0, -0.0, 1e-30, 0.3, 1.0, 7.5, 1e18, np.inf, -2.0, np.nan], "float32")
+    array = np.array([0.0, -0.0, 1e-30, 0.3, 1.0, 7.5, 1e18, np.inf, -np.inf, -2.0, np.nan], "float32")
     if exponent % 1 == 0:
         array = np.abs(array)
     cut = Cut(type("Power", (), {"array": array, "__call__": lambda self, x: P.pow(x, like(exponent, x))})())
     assert "pow" not in {n.name for n in cut.graph.live()}
     with np.errstate(all="ignore"):
-        expected = (array.astype("float64") ** exponent).astype("float32")
+        expected = np.power(array.astype("float64"), np.full(array.shape, exponent)).astype("float32")  # ** takes a root for 0.5
     np.testing.assert_allclose(to_numpy(cut.run(cut.x)), expected, rtol=1e-6)
