@@ -40,7 +40,8 @@ class CustomOp(Operation):
             if not (isinstance(ctype, str) and _C_TYPE.fullmatch(ctype) and isinstance(elements, int) and elements > 0):
                 raise TypeError(f"custom_op {self.name}: local array {array} must be (C type, number of elements), not {declared!r:.60}.")
         # Ops of one name may differ, and the compiler tells primitives apart by their names.
-        self._primitive = Primitive(f"{self.name}_{next(_numbers)}", self._results, self._vjp, kernels=self._kernels, several=True)
+        name = f"{self.name}_{next(_numbers)}"
+        self._primitive = Primitive(name, self._results, self._vjp, kernels=self._kernels, several=True, registered=False)
 
     def call(self, *inputs):
         if len(inputs) != len(self.inputs):

@@ -184,7 +184,7 @@ def test_host_operations_and_copies():
 
 def test_loops_know_their_layers():
     model = keras.Sequential([layers.Input((7, 5)), layers.LSTM(6, name="memory"), layers.Dense(2, name="out")], name="net")
-    model.compile("adam", "mse")
+    model.compile(keras.optimizers.Adam(name="adam"), "mse")
     x, y = np.random.default_rng(0).random((4, 7, 5), "float32"), np.ones((4, 2), "float32")
     model.train_on_batch(x, y)
     with keras_ocl.profile(by="operation") as profile:

@@ -63,10 +63,10 @@ def row(label, table="models", suffix="", **keywords):
         table=table,
         model=f"cnn:{function}",
         data="cifar10:load",
-        data_options={"size": size, "examples": images, "test_examples": images // 2},
+        data_options={"size": size},
         batch=BATCH,
-        quick=Extent(epochs=3, repeats=3),
-        full=Extent(epochs=20, repeats=5),
+        quick=Extent(epochs=3, repeats=3, examples=images, test_examples=images // 2),
+        full=Extent(epochs=20, repeats=5, examples=images, test_examples=images // 2),
         settings=settings,
         **keywords,
     )
@@ -92,7 +92,7 @@ def one_unit(label):
 def by_layer(label):
     """Return the Row that profiles a model; whole batches only, so that all steps are alike."""
     made = row(label, "layers", ", by layer", measures=("studies.layer_times:measure",), only=("ocl",))
-    extent = Extent(epochs=1, repeats=5, examples=MODELS[label][2] // BATCH * BATCH)
+    extent = replace(made.full, epochs=1, examples=MODELS[label][2] // BATCH * BATCH)
     return replace(made, quick=extent, full=extent)
 
 

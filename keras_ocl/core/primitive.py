@@ -20,17 +20,19 @@ class Primitive:
     kernels(builder, node, sink) -> [KernelSpec]: for operations with a kernel template of their own
     host(arrays, **params) -> arrays: a declared host operation (LAPACK)
     loop: True where `params` hold a Body that the compiler lowers and repeats (see primitives/loop.py)
+    registered: False for those of users, which `registry` does not list
 
     `params` must be hashable.
     """
 
     registry = {}
 
-    def __init__(self, name, shape, vjp=None, pointwise=None, kernels=None, host=None, several=False, loop=False):
+    def __init__(self, name, shape, vjp=None, pointwise=None, kernels=None, host=None, several=False, loop=False, registered=True):
         self.name, self.shape, self.vjp = name, shape, vjp
         self.pointwise, self.kernels, self.host, self.several = pointwise, kernels, host, several
         self.loop = loop
-        Primitive.registry[name] = self
+        if registered:
+            Primitive.registry[name] = self
 
     def __repr__(self):
         return self.name

@@ -199,7 +199,7 @@ def test_cnn_study_has_its_rows():
     for model in ("Model 0", "Model 1", "Model 2"):
         assert {f"{model}, one unit", f"{model}, data-parallel"} <= set(names)
     assert {"Model 2, by layer", "larger, by layer", "matrix products"} <= set(names) and len(cnn.LAYERS) == 12
-    assert [cnn.STUDY.row(name).data_options["examples"] for name in names[1:4]] == [1000, 1000, 2000]
+    assert [cnn.STUDY.row(name).full.examples for name in names[1:4]] == [1000, 1000, 2000]
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,8 @@ def test_moments_and_limits_are_kerass(initializer):
     assert ours.dtype == np.float32 and ours.shape == SHAPE
     assert ours.std() == pytest.approx(theirs.std(), rel=0.02)
     assert ours.mean() == pytest.approx(theirs.mean(), abs=0.02 * float(theirs.std()))
-    assert np.abs(ours).max() == pytest.approx(np.abs(theirs).max(), rel=0.15)
+    normal = isinstance(initializer, keras.initializers.RandomNormal) or "untruncated_normal" in initializer.get_config().values()
+    assert np.abs(ours).max() == pytest.approx(np.abs(theirs).max(), rel=0.4 if normal else 0.02)  # a normal one has no limit
 
 
 def test_orthogonal_weights_are_orthogonal():
