@@ -1,7 +1,5 @@
 """CIFAR-10 (Krizhevsky 2009): 50,000 and 10,000 colour images, 32x32x3, 10 classes."""
 
-import numpy as np
-
 from comparisons.data import Data, descriptors, preprocess, sources
 
 CLASSES = 10
@@ -11,18 +9,7 @@ PATTERN = "cifar10*.npz"
 
 def raw(folder):
     """Return ((x, y), (x_test, y_test)) as uint8 (examples, 32, 32, 3) and (examples,), and a notice ("" for the real images)."""
-    path = sources.find(folder, PATTERN)
-    parts, reason = None, ""
-    if path is not None:
-        x, y, x_test, y_test = sources.arrays(path, "x_train", "y_train", "x_test", "y_test")
-        parts = (x, y), (x_test, y_test)
-    else:
-        from keras.datasets import cifar10
-
-        parts, reason = sources.download(cifar10.load_data)
-    if parts is None:
-        return sources.images(SHAPE, CLASSES, 50_000, 10_000), sources.notice("CIFAR-10", PATTERN, reason)
-    return [(x.reshape(-1, *SHAPE), np.ravel(y)) for x, y in parts], ""
+    return sources.of_keras("cifar10", "CIFAR-10", folder, PATTERN, SHAPE, CLASSES, 50_000, 10_000)
 
 
 def load(folder=None, scaled=True, one_hot=True, size=32, centered=False, whitened=False, gist=False, examples=None, test_examples=None):

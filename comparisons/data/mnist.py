@@ -1,7 +1,5 @@
 """MNIST (LeCun et al. 1998): 60,000 and 10,000 handwritten digits, 28x28 grey values, 10 classes."""
 
-import numpy as np
-
 from comparisons.data import Data, preprocess, sources
 
 CLASSES = 10
@@ -11,18 +9,7 @@ PATTERN = "mnist*.npz"
 
 def raw(folder):
     """Return ((x, y), (x_test, y_test)) as uint8 (examples, 28, 28, 1) and (examples,), and a notice ("" for the real digits)."""
-    path = sources.find(folder, PATTERN)
-    parts, reason = None, ""
-    if path is not None:
-        x, y, x_test, y_test = sources.arrays(path, "x_train", "y_train", "x_test", "y_test")
-        parts = (x, y), (x_test, y_test)
-    else:
-        from keras.datasets import mnist
-
-        parts, reason = sources.download(mnist.load_data)
-    if parts is None:
-        return sources.images(SHAPE, CLASSES, 60_000, 10_000), sources.notice("MNIST", PATTERN, reason)
-    return [(x.reshape(-1, *SHAPE), np.ravel(y)) for x, y in parts], ""
+    return sources.of_keras("mnist", "MNIST", folder, PATTERN, SHAPE, CLASSES, 60_000, 10_000)
 
 
 def load(folder=None, flat=False, scaled=True, one_hot=True, width=None, contrast=False, examples=None, test_examples=None):

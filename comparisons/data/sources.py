@@ -1,5 +1,6 @@
 """Where a data set comes from: a file in the folder of --data, a download, or a seeded stand-in of the same shapes."""
 
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
@@ -62,6 +63,22 @@ def images(shape, classes, examples, test_examples, seed=0):
         return x[again], y[again]
 
     return draw(examples), draw(test_examples)
+
+
+def of_keras(module, name, folder, pattern, shape, classes, examples, test_examples):
+    """Return ((x, y), (x_test, y_test)) of images of `shape` that keras.datasets has as `module`, and a notice ("" for the real ones).
+
+    From the .npz file in `folder` that fits `pattern`, else by download, else the stand-in of `images` in the given numbers.
+    """
+    path = find(folder, pattern)
+    if path is not None:
+        x, y, x_test, y_test = arrays(path, "x_train", "y_train", "x_test", "y_test")
+        parts, reason = ((x, y), (x_test, y_test)), ""
+    else:
+        parts, reason = download(lambda: import_module(f"keras.datasets.{module}").load_data())
+    if parts is None:
+        return images(shape, classes, examples, test_examples), notice(name, pattern, reason)
+    return [(x.reshape(-1, *shape), np.ravel(y)) for x, y in parts], ""
 
 
 def labels(y, classes, one_hot):

@@ -24,7 +24,7 @@ from keras_ocl.core.trace import Trace, tracing
 _OWN_TENSOR = 3
 _OWN_STORAGE = 3
 
-_FAR = 4  # times the hint: for a batch beyond that, kernels made for the hint are so slow that new ones pay
+_FAR = 8  # times the hint: for a batch beyond that, kernels made for the hint are so slow that new ones pay
 
 
 class Jitted:
@@ -33,7 +33,7 @@ class Jitted:
     Args:
         function: takes and returns nests of tensors, arrays and Python values; may read and assign Keras variables.
         batch_axis: True makes the first axis of every array argument a Dim, so that another batch size
-            builds no kernels, unless it is more than four times as large as any before.
+            builds no kernels, unless it is more than eight times as large as any before.
         name: for errors and profiles.
         context: callable giving a hashable of what else a trace depends on.
 
