@@ -41,7 +41,7 @@ XOR_SECONDS = (0.063, 9.264, 28.3, 8.233)  # of one training, the mean of a hund
 
 XOR, WRITTEN, READ = "2-2-1", "HDF5 written", "HDF5 read"
 BATCH, LARGE_BATCH = 32, 1000
-QUICK = Extent(epochs=2, repeats=3, examples=20_000)
+QUICK = Extent(epochs=2, repeats=2, examples=20_000)
 FULL = Extent(epochs=10, repeats=5)
 QUICK_TRANSFERS = Extent(epochs=1, repeats=1, examples=20_000)
 FILES = Extent(epochs=3, repeats=1, examples=2000)
