@@ -7,7 +7,7 @@ from comparisons.study import Chart, Column, Extent, Row, Study, Table
 
 BATCH, SIZE, CHANNELS, CLASSES = 128, 24, 3, 10
 PASSES = 8  # distorted copies of each image in an epoch
-QUICK = Extent(epochs=8, repeats=1, examples=32 * BATCH, test_examples=2000)
+QUICK = Extent(epochs=5, repeats=1, examples=24 * BATCH, test_examples=1000)
 FULL = Extent(epochs=32, repeats=1)  # 100,000 steps of 128 with CIFAR-10's 50,000 images
 NARROW = {"filters": 32}
 LARGER = {"window": 4, "padding": "valid"}
