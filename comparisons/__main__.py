@@ -15,7 +15,7 @@ import sys
 import time
 from pathlib import Path
 
-from comparisons import criteria, report, runner, study_command
+from comparisons import criteria, report, runner, study_command, workers
 
 
 def parser():
@@ -83,16 +83,17 @@ def main(argv=None):
         p.error(str(error))
 
     made = runner.new_report(reference)
-    for job in planned:
-        began = time.perf_counter()
-        print(f"{job.script} on {job.backend} {job.floatx}", end=": ", file=sys.stderr, flush=True)
-        result, output = runner.run(job, args.timeout)
-        print("failed" if "error" in result else f"{time.perf_counter() - began:.1f} s", file=sys.stderr)
-        if args.verbose or "error" in result:
-            print(output, file=sys.stderr)
-        else:
-            print(*(line for line in output.splitlines() if line.startswith(runner.NOTICE)), sep="\n", end="", file=sys.stderr)
-        made["results"].append(result)
+    with workers.Workers() as pool:
+        for job in planned:
+            began = time.perf_counter()
+            print(f"{job.script} on {job.backend} {job.floatx}", end=": ", file=sys.stderr, flush=True)
+            result, output = pool.run(job, args.timeout)
+            print("failed" if "error" in result else f"{time.perf_counter() - began:.1f} s", file=sys.stderr)
+            if args.verbose or "error" in result:
+                print(output, file=sys.stderr)
+            else:
+                print(*(line for line in output.splitlines() if line.startswith(workers.NOTICE)), sep="\n", end="", file=sys.stderr)
+            made["results"].append(result)
     made["criteria"] = criteria.judge(made["results"], reference)
 
     if args.json:

@@ -1,4 +1,4 @@
-"""Run the scripts on several backends, a fresh process each, and gather the results.
+"""What runs and what it yields: the jobs of scripts and of studies' rows, and the report that gathers their results.
 
 A report of scripts, which `--json` writes, is
     {"schema": 1, "date": "2026-01-31", "machine": "...", "python": "3.12.1", "reference": "tensorflow", "results": [result, ...],
@@ -31,20 +31,11 @@ and whatever else its measures give.
 
 import dataclasses
 import datetime
-import json
 import os
 import platform
-import signal
-import subprocess
-import sys
-import tempfile
-import threading
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
 SCHEMA = 1
-PROGRESS = "progress: "  # begins the lines of a worker's output that tell how far it is
-NOTICE = "notice: "  # and those that a user should read
 
 
 @dataclasses.dataclass(frozen=True)
@@ -130,55 +121,6 @@ def find_data(name, path):
     elif not path.exists():
         raise FileNotFoundError(f"{path} does not exist: give --data an .npz file, or a folder with {pattern}")
     return str(path.resolve())
-
-
-def run(job, timeout=None, listen=None):
-    """Run a job in a fresh process; return (result, the process's output). A process that fails gives a result with "error".
-
-    `listen` is called with the dict {"text", "done", "total"} of each line of progress. An interrupt ends the process too.
-    """
-    backend, _, device = job.backend.partition("@")
-    environment = dict(os.environ, KERAS_BACKEND=backend)
-    environment.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    if device:
-        environment["KERAS_OCL_DEVICE"] = device
-    environment |= job.environment  # a row may ask for a part of that device
-    failed = job.identity()
-    lines = []
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "result.json")
-        command = [sys.executable, "-m", "comparisons.worker", json.dumps(dataclasses.asdict(job)), str(path)]
-        process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-        expired = threading.Event()
-        timer = threading.Timer(timeout or 0, lambda: (expired.set(), process.kill()))
-        if timeout:
-            timer.start()
-        try:
-            for line in process.stdout:
-                if not line.startswith(PROGRESS):
-                    lines.append(line)
-                elif listen is not None:
-                    listen(json.loads(line.removeprefix(PROGRESS)))
-            process.wait()
-        finally:
-            timer.cancel()
-            process.kill()
-            process.wait()
-        output = "".join(lines)
-        if expired.is_set():
-            return failed | {"error": f"no result after {timeout} s"}, output
-        if path.exists():  # a worker that fails in Python leaves one too, with its error
-            return json.loads(path.read_text()) | failed, output
-    return failed | {"error": failure(process.returncode, output)}, output
-
-
-def failure(status, output):
-    """Return in a sentence why a process with this exit status and output failed."""
-    if status < 0:
-        name = signal.Signals(-status).name
-        return f"killed by {name}" + (" (the system ends processes that take too much memory so)" if name == "SIGKILL" else "")
-    lines = output.strip().splitlines() or ["no output"]
-    return f"exit status {status}: {lines[-1]}"
 
 
 def machine():

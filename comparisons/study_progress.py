@@ -3,7 +3,7 @@
 import contextlib
 import sys
 
-from comparisons import runner
+from comparisons import workers
 
 
 class _Lines:
@@ -28,7 +28,7 @@ class _Lines:
             self.print_line(output)
         else:
             for line in output.splitlines():
-                if line.startswith(runner.NOTICE):
+                if line.startswith(workers.NOTICE):
                     self.print_line(line)
 
 

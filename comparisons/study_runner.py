@@ -15,6 +15,7 @@ from importlib import metadata
 from pathlib import Path
 
 from comparisons import runner
+from comparisons.workers import Workers
 
 PACKAGES = ("keras", "keras-ocl", "numpy", "pyopencl", "tensorflow-cpu", "tensorflow", "jax", "torch")
 
@@ -156,19 +157,20 @@ def run(study, settings, folder, command, watch, names=None, resume=False, timeo
     Path(folder, "files").mkdir(parents=True, exist_ok=True)
     places = {row.name: k for k, row in enumerate(study.rows)}
     watch.begin(planned)
-    for job in planned:
-        began = time.perf_counter()
-        watch.start(job)
-        result, output = runner.run(job, timeout, lambda said, job=job: watch.progress(job, said))
-        seconds = time.perf_counter() - began
-        report["results"].append(result)
-        report["results"].sort(key=lambda r: (places[r["row"]], settings.backends.index(r["backend"])))
-        report["seconds"] += seconds
-        if "device" in result:
-            report["devices"].setdefault(job.backend, result["device"])
-        judge(study, report)
-        save(report, path)
-        watch.end(job, result, output, seconds)
+    with Workers() as workers:
+        for job in planned:
+            began = time.perf_counter()
+            watch.start(job)
+            result, output = workers.run(job, timeout, lambda said, job=job: watch.progress(job, said))
+            seconds = time.perf_counter() - began
+            report["results"].append(result)
+            report["results"].sort(key=lambda r: (places[r["row"]], settings.backends.index(r["backend"])))
+            report["seconds"] += seconds
+            if "device" in result:
+                report["devices"].setdefault(job.backend, result["device"])
+            judge(study, report)
+            save(report, path)
+            watch.end(job, result, output, seconds)
     judge(study, report)
     save(report, path)
     return report

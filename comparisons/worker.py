@@ -1,12 +1,13 @@
-"""Measure one script, or one row of a study, on one backend, in a process of its own.
+"""Measure scripts and rows of studies on one backend, each in a process of its own.
 
-`KERAS_BACKEND=<name> python -m comparisons.worker JOB RESULT`: JOB is a JSON text (the dict of comparisons.runner.Job or RowJob), RESULT
-the file that the result is written to. Lines that begin with "progress: " tell how far it is.
+`KERAS_BACKEND=<name> python -m comparisons.worker` reads a line of JSON for each job, {"job": the dict of comparisons.runner.Job or RowJob,
+"result": the file that the result is written to}, and tells by lines that comparisons.workers names how far it is and when it has ended.
 """
 
 import importlib
 import inspect
 import json
+import os
 import sys
 import time
 import traceback
@@ -17,11 +18,12 @@ import keras  # noqa: E402  (its import is what the clock above measures)
 
 import_seconds = time.perf_counter() - import_began
 
-from comparisons import measures, runner, studies  # noqa: E402
+from comparisons import measures, studies, workers  # noqa: E402
 from comparisons.study import Extent  # noqa: E402
 from comparisons.subject import Subject  # noqa: E402
 
 LONGEST_ERROR = 600  # characters
+FORKS = sys.platform == "linux"  # elsewhere libraries that Keras imports may not survive a fork
 
 
 def peak_mib():
@@ -39,6 +41,8 @@ def peak_mib():
 
 def device():
     """Return the device that the backend computes on, in words, and its peak memory in MiB (None on other backends, which do not say)."""
+    if keras.config.backend() == "torch":  # for which Keras does not list devices
+        return {"device": str(keras.ops.zeros(()).device), "device_peak_mib": None}
     if keras.config.backend() != "ocl":
         return {"device": ", ".join(keras.distribution.list_devices()), "device_peak_mib": None}
     import keras_ocl
@@ -50,7 +54,7 @@ def device():
 
 def progress(text, done=None, total=None):
     """Tell the process that waits for this one how far it is."""
-    print(runner.PROGRESS + json.dumps({"text": text, "done": done, "total": total}), flush=True)
+    print(workers.PROGRESS + json.dumps({"text": text, "done": done, "total": total}), flush=True)
 
 
 def described(subject):
@@ -95,7 +99,7 @@ def row_result(job):
     limits = {name: getattr(extent, name) for name in ("examples", "test_examples") if name in inspect.signature(loader).parameters}
     data = loader(job["data"], **limits, **row.data_options)
     if data.notice:
-        print(f"{runner.NOTICE}{data.notice}", flush=True)
+        print(f"{workers.NOTICE}{data.notice}", flush=True)
     arrays = data.x[: extent.examples], data.y[: extent.examples], data.x_test[: extent.test_examples], data.y_test[: extent.test_examples]
     progress("building the model")
     model = studies.function("models", row.model)
@@ -123,5 +127,20 @@ def main(job, path):
     return int("error" in result)
 
 
+def serve():
+    """Run the jobs that standard input names; return the exit status."""
+    if not FORKS:
+        request = json.loads(sys.stdin.readline() or "null")
+        return main(request["job"], request["result"]) if request else 0
+    for line in sys.stdin:
+        request = json.loads(line)
+        child = os.fork()
+        if not child:
+            return main(request["job"], request["result"])
+        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        print(f"{workers.ENDED}{status}", flush=True)
+    return 0
+
+
 if __name__ == "__main__":
-    sys.exit(main(json.loads(sys.argv[1]), sys.argv[2]))
+    sys.exit(serve())

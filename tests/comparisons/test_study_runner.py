@@ -5,9 +5,10 @@ import json
 import numpy as np
 import pytest
 
-from comparisons import runner, study_runner
+from comparisons import study_runner
 from comparisons.measures import differ, is_spread, spread
 from comparisons.study import Extent, Row, Study
+from comparisons.workers import Workers
 
 
 def row(name, **changes):
@@ -45,7 +46,7 @@ def processes(monkeypatch):
     """Replaces the worker processes; returns (the jobs asked for, a dict from (row, backend) to what happens instead of a result)."""
     asked, instead = [], {}
 
-    def run(job, timeout=None, listen=None):
+    def run(self, job, timeout=None, listen=None):
         asked.append(job)
         listen({"text": "training", "done": 1, "total": 2})
         outcome = instead.get((job.row, job.backend), {"fit_ms": spread([1.0, 2.0]), "device": f"a {job.backend}"})
@@ -53,7 +54,7 @@ def processes(monkeypatch):
             raise outcome
         return job.identity() | outcome, "output"
 
-    monkeypatch.setattr(runner, "run", run)
+    monkeypatch.setattr(Workers, "run", run)
     return asked, instead
 
 
