@@ -52,10 +52,11 @@ def differ(a, b):
     return a["low"] > b["high"] or b["low"] > a["high"]
 
 
-def train_from(subject, starts, epochs, progress):
+def train_from(subject, starts, epochs, progress, evaluated=True):
     """Train a Subject from so many starts for so many epochs, then time it; return the result's keys for training.
 
-    starts: a list of {"train_loss": [an epoch each], "train", "test": metrics by name, "test_loss", "test_accuracy" (None without one)}.
+    starts: a list of {"train_loss": [an epoch each], "train", "test": metrics by name, "test_loss", "test_accuracy" (None without one, and
+        where the test data are not evaluated)}.
     first_step_s: seconds from `fit` to the end of its first step, tracing and compiling included.
     epoch_seconds: of the warm epochs, one after the other.
     """
@@ -71,9 +72,9 @@ def train_from(subject, starts, epochs, progress):
             if not cold:
                 warm.append(seconds)
         progress("evaluating", start * epochs + epochs, starts * epochs)
-        test = subject.evaluate()
+        test = subject.evaluate() if evaluated else {}
         accuracy = test.get("accuracy")
-        results.append({"train_loss": losses, "train": logs, "test": test, "test_loss": test["loss"], "test_accuracy": accuracy})
+        results.append({"train_loss": losses, "train": logs, "test": test, "test_loss": test.get("loss"), "test_accuracy": accuracy})
     while len(warm) < WARM_FITS and (not warm or sum(warm) < WARM_SECONDS):
         progress("timing", starts * epochs, starts * epochs)
         warm.append(subject.fit(epochs)[1])
@@ -87,7 +88,7 @@ def train(context):
     whole training, compilation not counted).
     """
     subject, extent = context.subject, context.extent
-    result = train_from(subject, extent.repeats, extent.epochs, context.progress)
+    result = train_from(subject, extent.repeats, extent.epochs, context.progress, extent.evaluated)
     seconds = result["epoch_seconds"]
     return result | {
         "epoch_s": spread(seconds),

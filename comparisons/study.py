@@ -13,12 +13,14 @@ class Extent:
     """How much of a row is run.
 
     epochs: of each training. repeats: trainings, each from weights of its own. examples, test_examples: at most so many (None: all).
+    evaluated: whether the test data are evaluated after each training.
     """
 
     epochs: int = 1
     repeats: int = 3
     examples: int | None = None
     test_examples: int | None = None
+    evaluated: bool = True
 
 
 @dataclass(frozen=True)
@@ -43,7 +45,6 @@ class Row:
             device that the study runs on.
         parameters: the number of trainable and other weights that the document gives, None where it gives none.
         callbacks: what training needs besides, such as schedules: ("module:function" of comparisons/models, its keyword arguments) each.
-        full_only: whether a quick run leaves it out unless it is asked for by name, as most points of long sweeps.
         settings: anything a study's own measures want to know (JSON values).
     """
 
@@ -63,7 +64,6 @@ class Row:
     environment: dict = field(default_factory=dict)
     parameters: int | None = None
     callbacks: tuple = ()
-    full_only: bool = False
     settings: dict = field(default_factory=dict)
 
 

@@ -45,14 +45,11 @@ class Settings:
 
 
 def jobs(study, settings, folder, names=None):
-    """Return the RowJobs of a study, each row's backends one after the other; `names` are the rows wanted (None: all that the mode has).
+    """Return the RowJobs of a study, each row's backends one after the other; `names` are the rows wanted (None: all).
 
     Raises ValueError for a row that the study does not have.
     """
-    if names is None:
-        chosen = [row for row in study.rows if settings.mode == "full" or not row.full_only]
-    else:
-        chosen = [study.row(name) for name in names]
+    chosen = study.rows if names is None else [study.row(name) for name in names]
     planned = []
     for row in chosen:
         for backend in settings.backends:

@@ -268,10 +268,9 @@ def failures(report):
 
 
 def not_run(study, report):
-    """Return "row on backend" for all that a run of its mode has and the report has not, as after an interrupt or with --rows."""
+    """Return "row on backend" for all that the study has and the report has not, as after an interrupt or with --rows."""
     done = {(r["row"], r["backend"]) for r in report["results"]}
-    rows = [row for row in study.rows if report["mode"] == "full" or not row.full_only]
-    planned = [(row, b) for row in rows for b in report["backends"] if row.only is None or b.partition("@")[0] in row.only]
+    planned = [(row, b) for row in study.rows for b in report["backends"] if row.only is None or b.partition("@")[0] in row.only]
     return [f"{row.name} on {backend}" for row, backend in planned if (row.name, backend) not in done]
 
 

@@ -1,7 +1,6 @@
 """Theano, TensorFlow and CNTK under Keras: dense, convolutional and recurrent networks, and sweeps of what makes them large.
 
-Most points of the sweeps are `full_only`: each row costs a process and a trace on every backend, so that all of the document's points
-together take longer than a quick run may.
+A quick run only times the points of the sweeps, in steps of few examples, so that all of them together take minutes.
 """
 
 import math
@@ -27,9 +26,14 @@ def figures(*lines):
     return {f"{system} {name}": value for name, line in named for system, value in zip(SYSTEMS, line, strict=True)}
 
 
-def point_of(sweep, series, x, quick, cost):
-    """Return keywords for the Row of a point of a sweep: its sweep, line and place along the axis, and whether quick runs have it."""
-    return {"full_only": not quick, "settings": {"sweep": sweep, "series": series, "x": x, "cost": cost if quick else 9}}
+def point_of(sweep, series, x, cost):
+    """Return the `settings` of the Row of a point of a sweep: its sweep, line and place along the axis, and what it costs without data."""
+    return {"sweep": sweep, "series": series, "x": x, "cost": cost}
+
+
+def timed(examples):
+    """Return the quick Extent of a point of a sweep."""
+    return Extent(epochs=1, repeats=1, examples=examples, test_examples=64, evaluated=False)
 
 
 # ---- dense networks --------------------------------------------------------------------------------------------------------------------
@@ -44,7 +48,6 @@ FNN_MEMORY = {"CIFAR": (229, 204, 186), "SVHN": (217, 176, 149), "MNIST": (225, 
 COSTS = {"MNIST": 0, "SVHN": 2, "CIFAR": 1}  # of a tiny run without data: 0 for the cheapest
 COSTS |= {"mnist:load": 0, "cifar10:load": 1, "svhn:load": 2, "norb:load": 1, "rain:load": 0, "imdb:load": 1}
 BATCHES = 8, 16, 32, 64, 128, 256, 512
-QUICK_BATCHES = {"CIFAR": (512,), "SVHN": (512,), "MNIST": (8, 512)}
 FNN_BATCH = 32
 
 
@@ -63,13 +66,13 @@ def fnn(kind, depth):
         full=Extent(epochs=50, repeats=5),
         measures=MEASURES,
         parameters=FNN_PARAMETERS.get((kind, depth)),
-        **point_of("depth", kind, depth, True, COSTS[kind]),
+        settings=point_of("depth", kind, depth, COSTS[kind]),
     )
 
 
 def fnn_batch(kind, batch):
     """Return the Row of FNN-6 on a kind of input in batches of another size."""
-    data, options, (examples, _) = INPUTS[kind]
+    data, options, _ = INPUTS[kind]
     memory = dict(zip((f"{system} MiB" for system in SYSTEMS), FNN_MEMORY[kind], strict=True)) if batch == 512 else {}
     return Row(
         name=f"FNN-6 {kind}, batch {batch}",
@@ -78,11 +81,11 @@ def fnn_batch(kind, batch):
         data=data,
         data_options=options,
         batch=batch,
-        quick=Extent(epochs=1, repeats=1, examples=examples, test_examples=256),
+        quick=timed(max(256, 2 * batch)),
         full=Extent(epochs=50, repeats=5),
         measures=SWEEP_MEASURES,
         document=memory,
-        **point_of("batch", kind, batch, batch in QUICK_BATCHES[kind], COSTS[kind]),
+        settings=point_of("batch", kind, batch, COSTS[kind]),
     )
 
 
@@ -222,13 +225,7 @@ FRACTIONS = 0.33, 0.40, 0.57, 0.64, 0.83, 1.0
 REPLICAS = 1, 2, 3, 4, 5
 FILTERS = 0.25, 0.5, 1, 2, 4
 KERNELS = -3, -2, -1, 0, 1, 2
-QUICK_POINTS = {
-    "data": {"CNN-Softmax": (0.33, 1.0)},
-    "replicas": {"CNN-Softmax": (1, 3), "CNN+ReLU": (2,)},
-    "filters": {"CNN-Softmax": (0.25, 2), "basic-SVHN": (0.25,)},
-    "kernel": {"CNN-Softmax": (-3, 2), "MP-ReLU": (-3,)},
-}
-QUICK_EXAMPLES = {"CNN-Softmax": 640, "CNN+ReLU": 50, "basic-SVHN": 64, "MP-ReLU": 64}
+QUICK_EXAMPLES = {"CNN-Softmax": 256, "CNN+ReLU": 16, "basic-SVHN": 8, "MP-ReLU": 32}  # of a step
 KERNEL_DATA = {"CNN+ReLU": {"size": 64}, "MP-ReLU": {"size": 108}}
 KERNEL_NOTES = {
     "CNN+ReLU": "Without padding on doubled images, 64x64, as the document says; its parameter counts do not follow from that.",
@@ -253,7 +250,7 @@ def sweep(name, kind, point):
     given = CNNS[name]
     options, data_options = sweep_options(name, kind, point)
     examples = round(SWEPT[name] * point) if kind == "data" else None
-    few = round(given["quick"].examples * point) if kind == "data" else QUICK_EXAMPLES[name]
+    few = round(QUICK_EXAMPLES[name] * (2 * point if kind == "data" else 1))
     side = 5 + point if kind == "kernel" else None
     label = {"data": f"{point:.0%} of the data", "replicas": f"convolutions x{point}", "filters": f"filters x{point:g}"}
     text = label.get(kind) or f"kernels {side}x{side}" + (f" and {side + 2}x{side + 2}" if name == "basic-SVHN" else "")
@@ -265,12 +262,12 @@ def sweep(name, kind, point):
         data=given["data"],
         data_options=given["data_options"] | data_options,
         batch=given["batch"],
-        quick=Extent(epochs=1, repeats=1, examples=few, test_examples=64),
+        quick=timed(few),
         full=Extent(epochs=given["epochs"], repeats=3, examples=examples),
         measures=SWEEP_MEASURES,
         note=KERNEL_NOTES.get(name, "") if kind == "kernel" else "",
         callbacks=given["callbacks"],
-        **point_of(kind, name, side or point, point in QUICK_POINTS[kind].get(name, ()), COSTS[given["data"]]),
+        settings=point_of(kind, name, side or point, COSTS[given["data"]]),
     )
 
 
@@ -284,7 +281,7 @@ LSTMS = {
         quick=Extent(epochs=1, repeats=1, examples=256, test_examples=128),
         epochs=3,
         cells=(25, 50, 100, 200, 400, 800),
-        quick_points={"lstm_layers": (2,), "cells": (25,)},
+        quick_points=16,
         parameters=213_301,
         note="",
     ),
@@ -295,7 +292,7 @@ LSTMS = {
         quick=Extent(epochs=2, repeats=2, examples=10_240, test_examples=1024),
         epochs=100,
         cells=(9, 18, 35, 70, 140, 280),
-        quick_points={"lstm_layers": (3,), "cells": (9, 280)},
+        quick_points=512,
         parameters=8_436,
         note="The document states no loss: the mean absolute error, by which the contest ranked.",
     ),
@@ -306,11 +303,11 @@ def lstm(name, **options):
     """Return the Row of a recurrent network, or of a point of a sweep: lstm_layers or cells in `options`."""
     given = LSTMS[name]
     kind, point = next(iter(options.items()), ("", None))
-    quick, text, place = given["quick"], "", {"settings": {"cost": COSTS[given["data"]]}}
+    quick, text, settings = given["quick"], "", {"cost": COSTS[given["data"]]}
     if kind:
         text = f", {point} layers" if kind == "lstm_layers" else f", {point} cells"
-        quick = Extent(epochs=1, repeats=1, examples=quick.examples // 2, test_examples=64)
-        place = point_of(kind, name, point, point in given["quick_points"][kind], COSTS[given["data"]])
+        quick = timed(given["quick_points"])
+        settings = point_of(kind, name, point, COSTS[given["data"]])
     return Row(
         name=name + text,
         table=kind or "lstm",
@@ -323,7 +320,7 @@ def lstm(name, **options):
         measures=SWEEP_MEASURES if kind else MEASURES,
         note=given["note"],
         parameters=None if kind else given["parameters"],
-        **place,
+        settings=settings,
     )
 
 
