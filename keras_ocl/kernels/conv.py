@@ -6,21 +6,20 @@ are buffers that the caller provides. `sink` receives (n, *spatial, channel) coo
 shape (for the filter's gradient: (*taps, input channel of the group, output channel)).
 """
 
-from keras_ocl.core import dtypes
 from keras_ocl.core.dim import hint, product
 from keras_ocl.kernels import (
     conv_elements,
     conv_few_cpu,
     conv_filter_grad_cpu,
+    conv_filter_layout,
     conv_forward_cpu,
     conv_gpu,
     conv_pointwise,
     conv_winograd_cpu,
     conv_winograd_filter_cpu,
-    prelude,
 )
 from keras_ocl.kernels.conv_geometry import Geometry
-from keras_ocl.kernels.spec import Args, KernelSpec, Workspace
+from keras_ocl.kernels.spec import Workspace
 
 __all__ = ["Geometry", "filter_grad", "forward", "input_grad"]
 
@@ -44,8 +43,17 @@ def forward(traits, geometry, x, w, dtype, sink, all_arguments=False, name="conv
         return [conv_gpu.forward(traits, geometry, x, w, dtype, sink, name)]
     if conv_few_cpu.suits(traits, geometry, dtype):
         flipped = Workspace(product(geometry.filter), dtype)
-        return [_transpose_filter(geometry, w, flipped, dtype), conv_few_cpu.forward(traits, geometry, x, flipped, dtype, sink, name)]
-    return _forward_cpu(traits, geometry, x, w, dtype, sink, name)
+        arranged = conv_filter_layout.arrange(geometry, w, flipped, dtype, flipped=True)
+        return [arranged, conv_few_cpu.forward(traits, geometry, x, flipped, dtype, sink, name)]
+    fast = conv_winograd_cpu.forward(traits, geometry, x, w, dtype, sink, name)
+    if fast:
+        return fast
+    blocks = conv_forward_cpu.filter_blocks(traits, geometry, dtype)
+    if blocks is None:
+        return [conv_forward_cpu.forward(traits, geometry, x, w, dtype, sink, name)]
+    packed = Workspace(product(geometry.filter), dtype)
+    arranged = conv_filter_layout.arrange(geometry, w, packed, dtype, blocks=blocks)
+    return [arranged, conv_forward_cpu.forward(traits, geometry, x, packed, dtype, sink, name, packed=True)]
 
 
 def input_grad(traits, geometry, dy, w, dtype, sink, all_arguments=False, name="convolution input gradient"):
@@ -66,7 +74,12 @@ def input_grad(traits, geometry, dy, w, dtype, sink, all_arguments=False, name="
     if conv_few_cpu.suits(traits, back, dtype):
         return [conv_few_cpu.forward(traits, back, dy, w, dtype, sink, name)]
     flipped = Workspace(product(geometry.filter), dtype)
-    return [_transpose_filter(geometry, w, flipped, dtype), *_forward_cpu(traits, back, dy, flipped, dtype, sink, name)]
+    if conv_winograd_cpu.choose_tile(traits, back, dtype) is not None:
+        blocks, kernels = None, conv_winograd_cpu.forward(traits, back, dy, flipped, dtype, sink, name)
+    else:
+        blocks = conv_forward_cpu.filter_blocks(traits, back, dtype)
+        kernels = [conv_forward_cpu.forward(traits, back, dy, flipped, dtype, sink, name, packed=blocks is not None)]
+    return [conv_filter_layout.arrange(geometry, w, flipped, dtype, flipped=True, blocks=blocks), *kernels]
 
 
 def filter_grad(traits, geometry, x, dy, dtype, sink, all_arguments=False, name="convolution filter gradient"):
@@ -87,11 +100,6 @@ def filter_grad(traits, geometry, x, dy, dtype, sink, all_arguments=False, name=
     return fast or conv_filter_grad_cpu.filter_grad(traits, geometry, x, dy, dtype, sink, name)
 
 
-def _forward_cpu(traits, geometry, x, w, dtype, sink, name):
-    fast = conv_winograd_cpu.forward(traits, geometry, x, w, dtype, sink, name)
-    return fast or [conv_forward_cpu.forward(traits, geometry, x, w, dtype, sink, name)]
-
-
 def _check(dtype):
     if dtype not in DTYPES:
         raise TypeError(f"convolution: dtype {dtype} has no kernel; cast to one of {', '.join(DTYPES)}.")
@@ -108,27 +116,3 @@ def _literal(geometry):
     """The geometry with plain extents: large eager work gets kernels of its own, whose tiles fit it."""
     shapes = (tuple(int(n) for n in shape) for shape in (geometry.input, geometry.filter, geometry.output))
     return Geometry(*shapes, geometry.strides, geometry.padding, geometry.dilation, geometry.input_dilation, geometry.groups)
-
-
-def _transpose_filter(geometry, w, flipped, dtype):
-    """The KernelSpec that writes the filter with its taps in reverse order and its channels exchanged."""
-    args = Args(all_arguments=True)  # memory bound, so literal extents would only build a kernel a filter
-    source, target = args.pointer(w, dtype), args.pointer(flipped, dtype, out=True)
-    count, step = product(geometry.filter[: geometry.rank]), 16  # output channels of an item: one load, stored as as many rows
-    blocks = -(-geometry.group_outputs // step)
-    taps, inputs, outputs = args.int(count), args.int(geometry.group_inputs), args.int(geometry.group_outputs)
-    row, channels = args.int(geometry.output[-1]), args.int(geometry.input[-1])
-    storage = dtypes.storage_ctype(dtype)
-    text = f"const int tap = get_global_id(0) % {taps}, first = get_global_id(0) / {taps} * {step};\n"
-    text += f"for (int group = 0; group < {args.int(geometry.groups)}; ++group) {{\n"
-    text += f"__global const {storage}* from = {source} + (long)tap * {inputs} * {row} + group * {outputs} + first;\n"
-    place = f"((long)({taps} - 1 - tap) * {outputs} + first) * {channels} + group * {inputs}"
-    text += f"__global {storage}* to = {target} + {place};\n"
-    stores = [prelude.store(dtype, 1, "to", f"{j} * {channels} + c", f"v.s{j:x}") for j in range(step)]
-    text += f"if (first + {step} <= {outputs}) {{\nfor (int c = 0; c < {inputs}; ++c) {{\nconst {prelude.register_type(dtype, step)} v = "
-    text += prelude.load(dtype, step, "from", f"c * {row}") + ";\n" + "\n".join(stores) + "\n}\n} else {\n"
-    value = prelude.load(dtype, 1, "from", f"(c * {row} + j)")
-    text += f"for (int c = 0; c < {inputs}; ++c) for (int j = 0; j < {outputs} - first; ++j) "
-    text += prelude.store(dtype, 1, "to", f"(j * {channels} + c)", value) + "\n}\n}\n"
-    helpers = frozenset(prelude.helpers_for(dtype, 1))
-    return KernelSpec("convolution filter transposition", args.args, text, (count * blocks,), (1,), helpers)

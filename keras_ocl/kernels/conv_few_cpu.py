@@ -38,7 +38,7 @@ class _FewChannels(DirectConvolution):
     def _blocks(self, channels):
         return [(channels, self.tile.width, 1)]
 
-    def _filter_place(self, tap):
+    def _filter_place(self, tap, row):
         args, spatial = self.args, self.geometry.filter[:-2]
         taps = " * ".join(args.int(t) for t in spatial)
         return f"(long)({taps} - 1 - {tap}) * {args.int(self.geometry.group_inputs * self.geometry.output[-1])}"

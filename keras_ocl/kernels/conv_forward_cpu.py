@@ -16,7 +16,10 @@ from keras_ocl.kernels.spec import Args, KernelSpec
 
 _ITEM_FLOPS = 1.5e6  # least work of an item: some ten microseconds
 _CACHED_FILTER = 512 * 1024  # bytes of a filter that stays in a second-level cache
+_PACKED_BLOCK = 32 * 1024  # bytes of a block of the filter that a first-level cache does not hold
+_PACKED_TILES = 64  # tiles that read a block, below which packing costs more than it saves
 _BODIES = 10  # most tile bodies of one kernel; other borders run the masked body
+_LARGE_BODIES, _LARGE_FLOPS = 16, 1e9  # as many, which take seconds to compile, of work that masks would make seconds longer
 # Where a result is the sum of few terms its store is a part of the work: the epilogue is then repeated for every pixel
 # of a tile (if no longer than so many characters). Elsewhere it is one loop, which halves the time to compile.
 _UNROLLED_TERMS, _UNROLLED_STORE = 64, 400
@@ -148,9 +151,23 @@ def _tile_cost(extent, pixels, channels, width, vectors):
     return total
 
 
-def forward(traits, geometry, x, w, dtype, sink, name="convolution"):
-    """The KernelSpec of a direct convolution; see conv.forward for the arguments."""
-    return DirectConvolution(traits, geometry, x, w, dtype, sink, name).spec()
+def forward(traits, geometry, x, w, dtype, sink, name="convolution", packed=False):
+    """The KernelSpec of a direct convolution; see conv.forward for the arguments. packed: `w` lies in blocks, see filter_blocks."""
+    return DirectConvolution(traits, geometry, x, w, dtype, sink, name, packed).spec()
+
+
+def filter_blocks(traits, geometry, dtype):
+    """The blocks in which the kernel wants the filter, as conv_filter_layout.arrange takes them; None where it may lie as it is."""
+    if geometry.groups > 1:
+        return None
+    axes = conv_geometry.axes(geometry)
+    tile = choose_tile(traits, geometry, axes, dtype, False)
+    blocks = channel_blocks(geometry.output[-1], tile.width, tile.vectors)
+    size = product(geometry.filter[:-1]) * tile.vectors * tile.width * dtypes.itemsize(dtype)
+    tiles = hint(product(a.output for a in axes)) // tile.pixels
+    if sum(count for _, _, count in blocks) < 2 or size < _PACKED_BLOCK or tiles < _PACKED_TILES:
+        return None
+    return [((vectors - 1) * tile.width + last, count) for vectors, last, count in blocks]
 
 
 def _border_tiles(axis, pixels):
@@ -172,8 +189,8 @@ def _border_tiles(axis, pixels):
 class DirectConvolution:
     """Builds the kernel of one geometry; `spec()` is its result."""
 
-    def __init__(self, traits, geometry, x, w, dtype, sink, name):
-        self.geometry, self.dtype, self.sink, self.name = geometry, dtype, sink, name
+    def __init__(self, traits, geometry, x, w, dtype, sink, name, packed=False):
+        self.geometry, self.dtype, self.sink, self.name, self.packed = geometry, dtype, sink, name, packed
         self.units = max(1, traits.compute_units)
         self.axes = conv_geometry.axes(geometry)
         # Few channels per group: lanes run across groups, each reading its own group's inputs.
@@ -246,13 +263,14 @@ class DirectConvolution:
         extents = (axis.input, axis.output, axis.low)
         if any(isinstance(e, Dim) for e in extents):
             return [], True
-        found = []
+        flops = 2.0 * product(hint(e) for e in self.geometry.output) * product(self.geometry.filter[:-1])
+        most, found = _LARGE_BODIES if flops > _LARGE_FLOPS else _BODIES, []
         for at, size in _border_tiles(axis, pixels):
             first = min(max(0, ceil_div(-at, axis.advance)), size)
             last = min(max(0, ceil_div(axis.input - at, axis.advance)), size)
             if first < last and (first, last) != (0, pixels) and (first, last) not in found:
                 found.append((first, last))
-                if len(found) > _BODIES:
+                if len(found) > most:
                     return [], True
         return found, False
 
@@ -308,9 +326,14 @@ class DirectConvolution:
             return outer
         return f"({outer} * {self.args.int(axis.taps)} + k)"  # such an axis is the innermost
 
-    def _filter_place(self, tap):
+    def _filter_row(self, vectors, last_lanes):
+        """Elements from one input channel of the filter to the next, in a block of so many channels."""
+        return (vectors - 1) * self.tile.width + last_lanes if self.packed else self.geometry.output[-1]
+
+    def _filter_place(self, tap, row):
         """C text of the offset of a tap's first filter element for the channels at hand."""
-        return f"(long){tap} * {self.args.int(self.geometry.group_inputs * self.geometry.output[-1])} + channel"
+        block = f"(long)channel * {self.args.int(product(self.geometry.filter[:-1]))}" if self.packed else "channel"
+        return f"(long){tap} * {self.args.int(self.geometry.group_inputs * row)} + {block}"
 
     def _along(self, vectors, last_lanes, offset, tap):
         """The taps along the tile's axis, each with the body for the pixels that it finds inside the input."""
@@ -344,7 +367,7 @@ class DirectConvolution:
             text += f"const int at = {position}{tap_text};\n"
         group = "" if self.lanewise or self.geometry.groups == 1 else f" + group * {self.geometry.group_inputs}"
         text += f"__global const {dtypes.storage_ctype(self.dtype)}* xp = {self.x} + ({offset} + (long)at * {step}{group});\n"
-        place = self._filter_place(self._filter_index(tap))
+        place = self._filter_place(self._filter_index(tap), self._filter_row(vectors, last_lanes))
         text += f"__global const {dtypes.storage_ctype(self.dtype)}* wp = {self.w} + {place};\n"
         loop = args.int(self.geometry.group_inputs)
         length = f"{span} * {loop}" if self.merge_taps else loop
@@ -384,7 +407,7 @@ class DirectConvolution:
 
     def _body(self, vectors, last_lanes, start, end, length, masked=False):
         """The loop over input channels: load the filter's vectors, multiply them with each pixel's value."""
-        dtype, tile, outputs = self.dtype, self.tile, self.args.int(self.geometry.output[-1])
+        dtype, tile, row = self.dtype, self.tile, self.args.int(self._filter_row(vectors, last_lanes))
         offsets, text = self._offsets(masked)
         text += f"for (int c = 0; c < {length}; ++c) {{\n"
         for v in range(vectors):
@@ -402,7 +425,7 @@ class DirectConvolution:
             value = f"m{r} ? {value} : 0" if masked else value
             text += f"{{ const {self.scalar} value = {value}; "
             text += " ".join(f"a{r}_{v} = mad(({self.vector})(value), w{v}, a{r}_{v});" for v in range(vectors)) + " }\n"
-        return text + f"wp += {outputs};\n}}\n"
+        return text + f"wp += {row};\n}}\n"
 
     def _gathered(self, offset, vector, count):
         """Register of the inputs of each lane's group, for input channel c of the group."""

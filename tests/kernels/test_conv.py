@@ -9,7 +9,7 @@ import pytest
 from keras_ocl import runtime
 from keras_ocl.core import dtypes
 from keras_ocl.core.dim import Dim
-from keras_ocl.kernels import conv, conv_winograd_cpu, conv_winograd_filter_cpu, prelude
+from keras_ocl.kernels import conv, conv_filter_layout, conv_forward_cpu, conv_winograd_cpu, conv_winograd_filter_cpu, prelude
 from keras_ocl.kernels.conv import Geometry
 from keras_ocl.kernels.spec import Sink
 from tests.kernels.launching import launch
@@ -121,6 +121,49 @@ def check(device, traits, g, dtype="float32", **options):
 @pytest.mark.parametrize("input,filter,options", GEOMETRIES)
 def test_geometries(device, traits, input, filter, options):
     check(device, traits, Geometry.of(input, filter, **options))
+
+
+PACKED = [
+    ((6, 16, 17, 90), (5, 5, 90, 70), dict(padding=2)),
+    ((20, 14, 13, 100), (3, 3, 100, 101), dict(padding=((0, 1), (2, 0)), strides=2)),
+    ((40, 40, 150), (9, 150, 97), dict(padding=4, dilation=2)),
+]
+
+
+@pytest.mark.parametrize("batch", [None, 5])
+@pytest.mark.parametrize("input,filter,options", PACKED)
+def test_packed_filters(device, input, filter, options, batch):
+    """Filters whose blocks of channels are put one after the other, for the batch that was the hint and for a smaller one."""
+    traits = dataclasses.replace(device.traits, schedule="cpu", vector_width=16, compute_units=1)
+    g = Geometry.of((Dim(batch or input[0], hint=input[0]), *input[1:]), filter, **options)
+    for geometry in (g, g.transposed()):
+        blocks = conv_forward_cpu.filter_blocks(traits, geometry, "float32")
+        assert len(blocks) > 1 and sum(lanes * count for lanes, count in blocks) == geometry.output[-1]
+    check(device, traits, g)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float16", "bfloat16"])
+def test_packed_filters_of_other_dtypes(device, dtype):
+    if dtype == "float64" and not device.traits.fp64:
+        pytest.skip("the device has no float64")
+    check(device, dataclasses.replace(device.traits, schedule="cpu", vector_width=16), Geometry.of(*PACKED[0][:2], **PACKED[0][2]), dtype)
+
+
+@pytest.mark.parametrize("flipped, blocks", [(True, None), (True, [(7, 2), (3, 1)]), (False, [(7, 2), (3, 1)]), (False, [(17, 1)])])
+def test_filter_layouts(device, flipped, blocks):
+    """The order of a filter's elements, against NumPy's reshaping."""
+    inputs, outputs = (17, 35) if flipped else (35, 17)
+    g = Geometry.of((1, 9, 9, inputs), (3, 2, inputs, outputs))
+    w = random(g.filter, "float32", 0)
+    rows = (w[::-1, ::-1].swapaxes(2, 3) if flipped else w).reshape(-1, 17)
+    wanted, done = [], 0
+    for lanes, count in blocks or [(17, 1)]:
+        for _ in range(count):
+            wanted.append(rows[:, done : done + lanes].ravel())
+            done += lanes
+    buffers = {"w": device.upload(w), "out": device.upload(np.zeros(w.size, "float32"))}
+    launch(device, [conv_filter_layout.arrange(g, "w", "out", "float32", flipped, blocks)], buffers)
+    np.testing.assert_array_equal(device.download(buffers["out"], np.float32, (w.size,)), np.concatenate(wanted))
 
 
 WINOGRAD = [

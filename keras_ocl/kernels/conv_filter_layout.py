@@ -1,0 +1,68 @@
+"""Filters in the order in which a convolution's kernel reads them.
+
+Blocks of output channels can be put one after the other: of each, all taps and input channels follow without gaps. Read where it
+lies, a block of a wide filter is a few cache lines out of every row; rows of a power of two then share the same few sets of the cache.
+"""
+
+from keras_ocl.core import dtypes
+from keras_ocl.core.dim import product
+from keras_ocl.kernels import prelude
+from keras_ocl.kernels.spec import Args, KernelSpec
+
+_STEP = 16  # output channels that are loaded at once
+
+
+def arrange(geometry, w, target, dtype, flipped=False, blocks=None):
+    """The KernelSpec that writes the filter of `geometry` to `target` in another order.
+
+    flipped: taps in reverse order and channels exchanged, as the transposed convolution takes its filter. blocks: [(output channels of
+    a block, blocks)] of the result, without groups; None, for a flipped filter, where its rows hold the channels of all.
+    """
+    args = Args(all_arguments=True)  # memory bound, so literal extents would only build a kernel a filter
+    source, result = args.pointer(w, dtype), args.pointer(target, dtype, out=True)
+    write = _flipped if flipped else _straight
+    text, items = write(geometry, source, result, dtype, args, blocks)
+    name = "convolution filter transposition" if flipped else "convolution filter packing"
+    return KernelSpec(name, args.args, text, (items,), (1,), frozenset(prelude.helpers_for(dtype, 1)))
+
+
+def _each_block(args, blocks, body):
+    """C text of `body` for all blocks: `start` is a block's first channel, `lanes` how many it has."""
+    text, done = "", 0
+    for lanes, count in blocks:
+        text += f"for (int block = 0; block < {args.int(count)}; ++block) {{\n"
+        text += f"const int lanes = {args.int(lanes)}, start = {args.int(done)} + block * lanes;\n{body}}}\n"
+        done += lanes * count
+    return text
+
+
+def _straight(geometry, source, result, dtype, args, blocks):
+    """An item copies a row, the output channels of a tap and input channel."""
+    rows, outputs = product(geometry.filter[:-1]), args.int(geometry.output[-1])
+    storage = dtypes.storage_ctype(dtype)
+    body = f"__global const {storage}* from = {source} + (long)row * {outputs} + start;\n"
+    body += f"__global {storage}* to = {result} + (long)start * {args.int(rows)} + (long)row * lanes;\n"
+    body += f"for (int c = 0; c < lanes; ++c) {prelude.store(dtype, 1, 'to', 'c', prelude.load(dtype, 1, 'from', 'c'))}\n"
+    return "const int row = get_global_id(0);\n" + _each_block(args, blocks, body), rows
+
+
+def _flipped(geometry, source, result, dtype, args, blocks):
+    """An item loads vectors of output channels of a tap and stores them as columns of the tap's mirror image."""
+    count = product(geometry.filter[: geometry.rank])
+    vectors = -(-geometry.group_outputs // _STEP)
+    taps, inputs, outputs = args.int(count), args.int(geometry.group_inputs), args.int(geometry.group_outputs)
+    row = args.int(geometry.output[-1])
+    stride = "lanes" if blocks else args.int(geometry.input[-1])
+    storage = dtypes.storage_ctype(dtype)
+    stores = [prelude.store(dtype, 1, "to", f"{j} * {stride} + c", f"v.s{j:x}") for j in range(_STEP)]
+    body = f"__global const {storage}* from = {source} + ((long)tap * {inputs} + start) * {row} + group * {outputs} + first;\n"
+    place = f"(long)start * {taps} * {outputs} + ((long)({taps} - 1 - tap) * {outputs} + first) * {stride} + group * {inputs}"
+    body += f"__global {storage}* to = {result} + {place};\n"
+    body += f"if (first + {_STEP} <= {outputs}) {{\nfor (int c = 0; c < lanes; ++c) {{\nconst {prelude.register_type(dtype, _STEP)} v = "
+    body += prelude.load(dtype, _STEP, "from", f"c * {row}") + ";\n" + "\n".join(stores) + "\n}\n} else {\n"
+    value = prelude.load(dtype, 1, "from", f"(c * {row} + j)")
+    body += f"for (int c = 0; c < lanes; ++c) for (int j = 0; j < {outputs} - first; ++j) "
+    body += prelude.store(dtype, 1, "to", f"(j * {stride} + c)", value) + "\n}\n"
+    text = f"const int tap = get_global_id(0) % {taps}, first = get_global_id(0) / {taps} * {_STEP};\n"
+    text += f"for (int group = 0; group < {args.int(geometry.groups)}; ++group) {{\n"
+    return text + _each_block(args, blocks or [(geometry.group_inputs, 1)], body) + "}\n", count * vectors
