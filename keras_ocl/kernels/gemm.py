@@ -6,7 +6,7 @@
 from dataclasses import replace
 
 from keras_ocl.core.dim import ceil_div, hint, product
-from keras_ocl.kernels import gemm_cpu, gemm_cpu_choice, gemm_gpu
+from keras_ocl.kernels import gemm_cpu, gemm_cpu_choice, gemm_gpu, gemm_strips
 from keras_ocl.kernels.gemm_parts import Operand, Problem, accumulator, summed
 from keras_ocl.kernels.spec import Args, KernelSpec, Sink, Workspace
 
@@ -35,14 +35,18 @@ def plan(traits, *, batch, m, n, k, a, b, dtype, sink, all_arguments=False, tile
     problem = Problem(traits, batch, m, n, k, a, b, accumulator(dtype), sink, all_arguments)
     kernel, choice = (gemm_gpu.kernel, gemm_gpu) if traits.schedule == "gpu" else (gemm_cpu.kernel, gemm_cpu_choice)
     tile = tile or choice.choose(problem)
-    split = _split(problem, choice.groups(problem, tile)) if tile.splits else 0
+    groups = choice.groups(problem, tile)
+    split, packing = _split(problem, groups) if tile.splits else 0, []
+    if traits.schedule == "cpu" and gemm_strips.suits(problem, tile, groups // ceil_div(m, tile.chunk)):
+        spec, problem = gemm_strips.pack(problem, tile)
+        packing = [spec]
     if not split:
-        return [kernel(problem, tile)]
+        return [*packing, kernel(problem, tile)]
     count = ceil_div(k, split)
     total = product((1 if batch is None else batch, m, n))
     parts = Workspace(count * total, problem.accumulator)
     partial = Sink(parts, (count if batch is None else count * batch, m, n), problem.accumulator)
-    return [kernel(replace(problem, sink=partial, split=split), tile), _sum(problem, parts, count, total)]
+    return [*packing, kernel(replace(problem, sink=partial, split=split), tile), _sum(problem, parts, count, total)]
 
 
 def _split(problem, groups):

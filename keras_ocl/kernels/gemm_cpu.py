@@ -13,6 +13,7 @@ from keras_ocl.core.dim import Dim, ceil_div
 from keras_ocl.kernels.gemm_parts import Names, halves, scaled, summed
 from keras_ocl.kernels.spec import Args, KernelSpec
 
+_KEPT = 2048  # vectors of partial sums that an item keeps, in the second-level cache too
 BLOCK = 512  # depth of a packed block: 64 columns of it and the part of A that meets it stay in the second-level cache
 
 
@@ -37,9 +38,9 @@ class Tile:
         return self.kind == "rows"
 
 
-def most_rows(rows):
+def most_rows(rows, vectors):
     """Most rows of a chunk whose partial sums are kept between blocks, a multiple of the tile's `rows`."""
-    return -(-256 // rows) * rows
+    return max(1, _KEPT // vectors // rows) * rows
 
 
 def kernel(problem, tile):
@@ -123,7 +124,7 @@ class _Rows(_Writer):
         lines.append(f"const {i} left = {self.left()};\n")
         lines += self.step()
         # In eager code the chunk is an argument, so room is made for the largest.
-        chunk = most_rows(t.rows) if self.p.all_arguments else t.chunk
+        chunk = most_rows(t.rows, t.vectors) if self.p.all_arguments else t.chunk
         kept = (chunk if self.blocked else t.rows) * t.vectors
         lines.append(f"{vector} kept[{kept}];\n")
         if not t.block:
@@ -168,7 +169,7 @@ class _Rows(_Writer):
             lines += [f"s{r}_{v} = kept[base + {r * t.vectors + v}];\n" for r in range(rows) for v in columns]
             lines.append("}\n")
         k0 = "k0" if t.block else "0"
-        start = summed("a", scaled("top", n.a_row), scaled(k0, n.a_column))
+        start = summed("a", scaled("i" if p.strips else "top", n.a_row), scaled(k0, n.a_column))
         lines.append(f"__global const {dtypes.storage_ctype(p.a.dtype)}* x = {start};\n")
         if t.block:
             lines.append(f"const {p.register}* y = panel;\n")
@@ -179,7 +180,7 @@ class _Rows(_Writer):
             load = f"vload{width}(0, y + {v * width})" if t.block else p.load(p.b, width, "y", str(v * width))
             lines.append(f"const {vector} y{v} = {load};\n")
         for r in range(rows):
-            offset = scaled(str(r), n.a_row) if r else "0"
+            offset = str(r) if p.strips else scaled(str(r), n.a_row) if r else "0"
             lines.append(f"{{ const {vector} e = ({vector})({p.load(p.a, 1, 'x', offset)});\n")
             lines += [f"s{r}_{v} = {p.fma('e', f'y{v}', f's{r}_{v}')};\n" for v in columns]
             lines.append("}\n")

@@ -10,8 +10,12 @@ from keras_ocl.kernels.gemm_cpu import BLOCK, Tile, most_rows
 ITEM = 1500  # start of a work-item, and its first cache misses
 TILE = 20  # start of a tile: addresses, zeroing
 FETCH = 0.15  # of a vector of B that comes from the second-level cache
-SCALAR = 0.05  # of an element of A, mostly hidden
+SCALAR = 0.2  # of an element of A, mostly hidden
+WHOLE, WHOLE_FAR = 0.05, 4  # of a vector of A; from beyond the second-level cache
+CLOSE = 2**20  # bytes of A that a second-level cache holds
 PACK = 0.25  # to transpose an element of B into a packed block
+COPY, COPY_FAR = 3, 24  # of a vector of B into a packed block; from memory
+NEAR = 2**24  # bytes of B that a last-level cache holds
 LATENCY = 4  # a step of k cannot take less than an fma waits for the one before
 
 
@@ -64,7 +68,7 @@ def _candidates(problem):
         if in_place and not direct and n >= lanes:
             continue
         for rows in range(1, min(most, m) + 1):
-            for chunk in _chunks(m, rows, None if direct else most_rows(rows)):
+            for chunk in _chunks(m, rows, None if direct else most_rows(rows, vectors)):
                 yield Tile("rows", rows, vectors, chunk, 0 if direct else BLOCK)
     if _dots(problem):
         wide = ((4, 4), (2, 8), (8, 1)) if problem.traits.vector_width >= 16 else ()
@@ -96,7 +100,7 @@ def _eager(problem):
     if problem.traits.vector_width < 16:
         rows = min(rows, 4)
     direct = _in_place(problem) and n >= vectors * problem.lanes
-    for chunk in _chunks(m, rows, None if direct else most_rows(rows)):
+    for chunk in _chunks(m, rows, None if direct else most_rows(rows, vectors)):
         yield Tile("rows", rows, vectors, chunk, 0 if direct else 256)
 
 
@@ -104,14 +108,18 @@ def _cycles(problem, tile):
     """Estimated cycles until the last compute unit is done."""
     m, n, k, lanes = hint(problem.m), hint(problem.n), hint(problem.k), problem.lanes
     rows, vectors = tile.rows, tile.vectors
-    step = max(rows * vectors / 2, (rows + vectors) / 2, LATENCY) + FETCH * vectors + SCALAR * rows
-    tiles = -(-min(tile.chunk, m) // rows)
+    step = max(rows * vectors / 2, (rows + vectors) / 2, LATENCY) + FETCH * vectors
+    chunk = min(tile.chunk, m)
+    tiles = -(-chunk // rows)
     if tile.kind == "dots":
-        one = step * -(-k // lanes) + TILE + 2 * rows * vectors
+        close = chunk * k * dtypes.itemsize(problem.a.dtype) <= CLOSE
+        one = (step + rows * (WHOLE if close else WHOLE_FAR)) * -(-k // lanes) + TILE + 2 * rows * vectors
         item = tiles * min(tile.block, -(-n // vectors)) * one
     else:
-        item = tiles * (step * k + TILE + 2 * rows * vectors)
+        item = tiles * ((step + rows * SCALAR) * k + TILE + 2 * rows * vectors)
         if tile.block:
-            item += k * vectors * (3 if problem.b.column_stride == 1 else PACK * lanes)
+            near = k * n * dtypes.itemsize(problem.b.dtype) <= NEAR
+            turned = 0 if problem.b.column_stride == 1 else PACK * lanes - COPY
+            item += k * vectors * ((COPY if near else COPY_FAR) + turned)
     rounds = -(-groups(problem, tile) // problem.traits.compute_units)
     return rounds * (item + ITEM) + 0.1 * item

@@ -36,7 +36,11 @@ def accumulator(dtype):
 
 @dataclass
 class Problem:
-    """One product (batch, m, k) x (batch, k, n), and the part of k that one work-item sums (`split`, 0 for all)."""
+    """One product (batch, m, k) x (batch, k, n), and the part of k that one work-item sums (`split`, 0 for all).
+
+    strips: whether `a` is packed by gemm_strips: a tile's rows are neighbours, and its first row number times the row stride is where
+    they begin.
+    """
 
     traits: object
     batch: object
@@ -49,6 +53,7 @@ class Problem:
     sink: object
     all_arguments: bool = False
     split: int = 0
+    strips: bool = False
     helpers: set = field(default_factory=set)
 
     def literal(self, extent):

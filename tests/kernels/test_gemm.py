@@ -260,6 +260,34 @@ def test_nan_and_infinity_propagate(device, traits, transposed):
     np.testing.assert_array_equal(got, a[0] @ b[0])
 
 
+@pytest.mark.parametrize("transposed", [(True, False), (True, True)])
+@pytest.mark.parametrize("m,k,n", [(1029, 300, 700), (1030, 256, 513), (600, 9001, 540)])
+def test_packed_strips(device, m, k, n, transposed):
+    """A long, strided left operand is packed first: whole and last strips, depths that are split, and an unknown depth."""
+    rng = np.random.default_rng(m)
+    a, b = random(rng, (1, m, k), "float32"), random(rng, (1, k, n), "float32")
+    for offset, depth in ((0, k), (5, k), (0, Dim(k, hint=k)), (0, Dim(k, hint=2 * k))):
+        operand_a, operand_b = (stored(e, t, offset, h, "float32") for e, t, h in ((a, transposed[0], "a"), (b, transposed[1], "b")))
+        specs = gemm.plan(
+            cpu(device), batch=None, m=m, k=depth, n=n, dtype="float32", sink=Sink("c", (m, n), "float32"),
+            a=operand_a[1], b=operand_b[1],
+        )  # fmt: skip
+        assert specs[0].name == "matrix product packing"
+        buffers = {"a": device.upload(operand_a[0]), "b": device.upload(operand_b[0]), "c": device.allocate(4 * m * n)}
+        launch(device, specs, buffers)
+        got = device.download(buffers["c"], np.float32, (m, n)).astype(np.float64)
+        np.testing.assert_allclose(got, a[0].astype(np.float64) @ b[0], rtol=2e-6, atol=2e-5 * k**0.5)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float16", "bfloat16", "int8"])
+def test_packed_strips_of_other_dtypes(device, dtype):
+    if dtype == "float64" and not device.traits.fp64:
+        pytest.skip("the device has no float64")
+    rng = np.random.default_rng(8)
+    a, b = random(rng, (1, 2050, 130), dtype), random(rng, (1, 130, 600), dtype)
+    check(device, cpu(device), a, b, dtype, transposed=(True, False), out=dtype if dtype in ("float16", "bfloat16") else None)
+
+
 def test_complex_is_refused(device, traits):
     x = gemm.Operand("a", "complex64", 1, 1)
     with pytest.raises(TypeError, match="complex64"):
