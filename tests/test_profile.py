@@ -124,7 +124,7 @@ def test_bytes_are_those_that_shapes_predict(training, inference, by):
 
 def test_bytes_of_inference_are_the_results_of_the_operations(inference):
     found = rows(inference, "operation")
-    assert found["Conv2D"].bytes == BATCH * (24 * 24 + 12 * 12) * 64 * 4
+    assert found["Conv2D"].bytes - BATCH * (24 * 24 + 12 * 12) * 64 * 4 in (0, 5 * 5 * 64 * 64 * 4), "a kernel may pack conv2's filters"
     assert found["MatMul"].bytes == BATCH * (384 + 192 + 10) * 4
     assert found["MaxPool"].bytes == BATCH * (12 * 12 + 6 * 6) * 64 * 4
     assert found["Relu"].bytes == 0, "it works in the convolution's result"
