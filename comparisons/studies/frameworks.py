@@ -225,7 +225,7 @@ FRACTIONS = 0.33, 0.40, 0.57, 0.64, 0.83, 1.0
 REPLICAS = 1, 2, 3, 4, 5
 FILTERS = 0.25, 0.5, 1, 2, 4
 KERNELS = -3, -2, -1, 0, 1, 2
-QUICK_EXAMPLES = {"CNN-Softmax": 256, "CNN+ReLU": 16, "basic-SVHN": 8, "MP-ReLU": 32}  # of a step
+QUICK_EXAMPLES = {"CNN-Softmax": 64, "CNN+ReLU": 8, "basic-SVHN": 4, "MP-ReLU": 16}  # of a step
 KERNEL_DATA = {"CNN+ReLU": {"size": 64}, "MP-ReLU": {"size": 108}}
 KERNEL_NOTES = {
     "CNN+ReLU": "Without padding on doubled images, 64x64, as the document says; its parameter counts do not follow from that.",
