@@ -9,8 +9,8 @@ from keras_ocl.kernels.gemm_cpu import BLOCK, Tile, most_rows
 
 ITEM = 1500  # start of a work-item, and its first cache misses
 TILE = 20  # start of a tile: addresses, zeroing
-FETCH = 0.15  # of a vector of B that comes from the second-level cache
-SCALAR = 0.2  # of an element of A, mostly hidden
+FETCH = 0.35  # of a vector of B that comes from the second-level cache
+SCALAR = 0.25  # of an element of A, mostly hidden
 WHOLE, WHOLE_FAR = 0.05, 4  # of a vector of A; from beyond the second-level cache
 CLOSE = 2**20  # bytes of A that a second-level cache holds
 PACK = 0.25  # to transpose an element of B into a packed block
@@ -45,7 +45,7 @@ def _in_place(problem):
     if isinstance(problem.n, Dim) or isinstance(problem.b.column_stride, Dim) or problem.b.column_stride != 1:
         return False
     far = hint(problem.b.row_stride) * dtypes.itemsize(problem.b.dtype) >= 3072
-    return not (far and hint(problem.m) > 128 and hint(problem.k) > 128)
+    return not (far and hint(problem.m) > 12 and hint(problem.k) > 128)
 
 
 def _dots(problem):
