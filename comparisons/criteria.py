@@ -12,12 +12,14 @@ Each function takes the candidate's result and the reference's (dicts as compari
 import math
 import statistics
 
+from comparisons.measures import differ
 from comparisons.runner import SCRIPTS
 
 MNIST_ACCURACY = 0.98
 CIFAR_POINTS = 1.5
 FIRST_STEPS, FIRST_TOLERANCE = 10, 1e-4
 LONG_STEPS, LONG_FACTOR = 100, 2.0
+ONCE = 1.1  # times the reference's time that a time measured once may be
 ROUNDING = 1e-6  # distances below a few float32 roundings of a loss are no evidence of anything
 
 
@@ -25,6 +27,29 @@ def verdict(result, name, passed, text):
     """Return a verdict on `result`, of a script or of a study's row."""
     what = "row" if "row" in result else "script"
     return {what: result[what], "backend": result["backend"], "name": name, "passed": bool(passed), "text": text}
+
+
+def compared(results, reference, rows=None):
+    """Return (result, the reference backend's result of the same row) of the rows (all, or those named) that ran on both."""
+    good = {(r["row"], r["backend"]): r for r in results if "error" not in r and (rows is None or r["row"] in rows)}
+    return [(r, good[row, reference]) for (row, backend), r in good.items() if backend != reference and (row, reference) in good]
+
+
+def no_slower(results, reference):
+    """A study's rows: a step of training, and one of `predict`, take no longer than the reference's, as far as the spreads tell."""
+    verdicts = []
+    for result, base in compared(results, reference):
+        for name, keys in (("no slower", ("step_ms", "fit_ms")), ("predict no slower", ("predict_ms",))):
+            key = next((key for key in keys if result.get(key) and base.get(key)), None)
+            if key is None:
+                continue
+            ours, theirs = result[key], base[key]
+            if ours["n"] == 1:
+                slower = ours["median"] > ONCE * theirs["median"]
+            else:
+                slower = ours["median"] > theirs["median"] and differ(ours, theirs)
+            verdicts.append(verdict(result, name, not slower, f"{ours['median']:.3g} ms a step, {reference} {theirs['median']:.3g} ms"))
+    return verdicts
 
 
 def accuracies(result):

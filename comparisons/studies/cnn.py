@@ -4,7 +4,7 @@ import math
 import statistics
 from dataclasses import replace
 
-from comparisons.criteria import relative_differences, verdict
+from comparisons.criteria import compared, no_slower, relative_differences, verdict
 from comparisons.measures import differ
 from comparisons.studies.equivalence import SHAKE, gradient_distance, losses_distance, output_distance
 from comparisons.study import Chart, Column, Extent, Row, Study, Table
@@ -128,24 +128,6 @@ def products():
     )
 
 
-def pairs(results, reference, table):
-    """Return (result, the reference backend's result of the same row) of all results of the table's rows where both ran."""
-    names = {row.name for row in ROWS if row.table == table}
-    good = {(r["row"], r["backend"]): r for r in results if "error" not in r and r["row"] in names}
-    return [(r, good[name, reference]) for (name, backend), r in good.items() if backend != reference and (name, reference) in good]
-
-
-def not_slower(results, reference):
-    """A step of training takes no longer than the reference's, as far as the spreads tell."""
-    verdicts = []
-    for result, base in pairs(results, reference, "models"):
-        ours, theirs = result["fit_ms"], base["fit_ms"]
-        slower = ours["median"] > theirs["median"] and differ(ours, theirs)
-        text = f"{ours['median']:.2f} ms a step, {reference} {theirs['median']:.2f} ms"
-        verdicts.append(verdict(result, "no slower", not slower, text))
-    return verdicts
-
-
 def distances(result, base):
     """Return the distances of a result from the reference's: {"outputs", "gradients", "first losses": [one a start]}."""
     starts = list(zip(result["equivalence"], base["equivalence"], strict=True))
@@ -163,7 +145,7 @@ def equivalent(results, reference):
     Not from the worst: where a rounding error decides a ReLU or a maximum, two exact formulas part by more than rounding.
     """
     verdicts = []
-    for result, base in pairs(results, reference, "models"):
+    for result, base in compared(results, reference, MODELS):
         for (what, values), allowed in zip(distances(result, base).items(), (OUTPUTS, GRADIENTS, LOSSES), strict=True):
             middle = statistics.median(values)
             text = f"{what} differ by {middle:.1e} from {reference}'s, {allowed:.0e} allowed (worst start: {max(values):.1e})"
@@ -192,7 +174,7 @@ def parameters_counted(results, reference):
 def equivalence_table(results):
     """How far each backend's outputs, gradients and losses are from TensorFlow's."""
     lines = []
-    for result, base in pairs(results, "tensorflow", "models"):
+    for result, base in compared(results, "tensorflow", MODELS):
         worst = [max(values) for values in distances(result, base).values()]
         apart = losses_distance(result["step_losses"], base["step_losses"])
         lines.append([result["row"], result["backend"], *worst, apart, losses_distance(base["shaken_losses"], base["step_losses"])])
@@ -359,6 +341,6 @@ STUDY = Study(
         "One figure of Table 5.1, Pool_back_2, contradicts the document's reading that layers cost less with depth.",
         "The parameter counts are inferred from the document's layers; it does not give them.",
     ),
-    criteria=(parameters_counted, not_slower, equivalent, parallel_equivalent, products_tuned),
+    criteria=(parameters_counted, no_slower, equivalent, parallel_equivalent, products_tuned),
     extra=(speed_up, parallel_table, layer_table, product_table, equivalence_table),
 )

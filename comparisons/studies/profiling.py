@@ -1,6 +1,6 @@
 """Temporal profiling: the CIFAR-10 network with local response normalisation and its variants, by operation and by layer."""
 
-from comparisons.criteria import mean_and_deviation, verdict
+from comparisons.criteria import mean_and_deviation, no_slower, verdict
 from comparisons.measures import spread
 from comparisons.studies import operations
 from comparisons.study import Chart, Column, Extent, Row, Study, Table
@@ -253,7 +253,7 @@ STUDY = Study(
     rows=ROWS,
     tables=TABLES,
     charts=CHARTS,
-    criteria=(right_parameters, same_accuracy, parts, same_bytes, operations.predicted, operations.cheap),
+    criteria=(right_parameters, same_accuracy, no_slower, parts, same_bytes, operations.predicted, operations.cheap),
     extra=(reports, arithmetic),
     notes=(
         "The document gives neither processor, batch nor training: batch 128 and inputs of 24x24 follow from its bytes and parameters, the "

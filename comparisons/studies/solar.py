@@ -2,7 +2,7 @@
 
 import statistics
 
-from comparisons.criteria import relative_differences, verdict
+from comparisons.criteria import no_slower, relative_differences, verdict
 from comparisons.measures import differ
 from comparisons.studies import operations
 from comparisons.study import Chart, Column, Extent, Row, Study, Table
@@ -441,7 +441,7 @@ STUDY = Study(
     rows=ROWS,
     tables=TABLES,
     charts=CHARTS,
-    criteria=(learns, under_a_second, proportional, same_steps, same_losses, fails_clearly, operations.predicted),
+    criteria=(learns, no_slower, under_a_second, proportional, same_steps, same_losses, fails_clearly, operations.predicted),
     extra=(widths, devices, profiles),
     notes=(
         "Most of the document's CNN runs on the laboratory's GPUs have one and the same loss at every batch size, as a dead output ReLU "
