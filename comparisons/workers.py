@@ -54,6 +54,7 @@ class Workers:
             finally:
                 timer.cancel()
                 if status is None:  # interrupted
+                    self._workers.pop(job.backend)
                     end(process)
             output = "".join(lines)
             if expired.is_set():

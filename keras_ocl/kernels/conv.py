@@ -45,15 +45,7 @@ def forward(traits, geometry, x, w, dtype, sink, all_arguments=False, name="conv
         flipped = Workspace(product(geometry.filter), dtype)
         arranged = conv_filter_layout.arrange(geometry, w, flipped, dtype, flipped=True)
         return [arranged, conv_few_cpu.forward(traits, geometry, x, flipped, dtype, sink, name)]
-    fast = conv_winograd_cpu.forward(traits, geometry, x, w, dtype, sink, name)
-    if fast:
-        return fast
-    blocks = conv_forward_cpu.filter_blocks(traits, geometry, dtype)
-    if blocks is None:
-        return [conv_forward_cpu.forward(traits, geometry, x, w, dtype, sink, name)]
-    packed = Workspace(product(geometry.filter), dtype)
-    arranged = conv_filter_layout.arrange(geometry, w, packed, dtype, blocks=blocks)
-    return [arranged, conv_forward_cpu.forward(traits, geometry, x, packed, dtype, sink, name, packed=True)]
+    return _on_cpu(traits, geometry, x, w, dtype, sink, name)
 
 
 def input_grad(traits, geometry, dy, w, dtype, sink, all_arguments=False, name="convolution input gradient"):
@@ -73,13 +65,7 @@ def input_grad(traits, geometry, dy, w, dtype, sink, all_arguments=False, name="
         return [conv_gpu.forward(traits, back, dy, w, dtype, sink, name, transposed=True)]
     if conv_few_cpu.suits(traits, back, dtype):
         return [conv_few_cpu.forward(traits, back, dy, w, dtype, sink, name)]
-    flipped = Workspace(product(geometry.filter), dtype)
-    if conv_winograd_cpu.choose_tile(traits, back, dtype) is not None:
-        blocks, kernels = None, conv_winograd_cpu.forward(traits, back, dy, flipped, dtype, sink, name)
-    else:
-        blocks = conv_forward_cpu.filter_blocks(traits, back, dtype)
-        kernels = [conv_forward_cpu.forward(traits, back, dy, flipped, dtype, sink, name, packed=blocks is not None)]
-    return [conv_filter_layout.arrange(geometry, w, flipped, dtype, flipped=True, blocks=blocks), *kernels]
+    return _on_cpu(traits, back, dy, w, dtype, sink, name, source=geometry)
 
 
 def filter_grad(traits, geometry, x, dy, dtype, sink, all_arguments=False, name="convolution filter gradient"):
@@ -98,6 +84,20 @@ def filter_grad(traits, geometry, x, dy, dtype, sink, all_arguments=False, name=
         return conv_gpu.filter_grad(traits, geometry, x, dy, dtype, sink, name)
     fast = conv_winograd_filter_cpu.filter_grad(traits, geometry, x, dy, dtype, sink, name)
     return fast or conv_filter_grad_cpu.filter_grad(traits, geometry, x, dy, dtype, sink, name)
+
+
+def _on_cpu(traits, geometry, x, w, dtype, sink, name, source=None):
+    """Kernels of a convolution; where it is an input gradient, `source` is the convolution that `w` is the filter of."""
+    fast = conv_winograd_cpu.choose_tile(traits, geometry, dtype) is not None
+    blocks = None if fast else conv_forward_cpu.filter_blocks(traits, geometry, dtype)
+    first = []
+    if source is not None or blocks is not None:
+        arranged = Workspace(product(geometry.filter), dtype)
+        first = [conv_filter_layout.arrange(source or geometry, w, arranged, dtype, source is not None, blocks)]
+        w = arranged
+    if fast:
+        return [*first, *conv_winograd_cpu.forward(traits, geometry, x, w, dtype, sink, name)]
+    return [*first, conv_forward_cpu.forward(traits, geometry, x, w, dtype, sink, name, packed=blocks is not None)]
 
 
 def _check(dtype):

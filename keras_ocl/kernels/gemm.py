@@ -35,9 +35,8 @@ def plan(traits, *, batch, m, n, k, a, b, dtype, sink, all_arguments=False, tile
     problem = Problem(traits, batch, m, n, k, a, b, accumulator(dtype), sink, all_arguments)
     kernel, choice = (gemm_gpu.kernel, gemm_gpu) if traits.schedule == "gpu" else (gemm_cpu.kernel, gemm_cpu_choice)
     tile = tile or choice.choose(problem)
-    groups = choice.groups(problem, tile)
-    split, packing = _split(problem, groups) if tile.splits else 0, []
-    if traits.schedule == "cpu" and gemm_strips.suits(problem, tile, groups // ceil_div(m, tile.chunk)):
+    split, packing = _split(problem, choice.groups(problem, tile)) if tile.splits else 0, []
+    if traits.schedule == "cpu" and gemm_strips.suits(problem, tile):
         spec, problem = gemm_strips.pack(problem, tile)
         packing = [spec]
     if not split:

@@ -19,13 +19,14 @@ _LEAST_PANELS = 8  # that read each strip
 _DEPTH = 16  # steps of k that an item packs: as many rows are read at once
 
 
-def suits(problem, tile, panels):
-    """Whether the left operand of a product is worth packing for `tile`, whose product has so many column panels."""
+def suits(problem, tile):
+    """Whether the left operand of a product is worth packing for `tile`."""
     a = problem.a
     if problem.all_arguments or problem.batch is not None or tile.kind != "rows" or isinstance(problem.m, Dim) or problem.m < tile.rows:
         return False
     if isinstance(a.column_stride, Dim) or a.row_stride != 1 or a.column_stride * dtypes.itemsize(a.dtype) < _LEAST_STRIDE:
         return False
+    panels = ceil_div(hint(problem.n), tile.vectors * problem.lanes)
     return problem.m * hint(problem.k) >= _LEAST and panels >= _LEAST_PANELS
 
 

@@ -146,7 +146,10 @@ def test_packed_filters(device, input, filter, options, batch):
 def test_packed_filters_of_other_dtypes(device, dtype):
     if dtype == "float64" and not device.traits.fp64:
         pytest.skip("the device has no float64")
-    check(device, dataclasses.replace(device.traits, schedule="cpu", vector_width=16), Geometry.of(*PACKED[0][:2], **PACKED[0][2]), dtype)
+    traits = dataclasses.replace(device.traits, schedule="cpu", vector_width=16)
+    g = Geometry.of(*PACKED[0][:2], **PACKED[0][2])
+    assert conv_forward_cpu.filter_blocks(traits, g, dtype) and conv_forward_cpu.filter_blocks(traits, g.transposed(), dtype)
+    check(device, traits, g, dtype)
 
 
 @pytest.mark.parametrize("flipped, blocks", [(True, None), (True, [(7, 2), (3, 1)]), (False, [(7, 2), (3, 1)]), (False, [(17, 1)])])

@@ -8,7 +8,7 @@ import pytest
 from keras_ocl import runtime
 from keras_ocl.core import dtypes
 from keras_ocl.core.dim import Dim
-from keras_ocl.kernels import gemm, gemm_cpu, gemm_gpu
+from keras_ocl.kernels import gemm, gemm_cpu, gemm_gpu, gemm_strips
 from keras_ocl.kernels.gemm_parts import Names, Problem
 from keras_ocl.kernels.spec import Args, Sink
 from tests.kernels.launching import launch
@@ -260,23 +260,33 @@ def test_nan_and_infinity_propagate(device, traits, transposed):
     np.testing.assert_array_equal(got, a[0] @ b[0])
 
 
+def launched_product(device, a, b, dtype, depth, out, transposed=(True, False), offset=0):
+    """(names of the kernels, the product of (1, m, k) and (1, k, n)); `depth` stands for k."""
+    m, n = a.shape[1], b.shape[2]
+    operand_a, operand_b = (stored(e, t, offset, h, dtype) for e, t, h in ((a, transposed[0], "a"), (b, transposed[1], "b")))
+    sink, operands = Sink("c", (m, n), out), dict(a=operand_a[1], b=operand_b[1])
+    specs = gemm.plan(cpu(device), batch=None, m=m, k=depth, n=n, dtype=dtype, sink=sink, **operands)
+    empty = np.full((m, n), 77, dtypes.numpy_dtype(out))
+    buffers = {"a": device.upload(operand_a[0]), "b": device.upload(operand_b[0]), "c": device.upload(empty)}
+    launch(device, specs, buffers)
+    return [spec.name for spec in specs], device.download(buffers["c"], empty.dtype, (m, n))
+
+
 @pytest.mark.parametrize("transposed", [(True, False), (True, True)])
 @pytest.mark.parametrize("m,k,n", [(1029, 300, 700), (1030, 256, 513), (600, 9001, 540)])
-def test_packed_strips(device, m, k, n, transposed):
-    """A long, strided left operand is packed first: whole and last strips, depths that are split, and an unknown depth."""
+def test_packed_strips(device, monkeypatch, m, k, n, transposed):
+    """A long, strided left operand is packed first, which changes no bit: last strips, split depths, and an unknown depth."""
     rng = np.random.default_rng(m)
     a, b = random(rng, (1, m, k), "float32"), random(rng, (1, k, n), "float32")
     for offset, depth in ((0, k), (5, k), (0, Dim(k, hint=k)), (0, Dim(k, hint=2 * k))):
-        operand_a, operand_b = (stored(e, t, offset, h, "float32") for e, t, h in ((a, transposed[0], "a"), (b, transposed[1], "b")))
-        specs = gemm.plan(
-            cpu(device), batch=None, m=m, k=depth, n=n, dtype="float32", sink=Sink("c", (m, n), "float32"),
-            a=operand_a[1], b=operand_b[1],
-        )  # fmt: skip
-        assert specs[0].name == "matrix product packing"
-        buffers = {"a": device.upload(operand_a[0]), "b": device.upload(operand_b[0]), "c": device.allocate(4 * m * n)}
-        launch(device, specs, buffers)
-        got = device.download(buffers["c"], np.float32, (m, n)).astype(np.float64)
-        np.testing.assert_allclose(got, a[0].astype(np.float64) @ b[0], rtol=2e-6, atol=2e-5 * k**0.5)
+        names, got = launched_product(device, a, b, "float32", depth, "float32", transposed, offset)
+        with monkeypatch.context() as patch:
+            patch.setattr(gemm_strips, "suits", lambda problem, tile: False)
+            others, in_place = launched_product(device, a, b, "float32", depth, "float32", transposed, offset)
+        assert names == ["matrix product packing", *others]
+        np.testing.assert_array_equal(got, in_place)
+        if k <= 300:
+            np.testing.assert_allclose(got, a[0].astype(np.float64) @ b[0], rtol=2e-6, atol=8e-6 * (1 + k) ** 0.5)
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float16", "bfloat16", "int8"])
@@ -285,7 +295,11 @@ def test_packed_strips_of_other_dtypes(device, dtype):
         pytest.skip("the device has no float64")
     rng = np.random.default_rng(8)
     a, b = random(rng, (1, 2050, 130), dtype), random(rng, (1, 130, 600), dtype)
-    check(device, cpu(device), a, b, dtype, transposed=(True, False), out=dtype if dtype in ("float16", "bfloat16") else None)
+    want, out = a[0].astype(np.float64) @ b[0].astype(np.float64), gemm.accumulator(dtype)
+    precision = {"float64": 1e-13, "float32": 2e-6, "int32": 0}[out]
+    names, got = launched_product(device, a, b, dtype, 130, out)
+    assert names[0] == "matrix product packing"
+    np.testing.assert_allclose(got.astype(np.float64), want, rtol=precision, atol=precision * 4 * 131**0.5)
 
 
 def test_complex_is_refused(device, traits):
