@@ -14,6 +14,9 @@ _REDUCTIONS = ("reduce_sum", "reduce_prod", "reduce_max", "reduce_min", "reduce_
 _LONG = 2048  # elements a result from which splitting pays
 _FEW = 4096  # results up to which rows alone give too few work-items
 _PART = 16384  # elements a part
+_ROWS = 32  # rows a part of a sum along columns: streams of memory that a CPU's prefetcher follows at once
+_WIDE = 2**19  # elements beyond a second-level cache, where that pays; more where the columns are shorter than
+_TALL = 512
 
 
 def _partial_shape(x, *, axes, axis, chunk):
@@ -41,15 +44,18 @@ PARTIAL = {name: Primitive(f"partial_{name}", shape=_partial_shape, pointwise=_p
 
 
 def reduction(graph, primitive, inputs, params, origin):
-    """The node of a reduction, as a reduction of parts where it is long and has few results."""
+    """The node of a reduction, as a reduction of parts where it is long and has few results, or reads rows that lie far apart."""
     (x,) = inputs
     axes = params["axes"]
     count = hint(product(x.shape[a] for a in axes))
     results = hint(product(x.shape)) // max(1, count)
     longest = max(axes, key=lambda a: hint(x.shape[a]), default=None)
-    if count < _LONG or results > _FEW or hint(x.shape[longest]) < 8:
+    far = len(x.shape) - 1 not in axes and count >= 2 * _ROWS and count * results >= _WIDE * max(1, _TALL // max(1, count))
+    few = count >= _LONG and results <= _FEW
+    if not (far or few) or hint(x.shape[longest]) < 8:
         return None
-    parts = max(2, min(64, count * results // _PART, hint(x.shape[longest])))
+    parts = min(64, count * results // _PART) if few else count // _ROWS
+    parts = max(2, min(parts, hint(x.shape[longest])))
     chunk = -(-hint(x.shape[longest]) // parts)
     partial = graph.add(PARTIAL[primitive.name], inputs, {"axes": tuple(axes), "axis": longest, "chunk": chunk}, origin)
     return graph.add(primitive, (partial,), {"axes": (0,)}, origin)

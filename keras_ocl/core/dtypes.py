@@ -78,16 +78,16 @@ def part(name):
 
 
 def least(name):
-    """The least number of a real dtype, with which a maximum begins: -inf, the least integer, False."""
+    """The least number of a real dtype, with which a maximum begins: -inf or what there is, the least integer, False."""
     if is_float(name):
-        return float("-inf")
+        return -greatest(name)
     return False if name == "bool" else int(np.iinfo(numpy_dtype(name)).min)
 
 
 def greatest(name):
-    """The greatest number of a real dtype, with which a minimum begins: inf, the greatest integer, True."""
+    """The greatest number of a real dtype, with which a minimum begins: inf or what there is, the greatest integer, True."""
     if is_float(name):
-        return float("inf")
+        return float(ml_dtypes.finfo(numpy_dtype(name)).max) if name == "float8_e4m3fn" else float("inf")  # that one has no infinities
     return True if name == "bool" else int(np.iinfo(numpy_dtype(name)).max)
 
 

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from keras_ocl import primitives as P
 from keras_ocl.compiler import from_numpy
+from keras_ocl.compiler.jit import Jitted
 from keras_ocl.core import dtypes
 from keras_ocl.core.autodiff import GradientTape
 from tests.primitives.checking import check_gradient, need_float64, same
@@ -35,6 +36,26 @@ def test_reductions(shape, dtype, data):
 def test_sums_of_floats(shape, axes):
     x = RNG.normal(size=shape).astype("f4")
     same(P.reduce_sum(from_numpy(x), axes), x.astype("f8").sum(axes), 1e-4)
+
+
+def test_sums_of_rows_that_lie_far_apart_are_summed_in_parts():
+    """A CPU follows few streams of memory at once. NaN and infinities come through."""
+    x = RNG.normal(size=(1030, 1027)).astype("f4")
+    x[500, 3], x[1029, 4], x[7, 5] = np.nan, np.inf, -np.inf
+    compiled = Jitted(lambda a: P.reduce_sum(a, (0,)))
+    same(compiled(from_numpy(x)), x.astype("f8").sum(0), 1e-4)
+    (only,) = compiled._compiled.values()
+    assert [launch.name for launch in only.executable.launches] == ["partial_reduce_sum", "reduce_sum"]
+    for name, function in EXTREMES.items():
+        same(Jitted(getattr(P, f"reduce_{name}"))(from_numpy(x), (0,)), function(x, axis=0))
+
+
+@pytest.mark.parametrize("dtype", ["float8_e4m3fn", "float8_e5m2", "float16", "bfloat16"])
+def test_extremes_of_narrow_floats(dtype):
+    """float8_e4m3fn has no infinity to begin with."""
+    x = np.array([[-3, -1, -448], [2, 448, 0.5]]).astype(dtypes.numpy_dtype(dtype))
+    for name, function in EXTREMES.items():
+        same(getattr(P, f"reduce_{name}")(from_numpy(x), (1,)), function(x.astype("f4"), axis=1).astype(x.dtype))
 
 
 def test_half_precision_sums_in_float32():
