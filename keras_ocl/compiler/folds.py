@@ -37,6 +37,10 @@ class Fold:
                 self.lanes = self._declare(gen.width)
             target = self.lanes
         value = gen.widen(register, target.width)
+        if target is self.lanes and gen.partial:
+            lanes = ", ".join("-1" if k < gen.partial else "0" for k in range(target.width))
+            mask = Register(f"({prelude.register_type('bool', target.width)})({lanes})", "bool", target.width, gen.top)
+            value = gen.op("select", self.dtype, mask, value, Register(self.start, self.dtype, 1, gen.top))
         gen.helpers |= elementwise.helpers(self.op, target.width, self.dtype, [self.dtype] * 2)
         gen.emit(f"{target.text} = {elementwise.emit(self.op, target.width, self.dtype, [self.dtype] * 2, [target.text, value.text])};")
 

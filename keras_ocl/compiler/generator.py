@@ -9,6 +9,7 @@ loop and whether the innermost loop may be vectorised.
 """
 
 import functools
+from typing import NamedTuple
 
 from keras_ocl.compiler.folds import ArgFold, Fold
 from keras_ocl.compiler.loops import MASKED, Block, Nest, Register
@@ -16,6 +17,15 @@ from keras_ocl.core import dtypes
 from keras_ocl.core.dim import Dim, hint, product
 from keras_ocl.core.index import Affine, Var, at_least, is_one, linear
 from keras_ocl.kernels import elementwise, prelude
+
+
+class Part(NamedTuple):
+    """A part of a loop, from `start` to `stop` (C text): `lanes` elements at once, or one vector of which `partial` lanes exist."""
+
+    lanes: int
+    partial: int
+    start: str
+    stop: str
 
 
 class Generator:
@@ -38,6 +48,7 @@ class Generator:
         self.top = Block()
         self.block = self.top
         self.vector = None  # the Var that runs over lanes, in a vectorised loop
+        self.partial = 0  # how many of them there are, where the rest of a loop is less than a vector
         self.helpers = set()
         self.anchor = None
         self.anchor_index = None
@@ -377,20 +388,21 @@ class Generator:
         self.helpers |= prelude.helpers_for(node.dtype, 1)
         if self.dry or not self.lanes(offset):
             return self.define(node.dtype, 1, prelude.load(node.dtype, 1, pointer, self.text(offset, True)), blocks)
-        w, stride, beyond = self.width, self.lane_stride(offset), self._beyond in offset.terms
+        w, count, stride, beyond = self.width, self.partial, self.lane_stride(offset), self._beyond in offset.terms
         if is_one(stride):
-            self.helpers |= prelude.helpers_for(node.dtype, w)
+            self.helpers |= prelude.helpers_for(node.dtype, w, count)
             if not beyond:
-                return self.define(node.dtype, w, prelude.load(node.dtype, w, pointer, self.text(offset, True)), blocks)
+                return self.define(node.dtype, w, prelude.load(node.dtype, w, pointer, self.text(offset, True), count), blocks)
         base, step = self.define("int32", 1, self.text(offset, True), blocks, self.ctype), self.int(stride)
-        places = [f"{base.text} + {k} * {step}" for k in range(w)]
+        places = [f"{base.text} + {k} * {step}" for k in range(count or w)]
         if beyond:  # in memory all the same, but for the tensor's first and last elements
             size = self.int(product(node.shape))
             places = [f"clamp({place}, ({self.ctype})0, ({self.ctype})({size} - 1))" for place in places]
-        lanes = ", ".join(prelude.load(node.dtype, 1, pointer, place) for place in places)
+        lanes = ", ".join([prelude.load(node.dtype, 1, pointer, place) for place in places] + ["0"] * (w - len(places)))
         text = f"({prelude.register_type(node.dtype, w)})({lanes})"
         if beyond and is_one(stride):
-            text = f"{base.text} >= 0 && {base.text} + {w} <= {size} ? {prelude.load(node.dtype, w, pointer, base.text)} : {text}"
+            whole = prelude.load(node.dtype, w, pointer, base.text, count)
+            text = f"{base.text} >= 0 && {base.text} + {count or w} <= {size} ? {whole} : {text}"
         return self.define(node.dtype, w, text, [base.block])
 
     def random(self, helper, dtype, key, counter, *parameters, word=()):
@@ -458,10 +470,10 @@ class Generator:
 
         parent = self._deepest([v.block for i in self._index for v in i.terms])
         lanes = any(self.lanes(i) for i in self._index)
-        saved_block, saved_vector = self.block, self.vector
+        saved = self.block, self.vector, self.partial
         self.block = parent
         if not lanes:
-            self.vector = None
+            self.vector, self.partial = None, 0
         elif self.dry:
             lanes = False
         self.cost += hint(product(extents))
@@ -475,7 +487,7 @@ class Generator:
                 nest.breaks.add(bounds[0])
             self._loops(nest, body, fold, lanes, full, bounds)
         result = fold.finish()
-        self.block, self.vector = saved_block, saved_vector
+        self.block, self.vector, self.partial = saved
         return result
 
     def _loops(self, nest, body, fold, lanes, full, bounds):
@@ -490,23 +502,10 @@ class Generator:
         for g in outer:
             bound.update(zip(g, self.open_loop(nest, g, self.block, 0, self._limits(nest, g, bounds)), strict=True))
         extent = product(nest.extents[i] for i in inner)
-        limits = self._limits(nest, inner, bounds)
-        width = self.lane_width(extent)
-        if not self.dry and not lanes and nest.vectorisable and width > 1 and fold.vectorises:
-            saved, self.width = self.width, width
-            variables = self.open_loop(nest, inner, self.block, width, limits)
-            self.vector = variables[-1]
-            step(inner, variables)
-            self.vector = None
-            self.close_loop()
-            self.width = saved
-            if limits or isinstance(extent, Dim) or extent % width or self.args.all_arguments:
-                start, stop = limits or ("0", self.int(extent))
-                step(inner, self.open_loop(nest, inner, self.block, 0, (f"{start} + ({stop} - {start}) / {width} * {width}", stop)))
-                self.close_loop()
-        else:
-            step(inner, self.open_loop(nest, inner, self.block, 0, limits))
-            self.close_loop()
+        vectorised = not self.dry and not lanes and nest.vectorisable and fold.vectorises
+        width = self.lane_width(extent) if vectorised else 1
+        for part in self.parts(extent, width, self._limits(nest, inner, bounds), least=width):
+            self.in_part(nest, inner, part, functools.partial(step, inner))
         for _ in outer:
             self.close_loop()
         assert self.block is parent
@@ -518,12 +517,42 @@ class Generator:
         scale = self.int(product(nest.extents[i] for i in group[1:]))
         return f"{bounds[1]} * {scale}", f"{bounds[2]} * {scale}"
 
+    def known(self, extent):
+        """Whether the kernel's text may depend on `extent`."""
+        return not isinstance(extent, Dim) and not self.args.all_arguments
+
     def lane_width(self, extent):
         """Lanes for a loop of `extent`: the device's width, less for short loops."""
-        n, w = hint(extent), self.width
-        while w > 1 and w > n:
+        w, n = self.width, hint(extent)
+        while w > 1 and w > (2 * n - 1 if self.known(extent) else n):
             w //= 2
         return w if w >= 4 else 1
+
+    def parts(self, extent, width, limits=None, least=4):
+        """The Parts of a loop over `extent`, or between `limits`, in vectors of `width` lanes; one for the rest has `least` or more."""
+        start, stop = limits or ("0", self.int(extent))
+        if width == 1:
+            return [Part(1, 0, start, stop)]
+        if limits or not self.known(extent):
+            return [Part(width, 0, start, stop), Part(1, 0, f"{start} + ({stop} - {start}) / {width} * {width}", stop)]
+        rest = extent % width
+        whole, found = extent - rest, []
+        if whole:
+            found.append(Part(width, 0, start, str(whole)))
+        if rest:
+            lanes = max(least, self.lane_width(rest))
+            found.append(Part(lanes, rest % lanes, str(whole), str(whole + lanes)))
+        return found
+
+    def in_part(self, nest, group, part, body):
+        """A loop over a Part of a merged group of dimensions; `body` makes what is in it, given its Vars."""
+        saved = self.width, self.vector, self.partial
+        variables = self.open_loop(nest, group, self.block, part.lanes, (part.start, part.stop))
+        if part.lanes > 1:
+            self.width, self.vector, self.partial = part.lanes, variables[-1], part.partial
+        body(variables)
+        self.close_loop()
+        self.width, self.vector, self.partial = saved
 
 
 def _divides(n, c):

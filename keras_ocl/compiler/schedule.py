@@ -31,11 +31,12 @@ class Region:
     def store(self, gen, node, register, index, width, wide):
         """Statements that store `node`'s value at an index, everywhere it belongs."""
         value, offset, handle = gen.widen(register, width).text, linear(index, node.shape), node
-        gen.helpers |= prelude.helpers_for(node.dtype, width)
         if node in self.parts:
             handle, offset = self.parts[node].concat, self.parts[node].offset(index, node.shape)
         for place in (self.alias.get(handle, handle), *self.extra.get(node, ())):
-            gen.emit(prelude.store(node.dtype, width, gen.args.pointer(place, node.dtype, out=True), gen.text(offset, wide), value))
+            pointer, count = gen.args.pointer(place, node.dtype, out=True), gen.partial if width > 1 else 0
+            gen.helpers |= prelude.helpers_for(node.dtype, width, count)
+            gen.emit(prelude.store(node.dtype, width, pointer, gen.text(offset, wide), value, count))
 
 
 def pointwise_kernel(traits, region, all_arguments=False):
@@ -100,41 +101,24 @@ def _cpu(traits, gen, nest, region, axes, cost):
     items = max(1, min(4 * traits.compute_units, math.ceil(total / _CHUNK)))
     row_chunk = max(1, math.ceil(hint(rows) / items))
     ctype = gen.ctype
-    start, stop, grid_inner = "0", gen.int(length), None
+    limits, grid_inner = None, None
     if 2 * hint(rows) <= items and hint(length) > width:
         chunk = math.ceil(hint(length) / math.ceil(items / max(1, hint(rows))) / width) * width
         if chunk < hint(length) or isinstance(length, Dim):
             gen.emit(f"const {ctype} begin = get_global_id({1 if outer else 0}) * {gen.int(chunk)};")
-            gen.emit(f"const {ctype} end = min(begin + {gen.int(chunk)}, ({ctype}){stop});")
-            start, stop, grid_inner = "begin", "end", ceil_div(length, chunk)
+            gen.emit(f"const {ctype} end = min(begin + {gen.int(chunk)}, ({ctype}){gen.int(length)});")
+            limits, grid_inner = ("begin", "end"), ceil_div(length, chunk)
     variables = []
     if outer:
         first = f"({ctype})get_global_id(0) * {gen.int(row_chunk)}"
         gen.emit(f"const {ctype} first = {first};")
         gen.emit(f"const {ctype} last = min(first + {gen.int(row_chunk)}, ({ctype}){gen.int(rows)});")
         variables = _rows(gen, nest, outer, ("first", "last"))
-    exact = not isinstance(length, Dim) and length % width == 0 and not gen.args.all_arguments
-    # Lanes, and where the rest of a row is known to be a short vector, one of that.
-    known = not isinstance(length, Dim) and not gen.args.all_arguments and grid_inner is None and width > 1
-    rest = length % width if known else 0
-    pieces = [(width, start, stop)] if width > 1 else []
-    if rest in (4, 8) and hint(length) > width:
-        pieces.append((rest, str(length - rest), stop))
-        exact = True
-    saved = gen.width
-    for lanes, begin, end in pieces:
-        gen.width = lanes
-        vs = gen.open_loop(nest, inner, gen.block, lanes, (begin, end))
-        gen.vector = vs[-1]
-        _evaluate(gen, region, axes, variables + vs)
-        gen.vector = None
-        gen.close_loop()
-    gen.width = saved
-    if width == 1 or not exact:
-        begin = start if width == 1 else f"{start} + ({stop} - {start}) / {width} * {width}"
-        vs = gen.open_loop(nest, inner, gen.block, 0, (begin, stop))
-        _evaluate(gen, region, axes, variables + vs)
-        gen.close_loop()
+    parts = gen.parts(length, width, limits)
+    if limits and width > 1 and gen.known(length) and length % width == 0:
+        parts.pop()  # chunks are whole vectors
+    for part in parts:
+        gen.in_part(nest, inner, part, lambda indices: _evaluate(gen, region, axes, variables + indices))
     if outer:
         gen.close_loop()
     if not outer:
@@ -209,7 +193,8 @@ class RegionSink(Sink):
         variables = [v for i, c in enumerate(coordinates) for v in gen.group_vars(nest, [i], f"({c})", gen.top)]
         index = [Affine.of(v) if not is_one(e) else Affine() for v, e in zip(variables, self.anchor.shape, strict=True)]
         gen.bind_anchor(self.anchor, index, Register(value, self.anchor.dtype, width, gen.top))
-        gen.vector = variables[-1] if width > 1 else None
+        long = [v for v, e in zip(variables, self.anchor.shape, strict=True) if not is_one(e)]
+        gen.vector = long[-1] if width > 1 else None
         registers = [gen.value(node, index) for node in region.outputs]
         for node, register in zip(region.outputs, registers, strict=True):
             region.store(gen, node, register, index, width, False)

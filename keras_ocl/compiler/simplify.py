@@ -238,6 +238,8 @@ def _select(graph, inputs, params, origin):
 
 def _dot_general(graph, inputs, params, origin):
     """A transposed operand is the operand with its axes renamed, where its free axes stay in order."""
+    if _is_outer(inputs, params):
+        return _outer(graph, inputs, params, origin)
     operands, contract, batch = list(inputs), list(params["contract"]), list(params["batch"])
     changed = False
     for side, x in enumerate(inputs):
@@ -257,6 +259,35 @@ def _dot_general(graph, inputs, params, origin):
     return add(
         graph, Primitive.registry["dot_general"], tuple(operands), {**params, "contract": tuple(contract), "batch": tuple(batch)}, origin
     )
+
+
+def _is_outer(inputs, params):
+    """Whether each sum is one product of floats."""
+    single = all(is_one(inputs[0].shape[i]) for i in params["contract"][0])
+    return single and dtypes.is_float(params["dtype"]) and all(x.dtype == params["dtype"] for x in inputs)
+
+
+def _outer(graph, inputs, params, origin):
+    """An outer product as an elementwise one, which can be part of a kernel before or behind it."""
+    registry, count = Primitive.registry, len(params["batch"][0])
+    frees = [
+        [i for i in range(len(x.shape)) if i not in c and i not in b]
+        for x, c, b in zip(inputs, params["contract"], params["batch"], strict=True)
+    ]
+    shape = tuple(inputs[0].shape[i] for i in (*params["batch"][0], *frees[0])) + tuple(inputs[1].shape[i] for i in frees[1])
+    operands = []
+    for x, batch, free, first in zip(inputs, params["batch"], frees, (count, count + len(frees[0])), strict=True):
+        x = add(
+            graph,
+            registry["transpose"],
+            (x,),
+            {"perm": (*batch, *free, *(i for i in range(len(x.shape)) if i not in (*batch, *free)))},
+            origin,
+        )
+        x = add(graph, registry["reshape"], (x,), {"shape": tuple(x.shape[: count + len(free)])}, origin)
+        dims = (*range(count), *range(first, first + len(free)))
+        operands.append(add(graph, registry["broadcast"], (x,), {"shape": shape, "dims": dims}, origin))
+    return add(graph, registry["mul"], tuple(operands), {}, origin)
 
 
 _RULES = {

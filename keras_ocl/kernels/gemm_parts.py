@@ -1,6 +1,6 @@
 """What the matrix product's schedules share: operands, the problem, and small texts."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from keras_ocl.core import dtypes
 from keras_ocl.core.dim import Dim, product
@@ -23,6 +23,10 @@ class Operand:
     column_stride: int
     batch_stride: int = 0
     offset: int = 0
+
+    def transposed(self):
+        """The same memory with rows and columns exchanged."""
+        return replace(self, row_stride=self.column_stride, column_stride=self.row_stride)
 
 
 def accumulator(dtype):

@@ -156,8 +156,8 @@ class Sink:
     """The epilogue slot of a template (matrix product, convolution): where results go.
 
     `store(args, coordinates, value, width)` returns C statements that consume `value`, a register of
-    `width` lanes of the accumulator's type whose lanes run along the last coordinate. `coordinates`
-    are C integer expressions, one per dimension of the result, already known to be in bounds.
+    `width` lanes of the accumulator's type whose lanes run along the last coordinate (of an extent other than 1).
+    `coordinates` are C integer expressions, one per dimension of the result, already known to be in bounds.
     This plain sink stores to one row-major buffer. `helpers` collects what the returned code calls; read
     it after the last store().
     """

@@ -112,10 +112,10 @@ def _operand(x, batch, rows, columns):
 
 
 class _ResultSink:
-    """Between the template, which knows (batch, m, n), and the sink of the node's own shape and dtype."""
+    """Between the template, which knows (batch, m, n), or `turned` (batch, n, m), and the sink of the node's own shape and dtype."""
 
-    def __init__(self, sink, parts, accumulator):
-        self.sink, self.parts, self.accumulator = sink, parts, accumulator
+    def __init__(self, sink, parts, accumulator, turned):
+        self.sink, self.parts, self.accumulator, self.turned = sink, parts, accumulator, turned
         self.shape, self.dtype = sink.shape, sink.dtype
         self._helpers = set()
 
@@ -127,15 +127,19 @@ class _ResultSink:
         if dtypes.register_ctype(self.dtype) != dtypes.register_ctype(self.accumulator) or self.dtype == "bool":
             self._helpers |= elementwise.helpers("convert", width, self.dtype, [self.accumulator])
             value = elementwise.emit("convert", width, self.dtype, [self.accumulator], [value])
-        columns = self.parts[-1]
+        coordinates, along = list(coordinates), -1
+        if self.turned:
+            coordinates[-2:], along = coordinates[:-3:-1], -2
+        columns = self.parts[along]
         last = int(columns[-1]) if columns else 1
         if width == 1 or sum(not is_one(n) for n in columns) <= 1 or last % width == 0:
             return self.sink.store(args, self._split(args, coordinates), value, width)
         # Lanes may cross from one row of the last axis to the next.
         text = [f"const {prelude.register_type(self.dtype, width)} lanes = {value};\n"]
+        first = coordinates[along]
         for lane in range(width):
-            at = self._split(args, (*coordinates[:-1], f"({coordinates[-1]} + {lane})"))
-            text.append(self.sink.store(args, at, f"lanes.s{lane:x}", 1))
+            coordinates[along] = f"({first} + {lane})"
+            text.append(self.sink.store(args, self._split(args, coordinates), f"lanes.s{lane:x}", 1))
         return "{\n" + "".join(text) + "}\n"
 
     def _split(self, args, coordinates):
@@ -151,16 +155,22 @@ def _kernels(builder, node, sink):
     batch, m, n = (product(p) for p in parts)
     k = product(a.shape[i] for i in ac)
     total = gemm.accumulator(node.dtype)
+    left, right = _operand(a, ab, af, ac), _operand(b, bb, bc, bf)
+    # One column (the gradient of the last layer of a regression): its lanes run along the rows where these are contiguous.
+    cpu = builder.traits.schedule == "cpu" and not builder.all_arguments
+    turned = cpu and is_one(n) and not is_one(m) and is_one(left.row_stride) and not is_one(left.column_stride)
+    if turned:
+        m, n, left, right = n, m, right.transposed(), left.transposed()
     return gemm.plan(
         builder.traits,
         batch=batch if ab else None,
         m=m,
         n=n,
         k=k,
-        a=_operand(a, ab, af, ac),
-        b=_operand(b, bb, bc, bf),
+        a=left,
+        b=right,
         dtype=total,
-        sink=_ResultSink(sink, parts, total),
+        sink=_ResultSink(sink, parts, total, turned),
         all_arguments=builder.all_arguments,
     )
 

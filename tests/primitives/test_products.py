@@ -8,7 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from keras_ocl import primitives as P
+from keras_ocl import runtime
 from keras_ocl.compiler import from_numpy
+from keras_ocl.compiler.jit import Jitted
 from keras_ocl.core import dtypes
 from tests.primitives.checking import check_gradient, same
 
@@ -68,6 +70,53 @@ BIG = [
 def test_templates(a, b, contract, batch):
     a, b = RNG.normal(size=a).astype("f4"), RNG.normal(size=b).astype("f4")
     same(P.dot_general(from_numpy(a), from_numpy(b), contract, batch), reference(a, b, contract, batch), 1e-4)
+
+
+def kernels(compiled):
+    (only,) = compiled._compiled.values()
+    return only.executable.launches
+
+
+ONE_COLUMN = [
+    ((300, 700), (300, 1), ((0,), (0,)), ((), ())),
+    ((300, 7, 13), (300,), ((0,), (0,)), ((), ())),
+    ((9, 60, 5), (9, 60, 1), ((0, 1), (0, 1)), ((), ())),
+    ((3, 70, 50), (3, 70, 1), ((1,), (1,)), ((0,), (0,))),
+    ((3, 70, 6, 7), (3, 1, 70, 1), ((1,), (2,)), ((0,), (0,))),
+]
+
+
+@pytest.mark.parametrize("a,b,contract,batch", ONE_COLUMN)
+def test_one_column(a, b, contract, batch):
+    """The operand's rows are contiguous: lanes run along them, in the kernel's epilogue too."""
+    a, b = RNG.normal(size=a).astype("f4"), RNG.normal(size=b).astype("f4")
+    expected = reference(a, b, contract, batch)
+    bias = RNG.normal(size=expected.shape).astype("f4")
+    compiled = Jitted(lambda x, y, z: P.relu(P.add(P.dot_general(x, y, contract, batch), z)))
+    same(compiled(from_numpy(a), from_numpy(b), from_numpy(bias)), np.maximum(expected + bias, 0), 1e-4)
+    if runtime.current_device().traits.schedule == "cpu":
+        (kernel,) = kernels(compiled)
+        assert "vload" in kernel.body
+
+
+OUTER = [
+    ((40, 1), (1, 50), ((1,), (0,)), ((), ())),
+    ((1, 40), (50, 1), ((0,), (1,)), ((), ())),
+    ((7, 1, 4), (5, 7, 1, 3), ((1,), (2,)), ((0,), (1,))),
+    ((1, 3, 1, 4), (1, 5, 1), ((2, 0), (0, 2)), ((), ())),
+]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "int32"])
+@pytest.mark.parametrize("a,b,contract,batch", OUTER)
+def test_outer_products(a, b, contract, batch, dtype):
+    """One product an element is elementwise work, which fuses (floats)."""
+    a, b = (RNG.integers(-5, 6, shape).astype(dtype) for shape in (a, b))
+    compiled = Jitted(lambda x, y: P.relu(P.neg(P.dot_general(x, y, contract, batch))))
+    same(compiled(from_numpy(a), from_numpy(b)), np.maximum(-reference(a.astype("i8"), b.astype("i8"), contract, batch), 0).astype(dtype))
+    if dtype != "int32":
+        (kernel,) = kernels(compiled)
+        assert "product" not in kernel.name
 
 
 @pytest.mark.parametrize("dtype,result", [("int8", None), ("int8", "int32"), ("uint8", None), ("int64", None), ("bool", None)])
