@@ -17,8 +17,10 @@ VIEWS = {"broadcast", "reshape", "transpose", "slice", "reverse"}
 FREE = {"constant", "iota"}
 
 _LOAD = 1  # of an element that the kernel has just loaded for another place: it is in the cache
+_GATHER = {"cpu": 8, "gpu": 0}  # of an element that the lanes of a vector read at distances
 _BYTE = 4  # writing a byte to memory and reading it in another kernel
 _LAUNCH = {"cpu": 50_000, "gpu": 1_000_000}  # of one more kernel
+_LANES = 16  # of a vector, about
 _MASK = 3  # two comparisons with the bounds of an axis, and joining them
 _DIVISION = 3  # of an index by a constant
 _OTHER = 4  # a pointwise primitive that is not listed
@@ -124,8 +126,9 @@ def ends_lanes(node, places):
 
 
 def strided(node, places):
-    """Whether lanes read `node`, if it is in memory, at distances."""
-    return any(_in_lanes(index[:-1]) for index in places)
+    """Those of `places` where lanes read `node`, if it is in memory, at distances."""
+    last = max((i for i, n in enumerate(node.shape) if not is_one(n)), default=0)
+    return [index for index in places if _in_lanes(index) and not (_in_lanes(index[last:]) and index[last][1] == 1)]
 
 
 def _moved(entry, stride, start):
@@ -175,10 +178,11 @@ def price(node):
         return 0
     params = node.params
     if node.name == "pad":
-        axes = [any((low, high, gaps)) for low, high, gaps in zip(params["low"], params["high"], params["interior"], strict=True)]
-        return 1 + _MASK * sum(axes) + _DIVISION * sum(1 for gaps in params["interior"] if gaps)
+        gaps = params["interior"]
+        axes = [i for i, around in enumerate(zip(params["low"], params["high"], gaps, strict=True)) if any(around)]
+        return 1 + sum(_mask(node, i) for i in axes) + _DIVISION * sum(1 for gap in gaps if gap)
     if node.name == "concat":
-        return (1 + _MASK) * len(node.inputs)
+        return (1 + _mask(node, params["axis"])) * len(node.inputs)
     if "window" in params:
         divided = node.name == "window_gather_sum"
         axes = [i for i in range(len(params["window"])) if not _alone(params, i)]
@@ -189,6 +193,11 @@ def price(node):
     return _RANDOM.get(node.name, _OTHER)
 
 
+def _mask(node, axis):
+    """Telling where an element lies on an axis of `node`: that is known outside of the loop over what is within the axis."""
+    return _MASK * min(1, _LANES / max(1, hint(product(node.shape[axis + 1 :]))))
+
+
 def size(node):
     """Elements of a node's result, at least 1."""
     return max(1, hint(product(node.shape)))
@@ -196,7 +205,13 @@ def size(node):
 
 def storing(node, places, schedule):
     """Writing `node` once, and loading it at `places`, a list of indices."""
-    return _LAUNCH[schedule] + size(node) * _BYTE * itemsize(node) + _LOAD * max(0, evaluations(places) - size(node))
+    return _LAUNCH[schedule] + size(node) * _BYTE * itemsize(node) + loading(node, places, schedule)
+
+
+def loading(node, places, schedule, factor=1):
+    """Loading `node` at `places` beyond once an element; all that lanes gather, unless `factor` tells that there are none."""
+    gathered = evaluations(strided(node, places)) if factor == 1 else 0
+    return _LOAD * max(0, factor * evaluations(places) - size(node)) + _GATHER[schedule] * gathered
 
 
 def without_lanes(traits):
@@ -210,7 +225,7 @@ def itemsize(node):
 
 
 def repeated(node, places, schedule, indices, stored, limit, factor=1):
-    """What evaluating `node` at `places` costs more than evaluating it, and what is inlined beneath it, once an element.
+    """What evaluating `node` at `places` costs more than evaluating it, and what is inlined beneath it, once an element in vectors.
 
     Args:
         places: list of indices of `node`, in one kernel or several.
@@ -225,12 +240,12 @@ def repeated(node, places, schedule, indices, stored, limit, factor=1):
 
     def excess(n, places, limit):
         nonlocal visits
-        more = factor * evaluations(places) - size(n)
+        more = max(0, factor * evaluations(places) - size(n))
         visits -= 1
-        if more <= 0 or visits < 0:
+        if visits < 0 or not (more or factor == 1 and _GATHER[schedule] and strided(n, places)):
             return 0
         if stored(n):
-            return _LOAD * more
+            return loading(n, places, schedule, factor)
         total = price(n) * more
         for position, i in enumerate(n.inputs):
             if total >= limit:

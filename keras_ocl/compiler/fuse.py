@@ -258,11 +258,10 @@ class _Fuser:
     def _epilogue_fits(self, node, region, more=()):
         """Dry run: the accumulator is used at its own position only, and the rest can run in lanes."""
         gen = Generator(Args(), _Outside(self.materialised, {*region.maps, node}), self.traits.vector_width, own=[*region.outputs, *more])
-        nest = gen.nest("root", node.shape)
-        variables = []
-        for i in range(len(node.shape)):
-            variables += gen.open_loop(nest, [i], gen.block)
-        index = [Affine() if is_one(n) else Affine.of(v) for n, v in zip(node.shape, variables, strict=True)]
+        axes = [i for i, n in enumerate(node.shape) if not is_one(n)]
+        nest, index = gen.nest("root", [node.shape[i] for i in axes]), [Affine()] * len(node.shape)
+        for place, i in enumerate(axes):
+            index[i] = Affine.of(*gen.open_loop(nest, [place], gen.block))
         gen.bind_anchor(node, index, Register("acc", node.dtype, 1, gen.block))
         for n in (*region.outputs, *more):
             gen.value(n, index)
@@ -369,7 +368,7 @@ class _Fuser:
         region.work += cost.price(node) * cost.evaluations(places)
         region.reductions |= self._reduction(node)
         region.lanes &= not cost.ends_lanes(node, places)
-        region.strided |= node.name == "transpose" and cost.strided(node.inputs[0], [self.indices.operand(node, 0, p) for p in places])
+        region.strided |= node.name == "transpose" and any(cost.strided(node.inputs[0], [self.indices.operand(node, 0, p) for p in places]))
 
     def _inline(self, node, region):
         region.maps[node] = self._map_in(node, region)

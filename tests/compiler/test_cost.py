@@ -117,13 +117,16 @@ def test_places_are_the_indices_that_differ():
         (125, ["mul", "concat", "exp", "div"]),
         (134, ["tanh", "window_argmax", "mul", "mul"]),
         (142, ["mul", "partial_reduce_sum", "logistic", "transpose"]),
+        (156, ["partial_reduce_sum", "logistic", "mul", "mul", "partial_reduce_sum", "mul", "mul"]),
         (160, ["exp", "reduce_sum", "mul", "mul", "mul"]),
         (163, ["div", "concat", "reshape"]),
         (202, ["tanh", "window_argmax", "reduce_window", "reshape"]),
+        (356, ["mul", "mul", "mul", "transpose"]),
     ],
 )
-def test_chains_that_were_two_to_twelve_times_slower_than_their_best_cut(seed, stored):
-    """Found by cut_search. Transcendental functions ran without vectors, because of masks, reshapes or strided loads beside them."""
+def test_chains_that_were_slower_than_their_best_cut(seed, stored):
+    """Found by cut_search. Transcendental functions ran without vectors, because of masks, reshapes or strided loads beside them; lanes
+    gathered the operands of a chain behind a transpose (356); masks were priced an element that are known a row (156)."""
     if runtime.current_device().traits.schedule != "cpu":
         pytest.skip("the partition of CPUs, whose kernels have explicit vectors")
     regions = Cut(Chain(seed)).regions
