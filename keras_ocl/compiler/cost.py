@@ -86,7 +86,7 @@ class Places:
             lane = _in_lanes([e for e in index if e not in kept])
             shapes = (tuple(user.shape), tuple(x.shape))
             return tuple(
-                _NOWHERE if e is None else self._computed((*shapes, i), index, 1, lane) if e == ANY else e for i, e in enumerate(kept)
+                _NOWHERE if e is None else self._computed((*shapes, i), index, 1, lane, lane) if e == ANY else e for i, e in enumerate(kept)
             )
         if name.startswith(("reduce_", "arg")) and name != "reduce_window" or name in PARTIAL_NAMES:
             axes = params["axes"] if "axes" in params else (params["axis"],)
@@ -96,12 +96,14 @@ class Places:
             times = _taps(user)
             if position and name == "window_pick":
                 return index
-            return tuple(e if _alone(params, i) else self._computed((user, i), index, times) for i, e in enumerate(index))
+            return tuple(
+                e if _alone(params, i) else self._computed((user, i), index, times, _in_lanes([e])) for i, e in enumerate(index)
+            )
         times = reduction_length(user) if name == "dot_general" else 1
         return tuple(_NOWHERE if is_one(n) else self._computed((user, position, i), index, times) for i, n in enumerate(x.shape))
 
-    def _computed(self, key, index, times=1, split=False):
-        return self._source((key, index), evaluations([index]) * times, split, split), 1, 0
+    def _computed(self, key, index, times=1, lane=False, split=False):
+        return self._source((key, index), evaluations([index]) * times, lane, split), 1, 0
 
     def _source(self, key, *properties):
         found = self._sources.get(key)
@@ -122,6 +124,10 @@ def ends_lanes(node, places):
     """
     if node.name in elementwise.OPS or node.name == "reshape" or not node.inputs or not any(i.shape for i in node.inputs):
         return False
+    return _split(places)
+
+
+def _split(places):
     return any(source is not None and source.split for index in places for source, _, _ in index)
 
 
@@ -193,6 +199,11 @@ def price(node):
     return _RANDOM.get(node.name, _OTHER)
 
 
+def pads_lanes(node):
+    """Whether `node` is a pad of the axis that lanes run along."""
+    return node.name == "pad" and any(any(node.params[k][-1:]) for k in ("low", "high", "interior"))
+
+
 def _mask(node, axis):
     """Telling where an element lies on an axis of `node`: that is known outside of the loop over what is within the axis."""
     return _MASK * min(1, _LANES / max(1, hint(product(node.shape[axis + 1 :]))))
@@ -236,16 +247,19 @@ def repeated(node, places, schedule, indices, stored, limit, factor=1):
 
     Beneath `node` the cheaper of repeating and storing counts, because the same rule will decide there.
     """
-    visits = _VISITS
+    visits, lanes = _VISITS, factor == 1 and _GATHER[schedule] > 0
 
     def excess(n, places, limit):
         nonlocal visits
         more = max(0, factor * evaluations(places) - size(n))
         visits -= 1
-        if visits < 0 or not (more or factor == 1 and _GATHER[schedule] and strided(n, places)):
+        split = lanes and _split(places)
+        if visits < 0 or not (more or split or lanes and strided(n, places)):
             return 0
         if stored(n):
             return loading(n, places, schedule, factor)
+        if split and ends_lanes(n, places):
+            return min(limit, storing(n, places, schedule))
         total = price(n) * more
         for position, i in enumerate(n.inputs):
             if total >= limit:

@@ -317,12 +317,22 @@ class _Fuser:
     def _worth_repeating(self, node, readers):
         """Whether evaluating `node` wherever `readers` read it costs no more than storing it."""
         places = [index for region in readers for index in self._places(node, region)]
-        limit = cost.storing(node, places, self.traits.schedule)
         stored = functools.partial(self._in_memory, readers=set(readers))
+        limit = cost.storing(node, places, self.traits.schedule) + self._around(node, stored)
         lanes = all(r.anchor is not None or r.lanes and not cost.ends_lanes(node, self._places(node, r)) for r in readers)
         factor = 1 if lanes else cost.without_lanes(self.traits)
         above = sum((factor - 1) * r.work for r in readers if r.lanes)
         return above + cost.repeated(node, places, self.traits.schedule, self.indices, stored, limit - above, factor) < limit
+
+    def _around(self, node, stored):
+        """What a kernel that stores `node` evaluates beyond once an element beneath it: of a pad between lanes, to the end of each row."""
+        if self.traits.schedule != "cpu" or not cost.pads_lanes(node):
+            return 0
+        *rows, length = node.shape
+        width = self.traits.vector_width
+        x, index = node.inputs[0], self.indices.results(node, (*rows, -(-hint(length) // width) * width))
+        at = [self.indices.operand(node, 0, index)]
+        return cost.repeated(x, at, self.traits.schedule, self.indices, stored, cost.storing(x, at, self.traits.schedule))
 
     def _worth_lanes(self, node, region, ends=False):
         """Whether inlining `node` leaves `region` its vectors, or costs no more by that than storing it would. `ends`: that it does not."""
