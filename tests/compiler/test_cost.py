@@ -123,11 +123,15 @@ def test_places_are_the_indices_that_differ():
         (202, ["tanh", "window_argmax", "mul", "reshape"]),
         (317, ["mul", "mul", "pad", "exp", "reduce_max", "exp", "reduce_sum", "div", "mul"]),
         (356, ["mul", "mul", "mul", "transpose"]),
+        (394, ["partial_reduce_sum", "logistic", "mul", "mul"]),
+        (415, ["exp", "mul", "tanh", "concat", "partial_reduce_sum", "logistic", "mul", "mul"]),
     ],
 )
 def test_chains_that_were_slower_than_their_best_cut(seed, stored):
     """Found by cut_search. Transcendental functions ran without vectors, because of masks, reshapes or strided loads beside them; lanes
-    gathered the operands of a chain behind a transpose (356); masks were priced an element that are known a row (156)."""
+    gathered the operands of a chain behind a transpose (356, 415); masks were priced an element that are known a row (156); a pad's rows
+    ended in partial vectors of a long chain (317); broadcasts were stored because of a reshape behind them (394).
+    """
     if runtime.current_device().traits.schedule != "cpu":
         pytest.skip("the partition of CPUs, whose kernels have explicit vectors")
     regions = Cut(Chain(seed)).regions
