@@ -325,7 +325,7 @@ class _Fuser:
         return above + cost.repeated(node, places, self.traits.schedule, self.indices, stored, limit - above, factor) < limit
 
     def _around(self, node, stored):
-        """What a kernel that stores `node` evaluates beyond once an element beneath it: of a pad between lanes, to the end of each row."""
+        """What storing a pad of the lanes' axis costs beneath it, where rows end in partial vectors; of other nodes nothing."""
         if self.traits.schedule != "cpu" or not cost.pads_lanes(node):
             return 0
         *rows, length = node.shape

@@ -269,24 +269,17 @@ def _is_outer(inputs, params):
 
 def _outer(graph, inputs, params, origin):
     """An outer product as an elementwise one, which can be part of a kernel before or behind it."""
-    registry, count = Primitive.registry, len(params["batch"][0])
-    frees = [
-        [i for i in range(len(x.shape)) if i not in c and i not in b]
-        for x, c, b in zip(inputs, params["contract"], params["batch"], strict=True)
-    ]
-    shape = tuple(inputs[0].shape[i] for i in (*params["batch"][0], *frees[0])) + tuple(inputs[1].shape[i] for i in frees[1])
-    operands = []
-    for x, batch, free, first in zip(inputs, params["batch"], frees, (count, count + len(frees[0])), strict=True):
-        x = add(
-            graph,
-            registry["transpose"],
-            (x,),
-            {"perm": (*batch, *free, *(i for i in range(len(x.shape)) if i not in (*batch, *free)))},
-            origin,
-        )
+    registry = Primitive.registry
+    shape, _ = registry["dot_general"].shape(*inputs, **params)
+    count = len(params["batch"][0])
+    operands, first = [], count
+    for x, batch, contract in zip(inputs, params["batch"], params["contract"], strict=True):
+        free = [i for i in range(len(x.shape)) if i not in (*batch, *contract)]
+        x = add(graph, registry["transpose"], (x,), {"perm": (*batch, *free, *contract)}, origin)
         x = add(graph, registry["reshape"], (x,), {"shape": tuple(x.shape[: count + len(free)])}, origin)
         dims = (*range(count), *range(first, first + len(free)))
         operands.append(add(graph, registry["broadcast"], (x,), {"shape": shape, "dims": dims}, origin))
+        first += len(free)
     return add(graph, registry["mul"], tuple(operands), {}, origin)
 
 
