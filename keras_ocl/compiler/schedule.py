@@ -194,7 +194,7 @@ class RegionSink(Sink):
         index = [Affine.of(v) if not is_one(e) else Affine() for v, e in zip(variables, self.anchor.shape, strict=True)]
         gen.bind_anchor(self.anchor, index, Register(value, self.anchor.dtype, width, gen.top))
         long = [v for v, e in zip(variables, self.anchor.shape, strict=True) if not is_one(e)]
-        gen.vector = long[-1] if width > 1 else None
+        gen.vector = long[-1] if width > 1 and long else None  # without: in a branch of a single result's kernel that is not taken
         registers = [gen.value(node, index) for node in region.outputs]
         for node, register in zip(region.outputs, registers, strict=True):
             region.store(gen, node, register, index, width, False)

@@ -78,6 +78,9 @@ def kernels(compiled):
 
 
 ONE_COLUMN = [
+    ((1, 1024), (1024, 1), ((1,), (0,)), ((), ())),
+    ((1024, 1), (1024, 1), ((0,), (0,)), ((), ())),
+    ((1024,), (1024,), ((0,), (0,)), ((), ())),
     ((300, 700), (300, 1), ((0,), (0,)), ((), ())),
     ((300, 7, 13), (300,), ((0,), (0,)), ((), ())),
     ((9, 60, 5), (9, 60, 1), ((0, 1), (0, 1)), ((), ())),
@@ -91,6 +94,7 @@ def test_one_column(a, b, contract, batch):
     """The operand's rows are contiguous: lanes run along them, in the kernel's epilogue too."""
     a, b = RNG.normal(size=a).astype("f4"), RNG.normal(size=b).astype("f4")
     expected = reference(a, b, contract, batch)
+    same(P.dot_general(from_numpy(a), from_numpy(b), contract, batch), expected, 1e-4)
     bias = RNG.normal(size=expected.shape).astype("f4")
     compiled = Jitted(lambda x, y, z: P.relu(P.add(P.dot_general(x, y, contract, batch), z)))
     same(compiled(from_numpy(a), from_numpy(b), from_numpy(bias)), np.maximum(expected + bias, 0), 1e-4)
