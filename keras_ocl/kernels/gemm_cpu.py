@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 from keras_ocl.core import dtypes
 from keras_ocl.core.dim import Dim, ceil_div
-from keras_ocl.kernels.gemm_parts import Names, halves, scaled, summed
+from keras_ocl.kernels.gemm_parts import Names, scaled, summed
+from keras_ocl.kernels.prelude import runs
 from keras_ocl.kernels.spec import Args, KernelSpec
 
 _KEPT = 2048  # vectors of partial sums that an item keeps, in the second-level cache too
@@ -265,10 +266,8 @@ class _Rows(_Writer):
             lines.append(f"if ({inside}) {full}")
             if tail:
                 lines.append(f"else if ({part}) {{\n")
-                lane = width - tail if self.wide else 0
-                for size in halves(tail, width):
-                    lines.append(self._part(lane, size))
-                    lane += size
+                first = width - tail if self.wide else 0
+                lines += [self._part(first + start, size) for start, size in runs(tail)]
                 lines.append("}\n")
             return [*lines, "}\n"]
         lines.append(f"if (column >= j_first && column + {width} <= {n.n}) {full}")

@@ -147,15 +147,3 @@ def scaled(index, stride):
 def summed(*terms):
     """Text of a sum without needless zeros."""
     return " + ".join(t for t in terms if t != "0") or "0"
-
-
-def halves(width, lanes):
-    """Vector widths (powers of two, falling) that add up to `width` < `lanes`."""
-    result, size = [], lanes // 2
-    while width:
-        if width >= size:
-            result.append(size)
-            width -= size
-        else:
-            size //= 2
-    return result

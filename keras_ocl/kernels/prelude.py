@@ -16,7 +16,7 @@ def register_type(dtype, width):
 def load(dtype, width, pointer, offset, count=0):
     """Expression that loads `width` elements at `pointer + offset` into a register; unless it is 0, only the first `count`."""
     if count:
-        parts = [load(dtype, lanes, pointer, f"{offset} + {at}") for at, lanes in _runs(count)]
+        parts = [load(dtype, lanes, pointer, f"{offset} + {at}") for at, lanes in runs(count)]
         return f"({register_type(dtype, width)})({', '.join(parts + ['0'] * (width - count))})"
     if dtype == "float16":
         return f"vload_half({offset}, {pointer})" if width == 1 else f"vload_half{width}(0, {pointer} + {offset})"
@@ -33,7 +33,7 @@ def load(dtype, width, pointer, offset, count=0):
 def store(dtype, width, pointer, offset, value, count=0):
     """Statement that stores the register `value` (`width` lanes) at `pointer + offset`; only the first `count` lanes, unless that is 0."""
     if count:
-        lanes = [(at, n, "".join(f"{k:x}" for k in range(at, at + n))) for at, n in _runs(count)]
+        lanes = [(at, n, "".join(f"{k:x}" for k in range(at, at + n))) for at, n in runs(count)]
         parts = [store(dtype, n, pointer, f"{offset} + {at}", f"lanes.s{places}") for at, n, places in lanes]
         return f"{{ const {register_type(dtype, width)} lanes = {value}; {' '.join(parts)} }}"
     if dtype == "float16":
@@ -54,8 +54,8 @@ def store(dtype, width, pointer, offset, value, count=0):
     return f"vstore{width}({value}, 0, {pointer} + {offset});"
 
 
-def _runs(count):
-    """(start, length) of the vectors, each half as long as the last or less, that `count` lanes are made of."""
+def runs(count):
+    """(start, length) of the vectors, powers of two that fall, that `count` lanes are made of, less than a vector has."""
     runs, start = [], 0
     for length in (8, 4, 2, 1):
         if count & length:
@@ -67,7 +67,7 @@ def _runs(count):
 def helpers_for(dtype, width, count=0):
     """Names of the helper functions that load() and store() of this dtype and width call."""
     if count:
-        return {name for _, lanes in _runs(count) for name in helpers_for(dtype, lanes)}
+        return {name for _, lanes in runs(count) for name in helpers_for(dtype, lanes)}
     if dtype == "bfloat16":
         return {f"to_bfloat16_{width}"}
     if dtype.startswith("float8"):
