@@ -23,7 +23,8 @@ def arrange(geometry, w, target, dtype, flipped=False, blocks=None):
     write = _flipped if flipped else _straight
     text, items = write(geometry, source, result, dtype, args, blocks)
     name = "convolution filter transposition" if flipped else "convolution filter packing"
-    return KernelSpec(name, args.args, text, (items,), (1,), frozenset(prelude.helpers_for(dtype, 1)))
+    helpers = prelude.helpers_for(dtype, 1) | prelude.helpers_for(dtype, _STEP)
+    return KernelSpec(name, args.args, text, (items,), (1,), frozenset(helpers))
 
 
 def _each_block(args, blocks, body):

@@ -18,8 +18,10 @@ def load(dtype, width, pointer, offset, count=0):
     if count:
         parts = [load(dtype, lanes, pointer, f"{offset} + {at}") for at, lanes in runs(count)]
         return f"({register_type(dtype, width)})({', '.join(parts + ['0'] * (width - count))})"
+    if dtype == "float16" and width == 1:
+        return f"vload_half({offset}, {pointer})"
     if dtype == "float16":
-        return f"vload_half({offset}, {pointer})" if width == 1 else f"vload_half{width}(0, {pointer} + {offset})"
+        return f"from_float16_{width}(vload{width}(0, (__global const ushort*)({pointer} + {offset})))"
     raw = f"{pointer}[{offset}]" if width == 1 else f"vload{width}(0, {pointer} + {offset})"
     if dtype == "bool":
         return f"-convert_{vector_type('int', width)}({raw})"
@@ -36,13 +38,10 @@ def store(dtype, width, pointer, offset, value, count=0):
         lanes = [(at, n, "".join(f"{k:x}" for k in range(at, at + n))) for at, n in runs(count)]
         parts = [store(dtype, n, pointer, f"{offset} + {at}", f"lanes.s{places}") for at, n, places in lanes]
         return f"{{ const {register_type(dtype, width)} lanes = {value}; {' '.join(parts)} }}"
+    if dtype == "float16" and width == 1:
+        return f"vstore_half_rte({value}, {offset}, {pointer});"
     if dtype == "float16":
-        if width == 1:
-            return f"vstore_half_rte({value}, {offset}, {pointer});"
-        # Through a register of bits: PoCL's vstore_half of many lanes faults at addresses that are not multiples of the vector's size.
-        bits = f"ushort{width}"
-        convert = f"{bits} half_bits; vstore_half{width}_rte({value}, 0, (half*)&half_bits);"
-        return f"{{ {convert} vstore{width}(half_bits, 0, (__global ushort*)({pointer} + {offset})); }}"
+        return f"vstore{width}(to_float16_{width}({value}), 0, (__global ushort*)({pointer} + {offset}));"
     if dtype == "bool":
         value = f"convert_{vector_type('uchar', width)}(-({value}))"
     elif dtype == "bfloat16":
@@ -70,7 +69,7 @@ def helpers_for(dtype, width, count=0):
         return {name for _, lanes in runs(count) for name in helpers_for(dtype, lanes)}
     if dtype == "bfloat16":
         return {f"to_bfloat16_{width}"}
-    if dtype.startswith("float8"):
+    if dtype.startswith("float8") or (dtype == "float16" and width > 1):
         return {f"to_{dtype}_{width}", f"from_{dtype}_{width}"}
     return set()
 

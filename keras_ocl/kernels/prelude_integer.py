@@ -194,6 +194,18 @@ for _name, _args in {
     for _prefix, _text in zip(("round", "to", "from"), _format(*_args), strict=True):
         SINGLE[f"{_prefix}_{_name}"] = _text.replace("STEM", _name)
 
+# Through a register of bits: PoCL's vload_half and vstore_half of many lanes fault at addresses that are not multiples of the vector's size.
+SINGLE["to_float16"] = """ushort$W $name(float$W x) {
+  ushort$W bits;
+  vstore_half${W}_rte(x, 0, (half*)&bits);
+  return bits;
+}
+"""
+SINGLE["from_float16"] = """float$W $name(ushort$W bits) {
+  return vload_half$W(0, (const half*)&bits);
+}
+"""
+
 # The neighbour of x towards y in a 16-bit format, by a step of its bits.
 for _name in ("float16", "bfloat16"):
     SINGLE[f"nextafter_{_name}"] = f"""float$W $name(float$W x, float$W y) {{
