@@ -14,8 +14,9 @@ from keras_ocl.kernels.gemm_parts import Names, scaled, summed
 from keras_ocl.kernels.prelude import runs
 from keras_ocl.kernels.spec import Args, KernelSpec
 
-_KEPT = 2048  # vectors of partial sums that an item keeps, in the second-level cache too
+_KEPT = 2048  # vectors of partial sums that an item keeps for a panel, in the second-level cache too
 BLOCK = 512  # depth of a packed block: 64 columns of it and the part of A that meets it stay in the second-level cache
+_TURNED = 64  # steps of k whose packed rows stay in the first-level cache while column after column is written into them
 
 
 @dataclass(frozen=True)
@@ -23,8 +24,8 @@ class Tile:
     """One work-item does `chunk` rows of one column panel, in register tiles.
 
     Shape:
-        rows: rows x vectors accumulators, the panel is `vectors` wide; `block` is the depth of a packed block of B,
-        0 when B is read in place. dots: rows x `vectors` columns; the panel is `block` such groups of columns.
+        rows: rows x vectors accumulators, the panel is `across` such tiles wide; `block` is the depth of a packed block of B,
+        0 when B is read in place. dots: rows x `vectors` columns; the panel is `across` such tiles.
     """
 
     kind: str
@@ -32,16 +33,24 @@ class Tile:
     vectors: int
     chunk: int
     block: int = 0
+    across: int = 1
 
     @property
     def splits(self):
         """Whether a work-item can be given a part of k."""
         return self.kind == "rows"
 
+    def panel(self, lanes):
+        """Columns of a work-item."""
+        return self.across * self.vectors * (lanes if self.kind == "rows" else 1)
 
-def most_rows(rows, vectors):
-    """Most rows of a chunk whose partial sums are kept between blocks, a multiple of the tile's `rows`."""
-    return max(1, _KEPT // vectors // rows) * rows
+
+def most_rows(rows, vectors, across=1):
+    """Most rows of a chunk whose partial sums are kept between blocks, a multiple of the tile's `rows`.
+
+    Wide panels are for matrices that no cache holds, which are best read once: they get more rows as well.
+    """
+    return max(1, _KEPT * across // vectors // rows) * rows
 
 
 def kernel(problem, tile):
@@ -111,13 +120,14 @@ class _Rows(_Writer):
     def __init__(self, problem, tile, args, names):
         super().__init__(problem, tile, args, names)
         self.width = problem.lanes
-        self.panel = self.width * tile.vectors
+        self.panel = tile.panel(self.width)
         n = problem.n
         self.n_known = problem.literal(n)
         self.wide = not isinstance(n, Dim) and n >= self.panel  # every panel is whole once moved back
         # A block that holds all of k needs no partial sums kept between blocks.
         self.blocked = bool(tile.block) and not (problem.literal(problem.k) and not problem.split and problem.k <= tile.block)
         self.depth = tile.block if self.blocked or not tile.block else max(1, problem.k)
+        self.first = "first" if tile.across > 1 else "0"  # the tile's first column in the panel
 
     def body(self):
         t, i, vector = self.tile, self.index, self.p.vector(self.width)
@@ -126,7 +136,7 @@ class _Rows(_Writer):
         lines += self.step()
         # In eager code the chunk is an argument, so room is made for the largest.
         chunk = most_rows(t.rows, t.vectors) if self.p.all_arguments else t.chunk
-        kept = (chunk if self.blocked else t.rows) * t.vectors
+        kept = (chunk * t.across if self.blocked else t.rows) * t.vectors
         lines.append(f"{vector} kept[{kept}];\n")
         if not t.block:
             lines.append(f"{i} top;\nconst int base = 0;\nconst {i} depth = {self.names.k};\n")
@@ -139,7 +149,8 @@ class _Rows(_Writer):
         else:
             lines.append(f"const {i} depth = {self.names.k};\nconst int base = 0;\n")
         lines += self.pack()
-        lines.append(f"for ({i} i = i_first; i < i_last; i += step) {{\n")
+        lines.append(f"for ({i} i = i_first; i < i_last; i += step)\n")
+        lines.append(f"for (int first = 0; first < {self.panel}; first += {self.width * t.vectors}) {{\n" if t.across > 1 else "{\n")
         lines += self.compute()
         epilogue = self.epilogue()
         if self.blocked:
@@ -173,7 +184,7 @@ class _Rows(_Writer):
         start = summed("a", scaled("i" if p.strips else "top", n.a_row), scaled(k0, n.a_column))
         lines.append(f"__global const {dtypes.storage_ctype(p.a.dtype)}* x = {start};\n")
         if t.block:
-            lines.append(f"const {p.register}* y = panel;\n")
+            lines.append(f"const {p.register}* y = {summed('panel', self.first)};\n")
         else:
             lines.append(f"__global const {dtypes.storage_ctype(p.b.dtype)}* y = {summed('b', 'left')};\n")
         lines.append(f"for ({self.index} q = 0; q < depth; ++q) {{\n")
@@ -209,25 +220,26 @@ class _Rows(_Writer):
         return summed("b", scaled("k0" if self.blocked else "0", n.b_row), scaled(f"({column})", n.b_column))
 
     def _pack_transposed(self, source):
-        """B is contiguous in k: blocks of 4 x 4 are transposed in registers."""
-        p, four = self.p, self.p.vector(4)
-        lines = [f"for (int l = 0; l < {self.panel}; l += 4) {{\n"]
+        """B is contiguous in k: blocks of 4 x 4 are transposed in registers, few steps of k at a time for all columns."""
+        p, i, four = self.p, self.index, self.p.vector(4)
+        lines = [f"for ({i} start = 0; start < depth; start += {_TURNED}) {{\nconst {i} end = min(start + {_TURNED}, depth);\n"]
+        lines.append(f"for (int l = 0; l < {self.panel}; l += 4) {{\n")
         lines += [source.replace("y =", f"y{c} =") + self._column(f"l + {c}") + ";\n" for c in range(4)]
-        lines.append(f"{self.p.register}* to = panel + l;\n{self.index} q = 0;\n")
-        lines.append(f"for (; q + 4 <= depth; q += 4, to += {4 * self.panel}) {{\n")
+        lines.append(f"{p.register}* to = panel + start * {self.panel} + l;\n{i} q = start;\n")
+        lines.append(f"for (; q + 4 <= end; q += 4, to += {4 * self.panel}) {{\n")
         lines += [f"const {four} v{c} = {p.load(p.b, 4, f'y{c}', 'q')};\n" for c in range(4)]
         for r in range(4):
             lines.append(f"vstore4(({four})({', '.join(f'v{c}.s{r}' for c in range(4))}), 0, to + {r * self.panel});\n")
-        lines.append(f"}}\nfor (; q < depth; ++q, to += {self.panel}) {{\n")
+        lines.append(f"}}\nfor (; q < end; ++q, to += {self.panel}) {{\n")
         lines += [f"to[{c}] = {p.load(p.b, 1, f'y{c}', 'q')};\n" for c in range(4)]
-        return [*lines, "}\n}\n"]
+        return [*lines, "}\n}\n}\n"]
 
     def _pack_contiguous(self, source):
         p, n, i, width = self.p, self.names, self.index, self.width
         start = summed("b", scaled("(k0 + q)", n.b_row), "left") if self.blocked else summed("b", scaled("q", n.b_row), "left")
         copies = "".join(
             f"vstore{width}({p.load(p.b, width, 'y', str(v * width))}, 0, panel + q * {self.panel} + {v * width});\n"
-            for v in range(self.tile.vectors)
+            for v in range(self.panel // width)
         )
         if self.wide:
             return [f"for ({i} q = 0; q < depth; ++q) {{\n{source}{start};\n{copies}}}\n"]
@@ -252,7 +264,7 @@ class _Rows(_Writer):
         vector = self.p.vector(width)
         lines = [
             f"for ({i} row = i; row < min(i + step, i_last); ++row)\nfor (int v = 0; v < {t.vectors}; ++v) {{\n",
-            f"const {i} column = left + v * {width};\n",
+            f"const {i} column = {summed('left', self.first, f'v * {width}')};\n",
             f"const {vector}* source = kept + base + (row - top) * {t.vectors} + v;\n",
         ]
         full = f"{{\nconst {vector} value = *source;\n{self.sink('column', 'value', width)}}}\n"
@@ -290,7 +302,7 @@ class _Dots(_Writer):
     def __init__(self, problem, tile, args, names):
         super().__init__(problem, tile, args, names)
         self.width = problem.lanes
-        self.panel = tile.vectors * max(1, tile.block)
+        self.panel = tile.panel(self.width)
 
     def body(self):
         t, i, n = self.tile, self.index, self.names

@@ -13,16 +13,20 @@ FETCH = 0.35  # of a vector of B that comes from the second-level cache
 SCALAR = 0.25  # of an element of A, mostly hidden
 WHOLE, WHOLE_FAR = 0.05, 4  # of a vector of A; from beyond the second-level cache
 CLOSE = 2**20  # bytes of A that a second-level cache holds
-PACK = 0.25  # to transpose an element of B into a packed block
+SPILLED = 0.3  # of a vector of either operand where a tile's rows and columns do not fit the first-level cache
+FIRST = 3 * 2**13  # bytes that one holds beside all else
+TURN = 0.5  # to transpose an element of B into a packed block
+READ, READ_FAR = 1.5, 4  # of a vector of B that is contiguous in k, by an item's first rows; from memory
 COPY, COPY_FAR = 3, 24  # of a vector of B into a packed block; from memory
 NEAR = 2**24  # bytes of B that a last-level cache holds
+_ACROSS = 2  # tiles that a panel of a far B is wide: it is read in longer runs, and a tile's rows of A twice from the first-level cache
 LATENCY = 4  # a step of k cannot take less than an fma waits for the one before
 
 
 def groups(problem, tile):
     """Number of work-items by the hints of the extents."""
     batch = 1 if problem.batch is None else hint(problem.batch)
-    return -(-hint(problem.n) // _panel(problem, tile)) * -(-hint(problem.m) // tile.chunk) * batch
+    return -(-hint(problem.n) // tile.panel(problem.lanes)) * -(-hint(problem.m) // tile.chunk) * batch
 
 
 def choose(problem):
@@ -31,8 +35,8 @@ def choose(problem):
     return min(tiles, key=lambda tile: _cycles(problem, tile))
 
 
-def _panel(problem, tile):
-    return tile.vectors * (max(1, tile.block) if tile.kind == "dots" else problem.lanes)
+def _bytes(operand, elements):
+    return elements * dtypes.itemsize(operand.dtype)
 
 
 def _shapes(problem):
@@ -59,7 +63,7 @@ def _dots(problem):
 
 
 def _candidates(problem):
-    m, n = max(1, hint(problem.m)), max(1, hint(problem.n))
+    m, n, k = max(1, hint(problem.m)), max(1, hint(problem.n)), hint(problem.k)
     lanes, in_place = problem.lanes, _in_place(problem)
     for vectors, most in _shapes(problem).items():
         if vectors > 1 and (vectors - 1) * lanes >= n:
@@ -70,13 +74,16 @@ def _candidates(problem):
         for rows in range(1, min(most, m) + 1):
             for chunk in _chunks(m, rows, None if direct else most_rows(rows, vectors)):
                 yield Tile("rows", rows, vectors, chunk, 0 if direct else BLOCK)
+            if not direct and not isinstance(problem.n, Dim) and n >= _ACROSS * vectors * lanes and _bytes(problem.b, k * n) > NEAR:
+                for chunk in _chunks(m, rows, most_rows(rows, vectors, _ACROSS)):
+                    yield Tile("rows", rows, vectors, chunk, BLOCK, _ACROSS)
     if _dots(problem):
         wide = ((4, 4), (2, 8), (8, 1)) if problem.traits.vector_width >= 16 else ()
         for rows, columns in (*wide, (2, 4), (1, 8), (1, 4), (4, 2), (4, 1), (2, 1), (1, 1)):
             if rows <= m and columns <= n:
                 for chunk in _chunks(m, rows, None):
-                    for groups in (2, 4, 8):
-                        yield Tile("dots", rows, columns, chunk, groups)
+                    for across in (2, 4, 8):
+                        yield Tile("dots", rows, columns, chunk, across=across)
 
 
 def _chunks(m, rows, most):
@@ -94,7 +101,7 @@ def _eager(problem):
         rows = min(rows, 4)
         columns = 4 if n >= 4 else 1
         for chunk in _chunks(m, rows, None):
-            yield Tile("dots", rows, columns, chunk, 8)
+            yield Tile("dots", rows, columns, chunk, across=8)
         return
     vectors = 2 if n >= 2 * problem.lanes else 1
     if problem.traits.vector_width < 16:
@@ -108,18 +115,20 @@ def _cycles(problem, tile):
     """Estimated cycles until the last compute unit is done."""
     m, n, k, lanes = hint(problem.m), hint(problem.n), hint(problem.k), problem.lanes
     rows, vectors = tile.rows, tile.vectors
+    near = _bytes(problem.b, k * n) <= NEAR
     step = max(rows * vectors / 2, (rows + vectors) / 2, LATENCY) + FETCH * vectors
     chunk = min(tile.chunk, m)
     tiles = -(-chunk // rows)
     if tile.kind == "dots":
-        close = chunk * k * dtypes.itemsize(problem.a.dtype) <= CLOSE
-        one = (step + rows * (WHOLE if close else WHOLE_FAR)) * -(-k // lanes) + TILE + 2 * rows * vectors
-        item = tiles * min(tile.block, -(-n // vectors)) * one
+        across, steps = min(tile.across, -(-n // vectors)), -(-k // lanes)
+        whole = WHOLE if _bytes(problem.a, chunk * k) <= CLOSE else WHOLE_FAR
+        spilled = SPILLED if _bytes(problem.a, (rows + vectors) * k) > FIRST else 0
+        one = (step + rows * whole + (rows + vectors) * spilled) * steps + TILE + 2 * rows * vectors
+        item = across * (tiles * one + vectors * steps * (READ if near else READ_FAR))
     else:
-        item = tiles * ((step + rows * SCALAR) * k + TILE + 2 * rows * vectors)
+        item = tile.across * tiles * ((step + rows * SCALAR) * k + TILE + 2 * rows * vectors)
         if tile.block:
-            near = k * n * dtypes.itemsize(problem.b.dtype) <= NEAR
-            turned = 0 if problem.b.column_stride == 1 else PACK * lanes - COPY
-            item += k * vectors * ((COPY if near else COPY_FAR) + turned)
+            copy = COPY if near else COPY_FAR
+            item += k * tile.across * vectors * (copy if problem.b.column_stride == 1 else TURN * lanes)
     rounds = -(-groups(problem, tile) // problem.traits.compute_units)
     return rounds * (item + ITEM) + 0.1 * item

@@ -26,7 +26,7 @@ def suits(problem, tile):
         return False
     if isinstance(a.column_stride, Dim) or a.row_stride != 1 or a.column_stride * dtypes.itemsize(a.dtype) < _LEAST_STRIDE:
         return False
-    panels = ceil_div(hint(problem.n), tile.vectors * problem.lanes)
+    panels = ceil_div(hint(problem.n), tile.panel(problem.lanes))
     return problem.m * hint(problem.k) >= _LEAST and panels >= _LEAST_PANELS
 
 

@@ -194,7 +194,7 @@ for _name, _args in {
     for _prefix, _text in zip(("round", "to", "from"), _format(*_args), strict=True):
         SINGLE[f"{_prefix}_{_name}"] = _text.replace("STEM", _name)
 
-# Through a register of bits: PoCL's vload_half and vstore_half of many lanes fault at addresses that are not multiples of the vector's size.
+# Through a register of bits: PoCL's loads and stores of many halves fault at addresses that are not multiples of the vector's size.
 SINGLE["to_float16"] = """ushort$W $name(float$W x) {
   ushort$W bits;
   vstore_half${W}_rte(x, 0, (half*)&bits);

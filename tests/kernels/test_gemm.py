@@ -310,7 +310,7 @@ def test_complex_is_refused(device, traits):
 
 @pytest.mark.parametrize("m,k,n", [(5, 40, 9), (30, 50, 70), (25, 300, 33), (12, 64, 64)])
 @pytest.mark.parametrize("transposed", [(False, False), (True, False), (False, True)])
-@pytest.mark.parametrize("tile", [(2, 2, 4, 0), (4, 1, 8, 0), (3, 2, 6, 32), (4, 1, 16, 512)])
+@pytest.mark.parametrize("tile", [(2, 2, 4, 0), (4, 1, 8, 0), (3, 2, 6, 32), (3, 1, 6, 32, 2), (4, 1, 16, 512)])
 def test_tiles_for_cpus(device, tile, m, k, n, transposed):
     tile = gemm_cpu.Tile("rows", *tile)
     if not tile.block and (transposed[1] or n < tile.vectors * cpu(device).vector_width):
@@ -321,7 +321,7 @@ def test_tiles_for_cpus(device, tile, m, k, n, transposed):
 
 
 @pytest.mark.parametrize("m,k,n", [(5, 40, 9), (30, 50, 70), (12, 64, 64)])
-@pytest.mark.parametrize("tile", [(4, 4, 8, 2), (1, 4, 4, 1), (3, 1, 6, 4)])
+@pytest.mark.parametrize("tile", [(4, 4, 8, 0, 2), (1, 4, 4, 0, 1), (3, 1, 6, 0, 4)])
 def test_dot_tiles(device, tile, m, k, n):
     rng = np.random.default_rng(10)
     a, b = random(rng, (1, m, k), "float32"), random(rng, (1, k, n), "float32")
