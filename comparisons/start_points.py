@@ -61,7 +61,7 @@ def draw(generator, initializer, shape):
         values = np.full(shape, {"Zeros": 0.0, "Ones": 1.0}.get(kind, given.get("value")))
     else:
         raise NotImplementedError(f"the initializer {kind} has no rule in comparisons.start: add one, so that backends start alike")
-    return values.astype("float32")
+    return values.astype("float32", copy=False)
 
 
 def _scaled(generator, shape, scale, mode, distribution):
@@ -70,18 +70,18 @@ def _scaled(generator, shape, scale, mode, distribution):
     scale /= {"fan_in": fan_in, "fan_out": fan_out, "fan_avg": (fan_in + fan_out) / 2}[mode]
     if distribution == "uniform":
         limit = np.sqrt(3 * scale)
-        return generator.uniform(-limit, limit, shape)
+        return np.float32(limit) * (2 * generator.random(shape, np.float32) - 1)
     if distribution == "truncated_normal":
-        return np.sqrt(scale) / TRUNCATED * _truncated(generator, shape)
-    return generator.normal(0.0, np.sqrt(scale), shape)
+        return np.float32(np.sqrt(scale) / TRUNCATED) * _truncated(generator, shape)
+    return np.float32(np.sqrt(scale)) * generator.standard_normal(shape, np.float32)
 
 
 def _truncated(generator, shape):
     """Standard normal values within two deviations: those outside are drawn again."""
-    values = generator.standard_normal(shape)
+    values = generator.standard_normal(shape, np.float32)
     outside = np.abs(values) > 2
     while outside.any():
-        values[outside] = generator.standard_normal(int(outside.sum()))
+        values[outside] = generator.standard_normal(int(outside.sum()), np.float32)
         outside = np.abs(values) > 2
     return values
 

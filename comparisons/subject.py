@@ -72,12 +72,10 @@ class Subject:
                 if isinstance(layer, keras.layers.Dropout):
                     layer.rate = 0.0
         self.model.optimizer.build(self.model.trainable_variables)
-        # Copies, as what a backend returns may be a view of the variable; of what is drawn anew or zero no more than the shape.
-        self._weights = [
-            _only_shape(weight) if np.ndim(weight) > 1 else np.array(weight) for weight in map(np.asarray, self.model.get_weights())
-        ]
-        slots = (keras.ops.convert_to_numpy(variable.value) for variable in self.model.optimizer.variables)
-        self._slots = [np.array(slot) if np.any(slot) else _only_shape(slot) for slot in slots]
+        # Of what is drawn anew, or zero, no more than the shape.
+        self._weights = [_value(weight) if len(weight.shape) < 2 else _zeros(weight) for weight in self.model.weights]
+        slots = self.model.optimizer.variables
+        self._slots = [value if np.any(value) else _zeros(slot) for slot, value in zip(slots, map(_value, slots), strict=True)]
         self._raw = RawWeights() if getattr(self.model.optimizer, "use_ema", False) else None
 
     def without_dropout(self):
@@ -141,6 +139,11 @@ class Subject:
         return losses
 
 
-def _only_shape(array):
-    """Return zeros of an array's shape and dtype that take no memory."""
-    return np.broadcast_to(np.zeros((), array.dtype), array.shape)
+def _value(variable):
+    """Return a variable's value as an array of its own: what a backend returns may be a view."""
+    return np.array(keras.ops.convert_to_numpy(variable.value))
+
+
+def _zeros(variable):
+    """Return zeros of a variable's shape and dtype that take no memory."""
+    return np.broadcast_to(np.zeros((), variable.dtype), variable.shape)

@@ -39,7 +39,7 @@ def timed(examples):
 # ---- dense networks --------------------------------------------------------------------------------------------------------------------
 
 INPUTS = {  # of the dense networks: loader, its options, quick and full training and test examples
-    "CIFAR": ("cifar10:load", {"gist": True}, (512, 256)),
+    "CIFAR": ("cifar10:load", {"gist": True}, (256, 128)),
     "SVHN": ("svhn:load", {"hog_hue": True}, (512, 256)),
     "MNIST": ("mnist:load", {"flat": True}, (2048, 1000)),
 }
