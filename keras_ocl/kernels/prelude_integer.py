@@ -186,15 +186,13 @@ SINGLE = {
     + "  return x;\n}\n",
 }
 
-for _name, _args in {
-    "float16": (5, 10, True, "ushort"),
-    "float8_e4m3fn": (4, 3, False, "uchar"),
-    "float8_e5m2": (5, 2, True, "uchar"),
-}.items():
+for _name, _args in {"float8_e4m3fn": (4, 3, False, "uchar"), "float8_e5m2": (5, 2, True, "uchar")}.items():
     for _prefix, _text in zip(("round", "to", "from"), _format(*_args), strict=True):
         SINGLE[f"{_prefix}_{_name}"] = _text.replace("STEM", _name)
 
-# Through a register of bits: PoCL's loads and stores of many halves fault at addresses that are not multiples of the vector's size.
+SINGLE["round_float16"] = _format(5, 10, True, "ushort")[0]
+# The built-in conversions on a register of bits: PoCL's loads and stores of many halves fault at addresses that are not multiples
+# of the vector's size.
 SINGLE["to_float16"] = """ushort$W $name(float$W x) {
   ushort$W bits;
   vstore_half${W}_rte(x, 0, (half*)&bits);
