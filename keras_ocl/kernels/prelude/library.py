@@ -1,14 +1,14 @@
 """OpenCL C functions that generated kernels call: looked up by name, each printed for one type and vector width.
 
 A helper is called `<stem>_<width>`, its stem either a whole name ("to_bfloat16") or `<operation>_<C type>` ("mod_int").
-A helper's text is a template (see prelude_integer); which others it needs is read off its text.
+A helper's text is a template (see integers.py); which others it needs is read off its text.
 """
 
 import functools
 import re
 import string
 
-from keras_ocl.kernels import prelude_float, prelude_integer, prelude_random, prelude_transcendental
+from keras_ocl.kernels.prelude import draws, floats, integers, transcendentals
 
 _BITS = {"char": 8, "short": 16, "int": 32, "long": 64, "float": 32, "double": 64}
 _SIGNED = {8: "char", 16: "short", 32: "int", 64: "long"}
@@ -22,17 +22,17 @@ def vector_type(ctype, width):
 
 def _template(stem):
     """(text, C type) of a stem, or None when there is no such helper."""
-    if stem in prelude_integer.SINGLE:
-        return prelude_integer.SINGLE[stem], "uint"
+    if stem in integers.SINGLE:
+        return integers.SINGLE[stem], "uint"
     operation, _, ctype = stem.rpartition("_")
     if ctype in ("float", "double"):
-        single = (prelude_transcendental.FLOAT, prelude_float.FLOAT, prelude_random.FLOAT)
-        own = (prelude_float.DOUBLE, prelude_random.DOUBLE) if ctype == "double" else single
-        tables = (*own, prelude_float.BOTH, prelude_random.BOTH)
+        single = (transcendentals.FLOAT, floats.FLOAT, draws.FLOAT)
+        own = (floats.DOUBLE, draws.DOUBLE) if ctype == "double" else single
+        tables = (*own, floats.BOTH, draws.BOTH)
     elif ctype in _BITS:
-        tables = (prelude_integer.SIGNED, prelude_integer.BOTH)
+        tables = (integers.SIGNED, integers.BOTH)
     elif ctype.startswith("u") and ctype[1:] in _BITS:
-        tables = (prelude_integer.UNSIGNED, prelude_integer.BOTH)
+        tables = (integers.UNSIGNED, integers.BOTH)
     else:
         return None
     return next(((table[operation], ctype) for table in tables if operation in table), None)

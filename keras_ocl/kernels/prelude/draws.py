@@ -1,6 +1,6 @@
 """OpenCL C templates of random draws by rejection: each lane proposes until it accepts, from Threefry's words of its own counter.
 
-The placeholders are prelude_integer's. `index` is the element's number, the counter's low word; the high word counts a draw's uniforms.
+The placeholders are those of integers.py. `index` is the element's number, the counter's low word; the high word counts a draw's uniforms.
 The bounds on proposals only end the loops: they are met with a probability below 1e-30.
 """
 

@@ -1,6 +1,6 @@
 """OpenCL C templates of floating-point functions: what OpenCL C lacks, or defines otherwise than NumPy.
 
-The placeholders `$T`, `$F`... are prelude_integer's; `$F` is the suffix of a literal.
+The placeholders `$T`, `$F`... are those of integers.py; `$F` is the suffix of a literal.
 """
 
 import math

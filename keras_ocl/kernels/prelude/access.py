@@ -5,8 +5,8 @@ OpenCL's vector comparisons give and what select() takes.
 """
 
 from keras_ocl.core import dtypes
-from keras_ocl.kernels import prelude_math
-from keras_ocl.kernels.prelude_math import vector_type
+from keras_ocl.kernels.prelude import library
+from keras_ocl.kernels.prelude.library import vector_type
 
 
 def register_type(dtype, width):
@@ -77,7 +77,7 @@ def helpers_for(dtype, width, count=0):
 def helper_source(name):
     """OpenCL C text of the helper function `name`."""
     stem, _, width = name.rpartition("_")
-    return prelude_math.source(stem, int(width))
+    return library.source(stem, int(width))
 
 
 def pieces(helpers, options=()):
@@ -86,4 +86,4 @@ def pieces(helpers, options=()):
     Several kernels' heads join by leaving out the texts that repeat.
     """
     pragmas = [f"#pragma OPENCL EXTENSION {o} : enable\n" for o in options]
-    return (*pragmas, *(helper_source(n) for n in prelude_math.ordered(helpers)))
+    return (*pragmas, *(helper_source(n) for n in library.ordered(helpers)))

@@ -5,7 +5,7 @@ follows, fitted by reweighted least squares to a relative error below 1e-8. Abou
 results as IEEE says. Adding 1.5 * 2^23 rounds to an integer and leaves that integer in the low bits.
 """
 
-from keras_ocl.kernels.prelude_float import horner
+from keras_ocl.kernels.prelude.floats import horner
 
 _EXP = [1.0, 1.0, 0.499999934, 0.166665204, 0.0416683908, 0.00836874525, 0.00138145402]
 _EXPM1 = [0.5, 0.166666664, 0.0416663604, 0.00833338946, 0.00139406689, 0.000198458805]
