@@ -7,7 +7,7 @@ from keras_ocl.core.dim import hint, product
 from keras_ocl.core.index import is_one
 from keras_ocl.kernels import elementwise, prelude
 from keras_ocl.kernels.coordinates import index_type
-from keras_ocl.kernels.gemm_parts import scaled, summed
+from keras_ocl.kernels.gemm.parts import scaled, summed
 from keras_ocl.kernels.spec import Args
 
 # What masked logits become, as in other backends: far below all others, yet a row that is masked as a whole stays finite.

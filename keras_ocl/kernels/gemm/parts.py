@@ -42,7 +42,7 @@ def accumulator(dtype):
 class Problem:
     """One product (batch, m, k) x (batch, k, n), and the part of k that one work-item sums (`split`, 0 for all).
 
-    strips: whether `a` is packed by gemm_strips: a tile's rows are neighbours, and its first row number times the row stride is where
+    strips: whether `a` is packed by strips.py: a tile's rows are neighbours, and its first row number times the row stride is where
     they begin.
     """
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from keras_ocl.core import dtypes
 from keras_ocl.core.dim import Dim, ceil_div
-from keras_ocl.kernels.gemm_parts import Names, scaled, summed
+from keras_ocl.kernels.gemm.parts import Names, scaled, summed
 from keras_ocl.kernels.prelude import runs
 from keras_ocl.kernels.spec import Args, KernelSpec
 

@@ -5,7 +5,7 @@ The constants are cycles measured on a machine with AVX-512; only their ratios m
 
 from keras_ocl.core import dtypes
 from keras_ocl.core.dim import Dim, hint
-from keras_ocl.kernels.gemm_cpu import BLOCK, Tile, most_rows
+from keras_ocl.kernels.gemm.cpu import BLOCK, Tile, most_rows
 
 ITEM = 1500  # start of a work-item, and its first cache misses
 TILE = 20  # start of a tile: addresses, zeroing

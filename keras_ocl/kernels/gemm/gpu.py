@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from keras_ocl.core import dtypes
 from keras_ocl.core.dim import ceil_div, hint
-from keras_ocl.kernels.gemm_parts import Names, scaled, summed
+from keras_ocl.kernels.gemm.parts import Names, scaled, summed
 from keras_ocl.kernels.spec import Args, KernelSpec
 
 

@@ -6,8 +6,8 @@
 from dataclasses import replace
 
 from keras_ocl.core.dim import ceil_div, hint, product
-from keras_ocl.kernels import gemm_cpu, gemm_cpu_choice, gemm_gpu, gemm_strips
-from keras_ocl.kernels.gemm_parts import Operand, Problem, accumulator, summed
+from keras_ocl.kernels.gemm import cpu, cpu_choice, gpu, strips
+from keras_ocl.kernels.gemm.parts import Operand, Problem, accumulator, summed
 from keras_ocl.kernels.spec import Args, KernelSpec, Sink, Workspace
 
 _PASS = 1024  # steps of k whose rows of both operands fit a core's cache
@@ -33,11 +33,11 @@ def plan(traits, *, batch, m, n, k, a, b, dtype, sink, all_arguments=False, tile
     if 0 in (m, n) or (batch is not None and batch == 0):
         return []
     problem = Problem(traits, batch, m, n, k, a, b, accumulator(dtype), sink, all_arguments)
-    kernel, choice = (gemm_gpu.kernel, gemm_gpu) if traits.schedule == "gpu" else (gemm_cpu.kernel, gemm_cpu_choice)
+    kernel, choice = (gpu.kernel, gpu) if traits.schedule == "gpu" else (cpu.kernel, cpu_choice)
     tile = tile or choice.choose(problem)
     split, packing = _split(problem, choice.groups(problem, tile)) if tile.splits else 0, []
-    if traits.schedule == "cpu" and gemm_strips.suits(problem, tile):
-        spec, problem = gemm_strips.pack(problem, tile)
+    if traits.schedule == "cpu" and strips.suits(problem, tile):
+        spec, problem = strips.pack(problem, tile)
         packing = [spec]
     if not split:
         return [*packing, kernel(problem, tile)]

@@ -10,7 +10,7 @@ from dataclasses import replace
 from keras_ocl.core import dtypes
 from keras_ocl.core.dim import Dim, ceil_div, hint
 from keras_ocl.kernels import prelude
-from keras_ocl.kernels.gemm_parts import summed
+from keras_ocl.kernels.gemm.parts import summed
 from keras_ocl.kernels.spec import Args, KernelSpec, Workspace
 
 _LEAST = 2**18  # elements of the operand that the caches do not hold
