@@ -5,7 +5,7 @@ Each pixel keeps one vector of partial sums for every output channel, added up a
 """
 
 from keras_ocl.core.dim import hint
-from keras_ocl.kernels.conv_forward_cpu import DirectConvolution, Tile, lanes, load_lanes, padded_width, registers, store_lanes
+from keras_ocl.kernels.conv.forward_cpu import DirectConvolution, Tile, lanes, load_lanes, padded_width, registers, store_lanes
 from keras_ocl.kernels.spec import KernelSpec
 
 _MOST_CHANNELS = 4

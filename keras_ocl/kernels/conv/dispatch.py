@@ -7,18 +7,18 @@ shape (for the filter's gradient: (*taps, input channel of the group, output cha
 """
 
 from keras_ocl.core.dim import hint, product
-from keras_ocl.kernels import (
-    conv_elements,
-    conv_few_cpu,
-    conv_filter_grad_cpu,
-    conv_filter_layout,
-    conv_forward_cpu,
-    conv_gpu,
-    conv_pointwise,
-    conv_winograd_cpu,
-    conv_winograd_filter_cpu,
+from keras_ocl.kernels.conv import (
+    elements,
+    few_cpu,
+    filter_grad_cpu,
+    filter_layout,
+    forward_cpu,
+    gpu,
+    pointwise,
+    winograd_cpu,
+    winograd_filter_cpu,
 )
-from keras_ocl.kernels.conv_geometry import Geometry
+from keras_ocl.kernels.conv.geometry import Geometry
 from keras_ocl.kernels.spec import Workspace
 
 __all__ = ["Geometry", "filter_grad", "forward", "input_grad"]
@@ -34,17 +34,17 @@ def forward(traits, geometry, x, w, dtype, sink, all_arguments=False, name="conv
     if geometry.empty:
         return []
     if _by_element(traits, geometry, all_arguments):
-        return [conv_elements.forward(geometry, x, w, dtype, sink, name, all_arguments=all_arguments)]
+        return [elements.forward(geometry, x, w, dtype, sink, name, all_arguments=all_arguments)]
     geometry = _literal(geometry) if all_arguments else geometry
-    plain = conv_pointwise.forward(traits, geometry, x, w, dtype, sink, all_arguments)
+    plain = pointwise.forward(traits, geometry, x, w, dtype, sink, all_arguments)
     if plain:
         return plain
     if traits.schedule == "gpu":
-        return [conv_gpu.forward(traits, geometry, x, w, dtype, sink, name)]
-    if conv_few_cpu.suits(traits, geometry, dtype):
+        return [gpu.forward(traits, geometry, x, w, dtype, sink, name)]
+    if few_cpu.suits(traits, geometry, dtype):
         flipped = Workspace(product(geometry.filter), dtype)
-        arranged = conv_filter_layout.arrange(geometry, w, flipped, dtype, flipped=True)
-        return [arranged, conv_few_cpu.forward(traits, geometry, x, flipped, dtype, sink, name)]
+        arranged = filter_layout.arrange(geometry, w, flipped, dtype, flipped=True)
+        return [arranged, few_cpu.forward(traits, geometry, x, flipped, dtype, sink, name)]
     return _on_cpu(traits, geometry, x, w, dtype, sink, name)
 
 
@@ -55,16 +55,16 @@ def input_grad(traits, geometry, dy, w, dtype, sink, all_arguments=False, name="
     if back.empty:
         return []
     if _by_element(traits, back, all_arguments):
-        return [conv_elements.forward(back, dy, w, dtype, sink, name, transposed=True, all_arguments=all_arguments)]
+        return [elements.forward(back, dy, w, dtype, sink, name, transposed=True, all_arguments=all_arguments)]
     if all_arguments:
         geometry, back = _literal(geometry), _literal(back)
-    plain = conv_pointwise.forward(traits, back, dy, w, dtype, sink, all_arguments, transposed=True)
+    plain = pointwise.forward(traits, back, dy, w, dtype, sink, all_arguments, transposed=True)
     if plain:
         return plain
     if traits.schedule == "gpu":
-        return [conv_gpu.forward(traits, back, dy, w, dtype, sink, name, transposed=True)]
-    if conv_few_cpu.suits(traits, back, dtype):
-        return [conv_few_cpu.forward(traits, back, dy, w, dtype, sink, name)]
+        return [gpu.forward(traits, back, dy, w, dtype, sink, name, transposed=True)]
+    if few_cpu.suits(traits, back, dtype):
+        return [few_cpu.forward(traits, back, dy, w, dtype, sink, name)]
     return _on_cpu(traits, back, dy, w, dtype, sink, name, source=geometry)
 
 
@@ -75,29 +75,29 @@ def filter_grad(traits, geometry, x, dy, dtype, sink, all_arguments=False, name=
         return []
     spread = any(d != 1 for d in geometry.input_dilation)
     if _by_element(traits, geometry, all_arguments) or spread and traits.schedule != "gpu":
-        return conv_elements.filter_grad(geometry, x, dy, dtype, sink, name, traits.compute_units, all_arguments)
+        return elements.filter_grad(geometry, x, dy, dtype, sink, name, traits.compute_units, all_arguments)
     geometry = _literal(geometry) if all_arguments else geometry
-    plain = conv_pointwise.filter_grad(traits, geometry, x, dy, dtype, sink, all_arguments)
+    plain = pointwise.filter_grad(traits, geometry, x, dy, dtype, sink, all_arguments)
     if plain:
         return plain
     if traits.schedule == "gpu":
-        return conv_gpu.filter_grad(traits, geometry, x, dy, dtype, sink, name)
-    fast = conv_winograd_filter_cpu.filter_grad(traits, geometry, x, dy, dtype, sink, name)
-    return fast or conv_filter_grad_cpu.filter_grad(traits, geometry, x, dy, dtype, sink, name)
+        return gpu.filter_grad(traits, geometry, x, dy, dtype, sink, name)
+    fast = winograd_filter_cpu.filter_grad(traits, geometry, x, dy, dtype, sink, name)
+    return fast or filter_grad_cpu.filter_grad(traits, geometry, x, dy, dtype, sink, name)
 
 
 def _on_cpu(traits, geometry, x, w, dtype, sink, name, source=None):
     """Kernels of a convolution; where it is an input gradient, `source` is the convolution that `w` is the filter of."""
-    fast = conv_winograd_cpu.choose_tile(traits, geometry, dtype) is not None
-    blocks = None if fast else conv_forward_cpu.filter_blocks(traits, geometry, dtype)
+    fast = winograd_cpu.choose_tile(traits, geometry, dtype) is not None
+    blocks = None if fast else forward_cpu.filter_blocks(traits, geometry, dtype)
     first = []
     if source is not None or blocks is not None:
         arranged = Workspace(product(geometry.filter), dtype)
-        first = [conv_filter_layout.arrange(source or geometry, w, arranged, dtype, source is not None, blocks)]
+        first = [filter_layout.arrange(source or geometry, w, arranged, dtype, source is not None, blocks)]
         w = arranged
     if fast:
-        return [*first, *conv_winograd_cpu.forward(traits, geometry, x, w, dtype, sink, name)]
-    return [*first, conv_forward_cpu.forward(traits, geometry, x, w, dtype, sink, name, packed=blocks is not None)]
+        return [*first, *winograd_cpu.forward(traits, geometry, x, w, dtype, sink, name)]
+    return [*first, forward_cpu.forward(traits, geometry, x, w, dtype, sink, name, packed=blocks is not None)]
 
 
 def _check(dtype):

@@ -11,12 +11,12 @@ Three kernels are one scheme: the holder of a block of `own` positions meets all
     gradients of k, v   own keys, other queries    logits = k q, products = v do     dk = sum of slopes q, dv = sum of weights do
 
 with weights = exp(logits - peak) * rescale, and slopes = weights * (products - delta) where a logit is not masked, 0 elsewhere. On a
-CPU with heads enough, one kernel does the work of the last two (attention_gradient_cpu.py).
+CPU with heads enough, one kernel does the work of the last two (gradient_cpu.py).
 """
 
 from keras_ocl.core.dim import hint
-from keras_ocl.kernels import attention_cpu, attention_gpu, attention_gradient_cpu
-from keras_ocl.kernels.attention_parts import FORWARD, KEY_VALUE_GRADIENT, MASKED, QUERY_GRADIENT, Operand, Problem, accumulator
+from keras_ocl.kernels.attention import cpu, gpu, gradient_cpu
+from keras_ocl.kernels.attention.parts import FORWARD, KEY_VALUE_GRADIENT, MASKED, QUERY_GRADIENT, Operand, Problem, accumulator
 
 __all__ = ["MASKED", "Operand", "Problem", "accumulator", "forward", "gradient", "pays"]
 
@@ -33,9 +33,9 @@ def gradient(problem, sinks):
     """Kernels for the gradients of [query, key, value]; those of key and value are summed over the query heads that share them."""
     p = problem
     asked, keys = (p.batch, p.time, p.heads, p.depth), (p.batch, p.source, p.key_heads)
-    together = p.traits.schedule == "cpu" and attention_gradient_cpu.enough(p.traits, p.batch, p.key_heads)
+    together = p.traits.schedule == "cpu" and gradient_cpu.enough(p.traits, p.batch, p.key_heads)
     if together and not any(int(n) == 0 for n in (*asked, *keys)):
-        return [attention_gradient_cpu.kernel(p, sinks)]
+        return [gradient_cpu.kernel(p, sinks)]
     return _plan(p, QUERY_GRADIENT, sinks[:1], asked) + _plan(p, KEY_VALUE_GRADIENT, sinks[1:], keys)
 
 
@@ -47,11 +47,11 @@ def pays(traits, query, key, has_bias):
     """
     fits = traits.schedule == "cpu" and query.dtype == "float32" and not has_bias and hint(query.shape[3]) <= DEPTH
     long = min(hint(query.shape[1]), hint(key.shape[1])) >= traits.vector_width
-    return fits and long and attention_gradient_cpu.enough(traits, query.shape[0], key.shape[2])
+    return fits and long and gradient_cpu.enough(traits, query.shape[0], key.shape[2])
 
 
 def _plan(problem, scheme, sinks, result):
     """One kernel, or none for an empty result."""
     if any(int(n) == 0 for n in result):
         return []
-    return [(attention_gpu if problem.traits.schedule == "gpu" else attention_cpu).kernel(problem, scheme, sinks)]
+    return [(gpu if problem.traits.schedule == "gpu" else cpu).kernel(problem, scheme, sinks)]

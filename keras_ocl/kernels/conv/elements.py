@@ -4,8 +4,9 @@ as an argument. They serve small eager work, groups of few channels on GPUs, and
 
 from keras_ocl.core import dtypes
 from keras_ocl.core.dim import ceil_div, hint, maximum, product
-from keras_ocl.kernels import conv_geometry, prelude
-from keras_ocl.kernels.conv_geometry import decode, outside, position
+from keras_ocl.kernels import prelude
+from keras_ocl.kernels.conv import geometry as conv_geometry
+from keras_ocl.kernels.conv.geometry import decode, outside, position
 from keras_ocl.kernels.spec import Args, KernelSpec, Workspace
 
 

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 
 from keras_ocl.core import dtypes
 from keras_ocl.core.dim import ceil_div, hint, product
-from keras_ocl.kernels import conv_geometry, prelude
-from keras_ocl.kernels.conv_forward_cpu import (
+from keras_ocl.kernels import prelude
+from keras_ocl.kernels.conv import geometry as conv_geometry
+from keras_ocl.kernels.conv.forward_cpu import (
     channel_blocks,
     lanes,
     load_lanes,

@@ -1,7 +1,8 @@
 """Convolutions with one tap and no stride or padding: matrix products over all pixels."""
 
 from keras_ocl.core.dim import hint
-from keras_ocl.kernels import conv_geometry, gemm
+from keras_ocl.kernels import gemm
+from keras_ocl.kernels.conv import geometry as conv_geometry
 
 _LEAST_CHANNELS = 48  # on CPUs the direct kernel keeps up where there are fewer
 _MOST_PIXELS = 2048  # for the filter's gradient, which sums over the pixels: the direct kernel walks many of them faster

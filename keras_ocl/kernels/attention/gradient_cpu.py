@@ -1,11 +1,11 @@
 """All gradients of attention in one kernel, for CPUs: a work-item has all of a key head, so that weights are recomputed once, not twice.
 
-Blocks of keys run along the lanes as in attention_cpu.py. The queries' gradient is summed beside, in memory, with lanes along the depth.
+Blocks of keys run along the lanes as in cpu.py. The queries' gradient is summed beside, in memory, with lanes along the depth.
 """
 
 from keras_ocl.core.dim import hint, product
-from keras_ocl.kernels.attention_cpu import CpuWriter
-from keras_ocl.kernels.attention_parts import KEY_VALUE_GRADIENT
+from keras_ocl.kernels.attention.cpu import CpuWriter
+from keras_ocl.kernels.attention.parts import KEY_VALUE_GRADIENT
 from keras_ocl.kernels.spec import KernelSpec, Workspace
 
 

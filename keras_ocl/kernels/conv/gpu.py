@@ -9,9 +9,10 @@ keeps a block of results in registers. Works for every geometry; groups are the 
 from dataclasses import dataclass
 
 from keras_ocl.core.dim import ceil_div, hint, product
-from keras_ocl.kernels import conv_geometry, prelude
-from keras_ocl.kernels.conv_elements import filter_offset, sum_chunks
-from keras_ocl.kernels.conv_geometry import decode, outside, position
+from keras_ocl.kernels import prelude
+from keras_ocl.kernels.conv import geometry as conv_geometry
+from keras_ocl.kernels.conv.elements import filter_offset, sum_chunks
+from keras_ocl.kernels.conv.geometry import decode, outside, position
 from keras_ocl.kernels.spec import Args, KernelSpec, Workspace
 
 DEPTH = 16  # terms of the sum in local memory at a time
@@ -36,7 +37,7 @@ def choose_tile(traits, results, channels):
 
 
 def forward(traits, geometry, x, w, dtype, sink, name, transposed=False):
-    """The KernelSpec of a convolution; `transposed` as for conv_elements.filter_offset()."""
+    """The KernelSpec of a convolution; `transposed` as for elements.filter_offset()."""
     kernel = _Product(traits, geometry, dtype, hint(product(geometry.output[:-1])))
     args, tile, rank = kernel.args, kernel.tile, geometry.rank
     xp, wp = args.pointer(x, dtype), args.pointer(w, dtype)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from keras_ocl.core import dtypes
 from keras_ocl.core.dim import ceil_div, hint, maximum
-from keras_ocl.kernels.attention_parts import MASKED, Writer
+from keras_ocl.kernels.attention.parts import MASKED, Writer
 from keras_ocl.kernels.spec import KernelSpec
 
 ROWS = 2  # own and other positions of one work-item, in each direction

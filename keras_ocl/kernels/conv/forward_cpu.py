@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 from keras_ocl.core import dtypes
 from keras_ocl.core.dim import Dim, ceil_div, hint, product
-from keras_ocl.kernels import conv_geometry, prelude
+from keras_ocl.kernels import prelude
+from keras_ocl.kernels.conv import geometry as conv_geometry
 from keras_ocl.kernels.spec import Args, KernelSpec
 
 _ITEM_FLOPS = 1.5e6  # least work of an item: some ten microseconds
@@ -157,7 +158,7 @@ def forward(traits, geometry, x, w, dtype, sink, name="convolution", packed=Fals
 
 
 def filter_blocks(traits, geometry, dtype):
-    """The blocks in which the kernel wants the filter, as conv_filter_layout.arrange takes them; None where it may lie as it is."""
+    """The blocks in which the kernel wants the filter, as filter_layout.arrange takes them; None where it may lie as it is."""
     if geometry.groups > 1:
         return None
     axes = conv_geometry.axes(geometry)

@@ -5,7 +5,7 @@ place, against vectors of own positions, and the softmax needs nothing across la
 """
 
 from keras_ocl.core.dim import ceil_div, hint
-from keras_ocl.kernels.attention_parts import MASKED, Writer
+from keras_ocl.kernels.attention.parts import MASKED, Writer
 from keras_ocl.kernels.spec import KernelSpec
 
 PRIVATE = 1 << 17  # bytes of private memory that a work-item may use

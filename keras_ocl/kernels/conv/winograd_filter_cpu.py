@@ -1,4 +1,4 @@
-"""The filter's gradient by Winograd's algorithm for CPUs: the transpose of conv_winograd_cpu's F(2x2, 3x3).
+"""The filter's gradient by Winograd's algorithm for CPUs: the transpose of winograd_cpu's F(2x2, 3x3).
 
 For every tile of 2x2 outputs the input's patch and the output's gradient become 4x4 matrices; their products,
 summed over the tiles, are 16 matrices of (input channels x output channels), and one transform of those sums is
@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from keras_ocl.core.dim import ceil_div, hint, product
 from keras_ocl.kernels import prelude
-from keras_ocl.kernels.conv_forward_cpu import load_vector, loose_types, store_vector
-from keras_ocl.kernels.conv_winograd_cpu import combine, suitable_width
+from keras_ocl.kernels.conv.forward_cpu import load_vector, loose_types, store_vector
+from keras_ocl.kernels.conv.winograd_cpu import combine, suitable_width
 from keras_ocl.kernels.spec import Args, KernelSpec, Workspace
 
 _CACHED_BYTES = 40 * 1024  # the two matrices of a product: a first-level cache

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from keras_ocl.core.dim import ceil_div, hint, product
 from keras_ocl.kernels import prelude
-from keras_ocl.kernels.conv_forward_cpu import lanes, load_vector, loose_types, registers
+from keras_ocl.kernels.conv.forward_cpu import lanes, load_vector, loose_types, registers
 from keras_ocl.kernels.spec import Args, KernelSpec, Workspace
 
 _LEAST_CHANNELS = 32  # fewer, and the transforms cost what the products save
