@@ -3,7 +3,7 @@
 from onnx import helper
 
 from keras_ocl.compiler import ir, simplify
-from keras_ocl.export.onnx_graph import onnx_type
+from keras_ocl.export.onnx.graph import onnx_type
 
 
 def body_graph(node):

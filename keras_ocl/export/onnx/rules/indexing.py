@@ -1,7 +1,7 @@
 """ONNX for gathers, scatters, slices at computed positions, sorting and random bits."""
 
-from keras_ocl.export.onnx_rules_movement import sliced
-from keras_ocl.export.onnx_rules_reduce import widened
+from keras_ocl.export.onnx.rules.movement import sliced
+from keras_ocl.export.onnx.rules.reduce import widened
 
 _REDUCTIONS = {"set": "none", "add": "add", "mul": "mul", "max": "max", "min": "min"}
 

@@ -1,8 +1,8 @@
 """ONNX for matrix products and convolutions."""
 
 from keras_ocl.core.dim import Dim, product
-from keras_ocl.export.onnx_rules_movement import padded, spread
-from keras_ocl.export.onnx_rules_reduce import widened
+from keras_ocl.export.onnx.rules.movement import padded, spread
+from keras_ocl.export.onnx.rules.reduce import widened
 
 
 def _dot_general(g, node):

@@ -5,8 +5,8 @@ from onnx import helper
 
 from keras_ocl.core import dtypes
 from keras_ocl.core.dim import Dim
-from keras_ocl.export.onnx_graph import onnx_type
-from keras_ocl.export.onnx_rules_movement import padded, sliced
+from keras_ocl.export.onnx.graph import onnx_type
+from keras_ocl.export.onnx.rules.movement import padded, sliced
 
 # Narrower integers are reduced in a wider type, in which the compiler sums them too.
 _WIDER = {"bool": "int32", "int8": "int32", "int16": "int32", "uint8": "int32", "uint16": "int32", "uint32": "int64"}

@@ -12,16 +12,14 @@ from keras_ocl.core import dtypes
 from keras_ocl.core.dim import Dim, key, same
 from keras_ocl.core.primitive import active_tapes
 from keras_ocl.core.trace import Trace, tracing
-from keras_ocl.export import (
-    onnx_rules_attention,
-    onnx_rules_elementwise,
-    onnx_rules_indexing,
-    onnx_rules_loops,
-    onnx_rules_movement,
-    onnx_rules_products,
-    onnx_rules_reduce,
-)
-from keras_ocl.export.onnx_graph import OnnxGraph, onnx_type
+from keras_ocl.export.onnx.graph import OnnxGraph, onnx_type
+from keras_ocl.export.onnx.rules import attention as onnx_rules_attention
+from keras_ocl.export.onnx.rules import elementwise as onnx_rules_elementwise
+from keras_ocl.export.onnx.rules import indexing as onnx_rules_indexing
+from keras_ocl.export.onnx.rules import loops as onnx_rules_loops
+from keras_ocl.export.onnx.rules import movement as onnx_rules_movement
+from keras_ocl.export.onnx.rules import products as onnx_rules_products
+from keras_ocl.export.onnx.rules import reduce as onnx_rules_reduce
 
 _FAMILIES = (
     onnx_rules_attention,
