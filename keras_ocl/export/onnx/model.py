@@ -13,22 +13,16 @@ from keras_ocl.core.dim import Dim, key, same
 from keras_ocl.core.primitive import active_tapes
 from keras_ocl.core.trace import Trace, tracing
 from keras_ocl.export.onnx.graph import OnnxGraph, onnx_type
-from keras_ocl.export.onnx.rules import attention as onnx_rules_attention
-from keras_ocl.export.onnx.rules import elementwise as onnx_rules_elementwise
-from keras_ocl.export.onnx.rules import indexing as onnx_rules_indexing
-from keras_ocl.export.onnx.rules import loops as onnx_rules_loops
-from keras_ocl.export.onnx.rules import movement as onnx_rules_movement
-from keras_ocl.export.onnx.rules import products as onnx_rules_products
-from keras_ocl.export.onnx.rules import reduce as onnx_rules_reduce
+from keras_ocl.export.onnx.rules import attention, elementwise, indexing, loops, movement, products, reduce
 
 _FAMILIES = (
-    onnx_rules_attention,
-    onnx_rules_elementwise,
-    onnx_rules_indexing,
-    onnx_rules_loops,
-    onnx_rules_movement,
-    onnx_rules_products,
-    onnx_rules_reduce,
+    attention,
+    elementwise,
+    indexing,
+    loops,
+    movement,
+    products,
+    reduce,
 )
 RULES = {name: rule for family in _FAMILIES for name, rule in family.RULES.items()}
 REFUSED = {name: why for family in _FAMILIES for name, why in getattr(family, "REFUSED", {}).items()}
@@ -123,7 +117,7 @@ def _first_difference(graph, other):
         if not same(a.shape, b.shape) or (a.primitive is None and not _equal(a.tensor, b.tensor)):
             return layer
         if "body" in a.params:
-            inside = _first_difference(*(onnx_rules_loops.body_graph(n) for n in (a, b)))
+            inside = _first_difference(*(loops.body_graph(n) for n in (a, b)))
             if inside is not None:
                 return inside
     return None if len(nodes) == len(others) else ""
