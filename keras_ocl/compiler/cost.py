@@ -17,9 +17,7 @@ VIEWS = {"broadcast", "reshape", "transpose", "slice", "reverse"}
 FREE = {"constant", "iota"}
 
 _LOAD = 1  # of an element that the kernel has just loaded for another place: it is in the cache
-_GATHER = {"cpu": 8, "gpu": 0}  # of an element that the lanes of a vector read at distances
 _BYTE = 4  # writing a byte to memory and reading it in another kernel
-_LAUNCH = {"cpu": 50_000, "gpu": 1_000_000}  # of one more kernel
 _LANES = 16  # of a vector, about
 _MASK = 3  # two comparisons with the bounds of an axis, and joining them
 _DIVISION = 3  # of an index by a constant
@@ -216,18 +214,13 @@ def size(node):
 
 def storing(node, places, schedule):
     """Writing `node` once, and loading it at `places`, a list of indices."""
-    return _LAUNCH[schedule] + size(node) * _BYTE * itemsize(node) + loading(node, places, schedule)
+    return schedule.launch + size(node) * _BYTE * itemsize(node) + loading(node, places, schedule)
 
 
 def loading(node, places, schedule, factor=1):
     """Loading `node` at `places` beyond once an element; all that lanes gather, unless `factor` tells that there are none."""
     gathered = evaluations(strided(node, places)) if factor == 1 else 0
-    return _LOAD * max(0, factor * evaluations(places) - size(node)) + _GATHER[schedule] * gathered
-
-
-def without_lanes(traits):
-    """How many times as much operations cost in a kernel that has to compute without vectors."""
-    return max(1, traits.vector_width // 2) if traits.schedule == "cpu" else 1
+    return _LOAD * max(0, factor * evaluations(places) - size(node)) + schedule.gather * gathered
 
 
 def itemsize(node):
@@ -247,7 +240,7 @@ def repeated(node, places, schedule, indices, stored, limit, factor=1):
 
     Beneath `node` the cheaper of repeating and storing counts, because the same rule will decide there.
     """
-    visits, lanes = _VISITS, factor == 1 and _GATHER[schedule] > 0
+    visits, lanes = _VISITS, factor == 1 and schedule.gather > 0
 
     def excess(n, places, limit):
         nonlocal visits

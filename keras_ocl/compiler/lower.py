@@ -8,7 +8,7 @@ from keras_ocl.compiler.fuse import partition
 from keras_ocl.compiler.provenance import Provenance
 from keras_ocl.core import dtypes
 from keras_ocl.core.dim import product, same
-from keras_ocl.kernels import prelude
+from keras_ocl.kernels import prelude, schedules
 from keras_ocl.kernels.spec import Sink
 
 
@@ -191,7 +191,7 @@ def program_specs(launches, traits):
     """(spec, (function name, source, helper texts)) of every KernelSpec, for Device.build."""
     specs = []
     for launch in launches:
-        if traits.vec_len_hint and traits.schedule == "cpu" and not launch.scalar:
+        if traits.vec_len_hint and schedules.of(traits).vectors and not launch.scalar:
             # Our kernels are explicit vectors already, and the compiler's vectoriser crashes on some loops.
             launch.attributes = "__attribute__((intel_vec_len_hint(1))) "
         name, text = function_name(launch)

@@ -5,7 +5,7 @@ from keras_ocl.core import dtypes
 from keras_ocl.core.dim import key, product
 from keras_ocl.core.index import is_one
 from keras_ocl.core.primitive import Primitive
-from keras_ocl.kernels import elementwise, gemm, prelude
+from keras_ocl.kernels import elementwise, gemm, prelude, schedules
 from keras_ocl.kernels.coordinates import unflattened
 
 
@@ -157,8 +157,8 @@ def _kernels(builder, node, sink):
     total = gemm.accumulator(node.dtype)
     left, right = _operand(a, ab, af, ac), _operand(b, bb, bc, bf)
     # One column (the gradient of the last layer of a regression): its lanes run along the rows where these are contiguous.
-    cpu = builder.traits.schedule == "cpu" and not builder.all_arguments
-    turned = cpu and is_one(n) and not is_one(m) and is_one(left.row_stride) and not is_one(left.column_stride)
+    vectors = schedules.of(builder.traits).vectors and not builder.all_arguments
+    turned = vectors and is_one(n) and not is_one(m) and is_one(left.row_stride) and not is_one(left.column_stride)
     if turned:
         m, n, left, right = n, m, right.transposed(), left.transposed()
     return gemm.plan(

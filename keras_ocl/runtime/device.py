@@ -25,8 +25,9 @@ class Traits:
     """What kernels and schedules may ask of a device; never its vendor's name.
 
     vector_width: float lanes of one explicit vector. local_memory: bytes a work-group. max_group: work-items
-    a group. alignment: bytes to which sub-ranges of a buffer are aligned. schedule: "cpu" or "gpu". clock: the highest clock frequency in
-    MHz, 0 where the driver does not tell. vec_len_hint: kernels may forbid the compiler's own vectorisation (cl_intel_vec_len_hint).
+    a group. alignment: bytes to which sub-ranges of a buffer are aligned. schedule: name of the one by which kernels are written
+    (kernels/schedules/). clock: the highest clock frequency in MHz, 0 where the driver does not tell. vec_len_hint: kernels may forbid
+    the compiler's own vectorisation (cl_intel_vec_len_hint).
     """
 
     kind: str
@@ -51,11 +52,9 @@ def read_traits(handle):
     extensions = handle.extensions.split()
     cpu = bool(handle.type & cl.device_type.CPU)
     width = max(handle.preferred_vector_width_float, handle.native_vector_width_float, 4 if cpu else 1)
-    schedule = os.environ.get("KERAS_OCL_SCHEDULE") or ("cpu" if cpu else "gpu")
-    if schedule not in ("cpu", "gpu"):
-        raise ValueError(f'KERAS_OCL_SCHEDULE={schedule!r}: it is "cpu" or "gpu"')
+    kind = "cpu" if cpu else "gpu"
     return Traits(
-        kind="cpu" if cpu else "gpu",
+        kind=kind,
         vector_width=min(width, 16),
         compute_units=handle.max_compute_units,
         local_memory=handle.local_mem_size,
@@ -67,7 +66,7 @@ def read_traits(handle):
         max_allocation=handle.max_mem_alloc_size,
         global_memory=handle.global_mem_size,
         alignment=max(handle.mem_base_addr_align // 8, 128),
-        schedule=schedule,
+        schedule=os.environ.get("KERAS_OCL_SCHEDULE") or kind,
         clock=handle.max_clock_frequency,
         vec_len_hint="cl_intel_vec_len_hint" in extensions,
     )

@@ -1,4 +1,4 @@
-"""Convolution kernels against NumPy in float64, on the current device, with both schedules and as eager code calls them."""
+"""Convolution kernels against NumPy in float64, on the current device, with all schedules and as eager code calls them."""
 
 import dataclasses
 import itertools
@@ -9,7 +9,7 @@ import pytest
 from keras_ocl import runtime
 from keras_ocl.core import dtypes
 from keras_ocl.core.dim import Dim
-from keras_ocl.kernels import conv, prelude
+from keras_ocl.kernels import conv, prelude, schedules
 from keras_ocl.kernels.conv import Geometry
 from keras_ocl.kernels.conv import filter_layout as conv_filter_layout
 from keras_ocl.kernels.conv import forward_cpu as conv_forward_cpu
@@ -60,7 +60,7 @@ def device():
     return runtime.current_device()
 
 
-@pytest.fixture(params=["cpu", "gpu"])
+@pytest.fixture(params=schedules.names())
 def traits(request, device):
     return dataclasses.replace(device.traits, schedule=request.param)
 

@@ -1,4 +1,4 @@
-"""Matrix product kernels against NumPy in float64, on the current device, with both schedules."""
+"""Matrix product kernels against NumPy in float64, on the current device, with all schedules."""
 
 import dataclasses
 
@@ -8,7 +8,7 @@ import pytest
 from keras_ocl import runtime
 from keras_ocl.core import dtypes
 from keras_ocl.core.dim import Dim
-from keras_ocl.kernels import gemm
+from keras_ocl.kernels import gemm, schedules
 from keras_ocl.kernels.gemm import cpu as gemm_cpu
 from keras_ocl.kernels.gemm import gpu as gemm_gpu
 from keras_ocl.kernels.gemm import strips as gemm_strips
@@ -22,7 +22,7 @@ def device():
     return runtime.current_device()
 
 
-@pytest.fixture(params=["cpu", "gpu"])
+@pytest.fixture(params=schedules.names())
 def traits(request, device):
     return dataclasses.replace(device.traits, schedule=request.param)
 

@@ -17,7 +17,6 @@ class Tile:
     rows: int
     columns: int
     depth: int = 16
-    splits = True
 
     @property
     def height(self):

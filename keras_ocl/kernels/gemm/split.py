@@ -1,0 +1,71 @@
+"""Matrix products whose sums over k are cut into parts, for work-items that would be too few: one kernel sums the parts, one adds them."""
+
+from dataclasses import replace
+
+from keras_ocl.core.dim import ceil_div, hint, product
+from keras_ocl.kernels import schedules
+from keras_ocl.kernels.gemm.parts import summed
+from keras_ocl.kernels.spec import Args, KernelSpec, Sink, Workspace
+
+
+def steps(problem, groups, wanted, least):
+    """How many steps of k one work-item sums: 0 for all, less when the result has too few tiles (`groups`) to keep `wanted` items busy.
+
+    A function of hints and traits only, so that results do not change from run to run or with the batch size at hand.
+    """
+    k = hint(problem.k)
+    if groups * 2 > wanted or k < 2 * least:
+        return 0
+    return max(least, -(-k // (wanted // groups) // 32) * 32)
+
+
+def kernels(problem, tile, kernel, split):
+    """KernelSpecs of `problem`, by `kernel(problem, tile)`, with `split` steps of k a part (0: all of them)."""
+    if not split:
+        return [kernel(problem, tile)]
+    count = ceil_div(problem.k, split)
+    batch = 1 if problem.batch is None else problem.batch
+    total = product((batch, problem.m, problem.n))
+    parts = Workspace(count * total, problem.accumulator)
+    partial = Sink(parts, (count if problem.batch is None else count * batch, problem.m, problem.n), problem.accumulator)
+    return [kernel(replace(problem, sink=partial, split=split), tile), _sum(problem, parts, count, total)]
+
+
+def _sum(problem, parts, count, total):
+    """The second kernel of a split product: adds the parts in order and hands the sums to the sink."""
+    args = Args(problem.all_arguments)
+    i, batch = problem.index, problem.batch
+    pointer = args.pointer(parts, problem.accumulator)
+    m, n, count, total = (args.int(e, i) for e in (problem.m, problem.n, count, total))
+    plane = "0" if batch is None else f"z * {m} * {n}"
+    coordinates = ("row", "column") if batch is None else ("z", "row", "column")
+
+    def add(width):
+        load = f"x[s * {total}]" if width == 1 else f"vload{width}(0, x + s * {total})"
+        return (
+            f"__global const {problem.register}* x = {summed(pointer, plane, f'row * {n}', 'column')};\n"
+            f"{problem.vector(width)} value = ({problem.vector(width)})(0);\n"
+            f"for ({i} s = 0; s < {count}; ++s) value += {load};\n"
+            f"{problem.sink.store(args, coordinates, 'value', width)}"
+        )
+
+    head = f"const {i} z = get_global_id(2), row = get_global_id(1);\n"
+    if schedules.of(problem.traits).vectors:
+        width = problem.lanes
+        body = (
+            f"{head}{i} column = 0;\n"
+            f"for (; column + {width} <= {n}; column += {width}) {{\n{add(width)}}}\n"
+            f"for (; column < {n}; ++column) {{\n{add(1)}}}\n"
+        )
+        grid, group = (1, problem.m), (1, 1, 1)
+    else:
+        body = f"{head}const {i} column = get_global_id(0);\n{add(1)}"
+        grid, group = (problem.n, problem.m), None
+    return KernelSpec(
+        name="sum of a split matrix product",
+        args=args.args,
+        body=body,
+        grid=(*grid, 1 if batch is None else batch),
+        group=group,
+        helpers=frozenset(problem.sink.helpers),
+    )
