@@ -5,8 +5,8 @@ Keras's coming plug-in system takes the same parts from `ops`, `random`, `rnn` a
 
 # ruff: noqa: F401
 from keras_ocl import distribution as distribution_lib
-from keras_ocl import random, tensorboard
-from keras_ocl.ops import core, image, linalg, math, nn, numpy
+from keras_ocl import tensorboard
+from keras_ocl.ops import core, image, linalg, math, nn, numpy, random
 from keras_ocl.ops.core import (
     IS_THREAD_SAFE,
     SUPPORTS_COMPLEX_DTYPES,

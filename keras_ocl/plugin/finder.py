@@ -12,7 +12,7 @@ KEPT = ("compiler", "core", "kernels", "plugin", "primitives", "runtime")
 
 # These need Keras, which in turn imports them: whoever comes first, Keras must begin.
 AFTER_KERAS = (
-    "backend", "custom", "distribution", "export", "gradient", "layer", "layers", "ops", "optimizer", "random", "rnn", "tensorboard",
+    "backend", "custom", "distribution", "export", "gradient", "layer", "layers", "ops", "optimizer", "rnn", "tensorboard",
     "trainer", "variable",
 )  # fmt: skip
 
