@@ -7,7 +7,7 @@ import numpy as np
 
 from keras_ocl import runtime
 from keras_ocl.compiler import lower as lowering
-from keras_ocl.compiler.loop_lower import Loop, lower_loop
+from keras_ocl.compiler.loops.lower import Loop, lower_loop
 from keras_ocl.compiler.plan import Interval, place
 from keras_ocl.compiler.provenance import key
 from keras_ocl.core import dtypes
