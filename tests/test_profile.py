@@ -39,6 +39,7 @@ def rows(profile, by):
 @pytest.fixture(scope="module")
 def network():
     """The CIFAR-10 network of TensorFlow's tutorial, on crops, with a batch."""
+    keras.utils.clear_session()  # the optimizer's name is looked for
     keras.utils.set_random_seed(0)
     model = keras.Sequential(
         [

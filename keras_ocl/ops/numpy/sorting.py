@@ -5,8 +5,8 @@ from keras.src.backend.common.backend_utils import canonicalize_axis
 from keras_ocl import primitives as P
 from keras_ocl.core.dim import product
 from keras_ocl.ops.conversion import convert_to_tensor, read
-from keras_ocl.ops.numpy_indexing import needs_values, searchsorted, take
-from keras_ocl.ops.numpy_shape import moveaxis
+from keras_ocl.ops.numpy.indexing import needs_values, searchsorted, take
+from keras_ocl.ops.numpy.shapes import moveaxis
 from keras_ocl.ops.promotion import promote
 
 

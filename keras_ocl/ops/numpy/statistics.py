@@ -7,9 +7,9 @@ from keras_ocl import primitives as P
 from keras_ocl.core import dtypes
 from keras_ocl.core.dim import product
 from keras_ocl.ops.conversion import convert_to_tensor, from_host, read
-from keras_ocl.ops.numpy_creation import linspace
-from keras_ocl.ops.numpy_indexing import _bisect, needs_values, take_along_axis
-from keras_ocl.ops.numpy_reduction import floating_dtype, mean
+from keras_ocl.ops.numpy.creation import linspace
+from keras_ocl.ops.numpy.indexing import _bisect, needs_values, take_along_axis
+from keras_ocl.ops.numpy.reduction import floating_dtype, mean
 from keras_ocl.ops.promotion import axes_of, broadcast, broadcast_to, floating, keep, result_type, scalar_like
 
 _METHODS = ("linear", "lower", "higher", "midpoint", "nearest")

@@ -5,12 +5,12 @@ import itertools
 from keras.src import backend
 
 from keras_ocl import primitives as P
-from keras_ocl import random
 from keras_ocl.core import dtypes
-from keras_ocl.layers.convolution import to_channels_first, to_channels_last
+from keras_ocl.ops import random
 from keras_ocl.ops.conversion import convert_to_tensor
-from keras_ocl.ops.image_color import check_rank
-from keras_ocl.ops.image_filter import gaussian_blur
+from keras_ocl.ops.image.color import check_rank
+from keras_ocl.ops.image.filters import gaussian_blur
+from keras_ocl.ops.nn.convolution import to_channels_first, to_channels_last
 from keras_ocl.ops.promotion import result_type, scalar_like
 
 AFFINE_TRANSFORM_INTERPOLATIONS = {"nearest": 0, "bilinear": 1}

@@ -10,7 +10,7 @@ from keras_ocl.core import dtypes
 from keras_ocl.core.dim import Dim, key, maximum, minimum
 from keras_ocl.ops.conversion import convert_to_tensor
 from keras_ocl.ops.gradients import custom_gradient
-from keras_ocl.ops.image_color import check_rank
+from keras_ocl.ops.image.color import check_rank
 from keras_ocl.ops.promotion import result_type, scalar_like
 
 RESIZE_INTERPOLATIONS = ("bilinear", "nearest", "lanczos3", "lanczos5", "bicubic", "area")

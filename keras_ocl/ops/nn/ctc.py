@@ -8,8 +8,8 @@ from keras_ocl import primitives as P
 from keras_ocl.ops import numpy as knp
 from keras_ocl.ops.control_flow import scan
 from keras_ocl.ops.conversion import convert_to_tensor
-from keras_ocl.ops.nn_activations import log_softmax
-from keras_ocl.ops.nn_encoding import one_hot
+from keras_ocl.ops.nn.activations import log_softmax
+from keras_ocl.ops.nn.encoding import one_hot
 from keras_ocl.ops.promotion import result_type, scalar_like
 
 _LOG_ZERO = -1e5  # stands for log(0): finite, so that gradients are

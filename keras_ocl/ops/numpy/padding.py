@@ -6,9 +6,9 @@ from keras_ocl import primitives as P
 from keras_ocl.core import dtypes
 from keras_ocl.core.dim import ceil_div, maximum, minimum
 from keras_ocl.core.tensor import Tensor
-from keras_ocl.ops import numpy_reduction, numpy_statistics
 from keras_ocl.ops.conversion import convert_to_tensor
-from keras_ocl.ops.numpy_shape import cut, tile
+from keras_ocl.ops.numpy import reduction, statistics
+from keras_ocl.ops.numpy.shapes import cut, tile
 from keras_ocl.ops.promotion import broadcast_to, dtype_of, operand, result_type, scalar_like
 
 
@@ -116,10 +116,10 @@ def _level(x, axis, low, high, statistic):
 
 
 _STATISTICS = {
-    "maximum": numpy_reduction.max,
-    "mean": numpy_reduction.mean,
-    "median": numpy_statistics.median,
-    "minimum": numpy_reduction.min,
+    "maximum": reduction.max,
+    "mean": reduction.mean,
+    "median": statistics.median,
+    "minimum": reduction.min,
 }
 
 

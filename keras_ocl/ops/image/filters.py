@@ -3,10 +3,10 @@
 from keras.src import backend
 
 from keras_ocl import primitives as P
-from keras_ocl.layers.convolution import depthwise_conv, to_channels_first, to_channels_last
 from keras_ocl.ops.conversion import convert_to_tensor
-from keras_ocl.ops.image_color import check_rank
-from keras_ocl.ops.numpy_padding import pad
+from keras_ocl.ops.image.color import check_rank
+from keras_ocl.ops.nn.convolution import depthwise_conv, to_channels_first, to_channels_last
+from keras_ocl.ops.numpy.padding import pad
 from keras_ocl.ops.promotion import floating, scalar_like
 
 

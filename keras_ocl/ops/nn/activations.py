@@ -7,8 +7,8 @@ from keras.src.backend.common.backend_utils import canonicalize_axis
 from keras_ocl import primitives as P
 from keras_ocl.core import dtypes
 from keras_ocl.ops import numpy as knp
-from keras_ocl.ops import numpy_complex
 from keras_ocl.ops.conversion import convert_to_tensor
+from keras_ocl.ops.numpy import complex_numbers
 from keras_ocl.ops.promotion import axes_of, floating, scalar_like, spread
 
 
@@ -34,7 +34,7 @@ def relu6(x):
 def sigmoid(x):
     """1 / (1 + exp(-x))."""
     x = floating(x)
-    return numpy_complex.sigmoid(x) if dtypes.is_complex(x.dtype) else P.logistic(x)
+    return complex_numbers.sigmoid(x) if dtypes.is_complex(x.dtype) else P.logistic(x)
 
 
 def sparse_sigmoid(x):

@@ -2,15 +2,15 @@
 
 # ruff: noqa: F401
 from keras_ocl.ops import naming
-from keras_ocl.ops.image_color import hsv_to_rgb, rgb_to_grayscale, rgb_to_hsv
-from keras_ocl.ops.image_filter import gaussian_blur, sobel_edges
-from keras_ocl.ops.image_geometry import (
+from keras_ocl.ops.image.color import hsv_to_rgb, rgb_to_grayscale, rgb_to_hsv
+from keras_ocl.ops.image.filters import gaussian_blur, sobel_edges
+from keras_ocl.ops.image.geometry import (
     affine_transform,
     compute_homography_matrix,
     elastic_transform,
     map_coordinates,
     perspective_transform,
 )
-from keras_ocl.ops.image_resize import resize, scale_and_translate
+from keras_ocl.ops.image.resizing import resize, scale_and_translate
 
 globals().update(naming.named_operations(globals()))

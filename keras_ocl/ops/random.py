@@ -16,7 +16,7 @@ from keras_ocl.compiler.jit import fused
 from keras_ocl.core import dtypes
 from keras_ocl.ops import naming
 from keras_ocl.ops.conversion import cast, convert_to_tensor
-from keras_ocl.ops.numpy_indexing import take
+from keras_ocl.ops.numpy.indexing import take
 from keras_ocl.ops.promotion import broadcast_shapes, broadcast_to, scalar_like
 
 __all__ = [

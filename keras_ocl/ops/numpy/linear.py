@@ -4,8 +4,8 @@ from keras.src.backend.common.backend_utils import canonicalize_axis
 
 from keras_ocl import primitives as P
 from keras_ocl.core import dtypes
-from keras_ocl.ops.numpy_indexing import diagonal
-from keras_ocl.ops.numpy_shape import moveaxis, stack, unstacked
+from keras_ocl.ops.numpy.indexing import diagonal
+from keras_ocl.ops.numpy.shapes import moveaxis, stack, unstacked
 from keras_ocl.ops.promotion import broadcast, broadcast_shapes, broadcast_to, dtype_of, floating, operand, promote, scalar_like
 
 

@@ -11,14 +11,14 @@ from keras.src.backend.common.backend_utils import vectorize_impl
 
 from keras_ocl import primitives as P
 from keras_ocl.core import dtypes
-from keras_ocl.ops import numpy_complex
 from keras_ocl.ops.control_flow import mapped_over
 from keras_ocl.ops.conversion import convert_to_tensor
+from keras_ocl.ops.numpy import complex_numbers
 from keras_ocl.ops.promotion import broadcast, dtype_of, floating, operand, promote, result_type, scalar_like
 
 
 def _float_unary(name, primitive):
-    of_complex = getattr(numpy_complex, name, None)
+    of_complex = getattr(complex_numbers, name, None)
 
     def op(x):
         x = floating(x)
@@ -105,7 +105,7 @@ def power(x1, x2):
     if x1.dtype == "bool":
         x1, x2 = convert_to_tensor(x1, "int32"), convert_to_tensor(x2, "int32")
     x1, x2 = broadcast("power", x1, x2)
-    return numpy_complex.power(x1, x2) if dtypes.is_complex(x1.dtype) else P.pow(x1, x2)
+    return complex_numbers.power(x1, x2) if dtypes.is_complex(x1.dtype) else P.pow(x1, x2)
 
 
 def absolute(x):
@@ -148,7 +148,7 @@ def sign(x):
     x = convert_to_tensor(x)
     if x.dtype == "bool":
         return x
-    return numpy_complex.sign(x) if dtypes.is_complex(x.dtype) else P.sign(x)
+    return complex_numbers.sign(x) if dtypes.is_complex(x.dtype) else P.sign(x)
 
 
 def signbit(x):
@@ -374,7 +374,7 @@ def angle(x):
     """The argument of a complex number: 0 or pi of a real one."""
     x = floating(x)
     if dtypes.is_complex(x.dtype):
-        return numpy_complex.argument(x)
+        return complex_numbers.argument(x)
     turned = P.select(P.lt(x, scalar_like(0, x)), scalar_like(math.pi, x), scalar_like(0, x))
     return P.select(P.is_nan(x), x, turned)
 

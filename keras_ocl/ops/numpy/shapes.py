@@ -8,7 +8,7 @@ from keras_ocl.core.dim import minimum, product
 from keras_ocl.core.index import is_one
 from keras_ocl.core.tensor import Tensor
 from keras_ocl.ops.conversion import convert_to_tensor, extents_of
-from keras_ocl.ops.numpy_indexing import take
+from keras_ocl.ops.numpy.indexing import take
 from keras_ocl.ops.promotion import axes_of, broadcast_shapes, promote
 from keras_ocl.ops.promotion import broadcast_to as _broadcast_to
 

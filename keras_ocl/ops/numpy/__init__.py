@@ -3,7 +3,7 @@
 # ruff: noqa: F401
 from keras_ocl.ops import naming
 from keras_ocl.ops.linalg import slogdet
-from keras_ocl.ops.numpy_creation import (
+from keras_ocl.ops.numpy.creation import (
     arange,
     array,
     bartlett,
@@ -30,7 +30,7 @@ from keras_ocl.ops.numpy_creation import (
     zeros,
     zeros_like,
 )
-from keras_ocl.ops.numpy_elementwise import (
+from keras_ocl.ops.numpy.elementwise import (
     abs,
     absolute,
     add,
@@ -102,7 +102,7 @@ from keras_ocl.ops.numpy_elementwise import (
     vectorize,
     view,
 )
-from keras_ocl.ops.numpy_indexing import (
+from keras_ocl.ops.numpy.indexing import (
     diag,
     diagflat,
     diagonal,
@@ -116,19 +116,8 @@ from keras_ocl.ops.numpy_indexing import (
     unravel_index,
     where,
 )
-from keras_ocl.ops.numpy_linear import (
-    correlate,
-    cross,
-    dot,
-    einsum,
-    inner,
-    kron,
-    matmul,
-    outer,
-    tensordot,
-    vdot,
-)
-from keras_ocl.ops.numpy_logic import (
+from keras_ocl.ops.numpy.linear import correlate, cross, dot, einsum, inner, kron, matmul, outer, tensordot, vdot
+from keras_ocl.ops.numpy.logic import (
     all,
     allclose,
     any,
@@ -159,8 +148,8 @@ from keras_ocl.ops.numpy_logic import (
     not_equal,
     right_shift,
 )
-from keras_ocl.ops.numpy_padding import pad
-from keras_ocl.ops.numpy_reduction import (
+from keras_ocl.ops.numpy.padding import pad
+from keras_ocl.ops.numpy.reduction import (
     amax,
     amin,
     argmax,
@@ -189,7 +178,7 @@ from keras_ocl.ops.numpy_reduction import (
     sum,
     var,
 )
-from keras_ocl.ops.numpy_shape import (
+from keras_ocl.ops.numpy.shapes import (
     append,
     array_split,
     broadcast_to,
@@ -219,14 +208,8 @@ from keras_ocl.ops.numpy_shape import (
     vsplit,
     vstack,
 )
-from keras_ocl.ops.numpy_sorting import (
-    argpartition,
-    argsort,
-    isin,
-    sort,
-    unique,
-)
-from keras_ocl.ops.numpy_statistics import (
+from keras_ocl.ops.numpy.sorting import argpartition, argsort, isin, sort, unique
+from keras_ocl.ops.numpy.statistics import (
     bincount,
     corrcoef,
     diff,

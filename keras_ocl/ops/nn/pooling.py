@@ -5,8 +5,8 @@ from keras.src import backend
 from keras_ocl import primitives as P
 from keras_ocl.core.dim import Dim
 from keras_ocl.core.index import is_one
-from keras_ocl.layers.convolution import check_rank, same_padding, spatial
 from keras_ocl.ops.conversion import convert_to_tensor
+from keras_ocl.ops.nn.convolution import check_rank, same_padding, spatial
 from keras_ocl.ops.promotion import floating
 
 

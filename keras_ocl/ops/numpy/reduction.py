@@ -6,7 +6,7 @@ from keras_ocl import primitives as P
 from keras_ocl.core import dtypes
 from keras_ocl.core.dim import product
 from keras_ocl.ops.conversion import convert_to_tensor
-from keras_ocl.ops.numpy_logic import as_bool
+from keras_ocl.ops.numpy.logic import as_bool
 from keras_ocl.ops.promotion import axes_of, broadcast_to, floating, keep, result_type, scalar_like
 
 
