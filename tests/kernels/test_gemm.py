@@ -219,7 +219,7 @@ def test_split_products_are_summed_in_order(device, traits):
     operands = {"a": gemm.Operand("a", "float32", k, 1), "b": gemm.Operand("b", "float32", 5, 1)}
     traits = dataclasses.replace(traits, compute_units=32)
     specs = gemm.plan(traits, batch=None, m=3, n=5, k=k, dtype="float32", sink=Sink("c", (3, 5), "float32"), **operands)
-    assert len(specs) == 2
+    assert len(specs) == (1 if traits.schedule == "reference" else 2)
     runs = [multiply(device, traits, a, b, "float32") for _ in range(2)]
     np.testing.assert_array_equal(*runs)
     check(device, traits, a, b, "float32")
