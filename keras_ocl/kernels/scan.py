@@ -11,7 +11,7 @@ from keras_ocl.kernels import elementwise, prelude, schedules
 from keras_ocl.kernels.coordinates import index_type, unflattened
 from keras_ocl.kernels.spec import Args, KernelSpec, Workspace
 
-_OPS = {"cumsum": "add", "cumprod": "mul", "cummax": "max", "cummin": "min"}
+_OPS = {"cumsum": ("add", "sum"), "cumprod": ("mul", "prod"), "cummax": ("max", "max"), "cummin": ("min", "min")}  # and the reduction
 
 
 def plan(traits, *, kind, shape, axis, reverse, handles, dtype, sink, all_arguments=False):
@@ -66,7 +66,7 @@ class _Scan:
 
         def walk(w):
             register = prelude.register_type(self.dtype, w)
-            start_value = elementwise.literal(self._identity(), self.dtype)
+            start_value = elementwise.literal(0 if self.kind not in _OPS else dtypes.neutral(_OPS[self.kind][1], self.dtype), self.dtype)
             text = [f"__global const {dtypes.storage_ctype(self.dtype)}* x{k} = {p} + (outer * {n_text} * {inner_text}"
                     f" + middle * {last_text} + column);\n" for k, p in enumerate(pointers)]
             text.append(f"{register} state = ({register})({start_value});\n")
@@ -97,11 +97,6 @@ class _Scan:
         helpers = frozenset(self.helpers | self.sink.helpers)
         return KernelSpec("totals of parts" if first else "", args.args, "".join(line) + body, grid, self.schedule.group, helpers)
 
-    def _identity(self):
-        if self.kind in ("cummax", "cummin"):
-            return dtypes.least(self.dtype) if self.kind == "cummax" else dtypes.greatest(self.dtype)
-        return 1 if self.kind == "cumprod" else 0
-
     def _load(self, pointer, offset, width):
         self.helpers |= prelude.helpers_for(self.dtype, width)
         return prelude.load(self.dtype, width, pointer, f"({offset})")
@@ -113,4 +108,4 @@ class _Scan:
     def _step(self, state, values, width):
         if self.kind == "linear_recurrence":
             return self._apply("add", self._apply("mul", values[0], state, width), values[1], width)
-        return self._apply(_OPS[self.kind], state, values[0], width)
+        return self._apply(_OPS[self.kind][0], state, values[0], width)

@@ -60,7 +60,7 @@ def _vjp(ct, out, a, b, *, contract, batch, dtype):
 def _pointwise(gen, node, index):
     a, b = node.inputs
     (ac, bc), (ab, bb) = node.params["contract"], node.params["batch"]
-    total = gemm.accumulator(node.dtype)
+    total = dtypes.accumulator(node.dtype)
     count, rows = len(ab), len(_free(a, ac, ab))
     batches, left, right = index[:count], index[count : count + rows], index[count + rows :]
 
@@ -154,7 +154,7 @@ def _kernels(builder, node, sink):
     parts = [[x.shape[i] for i in axes] for x, axes in ((a, ab), (a, af), (b, bf))]
     batch, m, n = (product(p) for p in parts)
     k = product(a.shape[i] for i in ac)
-    total = gemm.accumulator(node.dtype)
+    total = dtypes.accumulator(node.dtype)
     left, right = _operand(a, ab, af, ac), _operand(b, bb, bc, bf)
     # One column (the gradient of the last layer of a regression): its lanes run along the rows where these are contiguous.
     vectors = schedules.of(builder.traits).vectors and not builder.all_arguments

@@ -15,9 +15,9 @@ CPU with heads enough, one kernel does the work of the last two (gradient_cpu.py
 """
 
 from keras_ocl.kernels import schedules
-from keras_ocl.kernels.attention.parts import FORWARD, KEY_VALUE_GRADIENT, MASKED, QUERY_GRADIENT, Operand, Problem, accumulator
+from keras_ocl.kernels.attention.parts import FORWARD, KEY_VALUE_GRADIENT, MASKED, QUERY_GRADIENT, Operand, Problem
 
-__all__ = ["MASKED", "Operand", "Problem", "accumulator", "forward", "gradient", "pays"]
+__all__ = ["MASKED", "Operand", "Problem", "forward", "gradient", "pays"]
 
 
 def forward(problem, sinks):

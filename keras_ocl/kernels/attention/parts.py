@@ -14,11 +14,6 @@ from keras_ocl.kernels.spec import Args
 MASKED = -0.7 * 3.4028234663852886e38
 
 
-def accumulator(dtype):
-    """The dtype in which attention of `dtype` computes."""
-    return "float64" if dtype == "float64" else "float32"
-
-
 @dataclass(frozen=True)
 class Operand:
     """A row-major array in the buffer `handle`."""
@@ -54,7 +49,7 @@ class Problem:
 
     @property
     def wide(self):
-        return accumulator(self.dtype)
+        return dtypes.accumulator(self.dtype)
 
     @property
     def lanes(self):

@@ -3,11 +3,12 @@
 `plan` is what lowering calls; Operand and Workspace are what it is given and may return.
 """
 
+from keras_ocl.core import dtypes
 from keras_ocl.kernels import schedules
-from keras_ocl.kernels.gemm.parts import Operand, Problem, accumulator
+from keras_ocl.kernels.gemm.parts import Operand, Problem
 from keras_ocl.kernels.spec import Workspace
 
-__all__ = ["Operand", "Workspace", "accumulator", "plan"]
+__all__ = ["Operand", "Workspace", "plan"]
 
 
 def plan(traits, *, batch, m, n, k, a, b, dtype, sink, all_arguments=False, tile=None):
@@ -19,12 +20,14 @@ def plan(traits, *, batch, m, n, k, a, b, dtype, sink, all_arguments=False, tile
         k = 0 a result of zeros.
 
     dtypes:
-        `dtype` decides the accumulator (`accumulator(dtype)`), whose registers the sink gets; the operands' own
+        `dtype` decides the accumulator (dtypes.accumulator), whose registers the sink gets; the operands' own
         dtypes are how they are stored. TypeError for complex numbers.
 
     `tile` overrides the choice of tile, for tuning.
     """
+    if dtypes.is_complex(dtype):
+        raise TypeError(f"matrix product: dtype {dtype} has no kernel; multiply real and imaginary parts apart")
     if 0 in (m, n) or (batch is not None and batch == 0):
         return []
-    problem = Problem(traits, batch, m, n, k, a, b, accumulator(dtype), sink, all_arguments)
+    problem = Problem(traits, batch, m, n, k, a, b, dtypes.accumulator(dtype), sink, all_arguments)
     return schedules.of(traits).product(problem, tile)

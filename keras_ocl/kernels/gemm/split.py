@@ -3,9 +3,11 @@
 from dataclasses import replace
 
 from keras_ocl.core.dim import ceil_div, hint, product
-from keras_ocl.kernels import schedules
+from keras_ocl.kernels import ordered_sum, schedules
 from keras_ocl.kernels.gemm.parts import summed
 from keras_ocl.kernels.spec import Args, KernelSpec, Sink, Workspace
+
+_SUM = "sum of a split matrix product"
 
 
 def steps(problem, groups, wanted, least):
@@ -28,11 +30,15 @@ def kernels(problem, tile, kernel, split):
     total = product((batch, problem.m, problem.n))
     parts = Workspace(count * total, problem.accumulator)
     partial = Sink(parts, (count if problem.batch is None else count * batch, problem.m, problem.n), problem.accumulator)
-    return [kernel(replace(problem, sink=partial, split=split), tile), _sum(problem, parts, count, total)]
+    first = kernel(replace(problem, sink=partial, split=split), tile)
+    if schedules.of(problem.traits).vectors:
+        return [first, _sum_in_vectors(problem, parts, count, total)]
+    shape = (problem.m, problem.n) if problem.batch is None else (batch, problem.m, problem.n)
+    return [first, ordered_sum.kernel(_SUM, parts, count, shape, problem.accumulator, problem.sink, problem.all_arguments)]
 
 
-def _sum(problem, parts, count, total):
-    """The second kernel of a split product: adds the parts in order and hands the sums to the sink."""
+def _sum_in_vectors(problem, parts, count, total):
+    """The second kernel of a split product where a work-item is a row: adds the parts in order and hands the sums to the sink."""
     args = Args(problem.all_arguments)
     i, batch = problem.index, problem.batch
     pointer = args.pointer(parts, problem.accumulator)
@@ -49,23 +55,11 @@ def _sum(problem, parts, count, total):
             f"{problem.sink.store(args, coordinates, 'value', width)}"
         )
 
-    head = f"const {i} z = get_global_id(2), row = get_global_id(1);\n"
-    if schedules.of(problem.traits).vectors:
-        width = problem.lanes
-        body = (
-            f"{head}{i} column = 0;\n"
-            f"for (; column + {width} <= {n}; column += {width}) {{\n{add(width)}}}\n"
-            f"for (; column < {n}; ++column) {{\n{add(1)}}}\n"
-        )
-        grid, group = (1, problem.m), (1, 1, 1)
-    else:
-        body = f"{head}const {i} column = get_global_id(0);\n{add(1)}"
-        grid, group = (problem.n, problem.m), None
-    return KernelSpec(
-        name="sum of a split matrix product",
-        args=args.args,
-        body=body,
-        grid=(*grid, 1 if batch is None else batch),
-        group=group,
-        helpers=frozenset(problem.sink.helpers),
+    width = problem.lanes
+    body = (
+        f"const {i} z = get_global_id(2), row = get_global_id(1);\n{i} column = 0;\n"
+        f"for (; column + {width} <= {n}; column += {width}) {{\n{add(width)}}}\n"
+        f"for (; column < {n}; ++column) {{\n{add(1)}}}\n"
     )
+    grid = (1, problem.m, 1 if batch is None else batch)
+    return KernelSpec(_SUM, args.args, body, grid, (1, 1, 1), frozenset(problem.sink.helpers))
