@@ -191,8 +191,8 @@ def program_specs(launches, traits):
     """(spec, (function name, source, helper texts)) of every KernelSpec, for Device.build."""
     specs = []
     for launch in launches:
-        if traits.vec_len_hint and schedules.of(traits).vectors and not launch.scalar:
-            # Our kernels are explicit vectors already, and the compiler's vectoriser crashes on some loops.
+        if traits.vec_len_hint and schedules.of(traits).as_written and not launch.scalar:
+            # The kernels have the vectors that they should have, and the compiler's vectoriser crashes on some loops.
             launch.attributes = "__attribute__((intel_vec_len_hint(1))) "
         name, text = function_name(launch)
         source = text.replace(" k(", f" {name}(", 1)

@@ -119,6 +119,7 @@ SCHEDULE = register(
         launch=50_000,
         gather=8,
         vectors=True,
+        as_written=True,
         widest=16,
         group=(1, 1, 1),
         shared_row=math.inf,

@@ -63,6 +63,7 @@ SCHEDULE = register(
         launch=1_000_000,
         gather=0,
         vectors=False,
+        as_written=False,
         widest=16,
         group=None,
         shared_row=64,  # one work-item runs a row with a reduction inside: only short ones

@@ -43,6 +43,7 @@ SCHEDULE = register(
         launch=1_000_000,
         gather=0,
         vectors=False,
+        as_written=True,
         widest=1,
         group=None,
         shared_row=0,

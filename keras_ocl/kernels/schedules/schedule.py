@@ -39,6 +39,7 @@ class Schedule:
 
     Limits and shapes:
         vectors: whether a work-item computes explicit vectors, their lanes along the last axis of the result.
+        as_written: whether the compiler's own vectoriser is to leave kernels alone, where a device has a hint for that.
         widest: lanes of the vectors in which generated code reduces and computes, at most.
         group: work-group of the kernels that need none, None to leave it to the driver.
         shared_row: elements of a row that a work-item reduces for all of the row's other elements, at most.
@@ -58,6 +59,7 @@ class Schedule:
     launch: int
     gather: int
     vectors: bool
+    as_written: bool
     widest: int
     group: tuple | None
     shared_row: float
