@@ -18,7 +18,7 @@ class Tile:
     down: int
     rows: int
     columns: int
-    depth: int = 16
+    depth: int
 
     @property
     def items(self):

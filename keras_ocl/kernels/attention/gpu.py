@@ -5,29 +5,28 @@ go to local memory and are an operand of the next, whose other one is the other 
 logits.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from keras_ocl.core import dtypes
 from keras_ocl.core.dim import ceil_div, hint, maximum
-from keras_ocl.kernels import contraction
+from keras_ocl.kernels import contraction, schedules
 from keras_ocl.kernels.attention.parts import MASKED, Writer
 from keras_ocl.kernels.contraction import BARRIER, Contraction, Strided
 from keras_ocl.kernels.spec import KernelSpec
 
-ROWS = 2  # own and other positions of one work-item, in each direction
-DEPTH = 16  # steps of a product in local memory
-
 
 @dataclass(frozen=True)
 class Tile:
-    """A group of side x side work-items; each sums `columns` columns of its rows."""
+    """A group of side x side work-items; each sums `columns` columns of its rows, with `depth` steps of the logits in local memory."""
 
     side: int
     columns: int
+    rows: int
+    depth: int
 
     @property
     def block(self):
-        return ROWS * self.side
+        return self.rows * self.side
 
     @property
     def width(self):
@@ -36,25 +35,26 @@ class Tile:
     @property
     def logits(self):
         """The tile of the product of own and other rows."""
-        return contraction.Tile(self.side, self.side, ROWS, ROWS, DEPTH)
+        return contraction.Tile(self.side, self.side, self.rows, self.rows, self.depth)
 
     @property
     def results(self):
         """The tile of the product of factors and other rows."""
-        return contraction.Tile(self.side, self.side, ROWS, self.columns, self.block)
+        return contraction.Tile(self.side, self.side, self.rows, self.columns, self.block)
 
 
 def choose(problem, scheme):
     """The Tile that fits the device's group and local memory, with as many columns as the rows have."""
     traits, size = problem.traits, dtypes.itemsize(problem.wide)
     wanted = max(1, *(hint(problem.depth if name in ("query", "key") else problem.value_depth) for _, name in scheme.sums))
+    tuning = schedules.of(traits).tuning
     for side in (16, 8, 4, 2):
-        columns = min(8, 1 << (-(-wanted // side) - 1).bit_length())
-        while columns > 1 and local_bytes(Tile(side, columns), scheme, size) > traits.local_memory:
-            columns //= 2
-        if side * side <= traits.max_group and local_bytes(Tile(side, columns), scheme, size) <= traits.local_memory:
-            return Tile(side, columns)
-    return Tile(1, 1)
+        tile = Tile(side, min(8, 1 << (-(-wanted // side) - 1).bit_length()), tuning.attention_rows, tuning.depth)
+        while tile.columns > 1 and local_bytes(tile, scheme, size) > traits.local_memory:
+            tile = replace(tile, columns=tile.columns // 2)
+        if side * side <= traits.max_group and local_bytes(tile, scheme, size) <= traits.local_memory:
+            return tile
+    return Tile(1, 1, tuning.attention_rows, tuning.depth)
 
 
 def local_bytes(tile, scheme, size):
@@ -84,7 +84,7 @@ def kernel(problem, scheme, sinks):
 class _Writer(Writer):
     def __init__(self, problem, scheme, sinks, tile):
         super().__init__(problem, scheme, sinks)
-        self.tile, self.rows_of_item = tile, range(ROWS)
+        self.tile, self.rows_of_item = tile, range(tile.rows)
         self.logits = Contraction(self.args, tile.logits, self.register, "fma({}, {}, {})".format)
         self.results = Contraction(self.args, tile.results, self.register, "fma({}, {}, {})".format)
         self.pitch = self.results.pitch_a

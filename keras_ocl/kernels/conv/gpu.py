@@ -8,7 +8,7 @@ geometry; groups are the third dimension of the grid.
 
 from keras_ocl.core import dtypes
 from keras_ocl.core.dim import ceil_div, hint, product
-from keras_ocl.kernels import ordered_sum, prelude
+from keras_ocl.kernels import ordered_sum, prelude, schedules
 from keras_ocl.kernels.contraction import Contraction, Loader, Strided, Tile
 from keras_ocl.kernels.conv import geometry as conv_geometry
 from keras_ocl.kernels.conv.elements import filter_offset
@@ -16,14 +16,14 @@ from keras_ocl.kernels.conv.geometry import outside, position
 from keras_ocl.kernels.coordinates import decode
 from keras_ocl.kernels.spec import Args, KernelSpec, Workspace
 
-_DEPTH = 16  # terms of the sum in local memory at a time
-
 
 def choose_tile(traits, results, channels):
     """The Tile for a product of `results` rows and `channels` columns (hints), by the device's limits."""
-    side = 16 if traits.max_group >= 256 else 8
+    tuning = schedules.of(traits).tuning
+    side = tuning.convolution_side
+    side = side if traits.max_group >= side**2 else side // 2
     block = 4 if channels > 2 * side and results > 2 * side else 2
-    return Tile(side, side, block, block, _DEPTH)
+    return Tile(side, side, block, block, tuning.depth)
 
 
 class _Patches(Loader):
@@ -133,7 +133,7 @@ def filter_grad(traits, geometry, x, dy, dtype, sink, name):
     pixels, rows = product(geometry.output[:-1]), product(geometry.filter[:-1])
     tile = choose_tile(traits, hint(rows), hint(geometry.group_outputs))
     tiles = -(-hint(rows) // tile.height) * -(-hint(geometry.group_outputs) // tile.width) * geometry.groups
-    chunks = max(1, min(4 * traits.compute_units // tiles, hint(pixels) // (4 * _DEPTH)))
+    chunks = max(1, min(4 * traits.compute_units // tiles, hint(pixels) // (4 * tile.depth)))
     p = _Product(traits, geometry, dtype, hint(rows), chunks)
     args, kept = p.args, dtypes.accumulator(dtype)
     xp, dp = args.pointer(x, dtype), args.pointer(dy, dtype)

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from keras_ocl.core import dtypes
 from keras_ocl.core.dim import ceil_div, hint
+from keras_ocl.kernels import schedules
 from keras_ocl.kernels.contraction import Contraction, Strided, Tile
 from keras_ocl.kernels.gemm.parts import Names, scaled, summed
 from keras_ocl.kernels.spec import Args, KernelSpec
@@ -12,22 +13,23 @@ from keras_ocl.kernels.spec import Args, KernelSpec
 def choose(problem):
     """The Tile for `problem`: the cheapest by work per round of work-groups, within the device's limits."""
     traits, size = problem.traits, dtypes.itemsize(problem.accumulator)
+    tuning = schedules.of(traits).tuning
     m, n = max(1, hint(problem.m)), max(1, hint(problem.n))
     batch = 1 if problem.batch is None else max(1, hint(problem.batch))
-    items = 1 << (max(1, min(256, traits.max_group)).bit_length() - 1)
+    items = 1 << (max(1, min(tuning.product_items, traits.max_group)).bit_length() - 1)
     best = None
     for down in (1, 2, 4, 8, 16, 32):
         across = items // down
         if not 1 <= across <= 64:
             continue
         for rows, columns in ((8, 8), (8, 4), (4, 8), (4, 4), (4, 2), (2, 4), (2, 2), (2, 1), (1, 2), (1, 1)):
-            tile = Tile(across, down, rows, columns)
+            tile = Tile(across, down, rows, columns, tuning.depth)
             while tile.depth > 1 and tile.local_bytes(size) > traits.local_memory:
                 tile = replace(tile, depth=tile.depth // 2)
             groups = -(-m // tile.height) * -(-n // tile.width) * batch
             rounds = -(-groups // traits.compute_units)
             steps = rows * columns + rows + columns + (tile.height + tile.width) / items + 8 / tile.depth
-            cost = (rounds * steps, tile.depth != 16, abs(across - 16))
+            cost = (rounds * steps, tile.depth != tuning.depth, abs(across - 16))
             if tile.local_bytes(size) <= traits.local_memory and (best is None or cost < best[0]):
                 best = (cost, tile)
     return best[1] if best else Tile(1, 1, 1, 1, 1)

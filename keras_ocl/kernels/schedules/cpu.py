@@ -14,12 +14,10 @@ from keras_ocl.kernels.gemm import cpu as gemm_cpu
 from keras_ocl.kernels.gemm import cpu_choice, split, strips
 from keras_ocl.kernels.pointwise import cpu as pointwise_cpu
 from keras_ocl.kernels.schedules.schedule import Schedule, register
+from keras_ocl.kernels.schedules.tuning import CpuTuning
 from keras_ocl.kernels.spec import Workspace
 
-_SPLIT = 4096  # least steps of k in a part of a product
-_PASS = 1024  # steps of k whose rows of both operands fit a core's cache
-_PARTIAL = 2**21  # elements of partial sums that are worth writing
-_ATTENTION_DEPTH = 64  # up to which rows attention's kernels were measured
+_TUNING = CpuTuning()
 
 
 def _product(problem, tile):
@@ -36,7 +34,7 @@ def _split(problem, groups):
     units = problem.traits.compute_units
     if groups * 2 > units and problem.a.column_stride != 1:
         return _passes(problem)
-    return split.steps(problem, groups, units, _SPLIT)
+    return split.steps(problem, groups, units, _TUNING.product.split)
 
 
 def _passes(problem):
@@ -46,7 +44,7 @@ def _passes(problem):
     """
     k = hint(problem.k)
     results = hint(problem.m) * hint(problem.n) * hint(1 if problem.batch is None else problem.batch)
-    part = max(_PASS, -(-k * results // _PARTIAL))
+    part = max(_TUNING.product.split_strided, -(-k * results // _TUNING.product.partial))
     return part if k >= 8 * part else 0
 
 
@@ -89,7 +87,7 @@ def _attention_pays(traits, query, key, has_bias):
     """As measured, forward and with gradients: in float32 with heads enough for the one kernel of all gradients and positions enough to
     fill the lanes. A bias's gradient needs the matrix anyway.
     """
-    fits = query.dtype == "float32" and not has_bias and hint(query.shape[3]) <= _ATTENTION_DEPTH
+    fits = query.dtype == "float32" and not has_bias and hint(query.shape[3]) <= _TUNING.attention.depth
     long = min(hint(query.shape[1]), hint(key.shape[1])) >= traits.vector_width
     return fits and long and attention_gradient_cpu.enough(traits, query.shape[0], key.shape[2])
 
@@ -116,6 +114,7 @@ SCHEDULE = register(
         attention_pays=_attention_pays,
         sort=functools.partial(sort.by_merging, block=1024, piece=2048, gathered=4096),
         scatter_block=_scatter_block,
+        tuning=_TUNING,
         launch=50_000,
         gather=8,
         vectors=True,

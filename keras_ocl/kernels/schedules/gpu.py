@@ -13,21 +13,20 @@ from keras_ocl.kernels.gemm import gpu as gemm_gpu
 from keras_ocl.kernels.gemm import split
 from keras_ocl.kernels.pointwise import gpu as pointwise_gpu
 from keras_ocl.kernels.schedules.schedule import Schedule, register
+from keras_ocl.kernels.schedules.tuning import GpuTuning
 
-_SPLIT = 128  # least steps of k in a part of a product
-_GROUPS = 2  # work-groups of a product that keep a compute unit busy
-_FEW_CHANNELS = 8  # output channels of a group below which a matrix product's tile would stay empty
-_SCATTER_ITEMS = 1 << 15  # work-items of a scatter
+_TUNING = GpuTuning()
 
 
 def _product(problem, tile):
     tile = tile or gemm_gpu.choose(problem)
-    steps = split.steps(problem, gemm_gpu.groups(problem, tile), problem.traits.compute_units * _GROUPS, _SPLIT)
+    wanted = problem.traits.compute_units * _TUNING.product_groups
+    steps = split.steps(problem, gemm_gpu.groups(problem, tile), wanted, _TUNING.product_split)
     return split.kernels(problem, tile, gemm_gpu.kernel, steps)
 
 
 def _by_element(geometry):
-    return geometry.groups > 1 and hint(geometry.group_outputs) < _FEW_CHANNELS
+    return geometry.groups > 1 and hint(geometry.group_outputs) < _TUNING.convolution_channels
 
 
 def _convolution(traits, geometry, x, w, dtype, sink, name, all_arguments, transposed):
@@ -46,7 +45,7 @@ def _filter_gradient(traits, geometry, x, dy, dtype, sink, name, all_arguments):
 
 def _scatter_block(traits, rows, columns, lanes):
     """One column, of so many rows that all items are some ten thousand."""
-    ranges = max(1, min(hint(rows), _SCATTER_ITEMS // max(1, hint(columns))))
+    ranges = max(1, min(hint(rows), _TUNING.scatter_items // max(1, hint(columns))))
     return -(-hint(rows) // ranges), 1
 
 
@@ -60,6 +59,7 @@ SCHEDULE = register(
         attention=attention_gpu.kernel,
         sort=functools.partial(sort.by_merging, block=64, piece=32, gathered=1),
         scatter_block=_scatter_block,
+        tuning=_TUNING,
         launch=1_000_000,
         gather=0,
         vectors=False,

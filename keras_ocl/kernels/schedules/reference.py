@@ -40,6 +40,7 @@ SCHEDULE = register(
         attention=attention_reference.kernel,
         sort=sort.by_counting,
         scatter_block=_scatter_block,
+        tuning=None,
         launch=1_000_000,
         gather=0,
         vectors=False,

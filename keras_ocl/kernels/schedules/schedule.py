@@ -34,6 +34,8 @@ class Schedule:
         sort: (problem, results) -> KernelSpecs that sort the rows of a sort.Problem into `results`.
         scatter_block: (traits, rows, columns, lanes) -> (rows, columns) of the result that a work-item owns.
 
+    tuning: the table of tuning.py from which this schedule's kernels take their numbers, None where they need none.
+
     Prices, in cheap operations on one element of a vector:
         launch: of one more kernel. gather: of an element that the lanes of a vector read at distances.
 
@@ -56,6 +58,7 @@ class Schedule:
     attention: Callable
     sort: Callable
     scatter_block: Callable
+    tuning: object
     launch: int
     gather: int
     vectors: bool
