@@ -16,7 +16,7 @@ import numpy as np
 from keras_ocl import runtime
 from keras_ocl.compiler.executable import buffer_bytes
 from keras_ocl.compiler.jit import Jitted
-from keras_ocl.compiler.loop_lower import Loop
+from keras_ocl.compiler.loops.lower import Loop
 from keras_ocl.compiler.lower import HostCall, program_specs
 from keras_ocl.compiler.provenance import Share
 from keras_ocl.core import dtypes
