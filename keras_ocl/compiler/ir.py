@@ -1,6 +1,6 @@
 """The compiler's graph: hash-consed nodes, built from a trace and simplified on the way."""
 
-from keras_ocl.compiler.loops.passes import merged, pruned
+from keras_ocl.compiler.equations import merged, pruned
 from keras_ocl.compiler.split import split
 from keras_ocl.core.dim import Dim, key
 from keras_ocl.core.origin import NOWHERE
