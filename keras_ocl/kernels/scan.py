@@ -7,8 +7,9 @@ value, and the second starts each part from those before it. The number of parts
 
 from keras_ocl.core import dtypes
 from keras_ocl.core.dim import ceil_div, hint, product
-from keras_ocl.kernels import elementwise, prelude, schedules
+from keras_ocl.kernels import elementwise, prelude
 from keras_ocl.kernels.coordinates import index_type, unflattened
+from keras_ocl.kernels.schedule import schedule_of
 from keras_ocl.kernels.spec import Args, KernelSpec, Workspace
 
 _OPS = {"cumsum": ("add", "sum"), "cumprod": ("mul", "prod"), "cummax": ("max", "max"), "cummin": ("min", "min")}  # and the reduction
@@ -37,7 +38,7 @@ def plan(traits, *, kind, shape, axis, reverse, handles, dtype, sink, all_argume
 
 class _Scan:
     def __init__(self, traits, kind, shape, axis, reverse, handles, dtype, sink, all_arguments):
-        self.traits, self.schedule = traits, schedules.of(traits)
+        self.traits, self.schedule = traits, schedule_of(traits)
         self.kind, self.shape, self.axis, self.reverse = kind, shape, axis, reverse
         self.handles, self.dtype, self.sink, self.all_arguments = handles, dtype, sink, all_arguments
         self.ctype = index_type(product(shape))

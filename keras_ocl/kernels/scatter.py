@@ -7,8 +7,9 @@ order, so results do not depend on the cutting.
 
 from keras_ocl.core import dtypes
 from keras_ocl.core.dim import Dim, ceil_div, hint, product
-from keras_ocl.kernels import elementwise, prelude, schedules
+from keras_ocl.kernels import elementwise, prelude
 from keras_ocl.kernels.coordinates import index_type
+from keras_ocl.kernels.schedule import schedule_of
 from keras_ocl.kernels.spec import Args, KernelSpec
 
 _OPS = {"add": "add", "max": "max", "min": "min", "mul": "mul"}
@@ -29,7 +30,7 @@ def plan(traits, *, shape, count, mode, clip, x, indices, updates, dtype, result
     extents, trailing = shape[: len(indices)], shape[len(indices) :]
     rows, columns, updates_count = product(extents), product(trailing), product(count)
     t = index_type(rows * columns, updates_count * columns)
-    schedule = schedules.of(traits)
+    schedule = schedule_of(traits)
     lanes = schedule.lanes(traits, dtype, columns)
     block_rows, block_columns = schedule.scatter_block(traits, rows, columns, lanes)
     out = args.pointer(result, dtype, out=True)

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 
 from keras_ocl.core import dtypes
 from keras_ocl.core.dim import ceil_div, hint, product
-from keras_ocl.kernels import prelude, schedules
+from keras_ocl.kernels import prelude
 from keras_ocl.kernels.coordinates import index_type
+from keras_ocl.kernels.schedule import schedule_of
 from keras_ocl.kernels.spec import Args, KernelSpec, Workspace
 
 _RUN = 16  # elements that insertion sort handles
@@ -27,7 +28,7 @@ def plan(traits, *, shape, operands, keys, results, all_arguments=False):
     n, rows = shape[-1], product(shape[:-1])
     if int(n) == 0 or int(rows) == 0:
         return []
-    return schedules.of(traits).sort(Problem(traits, rows, n, operands, keys, all_arguments), results)
+    return schedule_of(traits).sort(Problem(traits, rows, n, operands, keys, all_arguments), results)
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,7 @@ class _Sorter:
         p = problem
         self.rows, self.n, self.operands, self.keys, self.all_arguments = p.rows, p.n, p.operands, p.keys, p.all_arguments
         self.index = index_type(p.rows * p.n)
-        self.group = schedules.of(p.traits).group
+        self.group = schedule_of(p.traits).group
 
     def element(self, args, position):
         """(statements, C expression) of what stands for the element at `position` of the row."""
@@ -250,4 +251,4 @@ def top_k(traits, *, shape, k, x, dtype, results, all_arguments=False):
         f"{prelude.store(dtype, 1, values, '(at + j)', 'v')}\n{positions}[at + j] = i;\n"
         f"least = {prelude.load(dtype, 1, values, f'(at + min(i, {k_text} - 1))')};\n}}\n"
     )
-    return [KernelSpec("", args.args, body, (rows,), schedules.of(traits).group, frozenset(prelude.helpers_for(dtype, 1)))]
+    return [KernelSpec("", args.args, body, (rows,), schedule_of(traits).group, frozenset(prelude.helpers_for(dtype, 1)))]

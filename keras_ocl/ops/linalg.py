@@ -13,17 +13,9 @@ from keras_ocl.ops.numpy import linear as products
 from keras_ocl.ops.numpy import reduction as reductions
 from keras_ocl.ops.numpy import shapes
 from keras_ocl.ops.numpy.creation import eye
-from keras_ocl.ops.promotion import broadcast_to, floating, promote, result_type, scalar_like
-
-
-def _matrices(op, x, square=False):
-    """`x` as a floating tensor of rank 2 or more, its last two axes equal if `square`."""
-    x = floating(x)
-    if x.ndim < 2:
-        raise ValueError(f"{op}: Expected input to have rank >= 2. Received input with shape {tuple(x.shape)}.")
-    if square and x.shape[-1] != x.shape[-2]:
-        raise ValueError(f"{op}: square matrices are needed, got shape {tuple(x.shape)}.")
-    return x
+from keras_ocl.ops.numpy.linear import matrices as _matrices
+from keras_ocl.ops.promotion import broadcast_to, floating, promote, scalar_like
+from keras_ocl.ops.result_types import result_type
 
 
 def _transposed(x):
@@ -55,11 +47,6 @@ def cholesky_inverse(a, upper=False):
 def det(a):
     """Determinants of square matrices."""
     return P.det(_matrices("det", a, square=True))
-
-
-def slogdet(x):
-    """Signs and logarithms of the absolute values of determinants."""
-    return P.slogdet(_matrices("slogdet", x, square=True))
 
 
 def eig(x):

@@ -14,8 +14,8 @@ with weights = exp(logits - peak) * rescale, and slopes = weights * (products - 
 CPU with heads enough, one kernel does the work of the last two (gradient_cpu.py).
 """
 
-from keras_ocl.kernels import schedules
 from keras_ocl.kernels.attention.parts import FORWARD, KEY_VALUE_GRADIENT, MASKED, QUERY_GRADIENT, Operand, Problem
+from keras_ocl.kernels.schedule import schedule_of
 
 __all__ = ["MASKED", "Operand", "Problem", "forward", "gradient", "pays"]
 
@@ -31,7 +31,7 @@ def gradient(problem, sinks):
     p = problem
     asked, keys = (p.batch, p.time, p.heads, p.depth), (p.batch, p.source, p.key_heads)
     if not any(int(n) == 0 for n in (*asked, *keys)):
-        together = schedules.of(p.traits).attention_gradients(p, sinks)
+        together = schedule_of(p.traits).attention_gradients(p, sinks)
         if together is not None:
             return [together]
     return _plan(p, QUERY_GRADIENT, sinks[:1], asked) + _plan(p, KEY_VALUE_GRADIENT, sinks[1:], keys)
@@ -39,11 +39,11 @@ def gradient(problem, sinks):
 
 def pays(traits, query, key, has_bias):
     """Whether attention of tensors like `query` and `key` is at least as fast in these kernels as composed of others."""
-    return bool(schedules.of(traits).attention_pays(traits, query, key, has_bias))
+    return bool(schedule_of(traits).attention_pays(traits, query, key, has_bias))
 
 
 def _plan(problem, scheme, sinks, result):
     """One kernel, or none for an empty result."""
     if any(int(n) == 0 for n in result):
         return []
-    return [schedules.of(problem.traits).attention(problem, scheme, sinks)]
+    return [schedule_of(problem.traits).attention(problem, scheme, sinks)]

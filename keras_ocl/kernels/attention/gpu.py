@@ -9,9 +9,10 @@ from dataclasses import dataclass, replace
 
 from keras_ocl.core import dtypes
 from keras_ocl.core.dim import ceil_div, hint, maximum
-from keras_ocl.kernels import contraction, schedules
+from keras_ocl.kernels import contraction
 from keras_ocl.kernels.attention.parts import MASKED, Writer
 from keras_ocl.kernels.contraction import BARRIER, Contraction, Strided
+from keras_ocl.kernels.schedule import schedule_of
 from keras_ocl.kernels.spec import KernelSpec
 
 
@@ -47,7 +48,7 @@ def choose(problem, scheme):
     """The Tile that fits the device's group and local memory, with as many columns as the rows have."""
     traits, size = problem.traits, dtypes.itemsize(problem.wide)
     wanted = max(1, *(hint(problem.depth if name in ("query", "key") else problem.value_depth) for _, name in scheme.sums))
-    tuning = schedules.of(traits).tuning
+    tuning = schedule_of(traits).tuning
     for side in (16, 8, 4, 2):
         tile = Tile(side, min(8, 1 << (-(-wanted // side) - 1).bit_length()), tuning.attention_rows, tuning.depth)
         while tile.columns > 1 and local_bytes(tile, scheme, size) > traits.local_memory:

@@ -1,4 +1,4 @@
-"""What attention's two schedules share: the problem, the three schemes, and the texts of extents, rows and logits."""
+"""What attention's schedules share: the problem, the three schemes, and the texts of extents, rows and logits."""
 
 from dataclasses import dataclass
 
@@ -89,7 +89,7 @@ KEY_VALUE_GRADIENT = Scheme(
 
 
 class Writer:
-    """Names of a kernel's extents and operands, and the texts that both schedules use.
+    """Names of a kernel's extents and operands, and the texts that all schedules use.
 
     The C variables `batch`, `head` and `key_head` say which head is at work; `own` and `other` are positions in the two times.
     """

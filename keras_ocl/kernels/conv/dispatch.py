@@ -6,9 +6,9 @@ are buffers that the caller provides. `sink` receives (n, *spatial, channel) coo
 shape (for the filter's gradient: (*taps, input channel of the group, output channel)).
 """
 
-from keras_ocl.kernels import schedules
 from keras_ocl.kernels.conv import elements
 from keras_ocl.kernels.conv.geometry import Geometry
+from keras_ocl.kernels.schedule import schedule_of
 
 __all__ = ["Geometry", "filter_grad", "forward", "input_grad"]
 
@@ -34,7 +34,7 @@ def filter_grad(traits, geometry, x, dy, dtype, sink, all_arguments=False, name=
     if all_arguments and geometry.flops < _EAGER_FLOPS:
         return elements.filter_grad(geometry, x, dy, dtype, sink, name, all_arguments=True)
     geometry = _literal(geometry) if all_arguments else geometry
-    return schedules.of(traits).filter_gradient(traits, geometry, x, dy, dtype, sink, name, all_arguments)
+    return schedule_of(traits).filter_gradient(traits, geometry, x, dy, dtype, sink, name, all_arguments)
 
 
 def _convolution(traits, geometry, x, w, dtype, sink, all_arguments, name, transposed):
@@ -44,7 +44,7 @@ def _convolution(traits, geometry, x, w, dtype, sink, all_arguments, name, trans
     if all_arguments and geometry.flops < _EAGER_FLOPS:
         return [elements.forward(geometry, x, w, dtype, sink, name, transposed=transposed, all_arguments=True)]
     geometry = _literal(geometry) if all_arguments else geometry
-    return schedules.of(traits).convolution(traits, geometry, x, w, dtype, sink, name, all_arguments, transposed)
+    return schedule_of(traits).convolution(traits, geometry, x, w, dtype, sink, name, all_arguments, transposed)
 
 
 def _check(dtype):

@@ -5,14 +5,14 @@ Each pixel keeps one vector of partial sums for every output channel, added up a
 """
 
 from keras_ocl.core.dim import hint
-from keras_ocl.kernels import schedules
 from keras_ocl.kernels.conv.forward_cpu import DirectConvolution, Tile, lanes, load_lanes, padded_width, registers, store_lanes
+from keras_ocl.kernels.schedule import schedule_of
 from keras_ocl.kernels.spec import KernelSpec
 
 
 def suits(traits, geometry, dtype):
     """Whether a geometry has few enough output channels, and enough input channels, to be computed so."""
-    few = geometry.groups == 1 and geometry.output[-1] <= schedules.of(traits).tuning.convolution.few_channels
+    few = geometry.groups == 1 and geometry.output[-1] <= schedule_of(traits).tuning.convolution.few_channels
     return few and geometry.group_inputs >= lanes(traits, dtype)
 
 

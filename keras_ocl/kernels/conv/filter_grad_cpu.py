@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from keras_ocl.core import dtypes
 from keras_ocl.core.dim import ceil_div, hint, product
-from keras_ocl.kernels import prelude, schedules
+from keras_ocl.kernels import prelude
 from keras_ocl.kernels.conv import geometry as conv_geometry
 from keras_ocl.kernels.conv.forward_cpu import (
     channel_blocks,
@@ -24,6 +24,7 @@ from keras_ocl.kernels.conv.forward_cpu import (
     store_lanes,
     store_vector,
 )
+from keras_ocl.kernels.schedule import schedule_of
 from keras_ocl.kernels.spec import Args, KernelSpec, Workspace
 
 
@@ -75,7 +76,7 @@ def sum_chunks(geometry, partial, chunks, accumulator, sink, width, most):
 
 class _FilterGrad:
     def __init__(self, traits, geometry, x, dy, dtype):
-        self.geometry, self.dtype, self.tuning = geometry, dtype, schedules.of(traits).tuning.convolution
+        self.geometry, self.dtype, self.tuning = geometry, dtype, schedule_of(traits).tuning.convolution
         self.accumulator = dtypes.accumulator(dtype)
         self.axes = conv_geometry.axes(geometry)
         self.inner = self.axes[-1]

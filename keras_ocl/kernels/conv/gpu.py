@@ -8,18 +8,19 @@ geometry; groups are the third dimension of the grid.
 
 from keras_ocl.core import dtypes
 from keras_ocl.core.dim import ceil_div, hint, product
-from keras_ocl.kernels import ordered_sum, prelude, schedules
+from keras_ocl.kernels import ordered_sum, prelude
 from keras_ocl.kernels.contraction import Contraction, Loader, Strided, Tile
 from keras_ocl.kernels.conv import geometry as conv_geometry
 from keras_ocl.kernels.conv.elements import filter_offset
 from keras_ocl.kernels.conv.geometry import outside, position
 from keras_ocl.kernels.coordinates import decode
+from keras_ocl.kernels.schedule import schedule_of
 from keras_ocl.kernels.spec import Args, KernelSpec, Workspace
 
 
 def choose_tile(traits, results, channels):
     """The Tile for a product of `results` rows and `channels` columns (hints), by the device's limits."""
-    tuning = schedules.of(traits).tuning
+    tuning = schedule_of(traits).tuning
     side = tuning.convolution_side
     side = side if traits.max_group >= side**2 else side // 2
     block = 4 if channels > 2 * side and results > 2 * side else 2

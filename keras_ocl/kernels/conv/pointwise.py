@@ -1,8 +1,9 @@
 """Convolutions with one tap and no stride or padding: matrix products over all pixels."""
 
 from keras_ocl.core.dim import hint
-from keras_ocl.kernels import gemm, schedules
+from keras_ocl.kernels import gemm
 from keras_ocl.kernels.conv import geometry as conv_geometry
+from keras_ocl.kernels.schedule import schedule_of
 
 
 class _Pixels:
@@ -47,7 +48,7 @@ def forward(traits, geometry, x, w, dtype, sink, all_arguments, transposed=False
     """
     axis = _pixels(geometry)
     inputs, outputs = geometry.filter[-2:]
-    if axis is None or min(hint(inputs), hint(outputs)) < schedules.of(traits).plain_channels:
+    if axis is None or min(hint(inputs), hint(outputs)) < schedule_of(traits).plain_channels:
         return None
     a = gemm.Operand(x, dtype, inputs, 1)
     b = gemm.Operand(w, dtype, 1, inputs) if transposed else gemm.Operand(w, dtype, outputs, 1)
@@ -59,7 +60,7 @@ def filter_grad(traits, geometry, x, dy, dtype, sink, all_arguments):
     """Kernels of the product, or None where it is not for this template."""
     axis = _pixels(geometry)
     inputs, outputs = geometry.filter[-2:]
-    schedule = schedules.of(traits)
+    schedule = schedule_of(traits)
     if axis is None or hint(axis.output) > schedule.plain_pixels or min(hint(inputs), hint(outputs)) < schedule.plain_channels:
         return None
     a, b = gemm.Operand(x, dtype, 1, inputs), gemm.Operand(dy, dtype, outputs, 1)

@@ -11,8 +11,9 @@ the outputs of the tiles that hold it NaN: up to two positions further than a di
 from dataclasses import dataclass
 
 from keras_ocl.core.dim import ceil_div, hint, product
-from keras_ocl.kernels import prelude, schedules
+from keras_ocl.kernels import prelude
 from keras_ocl.kernels.conv.forward_cpu import lanes, load_vector, loose_types, registers
+from keras_ocl.kernels.schedule import schedule_of
 from keras_ocl.kernels.spec import Args, KernelSpec, Workspace
 
 
@@ -32,7 +33,7 @@ def suitable_width(traits, geometry, dtype):
         return None
     if any(s != 1 for s in (*geometry.strides, *geometry.dilation, *geometry.input_dilation)):
         return None
-    width, tuning = lanes(traits, dtype), schedules.of(traits).tuning.winograd
+    width, tuning = lanes(traits, dtype), schedule_of(traits).tuning.winograd
     inputs, outputs = geometry.filter[2:]
     if inputs % width or outputs % width or min(inputs, outputs) < tuning.channels:
         return None
@@ -43,7 +44,7 @@ def suitable_width(traits, geometry, dtype):
 
 def choose_tile(traits, geometry, dtype):
     """The Tile for a geometry, or None where the direct convolution serves better."""
-    width, tuning = suitable_width(traits, geometry, dtype), schedules.of(traits).tuning.winograd
+    width, tuning = suitable_width(traits, geometry, dtype), schedule_of(traits).tuning.winograd
     if width is None:
         return None
     inputs, outputs = geometry.filter[2:]

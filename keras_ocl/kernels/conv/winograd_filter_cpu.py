@@ -9,9 +9,10 @@ kernel adds the chunks in order and transforms.
 from dataclasses import dataclass
 
 from keras_ocl.core.dim import ceil_div, hint, product
-from keras_ocl.kernels import prelude, schedules
+from keras_ocl.kernels import prelude
 from keras_ocl.kernels.conv.forward_cpu import load_vector, loose_types, store_vector
 from keras_ocl.kernels.conv.winograd_cpu import combine, suitable_width
+from keras_ocl.kernels.schedule import schedule_of
 from keras_ocl.kernels.spec import Args, KernelSpec, Workspace
 
 _SUM = ("{0} + 0.5f * ({1} + {2})", "0.5f * ({1} - {2})", "0.5f * ({1} + {2}) + {3}")
@@ -30,7 +31,7 @@ class Tile:
 
 def choose_tile(traits, geometry, dtype):
     """The Tile for a geometry, or None where the direct way serves better."""
-    width, tuning = suitable_width(traits, geometry, dtype), schedules.of(traits).tuning.winograd
+    width, tuning = suitable_width(traits, geometry, dtype), schedule_of(traits).tuning.winograd
     if width is None:
         return None
     inputs, outputs = geometry.filter[2:]

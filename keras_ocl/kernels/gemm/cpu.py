@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 from keras_ocl.core import dtypes
 from keras_ocl.core.dim import Dim, ceil_div
-from keras_ocl.kernels import schedules
 from keras_ocl.kernels.gemm.parts import Names, scaled, summed
 from keras_ocl.kernels.prelude import runs
+from keras_ocl.kernels.schedule import schedule_of
 from keras_ocl.kernels.spec import Args, KernelSpec
 
 
@@ -78,7 +78,7 @@ class _Writer:
 
     def __init__(self, problem, tile, args, names):
         self.p, self.tile, self.args, self.names = problem, tile, args, names
-        self.index, self.tuning = names.index, schedules.of(problem.traits).tuning.product
+        self.index, self.tuning = names.index, schedule_of(problem.traits).tuning.product
         # A Dim may have another value than the one the tile was chosen for, even less than a tile's rows.
         self.few_rows = isinstance(problem.m, Dim) and tile.rows > 1
 

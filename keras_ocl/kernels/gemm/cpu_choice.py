@@ -2,8 +2,8 @@
 
 from keras_ocl.core import dtypes
 from keras_ocl.core.dim import Dim, hint
-from keras_ocl.kernels import schedules
 from keras_ocl.kernels.gemm.cpu import Tile, most_rows
+from keras_ocl.kernels.schedule import schedule_of
 
 
 def groups(problem, tile):
@@ -19,7 +19,7 @@ def choose(problem):
 
 
 def _tuning(problem):
-    return schedules.of(problem.traits).tuning.product
+    return schedule_of(problem.traits).tuning.product
 
 
 def _bytes(operand, elements):

@@ -4,8 +4,8 @@
 """
 
 from keras_ocl.core import dtypes
-from keras_ocl.kernels import schedules
 from keras_ocl.kernels.gemm.parts import Operand, Problem
+from keras_ocl.kernels.schedule import schedule_of
 from keras_ocl.kernels.spec import Workspace
 
 __all__ = ["Operand", "Workspace", "plan"]
@@ -30,4 +30,4 @@ def plan(traits, *, batch, m, n, k, a, b, dtype, sink, all_arguments=False, tile
     if 0 in (m, n) or (batch is not None and batch == 0):
         return []
     problem = Problem(traits, batch, m, n, k, a, b, dtypes.accumulator(dtype), sink, all_arguments)
-    return schedules.of(traits).product(problem, tile)
+    return schedule_of(traits).product(problem, tile)

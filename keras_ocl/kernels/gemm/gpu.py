@@ -4,16 +4,16 @@ from dataclasses import replace
 
 from keras_ocl.core import dtypes
 from keras_ocl.core.dim import ceil_div, hint
-from keras_ocl.kernels import schedules
 from keras_ocl.kernels.contraction import Contraction, Strided, Tile
 from keras_ocl.kernels.gemm.parts import Names, scaled, summed
+from keras_ocl.kernels.schedule import schedule_of
 from keras_ocl.kernels.spec import Args, KernelSpec
 
 
 def choose(problem):
     """The Tile for `problem`: the cheapest by work per round of work-groups, within the device's limits."""
     traits, size = problem.traits, dtypes.itemsize(problem.accumulator)
-    tuning = schedules.of(traits).tuning
+    tuning = schedule_of(traits).tuning
     m, n = max(1, hint(problem.m)), max(1, hint(problem.n))
     batch = 1 if problem.batch is None else max(1, hint(problem.batch))
     items = 1 << (max(1, min(tuning.product_items, traits.max_group)).bit_length() - 1)

@@ -3,8 +3,9 @@
 from dataclasses import replace
 
 from keras_ocl.core.dim import ceil_div, hint, product
-from keras_ocl.kernels import ordered_sum, schedules
+from keras_ocl.kernels import ordered_sum
 from keras_ocl.kernels.gemm.parts import summed
+from keras_ocl.kernels.schedule import schedule_of
 from keras_ocl.kernels.spec import Args, KernelSpec, Sink, Workspace
 
 _SUM = "sum of a split matrix product"
@@ -31,7 +32,7 @@ def kernels(problem, tile, kernel, split):
     parts = Workspace(count * total, problem.accumulator)
     partial = Sink(parts, (count if problem.batch is None else count * batch, problem.m, problem.n), problem.accumulator)
     first = kernel(replace(problem, sink=partial, split=split), tile)
-    if schedules.of(problem.traits).vectors:
+    if schedule_of(problem.traits).vectors:
         return [first, _sum_in_vectors(problem, parts, count, total)]
     shape = (problem.m, problem.n) if problem.batch is None else (batch, problem.m, problem.n)
     return [first, ordered_sum.kernel(_SUM, parts, count, shape, problem.accumulator, problem.sink, problem.all_arguments)]

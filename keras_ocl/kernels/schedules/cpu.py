@@ -13,7 +13,7 @@ from keras_ocl.kernels.conv import pointwise as conv_pointwise
 from keras_ocl.kernels.gemm import cpu as gemm_cpu
 from keras_ocl.kernels.gemm import cpu_choice, split, strips
 from keras_ocl.kernels.pointwise import cpu as pointwise_cpu
-from keras_ocl.kernels.schedules.schedule import Schedule, register
+from keras_ocl.kernels.schedule import Schedule, register
 from keras_ocl.kernels.schedules.tuning import CpuTuning
 from keras_ocl.kernels.spec import Workspace
 

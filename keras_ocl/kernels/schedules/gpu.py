@@ -12,7 +12,7 @@ from keras_ocl.kernels.conv import pointwise as conv_pointwise
 from keras_ocl.kernels.gemm import gpu as gemm_gpu
 from keras_ocl.kernels.gemm import split
 from keras_ocl.kernels.pointwise import gpu as pointwise_gpu
-from keras_ocl.kernels.schedules.schedule import Schedule, register
+from keras_ocl.kernels.schedule import Schedule, register
 from keras_ocl.kernels.schedules.tuning import GpuTuning
 
 _TUNING = GpuTuning()

@@ -10,7 +10,7 @@ from keras_ocl.kernels.attention import reference as attention_reference
 from keras_ocl.kernels.conv import elements as conv_elements
 from keras_ocl.kernels.gemm import reference as gemm_reference
 from keras_ocl.kernels.pointwise import reference as pointwise_reference
-from keras_ocl.kernels.schedules.schedule import Schedule, register
+from keras_ocl.kernels.schedule import Schedule, register
 
 
 def _product(problem, tile):

@@ -1,6 +1,6 @@
 """Numbers that were measured, or that follow from a device's caches: one table per schedule, with the reasons.
 
-Kernels read them through a device's traits, `schedules.of(traits).tuning`. CLBlast's database of tuned parameters is the example.
+Kernels read them through a device's traits, `schedule_of(traits).tuning`. CLBlast's database of tuned parameters is the example.
 """
 
 from dataclasses import dataclass

@@ -1,0 +1,126 @@
+"""From the values a kernel computes to its text: pointwise kernels, with loops as the schedule writes them, and epilogues of templates."""
+
+from keras_ocl.compiler.generator import Generator
+from keras_ocl.compiler.nests import Register, analyse
+from keras_ocl.core.dim import product
+from keras_ocl.core.index import Affine, is_one, linear
+from keras_ocl.kernels import prelude
+from keras_ocl.kernels.coordinates import index_type
+from keras_ocl.kernels.schedule import schedule_of
+from keras_ocl.kernels.spec import Args, KernelSpec, Sink
+
+
+class Region:
+    """What one kernel computes: `outputs` over the index space `space`, reading `materialised` nodes.
+
+    `extra`: dict from a node to handles of further buffers where it is stored. `parts`: dict from a node to its fuse.Parts, its only place.
+    """
+
+    def __init__(self, outputs, space, materialised, alias, label, extra, parts):
+        self.outputs, self.space, self.materialised, self.alias, self.label = outputs, tuple(space), materialised, alias, label
+        self.extra, self.parts = extra, parts
+
+    def store(self, gen, node, register, index, width, wide):
+        """Statements that store `node`'s value at an index, everywhere it belongs."""
+        value, offset, handle = gen.widen(register, width).text, linear(index, node.shape), node
+        if node in self.parts:
+            handle, offset = self.parts[node].concat, self.parts[node].offset(index, node.shape)
+        for place in (self.alias.get(handle, handle), *self.extra.get(node, ())):
+            pointer, count = gen.args.pointer(place, node.dtype, out=True), gen.partial if width > 1 else 0
+            gen.helpers |= prelude.helpers_for(node.dtype, width, count)
+            gen.emit(prelude.store(node.dtype, width, pointer, gen.text(offset, wide), value, count))
+
+
+def pointwise_kernel(traits, region, all_arguments=False):
+    """KernelSpec computing the region's outputs, all of shape `region.space`."""
+    axes = [i for i, n in enumerate(region.space) if not is_one(n)]
+    extents = [region.space[i] for i in axes]
+    schedule = schedule_of(traits)
+    width = schedule.width(traits)
+    dry = Generator(Args(all_arguments), region.materialised, width, None, region.alias, region.outputs)
+    dry.aligned = width
+    nest = dry.nest("root", extents)
+    variables = []
+    for i in range(len(extents)):
+        variables += dry.open_loop(nest, [i], dry.block)
+    _evaluate(dry, region, axes, variables)
+    shared = any(
+        b.var is not None and b.var.nest is not nest for block in _chain(dry.block)[1:-1] for b in block.lines if not isinstance(b, str)
+    )
+    analyse(dry.nests)
+    args = Args(all_arguments)
+    gen = Generator(args, region.materialised, width, dry.nests, region.alias, region.outputs)
+    gen.wide, gen.aligned = _needs_64_bits(region, dry), width
+    if not extents:
+        _evaluate(gen, region, axes, [])
+        grid, group = (1,), (1,)
+    else:
+        grid, group = schedule.pointwise(traits, gen, nest, dry.cost, shared, lambda variables: _evaluate(gen, region, axes, variables))
+    return KernelSpec(region.label, args.args, gen.top.render(), grid, group, frozenset(gen.helpers))
+
+
+def _chain(block):
+    """Blocks from the top to `block`."""
+    chain = []
+    while block is not None:
+        chain.append(block)
+        block = block.parent
+    return chain[::-1]
+
+
+def _evaluate(gen, region, axes, variables):
+    """Statements that compute and store every output at the point given by the loop variables."""
+    index = [Affine()] * len(region.space)
+    for axis, v in zip(axes, variables, strict=True):
+        index[axis] = Affine.of(v)
+    registers = [gen.value(node, index) for node in region.outputs]
+    for node, register in zip(region.outputs, registers, strict=True):
+        offset = linear(index, node.shape)
+        width = gen.width if gen.vector is not None and gen.lanes(offset) else 1
+        region.store(gen, node, register, index, width, True)
+
+
+def _needs_64_bits(region, dry):
+    return index_type(*(product(n.shape) for n in [*region.outputs, *dry.reads])) == "long"
+
+
+class RegionSink(Sink):
+    """The epilogue of a kernel template: evaluates a region on the template's accumulator and stores it."""
+
+    def __init__(self, region, anchor, traits, wide=False):
+        self.region, self.anchor, self.traits, self.wide = region, anchor, traits, wide
+        self.shape, self.dtype = anchor.shape, anchor.dtype
+        self.helpers = set()
+        self.anchor_identity = True
+
+    def store(self, args, coordinates, value, width):
+        region, n = self.region, len(self.anchor.shape)
+        probe = Generator(Args(args.all_arguments), region.materialised, width, None, region.alias, region.outputs)
+        nest = probe.nest("root", self.anchor.shape)
+        gen = Generator(args, region.materialised, width, {"root": nest}, region.alias, region.outputs)
+        gen.wide = self.wide
+        nest.groups = [[i] for i in range(n)]
+        variables = [v for i, c in enumerate(coordinates) for v in gen.group_vars(nest, [i], f"({c})", gen.top)]
+        index = [Affine.of(v) if not is_one(e) else Affine() for v, e in zip(variables, self.anchor.shape, strict=True)]
+        gen.bind_anchor(self.anchor, index, Register(value, self.anchor.dtype, width, gen.top))
+        long = [v for v, e in zip(variables, self.anchor.shape, strict=True) if not is_one(e)]
+        gen.vector = long[-1] if width > 1 and long else None  # without: in a branch of a single result's kernel that is not taken
+        registers = [gen.value(node, index) for node in region.outputs]
+        for node, register in zip(region.outputs, registers, strict=True):
+            region.store(gen, node, register, index, width, False)
+        self.helpers |= gen.helpers
+        self.anchor_identity = self.anchor_identity and gen.anchor_identity
+        return "{\n" + gen.top.render(2) + "  }"
+
+
+def probe(region, materialised):
+    """A dry run of a fused region (with its anchor as a plain value): the generator, for its `reads` and `root_index`."""
+    gen = Generator(Args(), materialised, 1, None, None, region.outputs)
+    nest = gen.nest("root", region.space)
+    variables = [v for i in range(len(region.space)) for v in gen.open_loop(nest, [i], gen.block)]
+    gen.root_index = [Affine() if is_one(n) else Affine.of(v) for v, n in zip(variables, region.space, strict=True)]
+    if region.anchor is not None:
+        gen.bind_anchor(region.anchor, gen.root_index, Register("acc", region.anchor.dtype, 1, gen.block))
+    for node in region.outputs:
+        gen.value(node, gen.root_index)
+    return gen

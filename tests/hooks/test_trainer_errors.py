@@ -1,0 +1,101 @@
+"""Bad input to training: the messages, and that the model still works."""
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from tests.hooks.regression import FEATURES, SAMPLES, make_data, make_model
+
+
+def test_not_compiled():
+    model = keras.Sequential([keras.layers.Input((2,)), keras.layers.Dense(1)])
+    for call in (model.fit, model.evaluate, model.train_on_batch, model.test_on_batch):
+        with pytest.raises(ValueError, match="compile"):
+            call(np.ones((2, 2)), np.ones((2, 1)))
+
+
+def test_wrong_shapes_are_named_and_leave_the_model_usable():
+    x, y = make_data()
+    model = make_model()
+    weights = model.get_weights()
+    with pytest.raises(ValueError, match="shape"):
+        model.fit(np.ones((10, FEATURES + 1)), np.ones((10, 1)), verbose=0)
+    with pytest.raises(ValueError, match="(?i)cardinality|sizes"):
+        model.fit(x, y[:-1], verbose=0)
+    with pytest.raises(ValueError, match=r"\(.*4.*\)|shape"):
+        model.fit(x, np.ones((SAMPLES, 4, 7)), verbose=0)
+    for a, b in zip(weights, model.get_weights(), strict=True):
+        np.testing.assert_array_equal(a, b)
+    model.fit(x, y, verbose=0)
+
+
+def test_unknown_arguments():
+    x, y = make_data()
+    model = make_model()
+    with pytest.raises(ValueError, match="not recognized"):
+        model.evaluate(x, y, colour="red")
+    with pytest.raises(ValueError, match="cannot be specified at the same time"):
+        model.train_on_batch(x, y, sample_weight=np.ones(SAMPLES), class_weight={0: 1.0})
+    with pytest.raises(ValueError, match="(?i)optimizer"):
+        model.compile("no_such_optimizer", "mse")
+    with pytest.raises(ValueError):
+        model.compile("sgd", "no_such_loss")
+        model.fit(x, y, verbose=0)
+
+
+def test_strings_are_no_input():
+    model = make_model()
+    with pytest.raises((ValueError, TypeError), match="(?i)dtype|string|number|str"):
+        model.fit(np.array([["a"] * FEATURES] * 4), np.ones((4, 1)), verbose=0)
+
+
+def test_reading_a_value_in_a_compiled_step_says_what_to_do():
+    class Model(keras.Sequential):
+        def train_step(self, data):
+            float(ops.sum(data[0]))
+            return super().train_step(data)
+
+    x, y = make_data()
+    model = Model([keras.layers.Input((FEATURES,)), keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    with pytest.raises(RuntimeError, match="run_eagerly=True"):
+        model.fit(x, y, verbose=0)
+    model.compile("sgd", "mse", run_eagerly=True)
+    model.fit(x, y, verbose=0)
+
+
+def test_a_failed_trace_leaves_state_and_the_next_call_as_they_were():
+    class Model(keras.Sequential):
+        fail = True
+
+        def train_step(self, data):
+            logs = super().train_step(data)
+            if self.fail:
+                raise KeyError("on purpose")
+            return logs
+
+    x, y = make_data()
+    model = Model([keras.layers.Input((FEATURES,)), keras.layers.Dense(1)])
+    model.compile("adam", "mse")
+    weights = model.get_weights()
+    with pytest.raises(KeyError):
+        model.fit(x, y, verbose=0)
+    for a, b in zip(weights, model.get_weights(), strict=True):
+        np.testing.assert_array_equal(a, b)
+    assert int(model.optimizer.iterations) == 0
+    model.fail = False
+    assert np.isfinite(model.fit(x, y, verbose=0).history["loss"][0])
+
+
+def test_a_model_with_no_trainable_weights():
+    model = keras.Sequential([keras.layers.Input((2,)), keras.layers.Rescaling(2.0)])
+    model.compile("sgd", "mse")
+    with pytest.warns(UserWarning, match="does not have any trainable weights"):
+        model.fit(np.ones((4, 2)), np.ones((4, 2)), verbose=0)
+
+
+def test_empty_input():
+    model = make_model()
+    with pytest.raises(ValueError):
+        model.fit(np.ones((0, FEATURES), "float32"), np.ones((0, 1), "float32"), verbose=0)

@@ -1,0 +1,335 @@
+"""Convolution kernels against NumPy in float64, on the current device, with all schedules and as eager code calls them."""
+
+import dataclasses
+import itertools
+
+import numpy as np
+import pytest
+
+from keras_ocl import runtime
+from keras_ocl.core import dtypes
+from keras_ocl.core.dim import Dim
+from keras_ocl.kernels import conv, prelude
+from keras_ocl.kernels.conv import Geometry
+from keras_ocl.kernels.conv import filter_layout as conv_filter_layout
+from keras_ocl.kernels.conv import forward_cpu as conv_forward_cpu
+from keras_ocl.kernels.conv import winograd_cpu as conv_winograd_cpu
+from keras_ocl.kernels.conv import winograd_filter_cpu as conv_winograd_filter_cpu
+from keras_ocl.kernels.schedule import schedule_names
+from keras_ocl.kernels.spec import Sink
+from tests.kernels.launching import launch
+
+PRECISION = {"float32": 3e-6, "float64": 1e-13, "float16": 2e-3, "bfloat16": 1.2e-2}
+
+# input, filter, the rest of Geometry.of()
+GEOMETRIES = [
+    ((2, 9, 11, 3), (3, 3, 3, 5), dict(padding=1)),
+    ((2, 9, 33, 16), (3, 3, 16, 32), dict(padding=1)),
+    ((3, 16, 17, 7), (3, 2, 7, 20), dict(padding=((1, 0), (0, 2)), strides=2)),
+    ((2, 12, 12, 64), (5, 5, 64, 70), dict(padding=2)),
+    ((2, 13, 14, 4), (3, 3, 4, 33), dict(padding=2, dilation=2)),
+    ((2, 13, 14, 4), (3, 3, 4, 16), dict(padding=(0, 1), strides=(2, 1), dilation=(1, 3))),
+    ((1, 5, 6, 1), (3, 3, 1, 1), dict()),
+    ((5, 20, 6), (3, 6, 11), dict(padding=((2, 0),))),
+    ((4, 50, 1), (7, 1, 8), dict(strides=3, padding=2)),
+    ((2, 5, 6, 7, 3), (2, 3, 3, 3, 18), dict(padding=1)),
+    ((2, 5, 6, 7, 4), (3, 3, 3, 4, 6), dict(padding=1, strides=2)),
+    ((2, 8, 8, 12), (3, 3, 4, 24), dict(padding=1, groups=3)),
+    ((2, 8, 8, 64), (3, 3, 32, 64), dict(padding=1, groups=2)),
+    ((2, 9, 8, 40), (3, 3, 1, 40), dict(padding=1, groups=40)),
+    ((2, 9, 8, 10), (3, 3, 1, 30), dict(padding=1, groups=10, strides=2)),
+    ((2, 7, 8, 16), (3, 3, 16, 16), dict(padding=2, input_dilation=2)),
+    ((2, 7, 8, 5), (4, 4, 5, 9), dict(padding=(3, 2), input_dilation=(3, 2), strides=(2, 1))),
+    ((2, 7, 8, 5), (2, 2, 5, 9), dict(padding=1, input_dilation=3, dilation=2)),
+    ((9, 4, 4, 8), (4, 4, 8, 19), dict()),
+    ((33, 2, 2, 8), (3, 3, 8, 19), dict(padding=1)),
+    ((3, 10, 10, 24), (1, 1, 24, 48), dict()),
+    ((3, 10, 10, 24), (1, 1, 24, 48), dict(strides=2)),
+    ((3, 7, 9, 50), (1, 1, 50, 65), dict()),
+    ((2, 9, 15, 35), (3, 3, 35, 3), dict(padding=1)),
+    ((2, 9, 15, 16), (3, 3, 16, 1), dict(padding=1, strides=2)),
+    ((2, 9, 14, 2), (4, 4, 2, 33), dict(padding=1, strides=2)),
+    ((2, 10, 10, 3), (3, 3, 3, 16), dict(padding=((-1, 1), (-2, -1)))),
+    ((2, 6, 5, 8), (1, 5, 8, 16), dict(padding=(0, 2))),
+    ((2, 6, 5, 8), (5, 1, 8, 16), dict(padding=(2, 0))),
+]
+FEW = [GEOMETRIES[i] for i in (0, 2, 7, 11, 13)]
+
+
+@pytest.fixture(scope="module")
+def device():
+    return runtime.current_device()
+
+
+@pytest.fixture(params=schedule_names())
+def traits(request, device):
+    return dataclasses.replace(device.traits, schedule=request.param)
+
+
+def places(g):
+    """Every (output place, input place, tap) that meet."""
+    for tap in itertools.product(*(range(k) for k in g.filter[: g.rank])):
+        for out in itertools.product(*(range(o) for o in g.output[1:-1])):
+            spread = [o * g.strides[i] + k * g.dilation[i] - g.padding[i][0] for i, (o, k) in enumerate(zip(out, tap, strict=True))]
+            source = [t // d for t, d in zip(spread, g.input_dilation, strict=True)]
+            aligned = all(t % d == 0 for t, d in zip(spread, g.input_dilation, strict=True))
+            if aligned and all(0 <= s < e for s, e in zip(source, g.input[1:], strict=False)):
+                yield out, tuple(source), tap
+
+
+def reference(g, x, w, dy):
+    """The convolution and its two gradients in float64."""
+    x, w, dy = (a.astype(np.float64) for a in (x, w, dy))
+    y, dx, dw = np.zeros(g.output), np.zeros(g.input), np.zeros(g.filter)
+    inputs, outputs = g.group_inputs, g.group_outputs
+    for out, source, tap in places(g):
+        for group in range(g.groups):
+            ci, co = slice(group * inputs, (group + 1) * inputs), slice(group * outputs, (group + 1) * outputs)
+            at_x, at_y = (slice(None), *source, ci), (slice(None), *out, co)
+            y[at_y] += x[at_x] @ w[tap][:, co]
+            dx[at_x] += dy[at_y] @ w[tap][:, co].T
+            dw[tap][:, co] += x[at_x].T @ dy[at_y]
+    return {"forward": y, "input_grad": dx, "filter_grad": dw}
+
+
+def random(shape, dtype, seed):
+    return np.random.default_rng(seed).standard_normal(shape).astype(dtypes.numpy_dtype(dtype))
+
+
+def specs_of(what, traits, g, dtype, sink=None, **options):
+    first, second, shape = {
+        "forward": ("x", "w", g.output),
+        "input_grad": ("dy", "w", g.input),
+        "filter_grad": ("x", "dy", g.filter),
+    }[what]
+    return getattr(conv, what)(traits, g, first, second, dtype, sink or Sink("out", shape, dtype), **options), shape
+
+
+def compute(device, traits, what, g, arrays, dtype, **options):
+    """The result of one of the three functions for host arrays {"x", "w", "dy"}, in float64."""
+    specs, shape = specs_of(what, traits, g, dtype, **options)
+    shape = tuple(int(e) for e in shape)
+    out = np.full(shape, 77, dtypes.numpy_dtype(dtype))
+    buffers = {name: device.upload(array) for name, array in (arrays | {"out": out}).items()}
+    launch(device, specs, buffers)
+    return device.download(buffers["out"], out.dtype, shape).astype(np.float64)
+
+
+def check(device, traits, g, dtype="float32", **options):
+    arrays = {"x": random(g.input, dtype, 0), "w": random(g.filter, dtype, 1), "dy": random(g.output, dtype, 2)}
+    for what, want in reference(g, **arrays).items():
+        got = compute(device, traits, what, g, arrays, dtype, **options)
+        scale = max(1.0, np.abs(want).max())
+        np.testing.assert_allclose(got, want, rtol=0, atol=PRECISION[dtype] * scale, err_msg=f"{what} of {g}")
+
+
+@pytest.mark.parametrize("input,filter,options", GEOMETRIES)
+def test_geometries(device, traits, input, filter, options):
+    check(device, traits, Geometry.of(input, filter, **options))
+
+
+PACKED = [
+    ((6, 16, 17, 90), (5, 5, 90, 70), dict(padding=2)),
+    ((20, 14, 13, 100), (3, 3, 100, 101), dict(padding=((0, 1), (2, 0)), strides=2)),
+    ((40, 40, 150), (9, 150, 97), dict(padding=4, dilation=2)),
+]
+
+
+@pytest.mark.parametrize("batch", [None, 5])
+@pytest.mark.parametrize("input,filter,options", PACKED)
+def test_packed_filters(device, input, filter, options, batch):
+    """Filters whose blocks of channels are put one after the other, for the batch that was the hint and for a smaller one."""
+    traits = dataclasses.replace(device.traits, schedule="cpu", vector_width=16, compute_units=1)
+    g = Geometry.of((Dim(batch or input[0], hint=input[0]), *input[1:]), filter, **options)
+    for geometry in (g, g.transposed()):
+        blocks = conv_forward_cpu.filter_blocks(traits, geometry, "float32")
+        assert len(blocks) > 1 and sum(lanes * count for lanes, count in blocks) == geometry.output[-1]
+    check(device, traits, g)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float16", "bfloat16"])
+def test_packed_filters_of_other_dtypes(device, dtype):
+    if dtype == "float64" and not device.traits.fp64:
+        pytest.skip("the device has no float64")
+    traits = dataclasses.replace(device.traits, schedule="cpu", vector_width=16)
+    g = Geometry.of(*PACKED[0][:2], **PACKED[0][2])
+    assert conv_forward_cpu.filter_blocks(traits, g, dtype) and conv_forward_cpu.filter_blocks(traits, g.transposed(), dtype)
+    check(device, traits, g, dtype)
+
+
+@pytest.mark.parametrize("flipped, blocks", [(True, None), (True, [(7, 2), (3, 1)]), (False, [(7, 2), (3, 1)]), (False, [(17, 1)])])
+def test_filter_layouts(device, flipped, blocks):
+    """The order of a filter's elements, against NumPy's reshaping."""
+    inputs, outputs = (17, 35) if flipped else (35, 17)
+    g = Geometry.of((1, 9, 9, inputs), (3, 2, inputs, outputs))
+    w = random(g.filter, "float32", 0)
+    rows = (w[::-1, ::-1].swapaxes(2, 3) if flipped else w).reshape(-1, 17)
+    wanted, done = [], 0
+    for lanes, count in blocks or [(17, 1)]:
+        for _ in range(count):
+            wanted.append(rows[:, done : done + lanes].ravel())
+            done += lanes
+    buffers = {"w": device.upload(w), "out": device.upload(np.zeros(w.size, "float32"))}
+    launch(device, [conv_filter_layout.arrange(g, "w", "out", "float32", flipped, blocks)], buffers)
+    np.testing.assert_array_equal(device.download(buffers["out"], np.float32, (w.size,)), np.concatenate(wanted))
+
+
+WINOGRAD = [
+    ((9, 16, 16, 32), (3, 3, 32, 32), dict(padding=1)),
+    ((30, 11, 9, 32), (3, 3, 32, 64), dict(padding=((0, 2), (1, 0)))),
+    ((7, 15, 17, 64), (3, 3, 64, 48), dict()),
+]
+
+
+@pytest.mark.parametrize("batch", [None, 5])
+@pytest.mark.parametrize("input,filter,options", WINOGRAD)
+def test_fast_algorithm(device, input, filter, options, batch):
+    """Winograd's transforms, for the batch that was the hint and for a smaller one: right, and as exact as the direct sum."""
+    if device.traits.local_memory < 2**16:
+        pytest.skip("Winograd's blocks do not fit into this device's local memory; the direct kernels serve it")
+    traits = dataclasses.replace(device.traits, schedule="cpu", vector_width=16, compute_units=1)
+    g = Geometry.of((Dim(batch or input[0], hint=input[0]), *input[1:]), filter, **options)
+    for template in (conv_winograd_cpu, conv_winograd_filter_cpu):
+        assert template.choose_tile(traits, g, "float32"), "this geometry is not one for Winograd's algorithm"
+    shape = tuple(int(e) for e in g.output)
+    arrays = {"x": random(g.input, "float32", 0), "w": random(g.filter, "float32", 1), "dy": random(shape, "float32", 2)}
+    for what, want in reference(Geometry.of(arrays["x"].shape, filter, **options), **arrays).items():
+        got = compute(device, traits, what, g, arrays, "float32")
+        assert np.abs(got - want).max() <= 3e-6 * np.abs(want).max(), what
+
+
+@pytest.mark.parametrize("input,filter,options", GEOMETRIES)
+def test_eager_kernels(device, input, filter, options):
+    check(device, device.traits, Geometry.of(input, filter, **options), all_arguments=True)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float16", "bfloat16"])
+@pytest.mark.parametrize("input,filter,options", FEW)
+def test_dtypes(device, traits, dtype, input, filter, options):
+    if dtype == "float64" and not device.traits.fp64:
+        pytest.skip("the device has no float64")
+    check(device, traits, Geometry.of(input, filter, **options), dtype)
+
+
+@pytest.mark.parametrize("width", [4, 8])
+@pytest.mark.parametrize("input,filter,options", FEW)
+def test_narrow_vectors(device, width, input, filter, options):
+    traits = dataclasses.replace(device.traits, schedule="cpu", vector_width=width)
+    check(device, traits, Geometry.of(input, filter, **options))
+
+
+@pytest.mark.parametrize("channels", [1, 2, 3, 5, 9, 15, 17, 31, 33, 50, 70])
+def test_channel_counts(device, traits, channels):
+    check(device, traits, Geometry.of((2, 6, 5, channels), (3, 3, channels, 71 - channels), padding=1))
+
+
+def test_small_work_groups(device):
+    traits = dataclasses.replace(device.traits, schedule="gpu", max_group=64)
+    check(device, traits, Geometry.of((2, 9, 11, 6), (3, 3, 6, 20), padding=1))
+
+
+def test_no_kernels_without_results(device, traits):
+    g = Geometry.of((0, 8, 8, 4), (3, 3, 4, 8))
+    assert specs_of("forward", traits, g, "float32")[0] == []
+    assert specs_of("input_grad", traits, g, "float32")[0] == []
+
+
+def test_filter_gradient_of_no_images_is_zero(device, traits):
+    g = Geometry.of((0, 8, 8, 4), (3, 3, 4, 8))
+    arrays = {"x": np.zeros(g.input, np.float32), "dy": np.zeros(g.output, np.float32)}
+    assert not compute(device, traits, "filter_grad", g, arrays, "float32").any()
+
+
+@pytest.mark.parametrize("special", [np.nan, np.inf])
+def test_special_values_stay_where_they_belong(device, traits, special):
+    """A NaN or infinity reaches the outputs that read it, and no other: padding and masked pixels read nothing."""
+    g = Geometry.of((2, 7, 9, 3), (3, 3, 3, 5), padding=1)
+    x = np.ones(g.input, np.float32)
+    x[0, 0, 0, 1] = x[1, 6, 8, 2] = special
+    y = compute(device, traits, "forward", g, {"x": x, "w": np.ones(g.filter, np.float32)}, "float32")
+    want = np.zeros(g.output, bool)
+    want[0, :2, :2] = want[1, 5:, 7:] = True
+    np.testing.assert_array_equal(~np.isfinite(y), want)
+
+
+@pytest.mark.parametrize("what", ["forward", "input_grad", "filter_grad"])
+@pytest.mark.parametrize("input,filter,options", [GEOMETRIES[i] for i in (0, 1, 2, 4, 7, 9, 11, 13, 15, 18, 19, 20, 21, 23, 25)])
+def test_source_is_the_same_for_other_batches(device, traits, what, input, filter, options):
+    """The batch is a Dim: another one changes arguments only, and the kernels remain right for it."""
+    sources = []
+    for batch in (input[0], 1, 7):
+        g = Geometry.of((Dim(batch, hint=input[0], probe=1299709), *input[1:]), filter, **options)
+        specs, _ = specs_of(what, traits, g, "float32")
+        sources.append([s.source("f") for s in specs])
+        if batch == 7:
+            plain = Geometry.of((7, *input[1:]), filter, **options)
+            arrays = {"x": random(plain.input, "float32", 0), "w": random(plain.filter, "float32", 1)}
+            arrays["dy"] = random(plain.output, "float32", 2)
+            want = reference(plain, **arrays)[what]
+            got = compute(device, traits, what, g, arrays, "float32")
+            np.testing.assert_allclose(got, want, rtol=0, atol=3e-6 * max(1.0, np.abs(want).max()))
+    assert sources[0] == sources[1] == sources[2]
+
+
+@pytest.mark.parametrize("what", ["forward", "input_grad", "filter_grad"])
+def test_unknown_spatial_extents(device, traits, what):
+    """Rows of unknown length: the hint decides the tiles, any other length is right."""
+    sources = []
+    for height, width in ((20, 30), (9, 5), (3, 41)):
+        spatial = Dim(height, hint=20, probe=1000003), Dim(width, hint=30, probe=1299709)
+        g = Geometry.of((2, *spatial, 5), (3, 3, 5, 20), padding=1, strides=(1, 2))
+        plain = Geometry.of((2, height, width, 5), (3, 3, 5, 20), padding=1, strides=(1, 2))
+        arrays = {"x": random(plain.input, "float32", 0), "w": random(plain.filter, "float32", 1)}
+        arrays["dy"] = random(plain.output, "float32", 2)
+        want = reference(plain, **arrays)[what]
+        got = compute(device, traits, what, g, arrays, "float32")
+        np.testing.assert_allclose(got, want, rtol=0, atol=3e-6 * max(1.0, np.abs(want).max()))
+        sources.append([s.source("f") for s in specs_of(what, traits, g, "float32")[0]])
+    assert sources[0] == sources[1] == sources[2]
+
+
+def test_eager_source_does_not_depend_on_extents(device):
+    """Small eager convolutions of equal rank share one kernel."""
+    sources = set()
+    for input, filter, options in (((2, 9, 11, 3), (6, 5, 3, 5), dict(padding=2)), ((4, 7, 8, 6), (7, 6, 6, 9), dict(padding=3))):
+        for what in ("forward", "input_grad", "filter_grad"):
+            specs, _ = specs_of(what, device.traits, Geometry.of(input, filter, **options), "float32", all_arguments=True)
+            sources.add((what, *(s.source("f") for s in specs)))
+    assert len(sources) == 3
+
+
+class Rectified(Sink):
+    """An epilogue longer than a plain store: adds a bias, rectifies, scales."""
+
+    def store(self, args, coordinates, value, width):
+        bias = args.pointer("bias", "float32")
+        vector = prelude.vector_type("float", width)
+        text = f"{vector} shifted = {value} + {prelude.load('float32', width, bias, coordinates[-1])};\n"
+        text += f"shifted = fmax(shifted, ({vector})(0));\nshifted = shifted * 2.0f;\n"
+        return text + super().store(args, coordinates, "shifted", width)
+
+
+@pytest.mark.parametrize("outputs", [8, 21, 64])
+def test_epilogue(device, traits, outputs):
+    g = Geometry.of((2, 9, 11, 3), (3, 3, 3, outputs), padding=1)
+    x, w, bias = random(g.input, "float32", 0), random(g.filter, "float32", 1), random((outputs,), "float32", 2)
+    want = 2 * np.maximum(reference(g, x, w, np.zeros(g.output))["forward"] + bias, 0)
+    sink = Rectified("out", g.output, "float32")
+    got = compute(device, traits, "forward", g, {"x": x, "w": w, "bias": bias}, "float32", sink=sink)
+    np.testing.assert_allclose(got, want, rtol=0, atol=1e-4)
+
+
+def test_same_results_from_run_to_run(device, traits):
+    g = Geometry.of((5, 12, 12, 16), (3, 3, 16, 32), padding=1)
+    arrays = {"x": random(g.input, "float32", 0), "dy": random(g.output, "float32", 1)}
+    first = compute(device, traits, "filter_grad", g, arrays, "float32")
+    np.testing.assert_array_equal(first, compute(device, traits, "filter_grad", g, arrays, "float32"))
+
+
+def test_errors(device):
+    with pytest.raises(ValueError, match="does not fit"):
+        Geometry.of((1, 8, 8, 4), (3, 3, 3, 8))
+    with pytest.raises(ValueError, match="1, 2 or 3 spatial dimensions"):
+        Geometry.of((1, 8, 8, 8, 8, 4), (3, 3, 3, 3, 4, 8))
+    with pytest.raises(TypeError, match="dtype int32 has no kernel"):
+        specs_of("forward", device.traits, Geometry.of((1, 8, 8, 4), (3, 3, 4, 8)), "int32")

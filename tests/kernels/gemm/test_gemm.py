@@ -1,0 +1,361 @@
+"""Matrix product kernels against NumPy in float64, on the current device, with all schedules."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from keras_ocl import runtime
+from keras_ocl.core import dtypes
+from keras_ocl.core.dim import Dim
+from keras_ocl.kernels import gemm
+from keras_ocl.kernels.contraction import Tile
+from keras_ocl.kernels.gemm import cpu as gemm_cpu
+from keras_ocl.kernels.gemm import gpu as gemm_gpu
+from keras_ocl.kernels.gemm import strips as gemm_strips
+from keras_ocl.kernels.gemm.parts import Names, Problem
+from keras_ocl.kernels.schedule import schedule_names
+from keras_ocl.kernels.spec import Args, Sink
+from tests.kernels.launching import launch
+
+
+@pytest.fixture(scope="module")
+def device():
+    return runtime.current_device()
+
+
+@pytest.fixture(params=schedule_names())
+def traits(request, device):
+    return dataclasses.replace(device.traits, schedule=request.param)
+
+
+def cpu(device):
+    return dataclasses.replace(device.traits, schedule="cpu")
+
+
+def random(rng, shape, dtype):
+    if dtypes.is_float(dtype):
+        return rng.standard_normal(shape).astype(dtypes.numpy_dtype(dtype))
+    return rng.integers(-8 if dtypes.is_signed(dtype) else 0, 8, shape).astype(dtypes.numpy_dtype(dtype))
+
+
+def stored(matrix, transposed, offset, handle, dtype):
+    """The buffer's contents for a logical (batch, rows, columns) array, and the Operand that describes it."""
+    batch, rows, columns = matrix.shape
+    flat = (matrix.swapaxes(1, 2) if transposed else matrix).ravel()
+    strides = (1, rows) if transposed else (columns, 1)
+    padding = np.zeros(offset, matrix.dtype)
+    operand = gemm.Operand(handle, dtype, *strides, batch_stride=0 if batch == 1 else rows * columns, offset=offset)
+    return np.concatenate([padding, flat]), operand
+
+
+def multiply(device, traits, a, b, dtype, *, transposed=(False, False), offset=0, batched=False, out=None, wrap=lambda e: e, **options):
+    """Run the plan for logical arrays a (batch, m, k) and b (batch, k, n); returns (batch, m, n)."""
+    batch, m, k, n = max(len(a), len(b)), a.shape[1], a.shape[2], b.shape[2]
+    out = out or dtypes.accumulator(dtype)
+    host_a, operand_a = stored(a, transposed[0], offset, "a", dtype)
+    host_b, operand_b = stored(b, transposed[1], offset, "b", dtype)
+    shape = (batch, m, n) if batched else (m, n)
+    specs = gemm.plan(
+        traits,
+        batch=batch if batched else None,
+        m=wrap(m),
+        n=n,
+        k=k,
+        a=operand_a,
+        b=operand_b,
+        dtype=dtype,
+        sink=Sink("c", shape, out),
+        **options,
+    )
+    result = np.full(shape, 77, dtypes.numpy_dtype(out))
+    buffers = {"a": device.upload(host_a), "b": device.upload(host_b), "c": device.upload(result)}
+    launch(device, specs, buffers)
+    return device.download(buffers["c"], result.dtype, shape).reshape(batch, m, n)
+
+
+def check(device, traits, a, b, dtype, **options):
+    got = multiply(device, traits, a, b, dtype, **options)
+    want = a.astype(np.float64) @ b.astype(np.float64)
+    if dtypes.is_float(dtype):
+        precision = {"float64": 1e-13, "float32": 2e-6}[dtypes.accumulator(dtype)]
+        if options.get("out") in ("float16", "bfloat16"):
+            precision = {"float16": 1e-3, "bfloat16": 8e-3}[options["out"]]
+        np.testing.assert_allclose(got.astype(np.float64), want, rtol=precision, atol=precision * 4 * (1 + a.shape[2]) ** 0.5)
+    else:
+        np.testing.assert_array_equal(got.astype(np.float64), want)
+
+
+SIZES = [
+    (4, 2, 2), (1, 100, 1), (17, 33, 31), (13, 70, 10), (64, 64, 64), (1, 300, 257), (7, 129, 48), (130, 260, 129),
+    (33, 600, 97), (300, 9, 1),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("transposed", [(False, False), (True, False), (False, True), (True, True)])
+@pytest.mark.parametrize("m,k,n", SIZES)
+def test_sizes_and_transposes(device, traits, m, k, n, transposed):
+    rng = np.random.default_rng(m + k + n)
+    check(device, traits, random(rng, (1, m, k), "float32"), random(rng, (1, k, n), "float32"), "float32", transposed=transposed)
+
+
+@pytest.mark.parametrize("m,k,n", [(3, 5, 7), (17, 33, 31), (64, 300, 40), (2, 5000, 3)])
+@pytest.mark.parametrize("transposed", [(False, False), (False, True)])
+def test_all_arguments(device, traits, m, k, n, transposed):
+    rng = np.random.default_rng(1)
+    a, b = random(rng, (1, m, k), "float32"), random(rng, (1, k, n), "float32")
+    check(device, traits, a, b, "float32", transposed=transposed, all_arguments=True)
+
+
+@pytest.mark.parametrize("batches", [(3, 3), (3, 1), (1, 3)])
+@pytest.mark.parametrize("transposed", [(False, False), (True, False), (False, True)])
+def test_batched_broadcast_and_offset(device, traits, batches, transposed):
+    rng = np.random.default_rng(2)
+    a, b = random(rng, (batches[0], 9, 20), "float32"), random(rng, (batches[1], 20, 35), "float32")
+    check(device, traits, a, b, "float32", transposed=transposed, batched=True, offset=5)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float16", "bfloat16", "int8", "uint8", "int32", "int64", "bool"])
+@pytest.mark.parametrize("m,k,n", [(3, 5, 7), (21, 50, 40)])
+@pytest.mark.parametrize("transposed", [(False, False), (False, True)])
+def test_dtypes(device, traits, dtype, m, k, n, transposed):
+    if dtype == "float64" and not device.traits.fp64:
+        pytest.skip("the device has no float64")
+    rng = np.random.default_rng(3)
+    a, b = random(rng, (1, m, k), dtype), random(rng, (1, k, n), dtype)
+    out = dtype if dtype in ("float16", "bfloat16") else None
+    check(device, traits, a, b, dtype, transposed=transposed, out=out)
+
+
+def test_strides_that_are_not_one(device, traits):
+    rng = np.random.default_rng(4)
+    a, b = random(rng, (1, 14, 22), "float32"), random(rng, (1, 22, 40), "float32")
+    specs = gemm.plan(
+        traits, batch=None, m=7, n=20, k=11, dtype="float32", sink=Sink("c", (7, 20), "float32"),
+        a=gemm.Operand("a", "float32", 44, 2), b=gemm.Operand("b", "float32", 80, 2, offset=1),
+    )  # fmt: skip
+    buffers = {"a": device.upload(a), "b": device.upload(b), "c": device.allocate(7 * 20 * 4)}
+    launch(device, specs, buffers)
+    got = device.download(buffers["c"], np.dtype("float32"), (7, 20))
+    np.testing.assert_allclose(got, a[0, ::2, ::2] @ b[0, ::2, 1::2], rtol=1e-5, atol=1e-5)
+
+
+def test_same_buffer_on_both_sides(device, traits):
+    x = random(np.random.default_rng(5), (20, 30), "float32")
+    specs = gemm.plan(
+        traits, batch=None, m=20, n=20, k=30, dtype="float32", sink=Sink("c", (20, 20), "float32"),
+        a=gemm.Operand("x", "float32", 30, 1), b=gemm.Operand("x", "float32", 1, 30),
+    )  # fmt: skip
+    buffers = {"x": device.upload(x), "c": device.allocate(20 * 20 * 4)}
+    launch(device, specs, buffers)
+    np.testing.assert_allclose(device.download(buffers["c"], x.dtype, (20, 20)), x @ x.T, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("transposed", [(False, False), (True, False), (False, True)])
+@pytest.mark.parametrize("k,n", [(40, 33), (10, 64), (700, 10)])
+def test_another_batch_size_has_the_same_source(device, traits, k, n, transposed):
+    """m (a layer's product), or k (its kernel's gradient), is the batch."""
+    rng = np.random.default_rng(6)
+    for which in ("m", "k"):
+        sources = set()
+        for value in (32, 3, 50):
+            size = Dim(value, hint=32, probe=1000003)
+            m, depth = (size, k) if which == "m" else (k, size)
+            a, b = random(rng, (1, int(m), int(depth)), "float32"), random(rng, (1, int(depth), n), "float32")
+            operands = [
+                gemm.Operand("a", "float32", *((1, m) if transposed[0] else (depth, 1))),
+                gemm.Operand("b", "float32", *((1, depth) if transposed[1] else (n, 1))),
+            ]
+            sink = Sink("c", (m, n), "float32")
+            specs = gemm.plan(traits, batch=None, m=m, n=n, k=depth, a=operands[0], b=operands[1], dtype="float32", sink=sink)
+            sources.add(tuple(s.source(f"f{i}") for i, s in enumerate(specs)))
+            buffers = {
+                "a": device.upload(np.ascontiguousarray(a[0].T if transposed[0] else a[0])),
+                "b": device.upload(np.ascontiguousarray(b[0].T if transposed[1] else b[0])),
+                "c": device.allocate(int(m) * n * 4),
+            }
+            launch(device, specs, buffers)
+            got = device.download(buffers["c"], np.dtype("float32"), (int(m), n))
+            np.testing.assert_allclose(got, a[0] @ b[0], rtol=1e-4, atol=1e-4)
+        assert len(sources) == 1
+
+
+def test_sequence_length_in_every_place(device, traits):
+    """Attention: the unknown length is rows, columns or depth; short ones must not run past the end."""
+    rng = np.random.default_rng(7)
+    for places in ("mn", "k", "n"):
+        sources = set()
+        for value in (64, 5, 129):
+            size = Dim(value, hint=64, probe=1000003)
+            m, n, k = (size if letter in places else 24 for letter in "mnk")
+            batch = Dim(2, hint=4, probe=1299709)
+            a, b = random(rng, (2, int(m), int(k)), "float32"), random(rng, (2, int(k), int(n)), "float32")
+            specs = gemm.plan(
+                traits, batch=batch, m=m, n=n, k=k, dtype="float32", sink=Sink("c", (batch, m, n), "float32"),
+                a=gemm.Operand("a", "float32", k, 1, m * k), b=gemm.Operand("b", "float32", n, 1, k * n),
+            )  # fmt: skip
+            sources.add(tuple(s.source(f"f{i}") for i, s in enumerate(specs)))
+            buffers = {"a": device.upload(a), "b": device.upload(b), "c": device.allocate(2 * int(m) * int(n) * 4)}
+            launch(device, specs, buffers)
+            got = device.download(buffers["c"], np.dtype("float32"), (2, int(m), int(n)))
+            np.testing.assert_allclose(got, a @ b, rtol=1e-4, atol=1e-4)
+        assert len(sources) == 1
+
+
+def test_eager_sizes_share_few_sources(device, traits):
+    sources = set()
+    for m in (2, 3, 5, 9, 40, 100):
+        for n in (3, 20, 50, 90, 200):
+            for k in (2, 7, 30, 90):
+                a, b = gemm.Operand("a", "float32", k, 1), gemm.Operand("b", "float32", n, 1)
+                sink = Sink("c", (m, n), "float32")
+                specs = gemm.plan(traits, batch=None, m=m, n=n, k=k, a=a, b=b, dtype="float32", sink=sink, all_arguments=True)
+                sources.add(tuple(s.source(f"f{i}") for i, s in enumerate(specs)))
+    assert len(sources) <= 24
+
+
+def test_split_products_are_summed_in_order(device, traits):
+    k = 40000
+    rng = np.random.default_rng(8)
+    a, b = random(rng, (1, 3, k), "float32"), random(rng, (1, k, 5), "float32")
+    operands = {"a": gemm.Operand("a", "float32", k, 1), "b": gemm.Operand("b", "float32", 5, 1)}
+    traits = dataclasses.replace(traits, compute_units=32)
+    specs = gemm.plan(traits, batch=None, m=3, n=5, k=k, dtype="float32", sink=Sink("c", (3, 5), "float32"), **operands)
+    assert len(specs) == (1 if traits.schedule == "reference" else 2)
+    runs = [multiply(device, traits, a, b, "float32") for _ in range(2)]
+    np.testing.assert_array_equal(*runs)
+    check(device, traits, a, b, "float32")
+    batched = np.concatenate([b, b + 1])
+    check(device, traits, a, batched, "float32", batched=True)
+
+
+def test_split_of_an_unknown_depth_has_one_source(device, traits):
+    rng = np.random.default_rng(12)
+    traits = dataclasses.replace(traits, compute_units=32)
+    sources = set()
+    for value in (40000, 9000, 20):
+        k = Dim(value, hint=40000, probe=1000003)
+        a, b = random(rng, (value, 3), "float32"), random(rng, (value, 5), "float32")
+        operands = {"a": gemm.Operand("a", "float32", 1, 3), "b": gemm.Operand("b", "float32", 5, 1)}
+        specs = gemm.plan(traits, batch=None, m=3, n=5, k=k, dtype="float32", sink=Sink("c", (3, 5), "float32"), **operands)
+        sources.add(tuple(s.source(f"f{i}") for i, s in enumerate(specs)))
+        buffers = {"a": device.upload(a), "b": device.upload(b), "c": device.allocate(60)}
+        launch(device, specs, buffers)
+        np.testing.assert_allclose(device.download(buffers["c"], a.dtype, (3, 5)), a.T @ b, rtol=1e-4, atol=1e-3)
+    assert len(sources) == 1
+
+
+def test_empty_and_zero_depth(device, traits):
+    def specs(m, n, k, batch=None):
+        operands = {"a": gemm.Operand("a", "float32", k, 1), "b": gemm.Operand("b", "float32", n, 1)}
+        return gemm.plan(traits, batch=batch, m=m, n=n, k=k, dtype="float32", sink=Sink("c", (m, n), "float32"), **operands)
+
+    assert specs(0, 3, 4) == specs(3, 0, 4) == specs(3, 3, 4, batch=0) == []
+    for m, n in ((3, 3), (40, 100)):
+        buffers = {"a": device.allocate(4), "b": device.allocate(4), "c": device.upload(np.full((m, n), 7, np.float32))}
+        launch(device, specs(m, n, 0), buffers)
+        assert not device.download(buffers["c"], np.dtype("float32"), (m, n)).any()
+
+
+@pytest.mark.parametrize("transposed", [(False, False), (False, True)])
+def test_nan_and_infinity_propagate(device, traits, transposed):
+    a, b = np.ones((1, 20, 37), np.float32), np.ones((1, 37, 21), np.float32)
+    a[0, 3, 36], a[0, 5, 0], b[0, 36, 20] = np.nan, np.inf, -np.inf
+    got = multiply(device, traits, a, b, "float32", transposed=transposed)[0]
+    np.testing.assert_array_equal(got, a[0] @ b[0])
+
+
+def launched_product(device, a, b, dtype, depth, out, transposed=(True, False), offset=0):
+    """(names of the kernels, the product of (1, m, k) and (1, k, n)); `depth` stands for k."""
+    m, n = a.shape[1], b.shape[2]
+    operand_a, operand_b = (stored(e, t, offset, h, dtype) for e, t, h in ((a, transposed[0], "a"), (b, transposed[1], "b")))
+    sink, operands = Sink("c", (m, n), out), dict(a=operand_a[1], b=operand_b[1])
+    specs = gemm.plan(cpu(device), batch=None, m=m, k=depth, n=n, dtype=dtype, sink=sink, **operands)
+    empty = np.full((m, n), 77, dtypes.numpy_dtype(out))
+    buffers = {"a": device.upload(operand_a[0]), "b": device.upload(operand_b[0]), "c": device.upload(empty)}
+    launch(device, specs, buffers)
+    return [spec.name for spec in specs], device.download(buffers["c"], empty.dtype, (m, n))
+
+
+@pytest.mark.parametrize("transposed", [(True, False), (True, True)])
+@pytest.mark.parametrize("m,k,n", [(1029, 300, 700), (1030, 256, 513), (600, 9001, 540)])
+def test_packed_strips(device, monkeypatch, m, k, n, transposed):
+    """A long, strided left operand is packed first, which changes no bit: last strips, split depths, and an unknown depth."""
+    rng = np.random.default_rng(m)
+    a, b = random(rng, (1, m, k), "float32"), random(rng, (1, k, n), "float32")
+    for offset, depth in ((0, k), (5, k), (0, Dim(k, hint=k)), (0, Dim(k, hint=2 * k))):
+        names, got = launched_product(device, a, b, "float32", depth, "float32", transposed, offset)
+        with monkeypatch.context() as patch:
+            patch.setattr(gemm_strips, "suits", lambda problem, tile: False)
+            others, in_place = launched_product(device, a, b, "float32", depth, "float32", transposed, offset)
+        assert names == ["matrix product packing", *others]
+        np.testing.assert_array_equal(got, in_place)
+        if k <= 300:
+            np.testing.assert_allclose(got, a[0].astype(np.float64) @ b[0], rtol=2e-6, atol=8e-6 * (1 + k) ** 0.5)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float16", "bfloat16", "int8"])
+def test_packed_strips_of_other_dtypes(device, dtype):
+    if dtype == "float64" and not device.traits.fp64:
+        pytest.skip("the device has no float64")
+    rng = np.random.default_rng(8)
+    a, b = random(rng, (1, 2050, 130), dtype), random(rng, (1, 130, 600), dtype)
+    want, out = a[0].astype(np.float64) @ b[0].astype(np.float64), dtypes.accumulator(dtype)
+    precision = {"float64": 1e-13, "float32": 2e-6, "int32": 0}[out]
+    names, got = launched_product(device, a, b, dtype, 130, out)
+    assert names[0] == "matrix product packing"
+    np.testing.assert_allclose(got.astype(np.float64), want, rtol=precision, atol=precision * 4 * 131**0.5)
+
+
+def test_complex_is_refused(device, traits):
+    x = gemm.Operand("a", "complex64", 1, 1)
+    with pytest.raises(TypeError, match="complex64"):
+        gemm.plan(traits, batch=None, m=1, n=1, k=1, a=x, b=x, dtype="complex64", sink=Sink("c", (1, 1), "complex64"))
+
+
+@pytest.mark.parametrize("m,k,n", [(5, 40, 9), (30, 50, 70), (25, 300, 33), (12, 64, 64)])
+@pytest.mark.parametrize("transposed", [(False, False), (True, False), (False, True)])
+@pytest.mark.parametrize("tile", [(2, 2, 4, 0), (4, 1, 8, 0), (3, 2, 6, 32), (3, 1, 6, 32, 2), (4, 1, 16, 512)])
+def test_tiles_for_cpus(device, tile, m, k, n, transposed):
+    tile = gemm_cpu.Tile("rows", *tile)
+    if not tile.block and (transposed[1] or n < tile.vectors * cpu(device).vector_width):
+        pytest.skip("B is not read in place here")
+    rng = np.random.default_rng(9)
+    a, b = random(rng, (1, m, k), "float32"), random(rng, (1, k, n), "float32")
+    check(device, cpu(device), a, b, "float32", transposed=transposed, tile=tile)
+
+
+@pytest.mark.parametrize("m,k,n", [(5, 40, 9), (30, 50, 70), (12, 64, 64)])
+@pytest.mark.parametrize("tile", [(4, 4, 8, 0, 2), (1, 4, 4, 0, 1), (3, 1, 6, 0, 4)])
+def test_dot_tiles(device, tile, m, k, n):
+    rng = np.random.default_rng(10)
+    a, b = random(rng, (1, m, k), "float32"), random(rng, (1, k, n), "float32")
+    check(device, cpu(device), a, b, "float32", transposed=(False, True), tile=gemm_cpu.Tile("dots", *tile))
+
+
+@pytest.mark.parametrize("tile", [(16, 16, 4, 4, 16), (8, 4, 8, 8, 8), (4, 1, 1, 2, 4), (1, 1, 1, 1, 1)])
+def test_tiles_for_gpus(device, tile):
+    traits = dataclasses.replace(device.traits, schedule="gpu")
+    rng = np.random.default_rng(11)
+    a, b = random(rng, (1, 45, 50), "float32"), random(rng, (1, 50, 70), "float32")
+    check(device, traits, a, b, "float32", tile=Tile(*tile))
+
+
+def test_gpu_tiles_respect_the_device(device):
+    for memory, group in ((16384, 64), (32768, 256), (1024, 4), (65536, 1)):
+        traits = dataclasses.replace(device.traits, schedule="gpu", local_memory=memory, max_group=group)
+        for dtype, size in (("float32", 4), ("float64", 8)):
+            a = gemm.Operand("a", dtype, 500, 1)
+            problem = Problem(traits, None, 500, 500, 500, a, a, dtype, None)
+            tile = gemm_gpu.choose(problem)
+            assert tile.across * tile.down <= group
+            assert tile.local_bytes(size) <= memory
+
+
+def test_wide_indices_only_when_needed():
+    def index(rows):
+        a, b = gemm.Operand("a", "float32", 65536, 1), gemm.Operand("b", "float32", 8, 1)
+        return Names(Problem(None, None, rows, 8, 65536, a, b, "float32", None), Args()).index
+
+    assert index(1000) == "int"
+    assert index(40000) == "long"
