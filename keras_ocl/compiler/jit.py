@@ -19,6 +19,7 @@ from keras_ocl.core.origin import NOWHERE, scope
 from keras_ocl.core.primitive import active_tapes, current_trace
 from keras_ocl.core.tensor import Tensor
 from keras_ocl.core.trace import Trace, tracing
+from keras_ocl.core.variable import is_variable
 
 # References that run() itself holds to a tensor it looks at: the variable's attribute, the local name, getrefcount's argument.
 _OWN_TENSOR = 3
@@ -59,7 +60,7 @@ class Jitted:
             if type(leaf) is Tensor or isinstance(leaf, (np.ndarray, np.generic)):
                 arrays.append(leaf)
                 key.append((leaf.shape, leaf.dtype))
-            elif hasattr(leaf, "_tape_value"):  # a Keras variable: read and assigned by the function itself
+            elif is_variable(leaf):  # a Keras variable: read and assigned by the function itself
                 key.append(id(leaf))
             else:
                 key.append((type(leaf), leaf))
@@ -98,7 +99,7 @@ class Jitted:
         args, kwargs = nest.unflatten(structure, symbolic)
         with tracing(trace):
             result = self.function(*args, **kwargs)
-        return Compiled(trace, result, device, self.name, variables=[leaf for leaf in leaves if hasattr(leaf, "_tape_value")])
+        return Compiled(trace, result, device, self.name, variables=[leaf for leaf in leaves if is_variable(leaf)])
 
     def _dim(self, n, position, batch):
         """Equal first extents are one unknown; its hint stays what it was at the first trace, until one comes that is far larger."""
@@ -191,7 +192,7 @@ class Compiled:
 def own_copy(variable, device):
     """Give a variable storage of its own, because somebody else holds its present one."""
     old = variable._value
-    storage = device.allocate_state(old.storage.nbytes, getattr(variable, "path", ""))
+    storage = device.allocate_state(old.storage.nbytes, variable.path)
     device.copy(on_device(old, device), storage)
     variable._value = Tensor(old.shape, old.dtype, storage)
 

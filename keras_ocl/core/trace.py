@@ -11,7 +11,7 @@ _tags = itertools.count(1)
 
 
 class StateSlot:
-    """A variable's part in a trace: the graph input holding its value, and its newest value."""
+    """A variable's (core.variable.Variable) part in a trace: the graph input holding its value, and its newest value."""
 
     __slots__ = ("variable", "entry", "value")
 
