@@ -44,7 +44,7 @@ class Trace:
         slot = self.states.get(id(variable))
         if slot is None:
             # Of the raw value: a Keras variable's own `dtype` depends on the autocast scope.
-            entry = Tensor(variable._value.shape, variable._value.dtype, None, self)
+            entry = Tensor(variable._owned.shape, variable._owned.dtype, None, self)
             slot = self.states[id(variable)] = StateSlot(variable, entry)
         return slot.value
 
