@@ -1,0 +1,1 @@
+"""Loops: how they are lowered to launches that repeat."""
