@@ -1,4 +1,4 @@
-"""Scaled dot-product attention: composed of other primitives, and as one that keeps no (time x source) matrix (kernels/attention.py)."""
+"""Scaled dot-product attention: composed of other primitives, and as one that keeps no (time x source) matrix (kernels/attention/)."""
 
 from keras_ocl import primitives as P
 from keras_ocl.core import dtypes
