@@ -16,7 +16,7 @@ class Primitive:
     shape(*inputs, **params) -> (shape, dtype), or a list of them for several results
     vjp(ct, out, *inputs, **params) -> gradients for the inputs (None: no gradient); `ct` and `out` are
         lists where the primitive has several results, and a missing cotangent is None
-    pointwise(gen, node, index) -> Register: the value at an index, as code (see compiler/generator.py)
+    pointwise(gen, node, index) -> Register: the value at an index, as code (see compiler/generator/)
     kernels(builder, node, sink) -> [KernelSpec]: for operations with a kernel template of their own
     host(arrays, **params) -> arrays: a declared host operation (LAPACK)
     loop: True where `params` hold a Body that the compiler lowers and repeats (see primitives/loop.py)
