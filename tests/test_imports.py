@@ -21,6 +21,7 @@ BELOW = {
     "kernels.attention": {"prelude", "gemm"},
     "primitives": {"core", "kernels"},
     "compiler": {"core", "kernels", "primitives", "runtime"},
+    "compiler.generator": set(),
     "compiler.loops": set(),
     "chrome_trace": set(),
     "profiler": {"chrome_trace", "core", "runtime"},
