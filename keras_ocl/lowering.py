@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from keras_ocl import runtime
-from keras_ocl.compiler.executable import buffer_bytes
+from keras_ocl.compiler.binding import buffer_bytes
 from keras_ocl.compiler.jit import Jitted
 from keras_ocl.compiler.loops.lower import Loop
 from keras_ocl.compiler.lower import HostCall, program_specs

@@ -23,6 +23,7 @@ BELOW = {
     "kernels.schedules": {"gemm", "conv", "attention", "pointwise"},
     "primitives": {"core", "kernels"},
     "compiler": {"core", "kernels", "primitives", "runtime"},
+    "compiler.generator": set(),
     "compiler.loops": set(),
     "chrome_trace": set(),
     "profiler": {"chrome_trace", "core", "runtime"},

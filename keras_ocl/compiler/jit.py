@@ -1,7 +1,6 @@
 """jit: trace a Python function once for each signature, compile it, replay it."""
 
 import functools
-import sys
 import threading
 import types
 from collections.abc import Hashable
@@ -18,10 +17,7 @@ from keras_ocl.core.origin import NOWHERE, scope
 from keras_ocl.core.primitive import active_tapes, current_trace
 from keras_ocl.core.tensor import Tensor
 from keras_ocl.core.trace import Trace, tracing
-
-# References that run() itself holds to a tensor it looks at: the variable's attribute, the local name, getrefcount's argument.
-_OWN_TENSOR = 3
-_OWN_STORAGE = 3
+from keras_ocl.core.variable import Owned, is_variable
 
 _FAR = 8  # times the hint: for a batch beyond that, kernels made for the hint are so slow that new ones pay
 
@@ -67,7 +63,7 @@ class Jitted:
             if type(leaf) is Tensor or isinstance(leaf, (np.ndarray, np.generic)):
                 arrays.append(leaf)
                 key.append((leaf.shape, leaf.dtype))
-            elif hasattr(leaf, "_tape_value"):  # a Keras variable: read and assigned by the function itself
+            elif is_variable(leaf):  # a Keras variable: read and assigned by the function itself
                 key.append(id(leaf))
             else:
                 key.append((type(leaf), leaf))
@@ -106,7 +102,7 @@ class Jitted:
         args, kwargs = nest.unflatten(structure, symbolic)
         with tracing(trace):
             result = self.function(*args, **kwargs)
-        return Compiled(trace, result, device, self.name, variables=[leaf for leaf in leaves if hasattr(leaf, "_tape_value")])
+        return Compiled(trace, result, device, self.name, variables=[leaf for leaf in leaves if is_variable(leaf)])
 
     def _dim(self, n, position, batch):
         """Equal first extents are one unknown; its hint stays what it was at the first trace, until one comes that is far larger."""
@@ -174,34 +170,37 @@ class Compiled:
         for k in self._arguments:
             a = arrays[k]
             storages.append(on_device(a, device) if type(a) is Tensor else device.upload(a))
-        states = self._states
-        for k in self._guarded:
-            tensor = states[k]._value
-            if (
-                sys.getrefcount(tensor) > _OWN_TENSOR
-                or sys.getrefcount(tensor.storage) > _OWN_STORAGE - 1
-                or tensor.storage.device is not device
-            ):
-                own_copy(states[k], device)
-        for variable in states:
-            storages.append(on_device(variable._value, device))
-        for t in self._constants:
-            storages.append(on_device(t, device))
-        results = self.executable.run(storages)
-        for variable, k in self._assigned:
-            variable._value = Tensor(tuple(variable.shape), variable.dtype, results[k])
+        constants = [on_device(t, device) for t in self._constants]
+        if self._states or self._assigned:
+            results = self._run_on_states(storages, constants)
+        else:
+            results = self.executable.run(storages + constants)
         leaves = list(self._leaves)
         for place, storage, (shape, dtype) in zip(self._places, results, self._specs, strict=False):
             leaves[place] = Tensor(shape, dtype, storage)
         return nest.unflatten(self._structure, leaves)
 
+    def _run_on_states(self, storages, constants):
+        """The executable's results, on and for the variables' values, which no other thread reads or changes meanwhile."""
+        device, states = self.device, self._states
+        with device.state_lock:
+            for k in self._guarded:
+                owned = states[k]._owned
+                if owned.is_held() or owned.storage.device is not device:
+                    own_copy(states[k], device)
+            storages += [on_device(variable._owned, device) for variable in states]
+            results = self.executable.run(storages + constants)
+            for variable, k in self._assigned:
+                variable._owned = Owned(tuple(variable.shape), variable.dtype, results[k])
+        return results
+
 
 def own_copy(variable, device):
-    """Give a variable storage of its own, because somebody else holds its present one."""
-    old = variable._value
-    storage = device.allocate_state(old.storage.nbytes, getattr(variable, "path", ""))
+    """Give a variable memory of its own on `device`, because others hold its present value or it lies elsewhere."""
+    old = variable._owned
+    storage = device.allocate_state(old.storage.nbytes, variable.path)
     device.copy(on_device(old, device), storage)
-    variable._value = Tensor(old.shape, old.dtype, storage)
+    variable._owned = Owned(old.shape, old.dtype, storage)
 
 
 def fused(function):

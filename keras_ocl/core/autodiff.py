@@ -9,6 +9,7 @@ from keras_ocl.core import dtypes, nest
 from keras_ocl.core.origin import scope
 from keras_ocl.core.primitive import active_tapes
 from keras_ocl.core.tensor import Tensor
+from keras_ocl.core.variable import is_variable
 
 _add = None  # the addition primitive and the zeros function, installed by keras_ocl.primitives
 _zeros_like = None
@@ -112,7 +113,7 @@ class GradientTape:
             TypeError: something else is in it, such as a NumPy array, whose copy on the device the tape could not know again.
         """
         for t in nest.flatten(tensor)[0]:
-            if hasattr(t, "_tape_value"):
+            if is_variable(t):
                 self.read(t, t._tape_value(), True)
             else:
                 self._track(_checked("watch", t))
@@ -184,7 +185,7 @@ class GradientTape:
 
     def _of(self, source, reached, unconnected):
         total = None
-        tensors = self._reads.get(id(source), (None, ()))[1] if hasattr(source, "_tape_value") else (source,)
+        tensors = self._reads.get(id(source), (None, ()))[1] if is_variable(source) else (source,)
         for key in dict.fromkeys(id(t) for t in tensors):
             if key in reached:
                 g = reached[key][1]
@@ -209,11 +210,11 @@ class Recorder:
 
 def _checked(method, x):
     """`x`, a Tensor or Variable."""
-    if not isinstance(x, Tensor) and not hasattr(x, "_tape_value"):
+    if not isinstance(x, Tensor) and not is_variable(x):
         kind = type(x).__name__
         raise TypeError(f"GradientTape.{method}: a {kind} is neither a Tensor nor a Variable; use keras.ops.convert_to_tensor before.")
     return x
 
 
 def _value(x):
-    return x._tape_value() if hasattr(x, "_tape_value") else x
+    return x._tape_value() if is_variable(x) else x

@@ -47,7 +47,7 @@ class Primitive:
         fold(*numbers) -> the Python number that it gives for these, for constant folding.
         literal(**params) -> the Python number that a SOURCE is filled with.
     How it is lowered (one of the three, or `pointwise` and `kernels`):
-        pointwise(gen, node, index) -> Register: the value at an index, as code (see compiler/generator.py).
+        pointwise(gen, node, index) -> Register: the value at an index, as code (see compiler/generator/).
         kernels(builder, node, sink) -> [KernelSpec]: a kernel template of its own.
         host(arrays, **params) -> arrays: a declared host operation (LAPACK).
     What passes ask:

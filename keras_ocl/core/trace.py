@@ -11,7 +11,7 @@ _tags = itertools.count(1)
 
 
 class StateSlot:
-    """A variable's part in a trace: the graph input holding its value, and its newest value."""
+    """A variable's (core.variable.Variable) part in a trace: the graph input holding its value, and its newest value."""
 
     __slots__ = ("variable", "entry", "value")
 
@@ -44,7 +44,7 @@ class Trace:
         slot = self.states.get(id(variable))
         if slot is None:
             # Of the raw value: a Keras variable's own `dtype` depends on the autocast scope.
-            entry = Tensor(variable._value.shape, variable._value.dtype, None, self)
+            entry = Tensor(variable._owned.shape, variable._owned.dtype, None, self)
             slot = self.states[id(variable)] = StateSlot(variable, entry)
         return slot.value
 

@@ -1,6 +1,7 @@
 """Keras's Trainer: a step is traced once, compiled, and replayed; state stays on the device."""
 
 import contextlib
+import functools
 import time
 import warnings
 
@@ -24,6 +25,7 @@ from keras_ocl.core.autodiff import GradientTape
 from keras_ocl.core.trace import operation
 from keras_ocl.ops import core
 
+_STOP = {"train": "stop_training", "test": "stop_evaluating", "predict": "stop_predicting"}  # what callbacks set to end a pass
 _PROGRESS_INTERVAL = 0.05  # seconds between progress-bar updates: each one waits for the device
 
 
@@ -155,6 +157,20 @@ class OclTrainer(base_trainer.Trainer):
 
     # ---- loops
 
+    def _run_batches(self, phase, epoch_iterator, callbacks):
+        """One pass over the data: yields what the function of `phase` (a key of _STOP) returns for each batch, with callbacks around it."""
+        begin, end = _batch_hooks(callbacks, phase, epoch_iterator)
+        for begin_step, end_step, batches in epoch_iterator:
+            if begin is not None:
+                begin(begin_step)
+            result = getattr(self, f"{phase}_function")(batches)  # looked up here: a callback may make it anew
+            if end is not None:
+                end(end_step, {"outputs": result} if phase == "predict" else result)
+            yield result
+            if getattr(self, _STOP[phase]):
+                break
+        _flush(callbacks)
+
     @traceback_utils.filter_traceback
     def fit(
         self,
@@ -210,17 +226,7 @@ class OclTrainer(base_trainer.Trainer):
         for epoch in range(initial_epoch, epochs):
             self.reset_metrics()
             callbacks.on_epoch_begin(epoch)
-            begin, end = _batch_hooks(callbacks, "train", epoch_iterator)
-            logs = {}
-            for begin_step, end_step, batches in epoch_iterator:
-                if begin is not None:
-                    begin(begin_step)
-                logs = self.train_function(batches)
-                if end is not None:
-                    end(end_step, logs)
-                if self.stop_training:
-                    break
-            _flush(callbacks)
+            logs = _newest(self._run_batches("train", epoch_iterator, callbacks))
             epoch_logs = dict(self._get_metrics_result_or_logs(logs))
 
             if validation_data is not None and self._should_eval(epoch, validation_freq):
@@ -289,18 +295,8 @@ class OclTrainer(base_trainer.Trainer):
         self.make_test_function()
         self.stop_evaluating = False
         callbacks.on_test_begin()
-        begin, end = _batch_hooks(callbacks, "test", epoch_iterator)
-        logs = {}
         self.reset_metrics()
-        for begin_step, end_step, batches in epoch_iterator:
-            if begin is not None:
-                begin(begin_step)
-            logs = self.test_function(batches)
-            if end is not None:
-                end(end_step, logs)
-            if self.stop_evaluating:
-                break
-        _flush(callbacks)
+        logs = _newest(self._run_batches("test", epoch_iterator, callbacks))
         logs = pythonify_logs(self._get_metrics_result_or_logs(logs))
         callbacks.on_test_end(logs)
         return logs if return_dict else self._flatten_metrics_in_order(logs)
@@ -315,22 +311,9 @@ class OclTrainer(base_trainer.Trainer):
         self.make_predict_function()
         self.stop_predicting = False
         callbacks.on_predict_begin()
-        begin, end = _batch_hooks(callbacks, "predict", epoch_iterator)
-        outputs = []
-        for begin_step, end_step, batches in epoch_iterator:
-            if begin is not None:
-                begin(begin_step)
-            batch_outputs = self.predict_function(batches)
-            outputs.append(batch_outputs)
-            if end is not None:
-                end(end_step, {"outputs": batch_outputs})
-            if self.stop_predicting:
-                break
-        _flush(callbacks)
+        outputs = list(self._run_batches("predict", epoch_iterator, callbacks))
         callbacks.on_predict_end()
-        return tree.map_structure_up_to(
-            outputs[0], lambda *parts: np.concatenate([core.convert_to_numpy(p) for p in parts]), *outputs
-        )
+        return tree.map_structure_up_to(outputs[0], lambda *parts: np.concatenate([core.convert_to_numpy(p) for p in parts]), *outputs)
 
     def train_on_batch(self, x, y=None, sample_weight=None, class_weight=None, return_dict=False):
         self._assert_compile_called("train_on_batch")
@@ -397,6 +380,11 @@ def _last(one_step):
         return logs
 
     return function
+
+
+def _newest(results):
+    """The last of an iterator's logs, {} without any."""
+    return functools.reduce(lambda _, logs: logs, results, {})
 
 
 def _eager(step, name):

@@ -6,8 +6,8 @@ from keras.src.backend.common.stateless_scope import in_stateless_scope
 
 from keras_ocl import runtime
 from keras_ocl.core.primitive import active_tapes, current_trace
-from keras_ocl.core.tensor import Tensor
 from keras_ocl.core.trace import tracing
+from keras_ocl.core.variable import Owned
 
 
 class Variable(KerasVariable):
@@ -27,7 +27,7 @@ class Variable(KerasVariable):
         device = runtime.current_device() if value.storage.device is None else value.storage.device
         storage = device.allocate_state(value.storage.nbytes, self._path)
         device.copy(value.storage, storage)
-        self._value = Tensor(value.shape, value.dtype, storage)
+        self._owned = Owned(value.shape, value.dtype, storage)
 
     def _initialize_with_initializer(self, initializer):
         # Also when a layer is built during a trace: a variable's first value is computed at once.
@@ -44,8 +44,13 @@ class Variable(KerasVariable):
         trace = current_trace.get()
         if trace is not None:
             trace.assign(self, value)
+        elif value.is_symbolic():
+            raise RuntimeError(
+                f"Variable {self._path}: a tensor of a finished trace (shape {tuple(value.shape)}) cannot be assigned; assign within the"
+                " compiled function, or return the tensor."
+            )
         else:
-            self._value = value
+            self._owned = Owned.sharing(value)
 
     def _convert_to_tensor(self, value, dtype=None):
         from keras_ocl.ops.core import convert_to_tensor
@@ -58,13 +63,23 @@ class Variable(KerasVariable):
     def _tape_value(self):
         """The raw value (no autocast) here and now: concrete, or of the current trace."""
         trace = current_trace.get()
-        return self._value if trace is None else trace.read(self)
+        return self._owned.lend() if trace is None else trace.read(self)
+
+    @property
+    def _value(self):
+        """Keras's name for the raw value outside of traces: None before there is one."""
+        return None if self._owned is None else self._owned.lend()
+
+    @_value.setter
+    def _value(self, nothing):
+        assert nothing is None  # Keras sets no other; see _initialize and _direct_assign
+        self._owned = None
 
     @property
     def value(self):
         """The current value, cast by the autocast scope. Shape: the variable's."""
-        if self._value is None or in_stateless_scope():
-            if self._value is None or _scoped(self) is not None:
+        if self._owned is None or in_stateless_scope():
+            if self._owned is None or _scoped(self) is not None:
                 return KerasVariable.value.fget(self)
         value = self._tape_value()
         for tape in active_tapes.get():

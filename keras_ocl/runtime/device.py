@@ -167,6 +167,7 @@ class Device:
         self.programs = Programs(self)
         self.transfer = transfer(self)
         self._fence = None
+        self.state_lock = threading.RLock()  # held while state is lent, and from the look at who holds it to its overwriting
         self._lock = threading.RLock()
         self._flush_each = self.kind == "cpu"  # a flush costs 0.1 us there, and several elsewhere
         _living.add(self)

@@ -112,7 +112,10 @@ class Storage:
             raise ValueError(f"view of bytes {offset} to {offset + nbytes} leaves a storage of {self.nbytes} bytes")
         if offset % self.device.traits.alignment:
             raise ValueError(f"view at byte {offset} is not aligned to {self.device.traits.alignment} bytes")
-        return Storage(self.device, self.block, nbytes, self.offset + offset, self)
+        view = Storage(self.device, self.block, nbytes, self.offset + offset, self)
+        if nbytes == self.nbytes:
+            view._mem = self.mem  # kernels' arguments stay set
+        return view
 
     def __del__(self):
         # Runs in any thread, at any time: only operations that need no lock.

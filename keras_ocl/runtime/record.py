@@ -5,6 +5,7 @@ Records are TOML files with one entry per field of Traits; those in the folder `
 
 import contextlib
 import dataclasses
+import threading
 import tomllib
 from pathlib import Path
 
@@ -69,6 +70,7 @@ class RecordDevice:
 
     def __init__(self, name, traits):
         self.name, self.traits, self.kind = name, traits, traits.kind
+        self.state_lock = threading.RLock()
 
     def __str__(self):
         return f"{self.name} (a record of its traits)"

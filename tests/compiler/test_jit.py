@@ -12,7 +12,7 @@ from keras_ocl.compiler import from_numpy, to_numpy
 from keras_ocl.compiler.jit import Jitted, jit
 from keras_ocl.compiler.lower import function_name
 from keras_ocl.core.primitive import current_trace
-from keras_ocl.core.tensor import Tensor
+from keras_ocl.core.variable import Owned
 
 
 class State:
@@ -24,13 +24,13 @@ class State:
         made = from_numpy(array)
         storage = made.storage.device.allocate_state(made.storage.nbytes, "state")
         made.storage.device.copy(made.storage, storage)
-        self._value = Tensor(made.shape, made.dtype, storage)
+        self._owned = Owned(made.shape, made.dtype, storage)
         self.shape, self.dtype = made.shape, made.dtype
 
     @property
     def value(self):
         trace = current_trace.get()
-        return self._value if trace is None else trace.read(self)
+        return self._owned.lend() if trace is None else trace.read(self)
 
     def assign(self, value):
         current_trace.get().assign(self, value)
@@ -112,11 +112,11 @@ def test_state_is_updated_in_place():
         return P.reduce_sum(state.value, (0, 1))
 
     compiled = Jitted(step)
-    place = (state._value.storage.base, state._value.storage.offset)  # not the storage: holding it forbids overwriting
+    storage = state._owned.storage
     for count in range(1, 4):
         total = compiled(np.full((5, 7), 2.0, "float32"))
         assert to_numpy(total) == pytest.approx(35 * (1 + 2 * count))
-    assert (state._value.storage.base, state._value.storage.offset) == place
+    assert state._owned.storage is storage
 
 
 def test_a_held_value_is_not_overwritten():

@@ -1,0 +1,186 @@
+"""Binding: launches get their memory and their kernel objects, whose arguments are set once.
+
+Buffers that live only during a run lie in one arena. Those that come from outside are bound anew where they changed since the last run.
+"""
+
+import struct
+
+from keras_ocl import runtime
+from keras_ocl.compiler import lower as lowering
+from keras_ocl.compiler.loops.lower import Loop
+from keras_ocl.compiler.plan import Interval, place
+from keras_ocl.core import dtypes
+from keras_ocl.kernels.spec import STEP
+
+_FORMATS = {
+    "int": "i",
+    "uint": "I",
+    "long": "q",
+    "ulong": "Q",
+    "float": "f",
+    "double": "d",
+    "short": "h",
+    "ushort": "H",
+    "char": "b",
+    "uchar": "B",
+}
+
+
+class BoundHost:
+    """A host operation with its buffers."""
+
+    def __init__(self, call, resolve):
+        self.node, self.label = call.node, runtime.Label(call.node.name, call.provenance)
+        self.reads = [resolve(n) for n in call.reads]
+        self.writes = [n if n is None else resolve(n) for n in call.writes]
+
+
+class BoundLoop:
+    """A loop with its buffers and kernel objects: for each variant the segments of a step and where the step's number is an argument."""
+
+    def __init__(self, loop, resolve, variants):
+        self.loop, self.variants = loop, variants
+        self.before, self.after, self.last = (
+            [(resolve(source), resolve(target), *rest) for source, target, *rest in copies]
+            for copies in (loop.before, loop.after, loop.last)
+        )
+        self.condition = loop.condition and [resolve(h) for h in loop.condition]
+        # Steps of kernels alone are launched by the device in one go.
+        self.plain = loop.condition is None and all(len(segments) == 1 and type(segments[0]) is list for segments, _ in variants)
+
+
+class Binding:
+    """Memory and kernel objects for launches.
+
+    Args:
+        launches: KernelSpecs, HostCalls and Loops in order.
+        resolve: function from a launch's handle to the one whose memory it is.
+        external: set of (resolved) handles that `bind` is called with; all others get memory in the arena.
+        options: of the kernels' compilation.
+        name: what the memory is for, in errors.
+
+    Attributes:
+        segments: lists of (kernel, grid, group, label), with BoundHost and BoundLoop between.
+        storages: dict from a handle to its Storage.
+        lives: dict from a handle in the arena to its Interval; `arena_bytes` is the arena's size.
+    """
+
+    def __init__(self, device, launches, resolve, external, options, name):
+        self._external, self.lives = external, {}
+        self._live(launches, resolve, 0)
+        self.arena_bytes = place(self.lives.values(), device.traits.alignment)
+        self._places = {}  # handle -> [(kernel, argument position)]
+        self.segments, _ = self._bound_launches(launches, resolve, _kernels(device, launches, options))
+        arena = device.arena(max(self.arena_bytes, 1), name) if self.lives else None  # buffers may be empty
+        self._bound = {}  # handle -> the cl.Buffer its kernels' arguments are set to
+        self.storages = {}
+        for handle, interval in self.lives.items():
+            self.bind(handle, arena.view(interval.offset, interval.nbytes))
+
+    def bind(self, handle, storage):
+        """From now on the buffer's memory is `storage`."""
+        self.storages[handle] = storage
+        mem = storage.mem
+        if self._bound.get(handle) is not mem:
+            self._bound[handle] = mem
+            for kernel, position in self._places.get(handle, ()):
+                kernel.set_arg(position, mem)
+
+    def release(self, handles):
+        """Keep the memory of these buffers no longer alive."""
+        for handle in handles:
+            self.storages[handle] = None
+
+    def _live(self, launches, resolve, position):
+        """Notes when the buffers of `launches` are in use, counting launches from `position`; returns the position after."""
+        for launch in launches:
+            if isinstance(launch, Loop):
+                first = position
+                position = self._live(launch.launches, launch.resolver(0, resolve), position)
+                handles, until = [resolve(h) for h in launch.held], position
+            else:
+                handles, first, until = [resolve(h) for h in _handles(launch)], position, position
+            for handle in handles:
+                if handle in self._external:
+                    continue
+                life = self.lives.setdefault(handle, Interval(handle, buffer_bytes(handle), first, until))
+                life.first, life.last = min(life.first, first), max(life.last, until)
+            position = until + 1
+        return position
+
+    def _bound_launches(self, launches, resolve, kernels):
+        """(segments, places): see `segments`; places are the (kernel, argument position) of step numbers."""
+        segments, steps = [[]], []
+        for launch in launches:
+            if isinstance(launch, lowering.HostCall):
+                segments += [BoundHost(launch, resolve), []]
+                continue
+            if isinstance(launch, Loop):
+                variants = [
+                    self._bound_launches(launch.launches, launch.resolver(v, resolve), kernels) for v in range(len(launch.variants))
+                ]
+                segments += [BoundLoop(launch, resolve, variants), []]
+                continue
+            kernel = kernels[id(launch)].pop()
+            for position, a in enumerate(launch.args):
+                if a.kind in ("in", "out"):
+                    self._places.setdefault(resolve(a.value), []).append((kernel, position))
+                elif a.kind == "local":
+                    runtime.set_argument(kernel, position, runtime.local_memory(int(a.value) * struct.calcsize(_FORMATS[a.dtype])))
+                elif a.value is STEP:
+                    steps.append((kernel, position))
+                else:
+                    runtime.set_argument(kernel, position, struct.pack(_FORMATS[a.kind], _number(a)))
+            grid = tuple(int(g) for g in launch.grid)
+            if 0 not in grid:
+                group = launch.group and (*launch.group, 1, 1)[: len(grid)]
+                segments[-1].append((kernel, grid, group, runtime.Label(launch.name, launch.provenance)))
+        return [s for s in segments if s != []] or [[]], steps
+
+
+def _kernels(device, launches, options):
+    """Kernel objects for all launches: a dict from the spec's id to a list."""
+    found = lowering.program_specs(_specs(launches, 1), device.traits)
+    unique, counts = {}, {}
+    for _, spec in found:
+        unique[spec[0]] = spec
+        counts[spec[0]] = counts.get(spec[0], 0) + 1
+    free = {}
+    for repeat in range(max(counts.values(), default=0)):
+        batch = [unique[n] for n, c in counts.items() if c > repeat]
+        for name, kernel in device.build(batch, options).items():
+            free.setdefault(name, []).append(kernel)
+    kernels = {}
+    for launch, spec in found:
+        kernels.setdefault(id(launch), []).append(free[spec[0]].pop())
+    return kernels
+
+
+def _specs(launches, times):
+    """Every KernelSpec as often as it needs kernel objects."""
+    for launch in launches:
+        if isinstance(launch, Loop):
+            yield from _specs(launch.launches, times * len(launch.variants))
+        elif not isinstance(launch, lowering.HostCall):
+            yield from (launch for _ in range(times))
+
+
+def _handles(launch):
+    """Every buffer that a kernel or host operation touches."""
+    if isinstance(launch, lowering.HostCall):
+        return [*launch.reads, *(w for w in launch.writes if w is not None)]
+    return [a.value for a in launch.args if a.kind in ("in", "out")]
+
+
+def buffer_bytes(handle):
+    """Bytes of the buffer that a handle stands for."""
+    if isinstance(handle, tuple):  # a result nobody reads
+        node, k = handle
+        return lowering.nbytes(*node.results[k])
+    if hasattr(handle, "elements"):
+        return int(handle.elements) * dtypes.itemsize(handle.dtype)
+    return lowering.nbytes(handle.shape, handle.dtype)
+
+
+def _number(arg):
+    return float(arg.value) if arg.kind in ("float", "double") else int(arg.value)

@@ -1,0 +1,173 @@
+"""Loops: nests with merged dimensions, loops in vectors of lanes, and reductions."""
+
+import functools
+from typing import NamedTuple
+
+from keras_ocl.compiler.folds import ArgFold, Fold
+from keras_ocl.compiler.generator.indices import Indices
+from keras_ocl.compiler.nests import Block, Nest
+from keras_ocl.core.dim import Dim, hint, product
+from keras_ocl.core.index import Affine, Var, is_one
+
+
+class Part(NamedTuple):
+    """A part of a loop, from `start` to `stop` (C text): `lanes` elements at once, or one vector of which `partial` lanes exist."""
+
+    lanes: int
+    partial: int
+    start: str
+    stop: str
+
+
+class Loops(Indices):
+    """Opens and closes loops.
+
+    Attributes:
+        partial: how many lanes there are, where the rest of a loop is less than a vector; else 0.
+        bounds: dict from a reduction's node to (dimension, start, stop): C text limiting that dimension's loop.
+        cost: elements that reductions take per element of the result.
+    """
+
+    def __init__(self, args, width, analysis):
+        super().__init__(args, width, analysis)
+        self.partial = 0
+        self.bounds = {}
+        self.cost = 0.0
+        self._index = ()  # at which the node around is evaluated
+
+    def nest(self, identity, extents):
+        """The Nest of this identity: made in the dry run, looked up afterwards."""
+        if self.dry:
+            nest = self.nests.get(identity)
+            if nest is None:
+                nest = self.nests[identity] = Nest(extents)
+            return nest
+        return self.nests[identity]
+
+    def open_loop(self, nest, group, parent, vector=0, bounds=None):
+        """Open a for loop over a merged group of dimensions; returns its Vars. `vector`: lanes a step, or 0."""
+        extent = product(nest.extents[i] for i in group)
+        name = self.name("g")
+        start, stop = bounds or ("0", self.int(extent))
+        if vector > 1:
+            header = f"for ({self.ctype} {name} = {start}; {name} + {vector} <= {stop}; {name} += {vector})"
+        else:
+            header = f"for ({self.ctype} {name} = {start}; {name} < {stop}; ++{name})"
+        block = Block(parent, header)
+        self.block = block
+        variables = self.group_vars(nest, group, name, block)
+        block.var = variables[-1]
+        return variables
+
+    def group_vars(self, nest, group, name, block):
+        """Vars of the dimensions of a group; only the last one's name is printed."""
+        return [Var(name, nest.extents[i], block, nest, i) for i in group]
+
+    def close_loop(self):
+        block = self.block
+        block.parent.lines.append(block)
+        self.block = block.parent
+
+    def reduce(self, node, kind, dtype, extents, body):
+        """Reduction over `extents` of body(indices), in registers of `dtype`. kind: sum, prod, max, min, and, or."""
+        return self._loop_nest(node, extents, body, Fold(self, kind, dtype))
+
+    def reduce_arg(self, node, kind, dtype, extents, body):
+        """(extreme, row-major int32 position of its first occurrence); NaN wins."""
+        return self._loop_nest(node, extents, body, ArgFold(self, kind, dtype, extents))
+
+    def _loop_nest(self, node, extents, body, fold):
+        real = [i for i, n in enumerate(extents) if not is_one(n)]
+        nest = self.nest((node, type(fold).__name__), [extents[i] for i in real])
+
+        def full(indices):
+            every = [Affine()] * len(extents)
+            for i, a in zip(real, indices, strict=True):
+                every[i] = a
+            return tuple(every)
+
+        parent = self._deepest([v.block for i in self._index for v in i.terms])
+        lanes = any(self.lanes(i) for i in self._index)
+        saved = self.block, self.vector, self.partial
+        self.block = parent
+        if not lanes:
+            self.vector, self.partial = None, 0
+        elif self.dry:
+            lanes = False
+        self.cost += hint(product(extents))
+        fold.begin(self.width if lanes else 1)
+        bounds = self.bounds.get(node)
+        if not real:
+            fold.step(body(full(())), full(()))
+        else:
+            if bounds is not None:
+                bounds = (real.index(bounds[0]), *bounds[1:])
+                nest.breaks.add(bounds[0])
+            self._loops(nest, body, fold, lanes, full, bounds)
+        result = fold.finish()
+        self.block, self.vector, self.partial = saved
+        return result
+
+    def _loops(self, nest, body, fold, lanes, full, bounds):
+        parent, bound = self.block, {}
+        *outer, inner = nest.groups
+
+        def step(group, variables):
+            bound.update(zip(group, variables, strict=True))
+            indices = full([Affine.of(bound[i]) for i in range(len(nest.extents))])
+            fold.step(body(indices), indices)
+
+        for g in outer:
+            bound.update(zip(g, self.open_loop(nest, g, self.block, 0, self._limits(nest, g, bounds)), strict=True))
+        extent = product(nest.extents[i] for i in inner)
+        vectorised = not self.dry and not lanes and nest.vectorisable and fold.vectorises
+        width = self.lane_width(extent) if vectorised else 1
+        for part in self.parts(extent, width, self._limits(nest, inner, bounds), least=width):
+            self.in_part(nest, inner, part, functools.partial(step, inner))
+        for _ in outer:
+            self.close_loop()
+        assert self.block is parent
+
+    def _limits(self, nest, group, bounds):
+        """(start, stop) of a group's loop when `bounds` = (dimension, start, stop) restricts its first dimension."""
+        if bounds is None or bounds[0] not in group:
+            return None
+        scale = self.int(product(nest.extents[i] for i in group[1:]))
+        return f"{bounds[1]} * {scale}", f"{bounds[2]} * {scale}"
+
+    def known(self, extent):
+        """Whether the kernel's text may depend on `extent`."""
+        return not isinstance(extent, Dim) and not self.args.all_arguments
+
+    def lane_width(self, extent):
+        """Lanes for a loop of `extent`: the device's width, less for short loops."""
+        w, n = self.width, hint(extent)
+        while w > 1 and w > (2 * n - 1 if self.known(extent) else n):
+            w //= 2
+        return w if w >= 4 else 1
+
+    def parts(self, extent, width, limits=None, least=4):
+        """The Parts of a loop over `extent`, or between `limits`, in vectors of `width` lanes; one for the rest has `least` or more."""
+        start, stop = limits or ("0", self.int(extent))
+        if width == 1:
+            return [Part(1, 0, start, stop)]
+        if limits or not self.known(extent):
+            return [Part(width, 0, start, stop), Part(1, 0, f"{start} + ({stop} - {start}) / {width} * {width}", stop)]
+        rest = extent % width
+        whole, found = extent - rest, []
+        if whole:
+            found.append(Part(width, 0, start, str(whole)))
+        if rest:
+            lanes = max(least, self.lane_width(rest))
+            found.append(Part(lanes, rest % lanes, str(whole), str(whole + lanes)))
+        return found
+
+    def in_part(self, nest, group, part, body):
+        """A loop over a Part of a merged group of dimensions; `body` makes what is in it, given its Vars."""
+        saved = self.width, self.vector, self.partial
+        variables = self.open_loop(nest, group, self.block, part.lanes, (part.start, part.stop))
+        if part.lanes > 1:
+            self.width, self.vector, self.partial = part.lanes, variables[-1], part.partial
+        body(variables)
+        self.close_loop()
+        self.width, self.vector, self.partial = saved

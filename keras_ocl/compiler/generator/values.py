@@ -1,0 +1,130 @@
+"""Values: from "node at an index" to registers."""
+
+from keras_ocl.compiler.generator.loops import Loops
+from keras_ocl.core import dtypes
+from keras_ocl.core.dim import product
+from keras_ocl.core.index import Affine, is_one, linear
+from keras_ocl.core.primitive import Kind
+from keras_ocl.kernels import prelude
+
+
+class Generator(Loops):
+    """Evaluates nodes; see the package's docstring.
+
+    Args:
+        args: kernels.spec.Args that collects the kernel's parameters.
+        materialised: set of nodes that are in memory.
+        width: vector lanes.
+        analysis: dict of Nests from a dry run, or None for the dry run itself.
+        alias: dict from node to the node whose buffer it shares.
+        own: nodes that are in memory for others but computed here.
+
+    Attributes:
+        reads: dict from a node that was loaded to the list of index tuples (None: at an offset), for the in-place check.
+        anchor: the node whose values a kernel template's accumulator holds; `anchor_identity` says whether only the accumulator's own
+            element was asked for.
+    """
+
+    def __init__(self, args, materialised, width, analysis=None, alias=None, own=()):
+        super().__init__(args, width, analysis)
+        self.materialised, self.own, self.alias = materialised, own, alias or {}
+        self.reads = {}
+        self.anchor = self.anchor_index = self._anchor_register = None
+        self.anchor_identity = True
+        self._memo = {}
+
+    def value(self, node, index):
+        """Register holding `node` at `index`."""
+        index = tuple(Affine.of(i) for i in index)
+        if self.dry and dtypes.is_complex(node.dtype):  # a register is a vector already
+            for nest in self.nests.values():
+                nest.vectorisable = False
+        lanes = self.vector if any(self.lanes(i) for i in index) else None
+        identity = (node, tuple(i.key for i in index), lanes)
+        found = self._memo.get(identity)
+        if found is not None and self._visible(found[0].block):
+            return found[0]
+        if node is self.anchor:
+            if any(i.key != a.key for i, a in zip(index, self.anchor_index, strict=True)):
+                self.anchor_identity = False
+            register = self._anchor_register
+        elif self.in_memory(node):
+            register = self.load(node, index)
+        else:
+            saved, self._index = self._index, index
+            register = node.primitive.pointwise(self, node, index)
+            self._index = saved
+        self._memo[identity] = (register, index)  # the index keeps its Vars, whose ids are in the key, alive
+        return register
+
+    def in_memory(self, node):
+        """Whether `node` is read from memory here, rather than computed."""
+        return node is not self.anchor and (node.primitive is None or (node in self.materialised and node not in self.own))
+
+    def value_flat(self, node, offset):
+        """`node` at a row-major offset: reshapes and elementwise operations need not take the index apart."""
+        if node is self.anchor:
+            return self.value(node, self._unflattened(offset, node.shape))
+        if self.in_memory(node):
+            return self.load(node, None, offset)
+        if node.kind is Kind.VIEW and node.primitive.flat:
+            return self.value_flat(node.inputs[0], offset)
+        if node.kind is Kind.VIEW and not node.inputs[0].shape:
+            return self.value(node.inputs[0], ())
+        if node.kind is Kind.ELEMENTWISE and all(i.shape == node.shape for i in node.inputs):
+            identity = (node, offset.key, self.vector if self.lanes(offset) else None)
+            found = self._memo.get(identity)
+            if found is None or not self._visible(found[0].block):
+                saved, self._index = self._index, (offset,)
+                found = self.op(node.name, node.dtype, *[self.value_flat(i, offset) for i in node.inputs]), offset
+                self._index = saved
+                self._memo[identity] = found
+            return found[0]
+        return self.value(node, self._unflattened(offset, node.shape))
+
+    def _unflattened(self, offset, shape):
+        index = []
+        for n in reversed(shape[1:]):
+            offset, rest = self.divmod(offset, n)
+            index.append(rest)
+        return (offset, *reversed(index)) if shape else ()
+
+    def bind_anchor(self, node, index, register):
+        """Values of `node` come from the kernel template's accumulator."""
+        self.anchor, self.anchor_index, self._anchor_register = node, tuple(Affine.of(i) for i in index), register
+
+    def load(self, node, index, offset=None):
+        """A register with the stored value at an index, or at a row-major offset."""
+        self.reads.setdefault(node, []).append(index)
+        pointer = self.args.pointer(self.alias.get(node, node), node.dtype)
+        offset = linear(index, node.shape) if offset is None else offset
+        blocks = [v.block for v in offset.terms]
+        self.helpers |= prelude.helpers_for(node.dtype, 1)
+        if self.dry or not self.lanes(offset):
+            return self.define(node.dtype, 1, prelude.load(node.dtype, 1, pointer, self.text(offset, True)), blocks)
+        w, count, stride, beyond = self.width, self.partial, self.lane_stride(offset), self._beyond in offset.terms
+        if is_one(stride):
+            self.helpers |= prelude.helpers_for(node.dtype, w, count)
+            if not beyond:
+                return self.define(node.dtype, w, prelude.load(node.dtype, w, pointer, self.text(offset, True), count), blocks)
+        base, step = self.define("int32", 1, self.text(offset, True), blocks, self.ctype), self.int(stride)
+        places = [f"{base.text} + {k} * {step}" for k in range(count or w)]
+        if beyond:  # in memory all the same, but for the tensor's first and last elements
+            size = self.int(product(node.shape))
+            places = [f"clamp({place}, ({self.ctype})0, ({self.ctype})({size} - 1))" for place in places]
+        lanes = ", ".join([prelude.load(node.dtype, 1, pointer, place) for place in places] + ["0"] * (w - len(places)))
+        text = f"({prelude.register_type(node.dtype, w)})({lanes})"
+        if beyond and is_one(stride):
+            whole = prelude.load(node.dtype, w, pointer, base.text, count)
+            text = f"{base.text} >= 0 && {base.text} + {count or w} <= {size} ? {whole} : {text}"
+        return self.define(node.dtype, w, text, [base.block])
+
+    def random(self, helper, dtype, key, counter, *parameters, word=()):
+        """What the prelude's `helper` draws for a counter, an index expression: `key` is two registers, `parameters` and `word` follow."""
+        low = self.number(counter, "uint32")
+        width = max(low.width, *(r.width for r in parameters)) if parameters else low.width
+        name = f"{helper}_{width}"
+        self.helpers |= {name}
+        lanes = [self.widen(r, width) for r in (low, *parameters)]
+        arguments = ", ".join([*(r.text for r in (*key, *lanes)), *(f"{w}u" for w in word)])
+        return self.define(dtype, width, f"{name}({arguments})", [r.block for r in (*key, *lanes)])

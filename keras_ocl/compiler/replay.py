@@ -1,0 +1,85 @@
+"""Replay: bound launches are enqueued, loops repeated, host operations computed."""
+
+import struct
+
+import numpy as np
+
+from keras_ocl import runtime
+from keras_ocl.compiler.binding import BoundLoop
+from keras_ocl.core import dtypes
+
+
+class Replay:
+    """Runs bound launches on a device.
+
+    Args:
+        storages: dict from the launches' buffers to their present Storages (a Binding's).
+    """
+
+    def __init__(self, device, storages):
+        self._device, self._storages = device, storages
+
+    def launch(self, segments):
+        """Enqueue everything in `segments` (see Binding). Waits only for what host operations and conditions of loops read."""
+        for segment in segments:
+            kind = type(segment)
+            if kind is list:
+                self._device.replay(segment)
+            elif kind is BoundLoop:
+                self._loop(segment)
+            else:
+                self._host(segment)
+
+    def _loop(self, bound):
+        self._copy(bound.before)
+        if bound.condition is not None:
+            self._while(bound)
+        else:
+            n, loop, count = bound.loop.length, bound.loop, len(bound.variants)
+            # The last step is of variant 0, which leaves the results where they belong.
+            order = [(bound.variants[(n - 1 - k) % count], n - 1 - k if loop.reverse else k) for k in range(n)]
+            if bound.plain:
+                self._device.repeat([(segments[0], places, struct.pack("i", number)) for (segments, places), number in order])
+            else:
+                for variant, number in order:
+                    self._step(variant, number)
+        self._copy(bound.after)
+
+    def _step(self, variant, number):
+        segments, places = variant
+        for kernel, position in places:
+            runtime.set_argument(kernel, position, struct.pack("i", number))
+        self.launch(segments)
+
+    def _while(self, bound):
+        count, done = len(bound.variants), 0
+        flag = bound.condition[0]
+        while self._device.download(self._storages[flag], np.dtype(bool), ()):
+            variant = (done + 1) % count
+            self._step(bound.variants[variant], done)
+            flag = bound.condition[variant]
+            done += 1
+        if done % count:
+            self._copy(bound.last)
+
+    def _copy(self, copies):
+        for source, target, nbytes, start, end in copies:
+            self._device.copy(self._storages[source], self._storages[target], nbytes, start, end)
+
+    def _host(self, bound):
+        if not self._device.runs:
+            return
+        node = bound.node
+        arrays = []
+        for handle, n in zip(bound.reads, node.inputs, strict=True):
+            shape = tuple(int(extent) for extent in n.shape)
+            arrays.append(self._device.download(self._storages[handle], dtypes.numpy_dtype(n.dtype), shape))
+        with self._device.operation(bound.label):
+            results = node.primitive.host(arrays, **node.params)
+        shapes = node.results or [(node.shape, node.dtype)]
+        for handle, array, (shape, dtype) in zip(bound.writes, results if node.results else [results], shapes, strict=True):
+            if handle is None:
+                continue
+            array = np.asarray(array, dtypes.numpy_dtype(dtype), order="C")
+            assert array.shape == tuple(shape), f"{node.name} on the host gave {array.shape}, not {tuple(shape)}"
+            self._device.write(self._storages[handle], array)

@@ -1,0 +1,78 @@
+"""What a variable must offer to traces, tapes and compiled functions, and who holds its value.
+
+A compiled step overwrites a variable's memory only while nobody else can see it. That is known from the way the value is given away:
+an Owned keeps its storage to itself and lends it through one handle, a view of it, which everything made from the value shares (tensors,
+their reshapes, constants of other traces, arguments of a call). The handle is remembered weakly: while it lives, somebody holds the value.
+"""
+
+import weakref
+from typing import Protocol
+
+from keras_ocl.core.tensor import Tensor
+
+
+class Owned:
+    """A variable's value.
+
+    Args:
+        shape, dtype: of the value.
+        storage: its memory. Only compiled functions read or write it, under the device's `state_lock`.
+        shared: others hold `storage` itself, as after the assignment of a tensor: it is never overwritten.
+    """
+
+    __slots__ = ("shape", "dtype", "storage", "_shared", "_handle", "_lent")
+
+    def __init__(self, shape, dtype, storage, shared=False):
+        self.shape, self.dtype, self.storage, self._shared = shape, dtype, storage, shared
+        self._handle = self._lent = None  # weak references to the storage and to the Tensor that were lent last
+
+    @classmethod
+    def sharing(cls, tensor):
+        """The value of a variable to which `tensor` was assigned; as long as somebody holds that, it is what `lend` returns."""
+        owned = cls(tensor.shape, tensor.dtype, tensor.storage, shared=True)
+        owned._lent = weakref.ref(tensor)
+        return owned
+
+    def lend(self):
+        """The value as a Tensor for others, which keeps what it shows: the same one as long as somebody holds it."""
+        with self.storage.device.state_lock:
+            tensor = self._lent and self._lent()
+            if tensor is None:
+                tensor = Tensor(self.shape, self.dtype, self.storage if self._shared else self._lent_storage())
+                self._lent = weakref.ref(tensor)
+            return tensor
+
+    def _lent_storage(self):
+        handle = self._handle and self._handle()
+        if handle is None:
+            handle = self.storage.view(0, self.storage.nbytes)
+            self._handle = weakref.ref(handle)
+        return handle
+
+    def is_held(self):
+        """Whether somebody else may see the value, so that it must not be overwritten. Asked under the device's `state_lock`."""
+        return self._shared or (self._handle is not None and self._handle() is not None)
+
+
+class Variable(Protocol):
+    """State that functions read and assign; Keras's variables on this backend are such.
+
+    Attributes:
+        trainable: whether tapes record what depends on it without being told.
+        path: its name, for errors and profiles.
+        shape, dtype: of its value.
+    """
+
+    trainable: bool
+    path: str
+    shape: tuple
+    dtype: str
+    _owned: Owned  # compiled functions set it, or overwrite its storage
+
+    def _tape_value(self) -> Tensor:
+        """The value here and now: concrete, or of the current trace."""
+
+
+def is_variable(x):
+    """Whether `x` is a Variable. Asked for each argument of a step: one look-up, where isinstance of a Protocol takes microseconds."""
+    return hasattr(x, "_tape_value")
