@@ -43,7 +43,7 @@ class DeviceInfo:
     reason: str
     traits: Traits
 
-    def __str__(self):
+    def __str__(self) -> str:
         return f"{self.name or self.kind} ({self.model}, {self.platform})"
 
 
@@ -216,7 +216,7 @@ def probe(handle, name):
     return None, reason
 
 
-def current_device():
+def current_device() -> Device:
     """The device of the enclosing `device_scope`, else KERAS_OCL_DEVICE, else the best one that works.
 
     Raises RuntimeError, with advice what to install, when there is none.
@@ -230,7 +230,7 @@ def current_device():
     return device
 
 
-def find_device(name):
+def find_device(name: str) -> Device:
     """The Device called `name`: "gpu:0", "cpu", or part of a platform's or device's name (letter case is ignored).
 
     With `/units=N` or `/KofN` behind it, a part of that device, see keras_ocl.runtime.parts.
@@ -253,7 +253,7 @@ def device_scope(name):
         _scope.reset(token)
 
 
-def devices():
+def devices() -> list[DeviceInfo]:
     """Lists every OpenCL device found, usable or not, best first. Probes all of them.
 
     Returns:
