@@ -62,11 +62,30 @@ class CustomOp(Operation):
         self._primitive = Primitive(name, self._results, self._vjp, kernels=self._kernels, several=True, registered=False)
 
     def call(self, *inputs: Any) -> Any:
+        """Runs the kernel, or records it in a compiled function.
+
+        Args:
+            *inputs: Tensors, or what becomes one, in the order of the op's inputs.
+
+        Returns:
+            The output, a Tensor.
+
+        Raises:
+            ValueError: the number of inputs is wrong, or `custom_op` tells another reason.
+        """
         if len(inputs) != len(self.inputs):
             raise ValueError(f"custom_op {self.name} takes {len(self.inputs)} inputs ({', '.join(self.inputs)}), but got {len(inputs)}.")
         return self._primitive(*(backend.convert_to_tensor(x) for x in inputs))[0]
 
     def compute_output_spec(self, *inputs: Any) -> Any:
+        """Infers the output's shape and dtype, as Functional models ask.
+
+        Args:
+            *inputs: KerasTensors.
+
+        Returns:
+            A KerasTensor.
+        """
         return backend.compute_output_spec(self.call, *inputs)
 
     def _results(self, *inputs: Tensor) -> list[tuple[tuple[int, ...], str]]:
@@ -183,6 +202,6 @@ def custom_op(
             call) `items` does not return ints.
         ValueError: names are not distinct identifiers, or (on a call) the number of inputs is wrong, or the work-group does not divide the
             work-items, or it or its local arrays are larger than the device allows.
-        RuntimeError: (on a call) the source does not compile; holds the compiler's log and the source.
+        KernelBuildError: (on a call) the source does not compile; holds the compiler's log and the source.
     """
     return CustomOp(source, inputs, output, shape, dtype, items, gradient, name, group, local)

@@ -80,8 +80,8 @@ class GradientTape:
         gradients = tape.gradient(loss, model.trainable_variables)
 
     Args:
-        persistent: `gradient` may be called more than once (also with other targets); else once.
-        watch_accessed_variables: False records only what `watch` names.
+        persistent: whether `gradient` may be called more than once, also with other targets.
+        watch_accessed_variables: whether trainable variables are watched when they are read; False leaves it to `watch`.
     """
 
     def __init__(self, persistent: bool = False, watch_accessed_variables: bool = True) -> None:
@@ -126,13 +126,24 @@ class GradientTape:
         self._tracked.add(id(tensor))
         self._alive.append(tensor)
 
-    def read(self, variable, tensor, watched=None):
-        """A variable was read as `tensor`."""
+    def read(self, variable: Any, tensor: Tensor, watched: bool = False) -> None:
+        """Notes that a variable was read; variables call it.
+
+        Args:
+            variable: the Keras variable.
+            tensor: its value.
+            watched: whether `watch` named it, so that it counts even where it is not trainable.
+        """
         if watched or (self._watch_accessed and variable.trainable):
             self._reads.setdefault(id(variable), (variable, []))[1].append(tensor)
             self._track(tensor)
 
-    def record(self, equation):
+    def record(self, equation: Any) -> None:
+        """Keeps an operation that depends on something watched; primitives call it.
+
+        Args:
+            equation: the core.primitive.Equation that ran or was traced.
+        """
         if any(id(x) in self._tracked for x in equation.inputs):
             self._equations.append(equation)
             for o in equation.outputs:
