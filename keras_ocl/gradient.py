@@ -67,7 +67,10 @@ def grad(function: Callable[P, Any], argnums: int | Sequence[int] = 0, has_aux: 
     """Makes a function that returns the gradient of `function`.
 
     Args:
-        function, argnums, has_aux, variables: as `value_and_grad` takes them.
+        function: returns a scalar Tensor; with `has_aux` a pair of one and anything else.
+        argnums: the position, or the tuple of positions, of the arguments to differentiate by.
+        has_aux: whether `function` returns a pair.
+        variables: Variables, in any nest, to differentiate by instead of arguments.
 
     Returns:
         A function with the arguments of `function` that returns the gradient, or with `has_aux` the pair of gradient and auxiliary result.

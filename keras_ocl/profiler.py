@@ -287,7 +287,8 @@ class Profile:
 
         Args:
             path: the file.
-            by, steps: as `table` takes them.
+            by: the view, as `table` takes it.
+            steps: the number to divide by, as `table` takes it.
 
         Raises:
             ValueError: there is no such view.
@@ -302,7 +303,8 @@ class Profile:
 
         Args:
             path: the file.
-            by, steps: as `table` takes them.
+            by: the view, as `table` takes it.
+            steps: the number to divide by, as `table` takes it.
 
         Raises:
             ValueError: there is no such view.

@@ -41,9 +41,8 @@ def sections(docstring):
 
 
 def entries(section):
-    """The names that the entries of a section begin with: of "fp64, fp16: whether" both."""
-    heads = re.findall(r"^    ([\w*][^:\n]*):", section, re.MULTILINE)
-    return {name.strip(" *`") for head in heads for name in head.split(",")}
+    """The names that the entries of a section begin with, one per entry."""
+    return {name.lstrip("*") for name in re.findall(r"^    ([\w*][^:\n]*):", section, re.MULTILINE)}
 
 
 def raises(function):

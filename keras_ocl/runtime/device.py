@@ -30,10 +30,12 @@ class Traits:
         compute_units: their number.
         local_memory: bytes of local memory per work-group.
         max_group: the most work-items of a work-group.
-        fp64, fp16: whether it computes in float64 and in float16.
+        fp64: whether it computes in float64.
+        fp16: whether it computes in float16.
         subgroups: whether it has sub-groups.
         unified_memory: whether it shares its memory with the host.
-        max_allocation, global_memory: bytes of the largest buffer, and of all memory.
+        max_allocation: bytes of the largest buffer.
+        global_memory: bytes of all its memory.
         alignment: bytes to which sub-ranges of a buffer are aligned.
         schedule: how kernels are written for it, "cpu" or "gpu".
         clock: the highest clock frequency in MHz, 0 where the driver does not tell.

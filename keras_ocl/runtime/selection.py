@@ -29,8 +29,11 @@ class DeviceInfo:
     Attributes:
         name: what `KERAS_OCL_DEVICE`, `keras.device` and this package's functions take, such as "gpu:0"; "" where it is not usable.
         kind: "cpu" or "gpu" (accelerators are GPUs here).
-        platform, model, driver: in the driver's words.
-        usable, reason: whether a kernel was compiled and ran on it, and if not, why.
+        platform: the OpenCL implementation, in its own words.
+        model: the device, in the driver's words.
+        driver: the driver's version.
+        usable: whether a kernel was compiled and ran on it.
+        reason: why it is not usable, else "".
         traits: what kernels ask of it, see `Traits`.
     """
 
