@@ -1,12 +1,14 @@
 """What `keras.src.backend` star-imports: the backend's whole surface, flat, as Keras 3.15 expects it.
 
-Keras's coming plug-in system takes the same parts from `ops`, `random`, `rnn` and `variable`; only here is `rnn` the function.
+Keras's planned plug-in system asks for the same parts as modules; only here is `rnn` the function.
 """
 
 # ruff: noqa: F401
-from keras_ocl import distribution as distribution_lib
-from keras_ocl import random, tensorboard
-from keras_ocl.ops import core, image, linalg, math, nn, numpy
+from keras_ocl.hooks import distribution as distribution_lib
+from keras_ocl.hooks import tensorboard
+from keras_ocl.hooks.rnn import bidirectional_gru, bidirectional_lstm, gru, lstm, rnn
+from keras_ocl.hooks.variable import Variable
+from keras_ocl.ops import core, image, linalg, math, nn, numpy, random
 from keras_ocl.ops.core import (
     IS_THREAD_SAFE,
     SUPPORTS_COMPLEX_DTYPES,
@@ -26,5 +28,3 @@ from keras_ocl.ops.core import (
     stop_gradient,
     vectorized_map,
 )
-from keras_ocl.rnn import bidirectional_gru, bidirectional_lstm, gru, lstm, rnn
-from keras_ocl.variable import Variable

@@ -1,9 +1,12 @@
-"""`python -m keras_ocl devices | doctor | cache`: what there is, what is wrong, what is kept on disk."""
+"""`python -m keras_ocl devices | doctor | cache | lower`: what there is, what is wrong, what is kept on disk, what a model becomes."""
 
 import argparse
+import dataclasses
 import importlib.metadata
+import json
 import os
 import platform
+import sys
 
 VARIABLES = (
     "KERAS_OCL_DEVICE", "KERAS_OCL_SCHEDULE", "KERAS_OCL_CACHE_DIR", "KERAS_OCL_VERBOSE", "KERAS_OCL_EXACT_BUFFERS",
@@ -21,6 +24,13 @@ def main(arguments=None):
     cache_parser = commands.add_parser("cache", help="show or clear the compiled programs on disk")
     cache_parser.add_argument("--clear", action="store_true", help="delete them")
     cache_parser.set_defaults(run=cache)
+    lower_parser = commands.add_parser("lower", help="print the kernels that a model's steps become, on this or any other device")
+    lower_parser.add_argument("model", help="a saved model, or SCRIPT.py:FUNCTION, which returns a model, or (model, x, y, batch size)")
+    lower_parser.add_argument("--traits", metavar="NAME|FILE", help="a record of a device's traits; without it those of the device in use")
+    lower_parser.add_argument("--train", action="store_true", help="the training step too")
+    lower_parser.add_argument("--json", action="store_true", help="as JSON")
+    lower_parser.add_argument("--source", action="store_true", help="the OpenCL C")
+    lower_parser.set_defaults(run=lower)
     options = parser.parse_args(arguments)
     return options.run(options)
 
@@ -139,3 +149,55 @@ def cache(options):
     print(f"cache: {disk.folder}, {len(entries)} programs, {readable(size)} of at most {readable(disk.limit)}")
     print("       (PoCL and NVIDIA's driver keep compiled programs in caches of their own)")
     return 0
+
+
+def lower(options):
+    """Print what a model's steps become: their launches, or their OpenCL C."""
+    os.environ.setdefault("KERAS_BACKEND", "ocl")
+    from keras_ocl import lowering, runtime
+
+    _quiet()
+    try:
+        traits = runtime.read_record(options.traits) if options.traits else runtime.current_device().traits
+        steps = lowering.lower(lowering.load(options.model), traits, options.train, options.traits or "this device")
+    except ValueError as error:
+        print(error, file=sys.stderr)
+        return 2
+    if options.json:
+        print(json.dumps([_described(step, options.source) for step in steps], indent=1))
+    elif options.source:
+        print("\n".join(step.program() for step in steps))
+    else:
+        for step in steps:
+            _print_step(step)
+    return 0
+
+
+def _described(step, source):
+    """A step as JSON shows it."""
+    launches = []
+    for launch in step.launches:
+        entry = dataclasses.asdict(launch)
+        entry["shares"] = [
+            {"layer": share.origin.layer, "operation": share.operation, "gradient": share.origin.gradient, "fraction": share.fraction}
+            for share in launch.shares
+        ]
+        if not source:
+            del entry["source"], entry["helpers"]
+        launches.append(entry)
+    return {"step": step.name, "arena_bytes": step.arena_bytes, "launches": launches}
+
+
+def _print_step(step):
+    from keras_ocl.runtime.errors import readable
+
+    total = sum(launch.operations for launch in step.launches)
+    print(f"{step.name}: {len(step.launches)} launches, {total / 1e6:.4g} million operations, arena {readable(step.arena_bytes)}")
+    for launch in step.launches:
+        times = "".join(f"{name} x {length or 'while'}: " for name, length in launch.loops)
+        grid = "x".join(map(str, launch.grid)) + (f" in groups of {'x'.join(map(str, launch.group))}" if launch.group else "")
+        amounts = f"reads {readable(launch.read)}, writes {readable(launch.written)}, {launch.operations / 1e6:.4g} Mop"
+        print(f"  {times}{launch.name}\n      {launch.kernel or 'host'}  {grid}  {amounts}")
+        for share in launch.shares:
+            gradient = " gradient" if share.origin.gradient else ""
+            print(f"      {share.fraction:4.0%} {share.origin.layer or '(no layer)'}: {share.operation}{gradient}")

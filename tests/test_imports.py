@@ -18,7 +18,7 @@ BELOW = {
     "monitor": {"compiler", "runtime"},
     "profiler": {"chrome_trace", "core", "runtime"},
     "chrome_trace": set(),
-    "cli": {"runtime"},
+    "cli": {"lowering", "runtime"},
 }
 WITHOUT_KERAS = {*BELOW, "__init__", "__main__"} - {"plugin"}
 

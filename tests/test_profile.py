@@ -12,8 +12,8 @@ from keras import layers, ops
 import keras_ocl
 from keras_ocl import runtime
 from keras_ocl.core.origin import NOWHERE, current_origin, kept_eagerly
-from keras_ocl.kernels import conv_forward_cpu
 from keras_ocl.kernels.conv import Geometry
+from keras_ocl.kernels.conv import forward_cpu as conv_forward_cpu
 
 BATCH = 8
 MOVES = {"HostToDevice", "DeviceToHost", "Copy"}
@@ -39,6 +39,7 @@ def rows(profile, by):
 @pytest.fixture(scope="module")
 def network():
     """The CIFAR-10 network of TensorFlow's tutorial, on crops, with a batch."""
+    keras.utils.clear_session()  # the optimizer's name is looked for
     keras.utils.set_random_seed(0)
     model = keras.Sequential(
         [

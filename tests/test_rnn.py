@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_ocl import rnn as module
 from keras_ocl.compiler import from_numpy, to_numpy
+from keras_ocl.hooks import rnn as module
 from tests.layers.checking import both
 from tests.primitives.checking import check_gradient
 

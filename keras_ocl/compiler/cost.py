@@ -175,6 +175,14 @@ def reduction_length(node):
     return max(1, inputs // max(1, hint(product(node.shape))))
 
 
+def reads(node):
+    """Elements of an operand that one element of a pointwise node reads at most."""
+    if "window" in node.params:
+        return _taps(node)
+    reduces = node.name.startswith(("reduce_", "arg", "partial_")) or node.name == "dot_general"
+    return reduction_length(node) if reduces else 1
+
+
 def price(node):
     """One evaluation of `node`, without its operands."""
     op = elementwise.OPS.get(node.name)

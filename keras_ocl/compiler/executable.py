@@ -7,7 +7,7 @@ import numpy as np
 
 from keras_ocl import runtime
 from keras_ocl.compiler import lower as lowering
-from keras_ocl.compiler.loop_lower import Loop, lower_loop
+from keras_ocl.compiler.loops.lower import Loop, lower_loop
 from keras_ocl.compiler.plan import Interval, place
 from keras_ocl.compiler.provenance import key
 from keras_ocl.core import dtypes
@@ -102,7 +102,7 @@ class Executable:
             for handle in handles:
                 if handle in self._external:
                     continue
-                life = self._lives.setdefault(handle, Interval(handle, _nbytes(handle), first, until))
+                life = self._lives.setdefault(handle, Interval(handle, buffer_bytes(handle), first, until))
                 life.first, life.last = min(life.first, first), max(life.last, until)
             position = until + 1
         return position
@@ -226,7 +226,7 @@ class Executable:
             Provenance.allocator (None for copies of inputs that are also outputs). Where a result overwrites the state that it
             replaces, the bytes are in place and none are asked for.
         """
-        return self._memory(_nbytes, lambda k: _nbytes(self._outputs[k]))
+        return self._memory(buffer_bytes, lambda k: buffer_bytes(self._outputs[k]))
 
     def handed_out(self, results):
         """`requested`, with the bytes of the Storages that a run got: `results` are what it returned."""
@@ -243,7 +243,7 @@ class Executable:
 
     def state_bytes(self):
         """Bytes of the variables that the function reads or assigns."""
-        return sum(_nbytes(node) for node in self._states)
+        return sum(buffer_bytes(node) for node in self._states)
 
     def _allocators(self):
         """Buffer -> Provenance.allocator of the first launch that writes it."""
@@ -311,6 +311,8 @@ class Executable:
             self.device.copy(self._storages[source], self._storages[target], nbytes, start, end)
 
     def _host(self, call):
+        if not self.device.runs:
+            return
         node = call.node
         arrays = []
         for handle, n in zip(call.reads, node.inputs, strict=True):
@@ -334,7 +336,7 @@ def _handles(launch):
     return [a.value for a in launch.args if a.kind in ("in", "out")]
 
 
-def _nbytes(handle):
+def buffer_bytes(handle):
     """Bytes of the buffer that a handle stands for."""
     if isinstance(handle, tuple):  # a result nobody reads
         node, k = handle

@@ -1,6 +1,6 @@
 """Accumulators of reductions in generated code."""
 
-from keras_ocl.compiler.loops import Register
+from keras_ocl.compiler.nests import Register
 from keras_ocl.core import dtypes
 from keras_ocl.core.index import linear
 from keras_ocl.kernels import elementwise, prelude

@@ -15,7 +15,7 @@ from keras_ocl.compiler import cost
 from keras_ocl.compiler.axes import ANY, PARTIAL_NAMES, axis_map
 from keras_ocl.compiler.cost import FREE, VIEWS, reduction_length
 from keras_ocl.compiler.generator import Generator
-from keras_ocl.compiler.loops import Register, analyse
+from keras_ocl.compiler.nests import Register, analyse
 from keras_ocl.core.dim import Dim, hint, product, same
 from keras_ocl.core.index import Affine, is_one, linear
 from keras_ocl.kernels import elementwise

@@ -12,7 +12,7 @@ import functools
 from typing import NamedTuple
 
 from keras_ocl.compiler.folds import ArgFold, Fold
-from keras_ocl.compiler.loops import MASKED, Block, Nest, Register
+from keras_ocl.compiler.nests import MASKED, Block, Nest, Register
 from keras_ocl.core import dtypes
 from keras_ocl.core.dim import Dim, hint, product
 from keras_ocl.core.index import Affine, Var, at_least, is_one, linear

@@ -54,6 +54,15 @@ class Jitted:
     def __call__(self, *args, **kwargs):
         if current_trace.get() is not None or active_tapes.get():
             return self.function(*args, **kwargs)  # part of a larger trace, or to be differentiated by a tape outside
+        compiled, arrays = self._find(args, kwargs)
+        return compiled.run(arrays)
+
+    def compiled(self, *args, **kwargs):
+        """What these arguments would run: the Compiled of their signature, traced if it is new. Nothing runs."""
+        return self._find(args, kwargs)[0]
+
+    def _find(self, args, kwargs):
+        """(the Compiled of the arguments' signature, the arrays among them)."""
         leaves, structure = nest.flatten((args, kwargs))
         arrays, key = [], [structure, self.context()]
         for leaf in leaves:
@@ -78,7 +87,7 @@ class Jitted:
                 if compiled is None:
                     compiled = self._trace(leaves, structure, device)
                     self._compiled[key] = compiled
-        return compiled.run(arrays)
+        return compiled, arrays
 
     def __get__(self, instance, owner=None):
         """Of a method: the function that takes the instance first, which counts among the values of the signature."""

@@ -27,6 +27,11 @@ class Share(NamedTuple):
     primitive: str
     fraction: float
 
+    @property
+    def operation(self):
+        """The operation's name."""
+        return self.origin.named(self.primitive).operation
+
 
 class Provenance:
     """What one launch computes. `region` is a fuse.Region; nothing is worked out before somebody asks."""
@@ -49,6 +54,20 @@ class Provenance:
         total = sum(work.values())
         return tuple(Share(origin, name, amount / total if total else 1 / len(work)) for (origin, name), amount in work.items())
 
+    @functools.cached_property
+    def operations(self):
+        """About how many operations the region takes; of a multiply-add two."""
+        return sum(_operations(node) * self._evaluations(node) for node in self._maps)
+
+    @functools.cached_property
+    def loads(self):
+        """Elements that the region reads of each operand in memory: a dict from node to their number."""
+        found = {}
+        for node in self._maps:
+            for operand, elements in self._loaded(node):
+                found[operand] = max(elements, found.get(operand, 0))
+        return found
+
     def _evaluations(self, node):
         """How often the kernel evaluates each element of `node`."""
         return max(1, cost.evaluations(self._places.get(node, ())) / cost.size(node))
@@ -58,7 +77,7 @@ class Provenance:
         if node.name in _VIEWS and node not in self._outputs:
             return
         for operand in node.inputs:
-            elements = _size(operand)
+            elements = min(_size(operand), _size(node) * cost.reads(node)) if node.primitive.pointwise is not None else _size(operand)
             while operand in self._maps and operand.name in _VIEWS:
                 operand = operand.inputs[0]
                 elements = min(elements, _size(operand))

@@ -7,7 +7,7 @@
 import math
 
 from keras_ocl.compiler.generator import Generator
-from keras_ocl.compiler.loops import Register, analyse
+from keras_ocl.compiler.nests import Register, analyse
 from keras_ocl.core.dim import Dim, ceil_div, hint, product
 from keras_ocl.core.index import Affine, is_one, linear
 from keras_ocl.kernels import prelude

@@ -52,7 +52,7 @@ def export_onnx(model, filepath, input_signature, opset_version=None):
         raise ImportError("ONNX export needs the package onnx: pip install 'keras-ocl[export]'.")
     import onnx
 
-    from keras_ocl.export.onnx_model import onnx_model
+    from keras_ocl.export.onnx.model import onnx_model
 
     inputs = [_input(k, spec) for k, spec in enumerate(tree.flatten(input_signature))]
 
@@ -68,7 +68,7 @@ def export_onnx(model, filepath, input_signature, opset_version=None):
 
 
 def _input(k, spec):
-    from keras_ocl.export.onnx_model import Input
+    from keras_ocl.export.onnx.model import Input
 
     shape = getattr(spec, "shape", None)
     if shape is None or getattr(spec, "dtype", None) is None:

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from keras_ocl.core import dtypes
-from keras_ocl.kernels import prelude_math
-from keras_ocl.kernels.prelude_math import vector_type
+from keras_ocl.kernels.prelude import library
+from keras_ocl.kernels.prelude.library import vector_type
 
 CHEAP, MEDIUM, TRANSCENDENTAL = 1, 4, 20
 
@@ -131,7 +131,7 @@ def has_form(op, out_dtype, in_dtypes):
 def helpers(op, width, out_dtype, in_dtypes):
     """Names of the prelude functions that `emit` calls for the same arguments."""
     text = _expression(op, width, out_dtype, tuple(in_dtypes), ["x"] * OPS[op].arity)
-    return prelude_math.called(text)
+    return library.called(text)
 
 
 def _is_small_float(dtype):
@@ -179,7 +179,7 @@ def _expression(op, width, out_dtype, in_dtypes, x):
 def _call(op, ctype, width, x):
     """A call of the op's own helper function, or None when it has none for this type."""
     stem = f"{op}_{ctype}"
-    return f"{stem}_{width}({', '.join(x)})" if prelude_math.exists(stem) else None
+    return f"{stem}_{width}({', '.join(x)})" if library.exists(stem) else None
 
 
 def _float(op, width, dtype, x):

@@ -27,7 +27,7 @@ class KernelSpec:
     """One kernel: body text without signature, its parameters in order, and its launch geometry.
 
     `grid` is the global size in work-items (1 to 3 extents), `group` the work-group size or None.
-    `helpers` are names of the functions of prelude.py that the body calls.
+    `helpers` are names of the functions of the prelude that the body calls.
     """
 
     name: str  # what the kernel computes, for profiles and errors; not part of the source

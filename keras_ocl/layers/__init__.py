@@ -1,1 +1,1 @@
-"""What Keras's layers and losses reach: convolution, pooling, normalization, losses, attention."""
+"""What Keras's recurrent layers reach: any cell over time, and the fused layers."""

@@ -4,10 +4,10 @@ from keras.src import tree
 
 from keras_ocl import primitives as P
 from keras_ocl.core import dtypes
-from keras_ocl.ops import numpy_shape as shapes
 from keras_ocl.ops.control_flow import discarded, scan_steps, unrolls
 from keras_ocl.ops.conversion import convert_to_tensor
-from keras_ocl.ops.numpy_logic import as_bool
+from keras_ocl.ops.numpy import shapes
+from keras_ocl.ops.numpy.logic import as_bool
 from keras_ocl.ops.promotion import broadcast_to
 
 

@@ -6,8 +6,8 @@ that the last axis of the pointwise kernels is a whole row of units.
 
 from keras_ocl import primitives as P
 from keras_ocl.layers.recurrence import rnn
-from keras_ocl.ops import numpy_shape as shapes
 from keras_ocl.ops.conversion import convert_to_tensor
+from keras_ocl.ops.numpy import shapes
 from keras_ocl.ops.promotion import promote
 
 

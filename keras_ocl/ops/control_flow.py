@@ -19,9 +19,9 @@ from keras_ocl.core.body import Draft
 from keras_ocl.core.dim import Dim
 from keras_ocl.core.primitive import current_trace
 from keras_ocl.core.tensor import Tensor
-from keras_ocl.ops import numpy_shape as shapes
 from keras_ocl.ops.conversion import convert_to_tensor
-from keras_ocl.ops.numpy_logic import as_bool, logical_or
+from keras_ocl.ops.numpy import shapes
+from keras_ocl.ops.numpy.logic import as_bool, logical_or
 from keras_ocl.ops.promotion import broadcast, promote
 
 _UNROLLED = 4  # steps up to which a traced loop is unrolled

@@ -26,7 +26,7 @@ from keras_ocl.ops.control_flow import (
 from keras_ocl.ops.conversion import cast, convert_to_numpy, convert_to_tensor, extents_of, is_tensor, shape
 from keras_ocl.ops.gradients import custom_gradient, remat, stop_gradient
 from keras_ocl.ops.indexing import wrapped
-from keras_ocl.ops.numpy_shape import unstacked
+from keras_ocl.ops.numpy.shapes import unstacked
 from keras_ocl.ops.promotion import broadcast_to
 from keras_ocl.ops.symbolic import compute_output_spec
 

@@ -75,7 +75,7 @@ def _as_index(k):
 
 def _expand_masks(key):
     """Bool masks as the integer indices of their true elements, one array an axis."""
-    from keras_ocl.ops.numpy_indexing import nonzero
+    from keras_ocl.ops.numpy.indexing import nonzero
 
     result = []
     for k in key:

@@ -8,11 +8,11 @@ from keras_ocl.core import dtypes
 from keras_ocl.core.autodiff import GradientTape
 from keras_ocl.core.tensor import Tensor
 from keras_ocl.ops import naming
-from keras_ocl.ops import numpy_linear as products
-from keras_ocl.ops import numpy_reduction as reductions
-from keras_ocl.ops import numpy_shape as shapes
 from keras_ocl.ops.conversion import convert_to_tensor
-from keras_ocl.ops.numpy_creation import eye
+from keras_ocl.ops.numpy import linear as products
+from keras_ocl.ops.numpy import reduction as reductions
+from keras_ocl.ops.numpy import shapes
+from keras_ocl.ops.numpy.creation import eye
 from keras_ocl.ops.promotion import broadcast_to, floating, promote, result_type, scalar_like
 
 

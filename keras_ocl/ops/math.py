@@ -5,7 +5,7 @@ from keras_ocl.core import dtypes
 from keras_ocl.ops import naming
 from keras_ocl.ops import numpy as knp
 from keras_ocl.ops.conversion import convert_to_tensor, read
-from keras_ocl.ops.math_fourier import (  # noqa: F401
+from keras_ocl.ops.fourier import (  # noqa: F401
     _get_complex_tensor_from_tuple,
     fft,
     fft2,
@@ -16,7 +16,7 @@ from keras_ocl.ops.math_fourier import (  # noqa: F401
     stft,
     windows,
 )
-from keras_ocl.ops.numpy_indexing import needs_values
+from keras_ocl.ops.numpy.indexing import needs_values
 from keras_ocl.ops.promotion import axes_of, broadcast_to, floating, keep, promote, scalar_like
 
 

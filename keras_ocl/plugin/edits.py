@@ -45,10 +45,10 @@ class Alike(NamedTuple):
 
 EDITS: dict[str, tuple[Branch | First | Alike, ...]] = {
     "keras.src.backend": (
-        Branch("", "BackendVariable", "from keras_ocl.backend import *\nfrom keras_ocl.variable import Variable as BackendVariable"),
+        Branch("", "BackendVariable", "from keras_ocl.backend import *\nfrom keras_ocl.hooks.variable import Variable as BackendVariable"),
     ),
-    "keras.src.layers.layer": (Branch("", "BackendLayer", "from keras_ocl.layer import OclLayer as BackendLayer"),),
-    "keras.src.models.model": (Branch("", "Trainer", "from keras_ocl.trainer import OclTrainer as Trainer"),),
+    "keras.src.layers.layer": (Branch("", "BackendLayer", "from keras_ocl.hooks.layer import OclLayer as BackendLayer"),),
+    "keras.src.models.model": (Branch("", "Trainer", "from keras_ocl.hooks.trainer import OclTrainer as Trainer"),),
     "keras.src.export.saved_model": (
         Branch("", "BackendSavedModelExportArchive", "from keras_ocl.export import OclExportArchive as BackendSavedModelExportArchive"),
     ),
@@ -61,7 +61,9 @@ EDITS: dict[str, tuple[Branch | First | Alike, ...]] = {
     ),
     # Before it asks for the package openvino.
     "keras.src.export.openvino": (First("export_openvino", "from keras_ocl.export import refuse_openvino\nrefuse_openvino()"),),
-    "keras.src.optimizers.optimizer": (Branch("", "BackendOptimizer", "from keras_ocl.optimizer import OclOptimizer as BackendOptimizer"),),
+    "keras.src.optimizers.optimizer": (
+        Branch("", "BackendOptimizer", "from keras_ocl.hooks.optimizer import OclOptimizer as BackendOptimizer"),
+    ),
     "keras.src.utils.backend_utils": (
         Alike("DynamicBackend.set_backend", "tensorflow"),
         Branch("DynamicBackend.__getattr__", None, 'return getattr(importlib.import_module("keras_ocl.backend"), name)'),

@@ -11,10 +11,7 @@ from keras_ocl.plugin.edits import BACKEND, EDITS, SUPPORTED_KERAS
 KEPT = ("compiler", "core", "kernels", "plugin", "primitives", "runtime")
 
 # These need Keras, which in turn imports them: whoever comes first, Keras must begin.
-AFTER_KERAS = (
-    "backend", "custom", "distribution", "export", "gradient", "layer", "layers", "ops", "optimizer", "random", "rnn", "tensorboard",
-    "trainer", "variable",
-)  # fmt: skip
+AFTER_KERAS = ("backend", "custom", "export", "gradient", "hooks", "layers", "ops")
 
 
 class BackendFinder:

@@ -7,7 +7,7 @@ from keras_ocl.core import dtypes
 from keras_ocl.core.dim import maximum
 from keras_ocl.core.primitive import Primitive
 from keras_ocl.kernels import conv as templates
-from keras_ocl.kernels.conv_geometry import Geometry
+from keras_ocl.kernels.conv.geometry import Geometry
 
 
 def _check(name, x, w, params):

@@ -8,6 +8,7 @@ from keras_ocl.runtime.device import Device, Statistics, Traits, local_memory, s
 from keras_ocl.runtime.errors import KernelBuildError, OutOfMemory
 from keras_ocl.runtime.memory import Storage
 from keras_ocl.runtime.profiling import BUILD, READ_BACK, UPLOAD, WAIT, Label, Record, Trace, profiled, profiling
+from keras_ocl.runtime.record import RecordDevice, read_record, record_names
 from keras_ocl.runtime.selection import DeviceInfo, current_device, device_scope, devices, find_device, platform_list
 
 __all__ = [
@@ -19,6 +20,7 @@ __all__ = [
     "OutOfMemory",
     "READ_BACK",
     "Record",
+    "RecordDevice",
     "Statistics",
     "Storage",
     "Trace",
@@ -33,5 +35,7 @@ __all__ = [
     "platform_list",
     "profiled",
     "profiling",
+    "read_record",
+    "record_names",
     "set_argument",
 ]

@@ -160,6 +160,8 @@ class Device:
     Everything here enqueues and returns, except `download` and `finish`.
     """
 
+    runs = True  # what is launched on it; on a RecordDevice nothing is
+
     def __init__(self, handle, name, sharing):
         self.handle = handle
         self.name = name

@@ -16,6 +16,7 @@ from keras_ocl.runtime.device import Device, Traits, forced_sharing, read_traits
 from keras_ocl.runtime.discovery import ADVICE, platforms
 from keras_ocl.runtime.errors import KernelBuildError
 from keras_ocl.runtime.memory import memory_limit
+from keras_ocl.runtime.record import RecordDevice
 
 logger = logging.getLogger("keras_ocl")
 
@@ -182,6 +183,8 @@ class _Registry:
             if device.name in self.announced:
                 return
             self.announced.add(device.name)
+        if isinstance(device, RecordDevice):
+            return  # nothing runs there
         if not logger.hasHandlers() and logger.level == logging.NOTSET:
             # Nobody has set up logging, and this line should be seen: which device is the first question.
             logger.addHandler(logging.StreamHandler())

@@ -7,7 +7,7 @@ from keras_ocl import primitives as P
 from keras_ocl import runtime
 from keras_ocl.compiler import from_numpy, to_numpy
 from keras_ocl.compiler.jit import Jitted
-from keras_ocl.compiler.loop_lower import Loop
+from keras_ocl.compiler.loops.lower import Loop
 from keras_ocl.core.autodiff import GradientTape
 from tests.compiler.test_jit import State
 from tests.primitives.checking import need_float64

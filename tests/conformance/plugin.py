@@ -43,7 +43,7 @@ class TrainerTest(SourceFileLoader, MetaPathFinder):
     EDITS = (
         (
             'else:\n    raise ImportError(f"Invalid backend',
-            'elif backend.backend() == "ocl":\n    from keras_ocl.trainer import OclTrainer as Trainer\n',
+            'elif backend.backend() == "ocl":\n    from keras_ocl.hooks.trainer import OclTrainer as Trainer\n',
         ),
         ('            "torch": "cpu",\n', '            "ocl": "cpu:0",\n'),
     )

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_ocl import runtime, tensorboard
+from keras_ocl import runtime
+from keras_ocl.hooks import tensorboard
 from tests.keras.regression import make_data, make_model
 from tests.plugin.process import run_python
 

@@ -8,8 +8,9 @@ import pytest
 from keras_ocl import runtime
 from keras_ocl.core import dtypes
 from keras_ocl.core.dim import Dim
-from keras_ocl.kernels import attention, attention_gpu
-from keras_ocl.kernels.attention_parts import FORWARD, KEY_VALUE_GRADIENT, QUERY_GRADIENT
+from keras_ocl.kernels import attention
+from keras_ocl.kernels.attention import gpu as attention_gpu
+from keras_ocl.kernels.attention.parts import FORWARD, KEY_VALUE_GRADIENT, QUERY_GRADIENT
 from keras_ocl.kernels.spec import Sink
 from tests.kernels.test_gemm import launch
 

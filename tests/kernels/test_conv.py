@@ -9,8 +9,12 @@ import pytest
 from keras_ocl import runtime
 from keras_ocl.core import dtypes
 from keras_ocl.core.dim import Dim
-from keras_ocl.kernels import conv, conv_filter_layout, conv_forward_cpu, conv_winograd_cpu, conv_winograd_filter_cpu, prelude
+from keras_ocl.kernels import conv, prelude
 from keras_ocl.kernels.conv import Geometry
+from keras_ocl.kernels.conv import filter_layout as conv_filter_layout
+from keras_ocl.kernels.conv import forward_cpu as conv_forward_cpu
+from keras_ocl.kernels.conv import winograd_cpu as conv_winograd_cpu
+from keras_ocl.kernels.conv import winograd_filter_cpu as conv_winograd_filter_cpu
 from keras_ocl.kernels.spec import Sink
 from tests.kernels.launching import launch
 

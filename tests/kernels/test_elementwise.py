@@ -9,7 +9,8 @@ from scipy import special
 
 from keras_ocl import runtime
 from keras_ocl.core import dtypes
-from keras_ocl.kernels import elementwise, prelude, prelude_math
+from keras_ocl.kernels import elementwise, prelude
+from keras_ocl.kernels.prelude import library
 
 RNG = np.random.default_rng(7)
 EPSILON = {"float16": 2.0**-10, "bfloat16": 2.0**-7, "float32": 2.0**-23, "float64": 2.0**-52}
@@ -431,7 +432,7 @@ def run(device, cases):
     for n, case in enumerate(cases):
         for width in case.widths:
             text, helpers = case.kernel(f"k{n}_{width}", width)
-            texts = tuple(prelude.helper_source(h) for h in prelude_math.ordered(helpers))
+            texts = tuple(prelude.helper_source(h) for h in library.ordered(helpers))
             kernels[n, width] = (f"k{n}_{width}", text, texts)
     built = device.build(kernels.values())
     for (n, width), (name, *_) in kernels.items():
@@ -480,8 +481,8 @@ def test_errors_name_op_and_dtypes():
 
 
 def test_helpers_come_after_what_they_call():
-    names = prelude_math.ordered({"tanh_float_16", "erf_float_16", "tan_float_16"})
-    assert names == prelude_math.ordered(["tan_float_16", "tanh_float_16", "erf_float_16"])
+    names = library.ordered({"tanh_float_16", "erf_float_16", "tan_float_16"})
+    assert names == library.ordered(["tan_float_16", "tanh_float_16", "erf_float_16"])
     assert len(set(names)) == len(names)
     assert names.index("exp_inner_float_16") < names.index("tanh_float_16")
     assert names.index("sin_float_16") < names.index("tan_float_16")

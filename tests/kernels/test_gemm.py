@@ -8,8 +8,11 @@ import pytest
 from keras_ocl import runtime
 from keras_ocl.core import dtypes
 from keras_ocl.core.dim import Dim
-from keras_ocl.kernels import gemm, gemm_cpu, gemm_gpu, gemm_strips
-from keras_ocl.kernels.gemm_parts import Names, Problem
+from keras_ocl.kernels import gemm
+from keras_ocl.kernels.gemm import cpu as gemm_cpu
+from keras_ocl.kernels.gemm import gpu as gemm_gpu
+from keras_ocl.kernels.gemm import strips as gemm_strips
+from keras_ocl.kernels.gemm.parts import Names, Problem
 from keras_ocl.kernels.spec import Args, Sink
 from tests.kernels.launching import launch
 

@@ -7,7 +7,7 @@ from keras_ocl import runtime
 from keras_ocl.compiler import from_numpy, to_numpy
 from keras_ocl.compiler.jit import Jitted
 from keras_ocl.core.autodiff import GradientTape
-from keras_ocl.layers.attention import dot_product_attention
+from keras_ocl.ops.nn.attention import dot_product_attention
 from tests.layers.checking import both
 from tests.primitives.checking import check_gradient
 

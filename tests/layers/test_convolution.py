@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from keras_ocl.compiler import from_numpy
-from keras_ocl.layers.convolution import conv, conv_transpose, depthwise_conv, separable_conv
+from keras_ocl.ops.nn.convolution import conv, conv_transpose, depthwise_conv, separable_conv
 from tests.layers.checking import both
 from tests.primitives.checking import check_gradient
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from keras_ocl.compiler import from_numpy, to_numpy
-from keras_ocl.layers.ctc import ctc_decode, ctc_loss
+from keras_ocl.ops.nn.ctc import ctc_decode, ctc_loss
 from tests.layers.checking import both
 from tests.primitives.checking import check_gradient
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from keras_ocl.compiler import from_numpy, to_numpy
-from keras_ocl.layers.normalization import batch_normalization, moments
+from keras_ocl.ops.nn.normalization import batch_normalization, moments
 from tests.layers.checking import both
 from tests.primitives.checking import check_gradient
 

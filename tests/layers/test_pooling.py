@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from keras_ocl.compiler import from_numpy
-from keras_ocl.layers.pooling import adaptive_average_pool, adaptive_max_pool, average_pool, max_pool
+from keras_ocl.ops.nn.pooling import adaptive_average_pool, adaptive_max_pool, average_pool, max_pool
 from tests.layers.checking import both
 from tests.primitives.checking import check_gradient
 

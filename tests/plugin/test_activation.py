@@ -138,10 +138,10 @@ def test_keras_takes_our_classes():
         KERAS_BACKEND="ocl",
     )
     assert output.splitlines() == [
-        "keras_ocl.variable.Variable",
-        "keras_ocl.layer.OclLayer",
-        "keras_ocl.trainer.OclTrainer keras_ocl.layer.OclLayer",
-        "keras_ocl.optimizer.OclOptimizer",
+        "keras_ocl.hooks.variable.Variable",
+        "keras_ocl.hooks.layer.OclLayer",
+        "keras_ocl.hooks.trainer.OclTrainer keras_ocl.hooks.layer.OclLayer",
+        "keras_ocl.hooks.optimizer.OclOptimizer",
         "keras_ocl.export.OclExportArchive",
     ]
 

@@ -11,8 +11,8 @@ from keras_ocl.core.primitive import Primitive
 onnx = pytest.importorskip("onnx", reason="the package onnx is not installed")
 onnxruntime = pytest.importorskip("onnxruntime", reason="the package onnxruntime is not installed")
 
-from keras_ocl.export.onnx_graph import WHERE_USED  # noqa: E402 (needs onnx)
-from keras_ocl.export.onnx_model import REFUSED, RULES, Input, onnx_model  # noqa: E402 (needs onnx)
+from keras_ocl.export.onnx.graph import WHERE_USED  # noqa: E402 (needs onnx)
+from keras_ocl.export.onnx.model import REFUSED, RULES, Input, onnx_model  # noqa: E402 (needs onnx)
 
 RNG = np.random.default_rng(11)
 NUMBERS = np.concatenate([RNG.normal(size=17) * 2, [0.0, -0.0, 1.0, -1.0, 1e-4, -1e-4, 40.5, -40.5, 2.5, 3.5]]).astype("f4").reshape(9, 3)
@@ -51,7 +51,7 @@ def check(function, *arrays, tolerance=2e-6, **options):
 def test_every_primitive_has_a_rule_or_a_reason():
     ours = {name for name in Primitive.registry if name != "project" and not name.startswith("partial_")}
     known = {*RULES, *REFUSED, *WHERE_USED}
-    assert ours <= known, f"give {sorted(ours - known)} a rule or a reason in export/onnx_rules_*.py"
+    assert ours <= known, f"give {sorted(ours - known)} a rule or a reason in export/onnx/rules/"
     assert not set(RULES) & set(REFUSED)
 
 

@@ -1,0 +1,1 @@
+"""ONNX models from traced functions: the graph that is built, and a rule per primitive."""

@@ -1,0 +1,57 @@
+"""Attention without a (time x source) matrix in memory: forward, and gradients by recomputing the weights.
+
+Dao et al., "FlashAttention" (2022), and Dao, "FlashAttention-2" (2023): blocks of logits live in registers and local memory, the softmax
+is kept as a running maximum and sum, which rescale what was summed before. What is saved for the gradients is each row's maximum and the
+reciprocal of its sum; both, as their log-sum-exp would lose a masked row's sum to rounding.
+
+Three kernels are one scheme: the holder of a block of `own` positions meets all `other` positions, block by block.
+
+    forward             own queries, other keys    logits = q k                      out = sum of weights v
+    gradient of q       own queries, other keys    logits = q k, products = do v     dq = sum of slopes k
+    gradients of k, v   own keys, other queries    logits = k q, products = v do     dk = sum of slopes q, dv = sum of weights do
+
+with weights = exp(logits - peak) * rescale, and slopes = weights * (products - delta) where a logit is not masked, 0 elsewhere. On a
+CPU with heads enough, one kernel does the work of the last two (gradient_cpu.py).
+"""
+
+from keras_ocl.core.dim import hint
+from keras_ocl.kernels.attention import cpu, gpu, gradient_cpu
+from keras_ocl.kernels.attention.parts import FORWARD, KEY_VALUE_GRADIENT, MASKED, QUERY_GRADIENT, Operand, Problem, accumulator
+
+__all__ = ["MASKED", "Operand", "Problem", "accumulator", "forward", "gradient", "pays"]
+
+DEPTH = 64  # up to which rows the kernels were measured
+
+
+def forward(problem, sinks):
+    """Kernels for [out, peak, rescale]."""
+    p = problem
+    return _plan(p, FORWARD, sinks, (p.batch, p.time, p.heads, p.value_depth))
+
+
+def gradient(problem, sinks):
+    """Kernels for the gradients of [query, key, value]; those of key and value are summed over the query heads that share them."""
+    p = problem
+    asked, keys = (p.batch, p.time, p.heads, p.depth), (p.batch, p.source, p.key_heads)
+    together = p.traits.schedule == "cpu" and gradient_cpu.enough(p.traits, p.batch, p.key_heads)
+    if together and not any(int(n) == 0 for n in (*asked, *keys)):
+        return [gradient_cpu.kernel(p, sinks)]
+    return _plan(p, QUERY_GRADIENT, sinks[:1], asked) + _plan(p, KEY_VALUE_GRADIENT, sinks[1:], keys)
+
+
+def pays(traits, query, key, has_bias):
+    """Whether attention of tensors like `query` and `key` is at least as fast in these kernels as composed of others.
+
+    As measured, forward and with gradients: in float32 on CPUs with heads enough for the one kernel of all gradients and positions enough
+    to fill the lanes. A bias's gradient needs the matrix anyway.
+    """
+    fits = traits.schedule == "cpu" and query.dtype == "float32" and not has_bias and hint(query.shape[3]) <= DEPTH
+    long = min(hint(query.shape[1]), hint(key.shape[1])) >= traits.vector_width
+    return fits and long and gradient_cpu.enough(traits, query.shape[0], key.shape[2])
+
+
+def _plan(problem, scheme, sinks, result):
+    """One kernel, or none for an empty result."""
+    if any(int(n) == 0 for n in result):
+        return []
+    return [(gpu if problem.traits.schedule == "gpu" else cpu).kernel(problem, scheme, sinks)]

@@ -1,0 +1,98 @@
+"""All gradients of attention in one kernel, for CPUs: a work-item has all of a key head, so that weights are recomputed once, not twice.
+
+Blocks of keys run along the lanes as in cpu.py. The queries' gradient is summed beside, in memory, with lanes along the depth.
+"""
+
+from keras_ocl.core.dim import hint, product
+from keras_ocl.kernels.attention.cpu import CpuWriter
+from keras_ocl.kernels.attention.parts import KEY_VALUE_GRADIENT
+from keras_ocl.kernels.spec import KernelSpec, Workspace
+
+
+def enough(traits, batch, key_heads):
+    """Whether there are key heads enough to keep the device busy."""
+    return hint(batch) * hint(key_heads) >= 4 * traits.compute_units
+
+
+def kernel(problem, sinks):
+    """The KernelSpec that computes the gradients of query, key and value."""
+    p = problem
+    writer = _Writer(p, KEY_VALUE_GRADIENT, sinks)
+    body = writer.body()
+    return KernelSpec(
+        name="attention: gradients",
+        args=writer.args.args,
+        body=body,
+        grid=(1, p.batch * p.key_heads, 1),
+        group=(1, 1, 1),
+        helpers=writer.all_helpers(),
+    )
+
+
+class _Writer(CpuWriter):
+    result = 1
+
+    def __init__(self, problem, scheme, sinks):
+        super().__init__(problem, scheme, sinks)
+        p = problem
+        self.total = self.args.pointer(Workspace(product((p.batch, p.time, p.heads, p.depth)), p.wide), p.wide, out=True)
+        # Widths in which a row of the queries' gradient is walked: few in eager code, which does not know its depth.
+        halves = [w for w in (8, 4, 2) if w < p.lanes]
+        some = [(p.lanes, 1), (4, 1), (1, 1)]
+        self.widths = some if p.all_arguments else [(p.lanes, 2), (p.lanes, 1), *((w, 1) for w in halves), (1, 1)]
+        start = f"(({self.i})batch * {self.time} * {self.heads} + head) * {self.depth}"
+        self.row = f"({self.i}){self.heads} * {self.depth}"
+        self.declared = f"__global {self.register}* total = {self.total} + {start};\n"
+
+    def body(self):
+        each = f"{self.declared}for (int q = 0; q < {self.time}; ++q) {{\n__global {self.register}* sums = total + q * ({self.row});\n"
+        lines = [self.head(1), self.private(), *(self.rows(name) for name in self.scheme.kept)]
+        clear = f"for (int d = 0; d < {self.depth}; ++d) sums[d] = 0;\n"
+        lines.append(self.every_head(f"{each}{clear}}}\n"))
+        lines.append(f"for (int first = 0; first < {self.own}; first += {self.block}) {{\n{self.own_block()}}}\n")
+
+        def store(lanes, vectors):
+            text = ""
+            for v in range(vectors):
+                place = f"d + {v * lanes}"
+                load = f"sums[{place}]" if lanes == 1 else f"vload{lanes}(0, sums + {place})"
+                text += f"{{\nconst {self.vector(lanes)} value = {load} * {self.scale};\n"
+                text += self.finish(0, ("batch", "own", "head", f"({place})"), "value", lanes) + "}\n"
+            return text
+
+        lines.append(self.every_head(f"{each}const {self.i} own = q;\n{self._walk(store)}}}\n"))
+        return "".join(lines)
+
+    def _walk(self, text):
+        """Statements `text(lanes, vectors)` for all steps `d` of a row of the depth, a few at a time."""
+        lines, left = ["int d = 0;\n"], int(self.depth) if self.depth.isdigit() else None
+        for lanes, vectors in self.widths:
+            width = lanes * vectors
+            if left is None or left >= width:
+                lines.append(f"for (; d + {width} <= {self.depth}; d += {width}) {{\n{text(lanes, vectors)}}}\n")
+            left = left and left % width
+        return "".join(lines)
+
+    def step(self, count):
+        lines = [super().step(count), f"{{\n{self.declared}total += j * ({self.row});\n"]
+
+        def add(lanes, vectors):
+            vector, places = self.vector(lanes), [(c, v) for c in range(count) for v in range(vectors)]
+            where = {(c, v): f"total + {c} * ({self.row}) + d + {v * lanes}" for c, v in places}
+            text = []
+            for (c, v), at in where.items():
+                text.append(f"{vector} s{c}_{v} = {f'*({at})' if lanes == 1 else f'vload{lanes}(0, {at})'};\n")
+            text.append("for (int r = 0; r < rows; ++r) {\n")
+            text.append(f"__global const {self.storage('key')}* x = key_rows + (first + r) * key_row + d;\n")
+            text += [f"const {vector} x{v} = {self.load('key', lanes, 'x', v * lanes)};\n" for v in range(vectors)]
+            for c in range(count):
+                text.append(f"{{ const {vector} e = ({vector})(slopes[{c * self.block} + r]);\n")
+                text += [f"s{c}_{v} = fma(e, x{v}, s{c}_{v});\n" for v in range(vectors)]
+                text.append("}\n")
+            text.append("}\n")
+            for (c, v), at in where.items():
+                text.append(f"*({at}) = s{c}_{v};\n" if lanes == 1 else f"vstore{lanes}(s{c}_{v}, 0, {at});\n")
+            return "".join(text)
+
+        lines.append(f"const int rows = min({self.block}, {self.own} - first);\n{self._walk(add)}}}\n")
+        return "".join(lines)

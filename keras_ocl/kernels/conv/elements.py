@@ -1,0 +1,106 @@
+"""Convolution kernels with one work-item per output element: any geometry on any device, every extent printable
+as an argument. They serve small eager work, groups of few channels on GPUs, and what the tiled kernels leave out.
+"""
+
+from keras_ocl.core import dtypes
+from keras_ocl.core.dim import ceil_div, hint, maximum, product
+from keras_ocl.kernels import prelude
+from keras_ocl.kernels.conv import geometry as conv_geometry
+from keras_ocl.kernels.conv.geometry import decode, outside, position
+from keras_ocl.kernels.spec import Args, KernelSpec, Workspace
+
+
+def filter_offset(args, geometry, tap, taps, channel, inner, transposed):
+    """C text of a filter element's offset for output channel `channel`, input channel `inner` of its group, and tap.
+
+    With `transposed`, `geometry` is the transposed one and the buffer holds the filter it came from:
+    taps in reverse, channels exchanged.
+    """
+    outputs, inputs = args.int(geometry.group_outputs), args.int(geometry.group_inputs)
+    if not transposed:
+        return f"((long)({tap}) * {inputs} + ({inner})) * {args.int(geometry.output[-1])} + ({channel})"
+    row = f"(long)({taps} - 1 - ({tap})) * {outputs} + ({channel}) % {outputs}"
+    return f"({row}) * {args.int(geometry.input[-1])} + ({channel}) / {outputs} * {inputs} + ({inner})"
+
+
+def forward(geometry, x, w, dtype, sink, name, transposed=False, all_arguments=False):
+    """The KernelSpec of a convolution, one item an output element; `transposed` as for filter_offset()."""
+    args = Args(all_arguments)
+    xp, wp = args.pointer(x, dtype), args.pointer(w, dtype)
+    axes, accumulator = conv_geometry.axes(geometry, merge=False), prelude.register_type(dtype, 1)
+    text = "const int channel = get_global_id(0);\nconst int pixel = get_global_id(1);\n"
+    text += decode("pixel", geometry.output[:-1], "o", args)
+    inputs = args.int(geometry.group_inputs)
+    text += f"{accumulator} total = 0;\n"
+    text += f"const int inner = channel / {args.int(geometry.group_outputs)} * {inputs};\n"
+    line, tap = f"(long)o0 * {args.int(axes[0].input_step, 'long')}", "0"
+    for i, axis in enumerate(axes[1:], 1):
+        taps = args.int(axis.taps)
+        text += f"for (int k{i} = 0; k{i} < {taps}; ++k{i}) {{\n"
+        text += f"const int t{i} = {position(axis, f'o{i}', f'k{i}', args)};\n"
+        text += f"const int i{i} = t{i} / {args.int(axis.spread)};\n"
+        text += f"if ({outside(axis, f't{i}', f'i{i}', args)}) continue;\n"
+        line += f" + (long)i{i} * {args.int(axis.input_step, 'long')}"
+        tap = f"({tap} * {taps} + k{i})"
+    text += f"const long line = {line} + inner;\n"
+    text += f"for (int c = 0; c < {inputs}; ++c) {{\n"
+    offset = filter_offset(args, geometry, tap, args.int(product(geometry.filter[: geometry.rank])), "channel", "c", transposed)
+    text += f"total += {prelude.load(dtype, 1, xp, '(line + c)')} * {prelude.load(dtype, 1, wp, f'({offset})')};\n"
+    text += "}\n" * (geometry.rank + 1)
+    coordinates = [f"o{i}" for i in range(geometry.rank + 1)] + ["channel"]
+    text += sink.store(args, coordinates, "total", 1)
+    grid = (geometry.output[-1], product(geometry.output[:-1]))
+    return KernelSpec(name, args.args, text, grid, None, frozenset(sink.helpers))
+
+
+def filter_grad(geometry, x, dy, dtype, sink, name, units=1, all_arguments=False):
+    """The KernelSpecs of a filter gradient, one item a filter element and chunk of images.
+
+    `units` is the number of compute units to keep busy; the chunks' sums are added in order.
+    """
+    args = Args(all_arguments)
+    xp, dp = args.pointer(x, dtype), args.pointer(dy, dtype)
+    axes, accumulator = conv_geometry.axes(geometry, merge=False), prelude.register_type(dtype, 1)
+    elements = product(geometry.filter)
+    # Eager work that comes here is small: its kernels do not depend on the number of images.
+    chunks = 1 if all_arguments else max(1, min(hint(geometry.input[0]), 256 * units // max(1, hint(elements))))
+    images = ceil_div(geometry.input[0], chunks)
+    inputs, outputs = args.int(geometry.group_inputs), args.int(geometry.group_outputs)
+    text = "const int element = get_global_id(0);\nconst int chunk = get_global_id(1);\n"
+    text += decode("element", geometry.filter, "f", args)
+    rank = geometry.rank
+    text += f"const int channel = f{rank + 1}; const int inner = channel / {outputs} * {inputs} + f{rank};\n"
+    text += f"{accumulator} total = 0;\n"
+    text += f"const int end = min((chunk + 1) * {args.int(images)}, {args.int(geometry.input[0])});\n"
+    text += f"for (int o0 = chunk * {args.int(images)}; o0 < end; ++o0) {{\n"
+    line, gradient = f"(long)o0 * {args.int(axes[0].input_step, 'long')}", f"(long)o0 * {args.int(axes[0].output_step, 'long')}"
+    for i, axis in enumerate(axes[1:], 1):
+        text += f"for (int o{i} = 0; o{i} < {args.int(axis.output)}; ++o{i}) {{\n"
+        text += f"const int t{i} = {position(axis, f'o{i}', f'f{i - 1}', args)};\n"
+        text += f"const int i{i} = t{i} / {args.int(axis.spread)};\n"
+        text += f"if ({outside(axis, f't{i}', f'i{i}', args)}) continue;\n"
+        line += f" + (long)i{i} * {args.int(axis.input_step, 'long')}"
+        gradient += f" + (long)o{i} * {args.int(axis.output_step, 'long')}"
+    value, factor = prelude.load(dtype, 1, xp, f"({line} + inner)"), prelude.load(dtype, 1, dp, f"({gradient} + channel)")
+    text += f"total += {value} * {factor};\n" + "}\n" * (rank + 1)
+    if chunks == 1:
+        text += sink.store(args, [f"f{i}" for i in range(rank + 2)], "total", 1)
+        return [KernelSpec(name, args.args, text, (elements, 1), None, frozenset(sink.helpers))]
+    kept = "float64" if dtype == "float64" else "float32"
+    partial = Workspace(elements * chunks, kept)
+    out = args.pointer(partial, kept, out=True)
+    text += f"{out}[(long)chunk * {args.int(elements)} + element] = total;\n"
+    first = KernelSpec(name, args.args, text, (elements, chunks), None)
+    return [first, sum_chunks(geometry, partial, chunks, kept, sink)]
+
+
+def sum_chunks(geometry, partial, chunks, accumulator, sink):
+    """The KernelSpec that adds `chunks` partial filters in order, one item an element, and hands the sums to the sink."""
+    args = Args()
+    source = args.pointer(partial, accumulator)
+    elements = product(geometry.filter)
+    text = "const int element = get_global_id(0);\n" + decode("element", geometry.filter, "f", args)
+    text += f"{dtypes.register_ctype(accumulator)} total = 0;\n"
+    text += f"for (int chunk = 0; chunk < {args.int(chunks)}; ++chunk) total += {source}[(long)chunk * {args.int(elements)} + element];\n"
+    text += sink.store(args, [f"f{i}" for i in range(geometry.rank + 2)], "total", 1)
+    return KernelSpec("convolution filter gradient sum", args.args, text, (maximum(1, elements),), None, frozenset(sink.helpers))

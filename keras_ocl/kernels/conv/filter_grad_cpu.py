@@ -1,0 +1,372 @@
+"""Gradient of a convolution's filter for CPUs: register tiles of filter rows x vectors of output channels.
+
+A filter row is one (tap, input channel). For every output pixel a tile loads the output gradient's vectors
+once and broadcasts the input value of each of its rows against them. Where the taps along the innermost axis
+are neighbours in memory, rows run over taps and channels together, so that few channels fill a tile too.
+An item takes a chunk of the pixels, walks it in bands that stay in the cache, and keeps its sums in a
+workspace; a second kernel adds the chunks in order. Chunks depend on extents and traits, never on the run.
+"""
+
+from dataclasses import dataclass
+
+from keras_ocl.core import dtypes
+from keras_ocl.core.dim import ceil_div, hint, product
+from keras_ocl.kernels import prelude
+from keras_ocl.kernels.conv import geometry as conv_geometry
+from keras_ocl.kernels.conv.forward_cpu import (
+    channel_blocks,
+    lanes,
+    load_lanes,
+    loose_types,
+    padded_width,
+    pieces,
+    registers,
+    store_lanes,
+    store_vector,
+)
+from keras_ocl.kernels.spec import Args, KernelSpec, Workspace
+
+_BAND_BYTES = 384 * 1024  # input and gradient of a band together: a good part of a core's second-level cache
+_CACHED_BYTES = 12 * 1024 * 1024  # input and gradient together that a last-level cache is taken to hold
+_SUM_ELEMENTS = 4096  # filter elements that one item of the summing kernel handles
+
+
+@dataclass(frozen=True)
+class Tile:
+    """`rows` of the filter by `vectors` of `width` output channels."""
+
+    rows: int
+    vectors: int
+    width: int
+
+
+def filter_grad(traits, geometry, x, dy, dtype, sink, name="convolution filter gradient"):
+    """The two KernelSpecs of a filter gradient without input dilation; see conv.filter_grad for the arguments."""
+    builder = _FilterGrad(traits, geometry, x, dy, dtype)
+    return [builder.spec(name), sum_chunks(geometry, builder.partial, builder.chunks, builder.accumulator, sink, builder.lanes)]
+
+
+def sum_chunks(geometry, partial, chunks, accumulator, sink, width):
+    """The KernelSpec that adds `chunks` partial filters in order and hands the sums to the sink."""
+    args = Args()
+    source = args.pointer(partial, accumulator)
+    shape = geometry.filter
+    channels, rows = shape[-1], product(shape[:-1])
+    width = min(width, padded_width(channels))
+    per_item = max(1, _SUM_ELEMENTS // channels)
+    vector = prelude.register_type(accumulator, width)
+    text = loose_types(accumulator) + f"const int first = get_global_id(0) * {per_item};\n"
+    text += f"for (int row = first; row < min(first + {per_item}, {args.int(rows)}); ++row) {{\n"
+    rest, coordinates = "row", []
+    for extent in reversed(shape[1:-1]):
+        coordinates.insert(0, f"({rest} % {args.int(extent)})")
+        rest = f"({rest} / {args.int(extent)})"
+    coordinates.insert(0, rest)
+    for _, last, count in channel_blocks(channels, width, 1):
+        start = "0" if last == width else str(channels // width * width)
+        text += f"for (int block = 0; block < {count}; ++block) {{\n"
+        text += f"const int channel = {start} + block * {width};\n"
+        text += f"__global const {dtypes.storage_ctype(accumulator)}* from = {source} + row * {args.int(channels)} + channel;\n"
+        text += f"{vector} total = {load_lanes(accumulator, width, last, 'from', '0')};\n"
+        text += f"for (int chunk = 1; chunk < {chunks}; ++chunk) {{\n"
+        text += f"from += {args.int(rows * channels)};\ntotal += {load_lanes(accumulator, width, last, 'from', '0')};\n}}\n"
+        text += store_lanes(sink, args, [*coordinates, "channel"], "total", width, last) + "}\n"
+    text += "}\n"
+    grid = (ceil_div(rows, per_item),)
+    return KernelSpec("convolution filter gradient sum", args.args, text, grid, (1,), frozenset(sink.helpers))
+
+
+class _FilterGrad:
+    def __init__(self, traits, geometry, x, dy, dtype):
+        self.geometry, self.dtype = geometry, dtype
+        self.accumulator = "float64" if dtype == "float64" else "float32"
+        self.axes = conv_geometry.axes(geometry)
+        self.inner = self.axes[-1]
+        self.lanes = lanes(traits, dtype)
+        # Few channels per group: lanes run across groups, each reading its own group's inputs.
+        self.lanewise = geometry.groups > 1 and geometry.group_outputs < self.lanes
+        self.merged = geometry.groups == 1 and self.inner.dilation == 1
+        self.row_taps = 1 if self.merged else self.inner.taps
+        self.rows = geometry.group_inputs * (self.inner.taps if self.merged else 1)
+        self.channels = geometry.output[-1] if self.lanewise else geometry.group_outputs
+        self.groups = 1 if self.lanewise else geometry.groups
+        self.tile = self._choose_tile()
+        self.bands = self._choose_bands()
+        self.blocks = channel_blocks(self.channels, self.tile.width, self.tile.vectors)
+        self.slots = sum(b for _, _, b in self.blocks)
+        self.outer_taps = product(a.taps for a in self.axes[:-1])
+        # Data that the last-level cache holds is read again by the items of other taps and channels; more than
+        # that is read from memory once, by items that do all taps and channels of a band.
+        elements = product(geometry.input) + product(geometry.output)
+        self.whole_items = hint(elements) * dtypes.itemsize(dtype) > _CACHED_BYTES
+        parallel = 1 if self.whole_items else self.outer_taps * self.groups * self.slots
+        wanted = ceil_div(8 * max(1, traits.compute_units), parallel)
+        self.chunks = max(1, min(wanted, hint(product(self._band_counts()))))
+        self.partial = Workspace(self.chunks * product(geometry.filter), self.accumulator)
+        self.args = Args()
+        self.x, self.dy = self.args.pointer(x, dtype), self.args.pointer(dy, dtype)
+        self.out = self.args.pointer(self.partial, self.accumulator, out=True)
+        self.scalar = prelude.register_type(dtype, 1)
+        self.vector = prelude.register_type(dtype, self.tile.width)
+
+    def _choose_tile(self):
+        """The tile with the least estimated time for one pixel of the whole filter."""
+        width = min(self.lanes, padded_width(self.channels))
+        # Tiles that leave few registers spill on Intel's runtime.
+        limit = registers(self.lanes * (2 if self.dtype == "float64" else 1)) * 5 // 8
+        best = None
+        for vectors in range(1, 7):
+            if vectors > 1 and (vectors - 1) * width >= self.channels:
+                break
+            for rows in range(1, min(self.rows, limit // vectors) + 1):
+                cost = self._cost(rows, vectors, width)
+                if best is None or cost < best[0] - 1e-9:
+                    best = (cost, Tile(rows, vectors, width))
+        return best[1]
+
+    def _cost(self, rows, vectors, width):
+        full, left = divmod(self.rows, rows)
+        total = 0.0
+        for v, last, blocks in channel_blocks(self.channels, width, vectors):
+            extra = 0.0 if last == width else 1.5 * len(pieces(last))
+            for r, times in ((rows, full), (left, 1 if left else 0)):
+                total += blocks * times * (max(r * v / 2, (r * (v if self.lanewise else 1) + v + extra) / 2, 4.0) + 0.7)
+        # Every further body costs compile time; a tile that crosses taps also pays at the borders.
+        crosses = self._crosses(rows) and not self.inner.inside
+        border = 0.04 + 2.0 / max(2, hint(self.inner.output)) if crosses else 0.0
+        return total * (1 + border + (0.04 if left and full else 0.0))
+
+    def _crosses(self, rows):
+        """Whether a tile of so many rows may hold rows of two taps."""
+        return self.merged and self.inner.taps > 1 and self.geometry.group_inputs % rows != 0
+
+    def _choose_bands(self):
+        """Outputs of each axis in one band, from the innermost outwards, as many as the cache holds."""
+        pixel = self.geometry.output[-1] + self.geometry.input[-1] * product(min(a.stride, 2) for a in self.axes)
+        room = max(32, _BAND_BYTES // (pixel * dtypes.itemsize(self.dtype)))
+        sizes = []
+        for axis in reversed(self.axes):
+            extent = max(1, hint(axis.output))
+            parts = max(1, -(-extent // room))
+            whole = parts == 1 and len(sizes) < len(self.axes) - 1
+            sizes.insert(0, axis.output if whole else -(-extent // parts))
+            room = max(1, room // extent)
+        return sizes
+
+    def _band_counts(self):
+        return [ceil_div(a.output, b) for a, b in zip(self.axes, self.bands, strict=True)]
+
+    def spec(self, name):
+        args = self.args
+        counts = self._band_counts()
+        total = product(counts)
+        per_chunk, pairs = ceil_div(total, self.chunks), self.outer_taps * self.groups
+        text = loose_types(self.dtype) + "const int chunk = get_global_id(0);\n"
+        text += f"const int begin = chunk * {args.int(per_chunk)};\n"
+        # A chunk beyond the last band still runs once, on no pixels, to store zeros.
+        text += f"const int end = max(begin + 1, min(begin + {args.int(per_chunk)}, {args.int(total)}));\n"
+        text += "for (int band = begin; band < end; ++band) {\n" + self._band(counts)
+        if self.whole_items:
+            text += f"for (int outer = 0; outer < {args.int(pairs)}; ++outer) {{\n"
+        else:
+            text += "{\nconst int outer = get_global_id(1); const int slot = get_global_id(2);\n"
+        text += self._outer_taps()
+        done = 0
+        for vectors, last, count in self.blocks:
+            if self.whole_items:
+                text += f"for (int slot = {done}; slot < {done + count}; ++slot) {{\n"
+            else:
+                text += f"if (slot >= {done} && slot < {done + count}) {{\n"
+            text += f"const int channel = group * {self.channels} + slot * {self.tile.vectors * self.tile.width};\n"
+            text += self._tiles(vectors, last) + "}\n"
+            done += count
+        text += "}\n}\n"
+        grid = (self.chunks, 1, 1) if self.whole_items else (self.chunks, pairs, self.slots)
+        return KernelSpec(name, args.args, text, grid, (1, 1, 1))
+
+    def _outer_taps(self):
+        """The group, the taps along the outer axes, and the outputs whose taps are inside the input, [lo, hi)."""
+        args, text, rest = self.args, "", "outer"
+        for i in range(len(self.axes) - 2, -1, -1):
+            taps = args.int(self.axes[i].taps)
+            text += f"const int k{i} = {rest} % {taps}; const int r{i} = {rest} / {taps};\n"
+            rest = f"r{i}"
+        text += f"const int group = {rest};\nconst int taps = outer % {args.int(self.outer_taps)};\n"
+        for i, axis in enumerate(self.axes[:-1]):
+            low, high = self._valid(axis, f"k{i}", f"k{i}")
+            text += f"const int lo{i} = max(s{i}, {low}); const int hi{i} = min(e{i}, {high});\n"
+        return text
+
+    def _band(self, counts):
+        """The band's outputs along each axis, [s, e)."""
+        args, text, rest = self.args, "", "band"
+        for i in range(len(self.axes) - 1, 0, -1):
+            text += f"const int b{i} = {rest} % {args.int(counts[i])}; const int d{i} = {rest} / {args.int(counts[i])};\n"
+            rest = f"d{i}"
+        text += f"const int b0 = {rest};\n"
+        for i, axis in enumerate(self.axes):
+            size = args.int(self.bands[i])
+            text += f"const int s{i} = b{i} * {size}; const int e{i} = min(s{i} + {size}, {args.int(axis.output)});\n"
+        return text
+
+    def _valid(self, axis, first, last):
+        """C text of the first output at which tap `first` is not before the input, and of the end for tap `last`."""
+        args, stride = self.args, axis.stride
+        if axis.inside:
+            return "0", args.int(axis.output)
+        low, dilation = args.int(axis.low), args.int(axis.dilation)
+        before = f"max(0, {low} - {first} * {dilation})"
+        after = f"max(0, {args.int(axis.input)} + {low} - {last} * {dilation})"
+        if stride == 1:
+            return before, after
+        return f"({before} + {stride - 1}) / {stride}", f"({after} + {stride - 1}) / {stride}"
+
+    def _tiles(self, vectors, last):
+        """Loops over the tiles of the item's filter rows."""
+        full, left = divmod(self.rows, self.tile.rows)
+        text = f"for (int tap = 0; tap < {self.row_taps}; ++tap) {{\n"
+        if full:
+            text += f"for (int row = 0; row < {full * self.tile.rows}; row += {self.tile.rows}) {{\n"
+            text += self._tile(self.tile.rows, vectors, last) + "}\n"
+        if left:
+            text += f"{{\nconst int row = {full * self.tile.rows};\n" + self._tile(left, vectors, last) + "}\n"
+        return text + "}\n"
+
+    def _tile(self, rows, vectors, last):
+        """One tile over one band: load the sums, walk the pixels, store the sums."""
+        args, axis, inner = self.args, self.inner, len(self.axes) - 1
+        outputs, inputs = args.int(self.geometry.output[-1]), self.geometry.input[-1]
+        accumulator = dtypes.storage_ctype(self.accumulator)
+        index = f"((chunk * {args.int(self.outer_taps)} + taps) * {self.row_taps} + tap) * {args.int(self.rows)} + row"
+        text = f"__global {accumulator}* sums = {self.out} + (long)({index}) * {outputs} + channel;\n"
+        text += "".join(f"{self.vector} a{a}_{v} = 0;\n" for a in range(rows) for v in range(vectors))
+        text += "if (band > begin) {\n"
+        for a in range(rows):
+            for v in range(vectors):
+                count = last if v == vectors - 1 else self.tile.width
+                value = load_lanes(self.accumulator, self.tile.width, count, "sums", f"{a} * {outputs} + {v * self.tile.width}")
+                text += f"a{a}_{v} = {value};\n"
+        text += "}\n"
+        crosses = self._crosses(rows) and not axis.inside
+        channels = args.int(self.geometry.group_inputs)
+        first = f"row / {channels}" if self.merged else "tap"
+        final = f"(row + {rows - 1}) / {channels}" if self.merged else "tap"
+        if axis.taps == 1:
+            first = final = "0"
+        text += f"const int first_tap = {first}; const int last_tap = {final};\n"
+        low, high = self._valid(axis, "first_tap", "last_tap")
+        text += f"const int lo = max(s{inner}, {low}); const int hi = min(e{inner}, {high});\n"
+        if crosses:
+            low, high = self._valid(axis, "last_tap", "first_tap")
+            text += f"const int some = max(s{inner}, {low}); const int none = min(e{inner}, {high});\n"
+            text += "const int from = lo < hi ? lo : none; const int to = lo < hi ? hi : none;\n"
+        else:
+            text += "const int from = lo; const int to = hi;\n"
+        x_line, dy_line = [], []
+        for i, other in enumerate(self.axes[:-1]):
+            place = f"lo{i}" if other.plain else f"({conv_geometry.position(other, f'lo{i}', f'k{i}', args)})"
+            x_line.append(f"(long){place} * {args.int(other.input_step, 'long')}")
+            dy_line.append(f"(long)lo{i} * {args.int(other.output_step, 'long')}")
+        column = "" if self.merged else f" + tap * {args.int(axis.dilation * inputs)}"
+        group = "" if self.lanewise or self.geometry.groups == 1 else f" + group * {channels}"
+        row = "0" if self.lanewise else "row"
+        x_line.append(f"({row}{column}{group} - {args.int(axis.low * inputs)})")
+        dy_line.append("channel")
+        storage = dtypes.storage_ctype(self.dtype)
+        text += f"__global const {storage}* x_line = {self.x} + ({' + '.join(x_line)});\n"
+        text += f"__global const {storage}* dy_line = {self.dy} + ({' + '.join(dy_line)});\n"
+        step = args.int(axis.stride * inputs)
+        main = {"xp": f"xl + (long)from * {step}", "dp": f"dl + (long)from * {outputs}"}
+        values = [self._value(a, "xp") for a in range(rows)]
+        pixel = self._pixel(rows, vectors, last, values) + f"xp += {step}; dp += {outputs};\n"
+        text += self._walk("max(0, to - from)", main, pixel, storage)
+        if crosses:
+            text += self._border(rows, vectors, last, step, outputs, storage)
+        for a in range(rows):
+            for v in range(vectors):
+                text += self._keep(f"a{a}_{v}", f"{a} * {outputs} + {v * self.tile.width}", last if v == vectors - 1 else self.tile.width)
+        return text
+
+    def _walk(self, width, start, pixel, storage):
+        """One loop over `width` pixels of every line of the band; `pixel` does one.
+
+        `start` is where the pointers that `pixel` moves are at the start of a line, whose own pointers are xl and dl.
+
+        A loop nest over lines and pixels would say the same; Intel's compiler takes eight times as long over it.
+        """
+        args, outer = self.args, range(len(self.axes) - 1)
+        text = f"{{\nconst int width = {width};\nint left = width;\n"
+        text += f"__global const {storage}* xl = x_line;\n__global const {storage}* dl = dy_line;\n"
+        text += "".join(f"__global const {storage}* {name} = {place};\n" for name, place in start.items())
+        text += "".join(f"const int n{i} = max(0, hi{i} - lo{i});\nint left{i} = n{i};\n" for i in outer)
+        text += f"const int steps = {' * '.join(['width', *(f'n{i}' for i in outer)])};\n"
+        text += f"for (int step = 0; step < steps; ++step) {{\n{pixel}"
+        if outer:
+            advance = [(args.int(a.stride * a.input_step, "long"), args.int(a.output_step, "long")) for a in self.axes[:-1]]
+            turn = ""
+            for i in outer:
+                more = f"xl += {advance[i][0]}; dl += {advance[i][1]};\n"
+                if i:
+                    back = f"xl -= n{i} * {advance[i][0]}; dl -= n{i} * {advance[i][1]};"
+                    more += f"if (--left{i} == 0) {{\nleft{i} = n{i}; {back}\n{turn}}}\n"
+                turn = more
+            restart = "".join(f"{name} = {place};\n" for name, place in start.items())
+            text += f"if (--left == 0) {{\nleft = width;\n{turn}{restart}}}\n"
+        return text + "}\n}\n"
+
+    def _border(self, rows, vectors, last, step, outputs, storage):
+        """The pixels for which some rows of the tile lie outside the input: those read as zero."""
+        line = self.args.int(self.inner.input * self.geometry.input[-1])
+        low = self.args.int(self.inner.low * self.geometry.input[-1])
+        text = "const int o = some + (width - left) + (width - left < before ? 0 : to - from);\n"
+        text += f"const int place = row + o * {step} - {low};\n"
+        text += f"__global const {storage}* xp = xl + (long)o * {step};\n__global const {storage}* dp = dl + (long)o * {outputs};\n"
+        text += f"{self.scalar} column[{rows}];\n#pragma nounroll\nfor (int a = 0; a < {rows}; ++a)\n"
+        text += f"column[a] = place + a >= 0 && place + a < {line} ? {prelude.load(self.dtype, 1, 'xp', 'a')} : 0;\n"
+        text += self._pixel(rows, vectors, last, [f"column[{a}]" for a in range(rows)])
+        if len(self.axes) == 1:
+            text += "--left;\n"
+        return "const int before = max(0, from - some);\n" + self._walk("before + max(0, none - to)", {}, text, storage)
+
+    def _value(self, row, pointer):
+        """Expression of the input value of row `row` of the tile (None where lanes read their own)."""
+        return None if self.lanewise else prelude.load(self.dtype, 1, pointer, str(row))
+
+    def _pixel(self, rows, vectors, last, values):
+        """One output pixel: its gradient's vectors against the values of the rows."""
+        text = ""
+        for v in range(vectors):
+            count = last if v == vectors - 1 else self.tile.width
+            text += f"const {self.vector} d{v} = {load_lanes(self.dtype, self.tile.width, count, 'dp', str(v * self.tile.width))};\n"
+        for a in range(rows):
+            if self.lanewise:
+                for v in range(vectors):
+                    count = last if v == vectors - 1 else self.tile.width
+                    text += f"a{a}_{v} = mad({self._gathered(a, v, count)}, d{v}, a{a}_{v});\n"
+                continue
+            text += f"{{ const {self.scalar} value = {values[a]}; "
+            text += " ".join(f"a{a}_{v} = mad(({self.vector})(value), d{v}, a{a}_{v});" for v in range(vectors)) + " }\n"
+        return text
+
+    def _gathered(self, row, vector, count):
+        """Register of each lane's own input: channel `row` of the lane's group."""
+        inputs, outputs, width = self.geometry.group_inputs, self.geometry.group_outputs, self.tile.width
+        first = vector * width
+        if inputs == 1 and outputs == 1:
+            return load_lanes(self.dtype, width, count, "xp", f"channel + {first}")
+        values = []
+        for lane in range(width):
+            place = f"(channel + {first + lane}) / {outputs} * {inputs} + row + {row}"
+            values.append(prelude.load(self.dtype, 1, "xp", place) if lane < count else "0")
+        return f"({self.vector})({', '.join(values)})" if width > 1 else values[0]
+
+    def _keep(self, value, offset, count):
+        """Stores the first `count` lanes of a sum."""
+        if count == self.tile.width:
+            return store_vector(self.accumulator, count, "sums", offset, value) + "\n"
+        text, at = "", 0
+        for piece in pieces(count):
+            part = f"{value}.s" + "".join("0123456789abcdef"[at + i] for i in range(piece))
+            text += store_vector(self.accumulator, piece, "sums", f"{offset} + {at}", part) + "\n"
+            at += piece
+        return text

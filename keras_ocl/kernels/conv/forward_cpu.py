@@ -1,0 +1,472 @@
+"""Direct convolution for CPUs: one work-item computes tiles of output pixels x vectors of output channels.
+
+A tile's accumulators live in registers. For every tap and input channel the filter's vectors are loaded
+once and each pixel's input value is broadcast against them. The pixels of a tile are neighbours along one
+axis (a row, or the batch where rows are short); taps that fall outside the input along the other axes are
+skipped, and along the tile's axis they run a body that holds only the pixels inside, so that borders cost
+no more than they must. With an input dilation, a tile holds outputs of one phase: all use the same taps.
+"""
+
+from dataclasses import dataclass
+
+from keras_ocl.core import dtypes
+from keras_ocl.core.dim import Dim, ceil_div, hint, product
+from keras_ocl.kernels import prelude
+from keras_ocl.kernels.conv import geometry as conv_geometry
+from keras_ocl.kernels.spec import Args, KernelSpec
+
+_ITEM_FLOPS = 1.5e6  # least work of an item: some ten microseconds
+_CACHED_FILTER = 512 * 1024  # bytes of a filter that stays in a second-level cache
+_PACKED_BLOCK = 32 * 1024  # bytes of a block of the filter that a first-level cache does not hold
+_PACKED_TILES = 64  # tiles that read a block, below which packing costs more than it saves
+_BODIES = 10  # most tile bodies of one kernel; other borders run the masked body
+_LARGE_BODIES, _LARGE_FLOPS = 16, 1e9  # as many, which take seconds to compile, of work that masks would make seconds longer
+# Where a result is the sum of few terms its store is a part of the work: the epilogue is then repeated for every pixel
+# of a tile (if no longer than so many characters). Elsewhere it is one loop, which halves the time to compile.
+_UNROLLED_TERMS, _UNROLLED_STORE = 64, 400
+
+
+@dataclass(frozen=True)
+class Tile:
+    """How the work is cut: `pixels` along axis number `axis`, `vectors` of `width` output channels."""
+
+    axis: int
+    pixels: int
+    vectors: int
+    width: int
+
+
+def lanes(traits, dtype):
+    """Lanes of a full vector of the accumulator's type."""
+    width = max(4, traits.vector_width)
+    return min(16, width // 2 if dtype == "float64" else width)
+
+
+def pieces(count):
+    """`count` lanes as powers of two, descending: 11 -> [8, 2, 1]."""
+    return [p for p in (16, 8, 4, 2, 1) if count & p or (p == 16 and count >= 16)]
+
+
+def padded_width(count):
+    """The narrowest OpenCL vector that holds `count` lanes, at most 16."""
+    return next((w for w in (1, 2, 4, 8) if w >= count), 16)
+
+
+def loose_types(dtype):
+    """Typedefs of vectors that need no more alignment than an element; load_vector() and store_vector() use them.
+
+    They mean what vload and vstore mean, and PoCL compiles a kernel of many in half the time.
+    """
+    ctype = dtypes.register_ctype(dtype)
+    size = 8 if ctype == "double" else 4
+    return "".join(f"typedef {ctype}{n} loose_{ctype}{n} __attribute__((aligned({size})));\n" for n in (2, 4, 8, 16))
+
+
+def load_vector(dtype, width, pointer, offset):
+    """Expression that loads `width` consecutive elements from global memory into a register."""
+    if width == 1 or dtype not in ("float32", "float64"):
+        return prelude.load(dtype, width, pointer, f"({offset})" if width == 1 else offset)
+    return f"*(__global const loose_{dtypes.register_ctype(dtype)}{width}*)({pointer} + {offset})"
+
+
+def store_vector(dtype, width, pointer, offset, value):
+    """Statement that stores a register of float32 or float64 to global memory."""
+    if width == 1:
+        return f"{pointer}[{offset}] = {value};"
+    return f"*(__global loose_{dtypes.register_ctype(dtype)}{width}*)({pointer} + {offset}) = {value};"
+
+
+def load_lanes(dtype, width, count, pointer, offset):
+    """Expression of a `width`-lane register whose first `count` lanes come from memory, the rest 0."""
+    if count == width:
+        return load_vector(dtype, width, pointer, offset)
+    parts, at = [], 0
+    for piece in pieces(count):
+        parts.append(load_vector(dtype, piece, pointer, f"{offset} + {at}"))
+        at += piece
+    return f"({prelude.register_type(dtype, width)})({', '.join(parts + ['0'] * (width - count))})"
+
+
+def store_lanes(sink, args, coordinates, value, width, count):
+    """The sink's code for the first `count` lanes of the register `value`, whose lanes run along the last coordinate."""
+    if count == width:
+        return "{ " + sink.store(args, coordinates, value, width) + " }\n"
+    text, at = "", 0
+    for piece in pieces(count):
+        part = f"{value}.s" + "".join("0123456789abcdef"[at + i] for i in range(piece))
+        text += "{ " + sink.store(args, [*coordinates[:-1], f"({coordinates[-1]} + {at})"], part, piece) + " }\n"
+        at += piece
+    return text
+
+
+def channel_blocks(channels, width, vectors):
+    """[(vectors, lanes in the last one, blocks)] that cover `channels`: full blocks, then what is left."""
+    full, left = divmod(channels, vectors * width)
+    blocks = [(vectors, width, full)] if full else []
+    if left:
+        n = -(-left // width)
+        blocks.append((n, left - (n - 1) * width, 1))
+    return blocks
+
+
+def registers(width):
+    """Vector registers of a CPU whose floats come `width` to a vector."""
+    return 32 if width >= 16 else 16
+
+
+def choose_tile(traits, geometry, axes, dtype, lanewise):
+    """The tile with the least estimated time, by hints."""
+    width = lanes(traits, dtype)
+    channels = geometry.output[-1] if lanewise else geometry.group_outputs
+    width = min(width, padded_width(channels))
+    limit = registers(width * (2 if dtype == "float64" else 1))
+    best = None
+    for number, axis in enumerate(axes):
+        if axis.period > 1 and number == 0:
+            continue
+        if number not in (0, len(axes) - 1) or hint(axis.output) == 0:
+            continue
+        for vectors in range(1, 7):
+            if vectors > 1 and (vectors - 1) * width >= channels:
+                break
+            most = (limit - 2 - vectors) // vectors if vectors > 1 else limit - 8
+            if most < 1:
+                break
+            for pixels in range(1, most + 1):
+                cost = _tile_cost(hint(axis.per_phase), pixels, channels, width, vectors) / hint(axis.per_phase)
+                # Rows merge their taps and touch neighbouring lines, so images are taken only where rows clearly lose.
+                cost *= 1.15 if number == 0 and len(axes) > 1 else 1.0
+                if best is None or cost < best[0] - 1e-9:
+                    best = (cost, Tile(number, pixels, vectors, width))
+    return best[1]
+
+
+def _tile_cost(extent, pixels, channels, width, vectors):
+    """Estimated cycles for one tap and input channel over `extent` pixels and all channels."""
+    full, left = divmod(extent, pixels)
+    total = 0.0
+    for v, last, blocks in channel_blocks(channels, width, vectors):
+        extra = 0.0 if last == width else 1.5 * len(pieces(last))
+        for count, times in ((pixels, full), (left, 1 if left else 0)):
+            total += blocks * times * (max(count * v / 2, (count + v + extra) / 2, 4.0) + 0.7)
+    return total
+
+
+def forward(traits, geometry, x, w, dtype, sink, name="convolution", packed=False):
+    """The KernelSpec of a direct convolution; see conv.forward for the arguments. packed: `w` lies in blocks, see filter_blocks."""
+    return DirectConvolution(traits, geometry, x, w, dtype, sink, name, packed).spec()
+
+
+def filter_blocks(traits, geometry, dtype):
+    """The blocks in which the kernel wants the filter, as filter_layout.arrange takes them; None where it may lie as it is."""
+    if geometry.groups > 1:
+        return None
+    axes = conv_geometry.axes(geometry)
+    tile = choose_tile(traits, geometry, axes, dtype, False)
+    blocks = channel_blocks(geometry.output[-1], tile.width, tile.vectors)
+    size = product(geometry.filter[:-1]) * tile.vectors * tile.width * dtypes.itemsize(dtype)
+    tiles = hint(product(a.output for a in axes)) // tile.pixels
+    if sum(count for _, _, count in blocks) < 2 or size < _PACKED_BLOCK or tiles < _PACKED_TILES:
+        return None
+    return [((vectors - 1) * tile.width + last, count) for vectors, last, count in blocks]
+
+
+def _border_tiles(axis, pixels):
+    """(input position of the first pixel, pixels there are) of every tile and tap that meets the border of `axis`."""
+    advance, reach = axis.advance, axis.advance * (pixels - 1)
+    for phase in range(axis.period):
+        size = ceil_div(axis.output - phase, axis.period)
+        for tap in range(axis.taps):
+            t = phase * axis.stride + tap * axis.dilation - axis.low
+            if t % axis.spread:
+                continue
+            t //= axis.spread
+            inside = max(0, ceil_div(-t, advance * pixels)) * pixels  # the first tile that begins in the input
+            beyond = max(inside, ((axis.input - 1 - reach - t) // (advance * pixels) + 1) * pixels)  # the first that ends outside
+            for start in (*range(0, min(inside, size), pixels), *range(min(beyond, size // pixels * pixels), size, pixels)):
+                yield t + start * advance, min(pixels, size - start)
+
+
+class DirectConvolution:
+    """Builds the kernel of one geometry; `spec()` is its result."""
+
+    def __init__(self, traits, geometry, x, w, dtype, sink, name, packed=False):
+        self.geometry, self.dtype, self.sink, self.name, self.packed = geometry, dtype, sink, name, packed
+        self.units = max(1, traits.compute_units)
+        self.axes = conv_geometry.axes(geometry)
+        # Few channels per group: lanes run across groups, each reading its own group's inputs.
+        self.lanewise = geometry.groups > 1 and geometry.group_outputs < lanes(traits, dtype)
+        self.tile = self._choose_tile(traits)
+        self.args = Args()
+        self.x = self.args.pointer(x, dtype)
+        self.w = self.args.pointer(w, dtype)
+        self.scalar = prelude.register_type(dtype, 1)
+        self.vector = prelude.register_type(dtype, self.tile.width)
+        self.along = self.axes[self.tile.axis]
+        merge = not self.lanewise and geometry.groups == 1 and self.along.spread == 1 and self.along.dilation == 1
+        self.merge_taps = merge and self.tile.axis == len(self.axes) - 1 and self.along.taps > 1
+        self.segments = ceil_div(self.along.per_phase, self.tile.pixels) * self.along.period
+        self.ranges, self.masked = self._pixel_ranges()
+
+    def _choose_tile(self, traits):
+        return choose_tile(traits, self.geometry, self.axes, self.dtype, self.lanewise)
+
+    def _blocks(self, channels):
+        return channel_blocks(channels, self.tile.width, self.tile.vectors)
+
+    def spec(self):
+        args, tile, geometry = self.args, self.tile, self.geometry
+        counts = [self.segments if i == tile.axis else a.output for i, a in enumerate(self.axes)]
+        units = product(counts)
+        channels = geometry.output[-1] if self.lanewise else geometry.group_outputs
+        groups = 1 if self.lanewise else geometry.groups
+        blocks = self._blocks(channels)
+        taps = product(geometry.filter[: geometry.rank])
+        unit_flops = 2.0 * tile.pixels * taps * geometry.group_inputs * geometry.output[-1]
+        # A block of a large filter is read once for all tiles of an item: as many as leave enough items.
+        large = product(geometry.filter) * dtypes.itemsize(self.dtype) > _CACHED_FILTER
+        most = hint(units) // (8 * self.units)
+        per_item = max(1, most if large else min(int(_ITEM_FLOPS / max(unit_flops, 1.0)), most))
+        row = hint(self.segments)
+        per_item = per_item // row * row if per_item > row else per_item
+        # Few tiles: blocks of channels go to separate items too.
+        spread_blocks = sum(b for _, _, b in blocks) * groups > 1 and hint(units) < 8 * self.units
+        slots = sum(b for _, _, b in blocks) * groups
+
+        text = loose_types(self.dtype) + f"const int first = get_global_id(0) * {per_item};\n"
+        text += f"const int last = min(first + {per_item}, {args.int(units)});\n"
+        if spread_blocks:
+            text += "const int slot = get_global_id(1);\n"
+        done = 0
+        for vectors, last_lanes, count in blocks:
+            size = tile.vectors * tile.width
+            start = f"{done * size}" if done else "0"
+            if spread_blocks:
+                text += f"if (slot >= {done * groups} && slot < {(done + count) * groups}) {{\n"
+                text += f"const int block = slot - {done * groups};\n"
+            else:
+                text += f"for (int block = 0; block < {count * groups}; ++block) {{\n"
+            text += f"const int group = block / {count};\n"
+            text += f"const int channel = group * {channels} + {start} + block % {count} * {size};\n"
+            text += "for (int unit = first; unit < last; ++unit) {\n"
+            text += self._unit(counts, vectors, last_lanes)
+            text += "}\n}\n"
+            done += count
+        helpers = set(self.sink.helpers)
+        grid = (ceil_div(units, per_item), slots) if spread_blocks else (ceil_div(units, per_item),)
+        return KernelSpec(self.name, args.args, text, grid, (1,) * len(grid), frozenset(helpers))
+
+    def _pixel_ranges(self):
+        """The valid pixel ranges that occur at borders, and whether a masked body is needed for the rest."""
+        axis, pixels = self.along, self.tile.pixels
+        if axis.inside and not isinstance(axis.output, Dim) and axis.output % pixels == 0:
+            return [], False
+        extents = (axis.input, axis.output, axis.low)
+        if any(isinstance(e, Dim) for e in extents):
+            return [], True
+        flops = 2.0 * product(hint(e) for e in self.geometry.output) * product(self.geometry.filter[:-1])
+        most, found = _LARGE_BODIES if flops > _LARGE_FLOPS else _BODIES, []
+        for at, size in _border_tiles(axis, pixels):
+            first = min(max(0, ceil_div(-at, axis.advance)), size)
+            last = min(max(0, ceil_div(axis.input - at, axis.advance)), size)
+            if first < last and (first, last) != (0, pixels) and (first, last) not in found:
+                found.append((first, last))
+                if len(found) > most:
+                    return [], True
+        return found, False
+
+    def _unit(self, counts, vectors, last_lanes):
+        """One tile: decode its place, accumulate over the taps, store."""
+        args, tile, axis = self.args, self.tile, self.along
+        text, rest = "", "unit"
+        for i in range(len(self.axes) - 1, 0, -1):
+            text += f"const int u{i} = {rest} % {args.int(counts[i])}; const int v{i} = {rest} / {args.int(counts[i])};\n"
+            rest = f"v{i}"
+        text += f"const int u0 = {rest};\n"
+        at = f"u{tile.axis}"
+        if axis.period > 1:
+            per = ceil_div(axis.per_phase, tile.pixels)
+            text += f"const int phase = {at} / {args.int(per)}; const int start = {at} % {args.int(per)} * {tile.pixels};\n"
+            text += f"const int size = ({args.int(axis.output)} - phase + {axis.period - 1}) / {axis.period};\n"
+        else:
+            text += f"const int start = {at} * {tile.pixels}; const int size = {args.int(axis.output)};\n"
+        text += f"const int count = min({tile.pixels}, size - start);\n"
+        for r in range(tile.pixels):
+            text += "".join(f"{self.vector} a{r}_{v} = 0; " for v in range(vectors)) + "\n"
+        text += self._taps(0, vectors, last_lanes, "0", "0")
+        first = f"phase + start * {axis.period}" if axis.period > 1 else "start"
+        text += f"const int base = {first};\n"
+        return text + self._store(vectors, last_lanes)
+
+    def _taps(self, number, vectors, last_lanes, offset, tap):
+        """Loops over the taps of axis `number` and the ones after it; the tile's axis comes innermost."""
+        order = [i for i in range(len(self.axes)) if i != self.tile.axis]
+        if number == len(order):
+            return self._along(vectors, last_lanes, offset, tap)
+        args, i = self.args, order[number]
+        axis = self.axes[i]
+        step = args.int(axis.input_step, "long")
+        if axis.plain:
+            return self._taps(number + 1, vectors, last_lanes, f"{offset} + (long)u{i} * {step}", tap)
+        text, taps = "", args.int(axis.taps)
+        position = conv_geometry.position(axis, f"u{i}", f"k{i}", args)
+        text += f"for (int k{i} = 0; k{i} < {taps}; ++k{i}) {{\n"
+        if axis.spread > 1:
+            text += f"const int t{i} = {position};\nif (t{i} % {axis.spread}) continue;\nconst int i{i} = t{i} / {axis.spread};\n"
+        else:
+            text += f"const int i{i} = {position};\n"
+        if not axis.inside:
+            text += f"if (i{i} < 0 || i{i} >= {args.int(axis.input)}) continue;\n"
+        inner = self._taps(number + 1, vectors, last_lanes, f"{offset} + (long)i{i} * {step}", f"({tap} * {taps} + k{i})")
+        return text + inner + "}\n"
+
+    def _filter_index(self, outer):
+        """C text of the flat tap index, given the one of the other axes (`outer`) and tap k of the tile's axis."""
+        axis = self.along
+        if axis.taps == 1:
+            return outer
+        return f"({outer} * {self.args.int(axis.taps)} + k)"  # such an axis is the innermost
+
+    def _filter_row(self, vectors, last_lanes):
+        """Elements from one input channel of the filter to the next, in a block of so many channels."""
+        return (vectors - 1) * self.tile.width + last_lanes if self.packed else self.geometry.output[-1]
+
+    def _filter_place(self, tap, row):
+        """C text of the offset of a tap's first filter element for the channels at hand."""
+        block = f"(long)channel * {self.args.int(product(self.geometry.filter[:-1]))}" if self.packed else "channel"
+        return f"(long){tap} * {self.args.int(self.geometry.group_inputs * row)} + {block}"
+
+    def _along(self, vectors, last_lanes, offset, tap):
+        """The taps along the tile's axis, each with the body for the pixels that it finds inside the input."""
+        args, axis, tile = self.args, self.along, self.tile
+        step, advance, pixels = args.int(axis.input_step), axis.advance, tile.pixels
+        text = "{\n"
+        taps = args.int(axis.taps)
+        always = axis.inside and not self.ranges and not self.masked
+        low = args.int(axis.low)
+        if axis.taps > 1:
+            position = f"{'phase' if axis.period > 1 else 'start'} * {args.int(axis.stride)} - {low}"
+        else:
+            position = f"{'phase' if axis.period > 1 else 'start'} * {args.int(axis.stride)}" + (f" - {low}" if low != "0" else "")
+        span = "1"
+        if self.merge_taps:
+            whole = "1"
+            if not always:
+                end = f"{position} + {(pixels - 1) * advance} + {taps} - 1 < {args.int(axis.input)}"
+                whole = f"{position} >= 0 && {end} && count == {pixels}"
+            text += f"const int span = {whole} ? {taps} : 1;\n"
+            span = "span"
+        text += f"for (int k = 0; k < {taps}; k += {span}) {{\n" if axis.taps > 1 else ""
+        tap_text = f" + k * {args.int(axis.dilation)}" if axis.taps > 1 else ""
+        if axis.spread > 1:
+            text += f"const int t = {position}{tap_text};\nif (t % {axis.spread}) continue;\n" if axis.taps > 1 else (
+                f"const int t = {position};\nif (t % {axis.spread} == 0) {{\n"
+            )
+            moved = f" + start * {advance}" if axis.period > 1 else ""
+            text += f"const int at = t / {axis.spread}{moved};\n"
+        else:
+            text += f"const int at = {position}{tap_text};\n"
+        group = "" if self.lanewise or self.geometry.groups == 1 else f" + group * {self.geometry.group_inputs}"
+        text += f"__global const {dtypes.storage_ctype(self.dtype)}* xp = {self.x} + ({offset} + (long)at * {step}{group});\n"
+        place = self._filter_place(self._filter_index(tap), self._filter_row(vectors, last_lanes))
+        text += f"__global const {dtypes.storage_ctype(self.dtype)}* wp = {self.w} + {place};\n"
+        loop = args.int(self.geometry.group_inputs)
+        length = f"{span} * {loop}" if self.merge_taps else loop
+        if always:
+            text += self._body(vectors, last_lanes, 0, pixels, length)
+        else:
+            text += self._bounded(vectors, last_lanes, length, loop)
+        if axis.spread > 1 and axis.taps == 1:
+            text += "}\n"
+        return text + ("}\n" if axis.taps > 1 else "") + "}\n"
+
+    def _bounded(self, vectors, last_lanes, length, loop):
+        """Chooses among the bodies by the range of pixels that are inside."""
+        axis, pixels = self.along, self.tile.pixels
+        limit = self.args.int(axis.input)
+        advance = axis.advance
+        low = "max(0, -at)" if advance == 1 else f"max(0, ({advance - 1} - at) / {advance})"
+        high = f"min(count, {limit} - at)" if advance == 1 else f"min(count, at < {limit} ? ({limit} - at + {advance - 1}) / {advance} : 0)"
+        text = f"const int from = {low}; const int to = {high};\n"
+        text += f"if (from == 0 && to == {pixels}) {{\n{self._body(vectors, last_lanes, 0, pixels, length)}}}\n"
+        for start, end in self.ranges:
+            text += f"else if (from == {start} && to == {end}) {{\n{self._body(vectors, last_lanes, start, end, loop)}}}\n"
+        if self.masked:
+            text += f"else if (from < to) {{\n{self._body(vectors, last_lanes, 0, pixels, loop, masked=True)}}}\n"
+        return text
+
+    def _offsets(self, masked):
+        """Offsets of the tile's pixels from xp, and the code that defines them: kept inside the input where `masked`."""
+        axis, pixels = self.along, range(self.tile.pixels)
+        if not masked:
+            return [self.args.int(r * axis.advance * axis.input_step) if r else "0" for r in pixels], ""
+        text, limit = "", f"{self.args.int(axis.input)} - 1 - at"
+        for r in pixels:
+            text += f"const int m{r} = {r} >= from && {r} < to;\n"
+            text += f"const int q{r} = clamp({r * axis.advance}, -at, {limit}) * {self.args.int(axis.input_step)};\n"
+        return [f"q{r}" for r in pixels], text
+
+    def _body(self, vectors, last_lanes, start, end, length, masked=False):
+        """The loop over input channels: load the filter's vectors, multiply them with each pixel's value."""
+        dtype, tile, row = self.dtype, self.tile, self.args.int(self._filter_row(vectors, last_lanes))
+        offsets, text = self._offsets(masked)
+        text += f"for (int c = 0; c < {length}; ++c) {{\n"
+        for v in range(vectors):
+            lanes_here = last_lanes if v == vectors - 1 else tile.width
+            text += f"const {self.vector} w{v} = {load_lanes(dtype, tile.width, lanes_here, 'wp', f'{v * tile.width}')};\n"
+        for r in range(start, end):
+            if self.lanewise:
+                for v in range(vectors):
+                    lanes_here = last_lanes if v == vectors - 1 else tile.width
+                    value = self._gathered(offsets[r], v, lanes_here)
+                    value = f"(m{r} ? {value} : ({self.vector})(0))" if masked else value
+                    text += f"a{r}_{v} = mad({value}, w{v}, a{r}_{v});\n"
+                continue
+            value = prelude.load(dtype, 1, "xp", f"{offsets[r]} + c")
+            value = f"m{r} ? {value} : 0" if masked else value
+            text += f"{{ const {self.scalar} value = {value}; "
+            text += " ".join(f"a{r}_{v} = mad(({self.vector})(value), w{v}, a{r}_{v});" for v in range(vectors)) + " }\n"
+        return text + f"wp += {row};\n}}\n"
+
+    def _gathered(self, offset, vector, count):
+        """Register of the inputs of each lane's group, for input channel c of the group."""
+        inputs, outputs, width = self.geometry.group_inputs, self.geometry.group_outputs, self.tile.width
+        first = vector * width
+        if inputs == 1 and outputs == 1:
+            return load_lanes(self.dtype, width, count, "xp", f"{offset} + channel + {first}")
+        values = []
+        for lane in range(width):
+            place = f"(channel + {first + lane}) / {outputs} * {inputs} + c" if lane < count else None
+            values.append(prelude.load(self.dtype, 1, "xp", f"{offset} + {place}") if place else "0")
+        return f"({self.vector})({', '.join(values)})" if width > 1 else values[0]
+
+    def _coordinates(self, pixel):
+        """C expressions of the coordinates of a pixel of the tile, without the channel."""
+        result = []
+        for i, axis in enumerate(self.axes):
+            place = f"(base + {pixel} * {axis.period})" if i == self.tile.axis else f"u{i}"
+            result += conv_geometry.part_coordinates(axis, place, self.args)
+        return result
+
+    def _store(self, vectors, last_lanes):
+        """Hands the accumulators to the sink: unrolled, or in a loop over the pixels where the epilogue is long."""
+        tile, args = self.tile, self.args
+
+        def store(pixel, vector, value):
+            count = last_lanes if vector == vectors - 1 else tile.width
+            return store_lanes(self.sink, args, [*self._coordinates(pixel), f"(channel + {vector * tile.width})"], value, tile.width, count)
+
+        sample = store("0", vectors - 1, f"a0_{vectors - 1}")
+        terms = product(self.geometry.filter[:-1])
+        if terms <= _UNROLLED_TERMS and len(sample) <= _UNROLLED_STORE:
+            text = ""
+            for r in range(tile.pixels):
+                text += f"if ({r} < count) {{\n" + "".join(store(str(r), v, f"a{r}_{v}") for v in range(vectors)) + "}\n"
+            return text
+        text = f"{self.vector} results[{tile.pixels * vectors}];\n"
+        for r in range(tile.pixels):
+            text += " ".join(f"results[{r * vectors + v}] = a{r}_{v};" for v in range(vectors)) + "\n"
+        text += "for (int pixel = 0; pixel < count; ++pixel) {\n"
+        for v in range(vectors):
+            text += f"{{ const {self.vector} result = results[pixel * {vectors} + {v}];\n{store('pixel', v, 'result')}}}\n"
+        return text + "}\n"

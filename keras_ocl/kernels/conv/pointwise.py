@@ -1,0 +1,70 @@
+"""Convolutions with one tap and no stride or padding: matrix products over all pixels."""
+
+from keras_ocl.core.dim import hint
+from keras_ocl.kernels import gemm
+from keras_ocl.kernels.conv import geometry as conv_geometry
+
+_LEAST_CHANNELS = 48  # on CPUs the direct kernel keeps up where there are fewer
+_MOST_PIXELS = 2048  # for the filter's gradient, which sums over the pixels: the direct kernel walks many of them faster
+
+
+class _Pixels:
+    """A sink of (pixel, channel) over one of (n, *spatial, channel)."""
+
+    def __init__(self, sink, axis):
+        self._sink, self._axis = sink, axis
+
+    @property
+    def helpers(self):
+        return self._sink.helpers
+
+    def store(self, args, coordinates, value, width):
+        row, channel = coordinates
+        return self._sink.store(args, [*conv_geometry.part_coordinates(self._axis, f"({row})", args), channel], value, width)
+
+
+class _Filter:
+    """A sink of (input channel, output channel) over one of (*taps, input channel, output channel)."""
+
+    def __init__(self, sink, rank):
+        self._sink, self._rank = sink, rank
+
+    @property
+    def helpers(self):
+        return self._sink.helpers
+
+    def store(self, args, coordinates, value, width):
+        return self._sink.store(args, ["0"] * self._rank + list(coordinates), value, width)
+
+
+def _pixels(geometry):
+    """The one axis that all pixels make, or None where this is no plain matrix product."""
+    axes = conv_geometry.axes(geometry)
+    return axes[0] if geometry.groups == 1 and len(axes) == 1 and axes[0].plain else None
+
+
+def forward(traits, geometry, x, w, dtype, sink, all_arguments, transposed=False):
+    """Kernels of the product, or None where it is not for this template.
+
+    With `transposed`, `geometry` is the transposed one and w the filter it came from.
+    """
+    axis = _pixels(geometry)
+    inputs, outputs = geometry.filter[-2:]
+    if axis is None or (traits.schedule == "cpu" and min(hint(inputs), hint(outputs)) < _LEAST_CHANNELS):
+        return None
+    a = gemm.Operand(x, dtype, inputs, 1)
+    b = gemm.Operand(w, dtype, 1, inputs) if transposed else gemm.Operand(w, dtype, outputs, 1)
+    sink, m = _Pixels(sink, axis), axis.output
+    return gemm.plan(traits, batch=None, m=m, n=outputs, k=inputs, a=a, b=b, dtype=dtype, sink=sink, all_arguments=all_arguments)
+
+
+def filter_grad(traits, geometry, x, dy, dtype, sink, all_arguments):
+    """Kernels of the product, or None where it is not for this template."""
+    axis = _pixels(geometry)
+    inputs, outputs = geometry.filter[-2:]
+    small = axis is not None and hint(axis.output) <= _MOST_PIXELS and min(hint(inputs), hint(outputs)) >= _LEAST_CHANNELS
+    if axis is None or (traits.schedule == "cpu" and not small):
+        return None
+    a, b = gemm.Operand(x, dtype, 1, inputs), gemm.Operand(dy, dtype, outputs, 1)
+    sink, k = _Filter(sink, geometry.rank), axis.output
+    return gemm.plan(traits, batch=None, m=inputs, n=outputs, k=k, a=a, b=b, dtype=dtype, sink=sink, all_arguments=all_arguments)

@@ -1,0 +1,177 @@
+"""Winograd's F(2x2, 3x3) for CPUs: 3x3 convolutions of stride 1 with 16 products where the direct way takes 36.
+
+Four outputs (a 2x2 tile) come from a 4x4 patch of the input: patch and filter are transformed (sums and halves),
+multiplied pointwise, summed over the input channels, and transformed back (Lavin and Gray 2016). Summing over
+channels makes 16 matrix products of (tiles x input channels) by (input channels x output channels). One item
+does a few blocks of tiles from the input to the sink; the transformed patches stay in its local memory.
+Rounding errors measure below those of the direct sum, which is longer. An infinity or NaN in the input makes
+the outputs of the tiles that hold it NaN: up to two positions further than a direct convolution takes it.
+"""
+
+from dataclasses import dataclass
+
+from keras_ocl.core.dim import ceil_div, hint, product
+from keras_ocl.kernels import prelude
+from keras_ocl.kernels.conv.forward_cpu import lanes, load_vector, loose_types, registers
+from keras_ocl.kernels.spec import Args, KernelSpec, Workspace
+
+_LEAST_CHANNELS = 32  # fewer, and the transforms cost what the products save
+_LEAST_FLOPS = 3e7
+_LEAST_ITEMS = 8  # for every compute unit
+_MOST_LOCAL = 256 * 1024  # bytes of patches and products: what a second-level cache holds beside the filter
+
+
+@dataclass(frozen=True)
+class Tile:
+    """`blocks` times `rows` tiles by `vectors` of `width` output channels."""
+
+    blocks: int
+    rows: int
+    vectors: int
+    width: int
+
+
+def suitable_width(traits, geometry, dtype):
+    """The vector width to use, or None where the algorithm does not apply or does not pay."""
+    if geometry.rank != 2 or dtype != "float32" or tuple(map(int, geometry.filter[:2])) != (3, 3) or geometry.groups != 1:
+        return None
+    if any(s != 1 for s in (*geometry.strides, *geometry.dilation, *geometry.input_dilation)):
+        return None
+    width = lanes(traits, dtype)
+    inputs, outputs = geometry.filter[2:]
+    if inputs % width or outputs % width or min(inputs, outputs) < _LEAST_CHANNELS:
+        return None
+    hints = [hint(e) for e in geometry.output[:-1]]
+    few = 2.0 * product(hints) * product(geometry.filter) < _LEAST_FLOPS or min(hints[1:]) < 4
+    return None if few else width
+
+
+def choose_tile(traits, geometry, dtype):
+    """The Tile for a geometry, or None where the direct convolution serves better."""
+    width = suitable_width(traits, geometry, dtype)
+    if width is None:
+        return None
+    inputs, outputs = geometry.filter[2:]
+    hints = [hint(e) for e in geometry.output[:-1]]
+    vectors = 2 if outputs // width % 2 == 0 else 1
+    rows = min(12, (registers(width) - 4) // vectors)
+    tiles = hints[0] * -(-hints[1] // 2) * -(-hints[2] // 2)
+    room = min(_MOST_LOCAL, traits.local_memory) // 4 // (16 * rows) - vectors * width
+    blocks = min(2, room // inputs, tiles // (rows * _LEAST_ITEMS * max(1, traits.compute_units)))
+    return Tile(blocks, rows, vectors, width) if blocks >= 1 else None
+
+
+def forward(traits, geometry, x, w, dtype, sink, name):
+    """The KernelSpecs of the convolution, or None where it is not for this template."""
+    tile = choose_tile(traits, geometry, dtype)
+    if tile is None:
+        return None
+    transformed = Workspace(16 * product(geometry.filter[2:]), dtype)
+    return [_transform_filter(geometry, w, transformed, dtype, tile), _convolve(geometry, x, transformed, dtype, sink, name, tile)]
+
+
+def combine(source, target, rows, size):
+    """C statements target = rows x source x rows^T for `size` x `size` registers, named by format strings of (i, j).
+
+    `rows` holds, for each row of the transform, its expression of the names {0}, {1}, ...
+    """
+    text = ""
+    for i, row in enumerate(rows):
+        for j in range(size):
+            text += f"const vector h{i}_{j} = {row.format(*(source.format(k, j) for k in range(size)))};\n"
+    for i in range(len(rows)):
+        for j, row in enumerate(rows):
+            text += f"{target.format(i, j)} = {row.format(*(f'h{i}_{k}' for k in range(size)))};\n"
+    return text
+
+
+_INPUT = ("{0} - {2}", "{1} + {2}", "{2} - {1}", "{1} - {3}")
+_FILTER = ("{0}", "0.5f * ({0} + {1} + {2})", "0.5f * ({0} - {1} + {2})", "{2}")
+_OUTPUT = ("{0} + {1} + {2}", "{1} - {2} - {3}")
+
+
+def _transform_filter(geometry, w, transformed, dtype, tile):
+    """The KernelSpec that transforms the filter: (3, 3, inputs, outputs) to (16, inputs, outputs)."""
+    args = Args()
+    source, target = args.pointer(w, dtype), args.pointer(transformed, dtype, out=True)
+    inputs, outputs = geometry.filter[2:]
+    per_item = max(1, 2048 // outputs)
+    text = loose_types(dtype) + f"typedef {prelude.register_type(dtype, tile.width)} vector;\n"
+    text += f"const int first = get_global_id(0) * {per_item};\n"
+    text += f"for (int c = first; c < min(first + {per_item}, {inputs}); ++c)\n"
+    text += f"for (int k = 0; k < {outputs}; k += {tile.width}) {{\n"
+    for i in range(3):
+        for j in range(3):
+            text += f"const vector g{i}_{j} = {load_vector(dtype, tile.width, source, f'({(i * 3 + j) * inputs} + c) * {outputs} + k')};\n"
+    text += combine("g{}_{}", "const vector u{}_{}", _FILTER, 3)
+    for i in range(4):
+        for j in range(4):
+            place = f"{target} + ({(i * 4 + j) * inputs} + c) * {outputs} + k"
+            text += f"*(__global loose_float{tile.width}*)({place}) = u{i}_{j};\n"
+    return KernelSpec("convolution filter transform", args.args, text + "}\n", (-(-inputs // per_item),), (1,))
+
+
+def _convolve(geometry, x, transformed, dtype, sink, name, tile):
+    """The KernelSpec from input and transformed filter to the sink."""
+    args = Args()
+    source, filters = args.pointer(x, dtype), args.pointer(transformed, dtype)
+    inputs, outputs = geometry.filter[2:]
+    rows, width, span = tile.rows, tile.width, tile.vectors * tile.width
+    patches = args.local("float", 16 * tile.blocks * rows * inputs)
+    products = args.local("float", 16 * rows * span)
+    batch, high, wide = geometry.output[:3]
+    down, across = ceil_div(high, 2), ceil_div(wide, 2)
+    total = batch * down * across
+    height, breadth = args.int(geometry.input[1]), args.int(geometry.input[2])
+    text = loose_types(dtype) + f"typedef {prelude.register_type(dtype, width)} vector;\ntypedef loose_float{width} loose;\n"
+    text += f"const int first = get_global_id(0) * {tile.blocks * rows};\n"
+
+    # Patches of the item's tiles, transformed, as (16, tiles, inputs).
+    text += f"for (int t = 0; t < {tile.blocks * rows}; ++t) {{\n"
+    text += f"const int tile = min(first + t, {args.int(total)} - 1);\n"
+    text += f"const int n = tile / {args.int(down * across)};\n"
+    text += f"const int y = tile / {args.int(across)} % {args.int(down)} * 2 - {args.int(geometry.padding[0][0])};\n"
+    text += f"const int z = tile % {args.int(across)} * 2 - {args.int(geometry.padding[1][0])};\n"
+    text += f"for (int c = 0; c < {inputs}; c += {width}) {{\nvector d[4][4];\n"
+    text += f"for (int i = 0; i < 4; ++i) {{\nconst int inside = y + i >= 0 && y + i < {height};\n"
+    text += f"__global const float* line = {source} + (((long)n * {height} + y + i) * {breadth} + z) * {inputs} + c;\n"
+    text += f"for (int j = 0; j < 4; ++j) d[i][j] = inside && z + j >= 0 && z + j < {breadth} ? "
+    text += f"*(__global const loose*)(line + j * {inputs}) : (vector)(0);\n}}\n"
+    text += combine("d[{}][{}]", "const vector v{}_{}", _INPUT, 4)
+    for i in range(4):
+        for j in range(4):
+            text += f"*(__local loose*)({patches} + {(i * 4 + j) * tile.blocks * rows * inputs} + t * {inputs} + c) = v{i}_{j};\n"
+    text += "}\n}\n"
+
+    # For each block of channels and of tiles: 16 products, then the transform back.
+    text += f"for (int channel = 0; channel < {outputs}; channel += {span})\n"
+    text += f"for (int block = 0; block < {tile.blocks}; ++block) {{\nfor (int e = 0; e < 16; ++e) {{\n"
+    text += "".join(f"vector a{r}_{v} = 0;\n" for r in range(rows) for v in range(tile.vectors))
+    text += f"__global const float* up = {filters} + e * {inputs * outputs} + channel;\n"
+    text += f"__local const float* vp = {patches} + (e * {tile.blocks} + block) * {rows * inputs};\n"
+    text += f"for (int c = 0; c < {inputs}; ++c) {{\n"
+    for v in range(tile.vectors):
+        text += f"const vector u{v} = {load_vector(dtype, width, 'up', str(v * width))};\n"
+    for r in range(rows):
+        text += f"{{ const float value = vp[{r * inputs} + c]; "
+        text += " ".join(f"a{r}_{v} = mad((vector)(value), u{v}, a{r}_{v});" for v in range(tile.vectors)) + " }\n"
+    text += f"up += {outputs};\n}}\n"
+    for r in range(rows):
+        for v in range(tile.vectors):
+            text += f"*(__local loose*)({products} + e * {rows * span} + {r * span + v * width}) = a{r}_{v};\n"
+    text += f"}}\nfor (int t = 0; t < {rows}; ++t) {{\nconst int tile = first + block * {rows} + t;\n"
+    text += f"if (tile >= {args.int(total)}) break;\n"
+    text += f"const int n = tile / {args.int(down * across)};\n"
+    text += f"const int y = tile / {args.int(across)} % {args.int(down)} * 2;\nconst int z = tile % {args.int(across)} * 2;\n"
+    text += f"for (int v = 0; v < {span}; v += {width}) {{\nvector results[2][2];\n"
+    for i in range(4):
+        for j in range(4):
+            place = f"{products} + {(i * 4 + j) * rows * span} + t * {span} + v"
+            text += f"const vector m{i}_{j} = *(__local const loose*)({place});\n"
+    text += combine("m{}_{}", "results[{}][{}]", _OUTPUT, 4)
+    text += "for (int e = 0; e < 4; ++e) {\nconst int row = y + e / 2; const int column = z + e % 2;\n"
+    text += f"if (row < {args.int(high)} && column < {args.int(wide)}) {{\nconst vector result = results[e / 2][e % 2];\n"
+    text += sink.store(args, ["n", "row", "column", "(channel + v)"], "result", width)
+    text += "}\n}\n}\n}\n}\n"
+    grid = (ceil_div(total, tile.blocks * rows),)
+    return KernelSpec(name, args.args, text, grid, (1,), frozenset(sink.helpers))

@@ -1,0 +1,167 @@
+"""The filter's gradient by Winograd's algorithm for CPUs: the transpose of winograd_cpu's F(2x2, 3x3).
+
+For every tile of 2x2 outputs the input's patch and the output's gradient become 4x4 matrices; their products,
+summed over the tiles, are 16 matrices of (input channels x output channels), and one transform of those sums is
+the gradient. An item takes one row of the 4x4 (a quarter of the products) over a chunk of the tiles; a second
+kernel adds the chunks in order and transforms.
+"""
+
+from dataclasses import dataclass
+
+from keras_ocl.core.dim import ceil_div, hint, product
+from keras_ocl.kernels import prelude
+from keras_ocl.kernels.conv.forward_cpu import load_vector, loose_types, store_vector
+from keras_ocl.kernels.conv.winograd_cpu import combine, suitable_width
+from keras_ocl.kernels.spec import Args, KernelSpec, Workspace
+
+_CACHED_BYTES = 40 * 1024  # the two matrices of a product: a first-level cache
+_MOST_TILES, _LEAST_TILES = 96, 16  # terms that a register tile sums at a time
+_SUM = ("{0} + 0.5f * ({1} + {2})", "0.5f * ({1} - {2})", "0.5f * ({1} + {2}) + {3}")
+
+
+@dataclass(frozen=True)
+class Tile:
+    """`depth` tiles of the image at a time; `rows` input channels by `vectors` of `width` output channels."""
+
+    depth: int
+    rows: int
+    vectors: int
+    width: int
+    chunks: int
+
+
+def choose_tile(traits, geometry, dtype):
+    """The Tile for a geometry, or None where the direct way serves better."""
+    width = suitable_width(traits, geometry, dtype)
+    if width is None:
+        return None
+    inputs, outputs = geometry.filter[2:]
+    vectors = 2 if outputs // width % 2 == 0 else 1
+    rows = next(r for r in ((8, 4) if vectors == 2 else (16, 8, 4)) if inputs % r == 0)
+    depth = min(_MOST_TILES, _CACHED_BYTES // (4 * (inputs + outputs)), traits.local_memory // (16 * (inputs + outputs)))
+    if depth < _LEAST_TILES:
+        return None
+    hints = [hint(e) for e in geometry.output[:-1]]
+    blocks = -(-hints[0] * -(-hints[1] // 2) * -(-hints[2] // 2) // depth)
+    # The sums of a chunk are written and read once more: they must be few beside the products.
+    chunks = min(2 * max(1, traits.compute_units), blocks // 2)
+    return Tile(depth, rows, vectors, width, chunks) if chunks >= 1 else None
+
+
+def filter_grad(traits, geometry, x, dy, dtype, sink, name):
+    """The KernelSpecs of the filter's gradient, or None where it is not for this template."""
+    tile = choose_tile(traits, geometry, dtype)
+    if tile is None:
+        return None
+    partial = Workspace(tile.chunks * 16 * product(geometry.filter[2:]), dtype)
+    return [_accumulate(geometry, x, dy, partial, dtype, name, tile), _transform(geometry, partial, dtype, sink, tile)]
+
+
+def _accumulate(geometry, x, dy, partial, dtype, name, tile):
+    """The KernelSpec of the sums of products: (chunks, 16, input channels, output channels)."""
+    args = Args()
+    source, gradient, out = args.pointer(x, dtype), args.pointer(dy, dtype), args.pointer(partial, dtype, out=True)
+    inputs, outputs = geometry.filter[2:]
+    depth, width = tile.depth, tile.width
+    patches, gradients = args.local("float", 4 * depth * inputs), args.local("float", 4 * depth * outputs)
+    batch, high, wide = geometry.output[:3]
+    down, across = ceil_div(high, 2), ceil_div(wide, 2)
+    total = batch * down * across
+    blocks = ceil_div(total, depth)
+    per_chunk = args.int(ceil_div(blocks, tile.chunks))
+    text = loose_types(dtype) + f"typedef {prelude.register_type(dtype, width)} vector;\ntypedef loose_float{width} loose;\n"
+    text += "const int chunk = get_global_id(0); const int row = get_global_id(1);\n"
+    text += f"const int begin = chunk * {per_chunk};\n"
+    # A chunk beyond the last block still runs once, on zeros, to store its sums.
+    text += f"const int end = max(begin + 1, min(begin + {per_chunk}, {args.int(blocks)}));\n"
+    text += "for (int block = begin; block < end; ++block) {\n"
+    text += f"for (int t = 0; t < {depth}; ++t) {{\nconst int tile = block * {depth} + t;\nconst int real = tile < {args.int(total)};\n"
+    text += f"const int n = tile / {args.int(down * across)};\n"
+    text += f"const int y = tile / {args.int(across)} % {args.int(down)} * 2; const int z = tile % {args.int(across)} * 2;\n"
+    text += _patch_row(args, geometry, source, patches, tile) + _gradient_row(args, geometry, gradient, gradients, tile)
+    text += "}\n" + _products(patches, gradients, out, dtype, inputs, outputs, tile) + "}\n"
+    return KernelSpec(name, args.args, text, (tile.chunks, 4), (1, 1))
+
+
+def _patch_row(args, geometry, source, patches, tile):
+    """Row `row` of a tile's transformed patch: the sum or difference of two rows of the patch, then the columns."""
+    inputs, width = geometry.filter[2], tile.width
+    high, wide = args.int(geometry.input[1]), args.int(geometry.input[2])
+    text = "const int first = (row == 3 ? 1 : row) + y, second = (row == 2 ? 1 : row == 3 ? 3 : 2) + y;\n"
+    for name in ("first", "second"):
+        text += f"const int {name}_y = {name} - {args.int(geometry.padding[0][0])};\n"
+        text += f"const int {name}_inside = real && {name}_y >= 0 && {name}_y < {high};\n"
+    text += f"const int left = z - {args.int(geometry.padding[1][0])};\nconst float sign = row == 1 ? 1.0f : -1.0f;\n"
+    text += f"for (int c = 0; c < {inputs}; c += {width}) {{\nvector d[4];\n"
+    for name in ("first", "second"):
+        line = f"{source} + (((long)n * {high} + {name}_y) * {wide} + left) * {inputs} + c"
+        text += f"__global const float* {name}_line = {line};\n"
+    text += f"for (int j = 0; j < 4; ++j) {{\nconst int inside = left + j >= 0 && left + j < {wide};\n"
+    for name in ("first", "second"):
+        text += f"const vector {name}_d = inside && {name}_inside ? *(__global const loose*)({name}_line + j * {inputs}) : (vector)(0);\n"
+    text += "d[j] = first_d + sign * second_d;\n}\n"
+    for j, value in enumerate(("d[0] - d[2]", "d[1] + d[2]", "d[2] - d[1]", "d[1] - d[3]")):
+        text += f"*(__local loose*)({patches} + {j * tile.depth * inputs} + t * {inputs} + c) = {value};\n"
+    return text + "}\n"
+
+
+def _gradient_row(args, geometry, gradient, gradients, tile):
+    """Row `row` of a tile's transformed gradient: of its two rows, one, their sum or difference, then the columns."""
+    outputs, width = geometry.filter[3], tile.width
+    high, wide = args.int(geometry.output[1]), args.int(geometry.output[2])
+    text = f"const int upper = real && row < 3; const int lower = real && row > 0 && y + 1 < {high};\n"
+    text += "const float factor = row == 1 ? 1.0f : -1.0f;\n"
+    text += f"for (int k = 0; k < {outputs}; k += {width}) {{\nvector d[2];\n"
+    text += f"__global const float* line = {gradient} + (((long)n * {high} + y) * {wide} + z) * {outputs} + k;\n"
+    text += f"for (int j = 0; j < 2; ++j) {{\nconst int inside = z + j < {wide};\n"
+    text += f"const vector top = inside && upper ? *(__global const loose*)(line + j * {outputs}) : (vector)(0);\n"
+    text += f"const vector bottom = inside && lower ? *(__global const loose*)(line + ({wide} + j) * {outputs}) : (vector)(0);\n"
+    text += "d[j] = top + factor * bottom;\n}\n"
+    for j, value in enumerate(("d[0]", "d[0] + d[1]", "d[0] - d[1]", "-d[1]")):
+        text += f"*(__local loose*)({gradients} + {j * tile.depth * outputs} + t * {outputs} + k) = {value};\n"
+    return text + "}\n"
+
+
+def _products(patches, gradients, out, dtype, inputs, outputs, tile):
+    """Adds the products of the block's four pairs of matrices to the chunk's sums."""
+    rows, vectors, width, depth = tile.rows, tile.vectors, tile.width, tile.depth
+    text = f"for (int e = 0; e < 4; ++e)\nfor (int c = 0; c < {inputs}; c += {rows})\n"
+    text += f"for (int k = 0; k < {outputs}; k += {vectors * width}) {{\n"
+    text += f"__global float* sums = {out} + ((chunk * 16 + row * 4 + e) * {inputs} + c) * {outputs} + k;\n"
+    text += f"__local const float* xp = {patches} + e * {depth * inputs} + c;\n"
+    text += f"__local const float* dp = {gradients} + e * {depth * outputs} + k;\n"
+    text += "".join(f"vector a{r}_{v} = 0;\n" for r in range(rows) for v in range(vectors)) + "if (block > begin) {\n"
+    for r in range(rows):
+        for v in range(vectors):
+            text += f"a{r}_{v} = {load_vector(dtype, width, 'sums', str(r * outputs + v * width))};\n"
+    text += f"}}\nfor (int t = 0; t < {depth}; ++t) {{\n"
+    text += "".join(f"const vector d{v} = *(__local const loose*)(dp + {v * width});\n" for v in range(vectors))
+    for r in range(rows):
+        text += f"{{ const float value = xp[{r}]; "
+        text += " ".join(f"a{r}_{v} = mad((vector)(value), d{v}, a{r}_{v});" for v in range(vectors)) + " }\n"
+    text += f"xp += {inputs}; dp += {outputs};\n}}\n"
+    for r in range(rows):
+        for v in range(vectors):
+            text += store_vector(dtype, width, "sums", str(r * outputs + v * width), f"a{r}_{v}") + "\n"
+    return text + "}\n"
+
+
+def _transform(geometry, partial, dtype, sink, tile):
+    """The KernelSpec that adds the chunks in order and turns each 4x4 into the 3x3 gradient."""
+    args = Args()
+    source = args.pointer(partial, dtype)
+    inputs, outputs = geometry.filter[2:]
+    width, per_item = tile.width, max(1, 1024 // outputs)
+    text = loose_types(dtype) + f"typedef {prelude.register_type(dtype, width)} vector;\n"
+    text += f"const int first = get_global_id(0) * {per_item};\n"
+    text += f"for (int c = first; c < min(first + {per_item}, {inputs}); ++c)\n"
+    text += f"for (int k = 0; k < {outputs}; k += {width}) {{\nvector m[4][4];\n"
+    text += f"for (int e = 0; e < 16; ++e) {{\n__global const float* from = {source} + (e * {inputs} + c) * {outputs} + k;\n"
+    text += f"vector total = {load_vector(dtype, width, 'from', '0')};\n"
+    text += f"for (int chunk = 1; chunk < {tile.chunks}; ++chunk) {{\nfrom += {16 * inputs * outputs};\n"
+    text += f"total += {load_vector(dtype, width, 'from', '0')};\n}}\nm[e / 4][e % 4] = total;\n}}\nvector results[3][3];\n"
+    text += combine("m[{}][{}]", "results[{}][{}]", _SUM, 4)
+    text += "for (int e = 0; e < 9; ++e) {\nconst int row = e / 3; const int column = e % 3;\nconst vector result = results[row][column];\n"
+    text += "{ " + sink.store(args, ["row", "column", "c", "k"], "result", width) + " }\n}\n}\n"
+    grid = (-(-inputs // per_item),)
+    return KernelSpec("convolution filter gradient sum", args.args, text, grid, (1,), frozenset(sink.helpers))

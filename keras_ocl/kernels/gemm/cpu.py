@@ -1,0 +1,373 @@
+"""Matrix product for CPUs: one work-item computes a chunk of register tiles with explicit vectors.
+
+Two formulations. *rows*: lanes run along n; an element of A is broadcast against vectors of B, which is read in place
+or, when its columns are strided, converted, short or far apart, packed block by block into private memory.
+*dots*: lanes run along k, for few rows against a B that is contiguous in k.
+Tiles at the end of m or n are moved back so that they are whole, and store only what the tile before did not.
+"""
+
+from dataclasses import dataclass
+
+from keras_ocl.core import dtypes
+from keras_ocl.core.dim import Dim, ceil_div
+from keras_ocl.kernels.gemm.parts import Names, scaled, summed
+from keras_ocl.kernels.prelude import runs
+from keras_ocl.kernels.spec import Args, KernelSpec
+
+_KEPT = 2048  # vectors of partial sums that an item keeps for a panel, in the second-level cache too
+BLOCK = 512  # depth of a packed block: 64 columns of it and the part of A that meets it stay in the second-level cache
+_TURNED = 64  # steps of k whose packed rows stay in the first-level cache while column after column is written into them
+
+
+@dataclass(frozen=True)
+class Tile:
+    """One work-item does `chunk` rows of one column panel, in register tiles.
+
+    Shape:
+        rows: rows x vectors accumulators, the panel is `across` such tiles wide; `block` is the depth of a packed block of B,
+        0 when B is read in place. dots: rows x `vectors` columns; the panel is `across` such tiles.
+    """
+
+    kind: str
+    rows: int
+    vectors: int
+    chunk: int
+    block: int = 0
+    across: int = 1
+
+    @property
+    def splits(self):
+        """Whether a work-item can be given a part of k."""
+        return self.kind == "rows"
+
+    def panel(self, lanes):
+        """Columns of a work-item."""
+        return self.across * self.vectors * (lanes if self.kind == "rows" else 1)
+
+
+def most_rows(rows, vectors, across=1):
+    """Most rows of a chunk whose partial sums are kept between blocks, a multiple of the tile's `rows`.
+
+    Wide panels are for matrices that no cache holds, which are best read once: they get more rows as well.
+    """
+    return max(1, _KEPT * across // vectors // rows) * rows
+
+
+def kernel(problem, tile):
+    """The KernelSpec of `problem` with `tile`."""
+    args = Args(problem.all_arguments)
+    names = Names(problem, args)
+    build = _Dots if tile.kind == "dots" else _Rows
+    writer = build(problem, tile, args, names)
+    body = writer.body()
+    splits = ceil_div(problem.k, problem.split) if problem.split else 1
+    grid = (
+        ceil_div(problem.n, writer.panel),
+        ceil_div(problem.m, tile.chunk),
+        splits * (1 if problem.batch is None else problem.batch),
+    )
+    return KernelSpec(
+        name="matrix product",
+        args=args.args,
+        body=body,
+        grid=grid,
+        group=(1, 1, 1),
+        helpers=frozenset(problem.helpers) | frozenset(problem.sink.helpers),
+    )
+
+
+class _Writer:
+    """What both formulations share: the loop over row tiles and the store of a finished tile."""
+
+    def __init__(self, problem, tile, args, names):
+        self.p, self.tile, self.args, self.names = problem, tile, args, names
+        self.index = names.index
+        # A Dim may have another value than the one the tile was chosen for, even less than a tile's rows.
+        self.few_rows = isinstance(problem.m, Dim) and tile.rows > 1
+
+    def head(self):
+        i = self.index
+        chunk = self.args.int(self.tile.chunk, i)
+        return [
+            *self.names.lines,
+            f"const {i} i_first = ({i})get_global_id(1) * {chunk};\n",
+            f"const {i} i_last = min(i_first + {chunk}, ({i}){self.names.m});\n",
+        ]
+
+    def whole_rows(self):
+        """The first row of the tile that begins at `i`: moved back when it would pass the end."""
+        if self.p.literal(self.p.m) and self.p.m % self.tile.rows == 0:
+            return "i"
+        return f"min(i, ({self.index}){self.names.m} - {self.tile.rows})"
+
+    def step(self):
+        if not self.few_rows:
+            return [f"const {self.index} step = {self.tile.rows};\n"]
+        return [f"const {self.index} step = {self.names.m} < {self.tile.rows} ? 1 : {self.tile.rows};\n"]
+
+    def compute(self):
+        """Statements that leave the tile beginning at row `i` in kept[]; `top` is its first row."""
+        whole = [f"top = {self.whole_rows()};\n", *self.accumulate(self.tile.rows)]
+        if not self.few_rows:
+            return whole
+        return ["if (step == 1) {\ntop = i;\n", *self.accumulate(1), "} else {\n", *whole, "}\n"]
+
+    def sink(self, column, value, width):
+        return self.p.sink.store(self.args, (*self.names.coordinates, "row", column), value, width)
+
+
+class _Rows(_Writer):
+    def __init__(self, problem, tile, args, names):
+        super().__init__(problem, tile, args, names)
+        self.width = problem.lanes
+        self.panel = tile.panel(self.width)
+        n = problem.n
+        self.n_known = problem.literal(n)
+        self.wide = not isinstance(n, Dim) and n >= self.panel  # every panel is whole once moved back
+        # A block that holds all of k needs no partial sums kept between blocks.
+        self.blocked = bool(tile.block) and not (problem.literal(problem.k) and not problem.split and problem.k <= tile.block)
+        self.depth = tile.block if self.blocked or not tile.block else max(1, problem.k)
+        self.first = "first" if tile.across > 1 else "0"  # the tile's first column in the panel
+
+    def body(self):
+        t, i, vector = self.tile, self.index, self.p.vector(self.width)
+        lines = [*self.head(), f"const {i} j_first = ({i})get_global_id(0) * {self.panel};\n"]
+        lines.append(f"const {i} left = {self.left()};\n")
+        lines += self.step()
+        # In eager code the chunk is an argument, so room is made for the largest.
+        chunk = most_rows(t.rows, t.vectors) if self.p.all_arguments else t.chunk
+        kept = (chunk * t.across if self.blocked else t.rows) * t.vectors
+        lines.append(f"{vector} kept[{kept}];\n")
+        if not t.block:
+            lines.append(f"{i} top;\nconst int base = 0;\nconst {i} depth = {self.names.k};\n")
+            lines += [f"for ({i} i = i_first; i < i_last; i += step) {{\n", *self.compute(), *self.epilogue(), "}\n"]
+            return "".join(lines)
+        lines.append(f"{self.p.register} panel[{self.depth * self.panel}] __attribute__((aligned(64)));\n")
+        lines.append(f"{i} top;\n{i} k0 = 0;\ndo {{\n")
+        if self.blocked:
+            lines.append(f"const {i} depth = min(({i}){t.block}, {self.names.k} - k0);\nint base = 0;\n")
+        else:
+            lines.append(f"const {i} depth = {self.names.k};\nconst int base = 0;\n")
+        lines += self.pack()
+        lines.append(f"for ({i} i = i_first; i < i_last; i += step)\n")
+        lines.append(f"for (int first = 0; first < {self.panel}; first += {self.width * t.vectors}) {{\n" if t.across > 1 else "{\n")
+        lines += self.compute()
+        epilogue = self.epilogue()
+        if self.blocked:
+            lines += [f"if (k0 + {t.block} >= {self.names.k}) {{\n", *epilogue, "}\n", f"base += step * {t.vectors};\n"]
+        else:
+            lines += epilogue
+        lines.append(f"}}\n}} while ((k0 += {self.depth}) < {self.names.k});\n")
+        return "".join(lines)
+
+    def left(self):
+        """The panel's first column, moved back to make it whole."""
+        last = f"({self.index}){self.names.n} - {self.panel}"
+        if self.n_known:
+            if self.p.n < self.panel:
+                return "0"
+            return "j_first" if self.p.n % self.panel == 0 else f"min(j_first, {last})"
+        return f"min(j_first, {last})" if self.wide else f"max(min(j_first, {last}), ({self.index})0)"
+
+    def accumulate(self, rows):
+        p, t, n, width = self.p, self.tile, self.names, self.width
+        vector, columns = p.vector(width), range(t.vectors)
+        lines = [f"{vector} " + ", ".join(f"s{r}_{v}" for r in range(rows) for v in columns) + ";\n"]
+        if self.blocked:
+            lines.append("if (k0 == 0) {\n")
+        lines += [f"s{r}_{v} = ({vector})(0);\n" for r in range(rows) for v in columns]
+        if self.blocked:
+            lines.append("} else {\n")
+            lines += [f"s{r}_{v} = kept[base + {r * t.vectors + v}];\n" for r in range(rows) for v in columns]
+            lines.append("}\n")
+        k0 = "k0" if t.block else "0"
+        start = summed("a", scaled("i" if p.strips else "top", n.a_row), scaled(k0, n.a_column))
+        lines.append(f"__global const {dtypes.storage_ctype(p.a.dtype)}* x = {start};\n")
+        if t.block:
+            lines.append(f"const {p.register}* y = {summed('panel', self.first)};\n")
+        else:
+            lines.append(f"__global const {dtypes.storage_ctype(p.b.dtype)}* y = {summed('b', 'left')};\n")
+        lines.append(f"for ({self.index} q = 0; q < depth; ++q) {{\n")
+        for v in columns:
+            load = f"vload{width}(0, y + {v * width})" if t.block else p.load(p.b, width, "y", str(v * width))
+            lines.append(f"const {vector} y{v} = {load};\n")
+        for r in range(rows):
+            offset = str(r) if p.strips else scaled(str(r), n.a_row) if r else "0"
+            lines.append(f"{{ const {vector} e = ({vector})({p.load(p.a, 1, 'x', offset)});\n")
+            lines += [f"s{r}_{v} = {p.fma('e', f'y{v}', f's{r}_{v}')};\n" for v in columns]
+            lines.append("}\n")
+        lines.append(f"x += {n.a_column};\ny += {self.panel if t.block else n.b_row};\n}}\n")
+        lines += [f"kept[base + {r * t.vectors + v}] = s{r}_{v};\n" for r in range(rows) for v in columns]
+        return lines
+
+    def pack(self):
+        """Statements that fill panel[depth][columns] with a block of B."""
+        p, n, i = self.p, self.names, self.index
+        source = f"__global const {dtypes.storage_ctype(p.b.dtype)}* y = "
+        if n.b_column == "1":
+            return self._pack_contiguous(source)
+        if n.b_row == "1" and self.panel % 4 == 0:
+            return self._pack_transposed(source)
+        return [
+            f"for (int l = 0; l < {self.panel}; ++l) {{\n{source}{self._column('l')};\n",
+            f"for ({i} q = 0; q < depth; ++q) panel[q * {self.panel} + l] = {p.load(p.b, 1, 'y', scaled('q', n.b_row))};\n}}\n",
+        ]
+
+    def _column(self, lane):
+        """Where the packed block's column `lane` begins in B; columns past the end repeat the last."""
+        n = self.names
+        column = f"left + {lane}" if self.wide else f"min(left + {lane}, ({self.index}){n.n} - 1)"
+        return summed("b", scaled("k0" if self.blocked else "0", n.b_row), scaled(f"({column})", n.b_column))
+
+    def _pack_transposed(self, source):
+        """B is contiguous in k: blocks of 4 x 4 are transposed in registers, few steps of k at a time for all columns."""
+        p, i, four = self.p, self.index, self.p.vector(4)
+        lines = [f"for ({i} start = 0; start < depth; start += {_TURNED}) {{\nconst {i} end = min(start + {_TURNED}, depth);\n"]
+        lines.append(f"for (int l = 0; l < {self.panel}; l += 4) {{\n")
+        lines += [source.replace("y =", f"y{c} =") + self._column(f"l + {c}") + ";\n" for c in range(4)]
+        lines.append(f"{p.register}* to = panel + start * {self.panel} + l;\n{i} q = start;\n")
+        lines.append(f"for (; q + 4 <= end; q += 4, to += {4 * self.panel}) {{\n")
+        lines += [f"const {four} v{c} = {p.load(p.b, 4, f'y{c}', 'q')};\n" for c in range(4)]
+        for r in range(4):
+            lines.append(f"vstore4(({four})({', '.join(f'v{c}.s{r}' for c in range(4))}), 0, to + {r * self.panel});\n")
+        lines.append(f"}}\nfor (; q < end; ++q, to += {self.panel}) {{\n")
+        lines += [f"to[{c}] = {p.load(p.b, 1, f'y{c}', 'q')};\n" for c in range(4)]
+        return [*lines, "}\n}\n}\n"]
+
+    def _pack_contiguous(self, source):
+        p, n, i, width = self.p, self.names, self.index, self.width
+        start = summed("b", scaled("(k0 + q)", n.b_row), "left") if self.blocked else summed("b", scaled("q", n.b_row), "left")
+        copies = "".join(
+            f"vstore{width}({p.load(p.b, width, 'y', str(v * width))}, 0, panel + q * {self.panel} + {v * width});\n"
+            for v in range(self.panel // width)
+        )
+        if self.wide:
+            return [f"for ({i} q = 0; q < depth; ++q) {{\n{source}{start};\n{copies}}}\n"]
+        # Whole vectors may run over into the next rows, which are there except after the last few.
+        last = f"{n.total} - max({self.panel - 1} - ({i}){n.n} + {n.b_row}, ({i})0) / {n.b_row}"
+        if not isinstance(p.b.row_stride, Dim) and p.b.row_stride < 1:
+            last = "0"
+        done = "k0" if self.blocked else "0"
+        if p.split:
+            done = f"(k_first + {done})"
+        return [
+            f"const {i} whole = clamp({last} - {done}, ({i})0, ({i})depth);\n",
+            f"for ({i} q = 0; q < whole; ++q) {{\n{source}{start};\n{copies}}}\n",
+            f"for ({i} q = whole; q < depth; ++q) {{\n{source}{start};\n",
+            f"for (int l = 0; l < {self.panel}; ++l)\n",
+            f"panel[q * {self.panel} + l] = {p.load(p.b, 1, 'y', f'min(({i})l, ({i}){n.n} - 1 - left)')};\n}}\n",
+        ]
+
+    def epilogue(self):
+        """Statements that hand the rows of kept[] to the sink."""
+        t, n, i, width = self.tile, self.names, self.index, self.width
+        vector = self.p.vector(width)
+        lines = [
+            f"for ({i} row = i; row < min(i + step, i_last); ++row)\nfor (int v = 0; v < {t.vectors}; ++v) {{\n",
+            f"const {i} column = {summed('left', self.first, f'v * {width}')};\n",
+            f"const {vector}* source = kept + base + (row - top) * {t.vectors} + v;\n",
+        ]
+        full = f"{{\nconst {vector} value = *source;\n{self.sink('column', 'value', width)}}}\n"
+        if self.n_known:
+            tail = self.p.n % width
+            if self.p.n % self.panel == 0:
+                return [*lines, full, "}\n"]
+            inside, part = f"column + {width} <= {n.n}", f"column < {n.n}"
+            if self.wide:
+                inside, part = "column >= j_first", f"column + {width} > j_first"
+            lines.append(f"if ({inside}) {full}")
+            if tail:
+                lines.append(f"else if ({part}) {{\n")
+                first = width - tail if self.wide else 0
+                lines += [self._part(first + start, size) for start, size in runs(tail)]
+                lines.append("}\n")
+            return [*lines, "}\n"]
+        lines.append(f"if (column >= j_first && column + {width} <= {n.n}) {full}")
+        lines.append(f"else for ({i} lane = max(j_first - column, ({i})0); lane < min(({i}){width}, {n.n} - column); ++lane) ")
+        lines.append(self._part("lane", 1))
+        return [*lines, "}\n"]
+
+    def _part(self, lane, size):
+        p = self.p
+        value = f"((const {p.register}*)source)[{lane}]" if size == 1 else f"vload{size}(0, (const {p.register}*)source + {lane})"
+        return (
+            f"{{\nconst {self.index} column_{size} = column + {lane};\nconst {p.vector(size)} value = {value};\n"
+            f"{self.sink(f'column_{size}', 'value', size)}}}\n"
+        )
+
+
+class _Dots(_Writer):
+    """Both operands contiguous in k, k at least one vector, n at least the tile's columns; neither is a Dim."""
+
+    def __init__(self, problem, tile, args, names):
+        super().__init__(problem, tile, args, names)
+        self.width = problem.lanes
+        self.panel = tile.panel(self.width)
+
+    def body(self):
+        t, i, n = self.tile, self.index, self.names
+        lines = [*self.head(), f"const {i} j_first = ({i})get_global_id(0) * {self.panel};\n"]
+        lines.append(f"const {i} j_last = min(j_first + {self.panel}, ({i}){n.n});\n")
+        lines += self.step()
+        lines.append(f"{self.p.register} kept[{t.rows * t.vectors}];\n{i} top;\nconst {i} depth = {n.k};\n")
+        lines.append(self._mask())
+        lines.append(f"for ({i} j = j_first; j < j_last; j += {t.vectors})\nfor ({i} i = i_first; i < i_last; i += step) {{\n")
+        lines.append(f"const {i} left = min(j, ({i}){n.n} - {t.vectors});\n")
+        lines += [*self.compute(), *self.epilogue(), "}\n"]
+        return "".join(lines)
+
+    def _mask(self):
+        """The last vector of k is moved back as well; lanes that were summed before are masked."""
+        width = self.width
+        kind = "long" if dtypes.itemsize(self.p.accumulator) == 8 else "int"
+        lanes = ", ".join(map(str, range(width)))
+        return f"const {kind}{width} fresh = ({kind}{width})({lanes}) >= ({kind}{width})({width} - depth % {width});\n"
+
+    def accumulate(self, rows):
+        p, n, width = self.p, self.names, self.width
+        vector, columns = p.vector(width), range(self.tile.vectors)
+        lines = [f"{vector} " + ", ".join(f"s{r}_{c} = ({vector})(0)" for r in range(rows) for c in columns) + ";\n"]
+        lines.append(f"__global const {dtypes.storage_ctype(p.a.dtype)}* x = {summed('a', scaled('top', n.a_row))};\n")
+        lines.append(f"__global const {dtypes.storage_ctype(p.b.dtype)}* y = {summed('b', scaled('left', n.b_column))};\n")
+
+        def step(mask):
+            def read(operand, pointer, offset):
+                text = p.load(operand, width, pointer, offset)
+                return f"select(({vector})(0), {text}, fresh)" if mask else text
+
+            for c in columns:
+                yield f"const {vector} y{c} = {read(p.b, 'y', scaled(str(c), n.b_column))};\n"
+            for r in range(rows):
+                yield f"{{ const {vector} e = {read(p.a, 'x', scaled(str(r), n.a_row))};\n"
+                yield from (f"s{r}_{c} = {p.fma('e', f'y{c}', f's{r}_{c}')};\n" for c in columns)
+                yield "}\n"
+
+        lines += [f"for ({self.index} q = {width}; q <= depth; q += {width}) {{\n", *step(False), f"x += {width}; y += {width};\n}}\n"]
+        if not (p.literal(p.k) and not p.split and p.k % width == 0):
+            lines += [f"if (depth % {width}) {{\nx -= {width} - depth % {width}; y -= {width} - depth % {width};\n", *step(True), "}\n"]
+        for r in range(rows):
+            for c in columns:
+                text, size = f"s{r}_{c}", width
+                lines.append("{\n")
+                while size > 2:
+                    size //= 2
+                    lines.append(f"const {p.vector(size)} h{size} = {text}.lo + {text}.hi;\n")
+                    text = f"h{size}"
+                lines.append(f"kept[{r * len(columns) + c}] = {text}.x + {text}.y;\n}}\n")
+        return lines
+
+    def epilogue(self):
+        p, i, count = self.p, self.index, self.tile.vectors
+        lines = [
+            f"for ({i} row = i; row < min(i + step, i_last); ++row) {{\n",
+            f"const {p.register}* source = kept + (row - top) * {count};\n",
+        ]
+        whole = p.literal(p.n) and p.n % count == 0
+        if count > 1:
+            vector = p.vector(count)
+            full = f"{{\nconst {vector} value = vload{count}(0, source);\n{self.sink('left', 'value', count)}}}\n"
+            lines.append(full if whole else f"if (left == j) {full}else ")
+        if count == 1 or not whole:
+            lines.append(f"for (int c = j - left; c < {count}; ++c) {{\nconst {i} column = left + c;\n")
+            lines.append(f"const {p.register} value = source[c];\n{self.sink('column', 'value', 1)}}}\n")
+        return [*lines, "}\n"]

@@ -1,0 +1,149 @@
+"""What the matrix product's schedules share: operands, the problem, and small texts."""
+
+from dataclasses import dataclass, field, replace
+
+from keras_ocl.core import dtypes
+from keras_ocl.core.dim import Dim, product
+from keras_ocl.kernels import prelude
+from keras_ocl.kernels.coordinates import index_type
+
+
+@dataclass(frozen=True)
+class Operand:
+    """A matrix, or a batch of them, read from a buffer: strides and offset in elements.
+
+    Shape:
+        `a` has rows m and columns k, `b` rows k and columns n; a transpose is swapped strides, a
+        broadcast batch has `batch_stride` 0.
+    """
+
+    handle: object  # goes to Args.pointer
+    dtype: str
+    row_stride: int
+    column_stride: int
+    batch_stride: int = 0
+    offset: int = 0
+
+    def transposed(self):
+        """The same memory with rows and columns exchanged."""
+        return replace(self, row_stride=self.column_stride, column_stride=self.row_stride)
+
+
+def accumulator(dtype):
+    """The dtype in which products of `dtype` are summed. TypeError for complex numbers."""
+    if dtypes.is_complex(dtype):
+        raise TypeError(f"matrix product: dtype {dtype} has no kernel; multiply real and imaginary parts apart")
+    if dtypes.is_float(dtype):
+        return "float64" if dtype == "float64" else "float32"
+    return dtype if dtype in ("int64", "uint64", "uint32") else "int32"
+
+
+@dataclass
+class Problem:
+    """One product (batch, m, k) x (batch, k, n), and the part of k that one work-item sums (`split`, 0 for all).
+
+    strips: whether `a` is packed by strips.py: a tile's rows are neighbours, and its first row number times the row stride is where
+    they begin.
+    """
+
+    traits: object
+    batch: object
+    m: int
+    n: int
+    k: int
+    a: Operand
+    b: Operand
+    accumulator: str
+    sink: object
+    all_arguments: bool = False
+    split: int = 0
+    strips: bool = False
+    helpers: set = field(default_factory=set)
+
+    def literal(self, extent):
+        """Whether this extent's number may be in the source text."""
+        return not self.all_arguments and not isinstance(extent, Dim)
+
+    @property
+    def lanes(self):
+        """Lanes of the accumulator in one hardware vector."""
+        return max(2, self.traits.vector_width * 4 // dtypes.itemsize(self.accumulator))
+
+    @property
+    def index(self):
+        """C type of indices: 64 bits only when an operand or the result needs them."""
+        batch = 1 if self.batch is None else self.batch
+        spans = [
+            (batch - 1) * o.batch_stride + (rows - 1) * o.row_stride + (columns - 1) * o.column_stride + o.offset
+            for o, rows, columns in ((self.a, self.m, self.k), (self.b, self.k, self.n))
+        ]
+        spans.append(product((batch, self.m, self.n)))
+        return index_type(*spans)
+
+    @property
+    def register(self):
+        return dtypes.register_ctype(self.accumulator)
+
+    def vector(self, width):
+        return prelude.vector_type(self.register, width)
+
+    def load(self, operand, width, pointer, offset):
+        """Expression that loads `width` consecutive elements into accumulator registers."""
+        self.helpers |= prelude.helpers_for(operand.dtype, width)
+        text = prelude.load(operand.dtype, width, pointer, offset)
+        if dtypes.register_ctype(operand.dtype) != self.register:
+            text = f"convert_{self.vector(width)}({text})"
+        return text
+
+    def fma(self, x, y, z):
+        """Expression `x * y + z` in the accumulator's type."""
+        return f"fma({x}, {y}, {z})" if dtypes.is_float(self.accumulator) else f"{x} * {y} + {z}"
+
+
+class Names:
+    """The texts of a kernel's extents, strides and operand pointers, and the first lines of its body.
+
+    Every extent is turned into text once, so that in eager code each is one argument.
+    """
+
+    def __init__(self, problem, args):
+        p = problem
+        self.index = p.index
+
+        def text(extent):
+            return args.int(extent, p.index)
+
+        self.m, self.n, self.k = text(p.m), text(p.n), text(p.k)
+        self.total = self.k  # steps of k in all; `k` is those of this work-item
+        self.a_pointer, self.b_pointer = args.pointer(p.a.handle, p.a.dtype), args.pointer(p.b.handle, p.b.dtype)
+        self.a_row, self.a_column = text(p.a.row_stride), text(p.a.column_stride)
+        self.b_row, self.b_column = text(p.b.row_stride), text(p.b.column_stride)
+        self.lines = [f"const {p.index} z = get_global_id(2);\n"]
+        self.coordinates = () if p.batch is None else ("z",)
+        z = "z"
+        starts = ["0", "0"]
+        if p.split:
+            depth = args.int(p.split, p.index)
+            splits = text(-((0 - p.k) // p.split))
+            z = f"(z / {splits})"
+            self.lines.append(f"const {p.index} k_first = z % {splits} * {depth};\n")
+            self.lines.append(f"const {p.index} k_size = min(({p.index}){depth}, ({p.index}){self.k} - k_first);\n")
+            starts = [scaled("k_first", self.a_column), scaled("k_first", self.b_row)]
+            self.coordinates = (f"(z % {splits} * {text(1 if p.batch is None else p.batch)} + {z})",)
+            self.k = "k_size"
+        for name, pointer, operand, start in (("a", self.a_pointer, p.a, starts[0]), ("b", self.b_pointer, p.b, starts[1])):
+            batch = "0" if p.batch is None else scaled(z, text(operand.batch_stride))
+            where = summed(pointer, text(operand.offset), batch, start)
+            self.lines.append(f"__global const {dtypes.storage_ctype(operand.dtype)}* {name} = {where};\n")
+
+
+def scaled(index, stride):
+    """Text of `index * stride` without needless factors of 0 and 1."""
+    if stride == "0" or index == "0":
+        return "0"
+    return index if stride == "1" else f"{index} * {stride}"
+
+
+def summed(*terms):
+    """Text of a sum without needless zeros."""
+    return " + ".join(t for t in terms if t != "0") or "0"

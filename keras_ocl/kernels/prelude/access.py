@@ -1,0 +1,89 @@
+"""Text of typed loads and stores, and the OpenCL C functions that generated kernels call.
+
+Registers: floats of 16 or 8 bits are float; bool is int lanes of 0 or -1 at every width, which is what
+OpenCL's vector comparisons give and what select() takes.
+"""
+
+from keras_ocl.core import dtypes
+from keras_ocl.kernels.prelude import library
+from keras_ocl.kernels.prelude.library import vector_type
+
+
+def register_type(dtype, width):
+    return vector_type(dtypes.register_ctype(dtype), width)
+
+
+def load(dtype, width, pointer, offset, count=0):
+    """Expression that loads `width` elements at `pointer + offset` into a register; unless it is 0, only the first `count`."""
+    if count:
+        parts = [load(dtype, lanes, pointer, f"{offset} + {at}") for at, lanes in runs(count)]
+        return f"({register_type(dtype, width)})({', '.join(parts + ['0'] * (width - count))})"
+    if dtype == "float16" and width == 1:
+        return f"vload_half({offset}, {pointer})"
+    if dtype == "float16":
+        return f"from_float16_{width}(vload{width}(0, (__global const ushort*)({pointer} + {offset})))"
+    raw = f"{pointer}[{offset}]" if width == 1 else f"vload{width}(0, {pointer} + {offset})"
+    if dtype == "bool":
+        return f"-convert_{vector_type('int', width)}({raw})"
+    if dtype == "bfloat16":
+        return f"as_{vector_type('float', width)}(convert_{vector_type('uint', width)}({raw}) << 16)"
+    if dtype.startswith("float8"):
+        return f"from_{dtype}_{width}({raw})"
+    return raw
+
+
+def store(dtype, width, pointer, offset, value, count=0):
+    """Statement that stores the register `value` (`width` lanes) at `pointer + offset`; only the first `count` lanes, unless that is 0."""
+    if count:
+        lanes = [(at, n, "".join(f"{k:x}" for k in range(at, at + n))) for at, n in runs(count)]
+        parts = [store(dtype, n, pointer, f"{offset} + {at}", f"lanes.s{places}") for at, n, places in lanes]
+        return f"{{ const {register_type(dtype, width)} lanes = {value}; {' '.join(parts)} }}"
+    if dtype == "float16" and width == 1:
+        return f"vstore_half_rte({value}, {offset}, {pointer});"
+    if dtype == "float16":
+        return f"vstore{width}(to_float16_{width}({value}), 0, (__global ushort*)({pointer} + {offset}));"
+    if dtype == "bool":
+        value = f"convert_{vector_type('uchar', width)}(-({value}))"
+    elif dtype == "bfloat16":
+        value = f"to_bfloat16_{width}({value})"
+    elif dtype.startswith("float8"):
+        value = f"to_{dtype}_{width}({value})"
+    if width == 1:
+        return f"{pointer}[{offset}] = {value};"
+    return f"vstore{width}({value}, 0, {pointer} + {offset});"
+
+
+def runs(count):
+    """(start, length) of the vectors, powers of two that fall, that `count` lanes are made of, less than a vector has."""
+    runs, start = [], 0
+    for length in (8, 4, 2, 1):
+        if count & length:
+            runs.append((start, length))
+            start += length
+    return runs
+
+
+def helpers_for(dtype, width, count=0):
+    """Names of the helper functions that load() and store() of this dtype and width call."""
+    if count:
+        return {name for _, lanes in runs(count) for name in helpers_for(dtype, lanes)}
+    if dtype == "bfloat16":
+        return {f"to_bfloat16_{width}"}
+    if dtype.startswith("float8") or (dtype == "float16" and width > 1):
+        return {f"to_{dtype}_{width}", f"from_{dtype}_{width}"}
+    return set()
+
+
+def helper_source(name):
+    """OpenCL C text of the helper function `name`."""
+    stem, _, width = name.rpartition("_")
+    return library.source(stem, int(width))
+
+
+def pieces(helpers, options=()):
+    """The head of a program: extension pragmas for what is used, then each helper, in order of need, as texts of their own.
+
+    Several kernels' heads join by leaving out the texts that repeat.
+    """
+    pragmas = [f"#pragma OPENCL EXTENSION {o} : enable\n" for o in options]
+    return (*pragmas, *(helper_source(n) for n in library.ordered(helpers)))

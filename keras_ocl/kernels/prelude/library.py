@@ -1,0 +1,98 @@
+"""OpenCL C functions that generated kernels call: looked up by name, each printed for one type and vector width.
+
+A helper is called `<stem>_<width>`, its stem either a whole name ("to_bfloat16") or `<operation>_<C type>` ("mod_int").
+A helper's text is a template (see integers.py); which others it needs is read off its text.
+"""
+
+import functools
+import re
+import string
+
+from keras_ocl.kernels.prelude import draws, floats, integers, transcendentals
+
+_BITS = {"char": 8, "short": 16, "int": 32, "long": 64, "float": 32, "double": 64}
+_SIGNED = {8: "char", 16: "short", 32: "int", 64: "long"}
+_CALL = re.compile(r"\b([a-z]\w*_\d+)(?=\()")
+
+
+def vector_type(ctype, width):
+    """`float`, 16 -> `float16`."""
+    return ctype if width == 1 else f"{ctype}{width}"
+
+
+def _template(stem):
+    """(text, C type) of a stem, or None when there is no such helper."""
+    if stem in integers.SINGLE:
+        return integers.SINGLE[stem], "uint"
+    operation, _, ctype = stem.rpartition("_")
+    if ctype in ("float", "double"):
+        single = (transcendentals.FLOAT, floats.FLOAT, draws.FLOAT)
+        own = (floats.DOUBLE, draws.DOUBLE) if ctype == "double" else single
+        tables = (*own, floats.BOTH, draws.BOTH)
+    elif ctype in _BITS:
+        tables = (integers.SIGNED, integers.BOTH)
+    elif ctype.startswith("u") and ctype[1:] in _BITS:
+        tables = (integers.UNSIGNED, integers.BOTH)
+    else:
+        return None
+    return next(((table[operation], ctype) for table in tables if operation in table), None)
+
+
+def exists(stem):
+    """Whether there is a helper function of this stem."""
+    return _template(stem) is not None
+
+
+def called(text):
+    """Names of the helper functions that the C text `text` calls."""
+    return {name for name in _CALL.findall(text) if exists(name.rpartition("_")[0])}
+
+
+@functools.cache
+def source(stem, width):
+    """OpenCL C text of the helper `<stem>_<width>`. KeyError for an unknown stem."""
+    found = _template(stem)
+    if found is None:
+        raise KeyError(f"no OpenCL helper function is called {stem!r}")
+    text, ctype = found
+    bits = _BITS[ctype.removeprefix("u")]
+    signed = _SIGNED[bits]
+    unsigned = "u" + signed
+    promoted = unsigned if width > 1 or bits == 64 else "uint"
+    suffix = "" if width == 1 else str(width)
+    return "static " + string.Template(text).substitute(
+        name=f"{stem}_{width}",
+        T=ctype + suffix,
+        E=ctype,
+        F="f" if ctype == "float" else "",
+        I=signed + suffix,
+        U=unsigned + suffix,
+        P=promoted + suffix,
+        ANY="" if width == 1 else "any",
+        M="-" if width == 1 else f"convert_int{width}",
+        B=str(bits),
+        S=f"{ctype}_{width}",
+        N=str(width),
+        W=suffix,
+    )
+
+
+@functools.cache
+def _needs(name):
+    stem, _, width = name.rpartition("_")
+    return tuple(sorted(called(source(stem, int(width))) - {name}))
+
+
+def ordered(helpers):
+    """Names of `helpers` and of all they call, each once and after what it calls, in an order that depends on the names only."""
+    result = {}
+
+    def visit(name):
+        if name not in result:
+            for needed in _needs(name):
+                visit(needed)
+            result[name] = None
+
+    for name in sorted(helpers):
+        visit(name)
+    return list(result)

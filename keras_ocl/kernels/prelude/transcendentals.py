@@ -1,0 +1,132 @@
+"""float32 functions of our own, where OpenCL C's are slow or wrong on some implementation (PoCL's vector erf is; so is its sin).
+
+The argument is reduced with a constant split in parts short enough for their multiples to be exact (Cody and Waite), then a polynomial
+follows, fitted by reweighted least squares to a relative error below 1e-8. About 2 ulp off at most; infinities, NaN and denormal
+results as IEEE says. Adding 1.5 * 2^23 rounds to an integer and leaves that integer in the low bits.
+"""
+
+from keras_ocl.kernels.prelude.floats import horner
+
+_EXP = [1.0, 1.0, 0.499999934, 0.166665204, 0.0416683908, 0.00836874525, 0.00138145402]
+_EXPM1 = [0.5, 0.166666664, 0.0416663604, 0.00833338946, 0.00139406689, 0.000198458805]
+_LOG = [0.333333317, -0.250008239, 0.200012312, -0.166232506, 0.142015676, -0.131611013, 0.127634753, -0.0763438523]
+_TANH = [-0.333332839, 0.133314913, -0.0537434954, 0.0206505795, -0.00571703701]
+_ERF = [0.128379171, -0.376126258, 0.112835851, -0.0268538119, 0.00518832756, -0.000801019249, 7.85385759e-05]
+_LOG_ERFC = [-0.000341512576, -1.12708923, -0.638144758, -0.103106821, 0.021838097, -0.00294766681, 0.000186380086]
+_SIN = [-0.166666549, 0.00833217353, -0.000195166548]
+_COS = [0.0416666467, -0.00138873614, 2.44377283e-05]
+
+# r and k with x = r + k ln 2; t's bits are k in the low ones.
+_REDUCE_EXP = """  $T t = mad_$S(x, ($T)1.44269504f, ($T)12582912.0f);
+  $T n = t - 12582912.0f;
+  $T r = mad_$S(n, ($T)-3.1946183e-05f, mad_$S(n, ($T)-0x1.62ep-1f, x));
+"""
+
+# r and k with x = r + k pi/2 for |x| < 8192; larger ones are left to the library's scalar function.
+_REDUCE_SIN = """  $T t = mad_$S(x, ($T)0.636619772f, ($T)12582912.0f);
+  $T n = t - 12582912.0f;
+  $I k = as_$I(t);
+  $T r = mad_$S(n, ($T)-0x1.444p-24f, mad_$S(n, ($T)-0x1.fb4p-12f, mad_$S(n, ($T)-0x1.92p+0f, x)));
+  r = mad_$S(n, ($T)-2.563344e-12f, r);
+  $T z = r * r;
+"""
+_SIN_POLYNOMIAL = f"mad_$S({horner(_SIN, 'z')} * z, r, r)"
+_COS_POLYNOMIAL = f"mad_$S({horner([-0.5, *_COS], 'z')}, z, ($T)1.0f)"
+
+
+def _periodic(name, body):
+    """A template of sin or cos: `body` for arguments that reduce exactly, else lane by lane."""
+    return f"""$T $name($T x) {{
+{_REDUCE_SIN}{body}  if ($ANY(fabs(x) > 8192.0f)) {{
+    union {{ $T all; float lane[$N]; }} u;
+    u.all = x;
+    for (int i = 0; i < $N; ++i) u.lane[i] = {name}(u.lane[i]);
+    y = (fabs(x) > 8192.0f) ? u.all : y;
+  }}
+  return (fabs(x) < INFINITY) ? y : ($T)NAN;
+}}
+"""
+
+
+FLOAT = {
+    # The power of two is added to the exponent's bits, of a NaN too; where the result is denormal, 64 of it come as a last factor instead.
+    "exp": f"""$T $name($T a) {{
+  $T x = (a < -104.0f) ? ($T)-104.0f : a;
+{_REDUCE_EXP}  $I low = x < -87.0f;
+  $I k = as_$I(t) + (low ? ($I)64 : ($I)0);
+  $T y = as_$T(as_$I({horner(_EXP, "r")}) + (k << 23)) * (low ? ($T)0x1p-64f : ($T)1.0f);
+  return (a <= 88.7228394f) ? y : a * INFINITY;
+}}
+""",
+    # exp within -87...88, for callers that need no more.
+    "exp_inner": f"""$T $name($T x) {{
+{_REDUCE_EXP}  return as_$T(as_$I({horner(_EXP, "r")}) + (as_$I(t) << 23));
+}}
+""",
+    "expm1": f"""$T $name($T a) {{
+  $T x = (a > 89.0f) ? ($T)89.0f : a;
+  x = (x < -25.0f) ? ($T)-25.0f : x;
+{_REDUCE_EXP}  $T p = mad_$S({horner(_EXPM1, "r")} * r, r, r);
+  $T s = as_$T(0x3f000000 + (as_$I(t) << 23));
+  return (x == 0.0f) ? x : 2.0f * mad_$S(s, p, s - 0.5f);
+}}
+""",
+    "log": f"""$T $name($T a) {{
+  $I tiny = a < 0x1p-126f;
+  $T x = tiny ? a * 0x1p23f : a;
+  $I b = as_$I(x) - 0x3f3504f3;
+  $T e = convert_$T(b >> 23) - (tiny ? ($T)23.0f : ($T)0.0f);
+  $T f = as_$T((b & 0x7fffff) + 0x3f3504f3) - 1.0f;
+  $T z = f * f;
+  $T y = mad_$S({horner(_LOG, "f")} * f, z, e * 3.1946183e-05f);
+  y = mad_$S(e, ($T)0x1.62ep-1f, mad_$S(($T)-0.5f, z, y) + f);
+  y = (a < INFINITY) ? y : a;
+  return (a > 0.0f) ? y : ((a == 0.0f) ? ($T)-INFINITY : ($T)NAN);
+}}
+""",
+    # log of the rounded 1 + x, plus what the rounding lost.
+    "log1p": """$T $name($T x) {
+  $T u = 1.0f + x;
+  $T y = log_$S(u) + (x - (u - 1.0f)) / u;
+  return ((u == 1.0f) | (x == INFINITY)) ? x : ((u == 0.0f) ? ($T)-INFINITY : y);
+}
+""",
+    "logistic": """$T $name($T x) {
+  return 1.0f / (1.0f + exp_$S(-x));
+}
+""",
+    # Here and in erf a NaN takes the near branch: the far one would make a number of it.
+    "tanh": f"""$T $name($T x) {{
+  $T a = fabs(x), z = x * x;
+  $T near = mad_$S({horner(_TANH, "z")} * z, x, x);
+  a = (a > 10.0f) ? ($T)10.0f : a;
+  $T far = 1.0f - 2.0f / (exp_inner_$S(2.0f * a) + 1.0f);
+  return (a >= 0.625f) ? copysign(far, x) : near;
+}}
+""",
+    "erf": f"""$T $name($T x) {{
+  $T a = fabs(x), z = x * x;
+  $T near = mad_$S({horner(_ERF, "z")}, x, x);
+  a = (a > 4.0f) ? ($T)4.0f : a;
+  $T far = 1.0f - exp_inner_$S({horner(_LOG_ERFC, "a")});
+  return (a >= 1.0f) ? copysign(far, x) : near;
+}}
+""",
+    "sin": _periodic(
+        "sin",
+        f"""  $T y = ((k & 1) != ($I)0) ? {_COS_POLYNOMIAL} : {_SIN_POLYNOMIAL};
+  y = as_$T(as_$I(y) ^ ((k & 2) << 30));
+  y = (x == 0.0f) ? x : y;
+""",
+    ),
+    "cos": _periodic(
+        "cos",
+        f"""  $T y = ((k & 1) != ($I)0) ? {_SIN_POLYNOMIAL} : {_COS_POLYNOMIAL};
+  y = as_$T(as_$I(y) ^ (((k + 1) & 2) << 30));
+""",
+    ),
+    "tan": """$T $name($T x) {
+  return sin_$S(x) / cos_$S(x);
+}
+""",
+}

@@ -1,0 +1,215 @@
+"""What a model's steps become on a device: their launches, for any device of which there is a record of traits.
+
+No device is needed, and no OpenCL library: the model is built and traced on a `runtime.RecordDevice`, where nothing runs.
+"""
+
+import contextlib
+import functools
+import importlib.util
+import operator
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from keras_ocl import runtime
+from keras_ocl.compiler.executable import buffer_bytes
+from keras_ocl.compiler.jit import Jitted
+from keras_ocl.compiler.loops.lower import Loop
+from keras_ocl.compiler.lower import HostCall, program_specs
+from keras_ocl.compiler.provenance import Share
+from keras_ocl.core import dtypes
+from keras_ocl.kernels.spec import KernelSpec
+
+_BATCH = 32  # examples per batch where nothing else is said
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One launch of a step.
+
+    Attributes:
+        name: what it computes, as profiles call it. kernel: the OpenCL function's name, a hash of its text; "" of a host operation.
+        shares: the operations and layers that it computes, and how much of its work each is.
+        grid, group: work-items in all and per group (None: the runtime chooses).
+        read, written: bytes of memory; of gathered operands at most what is gathered.
+        operations: of everything that one region of the graph computes, which several launches may share: its last one has them.
+        loops: the loops that repeat it, outermost first, as (name, number of steps or None where a condition ends it).
+        source, helpers: its OpenCL C, and the texts that this calls.
+    """
+
+    name: str
+    kernel: str
+    shares: tuple[Share, ...]
+    grid: tuple[int, ...]
+    group: tuple[int, ...] | None
+    read: int
+    written: int
+    operations: int
+    loops: tuple[tuple[str, int | None], ...]
+    source: str = field(repr=False)
+    helpers: tuple[str, ...] = field(repr=False)
+
+
+@dataclass(frozen=True)
+class Step:
+    """A compiled function: "train" or "predict", its launches in order, and bytes of the arena that its intermediates share."""
+
+    name: str
+    launches: tuple[Launch, ...]
+    arena_bytes: int
+
+    def program(self):
+        """The OpenCL C of all its kernels, each once."""
+        helpers = dict.fromkeys(text for launch in self.launches for text in launch.helpers)
+        kernels = {launch.kernel: f"// {launch.name}\n{launch.source}" for launch in reversed(self.launches) if launch.kernel}
+        return "\n".join([*helpers, *reversed(kernels.values())])
+
+
+def lower(make, traits, train=True, name="record"):
+    """Lowers a model's steps for a device.
+
+    Args:
+        make: function that returns a model, or (model, x, y), or (model, x, y, batch size), with arrays `x` and `y` of which the shapes
+            and dtypes count. Without arrays they are made from the model's inputs, outputs and losses.
+        traits: `runtime.Traits`, for instance of `runtime.read_record`.
+        train: whether the training step is lowered beside predict; the model must be compiled.
+        name: what errors call the device.
+
+    Returns:
+        A list of Step, of which "train" comes first.
+
+    Raises:
+        RuntimeError: building or tracing the model asks for a value.
+        ValueError: the model's inputs have unknown extents besides the batch, and no arrays were given.
+    """
+    with runtime.device_scope(runtime.RecordDevice(name, traits)):
+        made = make()
+        model, x, y, batch = (*made, *(None,) * (4 - len(made))) if isinstance(made, tuple) else (made, None, None, None)
+        x, y = _batch(x if x is not None else _inputs(model), batch), _batch(y, batch)
+        steps = []
+        if train:
+            if not model.compiled:
+                raise ValueError("lower: the model is not compiled, so it has no training step; compile it, or lower predict alone.")
+            data = (x, y if y is not None else _targets(model))
+            model._symbolic_build(data_batch=data)
+            steps.append(_step("train", model, model.train_step, data, traits))
+        steps.append(_step("predict", model, model.predict_step, (x,), traits))
+    return steps
+
+
+def _batch(arrays, batch):
+    """The first examples of arrays in any nest, as NumPy arrays."""
+    from keras import tree
+
+    return None if arrays is None else tree.map_structure(lambda a: np.asarray(a)[: batch or _BATCH], arrays)
+
+
+def _inputs(model):
+    """A batch of zeros for a model's symbolic inputs."""
+    from keras import tree
+
+    def zeros(t):
+        if None in t.shape[1:]:
+            raise ValueError(
+                f"lower: the input {t.name!r} has the shape {t.shape}, in which more than the batch is unknown; let a function return"
+                " (model, x, y) and name it as SCRIPT:FUNCTION."
+            )
+        return np.zeros((t.shape[0] or _BATCH, *t.shape[1:]), dtypes.numpy_dtype(t.dtype))
+
+    if not getattr(model, "inputs", None):
+        raise ValueError("lower: the model has no symbolic inputs; let a function return (model, x, y) and name it as SCRIPT:FUNCTION.")
+    return tree.map_structure(zeros, model._inputs_struct if hasattr(model, "_inputs_struct") else model.inputs[0])
+
+
+def _targets(model):
+    """A batch of zeros of the outputs' shapes; labels, without the last axis, where the loss is a sparse one."""
+    from keras import tree
+
+    losses = iter(tree.flatten(model.loss) * len(model.outputs))
+
+    def zeros(t):
+        loss = next(losses)
+        sparse = "sparse" in (loss if isinstance(loss, str) else type(loss).__name__).lower()
+        shape = (t.shape[0] or _BATCH, *(t.shape[1:-1] if sparse else t.shape[1:]))
+        return np.zeros(shape, "int32" if sparse else "float32")
+
+    outputs = [zeros(t) for t in model.outputs]
+    return outputs[0] if len(outputs) == 1 else outputs
+
+
+def _step(name, model, step, data, traits):
+    model._refresh_trace_context()
+    function = model._step_function(step)
+    if not isinstance(function, Jitted):
+        raise ValueError("lower: the model runs eagerly (run_eagerly=True or jit_compile=False), so it has no compiled steps.")
+    executable = function.compiled(data).executable
+    return Step(name, tuple(_launches(executable.launches, traits, executable, ())), executable.arena_bytes)
+
+
+def _launches(launches, traits, executable, loops):
+    for position, launch in enumerate(launches):
+        provenance = launch.provenance
+        if isinstance(launch, Loop):
+            yield from _launches(launch.launches, traits, executable, (*loops, (launch.name, launch.length)))
+            continue
+        last = position + 1 == len(launches) or launches[position + 1].provenance is not provenance
+        operations = int(provenance.operations) if last else 0
+        if isinstance(launch, HostCall):
+            read = sum(buffer_bytes(n) for n in launch.reads)
+            written = sum(buffer_bytes(n) for n in launch.writes if n is not None)
+            yield Launch(launch.name, "", provenance.shares, (), None, read, written, operations, loops, "", ())
+            continue
+        ((_, (kernel, source, helpers)),) = program_specs([launch], traits)
+        read, written = _traffic(launch)
+        grid, group = tuple(map(int, launch.grid)), launch.group and tuple(map(int, launch.group))
+        yield Launch(launch.name, kernel, provenance.shares, grid, group, read, written, operations, loops, source, tuple(helpers))
+
+
+def _traffic(launch: KernelSpec):
+    """(bytes read, bytes written) of a kernel: its buffers, of which reads count no more than the elements that are loaded."""
+    loads, totals = launch.provenance.loads, {"in": 0, "out": 0}
+    for a in launch.args:
+        if a.kind not in totals:
+            continue
+        nbytes = buffer_bytes(a.value)
+        if a.kind == "in" and a.value in loads:
+            nbytes = min(nbytes, int(loads[a.value]) * dtypes.itemsize(a.dtype))
+        totals[a.kind] += nbytes
+    return totals["in"], totals["out"]
+
+
+def load(target):
+    """The function that makes the model which a command line names: a saved model's file, or SCRIPT:FUNCTION.
+
+    Raises:
+        ValueError: there is no such file or function.
+    """
+    path, colon, function = target.rpartition(":")
+    if not colon or not path.endswith(".py"):
+        if not Path(target).exists():
+            raise ValueError(f"{target}: there is no such file; name a saved model, or a function as SCRIPT.py:FUNCTION")
+        import keras
+
+        return functools.partial(keras.saving.load_model, target)
+    if not Path(path).is_file():
+        raise ValueError(f"{path}: there is no such script")
+    spec = importlib.util.spec_from_file_location(Path(path).stem, path)
+    module = importlib.util.module_from_spec(spec)
+    with _importing_beside(path):
+        spec.loader.exec_module(module)
+    try:
+        return operator.attrgetter(function)(module)
+    except AttributeError:
+        raise ValueError(f"{path} has no function {function!r}") from None
+
+
+@contextlib.contextmanager
+def _importing_beside(path):
+    """Context in which modules beside a script can be imported, as when Python runs it."""
+    sys.path.insert(0, str(Path(path).resolve().parent))
+    try:
+        yield
+    finally:
+        sys.path.pop(0)

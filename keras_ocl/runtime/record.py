@@ -1,0 +1,108 @@
+"""Devices that are known from a record of their traits alone: programs are lowered for them, and nothing runs.
+
+Records are TOML files with one entry per field of Traits; those in the folder `records` go by their names.
+"""
+
+import contextlib
+import dataclasses
+import tomllib
+from pathlib import Path
+
+import numpy as np
+
+from keras_ocl.runtime.device import Traits
+
+_FOLDER = Path(__file__).parent / "records"
+
+
+def record_names():
+    """The names of the records that come with the package."""
+    return sorted(path.stem for path in _FOLDER.glob("*.toml"))
+
+
+def read_record(name):
+    """The Traits of a record: the name of one that comes with the package, or a file's path.
+
+    Raises:
+        ValueError: there is no such record, or its entries are not the fields of Traits.
+    """
+    path = _FOLDER / f"{name}.toml" if name in record_names() else Path(name)
+    if not path.is_file():
+        raise ValueError(f"there is no traits record {name!r}: it is a file, or one of {', '.join(record_names())}")
+    try:
+        return Traits(**tomllib.loads(path.read_text()))
+    except (TypeError, tomllib.TOMLDecodeError) as error:
+        fields = ", ".join(field.name for field in dataclasses.fields(Traits))
+        raise ValueError(f"the traits record {path}: {error}; its entries are {fields}") from None
+
+
+class RecordedStorage:
+    """Memory that does not exist, of `nbytes` bytes."""
+
+    __slots__ = ("__weakref__", "device", "mem", "nbytes", "offset")
+
+    def __init__(self, device, nbytes, offset=0):
+        self.device, self.nbytes, self.offset, self.mem = device, nbytes, offset, None
+
+    def view(self, offset, nbytes):
+        """The `nbytes` from `offset` on."""
+        return RecordedStorage(self.device, nbytes, self.offset + offset)
+
+
+class _Kernel:
+    """Takes arguments and forgets them."""
+
+    def set_arg(self, position, value):
+        pass
+
+    _set_arg_buf = set_arg
+
+
+class RecordDevice:
+    """Stands for a device with these traits wherever the compiler and Keras's variables ask for a Device.
+
+    Everything is accepted and nothing happens; reading a value is an error, since there is none.
+    """
+
+    profiler = None
+    runs = False
+
+    def __init__(self, name, traits):
+        self.name, self.traits, self.kind = name, traits, traits.kind
+
+    def __str__(self):
+        return f"{self.name} (a record of its traits)"
+
+    def allocate(self, nbytes, what=""):
+        return RecordedStorage(self, nbytes)
+
+    allocate_state = arena = allocate
+
+    def build(self, specs, options=""):
+        return {name: _Kernel() for name, *_ in specs}
+
+    def replay(self, launches):
+        pass
+
+    def repeat(self, steps):
+        pass
+
+    def upload(self, array, what=""):
+        return RecordedStorage(self, np.asarray(array).nbytes)
+
+    def copy(self, source, target, nbytes=None, start=0, end=0):
+        pass
+
+    def write(self, storage, array, what=""):
+        pass
+
+    def download(self, storage, dtype, shape):
+        raise RuntimeError(f"{self}: nothing runs there, so no value (shape {tuple(shape)}, {np.dtype(dtype)}) can be read")
+
+    def span(self, label):
+        return contextlib.nullcontext()
+
+    operation = span
+
+    def finish(self):
+        pass

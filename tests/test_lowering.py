@@ -1,0 +1,141 @@
+"""`python -m keras_ocl lower`: models become launches for devices that are not there."""
+
+import json
+import os
+import subprocess
+import sys
+
+import keras
+import numpy as np
+import pytest
+
+from keras_ocl import cli, lowering, runtime
+
+SCRIPT = """
+import keras
+import numpy as np
+
+def model():
+    m = keras.Sequential([keras.Input((6, 5)), keras.layers.LSTM(4), keras.layers.Dense(3, "softmax")])
+    m.compile("adam", "sparse_categorical_crossentropy")
+    return m
+
+def unknown_length():
+    m = keras.Sequential([keras.Input((None, 5)), keras.layers.GlobalAveragePooling1D(), keras.layers.Dense(1)])
+    m.compile("sgd", "mse")
+    return m
+
+def unknown_length_with_data():
+    return unknown_length(), np.zeros((8, 9, 5), "float32"), np.zeros((8, 1), "float32"), 8
+
+def eager():
+    m = model()
+    m.compile("sgd", "mse", run_eagerly=True)
+    return m
+"""
+
+
+@pytest.fixture
+def script(tmp_path):
+    path = tmp_path / "models.py"
+    path.write_text(SCRIPT)
+    return path
+
+
+def small_model():
+    model = keras.Sequential(
+        [keras.Input((12, 12, 3)), keras.layers.Conv2D(8, 3, activation="relu"), keras.layers.Flatten(), keras.layers.Dense(2)]
+    )
+    model.compile("sgd", "mse")
+    return model
+
+
+def test_command_needs_no_opencl(script):
+    environment = {**os.environ, "OCL_ICD_VENDORS": str(script), "KERAS_OCL_DEVICE": ""}
+    command = [sys.executable, "-m", "keras_ocl", "lower", f"{script}:model", "--traits", "sm_86", "--train", "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stderr
+    train, predict = json.loads(done.stdout)
+    assert (train["step"], predict["step"]) == ("train", "predict")
+    repeated = [launch for launch in train["launches"] if launch["loops"]]
+    assert repeated and all(launch["loops"][0][1] == 6 for launch in repeated)
+    assert any(share["gradient"] and share["operation"] == "LSTM" for launch in repeated for share in launch["shares"])
+    for launch in train["launches"]:
+        assert sum(share["fraction"] for share in launch["shares"]) == pytest.approx(1)
+
+
+def test_amounts_of_a_dense_layer():
+    model = keras.Sequential([keras.Input((40,)), keras.layers.Dense(24)])
+    x = np.zeros((16, 40), "float32")
+    (step,) = lowering.lower(lambda: (model, x, None, 16), runtime.read_record("sm_86"), train=False)
+    (launch,) = step.launches
+    assert launch.read == 4 * (16 * 40 + 40 * 24 + 24)
+    assert launch.written == 4 * 16 * 24
+    assert launch.operations == pytest.approx(2 * 16 * 40 * 24, rel=0.05)
+
+
+def test_gathered_operands_count_what_is_gathered():
+    model = keras.Sequential([keras.Input((7,), dtype="int32"), keras.layers.Embedding(100_000, 8)])
+    (step,) = lowering.lower(lambda: model, runtime.read_record("intel-cpu"), train=False)
+    assert sum(launch.read for launch in step.launches) == 32 * 7 * (4 + 8 * 4)
+
+
+def test_source_is_what_the_device_compiles():
+    device = runtime.current_device()
+    steps = lowering.lower(small_model, device.traits)
+    for step in steps:
+        text = step.program()
+        kernels = {launch.kernel for launch in step.launches if launch.kernel}
+        assert all(text.count(f"void {name}(") == 1 for name in kernels)
+        assert set(device.build([(name, text) for name in kernels])) == kernels
+
+
+def test_saved_models_and_this_device(tmp_path, capsys):
+    path = tmp_path / "model.keras"
+    small_model().save(path)
+    assert cli.main(["lower", str(path)]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("predict: ") and ": Conv2D" in out and "train" not in out
+    assert cli.main(["lower", str(path), "--source"]) == 0
+    assert "__kernel" in capsys.readouterr().out
+
+
+def test_unknown_extents_are_taken_from_data(script):
+    traits = runtime.read_record("pocl-cpu")
+    with pytest.raises(ValueError, match="more than the batch is unknown"):
+        lowering.lower(lowering.load(f"{script}:unknown_length"), traits)
+    train, _ = lowering.lower(lowering.load(f"{script}:unknown_length_with_data"), traits)
+    assert train.launches
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["{script}:model", "--traits", "no-such"], "there is no traits record 'no-such'"),
+        (["{script}:nothing", "--traits", "sm_86"], "has no function 'nothing'"),
+        (["{script}:eager", "--traits", "sm_86"], "runs eagerly"),
+        (["missing.keras", "--traits", "sm_86"], "there is no such file"),
+        (["missing.py:model", "--traits", "sm_86"], "there is no such script"),
+    ],
+)
+def test_errors(script, capsys, arguments, message):
+    assert cli.main(["lower", *(a.format(script=script) for a in arguments)]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_records_have_the_fields_of_traits(tmp_path):
+    assert {"intel-cpu", "pocl-cpu", "sm_86"} <= set(runtime.record_names())
+    for name in runtime.record_names():
+        assert runtime.read_record(name).vector_width >= 1
+    file = tmp_path / "odd.toml"
+    file.write_text("kind = 'gpu'\ncolour = 1\n")
+    with pytest.raises(ValueError, match="its entries are kind, vector_width"):
+        runtime.read_record(file)
+
+
+def test_values_cannot_be_read_where_nothing_runs():
+    with runtime.device_scope(runtime.RecordDevice("phantom", runtime.read_record("sm_86"))):
+        x = keras.ops.ones((3,)) * 2
+        with pytest.raises(RuntimeError, match=r"phantom .*nothing runs there"):
+            keras.ops.convert_to_numpy(x)
+    assert float(keras.ops.sum(keras.ops.ones((3,)) * 2)) == 6
