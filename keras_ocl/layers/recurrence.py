@@ -7,8 +7,7 @@ from keras_ocl.core import dtypes
 from keras_ocl.ops.control_flow import discarded, scan_steps, unrolls
 from keras_ocl.ops.conversion import convert_to_tensor
 from keras_ocl.ops.numpy import shapes
-from keras_ocl.ops.numpy.logic import as_bool
-from keras_ocl.ops.promotion import broadcast_to
+from keras_ocl.ops.promotion import as_bool, broadcast_to
 
 
 def rnn(

@@ -9,7 +9,7 @@ import contextlib
 import functools
 
 from keras.src import tree
-from keras.src.backend.common.backend_utils import canonicalize_axis, slice_along_axis
+from keras.src.backend.common.backend_utils import canonicalize_axis
 from keras.src.backend.common.stateless_scope import get_stateless_scope
 from keras.src.backend.common.symbolic_scope import in_symbolic_scope
 from keras.src.backend.common.variables import Variable as KerasVariable
@@ -20,9 +20,8 @@ from keras_ocl.core.dim import Dim
 from keras_ocl.core.primitive import current_trace
 from keras_ocl.core.tensor import Tensor
 from keras_ocl.ops.conversion import convert_to_tensor
-from keras_ocl.ops.numpy import shapes
-from keras_ocl.ops.numpy.logic import as_bool, logical_or
-from keras_ocl.ops.promotion import broadcast, promote
+from keras_ocl.ops.promotion import as_bool, broadcast, promote
+from keras_ocl.ops.slicing import stacked, unstacked
 
 _UNROLLED = 4  # steps up to which a traced loop is unrolled
 
@@ -252,7 +251,7 @@ def scan(f, init, xs=None, length=None, reverse=False, unroll=1):
 
 
 def _unrolled_scan(f, carry, xs, flat, n, reverse):
-    slices = [shapes.unstacked(x) for x in flat]
+    slices = [unstacked(x) for x in flat]
     ys = []
     for i in reversed(range(n)) if reverse else range(n):
         x = tree.pack_sequence_as(xs, [s[i] for s in slices]) if xs is not None else None
@@ -262,7 +261,7 @@ def _unrolled_scan(f, carry, xs, flat, n, reverse):
         return carry, None
     if reverse:
         ys.reverse()
-    return carry, tree.map_structure(lambda *parts: None if parts[0] is None else shapes.stack(parts), *ys)
+    return carry, tree.map_structure(lambda *parts: None if parts[0] is None else stacked(promote(*parts)), *ys)
 
 
 def scan_steps(function, init, xs, length, reverse=False):
@@ -364,61 +363,4 @@ def unstack(x, num=None, axis=0):
         raise ValueError(
             f"unstack: num={num}, but axis {axis} of shape {tuple(x.shape)} has extent {x.shape[axis]}; give that number, or None."
         )
-    return shapes.unstacked(x, axis)
-
-
-def associative_scan(f, elems, reverse=False, axis=0):
-    """All prefixes combined by the associative `f`, in a logarithmic number of steps (Blelloch 1990)."""
-    if not callable(f):
-        raise TypeError(f"`f` should be a callable. Received: f={f}")
-    flat = [convert_to_tensor(e) for e in tree.flatten(elems)]
-    if reverse:
-        flat = [shapes.flip(e, axis) for e in flat]
-    n = flat[0].shape[axis]
-    if any(e.shape[axis] != n for e in flat):
-        raise ValueError(
-            f"Array inputs to associative_scan must have the same first dimension. (saw: {[tuple(e.shape) for e in flat]})"
-        )
-
-    def combine(a, b):
-        return tree.flatten(f(tree.pack_sequence_as(elems, a), tree.pack_sequence_as(elems, b)))
-
-    result = _prefixes(combine, flat, axis)
-    if reverse:
-        result = [shapes.flip(e, axis) for e in result]
-    return tree.pack_sequence_as(elems, result)
-
-
-def _prefixes(combine, elems, axis):
-    n = elems[0].shape[axis]
-    if n < 2:
-        return elems
-
-    def part(items, *bounds):
-        return [slice_along_axis(e, *bounds, axis=axis) for e in items]
-
-    odd = _prefixes(combine, combine(part(elems, 0, n - 1, 2), part(elems, 1, None, 2)), axis)
-    even = part(elems, 0, 1)
-    if n > 2:
-        rest = combine(part(odd, 0, (n - 1) // 2), part(elems, 2, None, 2))
-        even = [shapes.concatenate([first, others], axis) for first, others in zip(even, rest, strict=True)]
-    return [_interleaved(e, o, axis) for e, o in zip(even, odd, strict=True)]
-
-
-def _interleaved(even, odd, axis):
-    """even[0], odd[0], even[1], ... along an axis."""
-    axis %= even.ndim
-    n = even.shape[axis] + odd.shape[axis]
-
-    def spread(x, first):
-        zero = convert_to_tensor(0, x.dtype)
-        before = first
-        after = n - (2 * x.shape[axis] - 1) - before
-
-        def at(v):
-            return tuple(v if i == axis else 0 for i in range(x.ndim))
-
-        return P.pad(x, zero, at(before), at(after), at(1))
-
-    even, odd = spread(even, 0), spread(odd, 1)
-    return logical_or(even, odd) if even.dtype == "bool" else P.add(even, odd)
+    return unstacked(x, axis)

@@ -15,10 +15,7 @@ from keras_ocl.core.dim import Dim
 from keras_ocl.core.origin import current_origin
 from keras_ocl.core.primitive import current_trace
 from keras_ocl.core.tensor import Tensor
-
-# What Keras makes of 64-bit host values that come without an explicit dtype (its rule for every backend but TensorFlow). Integers that do
-# not fit stay as they are.
-_REDUCED = {"float64": "float32", "int64": "int32", "uint64": "uint32", "complex128": "complex64"}
+from keras_ocl.ops.result_types import dtype_of, host_dtype, result_type
 
 _KEPT_SCALARS = 4096
 _scalars = {}
@@ -104,19 +101,6 @@ def scalar_dtype(x):
     return "int32" if -(2**31) <= x < 2**31 else "uint32" if 0 <= x < 2**32 else "int64"
 
 
-def host_dtype(array, weak=False):
-    """The dtype a NumPy array gets when none is asked for; `weak`: it was made of Python numbers."""
-    name = array.dtype.name
-    if name == "float64" and (weak or config.floatx() == "float64"):
-        return config.floatx()
-    reduced = _REDUCED.get(name, name)
-    if reduced in ("int32", "uint32") and name != reduced and array.size:
-        info = np.iinfo(reduced)
-        if array.min() < info.min or array.max() > info.max:
-            return name
-    return reduced
-
-
 def from_host(x, dtype=None):
     """Upload a host value."""
     array = np.asarray(x)
@@ -146,8 +130,6 @@ def _holds_tensor(x):
 
 
 def _stacked(x, dtype):
-    from keras_ocl.ops.promotion import dtype_of, result_type  # promotion needs this module
-
     parts = [_stacked(e, dtype) if isinstance(e, (list, tuple)) else e for e in x]
     dtype = dtype or result_type(*[dtype_of(e) for e in parts])
     parts = [convert_to_tensor(e, dtype) for e in parts]

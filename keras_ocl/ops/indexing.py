@@ -6,35 +6,12 @@ import numpy as np
 from keras.src.backend.common.variables import Variable as KerasVariable
 
 from keras_ocl import primitives as P
-from keras_ocl.core import dtypes
-from keras_ocl.core.dim import Dim, ceil_div, maximum, minimum
+from keras_ocl.core.dim import ceil_div, maximum, minimum
 from keras_ocl.core.tensor import Tensor
 from keras_ocl.ops.conversion import convert_to_tensor, from_host
-from keras_ocl.ops.promotion import broadcast, scalar_like
-
-
-def wrapped(indices, extent):
-    """Integer indices with negative ones counted from the end of an axis."""
-    if not dtypes.is_integer(indices.dtype):
-        if indices.dtype == "bool":
-            indices = P.convert(indices, "int32")
-        else:
-            raise TypeError(f"indices must be integers, got {indices.dtype}.")
-    if not dtypes.is_signed(indices.dtype):
-        return indices
-    if dtypes.itemsize(indices.dtype) < 4:
-        indices = P.convert(indices, "int32")
-    negative = P.lt(indices, scalar_like(0, indices))
-    return P.select(negative, P.add(indices, scalar_like(extent, indices)), indices)
-
-
-def from_start(indices, extent):
-    """Integer indices of any kind as a Tensor in which none is negative; host values are wrapped before they are uploaded."""
-    if isinstance(indices, (int, list, np.ndarray, np.generic)) and not isinstance(extent, Dim):
-        array = np.asarray(indices)
-        if array.dtype.kind == "i":
-            return from_host(np.where(array < 0, array + extent, array), "int32")
-    return wrapped(convert_to_tensor(indices), extent)
+from keras_ocl.ops.numpy.indexing import nonzero
+from keras_ocl.ops.promotion import broadcast
+from keras_ocl.ops.slicing import wrapped
 
 
 def getitem(x, key):
@@ -75,8 +52,6 @@ def _as_index(k):
 
 def _expand_masks(key):
     """Bool masks as the integer indices of their true elements, one array an axis."""
-    from keras_ocl.ops.numpy.indexing import nonzero
-
     result = []
     for k in key:
         if isinstance(k, np.ndarray) and k.dtype == bool:

@@ -1,65 +1,14 @@
-"""Keras's dtype promotion and NumPy's broadcasting for operands of any kind."""
+"""Operands of any kind made alike: promoted to a common dtype, broadcast to a common shape."""
 
-from functools import lru_cache
-
-import numpy as np
 from keras.src.backend import config
-from keras.src.backend.common import dtypes as keras_dtypes
 from keras.src.backend.common.backend_utils import canonicalize_axis
-from keras.src.backend.common.variables import Variable as KerasVariable
-from keras.src.backend.common.variables import standardize_dtype
 
 from keras_ocl import primitives as P
 from keras_ocl.core import dtypes
 from keras_ocl.core.index import is_one
 from keras_ocl.core.tensor import Tensor
-from keras_ocl.ops.conversion import convert_to_tensor, host_dtype, scalar
-
-_WIDE = {"float32": "float64", "int32": "int64", "uint32": "uint64", "complex64": "complex128"}
-
-
-def result_type(*kinds):
-    """Keras's `result_type`, except that a 64-bit operand keeps the result at 64 bits, as on TensorFlow.
-
-    Args are dtype names, or `int` and `float` for Python numbers, which are weak.
-    """
-    return _result_type(config.floatx(), kinds)
-
-
-@lru_cache(None)
-def _result_type(floatx, kinds):
-    dtype = keras_dtypes.result_type(*kinds)
-    if dtype == "complex64" and "float64" in kinds:
-        return "complex128"
-    wide = _WIDE.get(dtype)
-    if wide in kinds or (wide == "float64" and floatx == "float64" and float in kinds and not any(_small_float(k) for k in kinds)):
-        return wide
-    return dtype
-
-
-def _small_float(kind):
-    return isinstance(kind, str) and "float" in kind and kind != "float64"
-
-
-def dtype_of(x):
-    """What `result_type` takes for an operand: its dtype, or `int` or `float` for a Python number."""
-    if isinstance(x, Tensor):
-        return x.dtype
-    if isinstance(x, bool):
-        return "bool"
-    if isinstance(x, (np.generic, np.ndarray)):
-        return host_dtype(x)
-    if isinstance(x, int):
-        return int
-    if isinstance(x, float):
-        return float
-    if isinstance(x, KerasVariable):
-        return x.dtype
-    if isinstance(x, complex):
-        return "complex64"
-    if not hasattr(x, "dtype"):
-        raise TypeError(f"{x!r:.60} is neither a tensor nor a number.")
-    return standardize_dtype(x.dtype)
+from keras_ocl.ops.conversion import convert_to_tensor, scalar
+from keras_ocl.ops.result_types import dtype_of, result_type
 
 
 def operand(x):
@@ -80,6 +29,12 @@ def floating(x):
     if dtypes.is_float(x.dtype) or dtypes.is_complex(x.dtype):
         return x
     return convert_to_tensor(x, config.floatx())
+
+
+def as_bool(x):
+    """Whether each element differs from zero (of a floating 0.5, true)."""
+    x = convert_to_tensor(x)
+    return x if x.dtype == "bool" else P.ne(x, scalar_like(0, x))
 
 
 def broadcast_shapes(op, *shapes):

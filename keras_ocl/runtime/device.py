@@ -13,7 +13,7 @@ import pyopencl as cl
 
 from keras_ocl.runtime import state
 from keras_ocl.runtime.memory import Memory, Storage
-from keras_ocl.runtime.profiling import READ_BACK, UPLOAD, WAIT, Profiler, verbose_line
+from keras_ocl.runtime.profilers import READ_BACK, UPLOAD, WAIT, Profiler, verbose_line
 from keras_ocl.runtime.programs import Programs
 from keras_ocl.runtime.staging import transfer
 

@@ -11,7 +11,7 @@ from pyopencl.characterize import has_src_build_cache
 from keras_ocl.runtime import host
 from keras_ocl.runtime.disk_cache import DiskCache
 from keras_ocl.runtime.errors import KernelBuildError
-from keras_ocl.runtime.profiling import BUILD
+from keras_ocl.runtime.profilers import BUILD
 
 SCHEMA = "1"  # raise when the meaning of a cache entry changes
 STANDARD = "-cl-std=CL1.2"

@@ -8,7 +8,7 @@ import keras
 import numpy as np
 import pytest
 
-from tests.keras.regression import make_data, make_model
+from tests.hooks.regression import make_data, make_model
 from tests.plugin.process import run_python
 
 FIT = {"batch_size": 10, "shuffle": False, "verbose": 0}

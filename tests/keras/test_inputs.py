@@ -6,13 +6,13 @@ from pathlib import Path
 import keras
 import pytest
 
-from tests.keras.regression import make_data
+from tests.hooks.regression import make_data
 from tests.plugin.process import run_python
 
 BEGIN = """
 import keras
 import numpy as np
-from tests.keras.regression import Reference, batches, make_data, make_model
+from tests.hooks.regression import Reference, batches, make_data, make_model
 
 x, y = make_data()
 

@@ -5,7 +5,8 @@ from keras.src import backend
 from keras_ocl import primitives as P
 from keras_ocl.core import dtypes
 from keras_ocl.ops.conversion import convert_to_tensor
-from keras_ocl.ops.promotion import result_type, scalar_like
+from keras_ocl.ops.promotion import scalar_like
+from keras_ocl.ops.result_types import result_type
 
 
 def check_rank(images):

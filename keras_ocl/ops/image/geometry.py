@@ -11,7 +11,8 @@ from keras_ocl.ops.conversion import convert_to_tensor
 from keras_ocl.ops.image.color import check_rank
 from keras_ocl.ops.image.filters import gaussian_blur
 from keras_ocl.ops.nn.convolution import to_channels_first, to_channels_last
-from keras_ocl.ops.promotion import result_type, scalar_like
+from keras_ocl.ops.promotion import scalar_like
+from keras_ocl.ops.result_types import result_type
 
 AFFINE_TRANSFORM_INTERPOLATIONS = {"nearest": 0, "bilinear": 1}
 AFFINE_TRANSFORM_FILL_MODES = ("constant", "nearest", "wrap", "mirror", "reflect")

@@ -11,7 +11,8 @@ from keras_ocl.core.dim import Dim, key, maximum, minimum
 from keras_ocl.ops.conversion import convert_to_tensor
 from keras_ocl.ops.gradients import custom_gradient
 from keras_ocl.ops.image.color import check_rank
-from keras_ocl.ops.promotion import result_type, scalar_like
+from keras_ocl.ops.promotion import scalar_like
+from keras_ocl.ops.result_types import result_type
 
 RESIZE_INTERPOLATIONS = ("bilinear", "nearest", "lanczos3", "lanczos5", "bicubic", "area")
 _LARGEST_GATHERED = 8  # bilinear enlargement up to which the gradient gathers; beyond it a product is faster

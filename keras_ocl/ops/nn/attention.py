@@ -7,8 +7,7 @@ from keras_ocl import runtime
 from keras_ocl.kernels import attention
 from keras_ocl.ops.conversion import convert_to_tensor
 from keras_ocl.ops.nn.activations import softmax
-from keras_ocl.ops.numpy.logic import as_bool
-from keras_ocl.ops.promotion import promote
+from keras_ocl.ops.promotion import as_bool, promote
 
 
 def dot_product_attention(

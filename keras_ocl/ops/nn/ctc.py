@@ -10,7 +10,8 @@ from keras_ocl.ops.control_flow import scan
 from keras_ocl.ops.conversion import convert_to_tensor
 from keras_ocl.ops.nn.activations import log_softmax
 from keras_ocl.ops.nn.encoding import one_hot
-from keras_ocl.ops.promotion import result_type, scalar_like
+from keras_ocl.ops.promotion import scalar_like
+from keras_ocl.ops.result_types import result_type
 
 _LOG_ZERO = -1e5  # stands for log(0): finite, so that gradients are
 

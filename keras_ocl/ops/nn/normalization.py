@@ -6,7 +6,8 @@ from keras_ocl import primitives as P
 from keras_ocl.core.dim import product
 from keras_ocl.ops.conversion import convert_to_tensor
 from keras_ocl.ops.gradients import custom_gradient
-from keras_ocl.ops.promotion import axes_of, floating, keep, result_type, scalar_like, spread
+from keras_ocl.ops.promotion import axes_of, floating, keep, scalar_like, spread
+from keras_ocl.ops.result_types import result_type
 
 _FLOAT16_MAX = 65504.0
 

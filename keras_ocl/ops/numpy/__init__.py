@@ -2,7 +2,6 @@
 
 # ruff: noqa: F401
 from keras_ocl.ops import naming
-from keras_ocl.ops.linalg import slogdet
 from keras_ocl.ops.numpy.creation import (
     arange,
     array,

@@ -13,7 +13,8 @@ from keras_ocl.core.tensor import Tensor
 from keras_ocl.ops.conversion import convert_to_tensor, extents_of, from_host
 from keras_ocl.ops.numpy.elementwise import absolute, exp, log, multiply, power, sign
 from keras_ocl.ops.numpy.shapes import expand_dims, moveaxis
-from keras_ocl.ops.promotion import broadcast, broadcast_to, dtype_of, floating, operand, promote, result_type, scalar_like
+from keras_ocl.ops.promotion import broadcast, broadcast_to, floating, operand, promote, scalar_like
+from keras_ocl.ops.result_types import dtype_of, result_type
 
 
 def _dtype(dtype):

@@ -14,7 +14,8 @@ from keras_ocl.core import dtypes
 from keras_ocl.ops.control_flow import mapped_over
 from keras_ocl.ops.conversion import convert_to_tensor
 from keras_ocl.ops.numpy import complex_numbers
-from keras_ocl.ops.promotion import broadcast, dtype_of, floating, operand, promote, result_type, scalar_like
+from keras_ocl.ops.promotion import broadcast, floating, operand, promote, scalar_like
+from keras_ocl.ops.result_types import dtype_of, result_type
 
 
 def _float_unary(name, primitive):

@@ -8,10 +8,10 @@ from keras_ocl.core.dim import minimum
 from keras_ocl.core.origin import current_origin
 from keras_ocl.core.primitive import current_trace
 from keras_ocl.ops.conversion import convert_to_tensor, read
-from keras_ocl.ops.indexing import from_start, wrapped
-from keras_ocl.ops.numpy.logic import as_bool
 from keras_ocl.ops.numpy.reduction import sum as total
-from keras_ocl.ops.promotion import broadcast, broadcast_shapes, broadcast_to, dtype_of, operand, promote, result_type, scalar_like
+from keras_ocl.ops.promotion import as_bool, broadcast, broadcast_shapes, broadcast_to, operand, promote, scalar_like
+from keras_ocl.ops.result_types import dtype_of, result_type
+from keras_ocl.ops.slicing import from_start, wrapped
 
 
 def needs_values(op):

@@ -1,12 +1,14 @@
-"""keras.ops.numpy, products: matmul, dot, tensordot, einsum, outer, kron, cross, correlation."""
+"""keras.ops.numpy, products: matmul, dot, tensordot, einsum, outer, kron, cross, correlation, slogdet."""
 
 from keras.src.backend.common.backend_utils import canonicalize_axis
 
 from keras_ocl import primitives as P
 from keras_ocl.core import dtypes
 from keras_ocl.ops.numpy.indexing import diagonal
-from keras_ocl.ops.numpy.shapes import moveaxis, stack, unstacked
-from keras_ocl.ops.promotion import broadcast, broadcast_shapes, broadcast_to, dtype_of, floating, operand, promote, scalar_like
+from keras_ocl.ops.numpy.shapes import moveaxis, stack
+from keras_ocl.ops.promotion import broadcast, broadcast_shapes, broadcast_to, floating, operand, promote, scalar_like
+from keras_ocl.ops.result_types import dtype_of
+from keras_ocl.ops.slicing import unstacked
 
 
 def _factors(x1, x2):
@@ -283,3 +285,18 @@ def _drop_ones(labels, x, other, y):
         return labels, x
     shape = tuple(n for i, n in enumerate(x.shape) if i not in axes)
     return [c for i, c in enumerate(labels) if i not in axes], P.reshape(x, shape)
+
+
+def slogdet(x):
+    """Signs and logarithms of the absolute values of determinants."""
+    return P.slogdet(matrices("slogdet", x, square=True))
+
+
+def matrices(op, x, square=False):
+    """`x` as a floating tensor of rank 2 or more, its last two axes equal if `square`."""
+    x = floating(x)
+    if x.ndim < 2:
+        raise ValueError(f"{op}: Expected input to have rank >= 2. Received input with shape {tuple(x.shape)}.")
+    if square and x.shape[-1] != x.shape[-2]:
+        raise ValueError(f"{op}: square matrices are needed, got shape {tuple(x.shape)}.")
+    return x

@@ -3,7 +3,8 @@
 from keras_ocl import primitives as P
 from keras_ocl.core import dtypes
 from keras_ocl.ops.conversion import convert_to_tensor
-from keras_ocl.ops.promotion import axes_of, broadcast, dtype_of, keep, operand, promote, result_type, scalar_like
+from keras_ocl.ops.promotion import as_bool, axes_of, broadcast, keep, operand, promote, scalar_like
+from keras_ocl.ops.result_types import dtype_of, result_type
 
 
 def _comparison(name, primitive):
@@ -21,12 +22,6 @@ less = _comparison("less", P.lt)
 less_equal = _comparison("less_equal", P.le)
 greater = _comparison("greater", P.gt)
 greater_equal = _comparison("greater_equal", P.ge)
-
-
-def as_bool(x):
-    """Whether each element differs from zero (of a floating 0.5, true)."""
-    x = convert_to_tensor(x)
-    return x if x.dtype == "bool" else P.ne(x, scalar_like(0, x))
 
 
 def _logical(name, primitive):

@@ -8,8 +8,10 @@ from keras_ocl.core.dim import ceil_div, maximum, minimum
 from keras_ocl.core.tensor import Tensor
 from keras_ocl.ops.conversion import convert_to_tensor
 from keras_ocl.ops.numpy import reduction, statistics
-from keras_ocl.ops.numpy.shapes import cut, tile
-from keras_ocl.ops.promotion import broadcast_to, dtype_of, operand, result_type, scalar_like
+from keras_ocl.ops.numpy.shapes import tile
+from keras_ocl.ops.promotion import broadcast_to, operand, scalar_like
+from keras_ocl.ops.result_types import dtype_of, result_type
+from keras_ocl.ops.slicing import cut
 
 
 def pad(x, pad_width, mode="constant", constant_values=None):

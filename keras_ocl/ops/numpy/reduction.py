@@ -6,8 +6,8 @@ from keras_ocl import primitives as P
 from keras_ocl.core import dtypes
 from keras_ocl.core.dim import product
 from keras_ocl.ops.conversion import convert_to_tensor
-from keras_ocl.ops.numpy.logic import as_bool
-from keras_ocl.ops.promotion import axes_of, broadcast_to, floating, keep, result_type, scalar_like
+from keras_ocl.ops.promotion import as_bool, axes_of, broadcast_to, floating, keep, scalar_like
+from keras_ocl.ops.result_types import result_type
 
 
 def _reduce(primitive, x, axis, keepdims):

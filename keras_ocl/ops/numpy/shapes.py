@@ -11,6 +11,7 @@ from keras_ocl.ops.conversion import convert_to_tensor, extents_of
 from keras_ocl.ops.numpy.indexing import take
 from keras_ocl.ops.promotion import axes_of, broadcast_shapes, promote
 from keras_ocl.ops.promotion import broadcast_to as _broadcast_to
+from keras_ocl.ops.slicing import cut, stacked, unstacked
 
 
 def ndim(x):
@@ -173,11 +174,7 @@ def concatenate(xs, axis=0):
 
 def stack(x, axis=0):
     """Tensors of one shape joined along a new axis."""
-    xs = promote(*_some("stack", x))
-    if any(t.shape != xs[0].shape for t in xs):
-        raise ValueError(f"stack: all tensors must have the same shape, got {[tuple(t.shape) for t in xs]}.")
-    axis = canonicalize_axis(axis, xs[0].ndim + 1)
-    return concatenate([expand_dims(t, axis) for t in xs], axis)
+    return stacked(promote(*_some("stack", x)), axis)
 
 
 def append(x1, x2, axis=None):
@@ -199,13 +196,6 @@ def _sequence(xs):
     return list(xs) if isinstance(xs, (list, tuple)) else unstacked(convert_to_tensor(xs))
 
 
-def unstacked(x, axis=0):
-    """The slices along an axis."""
-    axis = canonicalize_axis(axis, x.ndim)
-    rest = tuple(n for i, n in enumerate(x.shape) if i != axis)
-    return [P.reshape(cut(x, axis, i, i + 1), rest) for i in range(x.shape[axis])]
-
-
 def hstack(xs):
     """Joined along the second axis (the first, of vectors)."""
     xs = [_at_least(x, 1) for x in _some("hstack", _sequence(xs))]
@@ -220,13 +210,6 @@ def vstack(xs):
 def dstack(xs):
     """Joined along the third axis."""
     return concatenate([_at_least(x, 3) for x in _sequence(xs)], 2)
-
-
-def cut(x, axis, low, high):
-    """x[low:high] along an axis, for bounds within range."""
-    starts = tuple(low if i == axis else 0 for i in range(x.ndim))
-    limits = tuple(high if i == axis else n for i, n in enumerate(x.shape))
-    return P.slice(x, starts, limits)
 
 
 def split(x, indices_or_sections, axis=0):

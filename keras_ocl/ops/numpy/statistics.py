@@ -10,7 +10,8 @@ from keras_ocl.ops.conversion import convert_to_tensor, from_host, read
 from keras_ocl.ops.numpy.creation import linspace
 from keras_ocl.ops.numpy.indexing import _bisect, needs_values, take_along_axis
 from keras_ocl.ops.numpy.reduction import floating_dtype, mean
-from keras_ocl.ops.promotion import axes_of, broadcast, broadcast_to, floating, keep, result_type, scalar_like
+from keras_ocl.ops.promotion import axes_of, broadcast, broadcast_to, floating, keep, scalar_like
+from keras_ocl.ops.result_types import result_type
 
 _METHODS = ("linear", "lower", "higher", "midpoint", "nearest")
 

@@ -9,6 +9,7 @@ from keras import ops
 
 import keras_ocl
 from keras_ocl import GradientTape
+from tests.fixtures import seeded  # noqa: F401
 
 
 def number(x):

@@ -7,7 +7,7 @@ from keras import ops
 
 from keras_ocl.compiler import from_numpy, to_numpy
 from keras_ocl.hooks import rnn as module
-from tests.layers.checking import both
+from tests.ops.checking import both
 from tests.primitives.checking import check_gradient
 
 RNG = np.random.default_rng(12)

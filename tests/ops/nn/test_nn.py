@@ -11,7 +11,7 @@ from keras.src import ops as keras_ops
 from keras_ocl.compiler import from_numpy, to_numpy
 from keras_ocl.core.autodiff import GradientTape
 from keras_ocl.ops import nn
-from tests.layers.checking import both
+from tests.ops.checking import both
 from tests.primitives.checking import check_gradient
 
 RNG = np.random.default_rng(10)

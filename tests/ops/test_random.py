@@ -1,4 +1,4 @@
-"""keras.random: what a seed means, shapes, dtypes and bad arguments. tests/test_random_statistics.py tests the distributions."""
+"""keras.random: what a seed means, shapes, dtypes and bad arguments. test_random_statistics.py tests the distributions."""
 
 import keras
 import numpy as np

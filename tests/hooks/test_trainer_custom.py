@@ -5,7 +5,7 @@ import numpy as np
 from keras import ops
 
 from keras_ocl import GradientTape, jit
-from tests.keras.regression import FEATURES, MODES, Reference, batches, make_data, make_model
+from tests.hooks.regression import FEATURES, MODES, Reference, batches, make_data, make_model
 
 
 class CustomStep(keras.Model):

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-from tests.keras.regression import MODES, Reference, Steps, batches, make_data, make_model
+from tests.hooks.regression import MODES, Reference, Steps, batches, make_data, make_model
 
 
 @MODES

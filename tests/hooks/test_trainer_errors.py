@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-from tests.keras.regression import FEATURES, SAMPLES, make_data, make_model
+from tests.hooks.regression import FEATURES, SAMPLES, make_data, make_model
 
 
 def test_not_compiled():

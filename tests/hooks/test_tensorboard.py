@@ -10,7 +10,7 @@ from keras import ops
 
 from keras_ocl import runtime
 from keras_ocl.hooks import tensorboard
-from tests.keras.regression import make_data, make_model
+from tests.hooks.regression import make_data, make_model
 from tests.plugin.process import run_python
 
 

@@ -4,7 +4,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from tests.keras.regression import MODES, SAMPLES, Reference, Steps, batches, make_data, make_model
+from tests.hooks.regression import MODES, SAMPLES, Reference, Steps, batches, make_data, make_model
 
 
 @MODES

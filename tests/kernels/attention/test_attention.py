@@ -12,7 +12,7 @@ from keras_ocl.kernels import attention
 from keras_ocl.kernels.attention import gpu as attention_gpu
 from keras_ocl.kernels.attention.parts import FORWARD, KEY_VALUE_GRADIENT, QUERY_GRADIENT
 from keras_ocl.kernels.spec import Sink
-from tests.kernels.test_gemm import launch
+from tests.kernels.launching import launch
 
 PRECISION = {"float64": 1e-13, "float32": 3e-6, "float16": 2e-3, "bfloat16": 2e-2}
 

@@ -8,7 +8,7 @@ from keras_ocl.compiler import from_numpy, to_numpy
 from keras_ocl.compiler.jit import Jitted
 from keras_ocl.core.autodiff import GradientTape
 from keras_ocl.ops.nn import losses
-from tests.layers.checking import both
+from tests.ops.checking import both
 from tests.primitives.checking import check_gradient
 
 RNG = np.random.default_rng(3)

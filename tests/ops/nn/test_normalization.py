@@ -7,7 +7,7 @@ import pytest
 
 from keras_ocl.compiler import from_numpy, to_numpy
 from keras_ocl.ops.nn.normalization import batch_normalization, moments
-from tests.layers.checking import both
+from tests.ops.checking import both
 from tests.primitives.checking import check_gradient
 
 RNG = np.random.default_rng(5)

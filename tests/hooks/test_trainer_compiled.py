@@ -4,7 +4,7 @@ import keras
 import numpy as np
 
 from keras_ocl import runtime
-from tests.keras.regression import FEATURES, make_data, make_model
+from tests.hooks.regression import FEATURES, make_data, make_model
 
 
 def convolutional():

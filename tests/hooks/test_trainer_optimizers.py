@@ -3,7 +3,7 @@
 import keras
 import numpy as np
 
-from tests.keras.regression import MODES, Reference, batches, make_data, make_model
+from tests.hooks.regression import MODES, Reference, batches, make_data, make_model
 
 
 @MODES

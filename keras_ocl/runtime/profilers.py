@@ -1,0 +1,213 @@
+"""What takes the times of launches and of what the host does meanwhile: `Profiler`, `Trace` and `Record`."""
+
+import contextlib
+import operator
+import sys
+import threading
+import time
+from array import array
+from collections import Counter
+from typing import NamedTuple
+
+import pyopencl as cl
+
+WINDOW = 256  # events held back before the finished ones are read
+_SAMPLE = 16  # of so many launches one tells how the device's clock and the host's differ
+_START, _END, _QUEUED = cl.profiling_info.START, cl.profiling_info.END, cl.profiling_info.QUEUED
+WAIT, READ_BACK, UPLOAD, BUILD = "wait", "read back", "upload", "build"  # what spans of the host begin with
+
+
+class Label(str):
+    """A launch's name; as `source` what it computes (any object), as `kind` whether it is a "kernel", a "host" operation or a "copy"."""
+
+    __slots__ = ("kind", "nbytes", "source")
+
+    def __new__(cls, text, source=None, kind="kernel", nbytes=0):
+        label = super().__new__(cls, text)
+        label.source, label.kind, label.nbytes = source, kind, nbytes
+        return label
+
+
+class Launch(NamedTuple):
+    """One launch: what, when (nanoseconds of the device's clock), how long the host took to enqueue it, and in which context.
+
+    An operation that the host computes in its place is one too, labelled "host ..." and on the host's clock, with `host` its whole time.
+    """
+
+    label: str
+    start: int
+    end: int
+    host: int
+    context: object
+
+    @property
+    def kind(self):
+        """As of its Label; a plain string labels a kernel."""
+        return getattr(self.label, "kind", "kernel")
+
+
+class Profiler:
+    """Collects every launch in order; `sink` gets each Launch as soon as its times are known.
+
+    Launches are held back in columns, since a step may have hundreds of them, of a microsecond each on the host.
+
+    Attributes:
+        ahead: by how many nanoseconds the host's clock is ahead of the device's, or less; None before anything was read.
+    """
+
+    def __init__(self, sink=None, context=None):
+        self.sink, self._context = sink, context or (lambda: None)
+        self.ahead = None
+        self._labels, self._events, self._contexts, self._ticks, self._hosts = [], [], [], array("q"), array("q")
+
+    def add(self, labels, events, ticks):
+        """Note launches that the host enqueued one after the other; `ticks` are its clock's times before the first and after each."""
+        after = ticks[1:]
+        self._labels += labels
+        self._events += events
+        self._contexts += [self._context()] * len(labels)
+        self._ticks.extend(after)
+        self._hosts.extend(map(operator.sub, after, ticks))
+        # The queue is in order: when a launch has finished, so have those before it.
+        if len(self._events) >= 2 * WINDOW and self._events[WINDOW].command_execution_status <= 0:
+            self._take(WINDOW)
+
+    def drain(self, wait=False):
+        """Pass on the launches that have finished; all of them with `wait`."""
+        if wait and self._events:
+            self._events[-1].wait()
+        finished = 0
+        while finished < len(self._events) and (wait or self._events[finished].command_execution_status <= 0):
+            finished += 1
+        self._take(finished)
+
+    def _take(self, count):
+        """Read the times of the first launches."""
+        events = self._events[:count]
+        # `event.profile` says the same, and takes ten times as long.
+        starts, ends = ([event.get_profiling_info(what) for event in events] for what in (_START, _END))
+        # A launch is queued before the clock is read: the least distance between the clocks is nearest the truth.
+        distances = [self._ticks[k] - events[k].get_profiling_info(_QUEUED) for k in range(0, count, _SAMPLE)]
+        self.ahead = min(distances if self.ahead is None else [self.ahead, *distances], default=None)
+        self._told(self._labels[:count], starts, ends, self._hosts[:count], self._contexts[:count])
+        for column in (self._labels, self._events, self._contexts, self._ticks, self._hosts):
+            del column[:count]
+
+    def _told(self, *columns):
+        """The times of launches are known: labels, starts, ends, times on the host, contexts."""
+        for launch in zip(*columns, strict=True):
+            self.sink(Launch(*launch))
+
+    def span(self, label, nbytes=0):
+        """Context of something that the host does; only a `Trace` takes its time."""
+        return contextlib.nullcontext()
+
+    @contextlib.contextmanager
+    def operation(self, label):
+        """Context of an operation that the host computes: it counts as a launch."""
+        start = time.perf_counter_ns()
+        yield
+        end = time.perf_counter_ns()
+        self._told([Label(f"host {label}", getattr(label, "source", None), "host")], [start], [end], [end - start], [self._context()])
+
+    def copied(self, event, begin, end, nbytes):
+        """A copy within the device was enqueued; only a `Record` takes its time."""
+
+    def ran(self, executable, results):
+        """A compiled function (its compiler.Executable) was enqueued, and handed out the Storages `results`; for a `Record`."""
+
+    def step(self, name):
+        """An eager step of training, evaluation or prediction begins; for a `Record`."""
+
+
+def verbose_line(launch):
+    print(f"keras_ocl: {launch.label} {(launch.end - launch.start) * 1e-6:.4f} ms", file=sys.stderr)
+
+
+class Span(NamedTuple):
+    """Something that took time: what, when (nanoseconds of `time.perf_counter_ns`), in which of its process's threads, bytes it moved."""
+
+    label: str
+    start: int
+    end: int
+    thread: str
+    nbytes: int = 0
+
+
+class Trace(Profiler):
+    """Launches, and what the host does meanwhile.
+
+    Attributes:
+        begin: when the trace began, in nanoseconds of `time.perf_counter_ns`.
+        spans: Span of each thing that the host did, in the order in which they ended.
+    """
+
+    def __init__(self, context=None):
+        super().__init__(context=context)
+        self._kept = [], array("q"), array("q"), array("q"), []  # columns of Launches
+        self.begin = time.perf_counter_ns()
+        self.spans = []
+
+    def _told(self, *columns):
+        for kept, more in zip(self._kept, columns, strict=True):
+            kept.extend(more)
+
+    def launches(self):
+        """The Launches of kernels, copies and operations that the host computes, as far as they are kept, in order."""
+        return [Launch(*launch) for launch in zip(*self._kept, strict=True)]
+
+    def device_spans(self):
+        """Span of each launch of a kernel, in order, on the host's clock; complete when the device has finished."""
+        ahead = self.ahead or 0
+        return [Span(one.label, one.start + ahead, one.end + ahead, "kernels") for one in self.launches() if one.kind == "kernel"]
+
+    def span(self, label, nbytes=0):
+        return _Timing(self, label, nbytes)
+
+    operation = span  # beside the launches, with what else the host does
+
+
+class _Timing:
+    """Context that adds a Span to a Trace. (A class, for contextlib's are five times as slow.)"""
+
+    __slots__ = ("label", "nbytes", "start", "trace")
+
+    def __init__(self, trace, label, nbytes):
+        self.trace, self.label, self.nbytes = trace, label, nbytes
+
+    def __enter__(self):
+        self.start = time.perf_counter_ns()
+
+    def __exit__(self, *_):
+        end = time.perf_counter_ns()
+        self.trace.spans.append(Span(self.label, self.start, end, threading.current_thread().name, self.nbytes))
+
+
+class Record(Trace):
+    """A Trace that keeps all launches, and which compiled functions ran.
+
+    Attributes:
+        runs: (executable, context) -> how often it ran; `handed_out`: with the same keys, its handed_out() of the first run.
+        steps: name of a step -> how often it began, in eager code.
+    """
+
+    def __init__(self, context):
+        super().__init__(context)
+        self.runs, self.handed_out, self.steps = Counter(), {}, Counter()
+
+    @contextlib.contextmanager
+    def operation(self, label):
+        with Profiler.operation(self, label), self.span(label):
+            yield
+
+    def copied(self, event, begin, end, nbytes):
+        self.add([Label("copy", None, "copy", nbytes)], [event], [begin, end])
+
+    def ran(self, executable, results):
+        key = executable, self._context()
+        if key not in self.handed_out:
+            self.handed_out[key] = executable.handed_out(results)
+        self.runs[key] += 1
+
+    def step(self, name):
+        self.steps[name] += 1

@@ -1,0 +1,1 @@
+from tests.fixtures import built, seeded  # noqa: F401

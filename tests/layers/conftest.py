@@ -1,0 +1,1 @@
+from tests.fixtures import seeded  # noqa: F401
