@@ -180,7 +180,7 @@ def _per_image(parameters, columns, batch, what):
 def affine_transform(images, transform, interpolation="bilinear", fill_mode="constant", fill_value=0, data_format=None):
     """Output pixel (x, y) is the input at (a0 x + a1 y + a2, b0 x + b1 y + b2), transform = (a0, a1, a2, b0, b1, b2, c0, c1).
 
-    c0 and c1 are taken as 0. One transform, or one an image.
+    c0 and c1 are taken as 0. One transform, or one per image.
     """
     order = _order(interpolation)
     _check_mode(fill_mode, AFFINE_TRANSFORM_FILL_MODES)
