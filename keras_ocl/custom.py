@@ -25,7 +25,7 @@ _C_TYPE = re.compile(r"u?(char|short|int|long)(2|4|8|16)?|(half|float|double)(2|
 
 
 class CustomOp(Operation):
-    """What `custom_op` returns: call it with one tensor for each input, in eager code, in layers and in Functional models alike."""
+    """What `custom_op` returns: call it with one tensor per input, in eager code, in layers and in Functional models alike."""
 
     def __init__(
         self,
@@ -178,7 +178,7 @@ def custom_op(
         model = keras.Sequential([keras.layers.Dense(10), keras.layers.Activation(swish)])
 
     Args:
-        source: OpenCL C 1.2 statements that run once for each work-item. They may use `i`, the work-item's number; each input and the
+        source: OpenCL C 1.2 statements that run once per work-item. They may use `i`, the work-item's number; each input and the
             output by name, as a `__global` pointer to its elements in row-major order; and for tensors of at least one dimension the int
             array `NAME_shape`. Elements have the dtype's C type: bool is uchar, float16 half (use `vload_half`), bfloat16 ushort.
         inputs: the inputs' names in `source`, in the order of the call's arguments (a string for a single one).

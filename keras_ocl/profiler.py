@@ -60,7 +60,7 @@ class Profile:
     reduction reads, 8 for an element that is loaded or stored. The rows of every view add up to what was measured. Builds of kernels are
     no part of them.
 
-    An operation's bytes are those of the buffers that it asks for: results of the function, and intermediates, each once a step although
+    An operation's bytes are those of the buffers that it asks for: results of the function, and intermediates, each once per step although
     they share an arena. An elementwise operation in the kernel of a product, convolution, pooling or reduction asks for none, as it works
     in that one's result.
 
