@@ -144,7 +144,7 @@ class CustomOp(Operation):
                 raise ValueError(f"custom_op {self.name}: the work-group {group} has {limit}.")
         nbytes = sum(elements * _nbytes(ctype) for ctype, elements in self._local.values())
         if nbytes > traits.local_memory:
-            limit = f"{nbytes} bytes, but the device has {traits.local_memory} a group"
+            limit = f"{nbytes} bytes, but the device has {traits.local_memory} per group"
             raise ValueError(f"custom_op {self.name}: its local arrays take {limit}.")
         return items, group
 

@@ -163,7 +163,7 @@ def _per_image(parameters, columns, batch, what):
     shape = batch.x.shape[:3]
     n = parameters.shape[0]
     if n != 1 and n != shape[0]:
-        raise ValueError(f"{what}: {n} transforms for a batch of {shape[0]} images; give one, or one an image.")
+        raise ValueError(f"{what}: {n} transforms for a batch of {shape[0]} images; give one, or one per image.")
     result = []
     for c in columns:
         column = P.reshape(P.slice(parameters, (0, c), (n, c + 1)), (n,))
