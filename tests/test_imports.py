@@ -1,26 +1,49 @@
-"""The import graph: layers import downwards, without circles."""
+"""The import graph: every folder's modules and folders import one another one way; imports inside functions count."""
 
 import ast
+import os
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[1] / "keras_ocl"
 
-# part -> the parts that it may import besides itself; what is not named here (modules next to `ops` and `layers`) may import everything.
+# part -> the parts beside it (in the same folder) that it may import. Every folder is here, and every module at the top; modules further
+# down are held by `test_no_circles` alone.
 BELOW = {
     "core": set(),
-    "kernels": {"core"},
-    "primitives": {"core", "kernels"},
     "runtime": set(),
-    "compiler": {"core", "kernels", "primitives", "runtime"},
     "plugin": set(),
-    "monitor": {"compiler", "runtime"},
-    "profiler": {"chrome_trace", "core", "runtime"},
+    "kernels": {"core"},
+    "kernels.prelude": set(),
+    "kernels.gemm": {"prelude"},
+    "kernels.conv": {"prelude", "gemm"},
+    "kernels.attention": {"prelude", "gemm"},
+    "primitives": {"core", "kernels"},
+    "compiler": {"core", "kernels", "primitives", "runtime"},
+    "compiler.loops": set(),
     "chrome_trace": set(),
+    "profiler": {"chrome_trace", "core", "runtime"},
+    "monitor": {"compiler", "runtime"},
+    "lowering": {"core", "kernels", "compiler", "runtime"},
     "cli": {"lowering", "runtime"},
+    "__main__": {"cli"},
+    "ops": {"core", "kernels", "primitives", "compiler", "runtime"},
+    "ops.numpy": set(),
+    "ops.nn": {"numpy"},
+    "ops.image": {"numpy", "nn"},
+    "layers": {"core", "primitives", "ops"},
+    "gradient": {"core"},
+    "custom": {"core", "kernels"},
+    "export": {"core", "primitives", "compiler"},
+    "export.onnx": set(),
+    "export.onnx.rules": set(),
+    "hooks": {"core", "compiler", "runtime", "chrome_trace", "ops", "layers"},
+    "backend": {"ops", "hooks"},
 }
-WITHOUT_KERAS = {*BELOW, "__init__", "__main__"} - {"plugin"}
+WITH_KERAS = {"backend", "custom", "export", "gradient", "hooks", "layers", "lowering", "ops", "plugin"}
+# Packages that their own modules take as a namespace, which they read when they run: gradient rules need each other.
+NAMESPACES = {"keras_ocl", "keras_ocl.primitives"}
 
 
 def modules():
@@ -40,66 +63,95 @@ def part_of(name):
     return name.split(".")[1] if "." in name else "__init__"
 
 
-def imported(name, at_top_only=False):
+def is_folder(name):
+    return MODULES[name].name == "__init__.py"
+
+
+def imported(name):
     """The absolute names that a module imports; of `from package import module` the module."""
-    tree = ast.parse(MODULES[name].read_text())
-    pending, found = [tree], set()
-    while pending:
-        node = pending.pop()
+    found = set()
+    for node in ast.walk(ast.parse(MODULES[name].read_text())):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             base = node.module or ""
             if node.level:
-                package = name.split(".") if MODULES[name].name == "__init__.py" else name.split(".")[:-1]
+                package = name.split(".") if is_folder(name) else name.split(".")[:-1]
                 base = ".".join([*package[: len(package) - node.level + 1], *filter(None, [base])])
             for alias in node.names:
                 full = f"{base}.{alias.name}"
                 found.add(full if full in MODULES else base)
-        elif at_top_only and isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
-            continue
-        pending.extend(ast.iter_child_nodes(node))
     return found
+
+
+IMPORTED = {name: imported(name) for name in MODULES}
+
+
+def side_by_side(name, other):
+    """(folder, part, part): the folder that holds both modules, and the parts of it that they belong to; None if one holds the other."""
+    folder = os.path.commonprefix([name.split("."), other.split(".")])
+    depth = len(folder)
+    if depth in (name.count(".") + 1, other.count(".") + 1):
+        return None
+    return ".".join(folder), name.split(".")[depth], other.split(".")[depth]
+
+
+def test_every_part_is_ranked():
+    folders = {name.partition(".")[2] for name in MODULES if is_folder(name)} - {""}
+    at_the_top = {part_of(name) for name in MODULES} - {"__init__"}
+    assert set(BELOW) == folders | at_the_top
 
 
 @pytest.mark.parametrize("name", sorted(MODULES))
 def test_layers_import_downwards(name):
-    part = part_of(name)
-    if part in BELOW:
-        ours = {part_of(other) for other in imported(name) if other.partition(".")[0] == "keras_ocl"} - {part, "__init__"}
-        assert ours <= BELOW[part], f"{name} imports {sorted(ours - BELOW[part])}"
+    for other in IMPORTED[name] & set(MODULES):
+        found = side_by_side(name, other)
+        if found is None:
+            continue
+        folder, ours, theirs = found
+        prefix = f"{folder}.".partition(".")[2]
+        if ours != theirs and prefix + ours in BELOW and prefix + theirs in BELOW:
+            assert theirs in BELOW[prefix + ours], f"{name} imports {other}"
+
+
+@pytest.mark.parametrize("name", sorted(MODULES))
+def test_a_package_is_read_from_outside(name):
+    own = {other for other in IMPORTED[name] if name.startswith(f"{other}.")}
+    assert own <= NAMESPACES
 
 
 @pytest.mark.parametrize("name", sorted(MODULES))
 def test_who_imports_keras_and_pyopencl(name):
-    packages = {other.partition(".")[0] for other in imported(name)}
-    if part_of(name) in WITHOUT_KERAS:
+    packages = {other.partition(".")[0] for other in IMPORTED[name]}
+    if part_of(name) not in WITH_KERAS:
         assert "keras" not in packages
     if part_of(name) != "runtime":
         assert "pyopencl" not in packages
     assert not packages & {"tensorflow", "jax", "torch"}
 
 
-def test_no_circles():
-    # A module may take its own package as a namespace that it reads later: gradient rules need each other.
-    graph = {
-        name: {other for other in imported(name, at_top_only=True) if other in MODULES and not f"{name}.".startswith(f"{other}.")}
-        for name in MODULES
-    }
+@pytest.mark.parametrize("folder", sorted(filter(is_folder, MODULES)))
+def test_no_circles(folder):
+    graph = {}  # part of the folder -> parts that it imports, itself or deep inside
+    for name in MODULES:
+        for other in IMPORTED[name] & set(MODULES):
+            found = side_by_side(name, other)
+            if found is not None and found[0] == folder:
+                graph.setdefault(found[1], set()).add(found[2])
     done, path = set(), []
 
-    def visit(name):
-        if name in path:
-            pytest.fail("circle: " + " -> ".join([*path[path.index(name) :], name]))
-        if name not in done:
-            path.append(name)
-            for other in sorted(graph[name]):
+    def visit(part):
+        if part in path:
+            pytest.fail(f"circle in {folder}: " + " -> ".join([*path[path.index(part) :], part]))
+        if part not in done:
+            path.append(part)
+            for other in sorted(graph.get(part, ())):
                 visit(other)
             path.pop()
-            done.add(name)
+            done.add(part)
 
-    for name in sorted(graph):
-        visit(name)
+    for part in sorted(graph):
+        visit(part)
 
 
 def test_no_module_is_called_utils():

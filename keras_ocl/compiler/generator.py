@@ -16,6 +16,7 @@ from keras_ocl.compiler.nests import MASKED, Block, Nest, Register
 from keras_ocl.core import dtypes
 from keras_ocl.core.dim import Dim, hint, product
 from keras_ocl.core.index import Affine, Var, at_least, is_one, linear
+from keras_ocl.core.primitive import Kind
 from keras_ocl.kernels import elementwise, prelude
 
 
@@ -353,11 +354,11 @@ class Generator:
             return self.value(node, self._unflattened(offset, node.shape))
         if self.in_memory(node):
             return self.load(node, None, offset)
-        if node.name == "reshape":
+        if node.kind is Kind.VIEW and node.primitive.flat:
             return self.value_flat(node.inputs[0], offset)
-        if node.name == "broadcast" and not node.inputs[0].shape:
+        if node.kind is Kind.VIEW and not node.inputs[0].shape:
             return self.value(node.inputs[0], ())
-        if node.name in elementwise.OPS and all(i.shape == node.shape for i in node.inputs):
+        if node.kind is Kind.ELEMENTWISE and all(i.shape == node.shape for i in node.inputs):
             identity = (node, offset.key, self.vector if self.lanes(offset) else None)
             found = self._memo.get(identity)
             if found is None or not self._visible(found[0].block):

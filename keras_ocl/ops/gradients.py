@@ -24,7 +24,7 @@ def stop_gradient(variable):
 class _Rule:
     """Stands where a Primitive does in an equation that only tapes see: `vjp` of several results, and `replay` to run it again."""
 
-    several = True
+    multiple_results = True
 
     def __init__(self, name, vjp, replay):
         self.name, self.vjp, self.replay = name, vjp, replay
@@ -146,7 +146,7 @@ class _Program:
             arguments = [values[a] if isinstance(a, int) else a for a in arguments]
             with scope(origin.differentiated() if current_origin.get().gradient else origin):  # for a gradient, or run once more
                 results = primitive.replay(*arguments) if isinstance(primitive, _Rule) else bind(primitive, arguments, params)
-            values.extend(results if primitive.several else (results,))
+            values.extend(results if primitive.multiple_results else (results,))
         return [values[y] if isinstance(y, int) else y for y in self._outputs]
 
 

@@ -1,8 +1,9 @@
-"""Scaled dot-product attention: composed of other primitives, and as one that keeps no (time x source) matrix (kernels/attention.py)."""
+"""Scaled dot-product attention: composed of other primitives, and as one that keeps no (time x source) matrix (kernels/attention/)."""
 
 from keras_ocl import primitives as P
 from keras_ocl.core import dtypes
 from keras_ocl.core.autodiff import GradientTape
+from keras_ocl.core.dim import product
 from keras_ocl.core.index import is_one
 from keras_ocl.core.primitive import Primitive
 from keras_ocl.kernels import attention as template
@@ -178,9 +179,26 @@ def _kernels(plan, gradient):
     return rule
 
 
-_attention = Primitive("attention", _shape, _vjp, kernels=_kernels(template.forward, False), several=True)
+def _operations(forward, backward):
+    """Rule for `forward` products of the query's depth and `backward` of the value's with (time x source) matrices."""
+
+    def rule(node):
+        query, key, value = node.inputs[:3]
+        return 2 * product(query.shape[:3]) * key.shape[1] * (forward * query.shape[3] + backward * value.shape[3])
+
+    return rule
+
+
+_attention = Primitive(
+    "attention", _shape, _vjp, kernels=_kernels(template.forward, False), multiple_results=True, operations=_operations(1, 1)
+)
 _attention_gradient = Primitive(
-    "attention_gradient", _gradient_shape, _gradient_vjp, kernels=_kernels(template.gradient, True), several=True
+    "attention_gradient",
+    _gradient_shape,
+    _gradient_vjp,
+    kernels=_kernels(template.gradient, True),
+    multiple_results=True,
+    operations=_operations(3, 2),
 )
 
 

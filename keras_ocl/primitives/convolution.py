@@ -4,7 +4,7 @@ x (N, *spatial, C), w (*window, C / groups, C_out), y (N, *spatial', C_out), wit
 """
 
 from keras_ocl.core import dtypes
-from keras_ocl.core.dim import maximum
+from keras_ocl.core.dim import maximum, product
 from keras_ocl.core.primitive import Primitive
 from keras_ocl.kernels import conv as templates
 from keras_ocl.kernels.conv.geometry import Geometry
@@ -100,9 +100,29 @@ def _filter_grad_kernels(builder, node, sink):
     return templates.filter_grad(builder.traits, geometry, x, dy, node.dtype, sink, builder.all_arguments)
 
 
-_conv = Primitive("conv", _forward_shape, _forward_vjp, kernels=_forward_kernels)
-_conv_input_grad = Primitive("conv_input_grad", _input_grad_shape, _input_grad_vjp, kernels=_input_grad_kernels)
-_conv_filter_grad = Primitive("conv_filter_grad", _filter_grad_shape, _filter_grad_vjp, kernels=_filter_grad_kernels)
+_conv = Primitive(
+    "conv",
+    _forward_shape,
+    _forward_vjp,
+    kernels=_forward_kernels,
+    operations=lambda node: 2 * product(node.shape) * product(node.inputs[1].shape[:-1]),
+)
+_conv_input_grad = Primitive(
+    "conv_input_grad",
+    _input_grad_shape,
+    _input_grad_vjp,
+    kernels=_input_grad_kernels,
+    dynamic_extents=("input_shape",),
+    operations=lambda node: 2 * product(node.inputs[0].shape) * product(node.inputs[1].shape[:-1]),
+)
+_conv_filter_grad = Primitive(
+    "conv_filter_grad",
+    _filter_grad_shape,
+    _filter_grad_vjp,
+    kernels=_filter_grad_kernels,
+    dynamic_extents=("filter_shape",),
+    operations=lambda node: 2 * product(node.inputs[1].shape) * product(node.shape[:-1]),
+)
 
 
 def _params(strides, padding, dilation, input_dilation, groups):

@@ -184,9 +184,11 @@ def _new_vjp(cts, outs, *rest, shape, mode, clip):
     return *(None for _ in indices), grad
 
 
-# One result each, but `several`: the template accumulates in the result's own buffer.
-_scatter = Primitive("scatter", _scatter_shape, _scatter_vjp, kernels=_kernels, several=True)
-_scatter_new = Primitive("scatter_new", _new_shape, _new_vjp, kernels=_kernels, several=True)
+# One result each, but `multiple_results`: the template accumulates in the result's own buffer.
+_scatter = Primitive("scatter", _scatter_shape, _scatter_vjp, kernels=_kernels, multiple_results=True)
+_scatter_new = Primitive(
+    "scatter_new", _new_shape, _new_vjp, kernels=_kernels, multiple_results=True, dynamic_extents=("shape",)
+)
 
 
 def _leading(x, axes):
@@ -260,7 +262,9 @@ def _dynamic_slice_vjp(ct, out, x, *starts, sizes):
     return dynamic_update_slice(P.zeros_like(x), ct, starts), *(None for _ in starts)
 
 
-_dynamic_slice = Primitive("dynamic_slice", _dynamic_slice_shape, _dynamic_slice_vjp, _dynamic_slice_pointwise)
+_dynamic_slice = Primitive(
+    "dynamic_slice", _dynamic_slice_shape, _dynamic_slice_vjp, _dynamic_slice_pointwise, dynamic_extents=("sizes",)
+)
 
 
 def dynamic_slice(x, starts, sizes):

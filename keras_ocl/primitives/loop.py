@@ -6,31 +6,10 @@ a carry took, in the order of the index, one more than there are steps. Both exi
 """
 
 from keras_ocl.core.body import Body, Draft
-from keras_ocl.core.index import Affine, Var
-from keras_ocl.core.primitive import Primitive
+from keras_ocl.core.primitive import Kind, Primitive
 from keras_ocl.primitives import loop_gradient
 from keras_ocl.primitives.loop_hoist import hoisted
-
-# ---- what bodies are made of
-
-at_step_primitive = Primitive("at_step", lambda x, *, shift: (tuple(x.shape[1:]), x.dtype))  # always read where it is in memory
-
-
-def at_step(x, shift=0):
-    """Slice (index + shift) of the stacked body input `x`."""
-    return at_step_primitive(x, shift=shift)
-
-
-def _index_pointwise(gen, node, index):
-    step = Var(gen.args.step(), node.params["extent"], gen.top)
-    return gen.number(Affine.of(step), "int32")
-
-
-_step_index = Primitive("step_index", lambda *, extent: ((), "int32"), None, _index_pointwise)
-
-# Keeps a value in a buffer of its own; the compiler's.
-hold = Primitive("hold", lambda x, *, number: (tuple(x.shape), x.dtype), None, lambda gen, node, index: gen.value(node.inputs[0], index))
-
+from keras_ocl.primitives.loop_steps import at_step, step_index_p
 
 # ---- scan
 
@@ -41,7 +20,7 @@ def _scan_shape(*inputs, body, consts, carries, length, reverse, histories):
     return specs[:carries] + stacked + [((length + 1, *specs[k][0]), specs[k][1]) for k in histories]
 
 
-scan_primitive = Primitive("scan", _scan_shape, loop_gradient.scan_vjp, several=True, loop=True)
+scan_p = Primitive("scan", _scan_shape, loop_gradient.scan_vjp, multiple_results=True, kind=Kind.SCAN)
 
 
 def scan(function, init, xs, length, reverse=False):
@@ -60,7 +39,7 @@ def scan(function, init, xs, length, reverse=False):
     with Draft() as draft:
         carries = [draft.input(t.shape, t.dtype) for t in init]
         stacked = [draft.input(x.shape, x.dtype) for x in xs]
-        new, ys = function(_step_index(extent=length), carries, [at_step(x) for x in stacked])
+        new, ys = function(step_index_p(extent=length), carries, [at_step(x) for x in stacked])
     _check("scan", init, new)
     slots = draft.assigned()
     outputs = [*new, *(s.value for s in slots), *ys]
@@ -68,7 +47,7 @@ def scan(function, init, xs, length, reverse=False):
     first = [*init, *(draft.value_outside(s) for s in slots)]
     pairs, stacked, xs = hoisted(draft, outputs, pairs, stacked, list(xs), length)
     body = Body([*(c for c, _ in pairs), *carries, *(s.entry for s in slots), *stacked], outputs, draft.equations, draft.recorded)
-    results = scan_primitive(
+    results = scan_p(
         *(t for _, t in pairs), *first, *xs, body=body, consts=len(pairs), carries=len(first), length=length, reverse=reverse, histories=()
     )
     for k, slot in enumerate(slots):
@@ -97,7 +76,7 @@ def _while_vjp(*_, **__):
     )
 
 
-_while = Primitive("while", lambda *inputs, body, consts: body.specs(), _while_vjp, several=True, loop=True)
+_while = Primitive("while", lambda *inputs, body, consts: body.specs(), _while_vjp, multiple_results=True, kind=Kind.WHILE)
 
 
 def while_loop(condition, function, init):

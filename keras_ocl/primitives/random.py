@@ -31,7 +31,7 @@ def _bits_pointwise(gen, node, index):
     return gen.random("random_bits", "uint32", _words(gen, node.inputs[0]), linear(index, node.shape), word=(node.params["word"],))
 
 
-_random_bits = Primitive("random_bits", _bits_shape, None, _bits_pointwise)
+_random_bits = Primitive("random_bits", _bits_shape, None, _bits_pointwise, cost=60, dynamic_extents=("shape",))
 
 
 def random_bits(key, shape, word=0):
@@ -61,8 +61,8 @@ def _draw_pointwise(helper):
     return rule
 
 
-_random_gamma = Primitive("random_gamma", _draw_shape("random_gamma"), None, _draw_pointwise("log_gamma_draw"))
-_random_binomial = Primitive("random_binomial", _draw_shape("random_binomial"), None, _draw_pointwise("binomial_draw"))
+_random_gamma = Primitive("random_gamma", _draw_shape("random_gamma"), None, _draw_pointwise("log_gamma_draw"), cost=500)
+_random_binomial = Primitive("random_binomial", _draw_shape("random_binomial"), None, _draw_pointwise("binomial_draw"), cost=1000)
 
 
 def random_gamma(key, alpha):
