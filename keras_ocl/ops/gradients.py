@@ -14,6 +14,7 @@ from keras_ocl.core.primitive import Equation, active_tapes, bind, current_trace
 from keras_ocl.core.tensor import Tensor
 from keras_ocl.ops.conversion import convert_to_tensor
 from keras_ocl.ops.promotion import broadcast_to
+from keras_ocl.ops.vectorization import vectorized
 
 
 def stop_gradient(variable):
@@ -31,6 +32,33 @@ class _Rule:
 
     def __repr__(self):
         return self.name
+
+    def __call__(self, *inputs):
+        """Run again, with this gradient."""
+        with _recording_on(()):
+            outputs = self.replay(*inputs)
+        return _record(self, inputs, outputs) if active_tapes.get() else outputs
+
+    def batch(self, inputs, batched, size):
+        """The batching rule: of the function, and of its gradient as it is when the function runs again."""
+
+        def replay(*xs):
+            return vectorized(self.replay, xs, batched, plain=True)[0]
+
+        def vjp(cotangents, _, *xs):
+            given = [k for k, c in enumerate(cotangents) if c is not None]
+
+            def one(*values):
+                seeds, xs = values[: len(given)], list(values[len(given) :])
+                with GradientTape(watch_accessed_variables=False) as tape:
+                    tape.watch(xs)
+                    ys = self.replay(*xs)
+                return tape.gradient([ys[k] for k in given], xs, list(seeds), unconnected_gradients="zero")
+
+            gradients, _ = vectorized(one, [*(cotangents[k] for k in given), *xs], (*(True for _ in given), *batched))
+            return [g if differs else P.reduce_sum(g, (0,)) for g, differs in zip(gradients, batched, strict=True)]
+
+        return _Rule(self.name, vjp, replay)(*inputs)
 
 
 def _record(rule, inputs, result):

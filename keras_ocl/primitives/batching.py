@@ -1,9 +1,41 @@
-"""Batching rules that families share: a primitive for many examples at once, which lie along a new first axis.
+"""Batching: equations for many examples at once, which lie along a new first axis, and the rules that families share.
 
 A rule is `batch(inputs, batched, size, **params)`, see core/primitive.py. After JAX's rules for vmap.
 """
 
 from keras_ocl import primitives as P
+from keras_ocl.core.origin import scope
+
+
+class NoBatchingRule(Exception):
+    """A primitive of these equations has no batching rule."""
+
+
+def batch_equations(equations, values, size):
+    """Evaluates equations for `size` examples.
+
+    Args:
+        values: dict from id of a Tensor of the equations to (value, whether it differs between examples), of what they start from; Tensors
+            that are not in it stand for themselves. Results are added to it.
+
+    Raises:
+        NoBatchingRule: an equation with an operand that differs is of a primitive without a rule.
+    """
+    for eq in equations:
+        operands = [values.get(id(t), (t, False)) for t in eq.inputs]
+        batched = tuple(differs for _, differs in operands)
+        with scope(eq.origin):
+            results = _evaluated(eq, [x for x, _ in operands], batched, size)
+        outputs = results if eq.primitive.multiple_results else (results,)
+        values.update((id(t), (y, any(batched))) for t, y in zip(eq.outputs, outputs, strict=True))
+
+
+def _evaluated(eq, inputs, batched, size):
+    if not any(batched):
+        return eq.primitive(*inputs, **eq.params)
+    if eq.primitive.batch is None:
+        raise NoBatchingRule(eq.primitive.name)
+    return eq.primitive.batch(inputs, batched, size, **eq.params)
 
 
 def spread(x, is_batched, size):

@@ -8,6 +8,7 @@ from keras_ocl.core import dtypes
 from keras_ocl.core.dim import minimum
 from keras_ocl.core.primitive import Primitive
 from keras_ocl.primitives import linalg_host as lapack
+from keras_ocl.primitives.batching import same_parameters
 
 HOST = {}  # name -> Primitive
 
@@ -16,10 +17,17 @@ def host(name, function, shape, vjp=None, multiple_results=True):
     """Declare a host operation.
 
     Args:
-        function: (*arrays, **params) -> an array, or a tuple of them if `several`.
+        function: (*arrays, **params) -> an array, or a tuple of them if `multiple_results`.
         shape, vjp: as in Primitive.
     """
-    HOST[name] = Primitive(name, shape, vjp, host=lambda arrays, **params: function(*arrays, **params), multiple_results=multiple_results)
+    HOST[name] = Primitive(
+        name,
+        shape,
+        vjp,
+        host=lambda arrays, **params: function(*arrays, **params),
+        multiple_results=multiple_results,
+        batch=same_parameters(lambda: HOST[name]),
+    )
     return HOST[name]
 
 
