@@ -41,7 +41,7 @@ class CustomOp(Operation):
                 raise TypeError(f"custom_op {self.name}: local array {array} must be (C type, number of elements), not {declared!r:.60}.")
         # Ops of one name may differ, and the compiler tells primitives apart by their names.
         name = f"{self.name}_{next(_numbers)}"
-        self._primitive = Primitive(name, self._results, self._vjp, kernels=self._kernels, several=True, registered=False)
+        self._primitive = Primitive(name, self._results, self._vjp, kernels=self._kernels, multiple_results=True, registered=False)
 
     def call(self, *inputs):
         if len(inputs) != len(self.inputs):

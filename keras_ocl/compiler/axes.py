@@ -1,12 +1,12 @@
 """Along which loops of a kernel the axes of a node run that is computed inside it."""
 
-from keras_ocl.compiler.split import PARTIAL
+from keras_ocl.core.access import ONLY, REGROUPED, Along, Inner
 from keras_ocl.core.index import is_one
-from keras_ocl.kernels import elementwise
+from keras_ocl.core.primitive import Kind
 
 ANY = -1  # the index on an axis may depend on any loop
 INNER = 1000  # INNER + i: the loop of a reduction inside, over axis i of what it reduces
-PARTIAL_NAMES = frozenset(p.name for p in PARTIAL.values())
+_FOLLOWED = (Kind.VIEW, Kind.REDUCTION)  # besides elementwise primitives: of others only the whole index is known
 
 
 def axis_map(user, position, along):
@@ -15,31 +15,23 @@ def axis_map(user, position, along):
     Entries: an axis of the region's space; None for no loop; ANY for an index that may depend on any loop; from INNER on, a loop of a
     reduction inside.
     """
+    if user.kind is Kind.ELEMENTWISE:
+        return tuple(along)
     x = user.inputs[position]
-    rank = len(x.shape)
-    if user.name in elementwise.OPS or user.name == "stop_gradient":
-        return tuple(along)
-    if user.name == "broadcast":
-        return tuple(
-            None if is_one(n) and not is_one(user.shape[d]) else along[d] for n, d in zip(x.shape, user.params["dims"], strict=True)
-        )
-    if user.name == "transpose":
-        m = [None] * rank
-        for out_axis, in_axis in enumerate(user.params["perm"]):
-            m[in_axis] = along[out_axis]
-        return tuple(m)
-    if user.name in ("slice", "reverse"):
-        return tuple(along)
-    if user.name == "reshape":
+    if user.kind not in _FOLLOWED:
+        return (ANY,) * len(x.shape)
+    access = user.primitive.access(user, position)
+    if REGROUPED in access:
         return reshape_map(user.shape, x.shape, along)
-    if user.name.startswith(("reduce_", "arg")) and user.name != "reduce_window":
-        axes = user.params["axes"] if "axes" in user.params else (user.params["axis"],)
-        kept = iter(along)
-        return tuple(INNER + i if i in axes else next(kept) for i in range(rank))
-    if user.name in PARTIAL_NAMES:
-        axes, kept = user.params["axes"], iter(along[1:])
-        return tuple(INNER + i if i in axes else next(kept) for i in range(rank))
-    return (ANY,) * rank
+    return tuple(_loop(entry, along) for entry in access)
+
+
+def _loop(entry, along):
+    if type(entry) is Along:
+        return along[entry.axis]
+    if type(entry) is Inner:
+        return INNER + entry.axis
+    return None if entry is ONLY else ANY
 
 
 def reshape_map(shape, old, along):

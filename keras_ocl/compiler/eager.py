@@ -11,7 +11,6 @@ import numpy as np
 from keras_ocl import runtime
 from keras_ocl.compiler import ir
 from keras_ocl.compiler.executable import Executable
-from keras_ocl.compiler.split import add_node
 from keras_ocl.core import dtypes, primitive
 from keras_ocl.core.dim import Dim
 from keras_ocl.core.tensor import Tensor
@@ -40,10 +39,6 @@ class Extents:
         return d
 
 
-# Parameters that count elements; others (axes, permutations) say which kernel is wanted.
-_SIZES = {"shape", "starts", "limits", "low", "high", "sizes", "input_shape", "filter_shape"}
-
-
 def _compile(device, prim, signature, params):
     extents = Extents()
     graph = ir.Graph()
@@ -55,12 +50,12 @@ def _compile(device, prim, signature, params):
             nodes.append(made[position])
         else:
             nodes.append(made[same_as])
-    wrapped = {k: _wrap(v, extents) if k in _SIZES else v for k, v in params.items()}
-    if prim.several:
+    wrapped = {k: _wrap(v, extents) if k in prim.dynamic_extents else v for k, v in params.items()}
+    if prim.multiple_results:
         node = graph.add(prim, nodes, wrapped)
         graph.outputs = [graph.project(node, k) for k in range(len(node.results))]
     else:
-        graph.outputs = [add_node(graph, prim, nodes, wrapped)]
+        graph.outputs = [graph.lowered(prim, nodes, wrapped)]
     return Executable(device, graph, list(made.values()), (), all_arguments=True, name=prim.name)
 
 
@@ -70,11 +65,12 @@ def _wrap(value, extents):
 
 def execute(prim, inputs, params, results):
     """Run one primitive on concrete tensors; returns one Storage a result (see core.primitive.bind)."""
-    if prim.name in ("reshape", "stop_gradient"):
+    if prim.flat:
         return [inputs[0].storage]  # tensors are contiguous and never written to while shared
     device = inputs[0].storage.device if inputs else runtime.current_device()
-    if prim.name == "constant":
-        return [device.upload(np.asarray(params["value"], dtypes.numpy_dtype(params["dtype"])))]
+    if prim.literal is not None:
+        ((_, dtype),) = results
+        return [device.upload(np.asarray(prim.literal(**params), dtypes.numpy_dtype(dtype)))]
     check_supported(prim, device, [dtype for _, dtype in results])
     storages, first = [], {}
     signature = []

@@ -2,20 +2,21 @@
 
 from keras_ocl.core.body import Body, needed
 from keras_ocl.core.dim import key
-from keras_ocl.core.primitive import Equation, Primitive
+from keras_ocl.core.primitive import Equation, Kind
+from keras_ocl.primitives.elementwise import stop_gradient_p
 
 
 def merged(equations):
     """The equations, with scans that share body and inputs (a forward pass, and again with more results) made one in the first's place."""
     groups = {}
     for eq in equations:
-        if eq.primitive.name == "scan":
+        if eq.primitive.kind is Kind.SCAN:
             groups.setdefault(_identity(eq), []).append(eq)
     if all(len(group) == 1 for group in groups.values()):
         return equations
     result, done = [], set()
     for eq in equations:
-        group = groups[_identity(eq)] if eq.primitive.name == "scan" else [eq]
+        group = groups[_identity(eq)] if eq.primitive.kind is Kind.SCAN else [eq]
         if len(group) == 1:
             result.append(eq)
         elif id(group) not in done:
@@ -43,7 +44,7 @@ def _union(group):
         assert len(whats) == len(eq.outputs) == count + ys + len(histories)
         for what, t, o in zip(whats, inner, eq.outputs, strict=True):
             if what in results:
-                names.append(Equation(Primitive.registry["stop_gradient"], (results[what][1],), {}, (o,), eq.origin))
+                names.append(Equation(stop_gradient_p, (results[what][1],), {}, (o,), eq.origin))
             else:
                 results[what] = (t, o)
     order = [[(what, *r) for what, r in results.items() if what[0] == kind] for kind in ("carry", "y", "history")]
@@ -59,7 +60,7 @@ def pruned(equations, outputs):
     kept = []
     for eq in reversed(equations):
         if any(id(o) in wanted for o in eq.outputs):
-            if eq.primitive.name == "scan":
+            if eq.primitive.kind is Kind.SCAN:
                 eq = _trimmed(eq, wanted)
             kept.append(eq)
             wanted.update(id(i) for i in eq.inputs)

@@ -12,16 +12,19 @@ import itertools
 import operator
 
 from keras_ocl.compiler import cost
-from keras_ocl.compiler.axes import ANY, PARTIAL_NAMES, axis_map
-from keras_ocl.compiler.cost import FREE, VIEWS, reduction_length
+from keras_ocl.compiler.axes import ANY, axis_map
 from keras_ocl.compiler.generator import Generator
 from keras_ocl.compiler.nests import Register, analyse
+from keras_ocl.core.access import Along, Inner
 from keras_ocl.core.dim import Dim, hint, product, same
 from keras_ocl.core.index import Affine, is_one, linear
+from keras_ocl.core.primitive import Kind
 from keras_ocl.kernels import elementwise
 from keras_ocl.kernels.spec import Args
 
-_PLACED = {"project", "at_step"}  # nodes that stand for what is in memory
+_PLACED = (Kind.INPUT, Kind.PROJECTION, Kind.STEP_SLICE)  # nodes that stand for what is in memory
+_REDUCING = (Kind.REDUCTION, Kind.WINDOW, Kind.CONTRACTION)
+_INLINED = (Kind.VIEW, Kind.SOURCE)  # wherever they are used
 _SMALL = 8192  # element steps that one work-item may do alone
 _ROW = 64  # elements of a row that one GPU work-item reduces
 _NODES = 96  # nodes in a region: bounds the size of a kernel's source
@@ -117,7 +120,7 @@ def partition(graph, traits, together=None, cuts=frozenset()):
             users[i].append(n)
     fuser = _Fuser(graph, traits, users, together, cuts)
     for node in reversed(nodes):
-        if node.primitive is not None and node.name not in _PLACED:
+        if node.kind not in _PLACED:
             fuser.place(node)
     fuser.merge_small()
     return _in_order(fuser.regions), fuser.materialised, fuser.views, fuser.parts
@@ -135,7 +138,7 @@ class _Fuser:
         self.parts = {}  # node -> its Parts in a concat's memory
         self.anchored = set()  # nodes with a kernel template or on the host
         self.passed = set()  # concats that are stored by their parts, and reshapes between
-        self.materialised = {n for n in users if n.primitive is None or n.name in _PLACED}
+        self.materialised = {n for n in users if n.kind in _PLACED}
 
     # ---- placing one node
 
@@ -149,12 +152,12 @@ class _Fuser:
             self._template(node)
             return
         readers, needs_memory = self._readers(node)
-        free = node.name in VIEWS | FREE and not needs_memory and readers
-        if free and all(node.name in FREE or self._stays_in_lanes(node, r) and self._worth_lanes(node, r) for r in readers):
+        free = node.kind in _INLINED and not needs_memory and readers
+        if free and all(node.kind is Kind.SOURCE or self._stays_in_lanes(node, r) and self._worth_lanes(node, r) for r in readers):
             for region in readers:
                 self._inline(node, region)
             return
-        if node.name in PARTIAL_NAMES:
+        if node.primitive.stored:
             self._store(node, ())
             return
         if not needs_memory and len(readers) == 1:
@@ -167,25 +170,25 @@ class _Fuser:
             for region in readers:
                 self._inline(node, region)
             return
-        if (node.name == "reshape" or _is_prefix(node)) and node not in self.outputs:
+        if node.primitive.shares_memory is not None and node.primitive.shares_memory(node) and node not in self.outputs:
             self.views[node] = node.inputs[0]
             self.materialised.add(node)
             return
-        if self.together is None or node.name != "concat" or not self._assemble(node):
+        if self.together is None or node.primitive.joined_axis is None or not self._assemble(node):
             self._store(node, readers)
 
     def _assemble(self, node):
         """Leave storing a concat to the regions of its operands, where each is computed for it alone and is whole rows."""
-        axis, start, found, between = node.params["axis"], 0, {}, set()
+        axis, start, found, between = node.params[node.primitive.joined_axis], 0, {}, set()
         unit = product(node.shape[axis + 1 :])
         for part in node.inputs:
             base, chain = part, set()
-            while base.name == "reshape" and len(self.users[base]) == 1:
+            while base.kind is Kind.VIEW and base.primitive.flat and len(self.users[base]) == 1:
                 chain.add(base)
                 base = base.inputs[0]
             inner = product(part.shape[axis:])
             split = next((q for q in range(len(base.shape)) if same((product(base.shape[q:]),), (inner,))), None)
-            simple = base.primitive is not None and base.name in elementwise.OPS and len(self.users[base]) == 1
+            simple = base.kind is Kind.ELEMENTWISE and len(self.users[base]) == 1
             if not simple or split is None or is_one(base.shape[-1]) or base in found or base in self.outputs:
                 return False
             found[base] = Parts(node, split, node.shape[axis] * unit, start * unit)
@@ -202,7 +205,7 @@ class _Fuser:
         """Regions where a consumer of `node` is evaluated, and whether `node` must be in memory anyway."""
         readers, needs_memory = set(), node in self.outputs
         for user in self.users[node]:
-            if user.name == "project":
+            if user.kind is Kind.PROJECTION:
                 continue
             if user.primitive.pointwise is None or user in self.anchored or user in self.views:
                 needs_memory = True
@@ -236,7 +239,7 @@ class _Fuser:
         self.regions.append(region)
         self._materialise(node, region)
         for k in self.users[node]:
-            if k.name == "project":
+            if k.kind is Kind.PROJECTION:
                 self._materialise(k, region)
         region.operands.update(node.inputs)
 
@@ -270,7 +273,7 @@ class _Fuser:
 
     def _stays_in_lanes(self, node, region, results=()):
         """Whether a region that is a template's epilogue still runs in lanes with `node` in it (`results`: more that it would store)."""
-        if region.anchor is None or node.name in elementwise.OPS:
+        if region.anchor is None or node.kind is Kind.ELEMENTWISE:
             return True  # only index arithmetic ends lanes
         region.maps[node] = None
         fits = self._epilogue_fits(region.anchor, region, results)
@@ -293,12 +296,13 @@ class _Fuser:
         places = self._places(node, region)
         if len(places) > _COPIES:
             return False
-        length, evaluations = reduction_length(node), cost.evaluations(places)
+        length, evaluations = cost.terms(node), cost.evaluations(places)
         if evaluations * length <= _SMALL:
             return True
         if evaluations > cost.size(node):
             return False
-        inner = region.strided and len(node.inputs[0].shape) - 1 in node.params.get("axes", ())  # lanes would run along the reduction
+        last = node.primitive.access(node, 0)[-1:]
+        inner = region.strided and any(type(entry) is Inner for entry in last)  # lanes would run along the reduction
         if not self._worth_lanes(node, region, inner):
             return False
         # A GPU runs a row with a reduction inside in one work-item: only short rows.
@@ -356,19 +360,19 @@ class _Fuser:
 
     def _cheap(self, node):
         """Recomputing costs no more than loading: one light operation on values that are in memory anyway."""
-        if node.name not in elementwise.OPS or cost.price(node) > elementwise.CHEAP:
+        if node.kind is not Kind.ELEMENTWISE or cost.price(node) > elementwise.CHEAP:
             return False
         for i in node.inputs:
             base = i
-            while base.name in VIEWS:
+            while base.kind is Kind.VIEW:
                 base = base.inputs[0]
-            in_memory = base.primitive is None or base.name in FREE or base.name in _PLACED or base.primitive.pointwise is None
-            if not in_memory and not base.name.startswith("reduce_"):
+            in_memory = base.kind in _PLACED or base.kind is Kind.SOURCE or base.primitive.pointwise is None
+            if not in_memory and base.kind not in (Kind.REDUCTION, Kind.WINDOW):
                 return False
         return True
 
     def _reduction(self, node):
-        return node.name.startswith(("reduce_", "partial_", "arg", "window_")) or node.name == "dot_general"
+        return node.kind in _REDUCING
 
     # ---- what placing does
 
@@ -378,7 +382,7 @@ class _Fuser:
         region.work += cost.price(node) * cost.evaluations(places)
         region.reductions |= self._reduction(node)
         region.lanes &= not cost.ends_lanes(node, places)
-        region.strided |= node.name == "transpose" and any(cost.strided(node.inputs[0], [self.indices.operand(node, 0, p) for p in places]))
+        region.strided |= _permutes(node) and any(cost.strided(node.inputs[0], [self.indices.operand(node, 0, p) for p in places]))
 
     def _inline(self, node, region):
         region.maps[node] = self._map_in(node, region)
@@ -413,7 +417,7 @@ class _Fuser:
         identity = tuple(range(len(region.space)))
         if not same(node.shape, region.space) or self._map_in(node, region) != identity or len(region.maps) >= _NODES:
             return False
-        if self._reduction(node) and (region.anchor is not None or reduction_length(node) * hint(product(node.shape)) > _SMALL):
+        if self._reduction(node) and (region.anchor is not None or cost.terms(node) * hint(product(node.shape)) > _SMALL):
             return False
         if not self._stays_in_lanes(node, region, [node]):
             return False
@@ -432,7 +436,7 @@ class _Fuser:
     def _consumer_regions(self, node):
         found = set()
         for u in self.users[node]:
-            if u.name == "project":
+            if u.kind is Kind.PROJECTION:
                 continue
             if u in self.views or u in self.passed:
                 found |= self._consumer_regions(u)
@@ -478,20 +482,19 @@ class _Fuser:
         self.regions = merged
 
 
-def _is_prefix(node):
-    """Whether `node` is a slice that lies at the beginning of its operand's memory."""
-    if node.name != "slice":
+def _permutes(node):
+    """Whether `node` is a view whose axes are in another order than its operand's."""
+    if node.kind is not Kind.VIEW:
         return False
-    x, p = node.inputs[0], node.params
-    whole = same(node.shape[1:], x.shape[1:])
-    return len(node.shape) > 0 and whole and all(s == 0 and not isinstance(s, Dim) for s in p["starts"]) and set(p["strides"]) == {1}
+    axes = [entry.axis for entry in node.primitive.access(node, 0) if type(entry) is Along]
+    return axes != sorted(axes)
 
 
 def _prefers_template(node):
     """Products of more than a few operations use the matrix-product template."""
-    if node.name != "dot_general" or node.primitive.kernels is None:
+    if node.kind is not Kind.CONTRACTION:
         return False
-    return reduction_length(node) * hint(product(node.shape)) > 512
+    return cost.terms(node) * hint(product(node.shape)) > 512
 
 
 def _in_order(regions):

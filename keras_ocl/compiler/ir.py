@@ -1,9 +1,11 @@
-"""The compiler's graph: hash-consed nodes, built from a trace."""
+"""The compiler's graph: hash-consed nodes, built from a trace and simplified on the way."""
 
 from keras_ocl.compiler.equations import merged, pruned
+from keras_ocl.compiler.split import split
 from keras_ocl.core.dim import Dim, key
 from keras_ocl.core.origin import NOWHERE
-from keras_ocl.core.primitive import Primitive
+from keras_ocl.core.primitive import Kind, Primitive
+from keras_ocl.primitives import algebra
 
 
 class Node:
@@ -12,10 +14,11 @@ class Node:
     A node with several results is never read itself: PROJECT nodes stand for its results.
     """
 
-    __slots__ = ("primitive", "inputs", "params", "shape", "dtype", "results", "origin", "order", "tensor", "stepped")
+    __slots__ = ("primitive", "kind", "inputs", "params", "shape", "dtype", "results", "origin", "order", "tensor", "stepped")
 
     def __init__(self, primitive, inputs, params, shape, dtype, results=None, origin=NOWHERE, tensor=None):
         self.primitive, self.inputs, self.params = primitive, inputs, params
+        self.kind = Kind.INPUT if primitive is None else primitive.kind
         self.shape, self.dtype, self.results, self.origin = shape, dtype, results, origin
         self.order, self.tensor = 0, tensor
         self.stepped = None  # in a loop's body: which part of a stacked buffer holds the present step's value (kernels.spec.Stepped)
@@ -28,7 +31,7 @@ class Node:
         return f"{self.name}{tuple(self.shape)}:{self.dtype}#{self.order}"
 
 
-PROJECT = Primitive("project", shape=None)
+PROJECT = Primitive("project", shape=None, kind=Kind.PROJECTION)
 
 
 class Graph:
@@ -49,12 +52,24 @@ class Graph:
         node = self._consed.get(identity)
         if node is None:
             results = primitive.shape(*inputs, **params)
-            if primitive.several:
+            if primitive.multiple_results:
                 node = Node(primitive, tuple(inputs), params, (), None, list(results), origin)
             else:
                 node = Node(primitive, tuple(inputs), params, tuple(results[0]), results[1], None, origin)
             self._consed[identity] = self._append(node)
         return node
+
+    def simplest(self, primitive, inputs, params, origin=NOWHERE):
+        """The simplest node equal to `primitive(*inputs)`, by the primitive's own rules."""
+        found = None if primitive.simplify is None else primitive.simplify(self, inputs, params, origin)
+        if found is None:
+            found = algebra.folded(self, primitive, inputs, params, origin)
+        return self.add(primitive, inputs, params, origin) if found is None else found
+
+    def lowered(self, primitive, inputs, params, origin=NOWHERE):
+        """`simplest`, with long reductions split into parts."""
+        found = None if primitive.partial is None else split(self, primitive, inputs, params, origin)
+        return self.simplest(primitive, inputs, params, origin) if found is None else found
 
     def project(self, node, k):
         identity = ("project", id(node), k)
@@ -93,9 +108,10 @@ def _hashable(x):
     return (type(x).__name__, x)
 
 
-def build(equations, outputs, simplify):
-    """Graph of `equations` up to `outputs` (Tensors). `simplify(graph, primitive, inputs, params, origin)` adds one node."""
+def build(equations, outputs, whole_reductions=False):
+    """Graph of `equations` up to `outputs` (Tensors). `whole_reductions`: long ones are not split into parts."""
     graph = Graph()
+    add = graph.simplest if whole_reductions else graph.lowered
     values = {}
 
     def node_of(tensor):
@@ -107,11 +123,11 @@ def build(equations, outputs, simplify):
     for eq in pruned(merged(equations), outputs):
         inputs = [node_of(t) for t in eq.inputs]
         graph.tag = eq.tag
-        if eq.primitive.several:
+        if eq.primitive.multiple_results:
             node = graph.add(eq.primitive, inputs, eq.params, eq.origin)
             for k, o in enumerate(eq.outputs):
                 values[id(o)] = graph.project(node, k)
         else:
-            values[id(eq.outputs[0])] = simplify(graph, eq.primitive, inputs, eq.params, eq.origin)
+            values[id(eq.outputs[0])] = add(eq.primitive, inputs, eq.params, eq.origin)
     graph.outputs = [node_of(o) for o in outputs]
     return graph

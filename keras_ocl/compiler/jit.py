@@ -11,7 +11,6 @@ from keras_ocl import runtime
 from keras_ocl.compiler import ir
 from keras_ocl.compiler.eager import Extents, check_supported, compiled_once, on_device
 from keras_ocl.compiler.executable import Executable
-from keras_ocl.compiler.split import add_node
 from keras_ocl.core import dtypes, nest
 from keras_ocl.core.dim import Dim
 from keras_ocl.core.origin import NOWHERE, scope
@@ -124,7 +123,7 @@ class Compiled:
         self._places = [k for k, leaf in enumerate(leaves) if type(leaf) is Tensor]
         outputs = [leaves[k] for k in self._places]
         slots = trace.assigned()
-        graph = ir.build(trace.equations, outputs + [s.value for s in slots], add_node)
+        graph = ir.build(trace.equations, outputs + [s.value for s in slots])
         entries = {id(s.entry): s for s in trace.states.values()}
         position = {id(t): k for k, t in enumerate(trace.inputs)}
         self._arguments = []  # (input position) in order of the executable's inputs

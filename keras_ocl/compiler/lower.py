@@ -8,6 +8,7 @@ from keras_ocl.compiler.fuse import partition
 from keras_ocl.compiler.provenance import Provenance
 from keras_ocl.core import dtypes
 from keras_ocl.core.dim import product, same
+from keras_ocl.core.primitive import Kind
 from keras_ocl.kernels import prelude
 from keras_ocl.kernels.spec import Sink
 
@@ -104,8 +105,8 @@ def _lower_region(region, materialised, users, builder, alias, extra, parts):
             return []
         return [schedule.pointwise_kernel(builder.traits, view, builder.all_arguments)]
     if node.results is not None:
-        projections = {u.params["index"]: u for u in users[node] if u.name == "project"}
-        if node.primitive.loop:
+        projections = {u.params["index"]: u for u in users[node] if u.kind is Kind.PROJECTION}
+        if node.primitive.loops:
             return [builder.lower_loop(builder, node, projections)]
         if node.primitive.host is not None:
             return [HostCall(node, [projections.get(k) for k in range(len(node.results))])]

@@ -6,18 +6,17 @@ operations for each element that is loaded from or stored to memory.
 """
 
 import functools
-import math
 from collections import defaultdict
 from typing import NamedTuple
 
 from keras_ocl.compiler import cost
 from keras_ocl.core.dim import product
 from keras_ocl.core.origin import Origin
-from keras_ocl.kernels import elementwise
+from keras_ocl.core.primitive import Kind
 
 _MOVED = 8  # operations that loading or storing an element costs about
-_VIEWS = cost.VIEWS | {"hold", "stop_gradient"}
-_NOTHING = _VIEWS | cost.FREE | {"project", "at_step"}
+_NOTHING = (Kind.VIEW, Kind.SOURCE, Kind.PROJECTION, Kind.STEP_SLICE)  # computes nothing
+_REDUCING = (Kind.REDUCTION, Kind.WINDOW, Kind.CONTRACTION)
 
 
 class Share(NamedTuple):
@@ -74,11 +73,11 @@ class Provenance:
 
     def _loaded(self, node):
         """(operand in memory, elements) that `node` reads, maybe through views; a view reads for itself only where it is a result."""
-        if node.name in _VIEWS and node not in self._outputs:
+        if node.kind is Kind.VIEW and node not in self._outputs:
             return
         for operand in node.inputs:
-            elements = min(_size(operand), _size(node) * cost.reads(node)) if node.primitive.pointwise is not None else _size(operand)
-            while operand in self._maps and operand.name in _VIEWS:
+            elements = min(_size(operand), _size(node) * cost.terms(node)) if node.primitive.pointwise is not None else _size(operand)
+            while operand in self._maps and operand.kind is Kind.VIEW:
                 operand = operand.inputs[0]
                 elements = min(elements, _size(operand))
             if operand not in self._maps:
@@ -98,7 +97,7 @@ class Provenance:
             n = pending.pop(0)
             if n is self._anchor or _reduces(n):
                 return n
-            for i in n.inputs if n.name in elementwise.OPS or n.name == "reshape" else ():
+            for i in n.inputs if n.kind is Kind.ELEMENTWISE or n.kind is Kind.VIEW and n.primitive.flat else ():
                 if i in self._maps and i not in seen and _size(i) == _size(node):
                     seen.add(i)
                     pending.append(i)
@@ -111,7 +110,7 @@ def key(node):
 
 
 def _reduces(node):
-    return node.name.startswith(("reduce_", "partial_", "arg", "window_")) or node.name == "dot_general"
+    return node.kind in _REDUCING
 
 
 def _size(node):
@@ -122,32 +121,8 @@ def _size(node):
 
 def _operations(node):
     """About how many operations it takes to compute every element of `node` once."""
-    if node.name in _NOTHING:
+    if node.kind in _NOTHING:
         return 0
-    if node.name in _PRODUCTS:
-        return 2 * int(_PRODUCTS[node.name](node))
-    if node.name in ("sort", "top_k"):
-        return _size(node.inputs[0]) * max(1, math.ceil(math.log2(max(2, int(node.inputs[0].shape[-1])))))
+    if node.primitive.operations is not None:
+        return int(node.primitive.operations(node))
     return cost.price(node) * _size(node)
-
-
-def _dot(node):
-    return product(node.shape) * product(node.inputs[0].shape[i] for i in node.params["contract"][0])
-
-
-def _attention(forward, backward):
-    def multiply_adds(node):
-        query, key, value = node.inputs[:3]
-        return product(query.shape[:3]) * key.shape[1] * (forward * query.shape[3] + backward * value.shape[3])
-
-    return multiply_adds
-
-
-_PRODUCTS = {  # multiply-adds
-    "dot_general": _dot,
-    "conv": lambda node: product(node.shape) * product(node.inputs[1].shape[:-1]),
-    "conv_input_grad": lambda node: product(node.inputs[0].shape) * product(node.inputs[1].shape[:-1]),
-    "conv_filter_grad": lambda node: product(node.inputs[1].shape) * product(node.shape[:-1]),
-    "attention": _attention(1, 1),
-    "attention_gradient": _attention(3, 2),
-}

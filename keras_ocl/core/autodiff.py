@@ -45,7 +45,7 @@ def backward(equations, cotangents):
         if eq.primitive.vjp is None:
             continue
         with scope(eq.origin.differentiated()):
-            if eq.primitive.several:
+            if eq.primitive.multiple_results:
                 grads = eq.primitive.vjp(cts, list(eq.outputs), *eq.inputs, **eq.params)
             else:
                 grads = eq.primitive.vjp(cts[0], eq.outputs[0], *eq.inputs, **eq.params)

@@ -72,7 +72,7 @@ class Draft:
 
     def value_outside(self, slot):
         """The value, in the trace around, of a variable that the body read; tapes there are told."""
-        value = self.outer.read(slot.variable)
+        value = slot.variable._value if self.outer is None else self.outer.read(slot.variable)
         for tape in active_tapes.get():
             tape.read(slot.variable, value)
         return value

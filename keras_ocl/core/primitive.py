@@ -1,7 +1,9 @@
 """Primitive: an operation of the array language and its rules; bind() applies one."""
 
+import enum
 from contextvars import ContextVar
 
+from keras_ocl.core.access import ANYWHERE, same_place
 from keras_ocl.core.origin import NOWHERE, current_origin
 from keras_ocl.core.tensor import Tensor
 
@@ -10,29 +12,121 @@ current_trace = ContextVar("keras_ocl_trace", default=None)
 active_tapes = ContextVar("keras_ocl_tapes", default=())
 
 
-class Primitive:
-    """One operation. Rules are attributes, defined side by side in keras_ocl/primitives.
+class Kind(enum.Enum):
+    """What passes of the compiler distinguish primitives by."""
 
-    shape(*inputs, **params) -> (shape, dtype), or a list of them for several results
-    vjp(ct, out, *inputs, **params) -> gradients for the inputs (None: no gradient); `ct` and `out` are
-        lists where the primitive has several results, and a missing cotangent is None
-    pointwise(gen, node, index) -> Register: the value at an index, as code (see compiler/generator/)
-    kernels(builder, node, sink) -> [KernelSpec]: for operations with a kernel template of their own
-    host(arrays, **params) -> arrays: a declared host operation (LAPACK)
-    loop: True where `params` hold a Body that the compiler lowers and repeats (see primitives/loop.py)
-    registered: False for those of users, which `registry` does not list
+    INPUT = "given from outside: of a graph's node that no primitive makes"
+    SOURCE = "made of its parameters alone"
+    VIEW = "its operand's elements, at other places"
+    ELEMENTWISE = "computed from its operands' elements at the same place"
+    MASKED = "an operand's element where there is one, at a shifted place"
+    INDEXED = "computed from its operands' elements at places that values tell"
+    REDUCTION = "computed from its operand's elements along axes"
+    WINDOW = "computed from its operands' elements in a window"
+    CONTRACTION = "sums of products along axes of two operands"
+    OPAQUE = "a kernel template or a host operation, of whose inside nothing is known"
+    SCAN = "a body that is repeated a known number of times"
+    WHILE = "a body that is repeated while a condition holds"
+    STEP_SLICE = "a loop's present step's part of a stacked tensor, where that is in memory"
+    PROJECTION = "one of the results of a primitive that has several"
+
+
+class Primitive:
+    """One operation. Rules are attributes, defined side by side in keras_ocl/primitives; passes ask them, never the name.
+
+    What it computes:
+        shape(*inputs, **params) -> (shape, dtype), or a list of them where `multiple_results`.
+        vjp(ct, out, *inputs, **params) -> gradients for the inputs (None: no gradient); `ct` and `out` are
+            lists where the primitive has multiple results, and a missing cotangent is None.
+        batch(inputs, batched, size, **params) -> the result(s) for `size` examples at once, which lie along a new first axis of the inputs
+            for which the tuple `batched` holds True; None where there is no such rule.
+        total(summed, stacked, inputs, params, number) -> a function that gives the sum over a loop's steps of the result, made of the
+            sums of operands (`summed(x)`) or of their values at all steps (`stacked(x)`), which are functions too, or None where that does
+            not pay; `number(x)` is the Python number that an operand is, or None. None where the sum is not to be had from these.
+        simplify(graph, inputs, params, origin) -> a simpler node for the same value, or None.
+        fold(*numbers) -> the Python number that it gives for these, for constant folding.
+        literal(**params) -> the Python number that a SOURCE is filled with.
+    How it is lowered (one of the three, or `pointwise` and `kernels`):
+        pointwise(gen, node, index) -> Register: the value at an index, as code (see compiler/generator/).
+        kernels(builder, node, sink) -> [KernelSpec]: a kernel template of its own.
+        host(arrays, **params) -> arrays: a declared host operation (LAPACK).
+    What passes ask:
+        kind: a Kind; by default INDEXED with a `pointwise` rule, OPAQUE without.
+        access(node, position) -> the access map of an operand (core/access.py); by default that of the kind.
+        cost: of one evaluation without its operands, in additions: a number, or a function of the node.
+        terms(node) -> of a reduction, window or contraction: how many elements make one of the result.
+        operations(node) -> about how many additions, multiplications... all of it takes; by default cost times elements.
+        masks(node) -> of a MASKED one: the axes along which its operand ends within the result.
+        shares_memory(node) -> whether the value lies in the operand's memory as it is, from its first element on.
+        flat: whether elements keep their row-major positions, so that another shape changes nothing.
+        joined_axis: the parameter that names the axis along which operands are put side by side.
+        partial: of a reduction, the primitive that reduces parts of an axis, whose results it reduces again.
+        stored: whether it is always a result of a kernel of its own.
+        dynamic_extents: names of parameters that count elements, which are arguments of eager kernels; others say which kernel is wanted.
+        invariant_operand(inputs, params) -> (position, permutation, params): an operand that is better transposed once, before a loop that
+            repeats the primitive with it, and the parameters for that; None where there is none.
+
+    multiple_results: whether there are several, even if it is one in a tuple.
+    registered: False for those of users, which `registry` does not list.
 
     `params` must be hashable.
     """
 
     registry = {}
 
-    def __init__(self, name, shape, vjp=None, pointwise=None, kernels=None, host=None, several=False, loop=False, registered=True):
+    def __init__(
+        self,
+        name,
+        shape,
+        vjp=None,
+        pointwise=None,
+        kernels=None,
+        host=None,
+        *,
+        kind=None,
+        access=None,
+        cost=4,
+        terms=None,
+        operations=None,
+        masks=None,
+        shares_memory=None,
+        flat=False,
+        joined_axis=None,
+        partial=None,
+        stored=False,
+        dynamic_extents=(),
+        batch=None,
+        total=None,
+        simplify=None,
+        fold=None,
+        literal=None,
+        invariant_operand=None,
+        multiple_results=False,
+        registered=True,
+    ):
         self.name, self.shape, self.vjp = name, shape, vjp
-        self.pointwise, self.kernels, self.host, self.several = pointwise, kernels, host, several
-        self.loop = loop
+        self.pointwise, self.kernels, self.host = pointwise, kernels, host
+        self.kind = kind or (Kind.OPAQUE if pointwise is None else Kind.INDEXED)
+        self._access, self.cost, self.terms, self.operations = access, cost, terms, operations
+        self.masks, self.shares_memory, self.flat, self.joined_axis = masks, shares_memory, flat, joined_axis
+        self.partial, self.stored, self.dynamic_extents = partial, stored, frozenset(dynamic_extents)
+        self.batch, self.total, self.simplify, self.fold, self.literal = batch, total, simplify, fold, literal
+        self.invariant_operand = invariant_operand
+        self.multiple_results = multiple_results
         if registered:
             Primitive.registry[name] = self
+
+    def access(self, node, position):
+        """The access map of the operand at `position`: one entry per axis of it."""
+        if self._access is not None:
+            return self._access(node, position)
+        rank = len(node.inputs[position].shape)
+        return same_place(rank) if self.kind is Kind.ELEMENTWISE else (ANYWHERE,) * rank
+
+    @property
+    def loops(self):
+        """Whether `params` hold a Body that the compiler lowers once and repeats (see primitives/loop.py)."""
+        return self.kind in (Kind.SCAN, Kind.WHILE)
 
     def __repr__(self):
         return self.name
@@ -69,7 +163,7 @@ def install_eager(execute):
 def bind(primitive, inputs, params):
     """Apply a primitive: record it when tracing, else run it. Returns a Tensor, or a tuple for several results."""
     results = primitive.shape(*inputs, **params)
-    if not primitive.several:
+    if not primitive.multiple_results:
         results = (results,)
     for shape, _ in results:
         for n in shape:
@@ -94,4 +188,4 @@ def bind(primitive, inputs, params):
         tapes = active_tapes.get()
     for tape in tapes:
         tape.record(equation)
-    return outputs if primitive.several else outputs[0]
+    return outputs if primitive.multiple_results else outputs[0]

@@ -335,26 +335,6 @@ class _noting_updates:
         del self.scope.add_update
 
 
-def vectorized_map(function, elements):
-    """`function` of each slice of the nest `elements` along the first axis, results stacked."""
-    return map(function, tree.map_structure(convert_to_tensor, elements))
-
-
-def mapped_over(function, in_axes):
-    """`function` mapped over the first axis of the arguments whose `in_axes` is 0; the others (None) are passed whole."""
-
-    def mapped(*args):
-        moving = [a for a, axis in zip(args, in_axes, strict=True) if axis == 0]
-
-        def one(slices):
-            slices = iter(slices)
-            return function(*[next(slices) if axis == 0 else a for a, axis in zip(args, in_axes, strict=True)])
-
-        return map(one, moving)
-
-    return mapped
-
-
 def unstack(x, num=None, axis=0):
     """The slices along an axis as a list. ValueError if there are not `num` of them, where it is given."""
     x = convert_to_tensor(x)

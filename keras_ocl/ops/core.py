@@ -13,12 +13,13 @@ from keras_ocl.core.origin import Origin, current_origin, scope
 from keras_ocl.core.tensor import Tensor
 from keras_ocl.core.trace import origins_kept
 from keras_ocl.ops.associative_scan import associative_scan
-from keras_ocl.ops.control_flow import cond, fori_loop, map, scan, switch, unstack, vectorized_map, while_loop
+from keras_ocl.ops.control_flow import cond, fori_loop, map, scan, switch, unstack, while_loop
 from keras_ocl.ops.conversion import cast, convert_to_numpy, convert_to_tensor, extents_of, is_tensor, shape
 from keras_ocl.ops.gradients import custom_gradient, remat, stop_gradient
 from keras_ocl.ops.promotion import broadcast_to
 from keras_ocl.ops.slicing import unstacked, wrapped
 from keras_ocl.ops.symbolic import compute_output_spec
+from keras_ocl.ops.vectorization import vectorized_map
 
 SUPPORTS_SPARSE_TENSORS = False
 SUPPORTS_RAGGED_TENSORS = False

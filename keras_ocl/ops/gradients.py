@@ -14,6 +14,7 @@ from keras_ocl.core.primitive import Equation, active_tapes, bind, current_trace
 from keras_ocl.core.tensor import Tensor
 from keras_ocl.ops.conversion import convert_to_tensor
 from keras_ocl.ops.promotion import broadcast_to
+from keras_ocl.ops.vectorization import vectorized
 
 
 def stop_gradient(variable):
@@ -24,13 +25,40 @@ def stop_gradient(variable):
 class _Rule:
     """Stands where a Primitive does in an equation that only tapes see: `vjp` of several results, and `replay` to run it again."""
 
-    several = True
+    multiple_results = True
 
     def __init__(self, name, vjp, replay):
         self.name, self.vjp, self.replay = name, vjp, replay
 
     def __repr__(self):
         return self.name
+
+    def __call__(self, *inputs):
+        """Run again, with this gradient."""
+        with _recording_on(()):
+            outputs = self.replay(*inputs)
+        return _record(self, inputs, outputs) if active_tapes.get() else outputs
+
+    def batch(self, inputs, batched, size):
+        """The batching rule: of the function, and of its gradient as it is when the function runs again."""
+
+        def replay(*xs):
+            return vectorized(self.replay, xs, batched, plain=True)[0]
+
+        def vjp(cotangents, _, *xs):
+            given = [k for k, c in enumerate(cotangents) if c is not None]
+
+            def one(*values):
+                seeds, xs = values[: len(given)], list(values[len(given) :])
+                with GradientTape(watch_accessed_variables=False) as tape:
+                    tape.watch(xs)
+                    ys = self.replay(*xs)
+                return tape.gradient([ys[k] for k in given], xs, list(seeds), unconnected_gradients="zero")
+
+            gradients, _ = vectorized(one, [*(cotangents[k] for k in given), *xs], (*(True for _ in given), *batched))
+            return [g if differs else P.reduce_sum(g, (0,)) for g, differs in zip(gradients, batched, strict=True)]
+
+        return _Rule(self.name, vjp, replay)(*inputs)
 
 
 def _record(rule, inputs, result):
@@ -146,7 +174,7 @@ class _Program:
             arguments = [values[a] if isinstance(a, int) else a for a in arguments]
             with scope(origin.differentiated() if current_origin.get().gradient else origin):  # for a gradient, or run once more
                 results = primitive.replay(*arguments) if isinstance(primitive, _Rule) else bind(primitive, arguments, params)
-            values.extend(results if primitive.several else (results,))
+            values.extend(results if primitive.multiple_results else (results,))
         return [values[y] if isinstance(y, int) else y for y in self._outputs]
 
 

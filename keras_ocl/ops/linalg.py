@@ -13,7 +13,7 @@ from keras_ocl.ops.numpy import linear as products
 from keras_ocl.ops.numpy import reduction as reductions
 from keras_ocl.ops.numpy import shapes
 from keras_ocl.ops.numpy.creation import eye
-from keras_ocl.ops.numpy.linear import matrices
+from keras_ocl.ops.numpy.linear import matrices as _matrices
 from keras_ocl.ops.promotion import broadcast_to, floating, promote, scalar_like
 from keras_ocl.ops.result_types import result_type
 
@@ -31,13 +31,13 @@ def _epsilon(x):
 
 def cholesky(a, upper=False):
     """The triangular L with L @ L^H = a (or U with U^H @ U = a). LinAlgError, a ValueError, if `a` is not positive definite."""
-    lower = P.cholesky(matrices("cholesky", a, square=True))
+    lower = P.cholesky(_matrices("cholesky", a, square=True))
     return _transposed(lower) if upper else lower
 
 
 def cholesky_inverse(a, upper=False):
     """The inverse of the matrix whose Cholesky factor is `a`."""
-    a = matrices("cholesky_inverse", a, square=True)
+    a = _matrices("cholesky_inverse", a, square=True)
     identity = broadcast_to(eye(a.shape[-1], dtype=a.dtype), a.shape)
     inverse = solve_triangular(a, identity, lower=not upper)
     left, right = (inverse, _transposed(inverse)) if upper else (_transposed(inverse), inverse)
@@ -46,47 +46,47 @@ def cholesky_inverse(a, upper=False):
 
 def det(a):
     """Determinants of square matrices."""
-    return P.det(matrices("det", a, square=True))
+    return P.det(_matrices("det", a, square=True))
 
 
 def eig(x):
     """Eigenvalues and right eigenvectors (complex) of square matrices."""
-    return P.eig(matrices("eig", x, square=True))
+    return P.eig(_matrices("eig", x, square=True))
 
 
 def eigh(x):
     """Eigenvalues, increasing, and eigenvectors of symmetric matrices."""
-    return P.eigh(matrices("eigh", x, square=True))
+    return P.eigh(_matrices("eigh", x, square=True))
 
 
 def inv(a):
     """Inverses of square matrices."""
-    return P.inverse(matrices("inv", a, square=True))
+    return P.inverse(_matrices("inv", a, square=True))
 
 
 def lu_factor(x):
     """LU decompositions with row exchanges: both triangles in one matrix, and the int32 pivots."""
-    return P.lu(matrices("lu_factor", x))[:2]
+    return P.lu(_matrices("lu_factor", x))[:2]
 
 
 def qr(x, mode="reduced"):
     """QR decompositions, "reduced" or "complete"."""
     if mode not in {"reduced", "complete"}:
         raise ValueError(f"`mode` argument value not supported. Expected one of {{'reduced', 'complete'}}. Received: mode={mode}")
-    return P.qr(matrices("qr", x), mode == "complete")
+    return P.qr(_matrices("qr", x), mode == "complete")
 
 
 def solve(a, b):
     """x with a @ x = b; b may be a vector or matrices."""
     a, b = promote(a, b, extra=(float,))
-    a = matrices("solve", a, square=True)
+    a = _matrices("solve", a, square=True)
     return _with_columns(P.solve, a, b)
 
 
 def solve_triangular(a, b, lower=False):
     """x with a @ x = b for triangular a."""
     a, b = promote(a, b, extra=(float,))
-    a = matrices("solve_triangular", a, square=True)
+    a = _matrices("solve_triangular", a, square=True)
     return _with_columns(lambda a, b: P.triangular_solve(a, b, lower), a, b)
 
 
@@ -106,7 +106,7 @@ def _with_columns(solver, a, b):
 
 def svd(x, full_matrices=True, compute_uv=True):
     """Singular value decompositions u, s, v^H, or with compute_uv=False s alone."""
-    x = matrices("svd", x)
+    x = _matrices("svd", x)
     if compute_uv:
         return P.svd(x, full_matrices)
     return P.svd(x, False)[1]
@@ -115,7 +115,7 @@ def svd(x, full_matrices=True, compute_uv=True):
 def lstsq(a, b, rcond=None):
     """The least-squares solution of a @ x = b of least norm."""
     a, b = promote(a, b, extra=(float,))
-    a = matrices("lstsq", a)
+    a = _matrices("lstsq", a)
     if b.ndim < 1 or a.shape[-2] != b.shape[-1 if b.ndim == 1 else -2]:
         raise ValueError(
             f"lstsq: right-hand sides of shape {tuple(b.shape)} do not fit matrices of shape {tuple(a.shape)};"
@@ -127,7 +127,7 @@ def lstsq(a, b, rcond=None):
 
 def pinv(x, rcond=None):
     """Moore-Penrose pseudo-inverses; singular values below rcond times the greatest count as zero."""
-    x = matrices("pinv", x)
+    x = _matrices("pinv", x)
     if rcond is None:
         rcond = 10.0 * max(int(x.shape[-2]), int(x.shape[-1])) * _epsilon(x)
     return P.pinv(x, rcond)
@@ -135,7 +135,7 @@ def pinv(x, rcond=None):
 
 def matrix_rank(x, tol=None):
     """Number of singular values above `tol`, int32."""
-    x = matrices("matrix_rank", x)
+    x = _matrices("matrix_rank", x)
     s = P.svd(x, False)[1]
     if tol is None:
         greatest = reductions.max(s, -1, keepdims=True, initial=0)

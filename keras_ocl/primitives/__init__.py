@@ -26,7 +26,7 @@ from keras_ocl.primitives.linalg import (
     svd,
     triangular_solve,
 )
-from keras_ocl.primitives.loop import scan, while_loop
+from keras_ocl.primitives.loop import scan, scan_p, while_loop
 from keras_ocl.primitives.movement import (
     broadcast,
     concat,

@@ -3,9 +3,11 @@
 from keras_ocl import primitives as P
 from keras_ocl.core import dtypes
 from keras_ocl.core.autodiff import GradientTape
+from keras_ocl.core.dim import product
 from keras_ocl.core.index import is_one
 from keras_ocl.core.primitive import Primitive
 from keras_ocl.kernels import attention as template
+from keras_ocl.primitives.batching import merged, parted, spread
 
 # ---- composed
 
@@ -178,9 +180,50 @@ def _kernels(plan, gradient):
     return rule
 
 
-_attention = Primitive("attention", _shape, _vjp, kernels=_kernels(template.forward, False), several=True)
+def _batch(primitive):
+    """The examples are more of the batch."""
+
+    def rule(inputs, batched, size, **params):
+        batch = next(x.shape[1] if is_batched else x.shape[0] for x, is_batched in zip(inputs, batched, strict=True))
+        operands = []
+        for x, is_batched in zip(inputs, batched, strict=True):
+            if not is_batched and is_one(x.shape[0]) and not is_one(batch):
+                operands.append(x)  # a bias or mask that all share
+                continue
+            x = spread(x, is_batched, size)
+            operands.append(merged(P.broadcast(x, (size, batch, *x.shape[2:]), tuple(range(len(x.shape)))) if is_one(x.shape[1]) else x))
+        return tuple(parted(y, size) for y in primitive()(*operands, **params))
+
+    return rule
+
+
+def _operations(forward, backward):
+    """Rule for `forward` products of the query's depth and `backward` of the value's with (time x source) matrices."""
+
+    def rule(node):
+        query, key, value = node.inputs[:3]
+        return 2 * product(query.shape[:3]) * key.shape[1] * (forward * query.shape[3] + backward * value.shape[3])
+
+    return rule
+
+
+_attention = Primitive(
+    "attention",
+    _shape,
+    _vjp,
+    kernels=_kernels(template.forward, False),
+    multiple_results=True,
+    operations=_operations(1, 1),
+    batch=_batch(lambda: _attention),
+)
 _attention_gradient = Primitive(
-    "attention_gradient", _gradient_shape, _gradient_vjp, kernels=_kernels(template.gradient, True), several=True
+    "attention_gradient",
+    _gradient_shape,
+    _gradient_vjp,
+    kernels=_kernels(template.gradient, True),
+    multiple_results=True,
+    operations=_operations(3, 2),
+    batch=_batch(lambda: _attention_gradient),
 )
 
 

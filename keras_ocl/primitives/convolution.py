@@ -3,11 +3,13 @@
 x (N, *spatial, C), w (*window, C / groups, C_out), y (N, *spatial', C_out), with 1 to 3 spatial dimensions.
 """
 
+from keras_ocl import primitives as P
 from keras_ocl.core import dtypes
-from keras_ocl.core.dim import maximum
+from keras_ocl.core.dim import maximum, product
 from keras_ocl.core.primitive import Primitive
 from keras_ocl.kernels import conv as templates
 from keras_ocl.kernels.conv.geometry import Geometry
+from keras_ocl.primitives.batching import all_spread, from_front, merged, parted, to_front
 
 
 def _check(name, x, w, params):
@@ -100,9 +102,79 @@ def _filter_grad_kernels(builder, node, sink):
     return templates.filter_grad(builder.traits, geometry, x, dy, node.dtype, sink, builder.all_arguments)
 
 
-_conv = Primitive("conv", _forward_shape, _forward_vjp, kernels=_forward_kernels)
-_conv_input_grad = Primitive("conv_input_grad", _input_grad_shape, _input_grad_vjp, kernels=_input_grad_kernels)
-_conv_filter_grad = Primitive("conv_filter_grad", _filter_grad_shape, _filter_grad_vjp, kernels=_filter_grad_kernels)
+# ---- batching: examples of one filter are more of the batch, filters of examples are groups of one convolution
+
+
+def _split_last(x, parts):
+    """(..., n) as (..., parts, n / parts)."""
+    return P.reshape(x, (*x.shape[:-1], parts, x.shape[-1] // parts))
+
+
+def _into_groups(x, groups):
+    """(size, ..., groups * n) as (..., groups * size * n): the examples' channels side by side within each group."""
+    x = from_front(_split_last(x, groups), len(x.shape) - 1)
+    return P.reshape(x, (*x.shape[:-3], x.shape[-3] * x.shape[-2] * x.shape[-1]))
+
+
+def _out_of_groups(y, groups, size):
+    """The reverse of _into_groups."""
+    y = P.reshape(y, (*y.shape[:-1], groups, size, y.shape[-1] // (groups * size)))
+    y = to_front(y, len(y.shape) - 2)
+    return P.reshape(y, (*y.shape[:-2], y.shape[-2] * y.shape[-1]))
+
+
+def _conv_batch(inputs, batched, size, *, groups, **params):
+    x, w = inputs
+    if not batched[1]:
+        return parted(_conv(merged(x), w, groups=groups, **params), size)
+    x, w = all_spread(inputs, batched, size)
+    return _out_of_groups(_conv(_into_groups(x, groups), _into_groups(w, groups), groups=groups * size, **params), groups, size)
+
+
+def _input_grad_batch(inputs, batched, size, *, input_shape, groups, **params):
+    dy, w = inputs
+    if not batched[1]:
+        shape = (size * input_shape[0], *input_shape[1:])
+        return parted(_conv_input_grad(merged(dy), w, input_shape=shape, groups=groups, **params), size)
+    dy, w = all_spread(inputs, batched, size)
+    shape = (*input_shape[:-1], size * input_shape[-1])
+    dx = _conv_input_grad(_into_groups(dy, groups), _into_groups(w, groups), input_shape=shape, groups=groups * size, **params)
+    return _out_of_groups(dx, groups, size)
+
+
+def _filter_grad_batch(inputs, batched, size, *, filter_shape, groups, **params):
+    x, dy = all_spread(inputs, batched, size)
+    shape = (*filter_shape[:-1], size * filter_shape[-1])
+    dw = _conv_filter_grad(_into_groups(x, groups), _into_groups(dy, groups), filter_shape=shape, groups=groups * size, **params)
+    return _out_of_groups(dw, groups, size)
+
+
+_conv = Primitive(
+    "conv",
+    _forward_shape,
+    _forward_vjp,
+    kernels=_forward_kernels,
+    batch=_conv_batch,
+    operations=lambda node: 2 * product(node.shape) * product(node.inputs[1].shape[:-1]),
+)
+_conv_input_grad = Primitive(
+    "conv_input_grad",
+    _input_grad_shape,
+    _input_grad_vjp,
+    kernels=_input_grad_kernels,
+    batch=_input_grad_batch,
+    dynamic_extents=("input_shape",),
+    operations=lambda node: 2 * product(node.inputs[0].shape) * product(node.inputs[1].shape[:-1]),
+)
+_conv_filter_grad = Primitive(
+    "conv_filter_grad",
+    _filter_grad_shape,
+    _filter_grad_vjp,
+    kernels=_filter_grad_kernels,
+    batch=_filter_grad_batch,
+    dynamic_extents=("filter_shape",),
+    operations=lambda node: 2 * product(node.inputs[1].shape) * product(node.shape[:-1]),
+)
 
 
 def _params(strides, padding, dilation, input_dilation, groups):

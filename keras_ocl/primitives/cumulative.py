@@ -4,6 +4,7 @@ from keras_ocl import primitives as P
 from keras_ocl.core import dtypes
 from keras_ocl.core.primitive import Primitive
 from keras_ocl.kernels import scan
+from keras_ocl.primitives.batching import moved_axes, next_axis
 
 
 def _shape(name):
@@ -38,7 +39,8 @@ def _kernels(kind):
 
 
 def _declare(name, vjp):
-    return Primitive(name, _shape(name), vjp, kernels=_kernels(name))
+    primitive = Primitive(name, _shape(name), vjp, kernels=_kernels(name), batch=moved_axes(lambda: primitive, axis=next_axis))
+    return primitive
 
 
 def _apply(primitive, operands, axis, reverse):

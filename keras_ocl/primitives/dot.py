@@ -2,11 +2,13 @@
 
 from keras_ocl import primitives as P
 from keras_ocl.core import dtypes
-from keras_ocl.core.dim import key, product
+from keras_ocl.core.dim import hint, key, product
 from keras_ocl.core.index import is_one
-from keras_ocl.core.primitive import Primitive
+from keras_ocl.core.primitive import Kind, Primitive
 from keras_ocl.kernels import elementwise, gemm, prelude
 from keras_ocl.kernels.coordinates import unflattened
+from keras_ocl.primitives.batching import next_axes, to_front
+from keras_ocl.primitives.movement import broadcast_p, reshape_p, transpose_p
 
 
 def _free(x, contract, batch):
@@ -175,7 +177,106 @@ def _kernels(builder, node, sink):
     )
 
 
-_dot_general = Primitive("dot_general", _shape, _vjp, _pointwise, _kernels)
+# ---- what passes of the compiler ask
+
+
+def _terms(node):
+    return hint(product(node.inputs[0].shape[i] for i in node.params["contract"][0]))
+
+
+def _operations(node):
+    """Two per multiply-add."""
+    return 2 * product(node.shape) * product(node.inputs[0].shape[i] for i in node.params["contract"][0])
+
+
+def _simplify(graph, inputs, params, origin):
+    """A transposed operand is the operand with its axes renamed, where its free axes stay in order."""
+    if _is_outer(inputs, params):
+        return _outer(graph, inputs, params, origin)
+    operands, contract, batch = list(inputs), list(params["contract"]), list(params["batch"])
+    changed = False
+    for side, x in enumerate(inputs):
+        if x.primitive is not transpose_p:
+            continue
+        perm = x.params["perm"]
+        free = [perm[i] for i in range(len(perm)) if i not in contract[side] and i not in batch[side]]
+        if free != sorted(free):
+            continue
+        contracted, batched = tuple(perm[i] for i in contract[side]), tuple(perm[i] for i in batch[side])
+        if not joins(x.inputs[0], contracted, batched):
+            continue
+        operands[side], contract[side], batch[side] = x.inputs[0], contracted, batched
+        changed = True
+    if not changed:
+        return None
+    return graph.simplest(dot_general_p, tuple(operands), {**params, "contract": tuple(contract), "batch": tuple(batch)}, origin)
+
+
+def _is_outer(inputs, params):
+    """Whether each sum is one product of floats."""
+    single = all(is_one(inputs[0].shape[i]) for i in params["contract"][0])
+    return single and dtypes.is_float(params["dtype"]) and all(x.dtype == params["dtype"] for x in inputs)
+
+
+def _outer(graph, inputs, params, origin):
+    """An outer product as an elementwise one, which can be part of a kernel before or behind it."""
+    shape, _ = _shape(*inputs, **params)
+    count = len(params["batch"][0])
+    operands, first = [], count
+    for x, batch, contract in zip(inputs, params["batch"], params["contract"], strict=True):
+        free = [i for i in range(len(x.shape)) if i not in (*batch, *contract)]
+        x = graph.simplest(transpose_p, (x,), {"perm": (*batch, *free, *contract)}, origin)
+        x = graph.simplest(reshape_p, (x,), {"shape": tuple(x.shape[: count + len(free)])}, origin)
+        dims = (*range(count), *range(first, first + len(free)))
+        operands.append(graph.simplest(broadcast_p, (x,), {"shape": shape, "dims": dims}, origin))
+        first += len(free)
+    return graph.simplest(Primitive.registry["mul"], tuple(operands), {}, origin)
+
+
+def _batch(inputs, batched, size, *, contract, batch, dtype):
+    (a, b), (a_batched, b_batched) = inputs, batched
+    (ac, bc), (ab, bb) = contract, batch
+    if a_batched and b_batched:
+        together = (0, *next_axes(ab, size)), (0, *next_axes(bb, size))
+        return dot_general(a, b, (next_axes(ac, size), next_axes(bc, size)), together, dtype)
+    if a_batched:  # the examples are a's first free axis
+        return to_front(dot_general(a, b, (next_axes(ac, size), bc), (next_axes(ab, size), bb), dtype), len(ab))
+    result = dot_general(a, b, (ac, next_axes(bc, size)), (ab, next_axes(bb, size)), dtype)
+    return to_front(result, len(a.shape) - len(ac))
+
+
+def _total(summed, stacked, inputs, params, number):
+    """One product that contracts the steps too."""
+    a, b = (stacked(x) for x in inputs)
+    if a is None or b is None:
+        return None
+    (ac, bc), batch = ([next_axes(axes, None) for axes in params[pair]] for pair in ("contract", "batch"))
+    return lambda: dot_general(a(), b(), ((0, *ac), (0, *bc)), batch, params["dtype"])
+
+
+def _invariant_operand(inputs, params):
+    """A matrix whose rows are contracted: transposed, lanes run along its rows."""
+    (ac, bc), (_, batch) = params["contract"], params["batch"]
+    if len(inputs[1].shape) != 2 or batch or bc != (1,):
+        return None
+    return 1, (1, 0), {**params, "contract": (ac, (0,))}
+
+
+dot_general_p = Primitive(
+    "dot_general",
+    _shape,
+    _vjp,
+    _pointwise,
+    _kernels,
+    kind=Kind.CONTRACTION,
+    cost=_terms,
+    terms=_terms,
+    operations=_operations,
+    simplify=_simplify,
+    batch=_batch,
+    total=_total,
+    invariant_operand=_invariant_operand,
+)
 
 
 def dot_general(a, b, contract, batch=((), ()), dtype=None):
@@ -206,7 +307,7 @@ def dot_general(a, b, contract, batch=((), ()), dtype=None):
         a, ac, ab = _rearranged(a, ac, ab, True)
     if not joins(b, bc, bb):
         b, bc, bb = _rearranged(b, bc, bb, False)
-    return _dot_general(a, b, contract=(ac, bc), batch=(ab, bb), dtype=dtype)
+    return dot_general_p(a, b, contract=(ac, bc), batch=(ab, bb), dtype=dtype)
 
 
 def _rearranged(x, contract, batch, contract_last):

@@ -8,9 +8,12 @@ import math
 
 from keras_ocl import primitives as P
 from keras_ocl.core import dtypes
+from keras_ocl.core.access import same_place
 from keras_ocl.core.dim import Dim
-from keras_ocl.core.primitive import Primitive
+from keras_ocl.core.primitive import Kind, Primitive
 from keras_ocl.kernels import elementwise
+from keras_ocl.primitives import algebra
+from keras_ocl.primitives.batching import same_parameters
 
 # ---- shapes
 
@@ -66,11 +69,38 @@ def _bool_shape(name, check):
     return rule
 
 
-def _pointwise(op):
-    def rule(gen, node, index):
-        return gen.op(op, node.dtype, *[gen.value(i, index) for i in node.inputs])
+def _sum_total(summed, stacked, inputs, params, number):
+    parts = [summed(x) for x in inputs]
+    return None if None in parts else lambda: P.add(*(part() for part in parts))
 
-    return rule
+
+def _convert_total(summed, stacked, inputs, params, number):
+    inner = summed(inputs[0])
+    return None if inner is None else lambda: _convert(inner(), **params)
+
+
+_TOTALS = {"add": _sum_total, "convert": _convert_total}
+
+
+def _primitive(name, shape, vjp):
+    """The elementwise primitive whose operation in OpenCL C goes by the same name."""
+
+    def pointwise(gen, node, index):
+        return gen.op(name, node.dtype, *[gen.value(i, index) for i in node.inputs])
+
+    primitive = Primitive(
+        name,
+        shape,
+        vjp,
+        pointwise,
+        kind=Kind.ELEMENTWISE,
+        cost=elementwise.OPS[name].cost,
+        simplify=algebra.SIMPLIFY.get(name),
+        fold=algebra.FOLD.get(name),
+        batch=same_parameters(lambda: primitive),
+        total=_TOTALS.get(name),
+    )
+    return primitive
 
 
 # ---- gradients
@@ -276,7 +306,7 @@ _COMPARISONS = {"eq": "a == b", "ne": "a != b", "lt": "a < b", "le": "a <= b", "
 
 
 def _declare(name, shape, vjp, text):
-    primitive = Primitive(name, shape, vjp, _pointwise(name))
+    primitive = _primitive(name, shape, vjp)
     keyword = {"not": "not_", "and": "and_", "or": "or_"}.get(name, name)
 
     def function(*operands):
@@ -310,7 +340,7 @@ def _select_shape(mask, a, b):
     return joint_shape("select", (mask, a, b)), _same_dtype("select", (a, b))
 
 
-_select = Primitive("select", _select_shape, _select_vjp, _pointwise("select"))
+_select = _primitive("select", _select_shape, _select_vjp)
 
 
 def select(mask, on_true, on_false):
@@ -324,7 +354,7 @@ def _convert_vjp(ct, out, x, *, dtype):
     return (P.convert(ct, x.dtype) if dtypes.is_float(x.dtype) or dtypes.is_complex(x.dtype) else None,)
 
 
-_convert = Primitive("convert", lambda x, *, dtype: (x.shape, dtype), _convert_vjp, _pointwise("convert"))
+_convert = _primitive("convert", lambda x, *, dtype: (x.shape, dtype), _convert_vjp)
 
 
 def convert(x, dtype):
@@ -340,7 +370,7 @@ def _bitcast_shape(x, *, dtype):
     return x.shape, dtype
 
 
-_bitcast = Primitive("bitcast", _bitcast_shape, None, _pointwise("bitcast"))
+_bitcast = _primitive("bitcast", _bitcast_shape, None)
 
 
 def bitcast(x, dtype):
@@ -348,14 +378,24 @@ def bitcast(x, dtype):
     return _bitcast(x, dtype=dtypes.canonical(dtype))
 
 
-_stop_gradient = Primitive(
-    "stop_gradient", lambda x: (x.shape, x.dtype), None, lambda gen, node, index: gen.value(node.inputs[0], index)
+stop_gradient_p = Primitive(
+    "stop_gradient",
+    lambda x: (x.shape, x.dtype),
+    None,
+    lambda gen, node, index: gen.value(node.inputs[0], index),
+    kind=Kind.VIEW,
+    cost=0,
+    access=lambda node, position: same_place(len(node.shape)),
+    flat=True,
+    shares_memory=lambda node: True,
+    batch=same_parameters(lambda: stop_gradient_p),
+    simplify=lambda graph, inputs, params, origin: inputs[0],
 )
 
 
 def stop_gradient(x):
     """`x`, through which no gradient flows."""
-    return _stop_gradient(x)
+    return stop_gradient_p(x)
 
 
 def _complex_shape(re, im):
@@ -365,7 +405,7 @@ def _complex_shape(re, im):
     return joint_shape("complex", (re, im)), dtype
 
 
-_complex = Primitive("complex", _complex_shape, lambda ct, out, re, im: (P.real(ct), P.imag(ct)), _pointwise("complex"))
+_complex = _primitive("complex", _complex_shape, lambda ct, out, re, im: (P.real(ct), P.imag(ct)))
 
 
 def complex(re, im):

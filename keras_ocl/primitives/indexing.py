@@ -8,6 +8,7 @@ from keras_ocl import primitives as P
 from keras_ocl.core import dtypes
 from keras_ocl.core.primitive import Primitive
 from keras_ocl.kernels import scatter as template
+from keras_ocl.primitives.batching import all_spread, examples, next_axes, to_front
 
 
 def _rest(rank, axes):
@@ -66,7 +67,17 @@ def _gather_pointwise(gen, node, index):
     return gen.value(x, tuple(where[i] for i in range(len(x.shape))))
 
 
-_gather = Primitive("gather", _gather_shape, _gather_vjp, _gather_pointwise)
+def _gather_batch(inputs, batched, size, *, axes):
+    x, *indices = inputs
+    indices = all_spread(indices, batched[1:], size) if any(batched[1:]) else indices
+    if not batched[0]:
+        return _gather(x, *indices, axes=axes)
+    if not any(batched[1:]):  # whole windows over the examples, which lie behind the indices' axes
+        return to_front(_gather(x, *indices, axes=next_axes(axes, size)), len(indices[0].shape))
+    return _gather(x, examples(size, indices[0].shape[1:]), *indices, axes=(0, *next_axes(axes, size)))
+
+
+_gather = Primitive("gather", _gather_shape, _gather_vjp, _gather_pointwise, batch=_gather_batch)
 
 
 def gather(x, indices, axes):
@@ -184,9 +195,21 @@ def _new_vjp(cts, outs, *rest, shape, mode, clip):
     return *(None for _ in indices), grad
 
 
-# One result each, but `several`: the template accumulates in the result's own buffer.
-_scatter = Primitive("scatter", _scatter_shape, _scatter_vjp, kernels=_kernels, several=True)
-_scatter_new = Primitive("scatter_new", _new_shape, _new_vjp, kernels=_kernels, several=True)
+def _scatter_batch(inputs, batched, size, *, mode):
+    x, *indices, updates = all_spread(inputs, batched, size)
+    return _scatter(x, examples(size, indices[0].shape[1:]), *indices, updates, mode=mode)
+
+
+def _new_batch(inputs, batched, size, *, shape, mode, clip):
+    *indices, updates = all_spread(inputs, batched, size)
+    return _scatter_new(examples(size, indices[0].shape[1:]), *indices, updates, shape=(size, *shape), mode=mode, clip=clip)
+
+
+# One result each, but `multiple_results`: the template accumulates in the result's own buffer.
+_scatter = Primitive("scatter", _scatter_shape, _scatter_vjp, kernels=_kernels, multiple_results=True, batch=_scatter_batch)
+_scatter_new = Primitive(
+    "scatter_new", _new_shape, _new_vjp, kernels=_kernels, multiple_results=True, dynamic_extents=("shape",), batch=_new_batch
+)
 
 
 def _leading(x, axes):
@@ -260,7 +283,38 @@ def _dynamic_slice_vjp(ct, out, x, *starts, sizes):
     return dynamic_update_slice(P.zeros_like(x), ct, starts), *(None for _ in starts)
 
 
-_dynamic_slice = Primitive("dynamic_slice", _dynamic_slice_shape, _dynamic_slice_vjp, _dynamic_slice_pointwise)
+def _places(starts, batched, size, sizes, shape):
+    """Index tensors (size, *sizes) for every axis of slices of `sizes` that begin at `starts`, moved so that they lie in `shape`."""
+    places = []
+    for axis, (start, n, length) in enumerate(zip(all_spread(starts, batched, size), shape, sizes, strict=True)):
+        start = P.convert(start, "int32")
+        start = P.max(P.min(start, P.full((size,), n - length, "int32")), P.full((size,), 0, "int32"))
+        places.append(P.add(P.broadcast(start, (size, *sizes), (0,)), P.iota((size, *sizes), axis + 1, "int32")))
+    return places
+
+
+def _zero():
+    return P.constant(0, "int32")
+
+
+def _dynamic_slice_batch(inputs, batched, size, *, sizes):
+    x, *starts = inputs
+    if not any(batched[1:]):
+        return _dynamic_slice(x, _zero(), *starts, sizes=(size, *sizes))
+    places = _places(starts, batched[1:], size, sizes, x.shape[1:] if batched[0] else x.shape)
+    if not batched[0]:
+        return gather(x, places, range(len(sizes)))
+    return gather(x, (examples(size, sizes), *places), range(len(sizes) + 1))
+
+
+_dynamic_slice = Primitive(
+    "dynamic_slice",
+    _dynamic_slice_shape,
+    _dynamic_slice_vjp,
+    _dynamic_slice_pointwise,
+    dynamic_extents=("sizes",),
+    batch=_dynamic_slice_batch,
+)
 
 
 def dynamic_slice(x, starts, sizes):
@@ -295,7 +349,17 @@ def _update_vjp(ct, out, x, update, *starts):
     return dx, dynamic_slice(ct, starts, update.shape), *(None for _ in starts)
 
 
-_dynamic_update_slice = Primitive("dynamic_update_slice", _update_shape, _update_vjp, _update_pointwise)
+def _update_batch(inputs, batched, size):
+    x, update, *starts = inputs
+    x, update = all_spread((x, update), batched[:2], size)
+    if not any(batched[2:]):
+        return _dynamic_update_slice(x, update, _zero(), *starts)
+    sizes = update.shape[1:]
+    places = (examples(size, sizes), *_places(starts, batched[2:], size, sizes, x.shape[1:]))
+    return scatter(x, places, update, range(len(places)))
+
+
+_dynamic_update_slice = Primitive("dynamic_update_slice", _update_shape, _update_vjp, _update_pointwise, batch=_update_batch)
 
 
 def dynamic_update_slice(x, update, starts):

@@ -8,18 +8,26 @@ from keras_ocl.core import dtypes
 from keras_ocl.core.dim import minimum
 from keras_ocl.core.primitive import Primitive
 from keras_ocl.primitives import linalg_host as lapack
+from keras_ocl.primitives.batching import same_parameters
 
 HOST = {}  # name -> Primitive
 
 
-def host(name, function, shape, vjp=None, several=True):
+def host(name, function, shape, vjp=None, multiple_results=True):
     """Declare a host operation.
 
     Args:
-        function: (*arrays, **params) -> an array, or a tuple of them if `several`.
+        function: (*arrays, **params) -> an array, or a tuple of them if `multiple_results`.
         shape, vjp: as in Primitive.
     """
-    HOST[name] = Primitive(name, shape, vjp, host=lambda arrays, **params: function(*arrays, **params), several=several)
+    HOST[name] = Primitive(
+        name,
+        shape,
+        vjp,
+        host=lambda arrays, **params: function(*arrays, **params),
+        multiple_results=multiple_results,
+        batch=same_parameters(lambda: HOST[name]),
+    )
     return HOST[name]
 
 
@@ -156,10 +164,10 @@ def _slogdet_vjp(cts, outs, x):
     return (_scaled(P.complex(length, turn), adjoint(inverse(x))),)
 
 
-_cholesky = host("cholesky", lapack.cholesky, _square_shape("cholesky"), _cholesky_vjp, several=False)
-_inverse = host("inverse", lapack.inverse, _square_shape("inverse"), _inverse_vjp, several=False)
-_cofactor = host("cofactor", lapack.cofactor, _square_shape("cofactor"), _cofactor_vjp, several=False)
-_det = host("det", lapack.det, _det_shape, lambda ct, out, x: (_scaled(ct, _cofactor(x)),), several=False)
+_cholesky = host("cholesky", lapack.cholesky, _square_shape("cholesky"), _cholesky_vjp, multiple_results=False)
+_inverse = host("inverse", lapack.inverse, _square_shape("inverse"), _inverse_vjp, multiple_results=False)
+_cofactor = host("cofactor", lapack.cofactor, _square_shape("cofactor"), _cofactor_vjp, multiple_results=False)
+_det = host("det", lapack.det, _det_shape, lambda ct, out, x: (_scaled(ct, _cofactor(x)),), multiple_results=False)
 _slogdet = host("slogdet", lapack.slogdet, _slogdet_shape, _slogdet_vjp)
 
 
@@ -210,8 +218,8 @@ def _triangular_vjp(ct, out, a, b, *, lower, transposed):
     return triangle(P.neg(da), lower=lower), db
 
 
-_solve = host("solve", lapack.solve, _solve_shape("solve"), _solve_vjp, several=False)
-_triangular = host("triangular_solve", lapack.triangular_solve, _solve_shape("triangular_solve"), _triangular_vjp, several=False)
+_solve = host("solve", lapack.solve, _solve_shape("solve"), _solve_vjp, multiple_results=False)
+_triangular = host("triangular_solve", lapack.triangular_solve, _solve_shape("triangular_solve"), _triangular_vjp, multiple_results=False)
 
 
 def solve(a, b):
@@ -243,7 +251,7 @@ def _pinv_vjp(ct, out, x, *, rcond):
     return (P.sub(P.add(left, right), inside),)
 
 
-_pinv = host("pinv", lapack.pinv, _pinv_shape, _pinv_vjp, several=False)
+_pinv = host("pinv", lapack.pinv, _pinv_shape, _pinv_vjp, multiple_results=False)
 
 
 def pinv(x, rcond):

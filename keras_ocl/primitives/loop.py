@@ -5,32 +5,13 @@ reads one slice (`at_step`). Its results are the last carried values, the stacke
 a carry took, in the order of the index, one more than there are steps. Both exist inside traces only; eager loops are Python's.
 """
 
+from keras_ocl import primitives as P
 from keras_ocl.core.body import Body, Draft
-from keras_ocl.core.index import Affine, Var
-from keras_ocl.core.primitive import Primitive
+from keras_ocl.core.primitive import Kind, Primitive
 from keras_ocl.primitives import loop_gradient
+from keras_ocl.primitives.batching import all_spread, batch_equations, from_front, spread, to_front
 from keras_ocl.primitives.loop_hoist import hoisted
-
-# ---- what bodies are made of
-
-at_step_primitive = Primitive("at_step", lambda x, *, shift: (tuple(x.shape[1:]), x.dtype))  # always read where it is in memory
-
-
-def at_step(x, shift=0):
-    """Slice (index + shift) of the stacked body input `x`."""
-    return at_step_primitive(x, shift=shift)
-
-
-def _index_pointwise(gen, node, index):
-    step = Var(gen.args.step(), node.params["extent"], gen.top)
-    return gen.number(Affine.of(step), "int32")
-
-
-_step_index = Primitive("step_index", lambda *, extent: ((), "int32"), None, _index_pointwise)
-
-# Keeps a value in a buffer of its own; the compiler's.
-hold = Primitive("hold", lambda x, *, number: (tuple(x.shape), x.dtype), None, lambda gen, node, index: gen.value(node.inputs[0], index))
-
+from keras_ocl.primitives.loop_steps import at_step, step_index_p
 
 # ---- scan
 
@@ -41,7 +22,25 @@ def _scan_shape(*inputs, body, consts, carries, length, reverse, histories):
     return specs[:carries] + stacked + [((length + 1, *specs[k][0]), specs[k][1]) for k in histories]
 
 
-scan_primitive = Primitive("scan", _scan_shape, loop_gradient.scan_vjp, several=True, loop=True)
+def _scan_batch(inputs, batched, size, *, body, consts, carries, **params):
+    """Carries differ between examples; steps are of all examples at once, so stacks hold them along their second axis."""
+    last = consts + carries
+    operands = [
+        *inputs[:consts],
+        *all_spread(inputs[consts:last], batched[consts:last], size),
+        *(from_front(x, 1) if differs else x for x, differs in zip(inputs[last:], batched[last:], strict=True)),
+    ]
+    batched = (*batched[:consts], *(True,) * carries, *batched[last:])
+    with Draft() as draft:
+        values = {id(t): (draft.input(x.shape, x.dtype), differs) for t, x, differs in zip(body.inputs, operands, batched, strict=True)}
+        batch_equations(body.recorded, values, size)
+        outputs = [spread(*values.get(id(t), (t, False)), size) for t in body.outputs]
+    together = Body(draft.inputs, outputs, draft.equations, draft.recorded)
+    results = scan_p(*operands, body=together, consts=consts, carries=carries, **params)
+    return (*results[:carries], *(to_front(y, 1) for y in results[carries:]))
+
+
+scan_p = Primitive("scan", _scan_shape, loop_gradient.scan_vjp, multiple_results=True, kind=Kind.SCAN, batch=_scan_batch)
 
 
 def scan(function, init, xs, length, reverse=False):
@@ -60,7 +59,7 @@ def scan(function, init, xs, length, reverse=False):
     with Draft() as draft:
         carries = [draft.input(t.shape, t.dtype) for t in init]
         stacked = [draft.input(x.shape, x.dtype) for x in xs]
-        new, ys = function(_step_index(extent=length), carries, [at_step(x) for x in stacked])
+        new, ys = function(step_index_p(extent=length), carries, [at_step(x) for x in stacked])
     _check("scan", init, new)
     slots = draft.assigned()
     outputs = [*new, *(s.value for s in slots), *ys]
@@ -68,7 +67,7 @@ def scan(function, init, xs, length, reverse=False):
     first = [*init, *(draft.value_outside(s) for s in slots)]
     pairs, stacked, xs = hoisted(draft, outputs, pairs, stacked, list(xs), length)
     body = Body([*(c for c, _ in pairs), *carries, *(s.entry for s in slots), *stacked], outputs, draft.equations, draft.recorded)
-    results = scan_primitive(
+    results = scan_p(
         *(t for _, t in pairs), *first, *xs, body=body, consts=len(pairs), carries=len(first), length=length, reverse=reverse, histories=()
     )
     for k, slot in enumerate(slots):
@@ -97,7 +96,28 @@ def _while_vjp(*_, **__):
     )
 
 
-_while = Primitive("while", lambda *inputs, body, consts: body.specs(), _while_vjp, several=True, loop=True)
+def _while_batch(inputs, batched, size, *, body, consts):
+    """Steps go on while one example's condition holds; the variables of the others stay as they are."""
+    going, *first = all_spread(inputs[consts:], batched[consts:], size)
+    operands = [*inputs[:consts], P.reduce_or(going, (0,)), going, *first]
+    with Draft() as draft:
+        inner = [draft.input(x.shape, x.dtype) for x in operands]
+        going_in, variables = inner[consts + 1], inner[consts + 2 :]
+        known = [*zip(inner[:consts], batched[:consts], strict=True), (going_in, True), *((v, True) for v in variables)]
+        values = {id(t): value for t, value in zip(body.inputs, known, strict=True)}
+        batch_equations(body.recorded, values, size)
+        again, *new = (spread(*values.get(id(t), (t, False)), size) for t in body.outputs)
+        kept = [P.select(P.broadcast(going_in, v.shape, (0,)), n, v) for n, v in zip(new, variables, strict=True)]
+        again = P.and_(going_in, again)
+        outputs = [P.reduce_or(again, (0,)), again, *kept]
+    together = Body(draft.inputs, outputs, draft.equations, draft.recorded)
+    _, *results = _while(*operands, body=together, consts=consts)
+    return tuple(results)
+
+
+_while = Primitive(
+    "while", lambda *inputs, body, consts: body.specs(), _while_vjp, multiple_results=True, kind=Kind.WHILE, batch=_while_batch
+)
 
 
 def while_loop(condition, function, init):

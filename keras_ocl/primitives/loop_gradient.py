@@ -9,11 +9,12 @@ from keras_ocl import primitives as P
 from keras_ocl.core.autodiff import backward, differentiable
 from keras_ocl.core.body import Body, Draft, needed
 from keras_ocl.core.dim import hint, product
-from keras_ocl.core.primitive import Equation, Primitive, bind
+from keras_ocl.core.primitive import Equation, Kind, bind
 from keras_ocl.kernels import elementwise
 from keras_ocl.primitives.loop_hoist import fits, hoisted
+from keras_ocl.primitives.loop_steps import at_step, at_step_p
 
-_AGAIN = {"broadcast", "reshape", "transpose", "slice", "reverse", "concat", "pad", "constant", "iota", "stop_gradient", "step_index"}
+_AGAIN = (Kind.VIEW, Kind.MASKED, Kind.SOURCE)  # computed again rather than kept, beside cheap elementwise operations
 
 
 def scan_vjp(cts, outs, *inputs, body, consts, carries, length, reverse, histories):
@@ -71,14 +72,14 @@ class _Backward:
 
             self.ct_out = [self._or_zeros(found(self.carry_in[k]), self.carry_in[k]) for k in self.moving]
             self.const_cts = [found(t) if differentiable(t.dtype) else None for t in self.const_in]
-            self.slices = [eq for eq in body.equations if eq.primitive.name == "at_step"]
+            self.slices = [eq for eq in body.equations if eq.primitive is at_step_p]
             self.slice_cts = [found(eq.outputs[0]) for eq in self.slices]
 
     def _slice_of(self, ct, shift):
         inside = self.draft.input(ct.shape, ct.dtype)
         self.xs_in.append(inside)
         self.xs_out.append(ct)
-        return bind(Primitive.registry["at_step"], (inside,), {"shift": shift})
+        return at_step(inside, shift)
 
     @staticmethod
     def _or_zeros(ct, like):
@@ -111,15 +112,15 @@ class _Backward:
         if id(t) in {id(c) for c in self.carry_in}:
             return False
         eq = self.forward_of.get(id(t))
-        return eq is not None and eq.primitive.name != "at_step"
+        return eq is not None and eq.primitive is not at_step_p
 
     def _again(self, t):
         """Whether computing `t` again from its operands is cheap."""
         eq = self.forward_of[id(t)]
         if id(eq) not in self.plain:
             return False
-        op = elementwise.OPS.get(eq.primitive.name)
-        return eq.primitive.name in _AGAIN if op is None else op.cost <= elementwise.MEDIUM
+        kind = eq.primitive.kind
+        return kind in _AGAIN or kind is Kind.ELEMENTWISE and eq.primitive.cost <= elementwise.MEDIUM
 
     def _roots(self, t, kept, found):
         """The dear values from which `t` is cheap to compute, beside those kept."""
@@ -139,7 +140,7 @@ class _Backward:
         body = Body(self.body.inputs, (*self.body.outputs, *extra), self.body.equations, self.body.recorded)
         params = dict(consts=self.consts, carries=self.carries, length=self.length, reverse=self.reverse)
         if extra or len(histories) > len(self.histories):
-            results = bind(Primitive.registry["scan"], self.inputs, {**params, "body": body, "histories": histories})
+            results = bind(P.scan_p, self.inputs, {**params, "body": body, "histories": histories})
         else:
             results = ()
         ys = results[self.carries + self.n_ys :]
@@ -184,14 +185,14 @@ class _Backward:
             self.xs_in.append(inside)
             self.xs_out.append(value)
             self.stack[id(t)] = (value, shift)
-            prelude.append(Equation(Primitive.registry["at_step"], (inside,), {"shift": shift}, (t,)))
+            prelude.append(Equation(at_step_p, (inside,), {"shift": shift}, (t,)))
 
         for t in self.kept:
             read(t, residuals[id(t)], 0)
         for k in self.used_carries:
             read(self.carry_in[k], self.history[k], self.before)
         for eq in self.body.equations:
-            if id(eq) in self.repeat and eq.primitive.name == "at_step":
+            if id(eq) in self.repeat and eq.primitive is at_step_p:
                 (x,) = eq.inputs
                 if not any(x is known for known in self.xs_in):
                     self.xs_in.append(x)
@@ -219,7 +220,7 @@ class _Backward:
         pairs, xs_in, xs_out = hoisted(self.draft, outputs, pairs, self.xs_in, self.xs_out, self.length)
         body = Body([*(c for c, _ in pairs), *carried, *xs_in], outputs, self.draft.equations, self.draft.recorded)
         results = bind(
-            Primitive.registry["scan"],
+            P.scan_p,
             (*(t for _, t in pairs), *first, *xs_out),
             dict(body=body, consts=len(pairs), carries=len(first), length=self.length, reverse=not self.reverse, histories=()),
         )
@@ -286,30 +287,14 @@ class _Backward:
     def _total(self, g):
         """A function that gives the sum over all steps of `g` after the loop; None where it is to be summed step by step."""
         eq = next((e for e in self.draft.equations if any(o is g for o in e.outputs)), None)
-        name = None if eq is None else eq.primitive.name
-        if name == "add":
-            parts = [self._total(t) for t in eq.inputs]
-            return None if None in parts else lambda: P.add(*(part() for part in parts))
-        if name in ("transpose", "reshape", "convert"):
-            inner = self._total(eq.inputs[0])
-            return None if inner is None else lambda: bind(eq.primitive, (inner(),), eq.params)
-        if name == "pad" and self._is_zero(eq.inputs[1]):  # of a constant of which the step takes a slice
-            inner = self._total(eq.inputs[0])
-            return None if inner is None else lambda: P.pad(inner(), P.constant(0, g.dtype), **eq.params)
-        if name == "reduce_sum":
-            inner = self._stacked(eq.inputs[0])
-            return None if inner is None else lambda: P.reduce_sum(inner(), (0, *(a + 1 for a in eq.params["axes"])))
-        if name == "dot_general":
-            a, b = (self._stacked(t) for t in eq.inputs)
-            if a is None or b is None:
-                return None
-            (ac, bc), batch = ([tuple(i + 1 for i in axes) for axes in eq.params[pair]] for pair in ("contract", "batch"))
-            return lambda: P.dot_general(a(), b(), ((0, *ac), (0, *bc)), batch, eq.params["dtype"])
-        return None
+        if eq is None or eq.primitive.total is None:
+            return None
+        return eq.primitive.total(self._total, self._stacked, eq.inputs, eq.params, self._number)
 
-    def _is_zero(self, t):
+    def _number(self, t):
+        """The Python number that every element of `t` has, as far as its equation tells; None."""
         eq = next((e for e in self.draft.equations if any(o is t for o in e.outputs)), None)
-        return eq is not None and eq.primitive.name == "constant" and eq.params["value"] == 0
+        return None if eq is None or eq.primitive.literal is None else eq.primitive.literal(**eq.params)
 
 
 def _size(tensors):

@@ -7,10 +7,10 @@ the input projections of recurrent cells (Appleyard et al., "Optimizing Performa
 from keras_ocl import primitives as P
 from keras_ocl.core.body import needed
 from keras_ocl.core.dim import hint, key, product
-from keras_ocl.core.primitive import Equation, Primitive, bind
-from keras_ocl.kernels import elementwise
+from keras_ocl.core.primitive import Equation, Kind, bind
+from keras_ocl.primitives.batching import spread
+from keras_ocl.primitives.loop_steps import at_step_p
 
-_VIEWS = {"broadcast", "reshape", "transpose", "slice", "reverse", "stop_gradient"}
 _LIMIT = 2**28  # elements that a tensor may have to be kept for all steps
 
 
@@ -50,31 +50,34 @@ class _Hoist:
         for eq in equations:
             for o in eq.outputs:
                 self.producer[id(o)] = eq
-            name, places = eq.primitive.name, [id(t) for t in eq.inputs]
-            if name == "at_step":
+            kind, places = eq.primitive.kind, [id(t) for t in eq.inputs]
+            if kind is Kind.STEP_SLICE:
                 if eq.params["shift"] == 0 and id(eq.inputs[0]) in sources and key(eq.inputs[0].shape[0]) == key(self.length):
                     slices.add(id(eq.outputs[0]))
                     self.whole[id(eq.outputs[0])] = sources[id(eq.inputs[0])]
                 continue
-            if eq.primitive.several or id(eq) not in plain or name == "step_index":
+            if eq.primitive.multiple_results or id(eq) not in plain or not places and kind is not Kind.SOURCE:
                 pass
             elif all(i in invariant for i in places):
                 result = id(eq.outputs[0])
                 invariant.add(result)
                 if any(i in self.outside for i in places) or any(i in heavy for i in places):
-                    if name not in _VIEWS or any(i in heavy for i in places):
+                    if kind is not Kind.VIEW or any(i in heavy for i in places):
                         heavy.add(result)
                 continue
             elif any(i in slices for i in places) and all(i in slices or i in invariant for i in places):
-                if name in elementwise.OPS or name in ("reshape", "transpose", "broadcast"):
+                if kind in (Kind.ELEMENTWISE, Kind.VIEW):
                     slices.add(id(eq.outputs[0]))
-                elif name == "dot_general" and not eq.params["batch"][0] and places[0] in slices and places[1] in invariant:
+                elif kind is Kind.CONTRACTION and places[0] in slices and places[1] in invariant:
                     if fits(self.length, eq.outputs[0].shape):
                         moved[id(eq.outputs[0])] = self._product(eq)
                         continue
-            if name == "dot_general" and places[1] in invariant and places[1] not in heavy and id(eq) in plain:
-                moved[id(eq.outputs[0])] = self._transposed(eq)
-                self._move_constant(eq.inputs[0], heavy, moved)
+            better = eq.primitive.invariant_operand and id(eq) in plain and eq.primitive.invariant_operand(eq.inputs, eq.params)
+            if better and places[better[0]] in invariant and places[better[0]] not in heavy:
+                moved[id(eq.outputs[0])] = self._transposed(eq, *better)
+                for t in eq.inputs:
+                    if t is not eq.inputs[better[0]]:
+                        self._move_constant(t, heavy, moved)
                 continue
             for t in eq.inputs:
                 self._move_constant(t, heavy, moved)
@@ -102,21 +105,18 @@ class _Hoist:
         if found is not None:
             return found
         eq = self.producer.get(id(t))
-        n, rank, params = self.length, len(t.shape), {} if eq is None else eq.params
-        name = None if eq is None else eq.primitive.name
         if id(t) in self.outside or not any(self._varies(i) for i in eq.inputs):
-            x = self._constant(t)
-            found = P.broadcast(x, (n, *x.shape), tuple(range(1, rank + 1)))
-        elif name == "reshape":
-            found = P.reshape(self._all_steps(eq.inputs[0]), (n, *t.shape))
-        elif name == "transpose":
-            found = P.transpose(self._all_steps(eq.inputs[0]), (0, *(p + 1 for p in params["perm"])))
-        elif name == "broadcast":
-            found = P.broadcast(self._all_steps(eq.inputs[0]), (n, *t.shape), (0, *(d + 1 for d in params["dims"])))
+            found = spread(self._constant(t), False, self.length)
         else:
-            found = bind(eq.primitive, [self._all_steps(i) for i in eq.inputs], params)
+            found = self._over_all_steps(eq)
         self.whole[id(t)] = found
         return found
+
+    def _over_all_steps(self, eq):
+        """What an equation gives for all steps at once, by its primitive's batching rule."""
+        batched = tuple(self._varies(t) for t in eq.inputs)
+        inputs = [self._all_steps(t) if varies else self._constant(t) for t, varies in zip(eq.inputs, batched, strict=True)]
+        return eq.primitive.batch(inputs, batched, self.length, **eq.params)
 
     def _varies(self, t):
         if id(t) in self.whole:
@@ -124,24 +124,18 @@ class _Hoist:
         eq = self.producer.get(id(t))
         return id(t) not in self.outside and eq is not None and any(self._varies(i) for i in eq.inputs)
 
-    def _transposed(self, eq):
-        """The equation of a product with a matrix whose rows are contracted, with the matrix transposed once for all steps."""
-        a, b = eq.inputs
-        (ac, bc), (_, batch) = eq.params["contract"], eq.params["batch"]
-        if len(b.shape) != 2 or batch or bc != (1,):
-            return eq
-        value = P.transpose(self._constant(b), (1, 0))
+    def _transposed(self, eq, position, perm, params):
+        """The equation with the operand at `position` transposed once for all steps, and the parameters that this needs."""
+        value = P.transpose(self._constant(eq.inputs[position]), perm)
         inside = self.draft.input(value.shape, value.dtype)
         self.constants.append((inside, value))
-        return Equation(eq.primitive, (a, inside), {**eq.params, "contract": (ac, (0,))}, eq.outputs, eq.origin, eq.tag)
+        inputs = (*eq.inputs[:position], inside, *eq.inputs[position + 1 :])
+        return Equation(eq.primitive, inputs, params, eq.outputs, eq.origin, eq.tag)
 
     def _product(self, eq):
         """The equation that reads a step's part of a product over all steps."""
-        a, b = eq.inputs
-        (ac, bc), _ = eq.params["contract"], eq.params["batch"]
-        contract = (tuple(i + 1 for i in ac), bc)
-        value = P.dot_general(self._all_steps(a), self._constant(b), contract, dtype=eq.params["dtype"])
+        value = self._over_all_steps(eq)
         inside = self.draft.input(value.shape, value.dtype)
         self.stacked.append(inside)
         self.xs.append(value)
-        return Equation(Primitive.registry["at_step"], (inside,), {"shift": 0}, eq.outputs, eq.origin)
+        return Equation(at_step_p, (inside,), {"shift": 0}, eq.outputs, eq.origin)

@@ -4,14 +4,30 @@ import numpy as np
 
 from keras_ocl import primitives as P
 from keras_ocl.core import dtypes
-from keras_ocl.core.dim import Dim, ceil_div, maximum, product
+from keras_ocl.core.access import ANYWHERE, ONLY, REGROUPED, Along
+from keras_ocl.core.dim import Dim, ceil_div, maximum, product, same
 from keras_ocl.core.index import Affine, is_one, linear
-from keras_ocl.core.primitive import Primitive
+from keras_ocl.core.primitive import Kind, Primitive
+from keras_ocl.primitives.batching import all_spread, first, moved_axes, next_axes, next_axis
+from keras_ocl.primitives.prices import DIVISION, masking
+
+
+def _linear_total(primitive, summed, stacked, inputs, params, number):
+    """Rule `total` of a linear function of one operand: what it gives for the sum."""
+    inner = summed(inputs[0])
+    return None if inner is None else lambda: primitive(inner(), **params)
+
 
 # ---- constants
 
-_constant = Primitive(
-    "constant", lambda *, value, dtype: ((), dtype), None, lambda gen, node, index: gen.constant(node.params["value"], node.dtype)
+constant_p = Primitive(
+    "constant",
+    lambda *, value, dtype: ((), dtype),
+    None,
+    lambda gen, node, index: gen.constant(node.params["value"], node.dtype),
+    kind=Kind.SOURCE,
+    cost=0,
+    literal=lambda *, value, dtype: value,
 )
 
 
@@ -19,7 +35,7 @@ def constant(value, dtype):
     """A rank-0 tensor of a Python number or a Dim."""
     if isinstance(value, (np.generic, np.ndarray)):
         value = value.item()
-    return _constant(value=value, dtype=dtypes.canonical(dtype))
+    return constant_p(value=value, dtype=dtypes.canonical(dtype))
 
 
 def full(shape, value, dtype):
@@ -32,11 +48,14 @@ def zeros_like(x, fill=0):
     return full(x.shape, fill, x.dtype)
 
 
-_iota = Primitive(
+iota_p = Primitive(
     "iota",
     lambda *, shape, axis, dtype: (shape, dtype),
     None,
     lambda gen, node, index: gen.number(index[node.params["axis"]], node.dtype),
+    kind=Kind.SOURCE,
+    cost=0,
+    dynamic_extents=("shape",),
 )
 
 
@@ -44,7 +63,7 @@ def iota(shape, axis, dtype):
     """A tensor of `shape` that counts 0, 1, 2, ... along `axis`."""
     if not 0 <= axis < len(shape):
         raise ValueError(f"iota: axis {axis} is out of range for shape {tuple(shape)}.")
-    return _iota(shape=tuple(shape), axis=axis, dtype=dtypes.canonical(dtype))
+    return iota_p(shape=tuple(shape), axis=axis, dtype=dtypes.canonical(dtype))
 
 
 # ---- broadcast
@@ -79,12 +98,41 @@ def _broadcast_pointwise(gen, node, index):
     return gen.value(x, tuple(Affine() if i in stretched else index[d] for i, d in enumerate(dims)))
 
 
-_broadcast = Primitive("broadcast", _broadcast_shape, _broadcast_vjp, _broadcast_pointwise)
+def _simplified_broadcast(graph, inputs, params, origin):
+    (x,) = inputs
+    shape, dims = params["shape"], params["dims"]
+    if same(x.shape, shape) and list(dims) == list(range(len(shape))):
+        return x
+    if x.primitive is broadcast_p:
+        inner = x.inputs[0]
+        through = tuple(dims[d] for d in x.params["dims"])
+        if all(same((inner.shape[i],), (shape[d],)) or is_one(inner.shape[i]) for i, d in enumerate(through)):
+            return graph.simplest(broadcast_p, x.inputs, {"shape": shape, "dims": through}, origin)
+    return None
+
+
+def _broadcast_access(node, position):
+    dims, stretched = node.params["dims"], _stretched(node.inputs[0], node.shape, node.params["dims"])
+    return tuple(ONLY if i in stretched else Along(d) for i, d in enumerate(dims))
+
+
+broadcast_p = Primitive(
+    "broadcast",
+    _broadcast_shape,
+    _broadcast_vjp,
+    _broadcast_pointwise,
+    kind=Kind.VIEW,
+    cost=0,
+    access=_broadcast_access,
+    dynamic_extents=("shape",),
+    simplify=_simplified_broadcast,
+    batch=moved_axes(lambda: broadcast_p, shape=first(None), dims=lambda dims, size: (0, *next_axes(dims, size))),
+)
 
 
 def broadcast(x, shape, dims):
     """`x` repeated to `shape`; `dims[i]` (rising) is the result's axis along which x's axis i runs, of the same extent or 1."""
-    return _broadcast(x, shape=tuple(shape), dims=tuple(dims))
+    return broadcast_p(x, shape=tuple(shape), dims=tuple(dims))
 
 
 # ---- reshape, transpose, reverse
@@ -100,7 +148,28 @@ def _reshape_pointwise(gen, node, index):
     return gen.value_flat(node.inputs[0], linear(index, node.shape))
 
 
-_reshape = Primitive("reshape", _reshape_shape, lambda ct, out, x, *, shape: (reshape(ct, x.shape),), _reshape_pointwise)
+def _simplified_reshape(graph, inputs, params, origin):
+    (x,) = inputs
+    if same(x.shape, params["shape"]):
+        return x
+    return graph.simplest(reshape_p, x.inputs, params, origin) if x.primitive is reshape_p else None
+
+
+reshape_p = Primitive(
+    "reshape",
+    _reshape_shape,
+    lambda ct, out, x, *, shape: (reshape(ct, x.shape),),
+    _reshape_pointwise,
+    kind=Kind.VIEW,
+    cost=0,
+    access=lambda node, position: (REGROUPED,) * len(node.inputs[0].shape),
+    flat=True,
+    shares_memory=lambda node: True,
+    dynamic_extents=("shape",),
+    simplify=_simplified_reshape,
+    batch=moved_axes(lambda: reshape_p, shape=first(None)),
+    total=lambda *rule: _linear_total(reshape_p, *rule),
+)
 
 
 def reshape(x, shape):
@@ -108,7 +177,7 @@ def reshape(x, shape):
     shape = tuple(shape)
     if shape == tuple(x.shape) and not any(isinstance(n, Dim) for n in (*shape, *x.shape)):
         return x
-    return _reshape(x, shape=shape)
+    return reshape_p(x, shape=shape)
 
 
 def _transpose_shape(x, *, perm):
@@ -129,15 +198,34 @@ def _transpose_pointwise(gen, node, index):
     return gen.value(node.inputs[0], tuple(index[i] for i in inverse_permutation(node.params["perm"])))
 
 
-_transpose = Primitive(
-    "transpose", _transpose_shape, lambda ct, out, x, *, perm: (transpose(ct, inverse_permutation(perm)),), _transpose_pointwise
+def _simplified_transpose(graph, inputs, params, origin):
+    (x,), perm = inputs, params["perm"]
+    if list(perm) == list(range(len(perm))):
+        return x
+    if x.primitive is transpose_p:
+        inner = x.params["perm"]
+        return graph.simplest(transpose_p, x.inputs, {"perm": tuple(inner[p] for p in perm)}, origin)
+    return None
+
+
+transpose_p = Primitive(
+    "transpose",
+    _transpose_shape,
+    lambda ct, out, x, *, perm: (transpose(ct, inverse_permutation(perm)),),
+    _transpose_pointwise,
+    kind=Kind.VIEW,
+    cost=0,
+    access=lambda node, position: tuple(map(Along, inverse_permutation(node.params["perm"]))),
+    simplify=_simplified_transpose,
+    batch=moved_axes(lambda: transpose_p, perm=lambda perm, size: (0, *next_axes(perm, size))),
+    total=lambda *rule: _linear_total(transpose_p, *rule),
 )
 
 
 def transpose(x, perm):
     """Axes reordered: the result's axis i is x's axis `perm[i]`."""
     perm = tuple(perm)
-    return x if perm == tuple(range(len(x.shape))) else _transpose(x, perm=perm)
+    return x if perm == tuple(range(len(x.shape))) else transpose_p(x, perm=perm)
 
 
 def _reverse_pointwise(gen, node, index):
@@ -145,8 +233,20 @@ def _reverse_pointwise(gen, node, index):
     return gen.value(x, tuple(x.shape[i] - 1 - a if i in axes else a for i, a in enumerate(index)))
 
 
-_reverse = Primitive(
-    "reverse", lambda x, *, axes: (x.shape, x.dtype), lambda ct, out, x, *, axes: (reverse(ct, axes),), _reverse_pointwise
+def _reverse_access(node, position):
+    axes = node.params["axes"]
+    return tuple(Along(i, -1, n - 1) if i in axes else Along(i) for i, n in enumerate(node.shape))
+
+
+reverse_p = Primitive(
+    "reverse",
+    lambda x, *, axes: (x.shape, x.dtype),
+    lambda ct, out, x, *, axes: (reverse(ct, axes),),
+    _reverse_pointwise,
+    kind=Kind.VIEW,
+    cost=0,
+    access=_reverse_access,
+    batch=moved_axes(lambda: reverse_p, axes=next_axes),
 )
 
 
@@ -155,7 +255,7 @@ def reverse(x, axes):
     axes = tuple(axes)
     if any(not 0 <= a < len(x.shape) for a in axes):
         raise ValueError(f"reverse: axes {axes} are out of range for shape {tuple(x.shape)}.")
-    return _reverse(x, axes=axes) if axes else x
+    return reverse_p(x, axes=axes) if axes else x
 
 
 # ---- slice
@@ -186,7 +286,30 @@ def _slice_pointwise(gen, node, index):
     return gen.value(node.inputs[0], tuple(i * t + s for i, s, t in zip(index, starts, strides, strict=True)))
 
 
-_slice = Primitive("slice", _slice_shape, _slice_vjp, _slice_pointwise)
+def _slice_access(node, position):
+    starts, strides = node.params["starts"], node.params["strides"]
+    return tuple(Along(i, stride, start) for i, (start, stride) in enumerate(zip(starts, strides, strict=True)))
+
+
+def _is_prefix(node):
+    """Whether a slice lies at the beginning of its operand's memory."""
+    x, p = node.inputs[0], node.params
+    whole = same(node.shape[1:], x.shape[1:])
+    return len(node.shape) > 0 and whole and all(s == 0 and not isinstance(s, Dim) for s in p["starts"]) and set(p["strides"]) == {1}
+
+
+slice_p = Primitive(
+    "slice",
+    _slice_shape,
+    _slice_vjp,
+    _slice_pointwise,
+    kind=Kind.VIEW,
+    cost=0,
+    access=_slice_access,
+    shares_memory=_is_prefix,
+    dynamic_extents=("starts", "limits"),
+    batch=moved_axes(lambda: slice_p, starts=first(0), limits=first(None), strides=first(1)),
+)
 
 
 def slice(x, starts, limits, strides=None):
@@ -195,7 +318,7 @@ def slice(x, starts, limits, strides=None):
     strides = (1,) * rank if strides is None else tuple(strides)
     if not len(starts) == len(limits) == len(strides) == rank:
         raise ValueError(f"slice: {len(starts)} starts, {len(limits)} limits and {len(strides)} strides for shape {tuple(x.shape)}.")
-    return _slice(x, starts=tuple(starts), limits=tuple(limits), strides=strides)
+    return slice_p(x, starts=tuple(starts), limits=tuple(limits), strides=strides)
 
 
 # ---- pad
@@ -243,7 +366,51 @@ def _pad_pointwise(gen, node, index):
     return found if mask is None else gen.select(mask, found, gen.value(value, ()))
 
 
-_pad = Primitive("pad", _pad_shape, _pad_vjp, _pad_pointwise)
+def _padded_axes(node):
+    p = node.params
+    return [i for i, around in enumerate(zip(p["low"], p["high"], p["interior"], strict=True)) if any(around)]
+
+
+def _pad_access(node, position):
+    if position or any(node.params["interior"]):
+        return (ANYWHERE,) * len(node.inputs[position].shape)
+    return tuple(Along(i, 1, -low) for i, low in enumerate(node.params["low"]))
+
+
+def _pad_cost(node):
+    return 1 + sum(masking(node, i) for i in _padded_axes(node)) + DIVISION * sum(1 for gap in node.params["interior"] if gap)
+
+
+def _pad_batch(inputs, batched, size, *, low, high, interior):
+    (x, value), (_, value_batched) = inputs, batched
+    x = all_spread((x,), batched[:1], size)[0]
+    around = {"low": (0, *low), "high": (0, *high), "interior": (0, *interior)}
+    if not value_batched:
+        return pad_p(x, value, **around)
+    padded = pad_p(x, constant(0, x.dtype), **around)
+    inside = pad_p(full(x.shape, True, "bool"), constant(False, "bool"), **around)
+    return P.select(inside, padded, broadcast(value, padded.shape, (0,)))
+
+
+def _pad_total(summed, stacked, inputs, params, number):
+    """Of zeros around a value, such as the constant is of which each step takes a slice."""
+    inner = summed(inputs[0]) if number(inputs[1]) == 0 else None
+    return None if inner is None else lambda: pad(inner(), constant(0, inputs[0].dtype), **params)
+
+
+pad_p = Primitive(
+    "pad",
+    _pad_shape,
+    _pad_vjp,
+    _pad_pointwise,
+    kind=Kind.MASKED,
+    cost=_pad_cost,
+    access=_pad_access,
+    masks=_padded_axes,
+    batch=_pad_batch,
+    total=_pad_total,
+    dynamic_extents=("low", "high"),
+)
 
 
 def pad(x, value, low, high, interior=None):
@@ -255,7 +422,7 @@ def pad(x, value, low, high, interior=None):
     interior = (0,) * rank if interior is None else tuple(interior)
     if not len(low) == len(high) == len(interior) == rank:
         raise ValueError(f"pad: {len(low)} low, {len(high)} high and {len(interior)} interior paddings for shape {tuple(x.shape)}.")
-    return _pad(x, value, low=tuple(low), high=tuple(high), interior=interior)
+    return pad_p(x, value, low=tuple(low), high=tuple(high), interior=interior)
 
 
 # ---- concat
@@ -300,7 +467,24 @@ def _concat_pointwise(gen, node, index):
     return result
 
 
-_concat = Primitive("concat", _concat_shape, _concat_vjp, _concat_pointwise)
+def _concat_access(node, position):
+    axis = node.params["axis"]
+    start = sum(x.shape[axis] for x in node.inputs[:position])
+    return tuple(Along(i, 1, -start) if i == axis else Along(i) for i in range(len(node.shape)))
+
+
+concat_p = Primitive(
+    "concat",
+    _concat_shape,
+    _concat_vjp,
+    _concat_pointwise,
+    kind=Kind.MASKED,
+    cost=lambda node: (1 + masking(node, node.params["axis"])) * len(node.inputs),
+    access=_concat_access,
+    masks=lambda node: [node.params["axis"]],
+    joined_axis="axis",
+    batch=moved_axes(lambda: concat_p, axis=next_axis),
+)
 
 
 def concat(xs, axis):
@@ -308,4 +492,4 @@ def concat(xs, axis):
     xs = tuple(xs)
     if not xs or not 0 <= axis < len(xs[0].shape):
         raise ValueError(f"concat: axis {axis} is out of range for {[tuple(x.shape) for x in xs]}.")
-    return _concat(*xs, axis=axis) if len(xs) > 1 else xs[0]
+    return concat_p(*xs, axis=axis) if len(xs) > 1 else xs[0]

@@ -8,18 +8,24 @@ from keras_ocl.core import dtypes
 from keras_ocl.core.dim import product
 from keras_ocl.core.index import linear
 from keras_ocl.core.primitive import Primitive
+from keras_ocl.primitives.batching import same_parameters
 from keras_ocl.primitives.elementwise import joint_shape
 
 
 def _check(name, key, shape):
-    if key.dtype != "uint32" or tuple(key.shape) != (2,):
+    """The key is uint32 of shape (..., 2): one for each index along the draw's first axes."""
+    examples = tuple(key.shape[:-1])
+    if key.dtype != "uint32" or tuple(key.shape[-1:]) != (2,) or tuple(shape[: len(examples)]) != examples:
         raise TypeError(f"{name}: the key has shape {tuple(key.shape)} and dtype {key.dtype}; it must be uint32 of shape (2,).")
     if product(shape) > 2**32:
         raise ValueError(f"{name}: the counters of shape {tuple(shape)} do not fit in 32 bits; make several draws with keys of their own.")
 
 
-def _words(gen, key):
-    return gen.value(key, (0,)), gen.value(key, (1,))
+def _draw(gen, helper, node, key, index, *values, **options):
+    """What `helper` draws at an index: keys of their own count from 0."""
+    first = len(key.shape) - 1
+    words = [gen.value(key, (*index[:first], k)) for k in range(2)]
+    return gen.random(helper, node.dtype, words, linear(index[first:], node.shape[first:]), *values, **options)
 
 
 def _bits_shape(key, *, shape, word):
@@ -28,10 +34,14 @@ def _bits_shape(key, *, shape, word):
 
 
 def _bits_pointwise(gen, node, index):
-    return gen.random("random_bits", "uint32", _words(gen, node.inputs[0]), linear(index, node.shape), word=(node.params["word"],))
+    return _draw(gen, "random_bits", node, node.inputs[0], index, word=(node.params["word"],))
 
 
-_random_bits = Primitive("random_bits", _bits_shape, None, _bits_pointwise)
+def _bits_batch(inputs, batched, size, *, shape, word):
+    return _random_bits(*inputs, shape=(size, *shape), word=word)
+
+
+_random_bits = Primitive("random_bits", _bits_shape, None, _bits_pointwise, cost=60, dynamic_extents=("shape",), batch=_bits_batch)
 
 
 def random_bits(key, shape, word=0):
@@ -56,13 +66,19 @@ def _draw_pointwise(helper):
         key, *parameters = node.inputs
         values = [gen.value(x, index) for x in parameters]
         name = f"{helper}_{dtypes.register_ctype(node.dtype)}"
-        return gen.random(name, node.dtype, _words(gen, key), linear(index, node.shape), *values)
+        return _draw(gen, name, node, key, index, *values)
 
     return rule
 
 
-_random_gamma = Primitive("random_gamma", _draw_shape("random_gamma"), None, _draw_pointwise("log_gamma_draw"))
-_random_binomial = Primitive("random_binomial", _draw_shape("random_binomial"), None, _draw_pointwise("binomial_draw"))
+def _variates(name, helper, cost):
+    rules = {"cost": cost, "batch": same_parameters(lambda: primitive)}
+    primitive = Primitive(name, _draw_shape(name), None, _draw_pointwise(helper), **rules)
+    return primitive
+
+
+_random_gamma = _variates("random_gamma", "log_gamma_draw", 500)
+_random_binomial = _variates("random_binomial", "binomial_draw", 1000)
 
 
 def random_gamma(key, alpha):

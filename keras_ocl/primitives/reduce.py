@@ -3,10 +3,15 @@
 Floats of 16 and 8 bits and integers below 32 bits are summed and multiplied in 32 bits.
 """
 
+import itertools
+
 from keras_ocl import primitives as P
 from keras_ocl.core import dtypes
-from keras_ocl.core.dim import product
-from keras_ocl.core.primitive import Primitive
+from keras_ocl.core.access import Along, Inner
+from keras_ocl.core.dim import ceil_div, hint, product
+from keras_ocl.core.index import Affine
+from keras_ocl.core.primitive import Kind, Primitive
+from keras_ocl.primitives.batching import moved_axes, next_axes, next_axis
 
 
 def accumulator(dtype):
@@ -84,9 +89,74 @@ def _prod_vjp(ct, out, x, *, axes):
     return (P.mul(_spread(ct, x, axes), others),)
 
 
+def _access(axes_of, first=0):
+    """Access maps where `axes_of(params)` are reduced and the others run along the result's axes from `first` on."""
+
+    def rule(node, position):
+        axes, kept = axes_of(node.params), itertools.count(first)
+        return tuple(Inner(i) if i in axes else Along(next(kept)) for i in range(len(node.inputs[0].shape)))
+
+    return rule
+
+
+def _terms(node):
+    return max(1, hint(product(node.inputs[0].shape)) // max(1, hint(product(node.shape))))
+
+
+def _reduction(name, shape, vjp, pointwise, **rules):
+    return Primitive(name, shape, vjp, pointwise, kind=Kind.REDUCTION, **{"cost": _terms, "terms": _terms, **rules})
+
+
+# ---- reductions of parts of an axis, whose results are reduced again: the compiler makes them of long ones (compiler/split.py)
+
+
+def _partial_shape(x, *, axes, axis, chunk):
+    kept = tuple(n for i, n in enumerate(x.shape) if i not in axes)
+    return (ceil_div(x.shape[axis], chunk), *kept), x.dtype
+
+
+def _partial_terms(node):
+    x, axis = node.inputs[0], node.params["axis"]
+    per_part = min(node.params["chunk"], hint(x.shape[axis]))
+    return per_part * hint(product(x.shape[a] for a in node.params["axes"] if a != axis))
+
+
+def _partial(name, whole):
+    """The primitive that reduces chunks of `axis` (and all of the other `axes`); `whole` is the reduction's pointwise rule."""
+
+    def pointwise(gen, node, index):
+        axis, chunk, axes = node.params["axis"], node.params["chunk"], node.params["axes"]
+        extent = node.inputs[0].shape[axis]
+        part = Affine.of(index[0])
+        block = [v.block for v in part.terms]
+        start = gen.define("int32", 1, f"({gen.text(part)}) * {gen.int(chunk)}", block, gen.ctype)
+        stop = gen.define("int32", 1, f"min({start.text} + {gen.int(chunk)}, ({gen.ctype}){gen.int(extent)})", [start.block], gen.ctype)
+        gen.bounds[node] = (sorted(axes).index(axis), start.text, stop.text)
+        # The part's own index keeps the reduction's loop in the block that knows which part it is.
+        return whole(gen, node, tuple(index[1:]))
+
+    rules = {"access": _access(lambda params: params["axes"], 1), "stored": True, "terms": _partial_terms, "cost": _partial_terms}
+    return _reduction(f"partial_{name}", _partial_shape, None, pointwise, **rules)
+
+
+def _sum_total(summed, stacked, inputs, params, number):
+    """One sum over the steps and the axes."""
+    inner = stacked(inputs[0])
+    return None if inner is None else lambda: reduce_sum(inner(), (0, *(a + 1 for a in params["axes"])))
+
+
 def _declare(kind, vjp, allowed, text):
-    name = f"reduce_{kind}"
-    primitive = Primitive(name, _reduce_shape(name, allowed), vjp, _reduce_pointwise(kind))
+    name, pointwise = f"reduce_{kind}", _reduce_pointwise(kind)
+    primitive = _reduction(
+        name,
+        _reduce_shape(name, allowed),
+        vjp,
+        pointwise,
+        access=_access(lambda params: params["axes"]),
+        partial=_partial(name, pointwise),
+        batch=moved_axes(lambda: primitive, axes=next_axes),
+        total=_sum_total if kind == "sum" else None,
+    )
 
     def function(x, axes):
         axes = tuple(sorted(axes))
@@ -158,8 +228,23 @@ def _arg_pointwise(kind):
     return rule
 
 
-_argmax = Primitive("argmax", _arg_shape("argmax"), None, _arg_pointwise("max"))
-_argmin = Primitive("argmin", _arg_shape("argmin"), None, _arg_pointwise("min"))
+_arg_access = _access(lambda params: (params["axis"],))
+_argmax = _reduction(
+    "argmax",
+    _arg_shape("argmax"),
+    None,
+    _arg_pointwise("max"),
+    access=_arg_access,
+    batch=moved_axes(lambda: _argmax, axis=next_axis),
+)
+_argmin = _reduction(
+    "argmin",
+    _arg_shape("argmin"),
+    None,
+    _arg_pointwise("min"),
+    access=_arg_access,
+    batch=moved_axes(lambda: _argmin, axis=next_axis),
+)
 
 
 def _argument(primitive, x, axis, dtype):

@@ -1,9 +1,13 @@
 """Sorting and the greatest elements of rows."""
 
+import math
+
 from keras_ocl import primitives as P
 from keras_ocl.core import dtypes
+from keras_ocl.core.dim import product
 from keras_ocl.core.primitive import Primitive
 from keras_ocl.kernels import sort as template
+from keras_ocl.primitives.batching import same_parameters
 
 
 def _along(shape, axis):
@@ -52,7 +56,21 @@ def _sort_kernels(builder, node, sinks):
     )
 
 
-_sort = Primitive("sort", _sort_shape, _sort_vjp, kernels=_sort_kernels, several=True)
+def _operations(node):
+    """About a comparison per level of a merge."""
+    (*_, length) = shape = node.inputs[0].shape
+    return product(shape) * max(1, math.ceil(math.log2(max(2, int(length)))))
+
+
+_sort = Primitive(
+    "sort",
+    _sort_shape,
+    _sort_vjp,
+    kernels=_sort_kernels,
+    multiple_results=True,
+    operations=_operations,
+    batch=same_parameters(lambda: _sort),
+)
 
 
 def sort(operands, axis, keys=1):
@@ -97,7 +115,15 @@ def _top_k_kernels(builder, node, sinks):
     )
 
 
-_top_k = Primitive("top_k", _top_k_shape, _top_k_vjp, kernels=_top_k_kernels, several=True)
+_top_k = Primitive(
+    "top_k",
+    _top_k_shape,
+    _top_k_vjp,
+    kernels=_top_k_kernels,
+    multiple_results=True,
+    operations=_operations,
+    batch=same_parameters(lambda: _top_k),
+)
 
 
 def top_k(x, k):

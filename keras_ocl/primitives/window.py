@@ -5,9 +5,12 @@ covers positions o * stride + k * dilation - low for 0 <= k < window; what lies 
 """
 
 from keras_ocl.core import dtypes
-from keras_ocl.core.dim import maximum
-from keras_ocl.core.index import linear
-from keras_ocl.core.primitive import Primitive
+from keras_ocl.core.access import Along, Tap, same_place
+from keras_ocl.core.dim import hint, maximum, product
+from keras_ocl.core.index import is_one, linear
+from keras_ocl.core.primitive import Kind, Primitive
+from keras_ocl.primitives.batching import first, moved_axes
+from keras_ocl.primitives.prices import DIVISION, MASK
 from keras_ocl.primitives.reduce import accumulator
 
 
@@ -56,6 +59,48 @@ def _element(gen, x, params, index, inside, dtype, missing):
     return register if mask is None else gen.select(mask, register, gen.constant(missing, dtype))
 
 
+# ---- what passes of the compiler ask
+
+
+def _alone(params, i):
+    """Whether windows along axis `i` are its single elements."""
+    return is_one(params["window"][i]) and is_one(params["strides"][i]) and tuple(params["padding"][i]) == (0, 0)
+
+
+def _access(node, position):
+    return tuple(Along(i) if _alone(node.params, i) else Tap(i) for i in range(len(node.shape)))
+
+
+def _positions_in_window(node):
+    return hint(product(node.params["window"]))
+
+
+def _overlapping(node):
+    """Of the gather form: windows that may cover a position, along axes where there can be more than one."""
+    window, strides, dilation = (node.params[k] for k in ("window", "strides", "dilation"))
+    return hint(product(w for w, s, d in zip(window, strides, dilation, strict=True) if (w - 1) * d + 1 > s))
+
+
+def _cost(terms, divided):
+    """Rule for `terms` loads with their masks; `divided`: indices are divided by the strides."""
+
+    def rule(node):
+        axes = [i for i in range(len(node.params["window"])) if not _alone(node.params, i)]
+        each = sum(MASK + (DIVISION if divided and not is_one(node.params["strides"][i]) else 0) for i in axes)
+        return terms(node) * (2 + each)
+
+    return rule
+
+
+_EACH = {"window": first(1), "strides": first(1), "padding": first((0, 0)), "dilation": first(1)}  # of the axis of examples
+
+
+def _primitive(name, shape, vjp, pointwise, terms=_positions_in_window, divided=False, access=_access, batch=_EACH, **rules):
+    rules |= {"access": access, "terms": terms, "cost": _cost(terms, divided), "batch": moved_axes(lambda: primitive, **batch)}
+    primitive = Primitive(name, shape, vjp, pointwise, kind=Kind.WINDOW, **rules)
+    return primitive
+
+
 # ---- reduce_window
 
 
@@ -78,7 +123,7 @@ def _reduce_pointwise(gen, node, index):
     return result if dtype == node.dtype else gen.op("convert", node.dtype, result)
 
 
-_reduce_window = Primitive("reduce_window", _reduce_shape, _reduce_vjp, _reduce_pointwise)
+_reduce_window = _primitive("reduce_window", _reduce_shape, _reduce_vjp, _reduce_pointwise)
 
 
 def reduce_window(x, kind, window, strides, padding, dilation):
@@ -120,7 +165,7 @@ def _argmax_pointwise(gen, node, index):
     return gen.reduce_arg(node, params["kind"], x.dtype, params["window"], body)[1]
 
 
-_window_argmax = Primitive("window_argmax", _argmax_shape, None, _argmax_pointwise)
+_window_argmax = _primitive("window_argmax", _argmax_shape, None, _argmax_pointwise)
 
 
 def window_argmax(x, window, strides, padding, dilation):
@@ -195,7 +240,16 @@ def _divided(gen, index, n):
     return quotient, gen.inside(rest, 0, 1)
 
 
-_window_gather_sum = Primitive("window_gather_sum", _gather_shape, _gather_vjp, _gather_pointwise)
+_window_gather_sum = _primitive(
+    "window_gather_sum",
+    _gather_shape,
+    _gather_vjp,
+    _gather_pointwise,
+    _overlapping,
+    divided=True,
+    dynamic_extents=("input_shape",),
+    batch={**_EACH, "input_shape": first(None)},
+)
 
 
 def window_gather_sum(dy, index, input_shape, window, strides, padding, dilation):
@@ -230,7 +284,11 @@ def _pick_pointwise(gen, node, index):
     return gen.reduce(node, "sum", node.dtype, params["window"], body)
 
 
-_window_pick = Primitive("window_pick", _pick_shape, _pick_vjp, _pick_pointwise)
+def _pick_access(node, position):
+    return same_place(len(node.shape)) if position else _access(node, position)
+
+
+_window_pick = _primitive("window_pick", _pick_shape, _pick_vjp, _pick_pointwise, access=_pick_access)
 
 
 def window_pick(x, index, window, strides, padding, dilation):

@@ -15,8 +15,9 @@ os.environ.setdefault("KERAS_BACKEND", "ocl")
 
 from keras_ocl import runtime  # noqa: E402
 from keras_ocl.compiler import from_numpy, lower  # noqa: E402
-from keras_ocl.compiler.cost import FREE, VIEWS, size  # noqa: E402
+from keras_ocl.compiler.cost import size  # noqa: E402
 from keras_ocl.compiler.jit import Jitted  # noqa: E402
+from keras_ocl.core.primitive import Kind  # noqa: E402
 from tests.compiler.random_chains import Chain  # noqa: E402
 
 WORST = 1.3  # as compiled, over with the best cut
@@ -45,7 +46,7 @@ class Cut:
     def candidates(self):
         """Nodes that fusion computes where they are read."""
         nodes = [n for n in self.graph.live() if n.primitive is not None and n not in self.materialised]
-        return [n for n in nodes if n.name not in VIEWS | FREE and size(n) >= _LEAST and n.results is None]
+        return [n for n in nodes if n.kind not in (Kind.VIEW, Kind.SOURCE) and size(n) >= _LEAST and n.results is None]
 
 
 def seconds(cuts, repeats):

@@ -4,7 +4,8 @@ from keras_ocl.compiler.generator.loops import Loops
 from keras_ocl.core import dtypes
 from keras_ocl.core.dim import product
 from keras_ocl.core.index import Affine, is_one, linear
-from keras_ocl.kernels import elementwise, prelude
+from keras_ocl.core.primitive import Kind
+from keras_ocl.kernels import prelude
 
 
 class Generator(Loops):
@@ -66,11 +67,11 @@ class Generator(Loops):
             return self.value(node, self._unflattened(offset, node.shape))
         if self.in_memory(node):
             return self.load(node, None, offset)
-        if node.name == "reshape":
+        if node.kind is Kind.VIEW and node.primitive.flat:
             return self.value_flat(node.inputs[0], offset)
-        if node.name == "broadcast" and not node.inputs[0].shape:
+        if node.kind is Kind.VIEW and not node.inputs[0].shape:
             return self.value(node.inputs[0], ())
-        if node.name in elementwise.OPS and all(i.shape == node.shape for i in node.inputs):
+        if node.kind is Kind.ELEMENTWISE and all(i.shape == node.shape for i in node.inputs):
             identity = (node, offset.key, self.vector if self.lanes(offset) else None)
             found = self._memo.get(identity)
             if found is None or not self._visible(found[0].block):

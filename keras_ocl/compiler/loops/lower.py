@@ -6,10 +6,10 @@ history where there is one, and else alternates between two buffers, for which t
 """
 
 from keras_ocl.compiler import ir, lower
-from keras_ocl.compiler.split import add_node
 from keras_ocl.core.dim import product
-from keras_ocl.core.primitive import Primitive
+from keras_ocl.core.primitive import Kind
 from keras_ocl.kernels.spec import Stepped, Workspace
+from keras_ocl.primitives.loop_steps import hold_p
 
 
 class Part:
@@ -58,11 +58,11 @@ class _Lowering:
         self.node, self.projections = node, projections
         p = node.params
         self.body, self.consts = p["body"], p["consts"]
-        self.is_scan = node.name == "scan"
+        self.is_scan = node.kind is Kind.SCAN
         self.carries = p["carries"] if self.is_scan else len(self.body.outputs)
         self.histories = {k: self._result(len(self.body.outputs) + j) for j, k in enumerate(p.get("histories", ()))}
         self.reverse = p.get("reverse", False)
-        self.graph = ir.build(self.body.equations, self.body.outputs, add_node)
+        self.graph = ir.build(self.body.equations, self.body.outputs)
         self.inputs = {id(n.tensor): n for n in self.graph.nodes if n.primitive is None}
         self._holds = 0
         self.extra = {}  # node -> handles of further places where it is stored
@@ -90,7 +90,7 @@ class _Lowering:
 
     def _place_inputs(self):
         for n in self.graph.nodes:
-            if n.name == "at_step":
+            if n.kind is Kind.STEP_SLICE:
                 n.stepped = Stepped(n.inputs[0], product(n.shape), n.params["shift"])
         for k, history in self.histories.items():
             n = self._input(self.consts + k)
@@ -100,7 +100,7 @@ class _Lowering:
     def _hold(self, n, before=None):
         """A copy of `n` in memory of its own."""
         self._holds += 1
-        held = self.graph.add(Primitive.registry["hold"], (n,), {"number": self._holds}, n.origin)
+        held = self.graph.add(hold_p, (n,), {"number": self._holds}, n.origin)
         if before is not None:
             held.order = before.order - 0.5  # the graph lists nodes by their order
         return held
@@ -109,12 +109,12 @@ class _Lowering:
         """Loops within and host operations read whole buffers: what lies in a stack is copied for them."""
         self.whole = set()
         for n in list(self.graph.live()):
-            if n.primitive is None or not (n.primitive.loop or n.primitive.host is not None):
+            if n.primitive is None or not (n.primitive.loops or n.primitive.host is not None):
                 continue
             inputs = []
             for i in n.inputs:
                 base = i
-                while base.name == "reshape":
+                while base.kind is Kind.VIEW and base.primitive.flat:
                     base = base.inputs[0]
                 self.whole |= {i, base}
                 inputs.append(self._hold(i, n) if base.stepped is not None else i)
@@ -123,7 +123,7 @@ class _Lowering:
     def _place_outputs(self):
         outputs, taken = list(self.graph.outputs), set()
         for k, n in enumerate(outputs):
-            while n.name == "reshape":  # the same memory
+            while n.kind is Kind.VIEW and n.primitive.flat:  # the same memory
                 n = outputs[k] = n.inputs[0]
             carried = k < self.carries
             part = None
@@ -131,8 +131,9 @@ class _Lowering:
                 part = Stepped(self.histories[k], product(n.shape), 0 if self.reverse else 1)
             elif not carried:
                 part = Stepped(self._result(k), product(n.shape))
-            foreign = n.primitive is None or n.name == "at_step"
-            whole = part is not None and not foreign and (n.name == "project" or n.primitive.host is not None)  # stored only as a whole
+            foreign = n.kind in (Kind.INPUT, Kind.STEP_SLICE)
+            only_whole = n.kind is Kind.PROJECTION or n.primitive is not None and n.primitive.host is not None
+            whole = part is not None and not foreign and only_whole
             if foreign or whole or (carried and n in taken):
                 n = outputs[k] = self._hold(n)
             if part is not None and n.stepped is None and n not in taken and n not in self.whole:

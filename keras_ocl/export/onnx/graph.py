@@ -8,9 +8,11 @@ from onnx import helper
 from keras_ocl.core import dtypes
 from keras_ocl.core.dim import Dim
 from keras_ocl.core.index import is_one
+from keras_ocl.core.primitive import Kind
+from keras_ocl.primitives.movement import broadcast_p, constant_p, iota_p
 
 # These have no rule: their values are made where they are used, in the shape that they are needed in.
-WHERE_USED = ("constant", "broadcast", "iota")
+WHERE_USED = (constant_p, broadcast_p, iota_p)
 
 _FUNCTIONS = {"add": "Add", "sub": "Sub", "mul": "Mul", "mod": "Mod", "min": "Min", "max": "Max"}
 
@@ -158,9 +160,9 @@ class OnnxGraph:
         self.layer = node.origin.layer
         if any(dtypes.is_complex(dtype) for _, dtype in node.results or [(node.shape, node.dtype)]):
             self._refuse(node, "ONNX has no complex arithmetic")
-        if node.primitive is None or node.name in WHERE_USED:
+        if node.kind is Kind.INPUT or node.primitive in WHERE_USED:
             return
-        if node.name == "project":
+        if node.kind is Kind.PROJECTION:
             self._values[node] = self.value(node.inputs[0])[node.params["index"]]
         elif node.name in self.rules:
             self._values[node] = self.rules[node.name](self, node)
@@ -189,12 +191,12 @@ class OnnxGraph:
         """(name, dims, shape) of a value that broadcasts to the node's: its axis i runs along the node's axis dims[i]."""
         if node in self._values:
             return self._values[node], tuple(range(len(node.shape))), tuple(node.shape)
-        if node.name == "constant":
+        if node.primitive is constant_p:
             return self.scalar(node.params["value"], node.dtype), (), ()
-        if node.name == "iota":
+        if node.primitive is iota_p:
             axis = node.params["axis"]
             return self.counted(node.shape[axis], node.dtype), (axis,), (node.shape[axis],)
-        if node.name != "broadcast":
+        if node.primitive is not broadcast_p:
             raise RuntimeError(f"ONNX export: {node} of {node.origin.layer} is used before it is computed.")
         name, dims, shape = self._compact(node.inputs[0])
         return name, tuple(node.params["dims"][d] for d in dims), shape

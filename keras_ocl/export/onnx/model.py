@@ -7,7 +7,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 import keras_ocl
-from keras_ocl.compiler import ir, simplify, to_numpy
+from keras_ocl.compiler import ir, to_numpy
 from keras_ocl.core import dtypes
 from keras_ocl.core.dim import Dim, key, same
 from keras_ocl.core.primitive import active_tapes
@@ -92,7 +92,7 @@ def _traced(function, inputs, value):
             outputs = function(*arguments)
     finally:
         active_tapes.reset(token)
-    return ir.build(trace.equations, outputs, simplify.add), trace
+    return ir.build(trace.equations, outputs, whole_reductions=True), trace
 
 
 # ---- whether the graph is right for every value of the unknown extents

@@ -115,7 +115,7 @@ from keras_ocl.ops.numpy.indexing import (
     unravel_index,
     where,
 )
-from keras_ocl.ops.numpy.linear import correlate, cross, dot, einsum, inner, kron, matmul, outer, tensordot, vdot
+from keras_ocl.ops.numpy.linear import correlate, cross, dot, einsum, inner, kron, matmul, outer, slogdet, tensordot, vdot
 from keras_ocl.ops.numpy.logic import (
     all,
     allclose,

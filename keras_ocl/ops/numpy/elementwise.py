@@ -11,11 +11,11 @@ from keras.src.backend.common.backend_utils import vectorize_impl
 
 from keras_ocl import primitives as P
 from keras_ocl.core import dtypes
-from keras_ocl.ops.control_flow import mapped_over
 from keras_ocl.ops.conversion import convert_to_tensor
 from keras_ocl.ops.numpy import complex_numbers
 from keras_ocl.ops.promotion import broadcast, floating, operand, promote, scalar_like
 from keras_ocl.ops.result_types import dtype_of, result_type
+from keras_ocl.ops.vectorization import mapped_over
 
 
 def _float_unary(name, primitive):

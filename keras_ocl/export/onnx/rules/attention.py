@@ -1,7 +1,7 @@
 """ONNX for attention: the primitive that keeps no matrix of weights, composed again of those that have operators."""
 
 from keras_ocl import primitives as P
-from keras_ocl.compiler import ir, simplify
+from keras_ocl.compiler import ir
 from keras_ocl.core.trace import Trace, tracing
 
 
@@ -27,7 +27,7 @@ def _attention(g, node):
     operands = [trace.input(x.shape, x.dtype) for x in node.inputs]
     with tracing(trace):
         result = _weighted(*operands, **node.params)
-    graph = ir.build(trace.equations, [result], simplify.add)
+    graph = ir.build(trace.equations, [result], whole_reductions=True)
     outside = {id(t): x for t, x in zip(operands, node.inputs, strict=True)}
     for n in graph.live():
         n.origin = node.origin

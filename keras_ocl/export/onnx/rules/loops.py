@@ -2,14 +2,14 @@
 
 from onnx import helper
 
-from keras_ocl.compiler import ir, simplify
+from keras_ocl.compiler import ir
 from keras_ocl.export.onnx.graph import onnx_type
 
 
 def body_graph(node):
     """The simplified graph of a loop's body."""
     body = node.params["body"]
-    return ir.build(body.equations, body.outputs, simplify.add)
+    return ir.build(body.equations, body.outputs, whole_reductions=True)
 
 
 def _info(name, dtype, shape=None):

@@ -1,0 +1,37 @@
+"""What the bodies of loops are made of: a step's slices of stacked tensors, its number, and values held in memory of their own."""
+
+from keras_ocl.core.access import same_place
+from keras_ocl.core.index import Affine, Var
+from keras_ocl.core.primitive import Kind, Primitive
+
+
+def _at_step_batch(inputs, batched, size, *, shift):
+    """Examples of a stacked tensor lie along its second axis: (length, size, ...)."""
+    return at_step_p(*inputs, shift=shift)
+
+
+at_step_p = Primitive("at_step", lambda x, *, shift: (tuple(x.shape[1:]), x.dtype), kind=Kind.STEP_SLICE, batch=_at_step_batch)
+
+
+def at_step(x, shift=0):
+    """Slice (index + shift) of the stacked body input `x`."""
+    return at_step_p(x, shift=shift)
+
+
+def _index_pointwise(gen, node, index):
+    step = Var(gen.args.step(), node.params["extent"], gen.top)
+    return gen.number(Affine.of(step), "int32")
+
+
+step_index_p = Primitive("step_index", lambda *, extent: ((), "int32"), None, _index_pointwise, kind=Kind.SOURCE)
+
+# Keeps a value in a buffer of its own; the compiler's.
+hold_p = Primitive(
+    "hold",
+    lambda x, *, number: (tuple(x.shape), x.dtype),
+    None,
+    lambda gen, node, index: gen.value(node.inputs[0], index),
+    kind=Kind.VIEW,
+    cost=0,
+    access=lambda node, position: same_place(len(node.shape)),
+)
