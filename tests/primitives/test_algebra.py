@@ -309,7 +309,7 @@ APART = {
     "along two axes": lambda x: P.add(P.slice(around(around(x, 0, 0, 3), 1, 0, 1), (0, 0), (6, 4)), around(x, 0, 3, 0)),
     "in ones": lambda x: P.add(around(x, 0, 0, 3, 1.0), around(x, 0, 3, 0, 1.0)),
     "in minus zeros": lambda x: P.add(around(x, 0, 0, 3, -0.0), around(x, 0, 3, 0, -0.0)),
-    "with gaps inside": lambda x: P.add(around(x, 0, 0, 5, 0.0, 1), around(x, 0, 5, 0, 0.0, 1)),
+    "with gaps inside": lambda x: P.add(around(x, 0, 0, 3, 0.0, 1), around(x, 0, 3, 0, 0.0, 1)),
     "the same twice": lambda x: P.add(around(x, 0, 0, 3), around(x, 0, 0, 3)),
 }
 
