@@ -144,6 +144,17 @@ def test_two_states_that_change_places(record):
     assert overwritten(turned, SQUARE, SQUARE, record=record) == {1}
 
 
+def test_a_state_that_is_read_elsewhere_through_a_view_in_memory():
+    """A template has the reshape in memory, where the update reads it too."""
+    big = ((64, 64), "float32")
+
+    def function(w, x):
+        flat = P.reshape(w, (32, 128))
+        return P.add(w, P.reshape(P.reverse(flat, (0,)), w.shape)), x, product(flat, P.reshape(x, (128, 32)))
+
+    assert overwritten(function, big, big) == set()
+
+
 def test_two_updates_of_one_value():
     """States that get the same new value: one buffer cannot be both."""
 

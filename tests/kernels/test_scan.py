@@ -15,8 +15,10 @@ from tests.kernels.launching import launch
 
 KINDS = {"cumsum": np.add, "cumprod": np.multiply, "cummax": np.maximum, "cummin": np.minimum}
 NUMBERS = [d for d in dtypes.NAMES if d != "bool"]
-PRECISION = {"float64": 1e-12, "complex128": 1e-12, "float32": 3e-6, "complex64": 3e-6, "float16": 2e-3, "bfloat16": 1e-2, "float8_e4m3fn": 0.1,
-             "float8_e5m2": 0.2}  # fmt: skip
+PRECISION = {
+    "float64": 1e-12, "complex128": 1e-12, "float32": 3e-6, "complex64": 3e-6, "float16": 2e-3, "bfloat16": 1e-2, "float8_e4m3fn": 0.1,
+    "float8_e5m2": 0.2,
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -101,7 +103,7 @@ SHAPES = [
 
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("shape,axis", SHAPES)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ["cumsum", "cummax"])
 def test_shapes(device, traits, kind, shape, axis, reverse):
     check(device, traits, kind, [values(np.random.default_rng(axis), shape, "float32")], axis, reverse)
 

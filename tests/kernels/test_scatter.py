@@ -87,13 +87,14 @@ def drawn(rng, shape, count, columns, dtype, index_dtype="int32", beyond=2):
     return indices, values(rng, (*count, *columns), dtype)
 
 
-CASES = [((1,), (1,), ()), ((5,), (40,), ()), ((7,), (3,), (1,)), ((7,), (9,), (19,)), ((1,), (4,), (33,)), ((70,), (90,), (3,)), ((3, 4), (6, 5), (2, 7)),
-         ((9, 2), (50,), ()), ((300,), (100,), ()), ((2, 3, 4), (30,), (5,))]  # fmt: skip
+CASES = [  # rows, count, columns
+    ((1,), (1,), ()), ((5,), (40,), ()), ((7,), (3,), (1,)), ((7,), (9,), (19,)), ((1,), (4,), (33,)), ((70,), (90,), (3,)),
+    ((3, 4), (6, 5), (2, 7)), ((9, 2), (50,), ()), ((300,), (100,), ()), ((2, 3, 4), (30,), (5,)),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize("start", [False, True])
 @pytest.mark.parametrize("rows,count,columns", CASES)
-@pytest.mark.parametrize("mode", ["add", "set"])
+@pytest.mark.parametrize("mode,start", [("add", False), ("set", True)])
 def test_shapes(device, traits, mode, rows, count, columns, start):
     rng = np.random.default_rng(1)
     indices, updates = drawn(rng, rows, count, columns, "float32")
