@@ -114,8 +114,8 @@ def test_the_greatest_unsigned_integers_are_above_the_others(device, traits):
         check_sort(device, traits, with_positions(x if dtype == "uint32" else x << np.uint64(20)), 1)
 
 
-@pytest.mark.parametrize("options", [{"all_arguments": True}, {"wrap": lambda n: Dim(n, 40)}])
-@pytest.mark.parametrize("n", [7, 40, 300])
+@pytest.mark.parametrize("options", [{"all_arguments": True}, {"wrap": lambda n: Dim(n, 40)}, {"wrap": lambda n: Dim(n, 2)}])
+@pytest.mark.parametrize("n", [7, 40, 300, 2100])
 def test_extents_that_are_arguments(device, traits, n, options):
     """A hint says how much a work-item sorts, the extent how many merges follow."""
     for dtype in ("float32", "float16", "int64"):
