@@ -24,10 +24,22 @@ BACKLOG = 1024  # launches between two points of which the host never runs more 
 class Traits:
     """What kernels and schedules may ask of a device; never its vendor's name.
 
-    vector_width: float lanes of one explicit vector. local_memory: bytes a work-group. max_group: work-items
-    a group. alignment: bytes to which sub-ranges of a buffer are aligned. schedule: name of the one by which kernels are written
-    (kernels/schedules/). clock: the highest clock frequency in MHz, 0 where the driver does not tell. vec_len_hint: kernels may forbid
-    the compiler's own vectorisation (cl_intel_vec_len_hint).
+    Attributes:
+        kind: "cpu" or "gpu" (accelerators are GPUs here).
+        vector_width: float lanes of one explicit vector.
+        compute_units: their number.
+        local_memory: bytes of local memory per work-group.
+        max_group: the most work-items of a work-group.
+        fp64: whether it computes in float64.
+        fp16: whether it computes in float16.
+        subgroups: whether it has sub-groups.
+        unified_memory: whether it shares its memory with the host.
+        max_allocation: bytes of the largest buffer.
+        global_memory: bytes of all its memory.
+        alignment: bytes to which sub-ranges of a buffer are aligned.
+        schedule: the name of the schedule by which kernels are written for it (kernels/schedules/).
+        clock: the highest clock frequency in MHz, 0 where the driver does not tell.
+        vec_len_hint: whether kernels may forbid the compiler's own vectorisation (cl_intel_vec_len_hint).
     """
 
     kind: str

@@ -1,5 +1,6 @@
 """Each way of choosing this backend, in a fresh process."""
 
+import importlib.util
 import json
 
 import pytest
@@ -8,6 +9,7 @@ from tests.plugin.process import run_python
 
 SHOW_BACKEND = "import keras; print(keras.config.backend(), type(keras.ops.ones((2,))).__module__.partition('.')[0])"
 OURS = "ocl keras_ocl"
+needs_tensorflow = pytest.mark.skipif(importlib.util.find_spec("tensorflow") is None, reason="TensorFlow is not installed")
 
 
 @pytest.fixture
@@ -52,6 +54,7 @@ def test_a_part_imported_before_keras_loads_keras_first():
     assert output == "ocl True True"
 
 
+@needs_tensorflow
 def test_other_backend_and_back(home):
     output = run_python(
         """
@@ -100,6 +103,7 @@ def test_other_backend_and_back(home):
     ]
 
 
+@needs_tensorflow
 def test_other_backend_in_the_environment_loads_nothing_of_ours(home):
     output = run_python(
         "import sys, keras; print(keras.config.backend(), [name for name in sys.modules if name.startswith('keras_ocl')])",
