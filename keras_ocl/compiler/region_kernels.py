@@ -56,7 +56,9 @@ def pointwise_kernel(traits, region, all_arguments=False):
         grid, group = (1,), (1,)
     else:
         grid, group = schedule.pointwise(traits, gen, nest, dry.cost, shared, lambda variables: _evaluate(gen, region, axes, variables))
-    return KernelSpec(region.label, args.args, gen.top.render(), grid, group, frozenset(gen.helpers))
+    return KernelSpec(
+        region.label, args.args, gen.top.render(), grid, group, frozenset(gen.helpers), title="elementwise operations and reductions"
+    )
 
 
 def _chain(block):

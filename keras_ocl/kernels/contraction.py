@@ -134,7 +134,7 @@ class Contraction:
         t, i = self.tile, self.index
         return (
             f"{self._prepare(a, t.height)}{self._prepare(b, t.width)}"
-            f"for ({i} k0 = {begin}; k0 < {end}; k0 += {t.depth}) {{\n"
+            f"for ({i} k_begin = {begin}; k_begin < {end}; k_begin += {t.depth}) {{\n"
             f"{self.fill(self.a, t.height, self.pitch_a, a, end)}{self.fill(self.b, t.width, self.pitch_b, b, end)}"
             f"{BARRIER}{self.multiply(self.a, name)}{BARRIER}}}\n"
         )
@@ -156,14 +156,14 @@ class Contraction:
         return f"{arrays}for (int x = 0; x < {rows.rounds}; ++x) {{\n{at}{loader.row('x')}}}\n"
 
     def fill(self, local, extent, pitch, loader, end):
-        """Statements that copy `extent` rows of the steps from k0 on to local memory, zeros beyond the edges."""
+        """Statements that copy `extent` rows of the steps from k_begin on to local memory, zeros beyond the edges."""
         i, (rows, steps) = self.index, self._axes(extent, loader.along_k)
         statements, condition, value = loader.element("x")
         inside = " && ".join(filter(None, (f"at < {loader.limit}", f"k < {end}", condition)))
         guard = " && ".join(filter(None, (steps.guard("q"), rows.guard("o"))))
         store = f"{local}[q * {pitch} + o] = {inside} ? {value} : 0;\n"
         return (
-            f"for (int y = 0; y < {steps.rounds}; ++y) {{\nconst int q = {steps.place('y')};\nconst {i} k = k0 + q;\n{loader.step()}"
+            f"for (int y = 0; y < {steps.rounds}; ++y) {{\nconst int q = {steps.place('y')};\nconst {i} k = k_begin + q;\n{loader.step()}"
             f"for (int x = 0; x < {rows.rounds}; ++x) {{\nconst int o = {rows.place('x')};\nconst {i} at = {loader.first} + o;\n"
             f"{statements}{f'if ({guard}) ' if guard else ''}{store}}}\n}}\n"
         )

@@ -96,7 +96,9 @@ class _Scan:
             )
         grid = (ceil_div(last, width), outer * middle, ceil_div(n, part) if part else 1)
         helpers = frozenset(self.helpers | self.sink.helpers)
-        return KernelSpec("totals of parts" if first else "", args.args, "".join(line) + body, grid, self.schedule.group, helpers)
+        name, text = "totals of parts" if first else "", "".join(line) + body
+        title = f"{self.kind}: {'totals of parts' if first else 'a walk along the axis per work-item'}"
+        return KernelSpec(name, args.args, text, grid, self.schedule.group, helpers, title=title)
 
     def _load(self, pointer, offset, width):
         self.helpers |= prelude.helpers_for(self.dtype, width)

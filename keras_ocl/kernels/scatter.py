@@ -86,7 +86,7 @@ def plan(traits, *, shape, count, mode, clip, x, indices, updates, dtype, result
         f"const {t} r = row * {column_text}, u = s * {column_text};\n{columns_loop(update)}}}\n"
     )
     grid = (ceil_div(columns, block_columns), ceil_div(rows, block_rows))
-    return [KernelSpec("", args.args, body, grid, schedule.group, frozenset(helpers))]
+    return [KernelSpec("", args.args, body, grid, schedule.group, frozenset(helpers), title="scatter: a block of the result per work-item")]
 
 
 def _as(dtype, text):

@@ -109,7 +109,7 @@ class _Sorter:
         return Args(self.all_arguments)
 
     def _spec(self, name, args, body, grid):
-        return KernelSpec(name, args.args, body, grid, self.group, frozenset(self.helpers))
+        return KernelSpec(name, args.args, body, grid, self.group, frozenset(self.helpers), title=f"sort: {name}")
 
     def _merge(self, args, left, nl, right, nr, target, limit="1"):
         """Statements that merge while `limit` holds, from places a and b on, to place o on."""
@@ -251,4 +251,7 @@ def top_k(traits, *, shape, k, x, dtype, results, all_arguments=False):
         f"{prelude.store(dtype, 1, values, '(at + j)', 'v')}\n{positions}[at + j] = i;\n"
         f"least = {prelude.load(dtype, 1, values, f'(at + min(i, {k_text} - 1))')};\n}}\n"
     )
-    return [KernelSpec("", args.args, body, (rows,), schedule_of(traits).group, frozenset(prelude.helpers_for(dtype, 1)))]
+    helpers = frozenset(prelude.helpers_for(dtype, 1))
+    return [
+        KernelSpec("", args.args, body, (rows,), schedule_of(traits).group, helpers, title="the greatest elements of a row per work-item")
+    ]

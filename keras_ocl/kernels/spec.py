@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from keras_ocl.core import dtypes
 from keras_ocl.core.dim import Dim
+from keras_ocl.kernels.layout import indented
 
 
 @dataclass
@@ -26,8 +27,9 @@ class Arg:
 class KernelSpec:
     """One kernel: body text without signature, its parameters in order, and its launch geometry.
 
-    `grid` is the global size in work-items (1 to 3 extents), `group` the work-group size or None.
-    `helpers` are names of the functions of the prelude that the body calls.
+    `title` says what the text computes, as its first line; it depends on nothing that the rest of the text does not show.
+    `grid` is the global size in work-items (1 to 3 extents), `group` the work-group size or None. `helpers` are names of the functions
+    of the prelude that the body calls.
     """
 
     name: str  # what the kernel computes, for profiles and errors; not part of the source
@@ -38,6 +40,7 @@ class KernelSpec:
     helpers: frozenset = frozenset()
     attributes: str = ""
     scalar: bool = False  # the body is a user's, for one element: the compiler may put several work-items in a vector
+    title: str = field(kw_only=True)
     provenance: object = None  # which operations it computes (compiler/provenance.py); not part of the source either
 
     def signature(self):
@@ -56,7 +59,8 @@ class KernelSpec:
         """The kernel's OpenCL C text under the function name `function`."""
         sizes = ", ".join(str(g) for g in (tuple(self.group) + (1, 1))[:3]) if self.group else ""
         required = f"__attribute__((reqd_work_group_size({sizes})))\n" if sizes else ""
-        return f"__kernel {required}{self.attributes}void {function}({self.signature()}) {{\n{self.body}}}\n"
+        body = self.body if self.scalar else indented(self.body)
+        return f"// {self.title}\n__kernel {required}{self.attributes}void {function}({self.signature()}) {{\n{body}}}\n"
 
 
 @dataclass(eq=False)

@@ -26,4 +26,4 @@ def launch(device, specs, buffers):
             else:
                 kind = {"long": np.int64, "float": np.float32, "double": np.float64}.get(arg.kind, np.int32)
                 kernel.set_arg(position, kind(arg.value))
-        device.enqueue(kernel, tuple(int(g) for g in spec.grid), spec.group)
+        device.enqueue(kernel, tuple(int(g) for g in spec.grid), spec.group and spec.group[: len(spec.grid)])

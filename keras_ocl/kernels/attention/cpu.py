@@ -23,6 +23,7 @@ def kernel(problem, scheme, sinks):
         grid=(ceil_div(extent, writer.block), p.batch * heads, 1),
         group=(1, 1, 1),
         helpers=writer.all_helpers(),
+        title=f"{scheme.name}: a block of positions of one head per work-item",
     )
 
 

@@ -79,6 +79,7 @@ def kernel(problem, scheme, sinks):
         grid=(chunks * tile.side, ceil_div(extent, tile.block) * tile.side, p.batch * heads),
         group=(tile.side, tile.side, 1),
         helpers=writer.all_helpers(),
+        title=f"{scheme.name}: {tile.block} positions of one head and {tile.width} columns per work-group",
     )
 
 
@@ -212,7 +213,7 @@ class _Writer(Writer):
     def _sum(self, k, factor, name):
         """Adds the other rows, by their factors, to what result `k` is summed in."""
         results, rows = self.results, self.rows_of_item
-        lines = ["{\nconst int k0 = j;\n"]
+        lines = ["{\nconst int k_begin = j;\n"]
         lines.append(results.fill(results.b, self.tile.width, results.pitch_b, self._columns_of(name), self.others))
         lines.append(BARRIER)
         if self.forward:

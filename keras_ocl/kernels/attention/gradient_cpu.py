@@ -26,6 +26,7 @@ def kernel(problem, sinks):
         grid=(1, p.batch * p.key_heads, 1),
         group=(1, 1, 1),
         helpers=writer.all_helpers(),
+        title="attention: all gradients of one key head per work-item",
     )
 
 

@@ -71,7 +71,15 @@ def sum_chunks(geometry, partial, chunks, accumulator, sink, width, most):
         text += store_lanes(sink, args, [*coordinates, "channel"], "total", width, last) + "}\n"
     text += "}\n"
     grid = (ceil_div(rows, per_item),)
-    return KernelSpec("convolution filter gradient sum", args.args, text, grid, (1,), frozenset(sink.helpers))
+    return KernelSpec(
+        "convolution filter gradient sum",
+        args.args,
+        text,
+        grid,
+        (1,),
+        frozenset(sink.helpers),
+        title="convolution, gradient of the filter: the sum of its parts",
+    )
 
 
 class _FilterGrad:
@@ -180,7 +188,9 @@ class _FilterGrad:
             done += count
         text += "}\n}\n"
         grid = (self.chunks, 1, 1) if self.whole_items else (self.chunks, pairs, self.slots)
-        return KernelSpec(name, args.args, text, grid, (1, 1, 1))
+        return KernelSpec(
+            name, args.args, text, grid, (1, 1, 1), title="convolution, gradient of the filter: a chunk of pixels per work-item"
+        )
 
     def _outer_taps(self):
         """The group, the taps along the outer axes, and the outputs whose taps are inside the input, [lo, hi)."""

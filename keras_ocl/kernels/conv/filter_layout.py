@@ -24,7 +24,7 @@ def arrange(geometry, w, target, dtype, flipped=False, blocks=None):
     text, items = write(geometry, source, result, dtype, args, blocks)
     name = "convolution filter transposition" if flipped else "convolution filter packing"
     helpers = prelude.helpers_for(dtype, 1) | prelude.helpers_for(dtype, _STEP)
-    return KernelSpec(name, args.args, text, (items,), (1,), frozenset(helpers))
+    return KernelSpec(name, args.args, text, (items,), (1,), frozenset(helpers), title=name)
 
 
 def _each_block(args, blocks, body):

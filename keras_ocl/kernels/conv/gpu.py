@@ -106,6 +106,11 @@ class _Product:
         return ceil_div(g.group_outputs, t.width) * t.across, ceil_div(results, t.height) * t.down, g.groups * self.chunks
 
     @property
+    def shape(self):
+        """What a work-group computes, for the kernel's title."""
+        return f"{self.tile.height} rows x {self.tile.width} channels per work-group"
+
+    @property
     def group(self):
         return self.tile.across, self.tile.down, 1
 
@@ -126,7 +131,7 @@ def forward(traits, geometry, x, w, dtype, sink, name, transposed=False):
     text = p.head()
     text += p.contraction.walk("0", rows, _Patches(p, xp, "i_first", pixels_text), p.columns(wp, offset))
     text += p.contraction.each("i_first", pixels_text, "j_first", p.outputs, body)
-    return KernelSpec(name, args.args, text, p.grid(pixels), p.group, frozenset(sink.helpers))
+    return KernelSpec(name, args.args, text, p.grid(pixels), p.group, frozenset(sink.helpers), title=f"convolution: {p.shape}")
 
 
 def filter_grad(traits, geometry, x, dy, dtype, sink, name):
@@ -151,5 +156,5 @@ def filter_grad(traits, geometry, x, dy, dtype, sink, name):
     text += p.contraction.walk(f"chunk * {size}", "end", a, p.columns(dp, offset))
     place = f"((long)chunk * {rows_text} + row) * {channels} + group * {p.outputs} + column"
     text += p.contraction.each("i_first", rows_text, "j_first", p.outputs, f"{out}[{place}] = value;\n")
-    first = KernelSpec(name, args.args, text, p.grid(rows), p.group)
+    first = KernelSpec(name, args.args, text, p.grid(rows), p.group, title=f"convolution, gradient of the filter: {p.shape}")
     return [first, ordered_sum.kernel("convolution filter gradient sum", partial, chunks, geometry.filter, kept, sink)]

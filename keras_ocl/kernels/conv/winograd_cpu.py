@@ -104,7 +104,14 @@ def _transform_filter(geometry, w, transformed, dtype, tile):
         for j in range(4):
             place = f"{target} + ({(i * 4 + j) * inputs} + c) * {outputs} + k"
             text += f"*(__global loose_float{tile.width}*)({place}) = u{i}_{j};\n"
-    return KernelSpec("convolution filter transform", args.args, text + "}\n", (-(-inputs // per_item),), (1,))
+    return KernelSpec(
+        "convolution filter transform",
+        args.args,
+        text + "}\n",
+        (-(-inputs // per_item),),
+        (1,),
+        title="convolution by Winograd: the filter's transform",
+    )
 
 
 def _convolve(geometry, x, transformed, dtype, sink, name, tile):
@@ -170,4 +177,4 @@ def _convolve(geometry, x, transformed, dtype, sink, name, tile):
     text += sink.store(args, ["n", "row", "column", "(channel + v)"], "result", width)
     text += "}\n}\n}\n}\n}\n"
     grid = (ceil_div(total, tile.blocks * rows),)
-    return KernelSpec(name, args.args, text, grid, (1,), frozenset(sink.helpers))
+    return KernelSpec(name, args.args, text, grid, (1,), frozenset(sink.helpers), title="convolution by Winograd: tiles of 2 x 2 pixels")

@@ -70,6 +70,7 @@ def kernel(problem, tile):
         grid=grid,
         group=(1, 1, 1),
         helpers=frozenset(problem.helpers) | frozenset(problem.sink.helpers),
+        title=f"matrix product: {tile.rows} rows x {writer.panel // tile.across} columns per tile, lanes along {writer.lanes_along}",
     )
 
 
@@ -114,6 +115,8 @@ class _Writer:
 
 
 class _Rows(_Writer):
+    lanes_along = "n"
+
     def __init__(self, problem, tile, args, names):
         super().__init__(problem, tile, args, names)
         self.width = problem.lanes
@@ -295,6 +298,8 @@ class _Rows(_Writer):
 
 class _Dots(_Writer):
     """Both operands contiguous in k, k at least one vector, n at least the tile's columns; neither is a Dim."""
+
+    lanes_along = "k"
 
     def __init__(self, problem, tile, args, names):
         super().__init__(problem, tile, args, names)

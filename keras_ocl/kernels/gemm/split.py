@@ -63,4 +63,4 @@ def _sum_in_vectors(problem, parts, count, total):
         f"for (; column < {n}; ++column) {{\n{add(1)}}}\n"
     )
     grid = (1, problem.m, 1 if batch is None else batch)
-    return KernelSpec(_SUM, args.args, body, grid, (1, 1, 1), frozenset(problem.sink.helpers))
+    return KernelSpec(_SUM, args.args, body, grid, (1, 1, 1), frozenset(problem.sink.helpers), title="matrix product: the sum of its parts")

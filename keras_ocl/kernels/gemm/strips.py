@@ -44,7 +44,15 @@ def pack(problem, tile):
     body += "\n".join(prelude.store(a.dtype, 1, "to", str(r), prelude.load(a.dtype, 1, "from", str(r))) for r in range(rows))
     body += "\n}\n}\n"
     helpers = frozenset(prelude.helpers_for(a.dtype, 1))
-    spec = KernelSpec("matrix product packing", args.args, body, (ceil_div(problem.k, depth),), (1,), helpers)
+    spec = KernelSpec(
+        "matrix product packing",
+        args.args,
+        body,
+        (ceil_div(problem.k, depth),),
+        (1,),
+        helpers,
+        title=f"matrix product: the left operand in strips of {rows} rows",
+    )
     # A tile's rows lie side by side; from one tile to the next it is a row's length times the rows.
     operand = replace(a, handle=packed, row_stride=problem.k, column_stride=rows, batch_stride=0, offset=0)
     return spec, replace(problem, a=operand, strips=True)
