@@ -60,7 +60,8 @@ def lower_graph(graph, updates, traits, all_arguments, lower_loop, extra=None):
     for n in users:
         for i in n.inputs:
             users[i].append(n)
-    regions, materialised, views, parts = partition(graph, traits, None if extra is None else set(extra))
+    found = partition(graph, traits, None if extra is None else set(extra))
+    regions, materialised, views, parts = found.regions, found.materialised, found.views, found.parts
     single = [(entry, graph.outputs[k]) for entry, k in updates if graph.outputs.count(graph.outputs[k]) == 1]
     regions = _updates_last(regions, {n for _, n in single})
     alias = in_place(regions, materialised, single, views)
