@@ -9,7 +9,7 @@ from keras_ocl.core import dtypes
 from keras_ocl.core.dim import ceil_div, hint, product
 from keras_ocl.kernels import elementwise, prelude
 from keras_ocl.kernels.coordinates import index_type, unflattened
-from keras_ocl.kernels.spec import Args, KernelSpec, Workspace
+from keras_ocl.kernels.spec import Args, Buffer, KernelSpec
 
 _OPS = {"cumsum": "add", "cumprod": "mul", "cummax": "max", "cummin": "min"}
 _LONG = 4096  # steps from which cutting the axis pays
@@ -33,7 +33,7 @@ def plan(traits, *, kind, shape, axis, reverse, handles, dtype, sink, all_argume
         return [problem.kernel()]
     part = -(-n // _PARTS)
     count = ceil_div(shape[axis], part)
-    totals = Workspace(count * product((*shape[:axis], *shape[axis + 1 :])), dtype)
+    totals = Buffer(count * product((*shape[:axis], *shape[axis + 1 :])), dtype)
     return [problem.kernel(part, totals, True), problem.kernel(part, totals, False)]
 
 

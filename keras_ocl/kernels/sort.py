@@ -10,7 +10,7 @@ from keras_ocl.core import dtypes
 from keras_ocl.core.dim import ceil_div, hint, product
 from keras_ocl.kernels import prelude
 from keras_ocl.kernels.coordinates import index_type
-from keras_ocl.kernels.spec import Args, KernelSpec, Workspace
+from keras_ocl.kernels.spec import Args, Buffer, KernelSpec
 
 _RUN = 16  # elements that insertion sort handles
 
@@ -27,7 +27,7 @@ def plan(traits, *, shape, operands, keys, results, all_arguments=False):
         return []
     packed = keys == 1 and dtypes.itemsize(operands[0][1]) <= 4
     sorter = (_Packed if packed else _Sorter)(traits, rows, n, operands, keys, all_arguments)
-    buffers = [Workspace(rows * n, sorter.dtype), Workspace(rows * n, sorter.dtype)]
+    buffers = [Buffer(rows * n, sorter.dtype), Buffer(rows * n, sorter.dtype)]
     # The bound is a number, so that extents of one class share kernels; passes depend on the extent itself.
     run = 64 if traits.schedule == "gpu" else 1024
     specs, here = [sorter.blocks(min(run, _power_above(hint(n))), buffers[0], buffers[1])], 0

@@ -1,8 +1,8 @@
 """Convolution and its two gradients over channels-last data: which kernels a geometry, device and dtype get.
 
 forward, input_grad and filter_grad return KernelSpecs to run in order, [] where the result has no elements.
-Handles (`x`, `w`, `dy`) are whatever the caller's buffers are called; Workspace objects among the arguments
-are buffers that the caller provides. `sink` receives (n, *spatial, channel) coordinates in the result's
+Operands (`x`, `w`, `dy`) go to Args.pointer; other Buffers among the kernels' arguments are scratch memory that the
+caller provides. `sink` receives (n, *spatial, channel) coordinates in the result's
 shape (for the filter's gradient: (*taps, input channel of the group, output channel)).
 """
 
@@ -19,7 +19,7 @@ from keras_ocl.kernels.conv import (
     winograd_filter_cpu,
 )
 from keras_ocl.kernels.conv.geometry import Geometry
-from keras_ocl.kernels.spec import Workspace
+from keras_ocl.kernels.spec import Buffer
 
 __all__ = ["Geometry", "filter_grad", "forward", "input_grad"]
 
@@ -42,7 +42,7 @@ def forward(traits, geometry, x, w, dtype, sink, all_arguments=False, name="conv
     if traits.schedule == "gpu":
         return [gpu.forward(traits, geometry, x, w, dtype, sink, name)]
     if few_cpu.suits(traits, geometry, dtype):
-        flipped = Workspace(product(geometry.filter), dtype)
+        flipped = Buffer(product(geometry.filter), dtype)
         arranged = filter_layout.arrange(geometry, w, flipped, dtype, flipped=True)
         return [arranged, few_cpu.forward(traits, geometry, x, flipped, dtype, sink, name)]
     return _on_cpu(traits, geometry, x, w, dtype, sink, name)
@@ -92,7 +92,7 @@ def _on_cpu(traits, geometry, x, w, dtype, sink, name, source=None):
     blocks = None if fast else forward_cpu.filter_blocks(traits, geometry, dtype)
     first = []
     if source is not None or blocks is not None:
-        arranged = Workspace(product(geometry.filter), dtype)
+        arranged = Buffer(product(geometry.filter), dtype)
         first = [filter_layout.arrange(source or geometry, w, arranged, dtype, source is not None, blocks)]
         w = arranged
     if fast:

@@ -7,7 +7,7 @@ from keras_ocl.core.dim import ceil_div, hint, maximum, product
 from keras_ocl.kernels import prelude
 from keras_ocl.kernels.conv import geometry as conv_geometry
 from keras_ocl.kernels.conv.geometry import decode, outside, position
-from keras_ocl.kernels.spec import Args, KernelSpec, Workspace
+from keras_ocl.kernels.spec import Args, Buffer, KernelSpec
 
 
 def filter_offset(args, geometry, tap, taps, channel, inner, transposed):
@@ -87,7 +87,7 @@ def filter_grad(geometry, x, dy, dtype, sink, name, units=1, all_arguments=False
         text += sink.store(args, [f"f{i}" for i in range(rank + 2)], "total", 1)
         return [KernelSpec(name, args.args, text, (elements, 1), None, frozenset(sink.helpers))]
     kept = "float64" if dtype == "float64" else "float32"
-    partial = Workspace(elements * chunks, kept)
+    partial = Buffer(elements * chunks, kept)
     out = args.pointer(partial, kept, out=True)
     text += f"{out}[(long)chunk * {args.int(elements)} + element] = total;\n"
     first = KernelSpec(name, args.args, text, (elements, chunks), None)

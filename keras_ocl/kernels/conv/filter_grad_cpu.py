@@ -24,7 +24,7 @@ from keras_ocl.kernels.conv.forward_cpu import (
     store_lanes,
     store_vector,
 )
-from keras_ocl.kernels.spec import Args, KernelSpec, Workspace
+from keras_ocl.kernels.spec import Args, Buffer, KernelSpec
 
 _BAND_BYTES = 384 * 1024  # input and gradient of a band together: a good part of a core's second-level cache
 _CACHED_BYTES = 12 * 1024 * 1024  # input and gradient together that a last-level cache is taken to hold
@@ -102,7 +102,7 @@ class _FilterGrad:
         parallel = 1 if self.whole_items else self.outer_taps * self.groups * self.slots
         wanted = ceil_div(8 * max(1, traits.compute_units), parallel)
         self.chunks = max(1, min(wanted, hint(product(self._band_counts()))))
-        self.partial = Workspace(self.chunks * product(geometry.filter), self.accumulator)
+        self.partial = Buffer(self.chunks * product(geometry.filter), self.accumulator)
         self.args = Args()
         self.x, self.dy = self.args.pointer(x, dtype), self.args.pointer(dy, dtype)
         self.out = self.args.pointer(self.partial, self.accumulator, out=True)

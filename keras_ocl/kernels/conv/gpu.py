@@ -13,7 +13,7 @@ from keras_ocl.kernels import prelude
 from keras_ocl.kernels.conv import geometry as conv_geometry
 from keras_ocl.kernels.conv.elements import filter_offset, sum_chunks
 from keras_ocl.kernels.conv.geometry import decode, outside, position
-from keras_ocl.kernels.spec import Args, KernelSpec, Workspace
+from keras_ocl.kernels.spec import Args, Buffer, KernelSpec
 
 DEPTH = 16  # terms of the sum in local memory at a time
 
@@ -79,7 +79,7 @@ def filter_grad(traits, geometry, x, dy, dtype, sink, name):
     tiles = -(-hint(rows) // tile.extent) * -(-hint(geometry.group_outputs) // tile.extent) * geometry.groups
     chunks = max(1, min(4 * traits.compute_units // tiles, hint(pixels) // (4 * DEPTH)))
     size = ceil_div(pixels, chunks)
-    partial = Workspace(product(geometry.filter) * chunks, kept)
+    partial = Buffer(product(geometry.filter) * chunks, kept)
     inputs, outputs, loads = args.int(geometry.group_inputs), args.int(geometry.group_outputs), tile.extent // DEPTH
     text = kernel.head(chunks)
     # The filter rows that this item gathers stay the same for all pixels.

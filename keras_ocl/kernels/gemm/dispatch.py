@@ -1,6 +1,6 @@
 """Matrix product (general, batched): chooses schedule, tile and split of k, and assembles the kernels.
 
-`plan` is what lowering calls; Operand and Workspace are what it is given and may return.
+`plan` is what lowering calls; it is given Operands, and Buffers among its kernels' arguments are scratch memory.
 """
 
 from dataclasses import replace
@@ -8,12 +8,12 @@ from dataclasses import replace
 from keras_ocl.core.dim import ceil_div, hint, product
 from keras_ocl.kernels.gemm import cpu, cpu_choice, gpu, strips
 from keras_ocl.kernels.gemm.parts import Operand, Problem, accumulator, summed
-from keras_ocl.kernels.spec import Args, KernelSpec, Sink, Workspace
+from keras_ocl.kernels.spec import Args, Buffer, KernelSpec, Sink
 
 _PASS = 1024  # steps of k whose rows of both operands fit a core's cache
 _PARTIAL = 2**21  # elements of partial sums that are worth writing
 
-__all__ = ["Operand", "Workspace", "accumulator", "plan"]
+__all__ = ["Operand", "accumulator", "plan"]
 
 
 def plan(traits, *, batch, m, n, k, a, b, dtype, sink, all_arguments=False, tile=None):
@@ -43,7 +43,7 @@ def plan(traits, *, batch, m, n, k, a, b, dtype, sink, all_arguments=False, tile
         return [*packing, kernel(problem, tile)]
     count = ceil_div(k, split)
     total = product((1 if batch is None else batch, m, n))
-    parts = Workspace(count * total, problem.accumulator)
+    parts = Buffer(count * total, problem.accumulator)
     partial = Sink(parts, (count if batch is None else count * batch, m, n), problem.accumulator)
     return [*packing, kernel(replace(problem, sink=partial, split=split), tile), _sum(problem, parts, count, total)]
 

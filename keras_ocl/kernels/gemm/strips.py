@@ -11,7 +11,7 @@ from keras_ocl.core import dtypes
 from keras_ocl.core.dim import Dim, ceil_div, hint
 from keras_ocl.kernels import prelude
 from keras_ocl.kernels.gemm.parts import summed
-from keras_ocl.kernels.spec import Args, KernelSpec, Workspace
+from keras_ocl.kernels.spec import Args, Buffer, KernelSpec
 
 _LEAST = 2**18  # elements of the operand that the caches do not hold
 _LEAST_STRIDE = 2048  # bytes from a step of k to the next
@@ -34,7 +34,7 @@ def pack(problem, tile):
     """Return (the KernelSpec that packs the left operand, the problem that reads it from there)."""
     rows, a = tile.rows, problem.a
     strips = ceil_div(problem.m, rows)
-    packed = Workspace(strips * rows * problem.k, a.dtype)
+    packed = Buffer(strips * rows * problem.k, a.dtype)
     args, i = Args(), problem.index
     source, target = args.pointer(a.handle, a.dtype), args.pointer(packed, a.dtype, out=True)
     k, step = args.int(problem.k, i), args.int(a.column_stride, i)
