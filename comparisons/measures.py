@@ -84,7 +84,7 @@ def train_from(subject, starts, epochs, progress, evaluated=True):
 def train(context):
     """Train from every start and time the epochs.
 
-    Adds to what `train_from` gives the spreads epoch_s (seconds of a warm epoch), fit_ms (milliseconds a step) and total_s (seconds of a
+    Adds to what `train_from` gives the spreads epoch_s (seconds of a warm epoch), fit_ms (milliseconds per step) and total_s (seconds of a
     whole training, compilation not counted).
     """
     subject, extent = context.subject, context.extent
@@ -109,7 +109,7 @@ def predict_times(subject):
 
 
 def predict(context):
-    """Time `predict` over the training inputs: predict_ms, milliseconds a step."""
+    """Time `predict` over the training inputs: predict_ms, milliseconds per step."""
     context.progress("predicting")
     return {"predict_ms": spread([s / context.subject.steps * 1e3 for s in predict_times(context.subject)])}
 

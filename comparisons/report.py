@@ -41,7 +41,7 @@ def difference_text(result, base):
 
 
 def rows(report):
-    """Return the table as lists of text, one a result, in the order of HEADS."""
+    """Return the table as lists of text, one per result, in the order of HEADS."""
     good = {(r["script"], r["backend"]): r for r in report["results"] if "error" not in r and r["floatx"] == "float32"}
     table = []
     for result in report["results"]:

@@ -10,11 +10,11 @@ and a result, which one worker process yields, is
     examples                            [training, test]
     parameters, batch_size, steps_per_epoch, epochs
     import_s, peak_mib                  seconds that `import keras` took; peak resident memory of the process in MiB, or null
-    step_losses                         one list a start: the loss of each of the first training batches, without dropout
+    step_losses                         one list per start: the loss of each of the first training batches, without dropout
     and, where it trained,
-    starts                              one {"train_loss": [an epoch each], "test_loss", "test_accuracy"} a start
+    starts                              one {"train_loss": [one per epoch], "test_loss", "test_accuracy"} per start
     first_step_s                        from `fit` to the end of its first step, tracing and compiling included
-    fit_ms, predict_ms                  best milliseconds a step over the warm epochs
+    fit_ms, predict_ms                  best milliseconds per step over the warm epochs
 or, where the process failed,
     script, backend, floatx, error
 
@@ -23,9 +23,9 @@ A study's report is described in comparisons.study_runner. A result of a row has
     real, notice                        whether the data are the document's, and a sentence if not
     starts                              as above, with "train" and "test", each start's last metrics by name
     epoch_seconds                       seconds of each warm epoch
-    epoch_s, fit_ms, total_s            spreads (see comparisons.measures) of the seconds an epoch, milliseconds a step, and seconds of a
+    epoch_s, fit_ms, total_s            spreads (see comparisons.measures) of the seconds per epoch, milliseconds per step, and seconds of a
                                         whole training, compilation not counted
-    predict_ms                          spread of the milliseconds a step of predict
+    predict_ms                          spread of the milliseconds per step of predict
 and whatever else its measures give.
 """
 

@@ -1,4 +1,4 @@
-"""The charts of a study as PNG files: bars with error bars, a group a row, and lines along an axis."""
+"""The charts of a study as PNG files: bars with error bars, one group per row, and lines along an axis."""
 
 import math
 import textwrap

@@ -1,6 +1,6 @@
 """Measure scripts and rows of studies on one backend, each in a process of its own.
 
-`KERAS_BACKEND=<name> python -m comparisons.worker` reads a line of JSON for each job, {"job": the dict of comparisons.runner.Job or RowJob,
+`KERAS_BACKEND=<name> python -m comparisons.worker` reads one line of JSON per job, {"job": the dict of comparisons.runner.Job or RowJob,
 "result": the file that the result is written to}, and tells by lines that comparisons.workers names how far it is and when it has ended.
 """
 

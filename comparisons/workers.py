@@ -1,6 +1,6 @@
 """Run jobs, each in a process of its own: forked from a worker that has imported Keras on the job's backend and touched no device.
 
-The worker (comparisons.worker) reads a job a line and answers in lines, which are the job's output but for those that begin with
+The worker (comparisons.worker) reads one job per line and answers in lines, which are the job's output but for those that begin with
 PROGRESS or ENDED. Where a process cannot be forked safely, the worker runs one job itself and ends, and the next job gets another.
 """
 

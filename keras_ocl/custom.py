@@ -3,6 +3,8 @@
 import itertools
 import math
 import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from keras.src import backend
 from keras.src.ops.operation import Operation
@@ -13,6 +15,9 @@ from keras_ocl.core.primitive import Primitive
 from keras_ocl.core.tensor import Tensor
 from keras_ocl.kernels.spec import Args, KernelSpec
 
+ShapeRule = Callable[..., Sequence[int]]
+Extents = Callable[..., int | tuple[int, ...]]
+
 _numbers = itertools.count()
 
 _BYTES = {"char": 1, "short": 2, "half": 2, "int": 4, "float": 4, "long": 8, "double": 8}
@@ -20,11 +25,24 @@ _C_TYPE = re.compile(r"u?(char|short|int|long)(2|4|8|16)?|(half|float|double)(2|
 
 
 class CustomOp(Operation):
-    """What `custom_op` returns: call it with one tensor for each input, in eager code, in layers and in Functional models alike."""
+    """What `custom_op` returns: call it with one tensor per input, in eager code, in layers and in Functional models alike."""
 
-    def __init__(self, source, inputs, output="out", shape=None, dtype=None, items=None, gradient=None, name=None, group=None, local=None):
+    def __init__(
+        self,
+        source: str,
+        inputs: str | Sequence[str],
+        output: str = "out",
+        shape: ShapeRule | None = None,
+        dtype: Any = None,
+        items: Extents | None = None,
+        gradient: Callable[..., Any] | None = None,
+        name: str | None = None,
+        group: Extents | None = None,
+        local: Mapping[str, tuple[str, int]] | None = None,
+    ) -> None:
         super().__init__(name=name)
-        self.source, self.inputs, self.output_name = source, (inputs,) if isinstance(inputs, str) else tuple(inputs), output
+        self.source, self.output_name = source, output
+        self.inputs = (inputs,) if isinstance(inputs, str) else tuple(inputs)
         self._shape, self._dtype, self._items, self._gradient = shape, dtype, items, gradient
         self._group, self._local = group, dict(local or {})
         names = (*self.inputs, output, *self._local)
@@ -43,19 +61,38 @@ class CustomOp(Operation):
         name = f"{self.name}_{next(_numbers)}"
         self._primitive = Primitive(name, self._results, self._vjp, kernels=self._kernels, multiple_results=True, registered=False)
 
-    def call(self, *inputs):
+    def call(self, *inputs: Any) -> Any:
+        """Runs the kernel, or records it in a compiled function.
+
+        Args:
+            *inputs: Tensors, or what becomes one, in the order of the op's inputs.
+
+        Returns:
+            The output, a Tensor.
+
+        Raises:
+            ValueError: the number of inputs is wrong, or `custom_op` tells another reason.
+        """
         if len(inputs) != len(self.inputs):
             raise ValueError(f"custom_op {self.name} takes {len(self.inputs)} inputs ({', '.join(self.inputs)}), but got {len(inputs)}.")
         return self._primitive(*(backend.convert_to_tensor(x) for x in inputs))[0]
 
-    def compute_output_spec(self, *inputs):
+    def compute_output_spec(self, *inputs: Any) -> Any:
+        """Infers the output's shape and dtype, as Functional models ask.
+
+        Args:
+            *inputs: KerasTensors.
+
+        Returns:
+            A KerasTensor.
+        """
         return backend.compute_output_spec(self.call, *inputs)
 
-    def _results(self, *inputs):
+    def _results(self, *inputs: Tensor) -> list[tuple[tuple[int, ...], str]]:
         shape = inputs[0].shape if self._shape is None else self._shape(*(x.shape for x in inputs))
         return [(tuple(shape), inputs[0].dtype if self._dtype is None else dtypes.canonical(self._dtype))]
 
-    def _vjp(self, cotangents, outputs, *inputs):
+    def _vjp(self, cotangents: Sequence[Tensor], outputs: Sequence[Tensor], *inputs: Tensor) -> tuple[Tensor | None, ...]:
         if self._gradient is None:
             raise NotImplementedError(f"custom_op {self.name} has no gradient: pass `gradient=` when you make it.")
         gradients = self._gradient(cotangents[0], outputs[0], *inputs)
@@ -68,7 +105,7 @@ class CustomOp(Operation):
                 raise ValueError(f"custom_op {self.name}: the gradient for {name} has {shapes}.")
         return gradients
 
-    def _kernels(self, builder, node, sinks):
+    def _kernels(self, builder: Any, node: Any, sinks: Any) -> list[KernelSpec]:
         args = Args(all_arguments=builder.all_arguments)
         (sink,) = sinks
         operands = [(name, x, x, x.shape, x.dtype) for name, x in zip(self.inputs, node.inputs, strict=True)]
@@ -86,7 +123,9 @@ class CustomOp(Operation):
         body = "".join(f"  {line}\n" for line in [*lines, "{", *self.source.splitlines(), "}"])
         return [KernelSpec("", args.args, body, items, group, scalar=True)]
 
-    def _geometry(self, traits, shape, shapes):
+    def _geometry(
+        self, traits: Any, shape: tuple[int, ...], shapes: Sequence[tuple[int, ...]]
+    ) -> tuple[tuple[int, ...], tuple[int, ...] | None]:
         """(work-items, work-items of a group or None), tuples of the same length, for an output of `shape` and inputs of `shapes`."""
         items = product(shape) if self._items is None else self._items(*shapes)
         items = items if isinstance(items, tuple) else (items,)
@@ -105,18 +144,30 @@ class CustomOp(Operation):
                 raise ValueError(f"custom_op {self.name}: the work-group {group} has {limit}.")
         nbytes = sum(elements * _nbytes(ctype) for ctype, elements in self._local.values())
         if nbytes > traits.local_memory:
-            limit = f"{nbytes} bytes, but the device has {traits.local_memory} a group"
+            limit = f"{nbytes} bytes, but the device has {traits.local_memory} per group"
             raise ValueError(f"custom_op {self.name}: its local arrays take {limit}.")
         return items, group
 
 
-def _nbytes(ctype):
+def _nbytes(ctype: str) -> int:
     """Bytes of an element of an OpenCL C type."""
     found = _C_TYPE.fullmatch(ctype)
+    assert found is not None  # checked when the op was made
     return _BYTES[found[1] or found[3]] * int(found[2] or found[4] or 1)
 
 
-def custom_op(source, inputs, output="out", shape=None, dtype=None, items=None, gradient=None, name=None, group=None, local=None):
+def custom_op(
+    source: str,
+    inputs: str | Sequence[str],
+    output: str = "out",
+    shape: ShapeRule | None = None,
+    dtype: Any = None,
+    items: Extents | None = None,
+    gradient: Callable[..., Any] | None = None,
+    name: str | None = None,
+    group: Extents | None = None,
+    local: Mapping[str, tuple[str, int]] | None = None,
+) -> CustomOp:
     """Makes a Keras operation of a kernel written in OpenCL C.
 
         swish = keras_ocl.custom_op(
@@ -127,7 +178,7 @@ def custom_op(source, inputs, output="out", shape=None, dtype=None, items=None, 
         model = keras.Sequential([keras.layers.Dense(10), keras.layers.Activation(swish)])
 
     Args:
-        source: OpenCL C 1.2 statements that run once for each work-item. They may use `i`, the work-item's number; each input and the
+        source: OpenCL C 1.2 statements that run once per work-item. They may use `i`, the work-item's number; each input and the
             output by name, as a `__global` pointer to its elements in row-major order; and for tensors of at least one dimension the int
             array `NAME_shape`. Elements have the dtype's C type: bool is uchar, float16 half (use `vload_half`), bfloat16 ushort.
         inputs: the inputs' names in `source`, in the order of the call's arguments (a string for a single one).
@@ -151,6 +202,6 @@ def custom_op(source, inputs, output="out", shape=None, dtype=None, items=None, 
             call) `items` does not return ints.
         ValueError: names are not distinct identifiers, or (on a call) the number of inputs is wrong, or the work-group does not divide the
             work-items, or it or its local arrays are larger than the device allows.
-        RuntimeError: (on a call) the source does not compile; holds the compiler's log and the source.
+        KernelBuildError: (on a call) the source does not compile; holds the compiler's log and the source.
     """
     return CustomOp(source, inputs, output, shape, dtype, items, gradient, name, group, local)

@@ -1,13 +1,20 @@
 """Gradients of Python functions."""
 
 import functools
+from collections.abc import Callable, Sequence
+from typing import Any, ParamSpec, TypeVar
 
 from keras.src import backend, tree
 
 from keras_ocl.core.autodiff import GradientTape, differentiable
 
+P = ParamSpec("P")
+R = TypeVar("R")
 
-def value_and_grad(function, argnums=0, has_aux=False, variables=None):
+
+def value_and_grad(
+    function: Callable[P, R], argnums: int | Sequence[int] = 0, has_aux: bool = False, variables: Any = None
+) -> Callable[P, tuple[R, Any]]:
     """Makes a function that returns what `function` returns and its gradient.
 
     Args:
@@ -26,16 +33,15 @@ def value_and_grad(function, argnums=0, has_aux=False, variables=None):
         ValueError: (from the made function) the result is not a scalar, or an argument is not of a floating-point dtype or not passed by
             position.
     """
-
     if not callable(function):
         raise TypeError(f"keras_ocl.grad and value_and_grad take a function, not {type(function).__name__}.")
 
     @functools.wraps(function)
-    def with_gradient(*args, **kwargs):
+    def with_gradient(*given: P.args, **kwargs: P.kwargs) -> tuple[R, Any]:
+        args: list[Any] = list(given)
         sources = variables
         if variables is None:
             positions = (argnums,) if isinstance(argnums, int) else tuple(argnums)
-            args = list(args)
             if not all(-len(args) <= position < len(args) for position in positions):
                 raise ValueError(
                     f"The gradient of {_name(function)} is by argnums={argnums}, but {len(args)} arguments came by position:"
@@ -47,9 +53,8 @@ def value_and_grad(function, argnums=0, has_aux=False, variables=None):
         with GradientTape(watch_accessed_variables=False) as tape:
             for source in tree.flatten(sources):
                 tape.watch(source)
-            result = function(*args, **kwargs)
-            value = result[0] if has_aux else result
-            value = backend.convert_to_tensor(value)
+            result: Any = function(*args, **kwargs)
+            value = backend.convert_to_tensor(result[0] if has_aux else result)
         if tuple(value.shape) != ():
             raise ValueError(f"The gradient of {_name(function)} needs a scalar result, but its shape is {tuple(value.shape)}.")
         flat = tape.gradient(value, tree.flatten(sources), unconnected_gradients="zero")
@@ -58,22 +63,32 @@ def value_and_grad(function, argnums=0, has_aux=False, variables=None):
     return with_gradient
 
 
-def grad(function, argnums=0, has_aux=False, variables=None):
-    """Makes a function that returns the gradient of `function`, or with `has_aux` the pair of gradient and auxiliary result.
+def grad(function: Callable[P, Any], argnums: int | Sequence[int] = 0, has_aux: bool = False, variables: Any = None) -> Callable[P, Any]:
+    """Makes a function that returns the gradient of `function`.
 
-    The arguments are those of `value_and_grad`.
+    Args:
+        function: returns a scalar Tensor; with `has_aux` a pair of one and anything else.
+        argnums: the position, or the tuple of positions, of the arguments to differentiate by.
+        has_aux: whether `function` returns a pair.
+        variables: Variables, in any nest, to differentiate by instead of arguments.
+
+    Returns:
+        A function with the arguments of `function` that returns the gradient, or with `has_aux` the pair of gradient and auxiliary result.
+
+    Raises:
+        TypeError, ValueError: as `value_and_grad` and the function that it makes.
     """
     with_gradient = value_and_grad(function, argnums, has_aux, variables)
 
     @functools.wraps(function)
-    def gradient(*args, **kwargs):
+    def gradient(*args: P.args, **kwargs: P.kwargs) -> Any:
         result, gradients = with_gradient(*args, **kwargs)
         return (gradients, result[1]) if has_aux else gradients
 
     return gradient
 
 
-def _source(function, position, value):
+def _source(function: Callable[..., Any], position: int, value: Any) -> Any:
     # A copy, as the same Tensor may also come in as another argument, which is not differentiated by.
     source = value if isinstance(value, backend.Variable) else backend.numpy.copy(backend.convert_to_tensor(value))
     if not differentiable(source.dtype):
@@ -81,5 +96,5 @@ def _source(function, position, value):
     return source
 
 
-def _name(function):
+def _name(function: Callable[..., Any]) -> str:
     return getattr(function, "__name__", repr(function))

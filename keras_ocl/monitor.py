@@ -1,13 +1,14 @@
 """What a user may ask about a device's memory and caches, and how to reset them."""
 
 from keras_ocl import compiler, runtime
+from keras_ocl.runtime import Device
 
 
-def _device(name):
+def _device(name: str | None) -> Device:
     return runtime.current_device() if name is None else runtime.find_device(name)
 
 
-def memory_info(device=None):
+def memory_info(device: str | None = None) -> dict[str, int]:
     """Tells how a device's memory is used.
 
     Args:
@@ -24,7 +25,7 @@ def memory_info(device=None):
     return {name: getattr(memory, name) for name in ("current", "peak", "reserved", "available", "budget")}
 
 
-def clear_cache(device=None):
+def clear_cache(device: str | None = None) -> int:
     """Forgets a device's compiled programs, in memory and on disk, and gives unused memory back to the driver.
 
     Models keep working: what is already running keeps its kernels, everything else is compiled again when it is needed.
@@ -38,9 +39,9 @@ def clear_cache(device=None):
     Raises:
         RuntimeError: no device has that name; lists those there are.
     """
-    device = _device(device)
+    used = _device(device)
     compiler.clear()
-    device.programs.forget()
-    device.memory.trim()
-    disk = device.programs.disk  # None where the driver keeps a cache of its own
+    used.programs.forget()
+    used.memory.trim()
+    disk = used.programs.disk  # None where the driver keeps a cache of its own
     return 0 if disk is None else disk.clear()

@@ -5,7 +5,10 @@ import csv
 import json
 import time
 from collections import defaultdict
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
+from os import PathLike
+from typing import Any
 
 from keras_ocl import chrome_trace, runtime
 from keras_ocl.core.origin import NOWHERE, Origin, current_origin, kept_in_eager_code
@@ -39,12 +42,12 @@ class Row:
     host_ms: float = 0.0
 
     @property
-    def total_ms(self):
+    def total_ms(self) -> float:
         """Time on the device and the host. The two overlap, so that the sum of all rows may exceed the wall clock's time."""
         return self.device_ms + self.host_ms
 
     @property
-    def title(self):
+    def title(self) -> str:
         """The name, with " gradient" for the backward pass."""
         return f"{self.name} gradient" if self.gradient else self.name
 
@@ -57,85 +60,87 @@ class Profile:
     reduction reads, 8 for an element that is loaded or stored. The rows of every view add up to what was measured. Builds of kernels are
     no part of them.
 
-    An operation's bytes are those of the buffers that it asks for: results of the function, and intermediates, each once a step although
+    An operation's bytes are those of the buffers that it asks for: results of the function, and intermediates, each once per step although
     they share an arena. An elementwise operation in the kernel of a product, convolution, pooling or reduction asks for none, as it works
     in that one's result.
 
     Attributes:
         by: the view that `print` shows: "kernel", "operation" or "layer".
         device: the runtime's Device.
-        wall_ms, wait_ms: how long the block took, and how much of it the host waited for the device, in all.
-        builds, build_ms: how often kernels were compiled or found in a cache, and how long that took, in all.
-        arena_bytes: memory that the intermediates of the largest compiled function share.
-        state_bytes: variables of the compiled function with most of them: weights, optimizer and metrics.
+        wall_ms: how long the block took.
         peak_bytes: the most memory that was handed out at once.
     """
 
-    def __init__(self, device, by, record):
+    def __init__(self, device: runtime.Device, by: str, record: runtime.Record) -> None:
         self.device, self.by, self._record = device, by, record
         self.wall_ms, self.peak_bytes = 0.0, 0
 
     # ---- what ran
 
     @property
-    def launches(self):
+    def launches(self) -> list[tuple[str, float]]:
         """(label, milliseconds) of each kernel launch, in order, and of operations that the host computes, such as "host cholesky"."""
         return [(str(launch.label), (launch.end - launch.start) * 1e-6) for launch in self._timed()]
 
     @property
-    def milliseconds(self):
+    def milliseconds(self) -> float:
         """The time that all launches took, on the device or the host."""
         return sum(launch.end - launch.start for launch in self._timed()) * 1e-6
 
-    def _timed(self):
+    def _timed(self) -> Iterator[Any]:
         return (launch for launch in self._record.launches() if launch.kind != "copy")
 
-    def totals(self):
+    def totals(self) -> list[tuple[str, int, float]]:
         """Sums up the launches by label.
 
         Returns:
             A list of (label, number of launches, milliseconds), the longest first.
         """
-        times = defaultdict(list)
+        times: defaultdict[str, list[float]] = defaultdict(list)
         for label, duration in self.launches:
             times[label].append(duration)
         return sorted(((label, len(each), sum(each)) for label, each in times.items()), key=lambda row: -row[2])
 
     @property
-    def steps(self):
+    def steps(self) -> int:
         """How often the step ran that ran most often: a step of training, evaluation or prediction, or a compiled function; at least 1."""
-        runs = defaultdict(int, self._record.steps)
+        runs: defaultdict[str, int] = defaultdict(int, self._record.steps)
         for (executable, _), count in self._record.runs.items():
             if not executable.is_eager:
                 runs[executable.name] += count
         return max(runs.values(), default=1)
 
-    def _spans(self, kind):
+    def _spans(self, kind: str) -> list[Any]:
         return [span for span in self._record.spans if span.label.partition(" ")[0] == kind or span.label == kind]
 
     @property
-    def wait_ms(self):
+    def wait_ms(self) -> float:
+        """How much of `wall_ms` the host waited for the device."""
         return sum(span.end - span.start for span in self._spans(runtime.WAIT)) * 1e-6
 
     @property
-    def builds(self):
+    def builds(self) -> int:
+        """How often kernels were compiled or found in a cache."""
         return len(self._spans(runtime.BUILD))
 
     @property
-    def build_ms(self):
+    def build_ms(self) -> float:
+        """How long the builds took."""
         return sum(span.end - span.start for span in self._spans(runtime.BUILD)) * 1e-6
 
     @property
-    def arena_bytes(self):
+    def arena_bytes(self) -> int:
+        """Memory that the intermediates of the largest compiled function share."""
         return max((executable.arena_bytes for executable, _ in self._record.runs), default=0)
 
     @property
-    def state_bytes(self):
+    def state_bytes(self) -> int:
+        """Variables of the compiled function with most of them: weights, optimizer and metrics."""
         return max((executable.state_bytes() for executable, _ in self._record.runs), default=0)
 
     # ---- views
 
-    def table(self, by=None, steps=None):
+    def table(self, by: str | None = None, steps: int | None = None) -> list[Row]:
         """The profile as data.
 
         Args:
@@ -150,16 +155,16 @@ class Profile:
         """
         by = _checked(self.by if by is None else by)
         steps = self.steps if steps is None else steps
-        rows = {}
+        rows: dict[tuple[str, bool], Row] = {}
 
-        def row(name, gradient=False):
+        def row(name: str, gradient: bool = False) -> Row:
             key = name, gradient
             if key not in rows:
                 rows[key] = Row(name, gradient)
             return rows[key]
 
         for label, context, count, device, host in self._sums():
-            parts = {}  # of the launch: row -> fraction
+            parts: dict[tuple[str, bool], float] = {}  # of the launch: row -> fraction
             for origin, fraction in _shares(label, context):
                 key = (str(label), False) if by == "kernel" else _key(origin, by)
                 parts[key] = parts.get(key, 0.0) + fraction
@@ -192,8 +197,12 @@ class Profile:
                 setattr(part, name, getattr(part, name) / steps)
         return sorted(rows.values(), key=lambda part: (-part.total_ms, part.title))
 
-    def predicted_bytes(self, by="operation", steps=None):
+    def predicted_bytes(self, by: str = "operation", steps: int | None = None) -> dict[str, float]:
         """What `table` measured as `bytes`, but from the shapes of what ran alone, without a look at the memory that was handed out.
+
+        Args:
+            by: "operation" or "layer".
+            steps: the number to divide by for averages; by default `self.steps`.
 
         Returns:
             A dict from a row's `title` to bytes.
@@ -204,15 +213,15 @@ class Profile:
         if _checked(by) == "kernel":
             raise ValueError('predicted_bytes: memory is known by "operation" and by "layer", not by "kernel".')
         steps = self.steps if steps is None else steps
-        found = defaultdict(float)
+        found: defaultdict[str, float] = defaultdict(float)
         for origin, nbytes, _ in self._memory(predicted=True):
             name, gradient = _key(origin, by)
             found[Row(name, gradient).title] += nbytes / steps
         return dict(found)
 
-    def _sums(self):
+    def _sums(self) -> Iterable[list[Any]]:
         """(label, context, launches, nanoseconds on the device, on the host) of all launches of the same function's same kernel."""
-        sums = {}
+        sums: dict[Any, list[Any]] = {}
         for launch in self._timed():
             one = sums.setdefault((id(launch.label), launch.context), [launch.label, launch.context, 0, 0, 0])
             one[2] += 1
@@ -220,27 +229,31 @@ class Profile:
             one[4] += launch.host
         return sums.values()
 
-    def _memory(self, predicted=False):
+    def _memory(self, predicted: bool = False) -> Iterator[tuple[Origin, int, int]]:
         """(Origin, bytes, bytes in place) of every buffer, all runs together."""
         for (executable, context), count in self._record.runs.items():
             buffers = executable.requested() if predicted else self._record.handed_out[executable, context]
             for allocator, nbytes, in_place in buffers:
-                origin = Origin(context.layer, "Identity", context.gradient) if allocator is None else _resolved(*allocator, context)
+                origin = (
+                    Origin(context.layer, "Identity", context.gradient)
+                    if allocator is None
+                    else _resolved(allocator[0], allocator[1], context)
+                )
                 yield origin, count * nbytes, count * in_place
 
     # ---- text and files
 
-    def __str__(self):
+    def __str__(self) -> str:
         return self._by_kernel() if self.by == "kernel" else self._report(self.by)
 
-    def _by_kernel(self):
+    def _by_kernel(self) -> str:
         total = self.milliseconds
         lines = [f"{'ms':>10} {'share':>6} {'launches':>8}  kernel"]
         lines += [f"{time:10.3f} {time / total if total else 0:6.1%} {count:8}  {label}" for label, count, time in self.totals()]
         lines.append(f"{total:10.3f} {'':6} {len(self.launches):8}  total")
         return "\n".join(lines)
 
-    def _report(self, by):
+    def _report(self, by: str) -> str:
         """The table of TensorFlow 1's profiler: each value with its share of this and all rows below, and its own share."""
         rows = self.table(by)
         columns = (
@@ -249,16 +262,16 @@ class Profile:
             ("device time", "device_ms", _time_text),
             ("host time", "host_ms", _time_text),
         )
-        lines = [["node name"], *([row.title] for row in rows)]
+        cells = [["node name"], *([row.title] for row in rows)]
         for title, name, text in columns:
             values = [getattr(row, name) for row in rows]
             whole, left = sum(values), sum(values)
-            lines[0].append(title)
-            for line, value in zip(lines[1:], values, strict=True):
+            cells[0].append(title)
+            for line, value in zip(cells[1:], values, strict=True):
                 line.append(f"{text(value)} ({_share(left, whole)}, {_share(value, whole)})")
                 left = max(0.0, left - value)
-        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-        lines = [" | ".join([line[0].ljust(widths[0]), *map(str.rjust, line[1:], widths[1:])]) for line in lines]
+        widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+        lines = [" | ".join([line[0].ljust(widths[0]), *map(str.rjust, line[1:], widths[1:])]) for line in cells]
         lines.append("in brackets: the share of this row and those below, and its own")
         steps = self.steps
         lines.append(f"{self.device}, driver {self.device.driver}; averages of {steps} step{'s' * (steps != 1)}")
@@ -269,15 +282,33 @@ class Profile:
             lines.append(f"not in the table: {self.builds} builds of kernels, {_time_text(self.build_ms)} in all")
         return "\n".join(lines)
 
-    def to_csv(self, path, by=None, steps=None):
-        """Writes `table(by, steps)` to a CSV file that begins with the columns' names."""
+    def to_csv(self, path: str | PathLike[str], by: str | None = None, steps: int | None = None) -> None:
+        """Writes `table(by, steps)` to a CSV file that begins with the columns' names.
+
+        Args:
+            path: the file.
+            by: the view, as `table` takes it.
+            steps: the number to divide by, as `table` takes it.
+
+        Raises:
+            ValueError: there is no such view.
+        """
         with open(path, "w", newline="", encoding="utf-8") as file:
             writer = csv.DictWriter(file, list(_plain(Row(""))))
             writer.writeheader()
             writer.writerows(map(_plain, self.table(by, steps)))
 
-    def to_json(self, path, by=None, steps=None):
-        """Writes `table(by, steps)` as the list `rows` of a JSON file, beside the device, the number of steps and the attributes."""
+    def to_json(self, path: str | PathLike[str], by: str | None = None, steps: int | None = None) -> None:
+        """Writes `table(by, steps)` as the list `rows` of a JSON file, beside the device, the number of steps and the attributes.
+
+        Args:
+            path: the file.
+            by: the view, as `table` takes it.
+            steps: the number to divide by, as `table` takes it.
+
+        Raises:
+            ValueError: there is no such view.
+        """
         about = {name: getattr(self, name) for name in _ATTRIBUTES}
         rows = [_plain(row) for row in self.table(by, steps)]
         steps = self.steps if steps is None else steps
@@ -285,10 +316,13 @@ class Profile:
         with open(path, "w", encoding="utf-8") as file:
             json.dump(content, file, indent=1)
 
-    def chrome_trace(self, path):
+    def chrome_trace(self, path: str | PathLike[str]) -> None:
         """Writes every launch, and what the host did meanwhile, to a file for https://ui.perfetto.dev or chrome://tracing.
 
-        Its format is Chrome's trace event format; it is compressed where `path` ends in ".gz".
+        Its format is Chrome's trace event format.
+
+        Args:
+            path: the file, which is compressed where its name ends in ".gz".
         """
         chrome_trace.write(path, str(self.device), self._record)
 
@@ -296,22 +330,22 @@ class Profile:
 _ATTRIBUTES = ("wall_ms", "wait_ms", "builds", "build_ms", "arena_bytes", "state_bytes", "peak_bytes")
 
 
-def _plain(row):
+def _plain(row: Row) -> dict[str, Any]:
     return {**asdict(row), "total_ms": row.total_ms}
 
 
-def _checked(by):
+def _checked(by: str) -> str:
     if by not in VIEWS:
         raise ValueError(f'keras_ocl.profile: by={by!r} is no view; use "kernel", "operation" or "layer".')
     return by
 
 
-def _resolved(origin, primitive, context):
+def _resolved(origin: Origin, primitive: str, context: Origin) -> Origin:
     """The Origin of something that came from `origin` and was launched in `context`, which counts for eager code and compiled helpers."""
     return (context if origin == NOWHERE else origin).named(primitive)
 
 
-def _shares(label, context):
+def _shares(label: object, context: Origin) -> list[tuple[Origin, float]]:
     """(Origin, fraction) of what a launch computed."""
     source = getattr(label, "source", None)
     if source is None:  # a kernel of somebody who launches by himself
@@ -319,19 +353,19 @@ def _shares(label, context):
     return [(_resolved(share.origin, share.primitive, context), share.fraction) for share in source.shares]
 
 
-def _key(origin, by):
+def _key(origin: Origin, by: str) -> tuple[str, bool]:
     return (origin.operation if by == "operation" else origin.layer or _ELSEWHERE), origin.gradient
 
 
-def _share(part, whole):
+def _share(part: float, whole: float) -> str:
     return f"{part / whole if whole else 0:.2%}"
 
 
-def _time_text(ms):
+def _time_text(ms: float) -> str:
     return f"{ms * 1e3:.0f}us" if ms < 1 else f"{ms:.2f}ms" if ms < 1e3 else f"{ms / 1e3:.2f}sec"
 
 
-def _bytes_text(n):
+def _bytes_text(n: float) -> str:
     """Powers of 1000, as TensorFlow's profiler."""
     for unit, name in ((1e9, "GB"), (1e6, "MB"), (1e3, "KB")):
         if n >= unit:
@@ -340,7 +374,7 @@ def _bytes_text(n):
 
 
 @contextlib.contextmanager
-def profile(device=None, by="kernel"):
+def profile(device: str | None = None, by: str = "kernel") -> Iterator[Profile]:
     """Measures what a ``with`` block runs on a device: the time of every kernel, copy and host operation, and the memory asked for.
 
         with keras_ocl.profile(by="operation") as profile:
@@ -361,14 +395,14 @@ def profile(device=None, by="kernel"):
         RuntimeError: no device has that name; lists those there are.
         ValueError: there is no such view.
     """
-    device = runtime.current_device() if device is None else runtime.find_device(device)
-    result = Profile(device, _checked(by), runtime.Record(current_origin.get))
-    with runtime.profiled(device, result._record), kept_in_eager_code():
-        memory, begin = device.memory, time.perf_counter()
+    used = runtime.current_device() if device is None else runtime.find_device(device)
+    result = Profile(used, _checked(by), runtime.Record(current_origin.get))
+    with runtime.profiled(used, result._record), kept_in_eager_code():
+        memory, begin = used.memory, time.perf_counter()
         before, memory.peak = memory.peak, memory.current
         try:
             yield result
         finally:
-            device.finish()
+            used.finish()
             result.wall_ms = (time.perf_counter() - begin) * 1e3
             result.peak_bytes, memory.peak = memory.peak, max(before, memory.peak)

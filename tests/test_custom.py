@@ -96,7 +96,7 @@ def test_errors_of_groups_and_local_memory():
         keras_ocl.custom_op("out[i] = x[i];", "x", group=lambda x: (4, 6))(X)
     with pytest.raises(ValueError, match=r"has 1073741824 work-items, but the device allows \d+ in a group"):
         keras_ocl.custom_op("out[0] = x[0];", "x", items=lambda x: 1 << 30, group=lambda x: 1 << 30)(X)
-    with pytest.raises(ValueError, match=r"its local arrays take 17179869184 bytes, but the device has \d+ a group"):
+    with pytest.raises(ValueError, match=r"its local arrays take 17179869184 bytes, but the device has \d+ per group"):
         keras_ocl.custom_op("out[i] = x[i];", "x", local={"a": ("float4", 1 << 30)})(X)
     for declared in ("float", ("float", 0), ("Float", 3), ("float3", 3)):
         with pytest.raises(TypeError, match=r"local array a must be \(C type, number of elements\), not "):

@@ -19,6 +19,8 @@ BELOW = {
     "kernels.gemm": {"prelude"},
     "kernels.conv": {"prelude", "gemm"},
     "kernels.attention": {"prelude", "gemm"},
+    "kernels.pointwise": set(),
+    "kernels.schedules": {"gemm", "conv", "attention", "pointwise"},
     "primitives": {"core", "kernels"},
     "compiler": {"core", "kernels", "primitives", "runtime"},
     "compiler.generator": set(),

@@ -22,7 +22,7 @@ def gabor_filters(size):
     """Return the filters as float32 (20, size, size) over the frequencies of `frequencies`.
 
     A filter is a Gaussian around its scale's frequency and its orientation (Oliva & Torralba 2001, with the constants of the authors'
-    program): 3 scales a factor of 1.85 apart, the finest at 0.3 cycles a pixel, of 8, 8 and 4 orientations.
+    program): 3 scales a factor of 1.85 apart, the finest at 0.3 cycles per pixel, of 8, 8 and 4 orientations.
     """
     across, down = frequencies(size)
     radius, angle = np.hypot(across, down), np.arctan2(down, across)
@@ -38,7 +38,7 @@ def gabor_filters(size):
 def even_contrast(x, cycles=4):
     """Return images whose slow changes of brightness and contrast are evened out, as the descriptor's authors do first.
 
-    x: float32 (examples, height, width, 3) in 0-255, height = width. The logarithm less its part below `cycles` cycles an image, divided
+    x: float32 (examples, height, width, 3) in 0-255, height = width. The logarithm less its part below `cycles` cycles per image, divided
     by its local deviation.
     """
     size = x.shape[1]

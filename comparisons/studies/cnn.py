@@ -17,7 +17,7 @@ MODELS = {  # label: (function of models.cnn, pixels on a side, training images,
     "Model 2": ("model_2", 40, 2000, 123_824),
     "larger": ("larger", 40, 2000, None),
 }
-SEQUENTIAL_S, OPENMP_S = 101.0, 12.76  # seconds an epoch of Model 0, the only ones that the document has
+SEQUENTIAL_S, OPENMP_S = 101.0, 12.76  # seconds per epoch of Model 0, the only ones that the document has
 
 # The document's Table 5.1, milliseconds: cuDNN, CUDA. GPU, batch and the layers' sizes are not stated.
 LAYERS = {
@@ -129,7 +129,7 @@ def products():
 
 
 def distances(result, base):
-    """Return the distances of a result from the reference's: {"outputs", "gradients", "first losses": [one a start]}."""
+    """Return the distances of a result from the reference's: {"outputs", "gradients", "first losses": [one per start]}."""
     starts = list(zip(result["equivalence"], base["equivalence"], strict=True))
     losses = zip(result["step_losses"], base["step_losses"], strict=True)
     return {
@@ -228,7 +228,7 @@ def parallel_equivalent(results, reference):
 
 
 def layer_table(results):
-    """Table 5.1 of the document: milliseconds a step in each convolution and pool."""
+    """Table 5.1 of the document: milliseconds per step in each convolution and pool."""
     good = {(r["row"], r["backend"]): r for r in results if "layer_ms" in r}
     if not good:
         return []

@@ -2,7 +2,7 @@
 
 C[m, n] = A[m, k] B[k, n] in float32, row-major. Its four kernels, written anew for OpenCL as custom ops:
 
-- v1: one work-group for all of C, a work-item an element, operands read from global memory;
+- v1: one work-group for all of C, one work-item per element, operands read from global memory;
 - v2: v1 with both operands copied to local memory first;
 - v3: C cut into tiles, a work-group each, operands read from global memory;
 - v4: v3 with a tile of each operand in local memory at a time, along k (the tiled product of NVIDIA's CUDA C++ programming guide).

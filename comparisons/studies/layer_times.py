@@ -16,7 +16,7 @@ def operation(name, gradient):
 def measure(context):
     """Profile whole epochs after one that compiles, as many as the extent's repeats.
 
-    Adds layer_ms: {operation: spread of the device's milliseconds a step}; device_ms: the spread of those of all layers together;
+    Adds layer_ms: {operation: spread of the device's milliseconds per step}; device_ms: the spread of those of all layers together;
     profiled_steps: in each epoch. A fused kernel's time is divided among the layers that it computes, see keras_ocl.profile.
     """
     import keras_ocl

@@ -12,7 +12,7 @@ FULL = Extent(epochs=32, repeats=1)  # 100,000 steps of 128 with CIFAR-10's 50,0
 NARROW = {"filters": 32}
 LARGER = {"window": 4, "padding": "valid"}
 
-# By row: the options of its network, its parameters, and of the document its accuracy, the time (ms a batch) and share of Conv2D, the bytes
+# By row: the options of its network, its parameters, and of the document its accuracy, the ms per batch and the share of Conv2D, the bytes
 # of Conv2D, and the time of all, which is Conv2D's over its share.
 VARIANTS = {
     "baseline": ({}, 1_068_298, (0.86, 40.34, 0.7202, 25.55e6, 56.0)),
@@ -235,7 +235,7 @@ def reports(results):
 
 
 def arithmetic(results):
-    """Return the table of what each variant's inference does for its time: multiply-adds a second, beside the document's."""
+    """Return the table of what each variant's inference does for its time: multiply-adds per second, beside the document's."""
     lines = []
     for result in good(results):
         options, _, figures = VARIANTS[result["row"]]

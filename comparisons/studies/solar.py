@@ -186,7 +186,7 @@ def nanoseconds(result):
 
 
 def images(result):
-    """Return how many images a second the median step trains with."""
+    """Return how many images per second the median step trains with."""
     return result["batch_size"] / result["step_ms"]["median"] * 1e3
 
 

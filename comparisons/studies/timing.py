@@ -65,7 +65,7 @@ def step_seconds(subject):
 
 
 def steps(context):
-    """Time the steps of one more epoch, each for itself: step_ms. What `fit` costs for each epoch is not in it."""
+    """Time the steps of one more epoch, one by one: step_ms. What `fit` costs for each epoch is not in it."""
     return {"step_ms": measures.spread([seconds * 1e3 for seconds in step_seconds(context.subject)])}
 
 

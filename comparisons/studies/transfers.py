@@ -13,9 +13,9 @@ def measure(context):
 
     Adds
         sharing: how host memory and the device's are shared ("shared", "mapped" or "copied");
-        upload_mib, download_mib: MiB an epoch of arrays on the host that went there and back;
-        written_mib: MiB an epoch that were written for that;
-        epoch_s, fit_ms: spreads of the seconds an epoch and the milliseconds a step.
+        upload_mib, download_mib: MiB per epoch of arrays on the host that went there and back;
+        written_mib: MiB per epoch that were written for that;
+        epoch_s, fit_ms: spreads of the seconds per epoch and the milliseconds per step.
     """
     from keras_ocl import runtime
 

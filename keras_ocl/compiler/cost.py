@@ -15,9 +15,7 @@ from keras_ocl.core.index import is_one
 from keras_ocl.core.primitive import Kind
 
 _LOAD = 1  # of an element that the kernel has just loaded for another place: it is in the cache
-_GATHER = {"cpu": 8, "gpu": 0}  # of an element that the lanes of a vector read at distances
 _BYTE = 4  # writing a byte to memory and reading it in another kernel
-_LAUNCH = {"cpu": 50_000, "gpu": 1_000_000}  # of one more kernel
 _VISITS = 256  # nodes that one decision looks at: a bound for graphs where each repeats next to nothing
 
 _NOWHERE = (None, 0, 0)  # the index on an axis of extent 1
@@ -149,18 +147,13 @@ def size(node):
 
 def storing(node, places, schedule):
     """Writing `node` once, and loading it at `places`, a list of indices."""
-    return _LAUNCH[schedule] + size(node) * _BYTE * itemsize(node) + loading(node, places, schedule)
+    return schedule.launch + size(node) * _BYTE * itemsize(node) + loading(node, places, schedule)
 
 
 def loading(node, places, schedule, factor=1):
     """Loading `node` at `places` beyond once an element; all that lanes gather, unless `factor` tells that there are none."""
     gathered = evaluations(strided(node, places)) if factor == 1 else 0
-    return _LOAD * max(0, factor * evaluations(places) - size(node)) + _GATHER[schedule] * gathered
-
-
-def without_lanes(traits):
-    """How many times as much operations cost in a kernel that has to compute without vectors."""
-    return max(1, traits.vector_width // 2) if traits.schedule == "cpu" else 1
+    return _LOAD * max(0, factor * evaluations(places) - size(node)) + schedule.gather * gathered
 
 
 def itemsize(node):
@@ -180,7 +173,7 @@ def repeated(node, places, schedule, indices, stored, limit, factor=1):
 
     Beneath `node` the cheaper of repeating and storing counts, because the same rule will decide there.
     """
-    visits, lanes = _VISITS, factor == 1 and _GATHER[schedule] > 0
+    visits, lanes = _VISITS, factor == 1 and schedule.gather > 0
 
     def excess(n, places, limit):
         nonlocal visits

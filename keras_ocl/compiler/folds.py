@@ -15,7 +15,7 @@ class Fold:
 
     def __init__(self, gen, kind, dtype):
         self.gen, self.op, self.dtype = gen, _COMBINE[kind], dtype
-        self.start = elementwise.literal(identity_of(kind, dtype), dtype)
+        self.start = elementwise.literal(dtypes.neutral(kind, dtype), dtype)
 
     def begin(self, width):
         self.width, self.parent = width, self.gen.block
@@ -72,7 +72,7 @@ class ArgFold:
         self.width, self.parent = width, gen.block
         self.best, self.position, self.seen = gen.name("a"), gen.name("a"), gen.name("a")
         ctype = prelude.register_type(self.dtype, width)
-        start = elementwise.literal(identity_of(self.kind, self.dtype), self.dtype)
+        start = elementwise.literal(dtypes.neutral(self.kind, self.dtype), self.dtype)
         itype = prelude.vector_type("int", width)
         self.parent.lines.append(f"{ctype} {self.best} = ({ctype})({start});")
         self.parent.lines.append(f"{itype} {self.position} = ({itype})(0);")
@@ -98,10 +98,3 @@ class ArgFold:
 
     def finish(self):
         return Register(self.best, self.dtype, self.width, self.parent), Register(self.position, "int32", self.width, self.parent)
-
-
-def identity_of(kind, dtype):
-    """The neutral element of a reduction."""
-    if kind in ("max", "min"):
-        return dtypes.least(dtype) if kind == "max" else dtypes.greatest(dtype)
-    return {"sum": 0, "prod": 1, "and": True, "or": False}[kind]

@@ -20,13 +20,13 @@ from keras_ocl.core.dim import Dim, hint, product, same
 from keras_ocl.core.index import Affine, is_one, linear
 from keras_ocl.core.primitive import Kind
 from keras_ocl.kernels import elementwise
+from keras_ocl.kernels.schedule import schedule_of
 from keras_ocl.kernels.spec import Args
 
 _PLACED = (Kind.INPUT, Kind.PROJECTION, Kind.STEP_SLICE)  # nodes that stand for what is in memory
 _REDUCING = (Kind.REDUCTION, Kind.WINDOW, Kind.CONTRACTION)
 _INLINED = (Kind.VIEW, Kind.SOURCE)  # wherever they are used
 _SMALL = 8192  # element steps that one work-item may do alone
-_ROW = 64  # elements of a row that one GPU work-item reduces
 _NODES = 96  # nodes in a region: bounds the size of a kernel's source
 _COPIES = 8  # places of a kernel where the code of a reduction may be repeated
 
@@ -128,7 +128,7 @@ def partition(graph, traits, together=None, cuts=frozenset()):
 
 class _Fuser:
     def __init__(self, graph, traits, users, together, cuts):
-        self.traits, self.users, self.together, self.cuts = traits, users, together, cuts
+        self.traits, self.schedule, self.users, self.together, self.cuts = traits, schedule_of(traits), users, together, cuts
         self.outputs = set(graph.outputs)
         self.indices = cost.Places()
         self.regions, self._numbers = [], itertools.count()
@@ -260,7 +260,8 @@ class _Fuser:
 
     def _epilogue_fits(self, node, region, more=()):
         """Dry run: the accumulator is used at its own position only, and the rest can run in lanes."""
-        gen = Generator(Args(), _Outside(self.materialised, {*region.maps, node}), self.traits.vector_width, own=[*region.outputs, *more])
+        outside, width = _Outside(self.materialised, {*region.maps, node}), self.schedule.width(self.traits)
+        gen = Generator(Args(), outside, width, own=[*region.outputs, *more])
         axes = [i for i, n in enumerate(node.shape) if not is_one(n)]
         nest, index = gen.nest("root", [node.shape[i] for i in axes]), [Affine()] * len(node.shape)
         for place, i in enumerate(axes):
@@ -305,8 +306,7 @@ class _Fuser:
         inner = region.strided and any(type(entry) is Inner for entry in last)  # lanes would run along the reduction
         if not self._worth_lanes(node, region, inner):
             return False
-        # A GPU runs a row with a reduction inside in one work-item: only short rows.
-        return self.traits.schedule == "cpu" or length <= _ROW or same(node.shape, region.space)
+        return length <= self.schedule.shared_row or same(node.shape, region.space)
 
     def _places(self, node, region):
         """The indices at which `region` would evaluate `node`."""
@@ -322,21 +322,21 @@ class _Fuser:
         """Whether evaluating `node` wherever `readers` read it costs no more than storing it."""
         places = [index for region in readers for index in self._places(node, region)]
         stored = functools.partial(self._in_memory, readers=set(readers))
-        limit = cost.storing(node, places, self.traits.schedule) + self._around(node, stored)
+        limit = cost.storing(node, places, self.schedule) + self._around(node, stored)
         lanes = all(r.anchor is not None or r.lanes and not cost.ends_lanes(node, self._places(node, r)) for r in readers)
-        factor = 1 if lanes else cost.without_lanes(self.traits)
+        factor = 1 if lanes else self.schedule.without_lanes(self.traits)
         above = sum((factor - 1) * r.work for r in readers if r.lanes)
-        return above + cost.repeated(node, places, self.traits.schedule, self.indices, stored, limit - above, factor) < limit
+        return above + cost.repeated(node, places, self.schedule, self.indices, stored, limit - above, factor) < limit
 
     def _around(self, node, stored):
         """What storing a pad of the lanes' axis costs beneath it, where rows end in partial vectors; of other nodes nothing."""
-        if self.traits.schedule != "cpu" or not cost.pads_lanes(node):
+        if not self.schedule.vectors or not cost.pads_lanes(node):
             return 0
         *rows, length = node.shape
-        width = self.traits.vector_width
+        width = self.schedule.width(self.traits)
         x, index = node.inputs[0], self.indices.results(node, (*rows, -(-hint(length) // width) * width))
         at = [self.indices.operand(node, 0, index)]
-        return cost.repeated(x, at, self.traits.schedule, self.indices, stored, cost.storing(x, at, self.traits.schedule))
+        return cost.repeated(x, at, self.schedule, self.indices, stored, cost.storing(x, at, self.schedule))
 
     def _worth_lanes(self, node, region, ends=False):
         """Whether inlining `node` leaves `region` its vectors, or costs no more by that than storing it would. `ends`: that it does not."""
@@ -344,7 +344,7 @@ class _Fuser:
         if region.anchor is not None or not region.lanes or not (ends or cost.ends_lanes(node, places)):
             return True
         work = region.work + cost.price(node) * cost.evaluations(places)
-        return (cost.without_lanes(self.traits) - 1) * work < cost.storing(node, places, self.traits.schedule)
+        return (self.schedule.without_lanes(self.traits) - 1) * work < cost.storing(node, places, self.schedule)
 
     def _in_memory(self, node, readers):
         """Whether `node`, not placed yet, will be in memory wherever else it is read than in `readers`."""

@@ -3,7 +3,8 @@
 import functools
 import threading
 import types
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
+from typing import ParamSpec, TypeVar, overload
 
 import numpy as np
 
@@ -230,8 +231,22 @@ def fused(function):
     return run
 
 
-def jit(function=None, **options):
-    """Compiles a function: it is traced once for each signature and from then on replayed as kernel launches.
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+@overload
+def jit(function: Callable[P, R], *, batch_axis: bool = False, name: str | None = None) -> Callable[P, R]: ...
+
+
+@overload
+def jit(function: None = None, *, batch_axis: bool = False, name: str | None = None) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
+
+
+def jit(
+    function: Callable[P, R] | None = None, *, batch_axis: bool = False, name: str | None = None
+) -> Callable[P, R] | Callable[[Callable[P, R]], Callable[P, R]]:
+    """Compiles a function: it is traced once per signature and from then on replayed as kernel launches.
 
         @keras_ocl.jit
         def step(x, y): ...
@@ -239,14 +254,14 @@ def jit(function=None, **options):
     Args:
         function: takes and returns lists, tuples and dicts of Tensors, arrays and Python values, of any shapes and dtypes; it may read and
             assign Keras variables, and make them from initializers, as layers do. Methods can be compiled too.
-        **options: `batch_axis=True` makes the first extent of every array an unknown, so that another batch size builds no kernels;
-            `name` is what errors and profiles call the function.
+        batch_axis: True makes the first extent of every array an unknown, so that another batch size builds no kernels.
+        name: what errors and profiles call the function; by default its own name.
 
     Returns:
-        A function of the same arguments. Its results are Tensors where the function computed them. A signature is the structure of the
-        arguments, the shapes and dtypes of arrays, and the values of everything else: each new Python number traces anew, so pass what
-        changes as an array. Python side effects happen once a signature. Under a GradientTape or in another compiled function
-        it is simply called.
+        A function of the same arguments; without `function` a decorator that makes one. Its results are Tensors where the function computed
+        them. A signature is the structure of the arguments, the shapes and dtypes of arrays, and the values of everything else: each new
+        Python number is traced anew, so pass what changes as an array. Python side effects happen once per signature. Under a GradientTape
+        or in another compiled function it is simply called.
 
     Raises:
         TypeError: `function` cannot be called; or, of the made function, an argument that is no array is not hashable, or the device
@@ -254,7 +269,7 @@ def jit(function=None, **options):
         RuntimeError: (of the made function) Python code asks for a value that is computed only later.
     """
     if function is None:
-        return lambda f: jit(f, **options)
+        return functools.partial(jit, batch_axis=batch_axis, name=name)
     if not callable(function):
         raise TypeError(f"keras_ocl.jit compiles functions, not {type(function).__name__}.")
-    return Jitted(function, **options)
+    return Jitted(function, batch_axis, name)

@@ -3,13 +3,14 @@
 import hashlib
 from dataclasses import dataclass
 
-from keras_ocl.compiler import schedule
+from keras_ocl.compiler import region_kernels
 from keras_ocl.compiler.fuse import partition
 from keras_ocl.compiler.provenance import Provenance
 from keras_ocl.core import dtypes
 from keras_ocl.core.dim import product, same
 from keras_ocl.core.primitive import Kind
 from keras_ocl.kernels import prelude
+from keras_ocl.kernels.schedule import schedule_of
 from keras_ocl.kernels.spec import Buffer, Sink
 
 
@@ -103,12 +104,12 @@ def nbytes(shape, dtype):
 
 def _lower_region(region, materialised, users, builder, alias, extra, parts):
     label = describe(region)
-    view = schedule.Region(region.outputs, region.space, materialised, alias, label, extra, parts)
+    view = region_kernels.Region(region.outputs, region.space, materialised, alias, label, extra, parts)
     node = region.anchor
     if node is None:
         if any(int(n) == 0 for n in region.space):
             return []
-        return [schedule.pointwise_kernel(builder.traits, view, builder.all_arguments)]
+        return [region_kernels.pointwise_kernel(builder.traits, view, builder.all_arguments)]
     if node.results is not None:
         projections = {u.params["index"]: u for u in users[node] if u.kind is Kind.PROJECTION}
         if node.primitive.loops:
@@ -120,7 +121,7 @@ def _lower_region(region, materialised, users, builder, alias, extra, parts):
     elif node.primitive.host is not None:
         return [HostCall(node, [node])]
     else:
-        sinks = [schedule.RegionSink(view, node, builder.traits)]
+        sinks = [region_kernels.RegionSink(view, node, builder.traits)]
         specs = node.primitive.kernels(builder, node, sinks[0])
     helpers = frozenset().union(*(s.helpers for s in sinks))
     for spec in specs:
@@ -182,7 +183,7 @@ def _base(node, views):
 
 
 def _reads_in_place(region, materialised, entry):
-    gen = schedule.probe(region, materialised)
+    gen = region_kernels.probe(region, materialised)
     root = gen.root_index
     return all(index is not None and [i.key for i in index] == [r.key for r in root] for index in gen.reads.get(entry, []))
 
@@ -197,8 +198,8 @@ def program_specs(launches, traits):
     """(spec, (function name, source, helper texts)) of every KernelSpec, for Device.build."""
     specs = []
     for launch in launches:
-        if traits.vec_len_hint and traits.schedule == "cpu" and not launch.scalar:
-            # Our kernels are explicit vectors already, and the compiler's vectoriser crashes on some loops.
+        if traits.vec_len_hint and schedule_of(traits).as_written and not launch.scalar:
+            # The kernels have the vectors that they should have, and the compiler's vectoriser crashes on some loops.
             launch.attributes = "__attribute__((intel_vec_len_hint(1))) "
         name, text = function_name(launch)
         source = text.replace(" k(", f" {name}(", 1)

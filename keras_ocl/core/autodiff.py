@@ -5,6 +5,8 @@ primitive's VJP rule, whose results are again primitives (so gradients of gradie
 See Griewank & Walther, "Evaluating Derivatives", 2nd ed., chapter 3.
 """
 
+from typing import Any
+
 from keras_ocl.core import dtypes, nest
 from keras_ocl.core.origin import scope
 from keras_ocl.core.primitive import active_tapes
@@ -79,11 +81,11 @@ class GradientTape:
         gradients = tape.gradient(loss, model.trainable_variables)
 
     Args:
-        persistent: `gradient` may be called more than once (also with other targets); else once.
-        watch_accessed_variables: False records only what `watch` names.
+        persistent: whether `gradient` may be called more than once, also with other targets.
+        watch_accessed_variables: whether trainable variables are watched when they are read; False leaves it to `watch`.
     """
 
-    def __init__(self, persistent=False, watch_accessed_variables=True):
+    def __init__(self, persistent: bool = False, watch_accessed_variables: bool = True) -> None:
         self._persistent = persistent
         self._watch_accessed = watch_accessed_variables
         self._equations = []
@@ -93,21 +95,24 @@ class GradientTape:
         self._token = None
         self._used = False
 
-    def __enter__(self):
+    def __enter__(self) -> "GradientTape":
         if self._token is not None:
             raise ValueError("GradientTape: the tape is already recording.")
         self._token = active_tapes.set((*active_tapes.get(), self))
         return self
 
-    def __exit__(self, *_):
+    def __exit__(self, *_: object) -> None:
         self._stop()
 
     def _stop(self):
         active_tapes.set(tuple(t for t in active_tapes.get() if t is not self))
         self._token = None
 
-    def watch(self, tensor):
-        """Also record what depends on `tensor`: a Tensor, a Variable, or lists, tuples and dicts of them.
+    def watch(self, tensor: Any) -> None:
+        """Also records what depends on a tensor.
+
+        Args:
+            tensor: a Tensor, a Variable, or lists, tuples and dicts of them.
 
         Raises:
             TypeError: something else is in it, such as a NumPy array, whose copy on the device the tape could not know again.
@@ -122,20 +127,31 @@ class GradientTape:
         self._tracked.add(id(tensor))
         self._alive.append(tensor)
 
-    def read(self, variable, tensor, watched=None):
-        """A variable was read as `tensor`."""
+    def read(self, variable: Any, tensor: Tensor, watched: bool = False) -> None:
+        """Notes that a variable was read; variables call it.
+
+        Args:
+            variable: the Keras variable.
+            tensor: its value.
+            watched: whether `watch` named it, so that it counts even where it is not trainable.
+        """
         if watched or (self._watch_accessed and variable.trainable):
             self._reads.setdefault(id(variable), (variable, []))[1].append(tensor)
             self._track(tensor)
 
-    def record(self, equation):
+    def record(self, equation: Any) -> None:
+        """Keeps an operation that depends on something watched; primitives call it.
+
+        Args:
+            equation: the core.primitive.Equation that ran or was traced.
+        """
         if any(id(x) in self._tracked for x in equation.inputs):
             self._equations.append(equation)
             for o in equation.outputs:
                 if differentiable(o.dtype):
                     self._track(o)
 
-    def gradient(self, target, sources, output_gradients=None, unconnected_gradients="none"):
+    def gradient(self, target: Any, sources: Any, output_gradients: Any = None, unconnected_gradients: str = "none") -> Any:
         """Gradient of `target` (summed when it has several elements) with respect to `sources`.
 
         Args:

@@ -91,6 +91,22 @@ def greatest(name):
     return True if name == "bool" else int(np.iinfo(numpy_dtype(name)).max)
 
 
+def accumulator(name):
+    """The dtype in which sums and products of `name` are formed: at least 32 bits, of its own kind; int32 for bool."""
+    if itemsize(name) >= 4:
+        return name
+    if is_float(name):
+        return "float32"
+    return "int32" if is_signed(name) or name == "bool" else "uint32"
+
+
+def neutral(kind, name):
+    """The neutral element of a reduction ("sum", "prod", "max", "min", "and", "or") of a dtype: what it begins with."""
+    if kind in ("max", "min"):
+        return least(name) if kind == "max" else greatest(name)
+    return {"sum": 0, "prod": 1, "and": True, "or": False}[kind]
+
+
 def needs_double(name):
     """Whether only devices with double precision have it."""
     return part(name) == "float64"

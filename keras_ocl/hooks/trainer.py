@@ -82,12 +82,12 @@ class OclTrainer(base_trainer.Trainer):
             self._loss_tracker.update_state(loss_module.unscale_loss_for_distribution(loss), sample_weight=_batch_size(x))
 
     def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
-        """Keras's, which profiles show as one operation."""
+        """As Keras's own; profiles show it as one operation."""
         with operation("Loss"):
             return super().compute_loss(x, y, y_pred, sample_weight, training)
 
     def compute_metrics(self, x, y, y_pred, sample_weight=None):
-        """Keras's, which profiles show as one operation."""
+        """As Keras's own; profiles show it as one operation."""
         with operation("Metrics"):
             return super().compute_metrics(x, y, y_pred, sample_weight)
 
@@ -123,7 +123,7 @@ class OclTrainer(base_trainer.Trainer):
         return one_step
 
     def _refresh_trace_context(self):
-        """What a trace depends on beside its data; looked at once a call of fit, evaluate or predict."""
+        """What a trace depends on beside its data; looked at once per call of fit, evaluate or predict."""
         self._trace_context = (tuple(v.trainable for v in self.variables), config.floatx())
 
     def make_train_function(self, force=False):

@@ -77,7 +77,7 @@ class Variable(KerasVariable):
 
     @property
     def value(self):
-        """The current value, cast by the autocast scope. Shape: the variable's."""
+        """The current value, of the variable's shape, cast by the autocast scope."""
         if self._owned is None or in_stateless_scope():
             if self._owned is None or _scoped(self) is not None:
                 return KerasVariable.value.fget(self)

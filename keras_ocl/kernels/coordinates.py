@@ -22,3 +22,13 @@ def unflattened(args, flat, extents):
     if real:
         result[real[0]] = rest
     return result
+
+
+def decode(name, extents, prefix, args):
+    """C statements that split the row-major index `name` over `extents` into `prefix`0, `prefix`1, ..."""
+    text, rest = "", name
+    for i in range(len(extents) - 1, 0, -1):
+        extent = args.int(extents[i])
+        text += f"const int {prefix}{i} = {rest} % {extent}; const int {prefix}r{i} = {rest} / {extent};\n"
+        rest = f"{prefix}r{i}"
+    return text + f"const int {prefix}0 = {rest};\n"

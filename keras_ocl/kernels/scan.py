@@ -1,6 +1,6 @@
 """Cumulative sums, products and extremes, and linear recurrences, along one axis.
 
-A work-item walks the axis for one vector of neighbours (`cpu`) or one element (`gpu`) of the other axes. A
+A work-item walks the axis for one vector of neighbours, or where the schedule has no vectors one element, of the other axes. A
 long axis with few others is cut into parts: one kernel reduces each part to what it does to the running
 value, and the second starts each part from those before it. The number of parts depends on extents only.
 """
@@ -9,12 +9,10 @@ from keras_ocl.core import dtypes
 from keras_ocl.core.dim import ceil_div, hint, product
 from keras_ocl.kernels import elementwise, prelude
 from keras_ocl.kernels.coordinates import index_type, unflattened
+from keras_ocl.kernels.schedule import schedule_of
 from keras_ocl.kernels.spec import Args, Buffer, KernelSpec
 
-_OPS = {"cumsum": "add", "cumprod": "mul", "cummax": "max", "cummin": "min"}
-_LONG = 4096  # steps from which cutting the axis pays
-_PARTS = 64
-_FEW = 64  # walks below which the axis is cut
+_OPS = {"cumsum": ("add", "sum"), "cumprod": ("mul", "prod"), "cummax": ("max", "max"), "cummin": ("min", "min")}  # and the reduction
 
 
 def plan(traits, *, kind, shape, axis, reverse, handles, dtype, sink, all_arguments=False):
@@ -29,9 +27,10 @@ def plan(traits, *, kind, shape, axis, reverse, handles, dtype, sink, all_argume
         return []
     problem = _Scan(traits, kind, tuple(shape), axis, reverse, handles, dtype, sink, all_arguments)
     n, walks = hint(shape[axis]), hint(product(shape)) // max(1, hint(shape[axis]))
-    if kind == "linear_recurrence" or n < _LONG or walks > _FEW:
+    schedule = problem.schedule
+    if kind == "linear_recurrence" or n < schedule.scan_steps or walks > schedule.scan_walks:
         return [problem.kernel()]
-    part = -(-n // _PARTS)
+    part = -(-n // schedule.scan_parts)
     count = ceil_div(shape[axis], part)
     totals = Buffer(count * product((*shape[:axis], *shape[axis + 1 :])), dtype)
     return [problem.kernel(part, totals, True), problem.kernel(part, totals, False)]
@@ -39,7 +38,8 @@ def plan(traits, *, kind, shape, axis, reverse, handles, dtype, sink, all_argume
 
 class _Scan:
     def __init__(self, traits, kind, shape, axis, reverse, handles, dtype, sink, all_arguments):
-        self.traits, self.kind, self.shape, self.axis, self.reverse = traits, kind, shape, axis, reverse
+        self.traits, self.schedule = traits, schedule_of(traits)
+        self.kind, self.shape, self.axis, self.reverse = kind, shape, axis, reverse
         self.handles, self.dtype, self.sink, self.all_arguments = handles, dtype, sink, all_arguments
         self.ctype = index_type(product(shape))
         self.last = axis == len(shape) - 1
@@ -50,8 +50,7 @@ class _Scan:
         args, t, shape, axis = Args(self.all_arguments), self.ctype, self.shape, self.axis
         n, inner = shape[axis], product(shape[axis + 1 :])
         outer, middle, last = product(shape[:axis]), product(shape[axis + 1 : -1]), 1 if self.last else shape[-1]
-        scalar = self.last or self.traits.schedule == "gpu" or dtypes.is_complex(self.dtype)
-        width = 1 if scalar else self._lanes(last)
+        width = self.schedule.lanes(self.traits, self.dtype, last)
         pointers = [args.pointer(h, self.dtype) for h in self.handles]
         total = args.pointer(totals, self.dtype, out=first) if part else None
         n_text, inner_text, last_text = args.int(n, t), args.int(inner, t), args.int(last, t)
@@ -68,7 +67,7 @@ class _Scan:
 
         def walk(w):
             register = prelude.register_type(self.dtype, w)
-            start_value = elementwise.literal(self._identity(), self.dtype)
+            start_value = elementwise.literal(0 if self.kind not in _OPS else dtypes.neutral(_OPS[self.kind][1], self.dtype), self.dtype)
             text = [f"__global const {dtypes.storage_ctype(self.dtype)}* x{k} = {p} + (outer * {n_text} * {inner_text}"
                     f" + middle * {last_text} + column);\n" for k, p in enumerate(pointers)]
             text.append(f"{register} state = ({register})({start_value});\n")
@@ -97,19 +96,7 @@ class _Scan:
             )
         grid = (ceil_div(last, width), outer * middle, ceil_div(n, part) if part else 1)
         helpers = frozenset(self.helpers | self.sink.helpers)
-        group = None if self.traits.schedule == "gpu" else (1, 1, 1)
-        return KernelSpec("totals of parts" if first else "", args.args, "".join(line) + body, grid, group, helpers)
-
-    def _lanes(self, extent):
-        width = max(1, self.traits.vector_width * 4 // max(4, dtypes.itemsize(self.dtype)))
-        while width > hint(extent):
-            width //= 2
-        return width if width >= 2 else 1
-
-    def _identity(self):
-        if self.kind in ("cummax", "cummin"):
-            return dtypes.least(self.dtype) if self.kind == "cummax" else dtypes.greatest(self.dtype)
-        return 1 if self.kind == "cumprod" else 0
+        return KernelSpec("totals of parts" if first else "", args.args, "".join(line) + body, grid, self.schedule.group, helpers)
 
     def _load(self, pointer, offset, width):
         self.helpers |= prelude.helpers_for(self.dtype, width)
@@ -122,4 +109,4 @@ class _Scan:
     def _step(self, state, values, width):
         if self.kind == "linear_recurrence":
             return self._apply("add", self._apply("mul", values[0], state, width), values[1], width)
-        return self._apply(_OPS[self.kind], state, values[0], width)
+        return self._apply(_OPS[self.kind][0], state, values[0], width)

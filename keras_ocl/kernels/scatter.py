@@ -9,10 +9,10 @@ from keras_ocl.core import dtypes
 from keras_ocl.core.dim import Dim, ceil_div, hint, product
 from keras_ocl.kernels import elementwise, prelude
 from keras_ocl.kernels.coordinates import index_type
+from keras_ocl.kernels.schedule import schedule_of
 from keras_ocl.kernels.spec import Args, KernelSpec
 
 _OPS = {"add": "add", "max": "max", "min": "min", "mul": "mul"}
-_GPU_ITEMS = 1 << 15
 
 
 def plan(traits, *, shape, count, mode, clip, x, indices, updates, dtype, result, all_arguments=False):
@@ -30,9 +30,9 @@ def plan(traits, *, shape, count, mode, clip, x, indices, updates, dtype, result
     extents, trailing = shape[: len(indices)], shape[len(indices) :]
     rows, columns, updates_count = product(extents), product(trailing), product(count)
     t = index_type(rows * columns, updates_count * columns)
-    gpu = traits.schedule == "gpu"
-    lanes = 1 if gpu or dtypes.is_complex(dtype) else _lanes(traits, dtype, columns)
-    block_rows, block_columns = _blocks(traits, rows, columns, lanes)
+    schedule = schedule_of(traits)
+    lanes = schedule.lanes(traits, dtype, columns)
+    block_rows, block_columns = schedule.scatter_block(traits, rows, columns, lanes)
     out = args.pointer(result, dtype, out=True)
     start = args.pointer(x, dtype) if x is not None else None
     updates = args.pointer(updates, dtype)
@@ -86,27 +86,7 @@ def plan(traits, *, shape, count, mode, clip, x, indices, updates, dtype, result
         f"const {t} r = row * {column_text}, u = s * {column_text};\n{columns_loop(update)}}}\n"
     )
     grid = (ceil_div(columns, block_columns), ceil_div(rows, block_rows))
-    return [KernelSpec("", args.args, body, grid, None if gpu else (1, 1, 1), frozenset(helpers))]
-
-
-def _lanes(traits, dtype, columns):
-    width = max(1, traits.vector_width * 4 // max(4, dtypes.itemsize(dtype)))
-    while width > hint(columns):
-        width //= 2
-    return width if width >= 2 else 1
-
-
-def _blocks(traits, rows, columns, lanes):
-    """(rows, columns) of a block."""
-    if traits.schedule == "gpu":
-        ranges = max(1, min(hint(rows), _GPU_ITEMS // max(1, hint(columns))))
-        return -(-hint(rows) // ranges), 1
-    vectors = max(1, hint(columns) // lanes)
-    across = min(vectors, traits.compute_units)
-    width = -(-vectors // across) * lanes
-    across = -(-hint(columns) // width)
-    down = min(hint(rows), 1 if across >= traits.compute_units else 2 * -(-traits.compute_units // across))
-    return max(1, -(-hint(rows) // max(1, down))), width
+    return [KernelSpec("", args.args, body, grid, schedule.group, frozenset(helpers))]
 
 
 def _as(dtype, text):

@@ -6,10 +6,13 @@ finds by binary search along a diagonal of the merge path (Green, McColl & Bader
 last, operands are gathered.
 """
 
+from dataclasses import dataclass
+
 from keras_ocl.core import dtypes
 from keras_ocl.core.dim import ceil_div, hint, product
 from keras_ocl.kernels import prelude
 from keras_ocl.kernels.coordinates import index_type
+from keras_ocl.kernels.schedule import schedule_of
 from keras_ocl.kernels.spec import Args, Buffer, KernelSpec
 
 _RUN = 16  # elements that insertion sort handles
@@ -25,17 +28,42 @@ def plan(traits, *, shape, operands, keys, results, all_arguments=False):
     n, rows = shape[-1], product(shape[:-1])
     if int(n) == 0 or int(rows) == 0:
         return []
-    packed = keys == 1 and dtypes.itemsize(operands[0][1]) <= 4
-    sorter = (_Packed if packed else _Sorter)(traits, rows, n, operands, keys, all_arguments)
-    buffers = [Buffer(rows * n, sorter.dtype), Buffer(rows * n, sorter.dtype)]
+    return schedule_of(traits).sort(Problem(traits, rows, n, operands, keys, all_arguments), results)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """`rows` of `n` elements each of `operands`, (handle, dtype) of which the first `keys` are compared."""
+
+    traits: object
+    rows: int
+    n: int
+    operands: list
+    keys: int
+    all_arguments: bool
+
+
+def by_merging(problem, results, block, piece, gathered):
+    """KernelSpecs that sort blocks and merge them.
+
+    `block`: elements that a work-item sorts, `piece`: of a merged run that one writes, `gathered`: of the results that one writes.
+    """
+    packed = problem.keys == 1 and dtypes.itemsize(problem.operands[0][1]) <= 4
+    sorter, n = (_Packed if packed else _Sorter)(problem), problem.n
+    buffers = [Buffer(problem.rows * n, sorter.dtype), Buffer(problem.rows * n, sorter.dtype)]
     # The bound is a number, so that extents of one class share kernels; passes depend on the extent itself.
-    run = 64 if traits.schedule == "gpu" else 1024
-    specs, here = [sorter.blocks(min(run, _power_above(hint(n))), buffers[0], buffers[1])], 0
+    specs, here, run = [sorter.blocks(min(block, _power_above(hint(n))), buffers[0], buffers[1])], 0, block
     while run < int(n):
-        specs.append(sorter.merge(run, buffers[here], buffers[1 - here]))
+        specs.append(sorter.merge(run, buffers[here], buffers[1 - here], piece))
         here, run = 1 - here, 2 * run
-    specs.append(sorter.collect(buffers[here], results))
+    specs.append(sorter.collect(buffers[here], results, gathered))
     return specs
+
+
+def by_counting(problem, results):
+    """KernelSpecs by which a work-item counts the elements that come before its own."""
+    sorter, positions = _Sorter(problem), Buffer(problem.rows * problem.n, _Sorter.dtype)
+    return [sorter.count(positions), sorter.collect(positions, results, 1)]
 
 
 def _power_above(n):
@@ -47,11 +75,11 @@ class _Sorter:
 
     dtype, ctype = "int32", "int"
 
-    def __init__(self, traits, rows, n, operands, keys, all_arguments):
-        self.traits, self.rows, self.n, self.operands, self.keys = traits, rows, n, operands, keys
-        self.all_arguments = all_arguments
-        self.index = index_type(rows * n)
-        self.group = None if traits.schedule == "gpu" else (1, 1, 1)
+    def __init__(self, problem):
+        p = problem
+        self.rows, self.n, self.operands, self.keys, self.all_arguments = p.rows, p.n, p.operands, p.keys, p.all_arguments
+        self.index = index_type(p.rows * p.n)
+        self.group = schedule_of(p.traits).group
 
     def element(self, args, position):
         """(statements, C expression) of what stands for the element at `position` of the row."""
@@ -118,11 +146,10 @@ class _Sorter:
         )
         return self._spec("blocks", args, body, (ceil_div(self.n, block), self.rows))
 
-    def merge(self, run, source, target):
+    def merge(self, run, source, target, piece):
         """Merge pairs of sorted runs; each work-item writes `piece` positions of the result."""
         args, t, c = self._begin(), self.index, self.ctype
         s, d = args.pointer(source, self.dtype), args.pointer(target, self.dtype, out=True)
-        piece = 32 if self.traits.schedule == "gpu" else 2048
         n, length = args.int(self.n, t), args.scalar(run, "int")
         less = self.less(args, "right[diagonal - 1 - m]", "left[m]")
         body = (
@@ -139,11 +166,21 @@ class _Sorter:
         )
         return self._spec("merge", args, body, (ceil_div(self.n, piece), self.rows))
 
-    def collect(self, elements, results):
+    def count(self, target):
+        """Each work-item puts its element's position where it belongs."""
+        args, t = self._begin(), self.index
+        p, n = args.pointer(target, self.dtype, out=True), args.int(self.n, t)
+        body = (
+            f"const {t} row = get_global_id(1), base = row * {n};\nconst int i = get_global_id(0);\nint before = 0;\n"
+            f"for (int j = 0; j < {n}; ++j) before += j < i ? !({self.less(args, 'i', 'j')}) : ({self.less(args, 'j', 'i')});\n"
+            f"{p}[base + before] = i;\n"
+        )
+        return self._spec("count", args, body, (self.n, self.rows))
+
+    def collect(self, elements, results, piece):
         """Operands in sorted order."""
         args, t = self._begin(), self.index
         p = args.pointer(elements, self.dtype)
-        piece = 1 if self.traits.schedule == "gpu" else 4096
         n = args.int(self.n, t)
         body = [
             f"const {t} row = get_global_id(1), base = row * {n}, first = get_global_id(0) * {piece};\n"
@@ -214,5 +251,4 @@ def top_k(traits, *, shape, k, x, dtype, results, all_arguments=False):
         f"{prelude.store(dtype, 1, values, '(at + j)', 'v')}\n{positions}[at + j] = i;\n"
         f"least = {prelude.load(dtype, 1, values, f'(at + min(i, {k_text} - 1))')};\n}}\n"
     )
-    group = None if traits.schedule == "gpu" else (1, 1, 1)
-    return [KernelSpec("", args.args, body, (rows,), group, frozenset(prelude.helpers_for(dtype, 1)))]
+    return [KernelSpec("", args.args, body, (rows,), schedule_of(traits).group, frozenset(prelude.helpers_for(dtype, 1)))]

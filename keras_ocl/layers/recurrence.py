@@ -25,7 +25,7 @@ def rnn(
 ):
     """output, states = step_function(input at t, states + constants), over the time axis of `inputs`.
 
-    Inside a trace the step is traced once (see ops/control_flow.py); with `unroll`, and in eager code, once for each time.
+    Inside a trace the step is traced once (see ops/control_flow.py); with `unroll`, and in eager code, once per time step.
 
     Args:
         inputs: tensor or nest of tensors (batch, time, ...), with `time_major` (time, batch, ...).
@@ -34,7 +34,7 @@ def rnn(
         mask: (batch, time) or (batch, time, 1) bool; where it is False the states stay, and the output is the one before, or with
             `zero_output_for_mask` zero.
         constants: further tensors handed to each step.
-        return_all_outputs: False makes `outputs` of the last step only.
+        return_all_outputs: whether `outputs` holds all steps; False: the last one only.
     Returns:
         (last output, outputs (batch, time, ...), states after the last step).
     """
@@ -127,7 +127,7 @@ class _Recurrence:
         return last, outputs, tree.pack_sequence_as(states, carries[:count])
 
     def _output(self, states):
-        """A step's output (in a trace that is thrown away), and for each of its tensors the number of the new state that it is, or None."""
+        """A step's output (in a trace that is thrown away), and for each of its tensors the number of the new state it equals, or None."""
         with discarded():
             first = tree.map_structure(lambda x: P.reshape(P.slice(x, (0,) * x.ndim, (1, *x.shape[1:])), x.shape[1:]), self.inputs)
             output, new = self.step(first, states + self.constants)

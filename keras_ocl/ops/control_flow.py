@@ -27,7 +27,7 @@ _UNROLLED = 4  # steps up to which a traced loop is unrolled
 
 
 def _unknown(x):
-    """Whether the value of `x` is not to be had now: traced, or shape inference, which does not touch the device."""
+    """Whether the value of `x` is not available now: it is traced, or this is shape inference, which does not touch the device."""
     return isinstance(x, Tensor) and (x.is_symbolic() or in_symbolic_scope())
 
 
@@ -221,7 +221,7 @@ def map(f, xs):
 def scan(f, init, xs=None, length=None, reverse=False, unroll=1):
     """carry, y = f(carry, x) over the first axis of `xs`, or `length` times; the last carry and the stacked ys.
 
-    Inside a trace `f` is traced once, and the carry keeps its shapes and dtypes (ValueError else); `unroll=True` unrolls.
+    Inside a trace `f` is traced once, and the carry keeps its shapes and dtypes (otherwise ValueError); `unroll=True` unrolls.
     """
     if not callable(f):
         raise TypeError(f"`f` should be a callable. Received: f={f}")

@@ -132,7 +132,7 @@ class name_scope(_keras_name_scope):
         self._origin = None
         if origins_kept():
             around = current_origin.get()
-            named = getattr(self.caller, "_ocl_operation", None)  # of layers and optimizers; else what goes on around goes on inside
+            named = getattr(self.caller, "_ocl_operation", None)  # layers and optimizers have one
             self._origin = scope(Origin(current_path(), around.operation if named is None else named, around.gradient))
             self._origin.__enter__()
         return self

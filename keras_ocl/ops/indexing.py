@@ -51,7 +51,7 @@ def _as_index(k):
 
 
 def _expand_masks(key):
-    """Bool masks as the integer indices of their true elements, one array an axis."""
+    """Bool masks as the integer indices of their true elements, one array per axis."""
     result = []
     for k in key:
         if isinstance(k, np.ndarray) and k.dtype == bool:

@@ -196,7 +196,7 @@ def categorical(logits, num_samples, dtype="int32", seed=None):
 
 
 def dropout(inputs, rate, noise_shape=None, seed=None):
-    """`inputs` with a share `rate` of them 0, the others divided by 1 - rate; elements along axes where `noise_shape` is 1 share a fate."""
+    """`inputs` with a share `rate` of them 0, the others divided by 1 - rate; along axes of extent 1 in `noise_shape`, all or none."""
     inputs = convert_to_tensor(inputs)
     if not (dtypes.is_float(inputs.dtype) or dtypes.is_complex(inputs.dtype)):
         raise ValueError(f"dropout: inputs of dtype {inputs.dtype} cannot be scaled; cast them to a floating point dtype.")
@@ -235,7 +235,7 @@ def shuffle(x, axis=0, seed=None):
     axis = canonicalize_axis(axis, x.ndim)
     n = x.shape[axis]
     key = _key(seed)
-    # Two words a slice: ties, which would keep their order, have probability below n^2 / 2^64.
+    # Two words per slice: ties, which would keep their order, have probability below n^2 / 2^64.
     _, _, order = p.sort((p.random_bits(key, (n,)), p.random_bits(key, (n,), 1), p.iota((n,), 0, "int32")), 0, keys=2)
     return take(x, order, axis=axis) if n != 0 else x
 
@@ -275,7 +275,7 @@ def _binomial(key, counts, probabilities, *, shape, dtype):
 
 
 def binomial(shape, counts, probabilities, dtype=None, seed=None):
-    """The number of successes in `counts` trials; NaN where `counts` is negative or the probability is none."""
+    """The number of successes in `counts` trials; NaN where `counts` is negative or the probability is not in [0, 1]."""
     dtype, work = _real("binomial", dtype)
     shape = _extents("binomial", shape)
     counts = _parameter("binomial", "counts", counts, shape, work)

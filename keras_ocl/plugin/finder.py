@@ -10,7 +10,7 @@ from keras_ocl.plugin.edits import BACKEND, EDITS, SUPPORTED_KERAS
 # the finder itself, and do not depend on Keras: once loaded they are handed out again, so that a process has one of each.
 KEPT = ("compiler", "core", "kernels", "plugin", "primitives", "runtime")
 
-# These need Keras, which in turn imports them: whoever comes first, Keras must begin.
+# These need Keras, which in turn imports them: whichever is imported first, Keras must load first.
 AFTER_KERAS = ("backend", "custom", "export", "gradient", "hooks", "layers", "ops")
 
 

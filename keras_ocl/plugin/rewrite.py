@@ -8,7 +8,7 @@ from keras_ocl.plugin.edits import BACKEND, SUPPORTED_KERAS, Alike, Branch, Firs
 
 
 class UnsupportedKeras(ImportError):
-    """Keras does not contain a construct that must learn about this backend."""
+    """The installed Keras lacks a construct that must learn about this backend; the message names the versions that are supported."""
 
 
 def rewrite(name, source, filename, edits):

@@ -43,7 +43,6 @@ from keras_ocl.primitives.movement import (
 )
 from keras_ocl.primitives.random import random_binomial, random_bits, random_gamma
 from keras_ocl.primitives.reduce import (
-    accumulator,
     argmax,
     argmin,
     reduce_and,

@@ -13,7 +13,7 @@ from keras_ocl.primitives.batching import merged, parted, spread
 
 
 def _wide(x):
-    return x if x.dtype == template.accumulator(x.dtype) else P.convert(x, template.accumulator(x.dtype))
+    return x if x.dtype == dtypes.accumulator(x.dtype) else P.convert(x, dtypes.accumulator(x.dtype))
 
 
 def _over(x, shape):
@@ -29,7 +29,7 @@ def attention_logits(query, key, bias, mask, scale, is_causal):
     """
     batch, time, heads, depth = query.shape
     source, key_heads = key.shape[1], key.shape[2]
-    shape, wide = (batch, heads, time, source), template.accumulator(query.dtype)
+    shape, wide = (batch, heads, time, source), dtypes.accumulator(query.dtype)
     if heads == key_heads:
         logits = P.dot_general(query, key, ((3,), (3,)), ((0, 2), (0, 2)), wide)
     else:
@@ -105,7 +105,7 @@ def _shape(query, key, value, *extras, scale, is_causal, bias, mask):
     for name in ("bias", "mask"):
         if name in named and any(n != m and not is_one(n) for n, m in zip(named[name].shape, (batch, heads, time, source), strict=True)):
             raise ValueError(f"attention: {shapes}; the {name} must be (batch, heads, time, source) or 1 in each place.")
-    wide = template.accumulator(query.dtype)
+    wide = dtypes.accumulator(query.dtype)
     return [((batch, time, heads, value.shape[3]), query.dtype), ((batch, time, heads), wide), ((batch, time, heads), wide)]
 
 

@@ -7,6 +7,7 @@ from keras_ocl.core.index import is_one
 from keras_ocl.core.primitive import Kind, Primitive
 from keras_ocl.kernels import elementwise, gemm, prelude
 from keras_ocl.kernels.coordinates import unflattened
+from keras_ocl.kernels.schedule import schedule_of
 from keras_ocl.primitives.batching import next_axes, to_front
 from keras_ocl.primitives.movement import broadcast_p, reshape_p, transpose_p
 
@@ -62,7 +63,7 @@ def _vjp(ct, out, a, b, *, contract, batch, dtype):
 def _pointwise(gen, node, index):
     a, b = node.inputs
     (ac, bc), (ab, bb) = node.params["contract"], node.params["batch"]
-    total = gemm.accumulator(node.dtype)
+    total = dtypes.accumulator(node.dtype)
     count, rows = len(ab), len(_free(a, ac, ab))
     batches, left, right = index[:count], index[count : count + rows], index[count + rows :]
 
@@ -156,11 +157,11 @@ def _kernels(builder, node, sink):
     parts = [[x.shape[i] for i in axes] for x, axes in ((a, ab), (a, af), (b, bf))]
     batch, m, n = (product(p) for p in parts)
     k = product(a.shape[i] for i in ac)
-    total = gemm.accumulator(node.dtype)
+    total = dtypes.accumulator(node.dtype)
     left, right = _operand(a, ab, af, ac), _operand(b, bb, bc, bf)
     # One column (the gradient of the last layer of a regression): its lanes run along the rows where these are contiguous.
-    cpu = builder.traits.schedule == "cpu" and not builder.all_arguments
-    turned = cpu and is_one(n) and not is_one(m) and is_one(left.row_stride) and not is_one(left.column_stride)
+    vectors = schedule_of(builder.traits).vectors and not builder.all_arguments
+    turned = vectors and is_one(n) and not is_one(m) and is_one(left.row_stride) and not is_one(left.column_stride)
     if turned:
         m, n, left, right = n, m, right.transposed(), left.transposed()
     return gemm.plan(

@@ -219,7 +219,7 @@ def _leading(x, axes):
 
 
 def _wide(dtype, mode):
-    return P.accumulator(dtype) if mode in ("add", "mul") and dtypes.is_float(dtype) else dtype
+    return dtypes.accumulator(dtype) if mode in ("add", "mul") and dtypes.is_float(dtype) else dtype
 
 
 def scatter(x, indices, updates, axes, mode="set"):

@@ -14,15 +14,6 @@ from keras_ocl.core.primitive import Kind, Primitive
 from keras_ocl.primitives.batching import moved_axes, next_axes, next_axis
 
 
-def accumulator(dtype):
-    """The dtype in which sums and products of `dtype` are formed."""
-    if dtypes.itemsize(dtype) >= 4 or dtype == "bool":
-        return dtype
-    if dtypes.is_float(dtype):
-        return "float32"
-    return "int32" if dtypes.is_signed(dtype) else "uint32"
-
-
 def _kept(rank, axes):
     return tuple(i for i in range(rank) if i not in axes)
 
@@ -45,7 +36,7 @@ def merged(x, axes, kept, inside):
 def _reduce_pointwise(kind):
     def rule(gen, node, index):
         x, axes = node.inputs[0], tuple(sorted(node.params["axes"]))
-        dtype = accumulator(node.dtype) if kind in ("sum", "prod") else node.dtype
+        dtype = dtypes.accumulator(node.dtype) if kind in ("sum", "prod") else node.dtype
 
         def body(inside):
             register = gen.value(x, merged(x, axes, index, inside))
@@ -70,7 +61,7 @@ def _sum_vjp(ct, out, x, *, axes):
 def _extreme_vjp(ct, out, x, *, axes):
     """Ties share the gradient equally."""
     mask = P.eq(x, _spread(out, x, axes))
-    wide = accumulator(ct.dtype)
+    wide = dtypes.accumulator(ct.dtype)
     count = P.reduce_sum(P.convert(mask, wide), axes)
     share = P.convert(P.div(P.convert(ct, wide), count), ct.dtype)
     return (P.select(mask, _spread(share, x, axes), P.zeros_like(x)),)

@@ -11,7 +11,6 @@ from keras_ocl.core.index import is_one, linear
 from keras_ocl.core.primitive import Kind, Primitive
 from keras_ocl.primitives.batching import first, moved_axes
 from keras_ocl.primitives.prices import DIVISION, MASK
-from keras_ocl.primitives.reduce import accumulator
 
 
 def window_output_shape(shape, window, strides, padding, dilation):
@@ -29,13 +28,6 @@ def _number(name, x):
 
 def _geometry(params):
     return {k: params[k] for k in ("window", "strides", "padding", "dilation")}
-
-
-def _identity(kind, dtype):
-    """What the padding counts as."""
-    if kind == "sum":
-        return 0
-    return dtypes.least(dtype) if kind == "max" else dtypes.greatest(dtype)
 
 
 def _positions(gen, x, params, index, inside):
@@ -117,8 +109,8 @@ def _reduce_vjp(ct, out, x, *, kind, **params):
 def _reduce_pointwise(gen, node, index):
     (x,), params = node.inputs, node.params
     kind = params["kind"]
-    dtype = accumulator(node.dtype) if kind == "sum" else node.dtype
-    missing = _identity(kind, dtype)
+    dtype = dtypes.accumulator(node.dtype) if kind == "sum" else node.dtype
+    missing = dtypes.neutral(kind, dtype)
     result = gen.reduce(node, kind, dtype, params["window"], lambda inside: _element(gen, x, params, index, inside, dtype, missing))
     return result if dtype == node.dtype else gen.op("convert", node.dtype, result)
 
@@ -157,7 +149,7 @@ def _argmax_shape(x, *, kind, window, strides, padding, dilation):
 
 def _argmax_pointwise(gen, node, index):
     (x,), params = node.inputs, node.params
-    missing = _identity(params["kind"], x.dtype)
+    missing = dtypes.neutral(params["kind"], x.dtype)
 
     def body(inside):
         return _element(gen, x, params, index, inside, x.dtype, missing)
@@ -195,7 +187,7 @@ def _gather_pointwise(gen, node, index):
         return gen.constant(0, node.dtype)
     chosen = node.inputs[1] if len(node.inputs) > 1 else None
     window, strides, padding, dilation = (params[k] for k in ("window", "strides", "padding", "dilation"))
-    total = accumulator(node.dtype)
+    total = dtypes.accumulator(node.dtype)
     # Along an axis whose windows do not overlap there is one candidate; only the others are looped over.
     looped = [i for i, (w, s, d) in enumerate(zip(window, strides, dilation, strict=True)) if (w - 1) * d + 1 > s]
     found, common = {}, None

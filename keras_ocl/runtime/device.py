@@ -24,9 +24,22 @@ BACKLOG = 1024  # launches between two points of which the host never runs more 
 class Traits:
     """What kernels and schedules may ask of a device; never its vendor's name.
 
-    vector_width: float lanes of one explicit vector. local_memory: bytes a work-group. max_group: work-items
-    a group. alignment: bytes to which sub-ranges of a buffer are aligned. schedule: "cpu" or "gpu". clock: the highest clock frequency in
-    MHz, 0 where the driver does not tell. vec_len_hint: kernels may forbid the compiler's own vectorisation (cl_intel_vec_len_hint).
+    Attributes:
+        kind: "cpu" or "gpu" (accelerators are GPUs here).
+        vector_width: float lanes of one explicit vector.
+        compute_units: their number.
+        local_memory: bytes of local memory per work-group.
+        max_group: the most work-items of a work-group.
+        fp64: whether it computes in float64.
+        fp16: whether it computes in float16.
+        subgroups: whether it has sub-groups.
+        unified_memory: whether it shares its memory with the host.
+        max_allocation: bytes of the largest buffer.
+        global_memory: bytes of all its memory.
+        alignment: bytes to which sub-ranges of a buffer are aligned.
+        schedule: the name of the schedule by which kernels are written for it (kernels/schedules/).
+        clock: the highest clock frequency in MHz, 0 where the driver does not tell.
+        vec_len_hint: whether kernels may forbid the compiler's own vectorisation (cl_intel_vec_len_hint).
     """
 
     kind: str
@@ -51,11 +64,9 @@ def read_traits(handle):
     extensions = handle.extensions.split()
     cpu = bool(handle.type & cl.device_type.CPU)
     width = max(handle.preferred_vector_width_float, handle.native_vector_width_float, 4 if cpu else 1)
-    schedule = os.environ.get("KERAS_OCL_SCHEDULE") or ("cpu" if cpu else "gpu")
-    if schedule not in ("cpu", "gpu"):
-        raise ValueError(f'KERAS_OCL_SCHEDULE={schedule!r}: it is "cpu" or "gpu"')
+    kind = "cpu" if cpu else "gpu"
     return Traits(
-        kind="cpu" if cpu else "gpu",
+        kind=kind,
         vector_width=min(width, 16),
         compute_units=handle.max_compute_units,
         local_memory=handle.local_mem_size,
@@ -67,7 +78,7 @@ def read_traits(handle):
         max_allocation=handle.max_mem_alloc_size,
         global_memory=handle.global_mem_size,
         alignment=max(handle.mem_base_addr_align // 8, 128),
-        schedule=schedule,
+        schedule=os.environ.get("KERAS_OCL_SCHEDULE") or kind,
         clock=handle.max_clock_frequency,
         vec_len_hint="cl_intel_vec_len_hint" in extensions,
     )

@@ -1,5 +1,7 @@
 """Errors of the runtime."""
 
+from collections.abc import Iterable
+
 
 class OutOfMemory(MemoryError):
     """A buffer does not fit; the message names what asked, how much, and what is free. The process stays usable."""
@@ -14,7 +16,11 @@ class KernelBuildError(RuntimeError):
         source: the whole source, unnumbered.
     """
 
-    def __init__(self, names, device, options, log, source):
+    names: tuple[str, ...]
+    log: str
+    source: str
+
+    def __init__(self, names: Iterable[str], device: object, options: str, log: str, source: str) -> None:
         self.names, self.log, self.source = tuple(names), log, source
         first = next((line.strip() for line in log.splitlines() if "error" in line.lower()), "see the log")
         numbered = "\n".join(f"{n:5d}  {line}" for n, line in enumerate(source.splitlines(), 1))
@@ -24,7 +30,7 @@ class KernelBuildError(RuntimeError):
         )
 
 
-def readable(nbytes):
+def readable(nbytes: int) -> str:
     """`nbytes` as text: 1536 -> '1.5 KiB'."""
     size = float(nbytes)
     for unit in ("bytes", "KiB", "MiB", "GiB"):

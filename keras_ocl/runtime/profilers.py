@@ -12,7 +12,7 @@ from typing import NamedTuple
 import pyopencl as cl
 
 WINDOW = 256  # events held back before the finished ones are read
-_SAMPLE = 16  # of so many launches one tells how the device's clock and the host's differ
+_SAMPLE = 16  # one launch in so many compares the device's clock with the host's
 _START, _END, _QUEUED = cl.profiling_info.START, cl.profiling_info.END, cl.profiling_info.QUEUED
 WAIT, READ_BACK, UPLOAD, BUILD = "wait", "read back", "upload", "build"  # what spans of the host begin with
 
@@ -42,7 +42,7 @@ class Launch(NamedTuple):
 
     @property
     def kind(self):
-        """As of its Label; a plain string labels a kernel."""
+        """What the Label says; a plain string is the label of a kernel."""
         return getattr(self.label, "kind", "kernel")
 
 

@@ -28,7 +28,7 @@ class Programs:
     def __init__(self, device):
         self.device = device
         # PoCL and NVIDIA remember what they compile. Asking PoCL for a binary would compile every kernel twice
-        # (again for unknown work-group sizes), 100 ms each, and save 50 ms a program.
+        # (again for unknown work-group sizes), 100 ms each, and save 50 ms per program.
         self.disk = None if has_src_build_cache(device.handle) else DiskCache()
         self._programs = OrderedDict()  # kernel's key -> built program, the last used at the end
         self._lock = threading.Lock()

@@ -30,8 +30,11 @@ class DeviceInfo:
     Attributes:
         name: what `KERAS_OCL_DEVICE`, `keras.device` and this package's functions take, such as "gpu:0"; "" where it is not usable.
         kind: "cpu" or "gpu" (accelerators are GPUs here).
-        platform, model, driver: in the driver's words.
-        usable, reason: whether a kernel was compiled and ran on it, and if not, why.
+        platform: the OpenCL implementation, in its own words.
+        model: the device, in the driver's words.
+        driver: the driver's version.
+        usable: whether a kernel was compiled and ran on it.
+        reason: why it is not usable, else "".
         traits: what kernels ask of it, see `Traits`.
     """
 
@@ -44,7 +47,7 @@ class DeviceInfo:
     reason: str
     traits: Traits
 
-    def __str__(self):
+    def __str__(self) -> str:
         return f"{self.name or self.kind} ({self.model}, {self.platform})"
 
 
@@ -219,7 +222,7 @@ def probe(handle, name):
     return None, reason
 
 
-def current_device():
+def current_device() -> Device:
     """The device of the enclosing `device_scope`, else KERAS_OCL_DEVICE, else the best one that works.
 
     Raises RuntimeError, with advice what to install, when there is none.
@@ -233,7 +236,7 @@ def current_device():
     return device
 
 
-def find_device(name):
+def find_device(name: str) -> Device:
     """The Device called `name`: "gpu:0", "cpu", or part of a platform's or device's name (letter case is ignored).
 
     With `/units=N` or `/KofN` behind it, a part of that device, see keras_ocl.runtime.parts.
@@ -256,7 +259,7 @@ def device_scope(name):
         _scope.reset(token)
 
 
-def devices():
+def devices() -> list[DeviceInfo]:
     """Lists every OpenCL device found, usable or not, best first. Probes all of them.
 
     Returns:

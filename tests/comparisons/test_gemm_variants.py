@@ -37,7 +37,7 @@ def test_local_memory_that_is_too_small_is_refused_with_the_reason():
     available = runtime.current_device().traits.local_memory
     k = available // 16 + 1
     found = gemm_variants.measure_size(2, k, 2, repeats=1)
-    assert f"its local arrays take {16 * k} bytes, but the device has {available} a group" in found["v2"]["refused"]
+    assert f"its local arrays take {16 * k} bytes, but the device has {available} per group" in found["v2"]["refused"]
     assert "seconds" in found["v1"]
 
 

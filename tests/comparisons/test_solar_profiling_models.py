@@ -149,7 +149,7 @@ def test_maps_show_the_readings_at_their_places():
 
 
 def write_days(folder, names, days=("2010-07-31", "2010-08-01"), seconds=60, missing=()):
-    """Write a CSV file a day, from noon on, where sensor k reads 100 (k + 1) + the second."""
+    """Write one CSV file per day, from noon on, where sensor k reads 100 (k + 1) + the second."""
     for day in days:
         lines = [",".join(["time", *names])]
         for second in range(seconds):

@@ -2,7 +2,7 @@
 
     python -m tests.compiler.cut_search --cases 200 --seed 0
 
-Prints a line a case: milliseconds as compiled, with the best cut, their ratio, and what is cut there. Ratios above 1.3 are measured
+Prints one line per case: milliseconds as compiled, with the best cut, their ratio, and what is cut there. Ratios above 1.3 are measured
 again, and are listed at the end where they stay. Times are the process's CPU time, which others on the machine disturb least; on a
 device that is not a CPU, they are the clock's.
 """

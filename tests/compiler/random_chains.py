@@ -130,7 +130,7 @@ def _softmax(rng, x):
 
 
 def _scaled_channels(rng, x):
-    """Times a function of the mean over all other axes, one number a channel."""
+    """Times a function of the mean over all other axes, one number per channel."""
     mean = P.reduce_sum(x, (0, 1, 2))
     gate = P.logistic(P.mul(mean, _like(1e-3, mean)))
     return P.mul(x, P.broadcast(gate, x.shape, (3,)))

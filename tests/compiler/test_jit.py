@@ -100,7 +100,8 @@ def test_a_far_larger_batch_gets_kernels_of_its_own_once():
         kernels = {function_name(launch) for each in compiled._compiled.values() for launch in each.executable.launches}
         new.append(bool(kernels - found))
         found |= kernels
-    assert new == [n in (2, 500) for n in (2, 8, 500, 7, 100, 1999, 3)]
+    made = (2,) if runtime.current_device().traits.schedule == "reference" else (2, 500)  # that one's kernels suit any number of rows
+    assert new == [n in made for n in (2, 8, 500, 7, 100, 1999, 3)]
 
 
 def test_state_is_updated_in_place():

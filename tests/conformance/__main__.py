@@ -23,10 +23,10 @@ def main():
     parser = argparse.ArgumentParser(prog="python -m tests.conformance", description="Run Keras's own tests on the OpenCL backend.")
     parser.add_argument("paths", nargs="*", help="what to run, relative to keras/src: ops, ops/core_test.py::CoreOpsTest::test_scan")
     parser.add_argument("-k", metavar="EXPRESSION", help="only tests whose names match, as pytest's -k")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="worker processes (default: one a core)")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="worker processes (default: one per core)")
     parser.add_argument("--part", metavar="I/N", default="1/1", help="every N-th test, beginning with the I-th, of those collected")
     parser.add_argument("--report", metavar="FILE", type=Path, help="write each test's outcome and the summary as JSON")
-    parser.add_argument("--against", metavar="FILE", type=Path, help="ids of tests that must pass or be excused, one a line")
+    parser.add_argument("--against", metavar="FILE", type=Path, help="ids of tests that must pass or be excused, one per line")
     parser.add_argument("--backend", default="ocl", help="another backend, to compare with (no exclusions apply)")
     options = parser.parse_args()
 

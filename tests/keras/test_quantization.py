@@ -31,7 +31,7 @@ def nudged(low, high, bits, narrow):
 )
 def test_fake_quantization_and_its_gradients(low, high, bits, narrow, axis, compiled):
     bottom, top, step = nudged(low, high, bits, narrow)
-    # Around both edges and the first step, a column a channel; and what each should become.
+    # Around both edges and the first step, one column per channel; and what each should become.
     inner = [bottom + 0.01, bottom + step - 0.01, bottom + step + 0.01, top - 0.01]
     x = np.stack([bottom - step, bottom - 0.01, *inner, top + 0.01, top + step]).astype("float32")
     expected = np.stack([bottom, bottom, bottom, bottom + step, bottom + step, top, top, top])

@@ -103,7 +103,7 @@ def test_randint(low, high, dtype):
     assert x.dtype == dtype
     assert int(x.min()) >= low and int(x.max()) < high
     extent = high - low
-    width = -(-extent // 64)  # values a class
+    width = -(-extent // 64)  # values per class
     offset = x.astype("uint64") - np.array(low % 2**64, "uint64")
     sizes = np.array([min(width, extent - start) for start in range(0, extent, width)], "float64")
     check_counts(np.bincount((offset // np.uint64(width)).astype(int), minlength=len(sizes)), N * sizes / extent)

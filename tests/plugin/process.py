@@ -6,7 +6,7 @@ import sys
 import textwrap
 
 
-def run_python(code, *options, home=None, timeout=300, **environment):
+def run_python(code, *options, home=None, timeout=300, python=sys.executable, **environment):
     """Runs `code` and returns what it prints, stripped.
 
     Args:
@@ -14,6 +14,7 @@ def run_python(code, *options, home=None, timeout=300, **environment):
         *options: options for the interpreter.
         home: the folder in which Keras keeps its keras.json.
         timeout: seconds.
+        python: the interpreter.
         **environment: variables to set; `KERAS_BACKEND` is unset unless given.
 
     Raises:
@@ -23,7 +24,7 @@ def run_python(code, *options, home=None, timeout=300, **environment):
     env |= {"TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONWARNINGS": "ignore"} | environment
     if home is not None:
         env["KERAS_HOME"] = str(home)
-    command = [sys.executable, *options, "-c", textwrap.dedent(code)]
+    command = [python, *options, "-c", textwrap.dedent(code)]
     result = subprocess.run(command, env=env, cwd=os.path.sep, capture_output=True, text=True, timeout=timeout)
     assert result.returncode == 0, result.stderr
     return result.stdout.strip()

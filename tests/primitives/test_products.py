@@ -114,7 +114,7 @@ OUTER = [
 @pytest.mark.parametrize("dtype", ["float32", "float16", "int32"])
 @pytest.mark.parametrize("a,b,contract,batch", OUTER)
 def test_outer_products(a, b, contract, batch, dtype):
-    """One product an element is elementwise work, which fuses (floats)."""
+    """One product per element is elementwise work, which fuses (floats)."""
     a, b = (RNG.integers(-5, 6, shape).astype(dtype) for shape in (a, b))
     compiled = Jitted(lambda x, y: P.relu(P.neg(P.dot_general(x, y, contract, batch))))
     same(compiled(from_numpy(a), from_numpy(b)), np.maximum(-reference(a.astype("i8"), b.astype("i8"), contract, batch), 0).astype(dtype))

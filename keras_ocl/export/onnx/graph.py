@@ -229,7 +229,7 @@ class OnnxGraph:
         return f"layer {self.layer}" if self.layer else "the model"
 
     def finished_initializers(self, outputs):
-        """{name: array} of what the nodes and `outputs` use; a stored array of which only another form is used gives that its name."""
+        """{name: array} of what the nodes and `outputs` use. If only a converted form of an array is used, it gets its name."""
         nodes = list(_with_bodies(self.nodes))
         used = {i for node in nodes for i in node.input} | set(outputs)
         renamed = {}

@@ -1,5 +1,5 @@
 """Attention without a (time x source) matrix in memory, and its gradients."""
 
-from keras_ocl.kernels.attention.dispatch import MASKED, Operand, Problem, accumulator, forward, gradient, pays
+from keras_ocl.kernels.attention.dispatch import MASKED, Operand, Problem, forward, gradient, pays
 
-__all__ = ["MASKED", "Operand", "Problem", "accumulator", "forward", "gradient", "pays"]
+__all__ = ["MASKED", "Operand", "Problem", "forward", "gradient", "pays"]

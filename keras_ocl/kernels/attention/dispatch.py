@@ -14,13 +14,10 @@ with weights = exp(logits - peak) * rescale, and slopes = weights * (products - 
 CPU with heads enough, one kernel does the work of the last two (gradient_cpu.py).
 """
 
-from keras_ocl.core.dim import hint
-from keras_ocl.kernels.attention import cpu, gpu, gradient_cpu
-from keras_ocl.kernels.attention.parts import FORWARD, KEY_VALUE_GRADIENT, MASKED, QUERY_GRADIENT, Operand, Problem, accumulator
+from keras_ocl.kernels.attention.parts import FORWARD, KEY_VALUE_GRADIENT, MASKED, QUERY_GRADIENT, Operand, Problem
+from keras_ocl.kernels.schedule import schedule_of
 
-__all__ = ["MASKED", "Operand", "Problem", "accumulator", "forward", "gradient", "pays"]
-
-DEPTH = 64  # up to which rows the kernels were measured
+__all__ = ["MASKED", "Operand", "Problem", "forward", "gradient", "pays"]
 
 
 def forward(problem, sinks):
@@ -33,25 +30,20 @@ def gradient(problem, sinks):
     """Kernels for the gradients of [query, key, value]; those of key and value are summed over the query heads that share them."""
     p = problem
     asked, keys = (p.batch, p.time, p.heads, p.depth), (p.batch, p.source, p.key_heads)
-    together = p.traits.schedule == "cpu" and gradient_cpu.enough(p.traits, p.batch, p.key_heads)
-    if together and not any(int(n) == 0 for n in (*asked, *keys)):
-        return [gradient_cpu.kernel(p, sinks)]
+    if not any(int(n) == 0 for n in (*asked, *keys)):
+        together = schedule_of(p.traits).attention_gradients(p, sinks)
+        if together is not None:
+            return [together]
     return _plan(p, QUERY_GRADIENT, sinks[:1], asked) + _plan(p, KEY_VALUE_GRADIENT, sinks[1:], keys)
 
 
 def pays(traits, query, key, has_bias):
-    """Whether attention of tensors like `query` and `key` is at least as fast in these kernels as composed of others.
-
-    As measured, forward and with gradients: in float32 on CPUs with heads enough for the one kernel of all gradients and positions enough
-    to fill the lanes. A bias's gradient needs the matrix anyway.
-    """
-    fits = traits.schedule == "cpu" and query.dtype == "float32" and not has_bias and hint(query.shape[3]) <= DEPTH
-    long = min(hint(query.shape[1]), hint(key.shape[1])) >= traits.vector_width
-    return fits and long and gradient_cpu.enough(traits, query.shape[0], key.shape[2])
+    """Whether attention of tensors like `query` and `key` is at least as fast in these kernels as composed of others."""
+    return bool(schedule_of(traits).attention_pays(traits, query, key, has_bias))
 
 
 def _plan(problem, scheme, sinks, result):
     """One kernel, or none for an empty result."""
     if any(int(n) == 0 for n in result):
         return []
-    return [(gpu if problem.traits.schedule == "gpu" else cpu).kernel(problem, scheme, sinks)]
+    return [schedule_of(problem.traits).attention(problem, scheme, sinks)]

@@ -1,52 +1,66 @@
 """Attention for GPUs: a work-group owns a block of positions of one head and a chunk of the results' columns.
 
-Logits of the block against a block of other positions are a product of tiles in local memory; their weights go to local memory too and
-multiply the other rows, whose chunk of columns is the second tile. Depths beyond a chunk repeat the logits.
+Logits of the block against a block of other positions are a tiled contraction (kernels/contraction.py) of rows of both; their weights
+go to local memory and are an operand of the next, whose other one is the other rows' chunk of columns. Depths beyond a chunk repeat the
+logits.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from keras_ocl.core import dtypes
 from keras_ocl.core.dim import ceil_div, hint, maximum
+from keras_ocl.kernels import contraction
 from keras_ocl.kernels.attention.parts import MASKED, Writer
+from keras_ocl.kernels.contraction import BARRIER, Contraction, Strided
+from keras_ocl.kernels.schedule import schedule_of
 from keras_ocl.kernels.spec import KernelSpec
-
-ROWS = 2  # own and other positions of one work-item, in each direction
-DEPTH = 16  # steps of a product in local memory
 
 
 @dataclass(frozen=True)
 class Tile:
-    """A group of side x side work-items; each sums `columns` columns of its rows."""
+    """A group of side x side work-items; each sums `columns` columns of its rows, with `depth` steps of the logits in local memory."""
 
     side: int
     columns: int
+    rows: int
+    depth: int
 
     @property
     def block(self):
-        return ROWS * self.side
+        return self.rows * self.side
 
     @property
     def width(self):
         return self.columns * self.side
+
+    @property
+    def logits(self):
+        """The tile of the product of own and other rows."""
+        return contraction.Tile(self.side, self.side, self.rows, self.rows, self.depth)
+
+    @property
+    def results(self):
+        """The tile of the product of factors and other rows."""
+        return contraction.Tile(self.side, self.side, self.rows, self.columns, self.block)
 
 
 def choose(problem, scheme):
     """The Tile that fits the device's group and local memory, with as many columns as the rows have."""
     traits, size = problem.traits, dtypes.itemsize(problem.wide)
     wanted = max(1, *(hint(problem.depth if name in ("query", "key") else problem.value_depth) for _, name in scheme.sums))
+    tuning = schedule_of(traits).tuning
     for side in (16, 8, 4, 2):
-        columns = min(8, 1 << (-(-wanted // side) - 1).bit_length())
-        while columns > 1 and local_bytes(Tile(side, columns), scheme, size) > traits.local_memory:
-            columns //= 2
-        if side * side <= traits.max_group and local_bytes(Tile(side, columns), scheme, size) <= traits.local_memory:
-            return Tile(side, columns)
-    return Tile(1, 1)
+        tile = Tile(side, min(8, 1 << (-(-wanted // side) - 1).bit_length()), tuning.attention_rows, tuning.depth)
+        while tile.columns > 1 and local_bytes(tile, scheme, size) > traits.local_memory:
+            tile = replace(tile, columns=tile.columns // 2)
+        if side * side <= traits.max_group and local_bytes(tile, scheme, size) <= traits.local_memory:
+            return tile
+    return Tile(1, 1, tuning.attention_rows, tuning.depth)
 
 
 def local_bytes(tile, scheme, size):
-    tiles = len({factor for factor, _ in scheme.sums})
-    return size * (2 * DEPTH * (tile.block + 1) + tiles * tile.block * (tile.block + 1) + tile.block * tile.width)
+    more = len({factor for factor, _ in scheme.sums}) - 1  # tiles of factors beside the one that is an operand
+    return tile.logits.local_bytes(size) + tile.results.local_bytes(size) + size * more * tile.block * (tile.block + 1)
 
 
 def kernel(problem, scheme, sinks):
@@ -71,26 +85,25 @@ def kernel(problem, scheme, sinks):
 class _Writer(Writer):
     def __init__(self, problem, scheme, sinks, tile):
         super().__init__(problem, scheme, sinks)
-        self.tile, self.rows_of_item = tile, range(ROWS)
-        self.pitch = tile.block + 1  # so that consecutive rows lie in different banks
-        self.left = self.args.local(self.register, DEPTH * self.pitch)
-        self.right = self.args.local(self.register, DEPTH * self.pitch)
-        factors = dict.fromkeys(factor for factor, _ in scheme.sums)
-        self.factors = {factor: self.args.local(self.register, tile.block * self.pitch) for factor in factors}
-        self.met = self.args.local(self.register, tile.block * tile.width)
+        self.tile, self.rows_of_item = tile, range(tile.rows)
+        self.logits = Contraction(self.args, tile.logits, self.register, "fma({}, {}, {})".format)
+        self.results = Contraction(self.args, tile.results, self.register, "fma({}, {}, {})".format)
+        self.pitch = self.results.pitch_a
+        first, *more = dict.fromkeys(factor for factor, _ in scheme.sums)
+        self.factors = {first: self.results.a}
+        self.factors.update({factor: self.args.local(self.register, tile.block * self.pitch) for factor in more})
 
     def body(self):
         p, t, scheme, register = self.p, self.tile, self.scheme, self.register
         asking = scheme.own == "query"
         lines = [
             self.head(2),
-            f"const int across = get_local_id(0), down = get_local_id(1), me = down * {t.side} + across;\n",
+            self.logits.head(),
             f"const int first = get_group_id(1) * {t.block}, column = get_group_id(0) * {t.width} + across;\n",
         ]
         lines += [f"const int own{r} = first + down + {r * t.side};\n" for r in self.rows_of_item]
         lines += [self.rows(name) for name in scheme.kept]
-        for k in range(len(scheme.sums)):
-            lines.append(f"{register} " + ", ".join(f"sum{k}_{r}_{c} = 0" for r in self.rows_of_item for c in range(t.columns)) + ";\n")
+        lines += [self.results.results(f"sum{k}_") for k in range(len(scheme.sums))]
         for r in self.rows_of_item:
             if self.forward:
                 lines.append(f"{register} peak{r} = -INFINITY, total{r} = 0;\n")
@@ -112,27 +125,28 @@ class _Writer(Writer):
         lines.append("}\n" if asking else "}\n}\n")
         return "".join([*lines, self._store()])
 
-    def _fill(self, local, name, first, limit):
-        """Statements that copy steps d0... of a block's rows to local memory, zeros beyond the edges."""
-        t = self.tile
-        element = self.load(name, 1, f"{name}_rows", f"((({self.i}){first} + r) * {name}_row + d0 + d)")
-        return (
-            f"for (int e = me; e < {DEPTH * t.block}; e += {t.side * t.side}) {{\nconst int d = e % {DEPTH}, r = e / {DEPTH};\n"
-            f"{local}[d * {self.pitch} + r] = {first} + r < {limit} && d0 + d < {self.width(name)} ? {element} : 0;\n}}\n"
-        )
+    def _rows_of(self, name, first, limit):
+        """The Loader of a block of rows, summed over along the rows."""
 
-    def _product(self, k, result):
-        """Statements that leave products of own and other rows in {result}{row}_{column}."""
-        t, register, rows = self.tile, self.register, self.rows_of_item
-        lines = [f"{register} " + ", ".join(f"{result}{r}_{c} = 0" for r in rows for c in rows) + ";\n"]
-        lines.append(f"for (int d0 = 0; d0 < {self.width(self.scheme.met[k])}; d0 += {DEPTH}) {{\n")
-        lines.append(self._fill(self.left, self.scheme.kept[k], "first", self.own))
-        lines.append(self._fill(self.right, self.scheme.met[k], "j", self.others))
-        lines.append(f"barrier(CLK_LOCAL_MEM_FENCE);\nfor (int d = 0; d < {DEPTH}; ++d) {{\n")
-        lines += [f"const {register} x{r} = {self.left}[d * {self.pitch} + down + {r * t.side}];\n" for r in rows]
-        lines += [f"const {register} y{c} = {self.right}[d * {self.pitch} + across + {c * t.side}];\n" for c in rows]
-        lines += [f"{result}{r}_{c} = fma(x{r}, y{c}, {result}{r}_{c});\n" for r in rows for c in rows]
-        return "".join([*lines, "}\nbarrier(CLK_LOCAL_MEM_FENCE);\n}\n"])
+        def load(where):
+            return self.load(name, 1, f"{name}_rows", f"({where})")
+
+        return Strided(first, limit, True, load, lambda at, d: f"({self.i}){at} * {name}_row + {d}")
+
+    def _columns_of(self, name):
+        """The Loader of the chunk of columns of other rows, summed over along the positions."""
+
+        def load(where):
+            return self.load(name, 1, f"{name}_rows", f"({where})")
+
+        first = f"get_group_id(0) * {self.tile.width}"
+        return Strided(first, self.width(name), False, load, lambda at, other: f"({self.i}){other} * {name}_row + {at}")
+
+    def _product(self, k, name):
+        """Statements that leave products of own and other rows in {name}{row}_{column}."""
+        kept, met = self.scheme.kept[k], self.scheme.met[k]
+        own, other = self._rows_of(kept, "first", self.own), self._rows_of(met, "j", self.others)
+        return self.logits.results(name) + self.logits.walk("0", self.width(met), own, other, name)
 
     def _logit(self, r, c):
         """Statements that turn the product s{r}_{c} into a logit, inside the bounds, and say in `allowed` whether it is not masked."""
@@ -154,7 +168,7 @@ class _Writer(Writer):
 
     def _cell(self, r, c):
         """Place in a tile of factors of this item's row and column."""
-        return f"[(down + {r * self.tile.side}) * {self.pitch} + across + {c * self.tile.side}]"
+        return f"[(across + {c * self.tile.side}) * {self.pitch} + down + {r * self.tile.side}]"
 
     def _softmax(self):
         """Logits to weights relative to the rows' maxima so far; `shrink` is what the sums so far are worth."""
@@ -165,15 +179,15 @@ class _Writer(Writer):
                 lines.append(f"{{\nconst int other = j + across + {c * t.side};\ns{r}_{c} *= {self.scale};\n")
                 lines.append(f"if (other >= {self.others}) s{r}_{c} = -INFINITY;\n")
                 lines.append(f"else if (own{r} < {self.own}) {{\n{self._logit(r, c)}}}\n{tile}{self._cell(r, c)} = s{r}_{c};\n}}\n")
-        lines.append("barrier(CLK_LOCAL_MEM_FENCE);\n")
+        lines.append(BARRIER)
         for r in rows:
-            row = f"{tile}[(down + {r * t.side}) * {self.pitch} + c]"
+            row = f"{tile}[c * {self.pitch} + down + {r * t.side}]"
             lines.append(f"{register} top{r} = peak{r};\n")
             lines.append(f"for (int c = 0; c < {t.block}; ++c) top{r} = {row} > top{r} ? {row} : top{r};\n")
             # The shift is finite, so that rows of -inf so far have weights of 0, not NaN.
             lines.append(f"const {register} shift{r} = isfinite(top{r}) ? top{r} : 0, shrink{r} = exp(peak{r} - shift{r});\n")
             lines.append(f"peak{r} = top{r};\n")
-        lines.append("barrier(CLK_LOCAL_MEM_FENCE);\n")
+        lines.append(BARRIER)
         return "".join(lines + [f"{tile}{self._cell(r, c)} = exp(s{r}_{c} - shift{r});\n" for r in rows for c in rows])
 
     def _slopes(self):
@@ -197,26 +211,15 @@ class _Writer(Writer):
 
     def _sum(self, k, factor, name):
         """Adds the other rows, by their factors, to what result `k` is summed in."""
-        t, register, rows, columns = self.tile, self.register, self.rows_of_item, range(self.tile.columns)
-        element = self.load(name, 1, f"{name}_rows", f"((({self.i})j + q) * {name}_row + at)")
-        lines = [
-            f"for (int e = me; e < {t.block * t.width}; e += {t.side * t.side}) {{\n",
-            f"const int q = e / {t.width}, at = get_group_id(0) * {t.width} + e % {t.width};\n",
-            f"{self.met}[e] = j + q < {self.others} && at < {self.width(name)} ? {element} : 0;\n}}\n",
-            "barrier(CLK_LOCAL_MEM_FENCE);\n",
-        ]
+        results, rows = self.results, self.rows_of_item
+        lines = ["{\nconst int k0 = j;\n"]
+        lines.append(results.fill(results.b, self.tile.width, results.pitch_b, self._columns_of(name), self.others))
+        lines.append(BARRIER)
         if self.forward:
             lines += [f"total{r} *= shrink{r};\n" for r in rows]
-            lines += [f"sum{k}_{r}_{c} *= shrink{r};\n" for r in rows for c in columns]
-        lines.append(f"for (int q = 0; q < {t.block}; ++q) {{\n")
-        lines += [f"const {register} x{r} = {self.factors[factor]}[(down + {r * t.side}) * {self.pitch} + q];\n" for r in rows]
-        if self.forward:
-            lines += [f"total{r} += x{r};\n" for r in rows]
-        for c in columns:
-            lines.append(f"{{ const {register} y = {self.met}[q * {t.width} + across + {c * t.side}];\n")
-            lines += [f"sum{k}_{r}_{c} = fma(x{r}, y, sum{k}_{r}_{c});\n" for r in rows]
-            lines.append("}\n")
-        return "".join([*lines, "}\nbarrier(CLK_LOCAL_MEM_FENCE);\n"])
+            lines += [f"sum{k}_{r}_{c} *= shrink{r};\n" for r in rows for c in results.columns]
+        also = "total{0} += e;\n".format if self.forward else None
+        return "".join([*lines, results.multiply(self.factors[factor], f"sum{k}_", also), BARRIER, "}\n"])
 
     def _store(self):
         t, lines = self.tile, []

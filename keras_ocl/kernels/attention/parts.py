@@ -1,4 +1,4 @@
-"""What attention's two schedules share: the problem, the three schemes, and the texts of extents, rows and logits."""
+"""What attention's schedules share: the problem, the three schemes, and the texts of extents, rows and logits."""
 
 from dataclasses import dataclass
 
@@ -12,11 +12,6 @@ from keras_ocl.kernels.spec import Args
 
 # What masked logits become, as in other backends: far below all others, yet a row that is masked as a whole stays finite.
 MASKED = -0.7 * 3.4028234663852886e38
-
-
-def accumulator(dtype):
-    """The dtype in which attention of `dtype` computes."""
-    return "float64" if dtype == "float64" else "float32"
 
 
 @dataclass(frozen=True)
@@ -54,7 +49,7 @@ class Problem:
 
     @property
     def wide(self):
-        return accumulator(self.dtype)
+        return dtypes.accumulator(self.dtype)
 
     @property
     def lanes(self):
@@ -94,7 +89,7 @@ KEY_VALUE_GRADIENT = Scheme(
 
 
 class Writer:
-    """Names of a kernel's extents and operands, and the texts that both schedules use.
+    """Names of a kernel's extents and operands, and the texts that all schedules use.
 
     The C variables `batch`, `head` and `key_head` say which head is at work; `own` and `other` are positions in the two times.
     """

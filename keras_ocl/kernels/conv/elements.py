@@ -3,10 +3,11 @@ as an argument. They serve small eager work, groups of few channels on GPUs, and
 """
 
 from keras_ocl.core import dtypes
-from keras_ocl.core.dim import ceil_div, hint, maximum, product
-from keras_ocl.kernels import prelude
+from keras_ocl.core.dim import ceil_div, hint, product
+from keras_ocl.kernels import ordered_sum, prelude
 from keras_ocl.kernels.conv import geometry as conv_geometry
-from keras_ocl.kernels.conv.geometry import decode, outside, position
+from keras_ocl.kernels.conv.geometry import outside, position
+from keras_ocl.kernels.coordinates import decode
 from keras_ocl.kernels.spec import Args, Buffer, KernelSpec
 
 
@@ -86,21 +87,9 @@ def filter_grad(geometry, x, dy, dtype, sink, name, units=1, all_arguments=False
     if chunks == 1:
         text += sink.store(args, [f"f{i}" for i in range(rank + 2)], "total", 1)
         return [KernelSpec(name, args.args, text, (elements, 1), None, frozenset(sink.helpers))]
-    kept = "float64" if dtype == "float64" else "float32"
+    kept = dtypes.accumulator(dtype)
     partial = Buffer(elements * chunks, kept)
     out = args.pointer(partial, kept, out=True)
     text += f"{out}[(long)chunk * {args.int(elements)} + element] = total;\n"
     first = KernelSpec(name, args.args, text, (elements, chunks), None)
-    return [first, sum_chunks(geometry, partial, chunks, kept, sink)]
-
-
-def sum_chunks(geometry, partial, chunks, accumulator, sink):
-    """The KernelSpec that adds `chunks` partial filters in order, one item an element, and hands the sums to the sink."""
-    args = Args()
-    source = args.pointer(partial, accumulator)
-    elements = product(geometry.filter)
-    text = "const int element = get_global_id(0);\n" + decode("element", geometry.filter, "f", args)
-    text += f"{dtypes.register_ctype(accumulator)} total = 0;\n"
-    text += f"for (int chunk = 0; chunk < {args.int(chunks)}; ++chunk) total += {source}[(long)chunk * {args.int(elements)} + element];\n"
-    text += sink.store(args, [f"f{i}" for i in range(geometry.rank + 2)], "total", 1)
-    return KernelSpec("convolution filter gradient sum", args.args, text, (maximum(1, elements),), None, frozenset(sink.helpers))
+    return [first, ordered_sum.kernel("convolution filter gradient sum", partial, chunks, geometry.filter, kept, sink)]

@@ -6,14 +6,13 @@ Each pixel keeps one vector of partial sums for every output channel, added up a
 
 from keras_ocl.core.dim import hint
 from keras_ocl.kernels.conv.forward_cpu import DirectConvolution, Tile, lanes, load_lanes, padded_width, registers, store_lanes
+from keras_ocl.kernels.schedule import schedule_of
 from keras_ocl.kernels.spec import KernelSpec
-
-_MOST_CHANNELS = 4
 
 
 def suits(traits, geometry, dtype):
     """Whether a geometry has few enough output channels, and enough input channels, to be computed so."""
-    few = geometry.groups == 1 and geometry.output[-1] <= _MOST_CHANNELS
+    few = geometry.groups == 1 and geometry.output[-1] <= schedule_of(traits).tuning.convolution.few_channels
     return few and geometry.group_inputs >= lanes(traits, dtype)
 
 

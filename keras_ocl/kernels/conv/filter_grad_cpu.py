@@ -24,11 +24,8 @@ from keras_ocl.kernels.conv.forward_cpu import (
     store_lanes,
     store_vector,
 )
+from keras_ocl.kernels.schedule import schedule_of
 from keras_ocl.kernels.spec import Args, Buffer, KernelSpec
-
-_BAND_BYTES = 384 * 1024  # input and gradient of a band together: a good part of a core's second-level cache
-_CACHED_BYTES = 12 * 1024 * 1024  # input and gradient together that a last-level cache is taken to hold
-_SUM_ELEMENTS = 4096  # filter elements that one item of the summing kernel handles
 
 
 @dataclass(frozen=True)
@@ -43,17 +40,18 @@ class Tile:
 def filter_grad(traits, geometry, x, dy, dtype, sink, name="convolution filter gradient"):
     """The two KernelSpecs of a filter gradient without input dilation; see conv.filter_grad for the arguments."""
     builder = _FilterGrad(traits, geometry, x, dy, dtype)
-    return [builder.spec(name), sum_chunks(geometry, builder.partial, builder.chunks, builder.accumulator, sink, builder.lanes)]
+    total = sum_chunks(geometry, builder.partial, builder.chunks, builder.accumulator, sink, builder.lanes, builder.tuning.sum_elements)
+    return [builder.spec(name), total]
 
 
-def sum_chunks(geometry, partial, chunks, accumulator, sink, width):
-    """The KernelSpec that adds `chunks` partial filters in order and hands the sums to the sink."""
+def sum_chunks(geometry, partial, chunks, accumulator, sink, width, most):
+    """The KernelSpec that adds `chunks` partial filters in order, up to `most` elements per item, and hands the sums to the sink."""
     args = Args()
     source = args.pointer(partial, accumulator)
     shape = geometry.filter
     channels, rows = shape[-1], product(shape[:-1])
     width = min(width, padded_width(channels))
-    per_item = max(1, _SUM_ELEMENTS // channels)
+    per_item = max(1, most // channels)
     vector = prelude.register_type(accumulator, width)
     text = loose_types(accumulator) + f"const int first = get_global_id(0) * {per_item};\n"
     text += f"for (int row = first; row < min(first + {per_item}, {args.int(rows)}); ++row) {{\n"
@@ -78,8 +76,8 @@ def sum_chunks(geometry, partial, chunks, accumulator, sink, width):
 
 class _FilterGrad:
     def __init__(self, traits, geometry, x, dy, dtype):
-        self.geometry, self.dtype = geometry, dtype
-        self.accumulator = "float64" if dtype == "float64" else "float32"
+        self.geometry, self.dtype, self.tuning = geometry, dtype, schedule_of(traits).tuning.convolution
+        self.accumulator = dtypes.accumulator(dtype)
         self.axes = conv_geometry.axes(geometry)
         self.inner = self.axes[-1]
         self.lanes = lanes(traits, dtype)
@@ -98,7 +96,7 @@ class _FilterGrad:
         # Data that the last-level cache holds is read again by the items of other taps and channels; more than
         # that is read from memory once, by items that do all taps and channels of a band.
         elements = product(geometry.input) + product(geometry.output)
-        self.whole_items = hint(elements) * dtypes.itemsize(dtype) > _CACHED_BYTES
+        self.whole_items = hint(elements) * dtypes.itemsize(dtype) > self.tuning.cached
         parallel = 1 if self.whole_items else self.outer_taps * self.groups * self.slots
         wanted = ceil_div(8 * max(1, traits.compute_units), parallel)
         self.chunks = max(1, min(wanted, hint(product(self._band_counts()))))
@@ -143,7 +141,7 @@ class _FilterGrad:
     def _choose_bands(self):
         """Outputs of each axis in one band, from the innermost outwards, as many as the cache holds."""
         pixel = self.geometry.output[-1] + self.geometry.input[-1] * product(min(a.stride, 2) for a in self.axes)
-        room = max(32, _BAND_BYTES // (pixel * dtypes.itemsize(self.dtype)))
+        room = max(32, self.tuning.band // (pixel * dtypes.itemsize(self.dtype)))
         sizes = []
         for axis in reversed(self.axes):
             extent = max(1, hint(axis.output))

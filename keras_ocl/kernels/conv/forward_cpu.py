@@ -13,17 +13,8 @@ from keras_ocl.core import dtypes
 from keras_ocl.core.dim import Dim, ceil_div, hint, product
 from keras_ocl.kernels import prelude
 from keras_ocl.kernels.conv import geometry as conv_geometry
+from keras_ocl.kernels.schedule import schedule_of
 from keras_ocl.kernels.spec import Args, KernelSpec
-
-_ITEM_FLOPS = 1.5e6  # least work of an item: some ten microseconds
-_CACHED_FILTER = 512 * 1024  # bytes of a filter that stays in a second-level cache
-_PACKED_BLOCK = 32 * 1024  # bytes of a block of the filter that a first-level cache does not hold
-_PACKED_TILES = 64  # tiles that read a block, below which packing costs more than it saves
-_BODIES = 10  # most tile bodies of one kernel; other borders run the masked body
-_LARGE_BODIES, _LARGE_FLOPS = 16, 1e9  # as many, which take seconds to compile, of work that masks would make seconds longer
-# Where a result is the sum of few terms its store is a part of the work: the epilogue is then repeated for every pixel
-# of a tile (if no longer than so many characters). Elsewhere it is one loop, which halves the time to compile.
-_UNROLLED_TERMS, _UNROLLED_STORE = 64, 400
 
 
 @dataclass(frozen=True)
@@ -166,7 +157,8 @@ def filter_blocks(traits, geometry, dtype):
     blocks = channel_blocks(geometry.output[-1], tile.width, tile.vectors)
     size = product(geometry.filter[:-1]) * tile.vectors * tile.width * dtypes.itemsize(dtype)
     tiles = hint(product(a.output for a in axes)) // tile.pixels
-    if sum(count for _, _, count in blocks) < 2 or size < _PACKED_BLOCK or tiles < _PACKED_TILES:
+    tuning = schedule_of(traits).tuning.convolution
+    if sum(count for _, _, count in blocks) < 2 or size < tuning.packed_block or tiles < tuning.packed_tiles:
         return None
     return [((vectors - 1) * tile.width + last, count) for vectors, last, count in blocks]
 
@@ -192,7 +184,7 @@ class DirectConvolution:
 
     def __init__(self, traits, geometry, x, w, dtype, sink, name, packed=False):
         self.geometry, self.dtype, self.sink, self.name, self.packed = geometry, dtype, sink, name, packed
-        self.units = max(1, traits.compute_units)
+        self.units, self.tuning = max(1, traits.compute_units), schedule_of(traits).tuning.convolution
         self.axes = conv_geometry.axes(geometry)
         # Few channels per group: lanes run across groups, each reading its own group's inputs.
         self.lanewise = geometry.groups > 1 and geometry.group_outputs < lanes(traits, dtype)
@@ -224,9 +216,9 @@ class DirectConvolution:
         taps = product(geometry.filter[: geometry.rank])
         unit_flops = 2.0 * tile.pixels * taps * geometry.group_inputs * geometry.output[-1]
         # A block of a large filter is read once for all tiles of an item: as many as leave enough items.
-        large = product(geometry.filter) * dtypes.itemsize(self.dtype) > _CACHED_FILTER
+        large = product(geometry.filter) * dtypes.itemsize(self.dtype) > self.tuning.cached_filter
         most = hint(units) // (8 * self.units)
-        per_item = max(1, most if large else min(int(_ITEM_FLOPS / max(unit_flops, 1.0)), most))
+        per_item = max(1, most if large else min(int(self.tuning.item_flops / max(unit_flops, 1.0)), most))
         row = hint(self.segments)
         per_item = per_item // row * row if per_item > row else per_item
         # Few tiles: blocks of channels go to separate items too.
@@ -265,7 +257,7 @@ class DirectConvolution:
         if any(isinstance(e, Dim) for e in extents):
             return [], True
         flops = 2.0 * product(hint(e) for e in self.geometry.output) * product(self.geometry.filter[:-1])
-        most, found = _LARGE_BODIES if flops > _LARGE_FLOPS else _BODIES, []
+        most, found = self.tuning.large_bodies if flops > self.tuning.large_flops else self.tuning.bodies, []
         for at, size in _border_tiles(axis, pixels):
             first = min(max(0, ceil_div(-at, axis.advance)), size)
             last = min(max(0, ceil_div(axis.input - at, axis.advance)), size)
@@ -458,7 +450,7 @@ class DirectConvolution:
 
         sample = store("0", vectors - 1, f"a0_{vectors - 1}")
         terms = product(self.geometry.filter[:-1])
-        if terms <= _UNROLLED_TERMS and len(sample) <= _UNROLLED_STORE:
+        if terms <= self.tuning.unrolled_terms and len(sample) <= self.tuning.unrolled_store:
             text = ""
             for r in range(tile.pixels):
                 text += f"if ({r} < count) {{\n" + "".join(store(str(r), v, f"a{r}_{v}") for v in range(vectors)) + "}\n"

@@ -194,16 +194,6 @@ def part_coordinates(axis, coordinate, args):
     return [rest, *reversed(result)]
 
 
-def decode(name, extents, prefix, args):
-    """C statements that split the row-major index `name` over `extents` into `prefix`0, `prefix`1, ..."""
-    text, rest = "", name
-    for i in range(len(extents) - 1, 0, -1):
-        extent = args.int(extents[i])
-        text += f"const int {prefix}{i} = {rest} % {extent}; const int {prefix}r{i} = {rest} / {extent};\n"
-        rest = f"{prefix}r{i}"
-    return text + f"const int {prefix}0 = {rest};\n"
-
-
 def position(axis, output, tap, args):
     """C text of the place that an output and a tap meet in the axis's spread input."""
     return f"{output} * {args.int(axis.stride)} + {tap} * {args.int(axis.dilation)} - {args.int(axis.low)}"

@@ -3,9 +3,7 @@
 from keras_ocl.core.dim import hint
 from keras_ocl.kernels import gemm
 from keras_ocl.kernels.conv import geometry as conv_geometry
-
-_LEAST_CHANNELS = 48  # on CPUs the direct kernel keeps up where there are fewer
-_MOST_PIXELS = 2048  # for the filter's gradient, which sums over the pixels: the direct kernel walks many of them faster
+from keras_ocl.kernels.schedule import schedule_of
 
 
 class _Pixels:
@@ -50,7 +48,7 @@ def forward(traits, geometry, x, w, dtype, sink, all_arguments, transposed=False
     """
     axis = _pixels(geometry)
     inputs, outputs = geometry.filter[-2:]
-    if axis is None or (traits.schedule == "cpu" and min(hint(inputs), hint(outputs)) < _LEAST_CHANNELS):
+    if axis is None or min(hint(inputs), hint(outputs)) < schedule_of(traits).plain_channels:
         return None
     a = gemm.Operand(x, dtype, inputs, 1)
     b = gemm.Operand(w, dtype, 1, inputs) if transposed else gemm.Operand(w, dtype, outputs, 1)
@@ -62,8 +60,8 @@ def filter_grad(traits, geometry, x, dy, dtype, sink, all_arguments):
     """Kernels of the product, or None where it is not for this template."""
     axis = _pixels(geometry)
     inputs, outputs = geometry.filter[-2:]
-    small = axis is not None and hint(axis.output) <= _MOST_PIXELS and min(hint(inputs), hint(outputs)) >= _LEAST_CHANNELS
-    if axis is None or (traits.schedule == "cpu" and not small):
+    schedule = schedule_of(traits)
+    if axis is None or hint(axis.output) > schedule.plain_pixels or min(hint(inputs), hint(outputs)) < schedule.plain_channels:
         return None
     a, b = gemm.Operand(x, dtype, 1, inputs), gemm.Operand(dy, dtype, outputs, 1)
     sink, k = _Filter(sink, geometry.rank), axis.output

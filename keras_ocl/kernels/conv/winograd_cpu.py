@@ -13,12 +13,8 @@ from dataclasses import dataclass
 from keras_ocl.core.dim import ceil_div, hint, product
 from keras_ocl.kernels import prelude
 from keras_ocl.kernels.conv.forward_cpu import lanes, load_vector, loose_types, registers
+from keras_ocl.kernels.schedule import schedule_of
 from keras_ocl.kernels.spec import Args, Buffer, KernelSpec
-
-_LEAST_CHANNELS = 32  # fewer, and the transforms cost what the products save
-_LEAST_FLOPS = 3e7
-_LEAST_ITEMS = 8  # for every compute unit
-_MOST_LOCAL = 256 * 1024  # bytes of patches and products: what a second-level cache holds beside the filter
 
 
 @dataclass(frozen=True)
@@ -37,18 +33,18 @@ def suitable_width(traits, geometry, dtype):
         return None
     if any(s != 1 for s in (*geometry.strides, *geometry.dilation, *geometry.input_dilation)):
         return None
-    width = lanes(traits, dtype)
+    width, tuning = lanes(traits, dtype), schedule_of(traits).tuning.winograd
     inputs, outputs = geometry.filter[2:]
-    if inputs % width or outputs % width or min(inputs, outputs) < _LEAST_CHANNELS:
+    if inputs % width or outputs % width or min(inputs, outputs) < tuning.channels:
         return None
     hints = [hint(e) for e in geometry.output[:-1]]
-    few = 2.0 * product(hints) * product(geometry.filter) < _LEAST_FLOPS or min(hints[1:]) < 4
+    few = 2.0 * product(hints) * product(geometry.filter) < tuning.flops or min(hints[1:]) < 4
     return None if few else width
 
 
 def choose_tile(traits, geometry, dtype):
     """The Tile for a geometry, or None where the direct convolution serves better."""
-    width = suitable_width(traits, geometry, dtype)
+    width, tuning = suitable_width(traits, geometry, dtype), schedule_of(traits).tuning.winograd
     if width is None:
         return None
     inputs, outputs = geometry.filter[2:]
@@ -56,8 +52,8 @@ def choose_tile(traits, geometry, dtype):
     vectors = 2 if outputs // width % 2 == 0 else 1
     rows = min(12, (registers(width) - 4) // vectors)
     tiles = hints[0] * -(-hints[1] // 2) * -(-hints[2] // 2)
-    room = min(_MOST_LOCAL, traits.local_memory) // 4 // (16 * rows) - vectors * width
-    blocks = min(2, room // inputs, tiles // (rows * _LEAST_ITEMS * max(1, traits.compute_units)))
+    room = min(tuning.local, traits.local_memory) // 4 // (16 * rows) - vectors * width
+    blocks = min(2, room // inputs, tiles // (rows * tuning.items * max(1, traits.compute_units)))
     return Tile(blocks, rows, vectors, width) if blocks >= 1 else None
 
 

@@ -12,10 +12,9 @@ from keras_ocl.core.dim import ceil_div, hint, product
 from keras_ocl.kernels import prelude
 from keras_ocl.kernels.conv.forward_cpu import load_vector, loose_types, store_vector
 from keras_ocl.kernels.conv.winograd_cpu import combine, suitable_width
+from keras_ocl.kernels.schedule import schedule_of
 from keras_ocl.kernels.spec import Args, Buffer, KernelSpec
 
-_CACHED_BYTES = 40 * 1024  # the two matrices of a product: a first-level cache
-_MOST_TILES, _LEAST_TILES = 96, 16  # terms that a register tile sums at a time
 _SUM = ("{0} + 0.5f * ({1} + {2})", "0.5f * ({1} - {2})", "0.5f * ({1} + {2}) + {3}")
 
 
@@ -32,14 +31,14 @@ class Tile:
 
 def choose_tile(traits, geometry, dtype):
     """The Tile for a geometry, or None where the direct way serves better."""
-    width = suitable_width(traits, geometry, dtype)
+    width, tuning = suitable_width(traits, geometry, dtype), schedule_of(traits).tuning.winograd
     if width is None:
         return None
     inputs, outputs = geometry.filter[2:]
     vectors = 2 if outputs // width % 2 == 0 else 1
     rows = next(r for r in ((8, 4) if vectors == 2 else (16, 8, 4)) if inputs % r == 0)
-    depth = min(_MOST_TILES, _CACHED_BYTES // (4 * (inputs + outputs)), traits.local_memory // (16 * (inputs + outputs)))
-    if depth < _LEAST_TILES:
+    depth = min(tuning.most_tiles, tuning.gradient_cached // (4 * (inputs + outputs)), traits.local_memory // (16 * (inputs + outputs)))
+    if depth < tuning.least_tiles:
         return None
     hints = [hint(e) for e in geometry.output[:-1]]
     blocks = -(-hints[0] * -(-hints[1] // 2) * -(-hints[2] // 2) // depth)

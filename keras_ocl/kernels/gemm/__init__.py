@@ -1,5 +1,5 @@
 """Matrix products."""
 
-from keras_ocl.kernels.gemm.dispatch import Operand, accumulator, plan
+from keras_ocl.kernels.gemm.dispatch import Operand, plan
 
-__all__ = ["Operand", "accumulator", "plan"]
+__all__ = ["Operand", "plan"]

@@ -12,11 +12,8 @@ from keras_ocl.core import dtypes
 from keras_ocl.core.dim import Dim, ceil_div
 from keras_ocl.kernels.gemm.parts import Names, scaled, summed
 from keras_ocl.kernels.prelude import runs
+from keras_ocl.kernels.schedule import schedule_of
 from keras_ocl.kernels.spec import Args, KernelSpec
-
-_KEPT = 2048  # vectors of partial sums that an item keeps for a panel, in the second-level cache too
-BLOCK = 512  # depth of a packed block: 64 columns of it and the part of A that meets it stay in the second-level cache
-_TURNED = 64  # steps of k whose packed rows stay in the first-level cache while column after column is written into them
 
 
 @dataclass(frozen=True)
@@ -45,12 +42,12 @@ class Tile:
         return self.across * self.vectors * (lanes if self.kind == "rows" else 1)
 
 
-def most_rows(rows, vectors, across=1):
-    """Most rows of a chunk whose partial sums are kept between blocks, a multiple of the tile's `rows`.
+def most_rows(kept, rows, vectors, across=1):
+    """Most rows of a chunk whose `kept` vectors of partial sums are kept between blocks, a multiple of the tile's `rows`.
 
     Wide panels are for matrices that no cache holds, which are best read once: they get more rows as well.
     """
-    return max(1, _KEPT * across // vectors // rows) * rows
+    return max(1, kept * across // vectors // rows) * rows
 
 
 def kernel(problem, tile):
@@ -81,7 +78,7 @@ class _Writer:
 
     def __init__(self, problem, tile, args, names):
         self.p, self.tile, self.args, self.names = problem, tile, args, names
-        self.index = names.index
+        self.index, self.tuning = names.index, schedule_of(problem.traits).tuning.product
         # A Dim may have another value than the one the tile was chosen for, even less than a tile's rows.
         self.few_rows = isinstance(problem.m, Dim) and tile.rows > 1
 
@@ -135,7 +132,7 @@ class _Rows(_Writer):
         lines.append(f"const {i} left = {self.left()};\n")
         lines += self.step()
         # In eager code the chunk is an argument, so room is made for the largest.
-        chunk = most_rows(t.rows, t.vectors) if self.p.all_arguments else t.chunk
+        chunk = most_rows(self.tuning.kept, t.rows, t.vectors) if self.p.all_arguments else t.chunk
         kept = (chunk * t.across if self.blocked else t.rows) * t.vectors
         lines.append(f"{vector} kept[{kept}];\n")
         if not t.block:
@@ -221,8 +218,8 @@ class _Rows(_Writer):
 
     def _pack_transposed(self, source):
         """B is contiguous in k: blocks of 4 x 4 are transposed in registers, few steps of k at a time for all columns."""
-        p, i, four = self.p, self.index, self.p.vector(4)
-        lines = [f"for ({i} start = 0; start < depth; start += {_TURNED}) {{\nconst {i} end = min(start + {_TURNED}, depth);\n"]
+        p, i, four, turned = self.p, self.index, self.p.vector(4), self.tuning.turned
+        lines = [f"for ({i} start = 0; start < depth; start += {turned}) {{\nconst {i} end = min(start + {turned}, depth);\n"]
         lines.append(f"for (int l = 0; l < {self.panel}; l += 4) {{\n")
         lines += [source.replace("y =", f"y{c} =") + self._column(f"l + {c}") + ";\n" for c in range(4)]
         lines.append(f"{p.register}* to = panel + start * {self.panel} + l;\n{i} q = start;\n")

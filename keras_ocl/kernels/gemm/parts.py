@@ -29,15 +29,6 @@ class Operand:
         return replace(self, row_stride=self.column_stride, column_stride=self.row_stride)
 
 
-def accumulator(dtype):
-    """The dtype in which products of `dtype` are summed. TypeError for complex numbers."""
-    if dtypes.is_complex(dtype):
-        raise TypeError(f"matrix product: dtype {dtype} has no kernel; multiply real and imaginary parts apart")
-    if dtypes.is_float(dtype):
-        return "float64" if dtype == "float64" else "float32"
-    return dtype if dtype in ("int64", "uint64", "uint32") else "int32"
-
-
 @dataclass
 class Problem:
     """One product (batch, m, k) x (batch, k, n), and the part of k that one work-item sums (`split`, 0 for all).

@@ -11,35 +11,31 @@ from keras_ocl.core import dtypes
 from keras_ocl.core.dim import Dim, ceil_div, hint
 from keras_ocl.kernels import prelude
 from keras_ocl.kernels.gemm.parts import summed
+from keras_ocl.kernels.schedule import schedule_of
 from keras_ocl.kernels.spec import Args, Buffer, KernelSpec
-
-_LEAST = 2**18  # elements of the operand that the caches do not hold
-_LEAST_STRIDE = 2048  # bytes from a step of k to the next
-_LEAST_PANELS = 8  # that read each strip
-_DEPTH = 16  # steps of k that an item packs: as many rows are read at once
 
 
 def suits(problem, tile):
     """Whether the left operand of a product is worth packing for `tile`."""
-    a = problem.a
+    a, t = problem.a, schedule_of(problem.traits).tuning.product
     if problem.all_arguments or problem.batch is not None or tile.kind != "rows" or isinstance(problem.m, Dim) or problem.m < tile.rows:
         return False
-    if isinstance(a.column_stride, Dim) or a.row_stride != 1 or a.column_stride * dtypes.itemsize(a.dtype) < _LEAST_STRIDE:
+    if isinstance(a.column_stride, Dim) or a.row_stride != 1 or a.column_stride * dtypes.itemsize(a.dtype) < t.strips_stride:
         return False
     panels = ceil_div(hint(problem.n), tile.panel(problem.lanes))
-    return problem.m * hint(problem.k) >= _LEAST and panels >= _LEAST_PANELS
+    return problem.m * hint(problem.k) >= t.strips and panels >= t.strips_panels
 
 
 def pack(problem, tile):
     """Return (the KernelSpec that packs the left operand, the problem that reads it from there)."""
-    rows, a = tile.rows, problem.a
+    rows, a, depth = tile.rows, problem.a, schedule_of(problem.traits).tuning.product.strips_depth
     strips = ceil_div(problem.m, rows)
     packed = Buffer(strips * rows * problem.k, a.dtype)
     args, i = Args(), problem.index
     source, target = args.pointer(a.handle, a.dtype), args.pointer(packed, a.dtype, out=True)
     k, step = args.int(problem.k, i), args.int(a.column_stride, i)
     storage = dtypes.storage_ctype(a.dtype)
-    body = f"const {i} first = ({i})get_global_id(0) * {_DEPTH};\nconst {i} last = min(first + {_DEPTH}, ({i}){k});\n"
+    body = f"const {i} first = ({i})get_global_id(0) * {depth};\nconst {i} last = min(first + {depth}, ({i}){k});\n"
     body += f"for ({i} strip = 0; strip < {strips}; ++strip) {{\n"
     body += f"const {i} top = min(strip * {rows}, ({i}){problem.m - rows});\n"
     body += f"for ({i} q = first; q < last; ++q) {{\n"
@@ -48,7 +44,7 @@ def pack(problem, tile):
     body += "\n".join(prelude.store(a.dtype, 1, "to", str(r), prelude.load(a.dtype, 1, "from", str(r))) for r in range(rows))
     body += "\n}\n}\n"
     helpers = frozenset(prelude.helpers_for(a.dtype, 1))
-    spec = KernelSpec("matrix product packing", args.args, body, (ceil_div(problem.k, _DEPTH),), (1,), helpers)
+    spec = KernelSpec("matrix product packing", args.args, body, (ceil_div(problem.k, depth),), (1,), helpers)
     # A tile's rows lie side by side; from one tile to the next it is a row's length times the rows.
     operand = replace(a, handle=packed, row_stride=problem.k, column_stride=rows, batch_stride=0, offset=0)
     return spec, replace(problem, a=operand, strips=True)

@@ -163,7 +163,7 @@ def _per_image(parameters, columns, batch, what):
     shape = batch.x.shape[:3]
     n = parameters.shape[0]
     if n != 1 and n != shape[0]:
-        raise ValueError(f"{what}: {n} transforms for a batch of {shape[0]} images; give one, or one an image.")
+        raise ValueError(f"{what}: {n} transforms for a batch of {shape[0]} images; give one, or one per image.")
     result = []
     for c in columns:
         column = P.reshape(P.slice(parameters, (0, c), (n, c + 1)), (n,))
@@ -180,7 +180,7 @@ def _per_image(parameters, columns, batch, what):
 def affine_transform(images, transform, interpolation="bilinear", fill_mode="constant", fill_value=0, data_format=None):
     """Output pixel (x, y) is the input at (a0 x + a1 y + a2, b0 x + b1 y + b2), transform = (a0, a1, a2, b0, b1, b2, c0, c1).
 
-    c0 and c1 are taken as 0. One transform, or one an image.
+    c0 and c1 are taken as 0. One transform, or one per image.
     """
     order = _order(interpolation)
     _check_mode(fill_mode, AFFINE_TRANSFORM_FILL_MODES)

@@ -157,7 +157,7 @@ def resize(
 
 
 def _bilinear(x, axis, target):
-    """Linear interpolation along an axis, two loads an element; the gradient gathers too, from the outputs that a pixel has a part in."""
+    """Linear interpolation along an axis, two loads per element; the gradient gathers too, from the outputs that a pixel has a part in."""
     source = x.shape[axis]
 
     def position(o):
@@ -196,7 +196,7 @@ def _weighted(x, axis, index, weight):
 
 
 def _cropped(images, rows, size):
-    """The largest part in the middle with the target's aspect ratio."""
+    """The largest part in the middle that has the target's aspect ratio."""
     height, width = images.shape[rows], images.shape[rows + 1]
     extents = (
         maximum(minimum(height, width * size[0] // size[1]), 1),
@@ -210,7 +210,7 @@ def _cropped(images, rows, size):
 
 
 def _padded(images, rows, size, fill_value):
-    """The image amid `fill_value`, as large as gives the target's aspect ratio."""
+    """The image in the middle of `fill_value`, padded to the target's aspect ratio."""
     height, width = images.shape[rows], images.shape[rows + 1]
     extents = maximum(height, width * size[0] // size[1]), maximum(width, height * size[1] // size[0])
     pads = [0] * images.ndim

@@ -19,7 +19,7 @@ def spatial(value, rank, name):
         return _positive((value,) * rank, name)
     value = tuple(value) * rank if len(value) == 1 else tuple(value)
     if len(value) != rank:
-        raise ValueError(f"`{name}` must be an int or have {rank} entries, one a spatial dimension. Received: {value}")
+        raise ValueError(f"`{name}` must be an int or have {rank} entries, one per spatial dimension. Received: {value}")
     return _positive(value, name)
 
 

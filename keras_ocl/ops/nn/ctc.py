@@ -17,7 +17,7 @@ _LOG_ZERO = -1e5  # stands for log(0): finite, so that gradients are
 
 
 def ctc_loss(target, output, target_length, output_length, mask_index=0):
-    """-log(probability of the labels), one a sample.
+    """-log(probability of the labels) of each sample.
 
     Args:
         target: (batch, labels) integers. output: (batch, time, classes) logits.

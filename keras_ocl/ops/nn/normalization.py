@@ -1,4 +1,4 @@
-"""Moments and batch normalization. 16-bit floats are computed in float32, gradients in as few reductions as there need be."""
+"""Moments and batch normalization. 16-bit floats are computed in float32, gradients in as few reductions as possible."""
 
 from keras.src.backend.common.backend_utils import canonicalize_axis
 

@@ -75,7 +75,7 @@ def where(condition, x1=None, x2=None):
 
 
 def nonzero(x):
-    """Indices of the elements that are not zero, one int32 vector an axis. Eager only: one number is read back."""
+    """Indices of the elements that are not zero, one int32 vector per axis. Eager only: one number is read back."""
     needs_values("nonzero")
     mask = as_bool(x)
     shape = mask.shape or (1,)

@@ -64,7 +64,7 @@ def _pad_widths(pad_width, rank):
 
 
 def _reflected(x, axis, n, low, high):
-    """At most n - 1 mirrored elements a side, the edge itself not repeated."""
+    """At most n - 1 mirrored elements on each side, the edge itself not repeated."""
     low, high = minimum(low, n - 1), minimum(high, n - 1)
     return low, high, P.reverse(cut(x, axis, 1, low + 1), (axis,)), P.reverse(cut(x, axis, n - 1 - high, n - 1), (axis,))
 

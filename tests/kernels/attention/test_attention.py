@@ -1,4 +1,4 @@
-"""Attention kernels against NumPy in float64, on the current device, with both schedules."""
+"""Attention kernels against NumPy in float64, on the current device, with all schedules."""
 
 import dataclasses
 
@@ -22,10 +22,10 @@ def device():
     return runtime.current_device()
 
 
-@pytest.fixture(params=["cpu", "cpu, many heads", "gpu"])
+@pytest.fixture(params=["cpu", "cpu, many heads", "gpu", "reference"])
 def traits(request, device):
     """Whether heads are many depends on how many compute units there are to be kept busy."""
-    return dataclasses.replace(device.traits, schedule=request.param[:3], compute_units=0 if "many" in request.param else 10**6)
+    return dataclasses.replace(device.traits, schedule=request.param.split(",")[0], compute_units=0 if "many" in request.param else 10**6)
 
 
 def operands(batch, time, source, heads, key_heads, depth, value_depth, dtype="float32", seed=0):

@@ -1,4 +1,4 @@
-"""Convolution kernels against NumPy in float64, on the current device, with both schedules and as eager code calls them."""
+"""Convolution kernels against NumPy in float64, on the current device, with all schedules and as eager code calls them."""
 
 import dataclasses
 import itertools
@@ -15,6 +15,7 @@ from keras_ocl.kernels.conv import filter_layout as conv_filter_layout
 from keras_ocl.kernels.conv import forward_cpu as conv_forward_cpu
 from keras_ocl.kernels.conv import winograd_cpu as conv_winograd_cpu
 from keras_ocl.kernels.conv import winograd_filter_cpu as conv_winograd_filter_cpu
+from keras_ocl.kernels.schedule import schedule_names
 from keras_ocl.kernels.spec import Sink
 from tests.kernels.launching import launch, named
 
@@ -60,7 +61,7 @@ def device():
     return runtime.current_device()
 
 
-@pytest.fixture(params=["cpu", "gpu"])
+@pytest.fixture(params=schedule_names())
 def traits(request, device):
     return dataclasses.replace(device.traits, schedule=request.param)
 

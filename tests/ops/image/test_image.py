@@ -274,7 +274,7 @@ def test_errors():
         image.resize(from_numpy(np.ones((2, 2), "f4")), (2, 2))
     with pytest.raises(ValueError, match="argument `fill_mode`"):
         image.affine_transform(x, np.ones(8, "f4"), fill_mode="black")
-    with pytest.raises(ValueError, match="give one, or one an image"):
+    with pytest.raises(ValueError, match="give one, or one per image"):
         image.affine_transform(from_numpy(np.ones((3, 4, 4, 3), "f4")), np.ones((2, 8), "f4"))
     with pytest.raises(ValueError, match="Invalid start_points shape"):
         image.perspective_transform(x, np.ones((3, 2), "f4"), np.ones((4, 2), "f4"))

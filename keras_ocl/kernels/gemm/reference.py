@@ -1,0 +1,21 @@
+"""Matrix product of the reference schedule: a work-item sums one element of the result."""
+
+from keras_ocl.kernels.gemm.parts import Names, scaled, summed
+from keras_ocl.kernels.spec import Args, KernelSpec
+
+
+def kernel(problem):
+    """The KernelSpec of `problem`."""
+    p, args = problem, Args(problem.all_arguments)
+    n = Names(p, args)
+    a = p.load(p.a, 1, "a", summed(scaled("row", n.a_row), scaled("q", n.a_column)))
+    b = p.load(p.b, 1, "b", summed(scaled("q", n.b_row), scaled("column", n.b_column)))
+    body = [
+        *n.lines,
+        f"const {n.index} row = get_global_id(1), column = get_global_id(0);\n",
+        f"{p.register} value = 0;\n",
+        f"for ({n.index} q = 0; q < {n.k}; ++q) value = {p.fma(a, b, 'value')};\n",
+        p.sink.store(args, (*n.coordinates, "row", "column"), "value", 1),
+    ]
+    grid = (p.n, p.m, 1 if p.batch is None else p.batch)
+    return KernelSpec("matrix product", args.args, "".join(body), grid, None, frozenset(p.helpers) | frozenset(p.sink.helpers))

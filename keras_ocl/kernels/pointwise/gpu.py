@@ -1,0 +1,23 @@
+"""Pointwise loops for GPUs: a work-item computes one element, or one row where a reduction is shared along it."""
+
+from keras_ocl.core.dim import ceil_div, product
+from keras_ocl.kernels.pointwise.unflatten import unflatten
+from keras_ocl.kernels.schedule import schedule_of
+
+
+def write(traits, gen, nest, cost, shared, evaluate):
+    """(grid, group) of loops over `nest` around `evaluate`; see Schedule.pointwise."""
+    groups = nest.groups
+    items = groups[:-1] if shared else groups
+    count = product(nest.extents[i] for g in items for i in g)
+    size = min(schedule_of(traits).tuning.pointwise_group, traits.max_group)
+    gen.emit(f"const {gen.ctype} item = get_global_id(0);")
+    gen.emit(f"if (item >= {gen.int(count)}) return;")
+    variables = unflatten(gen, nest, items, "item") if items else []
+    if shared:
+        vs = gen.open_loop(nest, groups[-1], gen.block)
+        evaluate(variables + vs)
+        gen.close_loop()
+    else:
+        evaluate(variables)
+    return (ceil_div(count, size) * size,), (size,)

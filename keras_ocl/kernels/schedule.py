@@ -1,0 +1,121 @@
+"""What a schedule is, and the registry of those there are.
+
+A schedule says how kernels are written for one kind of device. Each is one table, a `Schedule` in a file of schedules/, that registers
+itself; nothing else asks for a schedule's name.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from keras_ocl.core import dtypes
+from keras_ocl.core.dim import hint
+
+
+def _never(*_):
+    """No kernel, or no."""
+    return None
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """How each family of kernels is written, and the prices and limits that the compiler's passes ask for.
+
+    Writers:
+        pointwise: (traits, gen, nest, cost, shared, evaluate) -> (grid, group): the loops of generated code over the index space `nest`,
+            around what `evaluate(variables)` emits. cost: operations an element beside the first. shared: whether a reduction's result
+            serves a whole row. Reductions of rows and columns that code at a point contains are the generator's, in vectors of `width()`.
+        product: (problem, tile or None) -> KernelSpecs of a gemm.parts.Problem with a result.
+        convolution: (traits, geometry, x, w, dtype, sink, name, all_arguments, transposed) -> KernelSpecs of a convolution with a result;
+            `transposed` as for conv.elements.filter_offset().
+        filter_gradient: (traits, geometry, x, dy, dtype, sink, name, all_arguments) -> KernelSpecs of a filter's gradient.
+        attention: (problem, scheme, sinks) -> the KernelSpec of one of attention's schemes.
+        attention_gradients: (problem, sinks) -> the KernelSpec of all three gradients, or None where each has a kernel of its own.
+        attention_pays: (traits, query, key, has_bias) -> whether attention's kernels are at least as fast as its operations one by one.
+        sort: (problem, results) -> KernelSpecs that sort the rows of a sort.Problem into `results`.
+        scatter_block: (traits, rows, columns, lanes) -> (rows, columns) of the result that a work-item owns.
+
+    tuning: the table of schedules/tuning.py from which this schedule's kernels take their numbers, None where they need none.
+
+    Prices, in cheap operations on one element of a vector:
+        launch: of one more kernel. gather: of an element that the lanes of a vector read at distances.
+
+    Limits and shapes:
+        vectors: whether a work-item computes explicit vectors, their lanes along the last axis of the result.
+        as_written: whether the compiler's own vectoriser is to leave kernels alone, where a device has a hint for that.
+        widest: lanes of the vectors in which generated code reduces and computes, at most.
+        group: work-group of the kernels that need none, None to leave it to the driver.
+        shared_row: elements of a row that a work-item reduces for all of the row's other elements, at most.
+        scan_steps, scan_walks, scan_parts: a scan of at least so many steps and at most so many walks is cut into so many parts.
+        plain_channels, plain_pixels: convolutions with one tap are matrix products from so many channels on, their filters' gradients
+            up to so many pixels.
+    """
+
+    name: str
+    pointwise: Callable
+    product: Callable
+    convolution: Callable
+    filter_gradient: Callable
+    attention: Callable
+    sort: Callable
+    scatter_block: Callable
+    tuning: object
+    launch: int
+    gather: int
+    vectors: bool
+    as_written: bool
+    widest: int
+    group: tuple | None
+    shared_row: float
+    scan_steps: float
+    scan_walks: int
+    scan_parts: int
+    plain_channels: int
+    plain_pixels: float
+    attention_gradients: Callable = _never
+    attention_pays: Callable = _never
+
+    def width(self, traits):
+        """Lanes of a vector of 32-bit elements in generated code."""
+        return min(traits.vector_width, self.widest)
+
+    def lanes(self, traits, dtype, extent):
+        """Lanes of `dtype` along an axis of `extent`: those of a hardware vector, less for a short axis, 1 where there are no vectors."""
+        if not self.vectors or dtypes.is_complex(dtype):
+            return 1
+        width = max(1, traits.vector_width * 4 // max(4, dtypes.itemsize(dtype)))
+        while width > hint(extent):
+            width //= 2
+        return max(1, width)
+
+    def without_lanes(self, traits):
+        """How many times as much operations cost in a kernel that has to compute without vectors."""
+        return max(1, traits.vector_width // 2) if self.vectors else 1
+
+
+_KNOWN = {}
+
+
+def register(schedule):
+    """Make `schedule` known by its name, and return it."""
+    _KNOWN[schedule.name] = schedule
+    return schedule
+
+
+def schedule_names():
+    """Names of the schedules there are."""
+    return tuple(_KNOWN)
+
+
+def get(name):
+    """The Schedule called `name`. ValueError that names those there are for an unknown one."""
+    try:
+        return _KNOWN[name]
+    except KeyError:
+        raise ValueError(
+            f"there is no schedule {name!r}; set KERAS_OCL_SCHEDULE to one of {', '.join(_KNOWN)}, or to none of them"
+        ) from None
+
+
+def schedule_of(traits):
+    """The Schedule for a device of such `traits`."""
+    return get(traits.schedule)

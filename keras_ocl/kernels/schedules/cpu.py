@@ -1,0 +1,131 @@
+"""The schedule of CPUs: a work-item is a tile, with explicit vectors and loops inside."""
+
+import functools
+import math
+
+from keras_ocl.core.dim import hint, product
+from keras_ocl.kernels import sort
+from keras_ocl.kernels.attention import cpu as attention_cpu
+from keras_ocl.kernels.attention import gradient_cpu as attention_gradient_cpu
+from keras_ocl.kernels.conv import elements as conv_elements
+from keras_ocl.kernels.conv import few_cpu, filter_grad_cpu, filter_layout, forward_cpu, winograd_cpu, winograd_filter_cpu
+from keras_ocl.kernels.conv import pointwise as conv_pointwise
+from keras_ocl.kernels.gemm import cpu as gemm_cpu
+from keras_ocl.kernels.gemm import cpu_choice, split, strips
+from keras_ocl.kernels.pointwise import cpu as pointwise_cpu
+from keras_ocl.kernels.schedule import Schedule, register
+from keras_ocl.kernels.schedules.tuning import CpuTuning
+from keras_ocl.kernels.spec import Buffer
+
+_TUNING = CpuTuning()
+
+
+def _product(problem, tile):
+    tile, packing = tile or cpu_choice.choose(problem), []
+    steps = _split(problem, cpu_choice.groups(problem, tile)) if tile.splits else 0
+    if strips.suits(problem, tile):
+        spec, problem = strips.pack(problem, tile)
+        packing = [spec]
+    return [*packing, *split.kernels(problem, tile, gemm_cpu.kernel, steps)]
+
+
+def _split(problem, groups):
+    """How many steps of k one work-item sums: 0 for all."""
+    units = problem.traits.compute_units
+    if groups * 2 > units and problem.a.column_stride != 1:
+        return _passes(problem)
+    return split.steps(problem, groups, units, _TUNING.product.split)
+
+
+def _passes(problem):
+    """The split of a long k along which both operands are strided (a gradient of weights): parts whose rows stay in the cache.
+
+    With 32000 steps and 400 columns that takes two thirds of the time.
+    """
+    k = hint(problem.k)
+    results = hint(problem.m) * hint(problem.n) * hint(1 if problem.batch is None else problem.batch)
+    part = max(_TUNING.product.split_strided, -(-k * results // _TUNING.product.partial))
+    return part if k >= 8 * part else 0
+
+
+def _convolution(traits, geometry, x, w, dtype, sink, name, all_arguments, transposed):
+    plain = conv_pointwise.forward(traits, geometry, x, w, dtype, sink, all_arguments, transposed)
+    if plain:
+        return plain
+    if few_cpu.suits(traits, geometry, dtype):
+        if transposed:
+            return [few_cpu.forward(traits, geometry, x, w, dtype, sink, name)]
+        flipped = Buffer(product(geometry.filter), dtype)
+        arranged = filter_layout.arrange(geometry, w, flipped, dtype, flipped=True)
+        return [arranged, few_cpu.forward(traits, geometry, x, flipped, dtype, sink, name)]
+    fast, first = winograd_cpu.choose_tile(traits, geometry, dtype) is not None, []
+    blocks = None if fast else forward_cpu.filter_blocks(traits, geometry, dtype)
+    if transposed or blocks is not None:
+        arranged = Buffer(product(geometry.filter), dtype)
+        source = geometry.transposed() if transposed else geometry  # the convolution that w is the filter of
+        first = [filter_layout.arrange(source, w, arranged, dtype, transposed, blocks)]
+        w = arranged
+    if fast:
+        return [*first, *winograd_cpu.forward(traits, geometry, x, w, dtype, sink, name)]
+    return [*first, forward_cpu.forward(traits, geometry, x, w, dtype, sink, name, packed=blocks is not None)]
+
+
+def _filter_gradient(traits, geometry, x, dy, dtype, sink, name, all_arguments):
+    if any(d != 1 for d in geometry.input_dilation):
+        return conv_elements.filter_grad(geometry, x, dy, dtype, sink, name, traits.compute_units, all_arguments)
+    plain = conv_pointwise.filter_grad(traits, geometry, x, dy, dtype, sink, all_arguments)
+    fast = plain or winograd_filter_cpu.filter_grad(traits, geometry, x, dy, dtype, sink, name)
+    return fast or filter_grad_cpu.filter_grad(traits, geometry, x, dy, dtype, sink, name)
+
+
+def _attention_gradients(problem, sinks):
+    enough = attention_gradient_cpu.enough(problem.traits, problem.batch, problem.key_heads)
+    return attention_gradient_cpu.kernel(problem, sinks) if enough else None
+
+
+def _attention_pays(traits, query, key, has_bias):
+    """As measured, forward and with gradients: in float32 with heads enough for the one kernel of all gradients and positions enough to
+    fill the lanes. A bias's gradient needs the matrix anyway.
+    """
+    fits = query.dtype == "float32" and not has_bias and hint(query.shape[3]) <= _TUNING.attention.depth
+    long = min(hint(query.shape[1]), hint(key.shape[1])) >= traits.vector_width
+    return fits and long and attention_gradient_cpu.enough(traits, query.shape[0], key.shape[2])
+
+
+def _scatter_block(traits, rows, columns, lanes):
+    """Whole vectors of columns first, of which there are as many blocks as compute units; then rows."""
+    vectors = max(1, hint(columns) // lanes)
+    across = min(vectors, traits.compute_units)
+    width = -(-vectors // across) * lanes
+    across = -(-hint(columns) // width)
+    down = min(hint(rows), 1 if across >= traits.compute_units else 2 * -(-traits.compute_units // across))
+    return max(1, -(-hint(rows) // max(1, down))), width
+
+
+SCHEDULE = register(
+    Schedule(
+        name="cpu",
+        pointwise=pointwise_cpu.write,
+        product=_product,
+        convolution=_convolution,
+        filter_gradient=_filter_gradient,
+        attention=attention_cpu.kernel,
+        attention_gradients=_attention_gradients,
+        attention_pays=_attention_pays,
+        sort=functools.partial(sort.by_merging, block=1024, piece=2048, gathered=4096),
+        scatter_block=_scatter_block,
+        tuning=_TUNING,
+        launch=50_000,
+        gather=8,
+        vectors=True,
+        as_written=True,
+        widest=16,
+        group=(1, 1, 1),
+        shared_row=math.inf,
+        scan_steps=4096,
+        scan_walks=64,
+        scan_parts=64,
+        plain_channels=48,  # the direct kernel keeps up where there are fewer
+        plain_pixels=2048,  # the direct kernel walks many of them faster
+    )
+)

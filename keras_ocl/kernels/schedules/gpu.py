@@ -1,0 +1,76 @@
+"""The schedule of GPUs: a work-item is an element or a small tile, with local memory."""
+
+import functools
+import math
+
+from keras_ocl.core.dim import hint
+from keras_ocl.kernels import sort
+from keras_ocl.kernels.attention import gpu as attention_gpu
+from keras_ocl.kernels.conv import elements as conv_elements
+from keras_ocl.kernels.conv import gpu as conv_gpu
+from keras_ocl.kernels.conv import pointwise as conv_pointwise
+from keras_ocl.kernels.gemm import gpu as gemm_gpu
+from keras_ocl.kernels.gemm import split
+from keras_ocl.kernels.pointwise import gpu as pointwise_gpu
+from keras_ocl.kernels.schedule import Schedule, register
+from keras_ocl.kernels.schedules.tuning import GpuTuning
+
+_TUNING = GpuTuning()
+
+
+def _product(problem, tile):
+    tile = tile or gemm_gpu.choose(problem)
+    wanted = problem.traits.compute_units * _TUNING.product_groups
+    steps = split.steps(problem, gemm_gpu.groups(problem, tile), wanted, _TUNING.product_split)
+    return split.kernels(problem, tile, gemm_gpu.kernel, steps)
+
+
+def _by_element(geometry):
+    return geometry.groups > 1 and hint(geometry.group_outputs) < _TUNING.convolution_channels
+
+
+def _convolution(traits, geometry, x, w, dtype, sink, name, all_arguments, transposed):
+    if _by_element(geometry):
+        return [conv_elements.forward(geometry, x, w, dtype, sink, name, transposed, all_arguments)]
+    plain = conv_pointwise.forward(traits, geometry, x, w, dtype, sink, all_arguments, transposed)
+    return plain or [conv_gpu.forward(traits, geometry, x, w, dtype, sink, name, transposed)]
+
+
+def _filter_gradient(traits, geometry, x, dy, dtype, sink, name, all_arguments):
+    if _by_element(geometry):
+        return conv_elements.filter_grad(geometry, x, dy, dtype, sink, name, traits.compute_units, all_arguments)
+    plain = conv_pointwise.filter_grad(traits, geometry, x, dy, dtype, sink, all_arguments)
+    return plain or conv_gpu.filter_grad(traits, geometry, x, dy, dtype, sink, name)
+
+
+def _scatter_block(traits, rows, columns, lanes):
+    """One column, of so many rows that all items are some ten thousand."""
+    ranges = max(1, min(hint(rows), _TUNING.scatter_items // max(1, hint(columns))))
+    return -(-hint(rows) // ranges), 1
+
+
+SCHEDULE = register(
+    Schedule(
+        name="gpu",
+        pointwise=pointwise_gpu.write,
+        product=_product,
+        convolution=_convolution,
+        filter_gradient=_filter_gradient,
+        attention=attention_gpu.kernel,
+        sort=functools.partial(sort.by_merging, block=64, piece=32, gathered=1),
+        scatter_block=_scatter_block,
+        tuning=_TUNING,
+        launch=1_000_000,
+        gather=0,
+        vectors=False,
+        as_written=False,
+        widest=16,
+        group=None,
+        shared_row=64,  # one work-item runs a row with a reduction inside: only short ones
+        scan_steps=4096,
+        scan_walks=64,
+        scan_parts=64,
+        plain_channels=0,
+        plain_pixels=math.inf,
+    )
+)

@@ -1,0 +1,57 @@
+"""The reference schedule: one work-item per element, without tiles, vectors or local memory.
+
+It is slow, and simple enough to be believed: what a doubtful kernel of another schedule is compared with.
+"""
+
+import math
+
+from keras_ocl.kernels import sort
+from keras_ocl.kernels.attention import reference as attention_reference
+from keras_ocl.kernels.conv import elements as conv_elements
+from keras_ocl.kernels.gemm import reference as gemm_reference
+from keras_ocl.kernels.pointwise import reference as pointwise_reference
+from keras_ocl.kernels.schedule import Schedule, register
+
+
+def _product(problem, tile):
+    return [gemm_reference.kernel(problem)]
+
+
+def _convolution(traits, geometry, x, w, dtype, sink, name, all_arguments, transposed):
+    return [conv_elements.forward(geometry, x, w, dtype, sink, name, transposed, all_arguments)]
+
+
+def _filter_gradient(traits, geometry, x, dy, dtype, sink, name, all_arguments):
+    # A sum of all images is one part, whatever their number.
+    return conv_elements.filter_grad(geometry, x, dy, dtype, sink, name, units=0, all_arguments=all_arguments)
+
+
+def _scatter_block(traits, rows, columns, lanes):
+    return 1, 1
+
+
+SCHEDULE = register(
+    Schedule(
+        name="reference",
+        pointwise=pointwise_reference.write,
+        product=_product,
+        convolution=_convolution,
+        filter_gradient=_filter_gradient,
+        attention=attention_reference.kernel,
+        sort=sort.by_counting,
+        scatter_block=_scatter_block,
+        tuning=None,
+        launch=1_000_000,
+        gather=0,
+        vectors=False,
+        as_written=True,
+        widest=1,
+        group=None,
+        shared_row=0,
+        scan_steps=math.inf,
+        scan_walks=0,
+        scan_parts=1,
+        plain_channels=0,
+        plain_pixels=0,
+    )
+)

@@ -1,0 +1,115 @@
+"""Numbers that were measured, or that follow from a device's caches: one table per schedule, with the reasons.
+
+Kernels read them through a device's traits, `schedule_of(traits).tuning`. CLBlast's database of tuned parameters is the example.
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class CpuPointwise:
+    """Generated code."""
+
+    chunk: int = 8192  # elements of elementwise work that repay a work-item's start
+
+
+@dataclass(frozen=True)
+class CpuProduct:
+    """Matrix products. What is called a cost is cycles measured on a machine with AVX-512; only their ratios matter."""
+
+    item: float = 1500  # cost of a work-item's start, and its first cache misses
+    tile: float = 20  # cost of a tile's start: addresses, zeroing
+    fetch: float = 0.35  # cost of a vector of B that comes from the second-level cache
+    scalar: float = 0.25  # cost of an element of A, mostly hidden
+    whole: float = 0.05  # cost of a vector of A
+    whole_far: float = 4  # from beyond the second-level cache
+    close: int = 2**20  # bytes of A that a second-level cache holds
+    spilled: float = 0.3  # cost of a vector of either operand where a tile's rows and columns do not fit the first-level cache
+    first: int = 3 * 2**13  # bytes that one holds beside all else
+    turn: float = 0.5  # cost of transposing an element of B into a packed block
+    read: float = 1.5  # cost of a vector of B that is contiguous in k, by an item's first rows
+    read_far: float = 4  # from memory
+    copy: float = 3  # cost of a vector of B into a packed block
+    copy_far: float = 24  # from memory
+    near: int = 2**24  # bytes of B that a last-level cache holds
+    # Tiles that a panel of a far B is wide: it is read in longer runs, and a tile's rows of A twice from the first-level cache.
+    across: int = 2
+    latency: float = 4  # a step of k cannot take less than an fma waits for the one before
+    kept: int = 2048  # vectors of partial sums that an item keeps for a panel, in the second-level cache too
+    block: int = 512  # depth of a packed block: 64 columns of it and the part of A that meets it stay in the second-level cache
+    turned: int = 64  # steps of k whose packed rows stay in the first-level cache while column after column is written into them
+    split: int = 4096  # least steps of k in a part
+    split_strided: int = 1024  # steps of k whose rows of both operands, which are strided, fit a core's cache
+    partial: int = 2**21  # elements of partial sums that are worth writing
+    strips: int = 2**18  # elements of A, strided in k, that the caches do not hold: it is packed into strips
+    strips_stride: int = 2048  # least bytes from a step of k to the next where that pays
+    strips_panels: int = 8  # least panels that read each strip
+    strips_depth: int = 16  # steps of k that an item packs: as many rows are read at once
+
+
+@dataclass(frozen=True)
+class CpuConvolution:
+    """Convolutions and their gradients."""
+
+    item_flops: float = 1.5e6  # least work of an item: some ten microseconds
+    cached_filter: int = 512 * 1024  # bytes of a filter that stays in a second-level cache
+    packed_block: int = 32 * 1024  # bytes of a block of the filter that a first-level cache does not hold
+    packed_tiles: int = 64  # tiles that read a block, below which packing costs more than it saves
+    bodies: int = 10  # most tile bodies of one kernel; other borders run the masked body
+    large_bodies: int = 16  # as many, which take seconds to compile, of work that masks would make seconds longer
+    large_flops: float = 1e9  # such work
+    # Where a result is the sum of few terms its store is a part of the work: the epilogue is then repeated for every pixel
+    # of a tile (if no longer than so many characters). Elsewhere it is one loop, which halves the time to compile.
+    unrolled_terms: int = 64
+    unrolled_store: int = 400
+    few_channels: int = 4  # output channels up to which lanes run along the input channels
+    band: int = 384 * 1024  # bytes of input and gradient of a filter gradient's band: a good part of a core's second-level cache
+    cached: int = 12 * 1024 * 1024  # bytes of input and gradient that a last-level cache is taken to hold
+    sum_elements: int = 4096  # filter elements that one item of the summing kernel handles
+
+
+@dataclass(frozen=True)
+class CpuWinograd:
+    """Winograd's algorithm for convolutions, and for their filters' gradients."""
+
+    channels: int = 32  # fewer, and the transforms cost what the products save
+    flops: float = 3e7  # least work
+    items: int = 8  # least for every compute unit
+    local: int = 256 * 1024  # bytes of patches and products: what a second-level cache holds beside the filter
+    gradient_cached: int = 40 * 1024  # bytes of the two matrices of a gradient's product: a first-level cache
+    most_tiles: int = 96  # terms of a gradient that a register tile sums at a time
+    least_tiles: int = 16
+
+
+@dataclass(frozen=True)
+class CpuAttention:
+    """Attention."""
+
+    private: int = 1 << 17  # bytes of private memory that a work-item may use
+    depth: int = 64  # up to which rows the kernels were measured
+
+
+@dataclass(frozen=True)
+class CpuTuning:
+    """The table of the cpu schedule."""
+
+    pointwise: CpuPointwise = CpuPointwise()
+    product: CpuProduct = CpuProduct()
+    convolution: CpuConvolution = CpuConvolution()
+    winograd: CpuWinograd = CpuWinograd()
+    attention: CpuAttention = CpuAttention()
+
+
+@dataclass(frozen=True)
+class GpuTuning:
+    """The table of the gpu schedule."""
+
+    pointwise_group: int = 64  # work-items of a work-group of generated code
+    product_items: int = 256  # most work-items of a work-group of a product
+    product_split: int = 128  # least steps of k in a part of a product
+    product_groups: int = 2  # work-groups of a product that keep a compute unit busy
+    depth: int = 16  # steps of a contraction in local memory
+    convolution_side: int = 16  # work-items of a convolution's work-group, in each direction
+    convolution_channels: int = 8  # output channels of a group below which a product's tile would stay empty
+    attention_rows: int = 2  # own and other positions of one work-item, in each direction
+    scatter_items: int = 1 << 15  # work-items of a scatter

@@ -1,0 +1,75 @@
+"""The Python examples of the documentation run as they stand, one page after the other, each page in a namespace of its own."""
+
+import re
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+
+import keras_ocl
+
+PAGES = Path(__file__).parents[1] / "docs"
+BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def given():
+    """What the examples take for granted."""
+    rng = np.random.default_rng(0)
+    x, labels = rng.random((32, 4), dtype=np.float32), rng.integers(0, 10, 32)
+    model = keras.Sequential([keras.layers.Dense(10)])
+    loss_fn = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile("sgd", loss_fn)
+    return {
+        "keras": keras,
+        "keras_ocl": keras_ocl,
+        "model": model,
+        "loss_fn": loss_fn,
+        "optimizer": keras.optimizers.Adam(),
+        "batches": [(x[:16], labels[:16]), (x[16:], labels[16:])],
+        **{"x": keras.ops.convert_to_tensor(x), "x_train": x},
+        **{"y": labels, "y_train": labels},
+        "w": keras.ops.ones((4, 2)),
+    }
+
+
+def run(page):
+    """The namespace after all examples of a page."""
+    blocks = BLOCK.findall((PAGES / page).read_text(encoding="utf-8"))
+    assert blocks
+    names = given()
+    for block in blocks:
+        exec(compile(block, page, "exec"), names)
+    return names
+
+
+def test_start():
+    assert run("start.md")["model"].history.history["accuracy"]
+
+
+def test_custom_loops():
+    names = run("custom-loops.md")
+    assert np.isfinite(float(names["value"])) and names["gradient"].shape == names["second"].shape == (4, 2)
+    # The mean of squares of x @ w is quadratic in w: the sum over a row of its second derivative does not depend on w.
+    x = np.asarray(names["x"])
+    expected = np.repeat((x.T @ x / len(x)).sum(1)[:, None], 2, axis=1)
+    np.testing.assert_allclose(np.asarray(names["second"]), expected, rtol=1e-5)
+
+
+def test_custom_kernels():
+    names = run("custom-kernels.md")
+    x = keras.random.normal((5, 131), seed=1)
+    np.testing.assert_allclose(np.asarray(names["row_sums"](x)), np.asarray(x).sum(1), atol=1e-4)
+    np.testing.assert_allclose(np.asarray(names["swish"](x)), np.asarray(keras.ops.silu(x)), rtol=1e-5, atol=1e-6)
+    assert names["model"](names["x"]).shape == (32, 10)
+
+
+def test_profiling(capsys):
+    run("profiling.md")
+    assert "MatMul" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("page", sorted(path.relative_to(PAGES).as_posix() for path in PAGES.glob("*.md")))
+def test_every_page_with_python_is_run(page):
+    tested = {"start.md", "custom-loops.md", "custom-kernels.md", "profiling.md"}
+    assert bool(BLOCK.findall((PAGES / page).read_text(encoding="utf-8"))) == (page in tested)
