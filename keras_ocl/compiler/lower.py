@@ -11,7 +11,7 @@ from keras_ocl.core.dim import product, same
 from keras_ocl.core.primitive import Kind
 from keras_ocl.kernels import prelude
 from keras_ocl.kernels.schedule import schedule_of
-from keras_ocl.kernels.spec import Sink
+from keras_ocl.kernels.spec import Buffer, Sink
 
 
 class Builder:
@@ -22,7 +22,7 @@ class Builder:
 
 
 class HostCall:
-    """A declared host operation among the launches: reads `inputs`, computes in NumPy, writes `outputs` (nodes)."""
+    """A declared host operation among the launches: reads its node's inputs, computes in NumPy, writes `outputs` (nodes or None)."""
 
     def __init__(self, node, outputs):
         self.node, self.outputs = node, outputs
@@ -31,11 +31,13 @@ class HostCall:
 
     @property
     def reads(self):
-        return list(self.node.inputs)
+        """Buffers."""
+        return [n.buffer for n in self.node.inputs]
 
     @property
     def writes(self):
-        return list(self.outputs)
+        """Buffers, one per result; None where nobody reads it."""
+        return [None if n is None else n.buffer for n in self.outputs]
 
 
 @dataclass
@@ -46,6 +48,9 @@ class Lowered:
     alias: dict
     overwritten: set
 
+    def __post_init__(self):
+        self.shared = {node.buffer: owner.buffer for node, owner in self.alias.items()}  # as `alias`, of buffers
+
 
 def lower_graph(graph, updates, traits, all_arguments, lower_loop, extra=None):
     """The Lowered form of a graph.
@@ -54,7 +59,7 @@ def lower_graph(graph, updates, traits, all_arguments, lower_loop, extra=None):
         updates: (entry node, position in graph.outputs) of states to update in place where that is safe.
         all_arguments: print every extent as an argument (eager code).
         lower_loop: the function (builder, node, projections) -> launch for loops.
-        extra: for the body of a loop, a dict from a node to handles where it is stored as well.
+        extra: for the body of a loop, a dict from a node to Buffers where it is stored as well.
     """
     users = {n: [] for n in graph.live()}
     for n in users:
@@ -68,7 +73,7 @@ def lower_graph(graph, updates, traits, all_arguments, lower_loop, extra=None):
     overwritten = set(alias.values())
     alias.update({node: _resolve(node, {**views, **alias}) for node in views})
     for node in views:
-        node.stepped = alias[node].stepped
+        node.buffer.slice = alias[node].buffer.slice
     builder = Builder(traits, all_arguments, lower_loop)
     launches = []
     for region in regions:
@@ -112,7 +117,7 @@ def _lower_region(region, materialised, users, builder, alias, extra, parts):
             return [builder.lower_loop(builder, node, projections)]
         if node.primitive.host is not None:
             return [HostCall(node, [projections.get(k) for k in range(len(node.results))])]
-        sinks = [Sink(projections.get(k, (node, k)), shape, dtype) for k, (shape, dtype) in enumerate(node.results)]
+        sinks = [Sink(projections.get(k) or Buffer(product(shape), dtype), shape, dtype) for k, (shape, dtype) in enumerate(node.results)]
         specs = node.primitive.kernels(builder, node, sinks)
     elif node.primitive.host is not None:
         return [HostCall(node, [node])]

@@ -60,11 +60,11 @@ class Provenance:
 
     @functools.cached_property
     def loads(self):
-        """Elements that the region reads of each operand in memory: a dict from node to their number."""
+        """Elements that the region reads of each operand in memory: a dict from its Buffer to their number."""
         found = {}
         for node in self._maps:
             for operand, elements in self._loaded(node):
-                found[operand] = max(elements, found.get(operand, 0))
+                found[operand.buffer] = max(elements, found.get(operand.buffer, 0))
         return found
 
     def _evaluations(self, node):
@@ -83,13 +83,17 @@ class Provenance:
             if operand not in self._maps:
                 yield operand, elements
 
-    def allocator(self, handle):
-        """(origin, primitive's name) of what asks for the memory of a buffer that the launch writes.
+    @functools.cached_property
+    def _nodes(self):
+        return {node.buffer: node for node in self._maps}
+
+    def allocator(self, buffer):
+        """(origin, primitive's name) of what asks for the memory of a Buffer that the launch writes.
 
         An elementwise operation that follows a product, convolution, pooling or reduction in the same kernel works in its memory and asks
         for none, as TensorFlow's BiasAdd and Relu do.
         """
-        return key(self._allocator(handle if handle in self._maps else self._anchor or self._outputs[0]))
+        return key(self._allocator(self._nodes.get(buffer) or self._anchor or self._outputs[0]))
 
     def _allocator(self, node):
         seen, pending = set(), [node]

@@ -13,7 +13,7 @@ from keras_ocl.kernels.spec import Args, KernelSpec, Sink
 class Region:
     """What one kernel computes: `outputs` over the index space `space`, reading `materialised` nodes.
 
-    `extra`: dict from a node to handles of further buffers where it is stored. `parts`: dict from a node to its fuse.Parts, its only place.
+    `extra`: dict from a node to further Buffers where it is stored. `parts`: dict from a node to its fuse.Parts, its only place.
     """
 
     def __init__(self, outputs, space, materialised, alias, label, extra, parts):
@@ -22,10 +22,10 @@ class Region:
 
     def store(self, gen, node, register, index, width, wide):
         """Statements that store `node`'s value at an index, everywhere it belongs."""
-        value, offset, handle = gen.widen(register, width).text, linear(index, node.shape), node
+        value, offset, whole = gen.widen(register, width).text, linear(index, node.shape), node
         if node in self.parts:
-            handle, offset = self.parts[node].concat, self.parts[node].offset(index, node.shape)
-        for place in (self.alias.get(handle, handle), *self.extra.get(node, ())):
+            whole, offset = self.parts[node].concat, self.parts[node].offset(index, node.shape)
+        for place in (self.alias.get(whole, whole), *self.extra.get(node, ())):
             pointer, count = gen.args.pointer(place, node.dtype, out=True), gen.partial if width > 1 else 0
             gen.helpers |= prelude.helpers_for(node.dtype, width, count)
             gen.emit(prelude.store(node.dtype, width, pointer, gen.text(offset, wide), value, count))

@@ -13,7 +13,7 @@ from keras_ocl.core.dim import ceil_div, hint, product
 from keras_ocl.kernels import prelude
 from keras_ocl.kernels.coordinates import index_type
 from keras_ocl.kernels.schedule import schedule_of
-from keras_ocl.kernels.spec import Args, KernelSpec, Workspace
+from keras_ocl.kernels.spec import Args, Buffer, KernelSpec
 
 _RUN = 16  # elements that insertion sort handles
 
@@ -50,7 +50,7 @@ def by_merging(problem, results, block, piece, gathered):
     """
     packed = problem.keys == 1 and dtypes.itemsize(problem.operands[0][1]) <= 4
     sorter, n = (_Packed if packed else _Sorter)(problem), problem.n
-    buffers = [Workspace(problem.rows * n, sorter.dtype), Workspace(problem.rows * n, sorter.dtype)]
+    buffers = [Buffer(problem.rows * n, sorter.dtype), Buffer(problem.rows * n, sorter.dtype)]
     # The bound is a number, so that extents of one class share kernels; passes depend on the extent itself.
     specs, here, run = [sorter.blocks(min(block, _power_above(hint(n))), buffers[0], buffers[1])], 0, block
     while run < int(n):
@@ -62,7 +62,7 @@ def by_merging(problem, results, block, piece, gathered):
 
 def by_counting(problem, results):
     """KernelSpecs by which a work-item counts the elements that come before its own."""
-    sorter, positions = _Sorter(problem), Workspace(problem.rows * problem.n, _Sorter.dtype)
+    sorter, positions = _Sorter(problem), Buffer(problem.rows * problem.n, _Sorter.dtype)
     return [sorter.count(positions), sorter.collect(positions, results, 1)]
 
 

@@ -20,7 +20,7 @@ class Arg:
     name: str
     kind: str
     dtype: str = ""  # of pointers: the element's dtype
-    value: object = None  # pointers: what the caller passed to pointer(); scalars: the number
+    value: object = None  # pointers: the Buffer; scalars: the number
 
 
 @dataclass
@@ -63,15 +63,30 @@ class KernelSpec:
         return f"// {self.title}\n__kernel {required}{self.attributes}void {function}({self.signature()}) {{\n{body}}}\n"
 
 
-@dataclass(eq=False)
-class Workspace:
-    """Scratch memory between the kernels of one operation, used as a handle in Args.pointer().
+@dataclass(frozen=True)
+class StepSlice:
+    """The part of the Buffer `base` that belongs to a loop's present step: `elements` from (step + shift) * elements on."""
 
-    `elements` may be a Dim. Two workspaces are never equal: each is its own buffer.
+    base: "Buffer"
+    elements: int  # may be a Dim
+    shift: int = 0
+
+
+@dataclass(eq=False)
+class Buffer:
+    """Memory that kernels read and write: a node's value, or scratch between the kernels of one operation.
+
+    Two are never equal. Each has memory of its own, unless the compiler lets them share it; with a `slice` it is a part of another's.
     """
 
-    elements: int
+    elements: int  # may be a Dim
     dtype: str
+    slice: StepSlice | None = None
+
+    @property
+    def nbytes(self):
+        """Its size, for the extents of the first trace."""
+        return int(self.elements) * dtypes.itemsize(self.dtype)
 
 
 class _Step:
@@ -82,15 +97,6 @@ class _Step:
 
 
 STEP = _Step()
-
-
-@dataclass(frozen=True)
-class Stepped:
-    """A handle of the part of the buffer `base` that belongs to a loop's present step: `elements` from (step + shift) * elements on."""
-
-    base: object
-    elements: int  # may be a Dim
-    shift: int = 0
 
 
 @dataclass
@@ -106,19 +112,19 @@ class Args:
     _seen: dict = field(default_factory=dict)
 
     def pointer(self, value, dtype, out=False):
-        """C text of the pointer to the buffer `value` (any hashable handle of the caller's).
+        """C text of the pointer to `value`, a Buffer or a node of the compiler's graph, which names its own as `buffer`.
 
-        The name of a parameter; for a handle with an attribute `stepped` that is a Stepped, where the present step's part begins.
+        The name of a parameter; of a slice, where the present step's part begins.
         """
-        stepped = getattr(value, "stepped", None)
-        if stepped is not None:
-            base = self.pointer(stepped.base, dtype, out)
-            step = self.step() if stepped.shift == 0 else f"({self.step()} + {stepped.shift})"
-            return f"({base} + (long){step} * {self.int(stepped.elements, 'long')})"
-        key = ("ptr", value)
+        buffer = value if isinstance(value, Buffer) else value.buffer
+        if buffer.slice is not None:
+            base = self.pointer(buffer.slice.base, dtype, out)
+            step = self.step() if buffer.slice.shift == 0 else f"({self.step()} + {buffer.slice.shift})"
+            return f"({base} + (long){step} * {self.int(buffer.slice.elements, 'long')})"
+        key = ("ptr", buffer)
         if key not in self._seen:
             name = f"p{sum(a.kind in ('in', 'out') for a in self.args)}"
-            self._seen[key] = Arg(name, "out" if out else "in", dtype, value)
+            self._seen[key] = Arg(name, "out" if out else "in", dtype, buffer)
             self.args.append(self._seen[key])
         elif out:
             self._seen[key].kind = "out"

@@ -8,7 +8,7 @@ from keras_ocl.kernels import ordered_sum, prelude
 from keras_ocl.kernels.conv import geometry as conv_geometry
 from keras_ocl.kernels.conv.geometry import outside, position
 from keras_ocl.kernels.coordinates import decode
-from keras_ocl.kernels.spec import Args, KernelSpec, Workspace
+from keras_ocl.kernels.spec import Args, Buffer, KernelSpec
 
 _GRADIENT = "convolution, gradient of the filter: one element per work-item"
 
@@ -90,7 +90,7 @@ def filter_grad(geometry, x, dy, dtype, sink, name, units=1, all_arguments=False
         text += sink.store(args, [f"f{i}" for i in range(rank + 2)], "total", 1)
         return [KernelSpec(name, args.args, text, (elements, 1), None, frozenset(sink.helpers), title=_GRADIENT)]
     kept = dtypes.accumulator(dtype)
-    partial = Workspace(elements * chunks, kept)
+    partial = Buffer(elements * chunks, kept)
     out = args.pointer(partial, kept, out=True)
     text += f"{out}[(long)chunk * {args.int(elements)} + element] = total;\n"
     first = KernelSpec(name, args.args, text, (elements, chunks), None, title=_GRADIENT)

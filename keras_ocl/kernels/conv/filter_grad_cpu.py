@@ -25,7 +25,7 @@ from keras_ocl.kernels.conv.forward_cpu import (
     store_vector,
 )
 from keras_ocl.kernels.schedule import schedule_of
-from keras_ocl.kernels.spec import Args, KernelSpec, Workspace
+from keras_ocl.kernels.spec import Args, Buffer, KernelSpec
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ class _FilterGrad:
         parallel = 1 if self.whole_items else self.outer_taps * self.groups * self.slots
         wanted = ceil_div(8 * max(1, traits.compute_units), parallel)
         self.chunks = max(1, min(wanted, hint(product(self._band_counts()))))
-        self.partial = Workspace(self.chunks * product(geometry.filter), self.accumulator)
+        self.partial = Buffer(self.chunks * product(geometry.filter), self.accumulator)
         self.args = Args()
         self.x, self.dy = self.args.pointer(x, dtype), self.args.pointer(dy, dtype)
         self.out = self.args.pointer(self.partial, self.accumulator, out=True)

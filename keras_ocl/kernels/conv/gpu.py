@@ -15,7 +15,7 @@ from keras_ocl.kernels.conv.elements import filter_offset
 from keras_ocl.kernels.conv.geometry import outside, position
 from keras_ocl.kernels.coordinates import decode
 from keras_ocl.kernels.schedule import schedule_of
-from keras_ocl.kernels.spec import Args, KernelSpec, Workspace
+from keras_ocl.kernels.spec import Args, Buffer, KernelSpec
 
 
 def choose_tile(traits, results, channels):
@@ -143,7 +143,7 @@ def filter_grad(traits, geometry, x, dy, dtype, sink, name):
     p = _Product(traits, geometry, dtype, hint(rows), chunks)
     args, kept = p.args, dtypes.accumulator(dtype)
     xp, dp = args.pointer(x, dtype), args.pointer(dy, dtype)
-    partial = Workspace(product(geometry.filter) * chunks, kept)
+    partial = Buffer(product(geometry.filter) * chunks, kept)
     out = args.pointer(partial, kept, out=True)
     size, rows_text, channels = args.int(ceil_div(pixels, chunks)), args.int(rows), args.int(geometry.output[-1])
 

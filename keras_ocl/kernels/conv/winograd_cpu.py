@@ -14,7 +14,7 @@ from keras_ocl.core.dim import ceil_div, hint, product
 from keras_ocl.kernels import prelude
 from keras_ocl.kernels.conv.forward_cpu import lanes, load_vector, loose_types, registers
 from keras_ocl.kernels.schedule import schedule_of
-from keras_ocl.kernels.spec import Args, KernelSpec, Workspace
+from keras_ocl.kernels.spec import Args, Buffer, KernelSpec
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ def forward(traits, geometry, x, w, dtype, sink, name):
     tile = choose_tile(traits, geometry, dtype)
     if tile is None:
         return None
-    transformed = Workspace(16 * product(geometry.filter[2:]), dtype)
+    transformed = Buffer(16 * product(geometry.filter[2:]), dtype)
     return [_transform_filter(geometry, w, transformed, dtype, tile), _convolve(geometry, x, transformed, dtype, sink, name, tile)]
 
 

@@ -13,7 +13,7 @@ from keras_ocl.kernels import prelude
 from keras_ocl.kernels.conv.forward_cpu import load_vector, loose_types, store_vector
 from keras_ocl.kernels.conv.winograd_cpu import combine, suitable_width
 from keras_ocl.kernels.schedule import schedule_of
-from keras_ocl.kernels.spec import Args, KernelSpec, Workspace
+from keras_ocl.kernels.spec import Args, Buffer, KernelSpec
 
 _SUM = ("{0} + 0.5f * ({1} + {2})", "0.5f * ({1} - {2})", "0.5f * ({1} + {2}) + {3}")
 
@@ -52,7 +52,7 @@ def filter_grad(traits, geometry, x, dy, dtype, sink, name):
     tile = choose_tile(traits, geometry, dtype)
     if tile is None:
         return None
-    partial = Workspace(tile.chunks * 16 * product(geometry.filter[2:]), dtype)
+    partial = Buffer(tile.chunks * 16 * product(geometry.filter[2:]), dtype)
     return [_accumulate(geometry, x, dy, partial, dtype, name, tile), _transform(geometry, partial, dtype, sink, tile)]
 
 

@@ -1,14 +1,13 @@
 """Matrix product (general, batched), written as the device's schedule says.
 
-`plan` is what lowering calls; Operand and Workspace are what it is given and may return.
+`plan` is what lowering calls; it is given Operands, and Buffers among its kernels' arguments are scratch memory.
 """
 
 from keras_ocl.core import dtypes
 from keras_ocl.kernels.gemm.parts import Operand, Problem
 from keras_ocl.kernels.schedule import schedule_of
-from keras_ocl.kernels.spec import Workspace
 
-__all__ = ["Operand", "Workspace", "plan"]
+__all__ = ["Operand", "plan"]
 
 
 def plan(traits, *, batch, m, n, k, a, b, dtype, sink, all_arguments=False, tile=None):

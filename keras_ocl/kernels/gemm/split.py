@@ -6,7 +6,7 @@ from keras_ocl.core.dim import ceil_div, hint, product
 from keras_ocl.kernels import ordered_sum
 from keras_ocl.kernels.gemm.parts import summed
 from keras_ocl.kernels.schedule import schedule_of
-from keras_ocl.kernels.spec import Args, KernelSpec, Sink, Workspace
+from keras_ocl.kernels.spec import Args, Buffer, KernelSpec, Sink
 
 _SUM = "sum of a split matrix product"
 
@@ -29,7 +29,7 @@ def kernels(problem, tile, kernel, split):
     count = ceil_div(problem.k, split)
     batch = 1 if problem.batch is None else problem.batch
     total = product((batch, problem.m, problem.n))
-    parts = Workspace(count * total, problem.accumulator)
+    parts = Buffer(count * total, problem.accumulator)
     partial = Sink(parts, (count if problem.batch is None else count * batch, problem.m, problem.n), problem.accumulator)
     first = kernel(replace(problem, sink=partial, split=split), tile)
     if schedule_of(problem.traits).vectors:

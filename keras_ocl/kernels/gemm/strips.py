@@ -12,7 +12,7 @@ from keras_ocl.core.dim import Dim, ceil_div, hint
 from keras_ocl.kernels import prelude
 from keras_ocl.kernels.gemm.parts import summed
 from keras_ocl.kernels.schedule import schedule_of
-from keras_ocl.kernels.spec import Args, KernelSpec, Workspace
+from keras_ocl.kernels.spec import Args, Buffer, KernelSpec
 
 
 def suits(problem, tile):
@@ -30,7 +30,7 @@ def pack(problem, tile):
     """Return (the KernelSpec that packs the left operand, the problem that reads it from there)."""
     rows, a, depth = tile.rows, problem.a, schedule_of(problem.traits).tuning.product.strips_depth
     strips = ceil_div(problem.m, rows)
-    packed = Workspace(strips * rows * problem.k, a.dtype)
+    packed = Buffer(strips * rows * problem.k, a.dtype)
     args, i = Args(), problem.index
     source, target = args.pointer(a.handle, a.dtype), args.pointer(packed, a.dtype, out=True)
     k, step = args.int(problem.k, i), args.int(a.column_stride, i)

@@ -15,7 +15,7 @@ from keras_ocl.kernels.gemm import cpu_choice, split, strips
 from keras_ocl.kernels.pointwise import cpu as pointwise_cpu
 from keras_ocl.kernels.schedule import Schedule, register
 from keras_ocl.kernels.schedules.tuning import CpuTuning
-from keras_ocl.kernels.spec import Workspace
+from keras_ocl.kernels.spec import Buffer
 
 _TUNING = CpuTuning()
 
@@ -55,13 +55,13 @@ def _convolution(traits, geometry, x, w, dtype, sink, name, all_arguments, trans
     if few_cpu.suits(traits, geometry, dtype):
         if transposed:
             return [few_cpu.forward(traits, geometry, x, w, dtype, sink, name)]
-        flipped = Workspace(product(geometry.filter), dtype)
+        flipped = Buffer(product(geometry.filter), dtype)
         arranged = filter_layout.arrange(geometry, w, flipped, dtype, flipped=True)
         return [arranged, few_cpu.forward(traits, geometry, x, flipped, dtype, sink, name)]
     fast, first = winograd_cpu.choose_tile(traits, geometry, dtype) is not None, []
     blocks = None if fast else forward_cpu.filter_blocks(traits, geometry, dtype)
     if transposed or blocks is not None:
-        arranged = Workspace(product(geometry.filter), dtype)
+        arranged = Buffer(product(geometry.filter), dtype)
         source = geometry.transposed() if transposed else geometry  # the convolution that w is the filter of
         first = [filter_layout.arrange(source, w, arranged, dtype, transposed, blocks)]
         w = arranged
