@@ -12,7 +12,7 @@ from keras_ocl import runtime
 from keras_ocl.compiler import ir
 from keras_ocl.compiler.eager import Extents, check_supported, compiled_once, on_device
 from keras_ocl.compiler.executable import Executable
-from keras_ocl.core import dtypes, nest
+from keras_ocl.core import dtypes, tree
 from keras_ocl.core.dim import Dim
 from keras_ocl.core.origin import NOWHERE, scope
 from keras_ocl.core.primitive import active_tapes, current_trace
@@ -58,7 +58,7 @@ class Jitted:
 
     def _find(self, args, kwargs):
         """(the Compiled of the arguments' signature, the arrays among them)."""
-        leaves, structure = nest.flatten((args, kwargs))
+        leaves, structure = tree.flatten((args, kwargs))
         arrays, key = [], [structure, self.context()]
         for leaf in leaves:
             if type(leaf) is Tensor or isinstance(leaf, (np.ndarray, np.generic)):
@@ -100,7 +100,7 @@ class Jitted:
                 symbolic.append(trace.input(shape, leaf.dtype if type(leaf) is Tensor else dtypes.canonical(leaf.dtype)))
             else:
                 symbolic.append(leaf)
-        args, kwargs = nest.unflatten(structure, symbolic)
+        args, kwargs = tree.unflatten(structure, symbolic)
         with tracing(trace):
             result = self.function(*args, **kwargs)
         return Compiled(trace, result, device, self.name, variables=[leaf for leaf in leaves if is_variable(leaf)])
@@ -119,7 +119,7 @@ class Compiled:
 
     def __init__(self, trace, result, device, name, all_arguments=False, variables=()):
         self.device = device
-        leaves, self._structure = nest.flatten(result)
+        leaves, self._structure = tree.flatten(result)
         self._leaves = list(leaves)
         self._places = [k for k, leaf in enumerate(leaves) if type(leaf) is Tensor]
         outputs = [leaves[k] for k in self._places]
@@ -179,7 +179,7 @@ class Compiled:
         leaves = list(self._leaves)
         for place, storage, (shape, dtype) in zip(self._places, results, self._specs, strict=False):
             leaves[place] = Tensor(shape, dtype, storage)
-        return nest.unflatten(self._structure, leaves)
+        return tree.unflatten(self._structure, leaves)
 
     def _run_on_states(self, storages, constants):
         """The executable's results, on and for the variables' values, which no other thread reads or changes meanwhile."""

@@ -105,7 +105,7 @@ def nbytes(shape, dtype):
 
 def _lower_region(region, materialised, users, builder, alias, extra, parts):
     label = describe(region)
-    view = region_kernels.Region(region.outputs, region.space, materialised, alias, label, extra, parts)
+    view = region_kernels.KernelBody(region.outputs, region.space, materialised, alias, label, extra, parts)
     node = region.anchor
     if node is None:
         if any(int(n) == 0 for n in region.space):
@@ -184,7 +184,7 @@ def _base(node, views):
 
 
 def _reads_in_place(region, materialised, entry):
-    gen = region_kernels.probe(region, materialised)
+    gen = region_kernels.dry_run(region, materialised)
     root = gen.root_index
     return all(index is not None and [i.key for i in index] == [r.key for r in root] for index in gen.reads.get(entry, []))
 

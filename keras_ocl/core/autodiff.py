@@ -7,7 +7,7 @@ See Griewank & Walther, "Evaluating Derivatives", 2nd ed., chapter 3.
 
 from typing import Any
 
-from keras_ocl.core import dtypes, nest
+from keras_ocl.core import dtypes, tree
 from keras_ocl.core.origin import scope
 from keras_ocl.core.primitive import active_tapes
 from keras_ocl.core.tensor import Tensor
@@ -117,7 +117,7 @@ class GradientTape:
         Raises:
             TypeError: something else is in it, such as a NumPy array, whose copy on the device the tape could not know again.
         """
-        for t in nest.flatten(tensor)[0]:
+        for t in tree.flatten(tensor)[0]:
             if is_variable(t):
                 self.read(t, t._tape_value(), True)
             else:
@@ -172,7 +172,7 @@ class GradientTape:
             raise RuntimeError("GradientTape.gradient was already called; use GradientTape(persistent=True) to call it again.")
         if unconnected_gradients not in ("none", "zero"):
             raise ValueError(f'GradientTape.gradient: unconnected_gradients is {unconnected_gradients!r}; it must be "none" or "zero".')
-        leaves, structure = nest.flatten(sources)
+        leaves, structure = tree.flatten(sources)
         for source in leaves:
             _checked("gradient", source)
         if self._token is not None and not self._persistent:
@@ -194,7 +194,7 @@ class GradientTape:
             old = cotangents.get(id(t))
             cotangents[id(t)] = (t, seed if old is None else _add(old[1], seed))
         reached = backward(self._equations, cotangents)
-        result = nest.unflatten(structure, [self._of(source, reached, unconnected_gradients) for source in leaves])
+        result = tree.unflatten(structure, [self._of(source, reached, unconnected_gradients) for source in leaves])
         if not self._persistent:
             self._equations, self._alive, self._tracked = [], [], set()
         return result

@@ -3,7 +3,7 @@
 from keras_ocl import primitives as P
 from keras_ocl.core import dtypes
 from keras_ocl.core.primitive import Primitive
-from keras_ocl.kernels import scan
+from keras_ocl.kernels import cumulative
 from keras_ocl.primitives.batching import moved_axes, next_axis
 
 
@@ -23,7 +23,7 @@ def _shape(name):
 def _kernels(kind):
     def rule(builder, node, sink):
         axis, reverse = node.params["axis"], node.params["reverse"]
-        return scan.plan(
+        return cumulative.plan(
             builder.traits,
             kind=kind,
             shape=node.shape,

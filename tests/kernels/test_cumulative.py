@@ -7,7 +7,7 @@ import pytest
 
 from keras_ocl import runtime
 from keras_ocl.core import dtypes
-from keras_ocl.kernels import scan
+from keras_ocl.kernels import cumulative
 from keras_ocl.kernels.schedule import schedule_names
 from keras_ocl.kernels.spec import Sink
 from tests.kernels.launching import launch
@@ -22,13 +22,13 @@ def traits(request):
 
 
 def scanned(traits, kind, operands, axis, reverse=False, all_arguments=False):
-    """What the kernels of a scan give for `operands` of one shape and dtype."""
+    """What the kernels of a running sum, product or extreme give for `operands` of one shape and dtype."""
     device, x = runtime.current_device(), operands[0]
     buffers = {i: device.upload(o) for i, o in enumerate(operands)} | {"out": device.allocate(max(1, x.nbytes))}
     dtype = dtypes.canonical(x.dtype)
     sink = Sink("out", x.shape, dtype)
     given = {"handles": list(range(len(operands))), "dtype": dtype, "sink": sink, "all_arguments": all_arguments}
-    launch(device, scan.plan(traits, kind=kind, shape=x.shape, axis=axis, reverse=reverse, **given), buffers)
+    launch(device, cumulative.plan(traits, kind=kind, shape=x.shape, axis=axis, reverse=reverse, **given), buffers)
     return device.download(buffers["out"], x.dtype, x.shape)
 
 
@@ -68,4 +68,4 @@ def test_linear_recurrence(traits):
 
 def test_an_empty_result_needs_no_kernel(traits):
     sink = Sink("out", (0, 3), "float32")
-    assert scan.plan(traits, kind="cumsum", shape=(0, 3), axis=1, reverse=False, handles=["x"], dtype="float32", sink=sink) == []
+    assert cumulative.plan(traits, kind="cumsum", shape=(0, 3), axis=1, reverse=False, handles=["x"], dtype="float32", sink=sink) == []
