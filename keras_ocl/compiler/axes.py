@@ -1,6 +1,7 @@
 """Along which loops of a kernel the axes of a node run that is computed inside it."""
 
 from keras_ocl.core.access import ONLY, REGROUPED, Along, Inner
+from keras_ocl.core.dim import key
 from keras_ocl.core.index import is_one
 from keras_ocl.core.primitive import Kind
 
@@ -40,11 +41,11 @@ def reshape_map(shape, old, along):
     was = [i for i, n in enumerate(old) if not is_one(n)]
     result = [None if is_one(n) else ANY for n in old]
     for (n, a), i in zip(new, was, strict=False):
-        if n != old[i]:
+        if key(n) != key(old[i]):
             break
         result[i] = a
     for (n, a), i in zip(reversed(new), reversed(was), strict=False):
-        if n != old[i]:
+        if key(n) != key(old[i]):
             break
         result[i] = a
     return tuple(result)

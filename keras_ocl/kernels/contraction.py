@@ -134,6 +134,7 @@ class Contraction:
         t, i = self.tile, self.index
         return (
             f"{self._prepare(a, t.height)}{self._prepare(b, t.width)}"
+            "#pragma unroll 1\n"  # AMD's compiler unrolls short loops whole, barriers included, and spills
             f"for ({i} k_begin = {begin}; k_begin < {end}; k_begin += {t.depth}) {{\n"
             f"{self.fill(self.a, t.height, self.pitch_a, a, end)}{self.fill(self.b, t.width, self.pitch_b, b, end)}"
             f"{BARRIER}{self.multiply(self.a, name)}{BARRIER}}}\n"

@@ -52,9 +52,10 @@ def by_merging(problem, results, block, piece, gathered):
     sorter, n = (_Packed if packed else _Sorter)(problem), problem.n
     buffers = [Buffer(problem.rows * n, sorter.dtype), Buffer(problem.rows * n, sorter.dtype)]
     # The bound is a number, so that extents of one class share kernels; passes depend on the extent itself.
-    specs, here, run = [sorter.blocks(min(block, _power_above(hint(n))), buffers[0], buffers[1])], 0, block
+    run = min(block, _power_above(hint(n)))
+    specs, here = [sorter.blocks(run, buffers[0], buffers[1])], 0
     while run < int(n):
-        specs.append(sorter.merge(run, buffers[here], buffers[1 - here], piece))
+        specs.append(sorter.merge(run, buffers[here], buffers[1 - here], min(piece, 2 * run)))
         here, run = 1 - here, 2 * run
     specs.append(sorter.collect(buffers[here], results, gathered))
     return specs

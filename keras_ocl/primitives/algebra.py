@@ -59,13 +59,18 @@ def folded(graph, primitive, inputs, params, origin):
     return full(graph, value, shape, dtype, origin)
 
 
+def _extreme(better):
+    """NaN wins, as in kernels."""
+    return lambda a, b: a if a != a or better(a, b) else b
+
+
 FOLD = {
     "add": operator.add,
     "sub": operator.sub,
     "mul": operator.mul,
     "neg": operator.neg,
-    "max": max,
-    "min": min,
+    "max": _extreme(operator.gt),
+    "min": _extreme(operator.lt),
     "sqrt": math.sqrt,
     "eq": operator.eq,
     "ne": operator.ne,
@@ -84,6 +89,8 @@ def _convert(graph, inputs, params, origin):
         value = x.primitive.literal(**x.params)
         if isinstance(value, Dim):
             return constant(graph, value, dtype, origin)
+        if dtypes.is_float(x.dtype):
+            value = float(dtypes.numpy_dtype(x.dtype).type(value))
         if dtypes.is_float(dtype):
             return constant(graph, float(dtypes.numpy_dtype(dtype).type(value)), dtype, origin)
         if dtype == "bool":

@@ -1,4 +1,4 @@
-"""Sort kernels against NumPy, on the current device, with all schedules."""
+"""Sorting kernels and the greatest elements of rows, against NumPy, with all schedules."""
 
 import dataclasses
 
@@ -7,70 +7,161 @@ import pytest
 
 from keras_ocl import runtime
 from keras_ocl.core import dtypes
+from keras_ocl.core.dim import Dim
 from keras_ocl.kernels import sort
 from keras_ocl.kernels.schedule import schedule_names
-from tests.kernels.launching import launch
+from tests.kernels.launching import launch, named
 
-RNG = np.random.default_rng(4)
+ORDERED = [d for d in dtypes.NAMES if not dtypes.is_complex(d)]
+SIZES = [1, 2, 15, 16, 17, 63, 64, 65, 127, 200, 1025]  # around the runs and blocks of the schedules
+
+
+@pytest.fixture(scope="module")
+def device():
+    return runtime.current_device()
 
 
 @pytest.fixture(params=schedule_names())
-def traits(request):
-    return dataclasses.replace(runtime.current_device().traits, schedule=request.param)
+def traits(request, device):
+    return dataclasses.replace(device.traits, schedule=request.param)
 
 
-def sorted_rows(traits, operands, keys, all_arguments=False):
-    """`operands` (rows, n) in the order that the kernels give them."""
-    device, names = runtime.current_device(), [dtypes.canonical(x.dtype) for x in operands]
-    buffers = {("in", i): device.upload(x) for i, x in enumerate(operands)}
-    buffers |= {("out", i): device.allocate(max(1, x.nbytes)) for i, x in enumerate(operands)}
-    given, results = [(("in", i), name) for i, name in enumerate(names)], [("out", i) for i in range(len(operands))]
-    shape = operands[0].shape
-    specs = sort.plan(traits, shape=shape, operands=given, keys=keys, results=results, all_arguments=all_arguments)
-    launch(device, specs, buffers)
-    return [device.download(buffers[r], x.dtype, x.shape) for r, x in zip(results, operands, strict=True)]
-
-
-def rows(shape, dtype):
+def values(rng, shape, dtype):
+    """Many equal ones, and the least, the greatest, zeros of both signs, infinities and NaN where there are."""
+    if dtypes.needs_double(dtype) and not runtime.current_device().traits.fp64:
+        pytest.skip("the device has no float64")
+    array = rng.integers(0 if not dtypes.is_signed(dtype) else -9, 9, shape)
+    if dtype == "bool":
+        return array > 4
+    array = array.astype(dtypes.numpy_dtype(dtype))
+    special = [dtypes.least(dtype), dtypes.greatest(dtype)]
     if dtypes.is_float(dtype):
-        return RNG.integers(-50, 50, shape).astype(dtypes.numpy_dtype(dtype)) / 4
-    return RNG.integers(0, 2 if dtype == "bool" else 100, shape).astype(dtypes.numpy_dtype(dtype))
+        special += [0.0, -0.0, float("nan"), -float("nan")]
+    flat = array.reshape(-1)
+    for value in special:
+        flat[rng.random(flat.size) < 0.05] = value
+    return array
 
 
-@pytest.mark.parametrize("dtype", ["bool", "uint8", "int32", "int64", "float16", "bfloat16", "float32", "float64"])
-@pytest.mark.parametrize("shape", [(3, 1), (2, 37), (1, 2500)])
-def test_rows_are_sorted_and_equal_keys_keep_their_order(traits, shape, dtype):
-    x = rows(shape, dtype)
-    place = np.broadcast_to(np.arange(shape[1], dtype="int32"), shape).copy()
-    order = np.argsort(x, axis=1, kind="stable")
-    values, places = sorted_rows(traits, [x, place], 1)
-    np.testing.assert_array_equal(places, order)
-    np.testing.assert_array_equal(values, np.take_along_axis(x, order, 1))
+def comparable(array):
+    """As a dtype that NumPy sorts; exact."""
+    return array.astype("f8") if dtypes.is_float(dtypes.canonical(array.dtype)) else array
 
 
-def test_two_keys(traits):
-    x, y, z = RNG.integers(0, 4, (2, 90)), RNG.integers(0, 4, (2, 90)), RNG.integers(0, 99, (2, 90))
-    operands = [x.astype("int32"), y.astype("float32"), z.astype("int32")]
-    order = np.lexsort((y, x), axis=1)
-    for found, given in zip(sorted_rows(traits, operands, 2, all_arguments=True), operands, strict=True):
-        np.testing.assert_array_equal(found, np.take_along_axis(given, order, 1))
+def bits(array):
+    return np.ascontiguousarray(array).view(f"u{array.dtype.itemsize}")
 
 
-def test_nan_comes_last_and_zeros_of_both_signs_are_equal(traits):
-    x = np.array([[np.nan, 0.0, -0.0, np.inf, -np.inf, 1.0, np.nan, -0.0]], "float32")
-    place = np.arange(8, dtype="int32")[None]
-    np.testing.assert_array_equal(sorted_rows(traits, [x, place], 1)[1], [[4, 1, 2, 7, 5, 3, 0, 6]])
+def run_sort(device, traits, operands, keys, wrap=lambda n: n, **options):
+    shape = operands[0].shape
+    names = [(f"x{k}", dtypes.canonical(x.dtype)) for k, x in enumerate(operands)]
+    results = [f"y{k}" for k in range(len(operands))]
+    given = {"operands": [(named(name), dtype) for name, dtype in names], "results": [named(y) for y in results]}
+    specs = sort.plan(traits, shape=tuple(map(wrap, shape)), keys=keys, **given, **options)
+    buffers = {name: device.upload(x) for (name, _), x in zip(names, operands, strict=True)}
+    buffers |= {y: device.upload(np.zeros_like(x)) for y, x in zip(results, operands, strict=True)}
+    launch(device, specs, buffers)
+    return [device.download(buffers[y], x.dtype, shape) for y, x in zip(results, operands, strict=True)]
 
 
-def test_empty_rows_need_no_kernel(traits):
-    assert sort.plan(traits, shape=(3, 0), operands=[("x", "float32")], keys=1, results=["y"]) == []
+def check_sort(device, traits, operands, keys, **options):
+    """Stable: every operand comes as a stable sort by the keys has it, bit by bit."""
+    order = np.lexsort([comparable(x) for x in operands[:keys][::-1]], axis=-1)
+    for got, x in zip(run_sort(device, traits, operands, keys, **options), operands, strict=True):
+        np.testing.assert_array_equal(bits(got), bits(np.take_along_axis(x, order, -1)))
 
 
-@pytest.mark.parametrize("dtype", ["int32", "float32", "float16"])
-def test_greatest_of_rows(traits, dtype):
-    device, x = runtime.current_device(), rows((3, 60), dtype)
-    buffers = {"x": device.upload(x), "v": device.allocate(3 * 7 * x.itemsize), "p": device.allocate(3 * 7 * 4)}
-    launch(device, sort.top_k(traits, shape=x.shape, k=7, x="x", dtype=dtype, results=["v", "p"]), buffers)
-    order = np.argsort(-x.astype("float64"), axis=1, kind="stable")[:, :7]
-    np.testing.assert_array_equal(device.download(buffers["p"], "int32", (3, 7)), order)
-    np.testing.assert_array_equal(device.download(buffers["v"], x.dtype, (3, 7)), np.take_along_axis(x, order, 1))
+def with_positions(*operands):
+    return [*operands, np.broadcast_to(np.arange(operands[0].shape[-1], dtype="i4"), operands[0].shape).copy()]
+
+
+@pytest.mark.parametrize("n", SIZES)
+@pytest.mark.parametrize("dtype", ["float32", "int64"])  # keys packed with positions, and looked up
+def test_lengths(device, traits, dtype, n):
+    check_sort(device, traits, with_positions(values(np.random.default_rng(n), (3, n), dtype)), 1)
+
+
+def test_a_long_row(device, traits):
+    """Of several merges, in several pieces each."""
+    if traits.schedule == "reference":
+        pytest.skip("it compares each with each")
+    check_sort(device, traits, with_positions(values(np.random.default_rng(0), (1, 9001), "float32")), 1)
+
+
+@pytest.mark.parametrize("dtype", ORDERED)
+def test_dtypes(device, traits, dtype):
+    check_sort(device, traits, with_positions(values(np.random.default_rng(1), (5, 77), dtype)), 1)
+
+
+@pytest.mark.parametrize("dtype", ORDERED)
+def test_a_second_key_decides_between_equals(device, traits, dtype):
+    rng = np.random.default_rng(2)
+    check_sort(device, traits, with_positions(values(rng, (2, 131), "bool"), values(rng, (2, 131), dtype)), 2)
+
+
+def test_three_keys(device, traits):
+    rng = np.random.default_rng(3)
+    check_sort(device, traits, with_positions(*(values(rng, (2, 70), d) for d in ("bool", "float16", "float32"))), 3)
+
+
+def test_all_equal_stay_where_they_are(device, traits):
+    for value in (0.0, float("nan"), float("inf")):
+        check_sort(device, traits, with_positions(np.full((2, 90), value, "f4")), 1)
+
+
+def test_the_greatest_unsigned_integers_are_above_the_others(device, traits):
+    for dtype in ("uint32", "uint64"):
+        x = np.array([[0, 2**31, 2**31 - 1, 2**32 - 1, 1]], dtype)
+        check_sort(device, traits, with_positions(x if dtype == "uint32" else x << np.uint64(20)), 1)
+
+
+@pytest.mark.parametrize("options", [{"all_arguments": True}, {"wrap": lambda n: Dim(n, 40)}, {"wrap": lambda n: Dim(n, 2)}])
+@pytest.mark.parametrize("n", [7, 40, 300, 2100])
+def test_extents_that_are_arguments(device, traits, n, options):
+    """A hint says how much a work-item sorts, the extent how many merges follow."""
+    for dtype in ("float32", "float16", "int64"):
+        check_sort(device, traits, with_positions(values(np.random.default_rng(4), (3, n), dtype)), 1, **options)
+
+
+@pytest.mark.parametrize("shape", [(0,), (3, 0), (0, 4)])
+def test_empty(device, traits, shape):
+    assert sort.plan(traits, shape=shape, operands=[(named("x"), "float32")], keys=1, results=[named("y")]) == []
+    assert sort.top_k(traits, shape=(0, 4), k=2, x=named("x"), dtype="float32", results=[named("v"), named("p")]) == []
+    assert sort.top_k(traits, shape=(3, 4), k=0, x=named("x"), dtype="float32", results=[named("v"), named("p")]) == []
+
+
+# ---- the greatest of each row
+
+
+def check_top_k(device, traits, x, k, wrap=lambda n: n, **options):
+    """Descending, NaN first; of equals the first."""
+    dtype = dtypes.canonical(x.dtype)
+    shape = (*x.shape[:-1], k)
+    specs = sort.top_k(traits, shape=tuple(map(wrap, x.shape)), k=k, x=named("x"), dtype=dtype, results=[named("v"), named("p")], **options)
+    buffers = {"x": device.upload(x), "v": device.upload(np.zeros(shape, x.dtype)), "p": device.upload(np.full(shape, -1, "i4"))}
+    launch(device, specs, buffers)
+    wide = comparable(x)[..., ::-1]
+    order = x.shape[-1] - 1 - np.argsort(wide, axis=-1, kind="stable")[..., ::-1][..., :k]
+    np.testing.assert_array_equal(device.download(buffers["p"], "i4", shape), order)
+    got = device.download(buffers["v"], x.dtype, shape)
+    np.testing.assert_array_equal(comparable(got), comparable(np.take_along_axis(x, order, -1)))
+
+
+@pytest.mark.parametrize("dtype", ORDERED)
+def test_top_k_of_all_dtypes(device, traits, dtype):
+    check_top_k(device, traits, values(np.random.default_rng(5), (7, 53), dtype), 9)
+
+
+@pytest.mark.parametrize("n,k", [(1, 1), (2, 1), (17, 17), (100, 3), (1000, 20)])
+def test_top_k_of_lengths(device, traits, n, k):
+    check_top_k(device, traits, values(np.random.default_rng(n), (3, n), "float32"), k)
+
+
+@pytest.mark.parametrize("options", [{"all_arguments": True}, {"wrap": Dim}])
+def test_top_k_of_extents_that_are_arguments(device, traits, options):
+    check_top_k(device, traits, values(np.random.default_rng(6), (5, 31), "float32"), 4, **options)
+
+
+def test_top_k_of_ascending_and_descending_rows(device, traits):
+    x = np.arange(40, dtype="i4")
+    check_top_k(device, traits, np.stack([x, x[::-1], np.zeros_like(x)]), 6)
