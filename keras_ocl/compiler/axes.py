@@ -1,4 +1,4 @@
-"""The loops of a kernel along which the axes of a node run that the kernel computes."""
+"""Which loops of a kernel the axes of a node inside it run along."""
 
 from keras_ocl.core.access import ONLY, REGROUPED, Along, Inner
 from keras_ocl.core.index import is_one

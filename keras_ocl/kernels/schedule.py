@@ -107,7 +107,7 @@ def schedule_names():
 
 
 def get(name):
-    """The Schedule called `name`. ValueError that names the known ones for an unknown one."""
+    """The Schedule called `name`. ValueError, which lists the known names, for an unknown one."""
     try:
         return _KNOWN[name]
     except KeyError:

@@ -59,7 +59,7 @@ def same_parameters(primitive):
 
 
 def moved_axes(primitive, **moved):
-    """The rule of a primitive with one entry per parameter that names axes: a function (parameter, size) -> the batched parameter."""
+    """The rule of a primitive with parameters that name axes: `moved` has a function (value, size) -> batched value for each."""
 
     def rule(inputs, batched, size, **params):
         changed = {name: how(params[name], size) for name, how in moved.items()}

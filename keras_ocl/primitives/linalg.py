@@ -87,7 +87,7 @@ def _symmetric(x):
 
 
 def _differences(values, square):
-    """1 / (value_j - value_i), and 0 where they are equal, as on TensorFlow: right for functions of the space that their vectors span."""
+    """1 / (value_j - value_i), and 0 where they are equal, as on TensorFlow: right for what depends only on their vectors' span."""
     rows, columns = _rows(values, square), _columns(values, square)
     gap = P.sub(rows, columns)
     zero = P.zeros_like(gap)
