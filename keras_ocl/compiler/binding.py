@@ -1,6 +1,6 @@
 """Binding: launches get their memory and their kernel objects, whose arguments are set once.
 
-Buffers that live only during a run lie in one arena. Those that come from outside are bound anew where they changed since the last run.
+Buffers that live only during a run lie in one arena. Those that come from outside are bound again if they changed since the last run.
 """
 
 import struct
@@ -35,7 +35,7 @@ class BoundHost:
 
 
 class BoundLoop:
-    """A loop with its buffers and kernel objects: for each variant the segments of a step and where the step's number is an argument."""
+    """A loop with its buffers and kernel objects: for each variant, a step's segments and the arguments that hold the step's number."""
 
     def __init__(self, loop, resolve, variants):
         self.loop, self.variants = loop, variants
@@ -53,7 +53,7 @@ class Binding:
 
     Args:
         launches: KernelSpecs, HostCalls and Loops in order.
-        resolve: function from a launch's Buffer to the one whose memory it is.
+        resolve: function from a launch's Buffer to the Buffer whose memory it uses.
         external: set of (resolved) Buffers that `bind` is called with; all others get memory in the arena.
         options: of the kernels' compilation.
         name: what the memory is for, in errors.
@@ -86,7 +86,7 @@ class Binding:
                 kernel.set_arg(position, mem)
 
     def release(self, buffers):
-        """Keep the memory of these buffers no longer alive."""
+        """Drop the references that keep the memory of these buffers alive."""
         for buffer in buffers:
             self.storages[buffer] = None
 
@@ -156,7 +156,7 @@ def _kernels(device, launches, options):
 
 
 def _specs(launches, times):
-    """Every KernelSpec as often as it needs kernel objects."""
+    """Every KernelSpec, once per kernel object that it needs."""
     for launch in launches:
         if isinstance(launch, Loop):
             yield from _specs(launch.launches, times * len(launch.variants))

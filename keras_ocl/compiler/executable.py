@@ -32,8 +32,8 @@ class Executable:
         self._inputs = [n.buffer for n in inputs]
         self._outputs = [n.buffer for n in graph.outputs]
         self._lock = threading.Lock()
-        # Gradients that vanish over many steps end in denormal numbers, with which CPUs compute 30 times as slowly. Like XLA and
-        # TensorFlow, compiled functions take them for zero.
+        # Gradients that vanish over many steps end in denormal numbers, with which CPUs compute 30 times as slowly. As in XLA and
+        # TensorFlow, compiled functions treat them as zero.
         options = "" if all_arguments else "-cl-denorms-are-zero"
         self._binding = Binding(device, self.launches, self._resolve, {*self._inputs, *self._outputs}, options, name)
         self._replay = Replay(device, self._binding.storages)
@@ -92,14 +92,14 @@ class Executable:
         """The memory that a run asks for, known from shapes before anything runs.
 
         Returns:
-            A list of (allocator, bytes, bytes in place), one for each buffer that is written: `allocator` is what asks for it, see
+            A list of (allocator, bytes, bytes in place), one per buffer that is written: `allocator` is what asks for it, see
             Provenance.allocator (None for copies of inputs that are also outputs). Where a result overwrites the state that it
             replaces, the bytes are in place and none are asked for.
         """
         return self._memory(lambda buffer: buffer.nbytes, lambda k: self._outputs[k].nbytes)
 
     def handed_out(self, results):
-        """`requested`, with the bytes of the Storages that a run got: `results` are what it returned."""
+        """`requested`, with the bytes of the Storages that a run really got: `results` are what it returned."""
         return self._memory(lambda buffer: self._binding.storages[buffer].nbytes, lambda k: results[k].nbytes)
 
     def _memory(self, of_buffer, of_result):

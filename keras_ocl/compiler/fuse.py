@@ -341,7 +341,7 @@ class _Fuser:
         return self._worth_repeating(node, [region])
 
     def _reduction_fits(self, node, region):
-        """A reduction may run inside its consumers' kernel where it is done once a row of theirs, or is tiny."""
+        """A reduction may run inside its consumers' kernel where it is done once per row of theirs, or is tiny."""
         if region.anchor is not None:
             return False
         places = self._places(node, region)

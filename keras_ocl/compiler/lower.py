@@ -42,14 +42,14 @@ class HostCall:
 
 @dataclass
 class Lowered:
-    """A graph's launches (KernelSpec, HostCall or Loop) in order, whose memory a node shares, and entry nodes that are overwritten."""
+    """A graph's launches (KernelSpec, HostCall or Loop) in order, whose memory a node shares, and which entry nodes are overwritten."""
 
     launches: list
     alias: dict
     overwritten: set
 
     def __post_init__(self):
-        self.shared = {node.buffer: owner.buffer for node, owner in self.alias.items()}  # as `alias`, of buffers
+        self.shared = {node.buffer: owner.buffer for node, owner in self.alias.items()}  # `alias` in terms of buffers
 
 
 def lower_graph(graph, updates, traits, all_arguments, lower_loop, extra=None):
@@ -92,7 +92,7 @@ def _updates_last(regions, updated):
 
 
 def _resolve(node, shared):
-    """The node whose memory `node` is."""
+    """The node whose memory `node` uses."""
     while node in shared:
         node = shared[node]
     return node

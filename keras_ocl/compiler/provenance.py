@@ -14,7 +14,7 @@ from keras_ocl.core.dim import product
 from keras_ocl.core.origin import Origin
 from keras_ocl.core.primitive import Kind
 
-_MOVED = 8  # operations that loading or storing an element costs about
+_MOVED = 8  # about how many operations loading or storing an element costs
 _NOTHING = (Kind.VIEW, Kind.SOURCE, Kind.PROJECTION, Kind.STEP_SLICE)  # computes nothing
 _REDUCING = (Kind.REDUCTION, Kind.WINDOW, Kind.CONTRACTION)
 
@@ -72,7 +72,7 @@ class Provenance:
         return max(1, cost.evaluations(self._places.get(node, ())) / cost.size(node))
 
     def _loaded(self, node):
-        """(operand in memory, elements) that `node` reads, maybe through views; a view reads for itself only where it is a result."""
+        """(operand in memory, elements) that `node` reads, directly or through views; a view itself reads only where it is a result."""
         if node.kind is Kind.VIEW and node not in self._outputs:
             return
         for operand in node.inputs:

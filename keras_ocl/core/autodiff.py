@@ -18,7 +18,7 @@ _zeros_like = None
 
 
 def install(add, zeros_like):
-    """Called by keras_ocl.primitives with the functions that gradients are summed and filled with."""
+    """Called by keras_ocl.primitives with the functions that add gradients and fill tensors with zeros or ones."""
     global _add, _zeros_like
     _add, _zeros_like = add, zeros_like
 
@@ -115,7 +115,7 @@ class GradientTape:
             tensor: a Tensor, a Variable, or lists, tuples and dicts of them.
 
         Raises:
-            TypeError: something else is in it, such as a NumPy array, whose copy on the device the tape could not know again.
+            TypeError: something else is in it, such as a NumPy array: the tape could not recognise its copy on the device.
         """
         for t in tree.flatten(tensor)[0]:
             if is_variable(t):
@@ -166,7 +166,7 @@ class GradientTape:
         Raises:
             RuntimeError: it was called before, and the tape is not persistent.
             TypeError: a target, source or cotangent is not a Tensor or Variable.
-            ValueError: a target has no floating-point dtype, a cotangent not its target's shape, or there are not as many of them.
+            ValueError: a target's dtype is not floating-point, a cotangent's shape is not its target's, or their numbers differ.
         """
         if self._used and not self._persistent:
             raise RuntimeError("GradientTape.gradient was already called; use GradientTape(persistent=True) to call it again.")
@@ -228,7 +228,7 @@ def _checked(method, x):
     """`x`, a Tensor or Variable."""
     if not isinstance(x, Tensor) and not is_variable(x):
         kind = type(x).__name__
-        raise TypeError(f"GradientTape.{method}: a {kind} is neither a Tensor nor a Variable; use keras.ops.convert_to_tensor before.")
+        raise TypeError(f"GradientTape.{method}: a {kind} is neither a Tensor nor a Variable; use keras.ops.convert_to_tensor first.")
     return x
 
 

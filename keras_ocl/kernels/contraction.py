@@ -61,7 +61,7 @@ class _Axis:
 class Loader:
     """Where an operand's elements come from.
 
-    `first`: C text of the row (or column) at which the work-group's block begins, `limit` of how many there are. along_k: whether
+    `first`: C text of the row (or column) at which the work-group's block begins, `limit`: C text of how many there are. along_k: whether
     neighbours along k are neighbours in memory, and so are loaded by neighbouring items; else neighbours along rows (or columns) are.
     """
 
@@ -99,7 +99,7 @@ class Strided(Loader):
 class Contraction:
     """Texts of contractions.
 
-    Results are C variables {name}{row}_{column}; `across`, `down` and `me` say which of the group's items it is.
+    Results are C variables {name}{row}_{column}; `across`, `down` and `me` say which of the group's items this one is.
 
     Args:
         args: the kernel's Args, which gets two __local parameters.
@@ -126,11 +126,11 @@ class Contraction:
         return f"const int across = get_local_id(0), down = get_local_id(1), me = down * {self.tile.across} + across;\n"
 
     def results(self, name="s"):
-        """Statements that declare the results, 0."""
+        """Statements that declare the results and set them to 0."""
         return f"{self.register} " + ", ".join(f"{name}{r}_{c} = 0" for r in self.rows for c in self.columns) + ";\n"
 
     def walk(self, begin, end, a, b, name="s"):
-        """Statements that add the products of all k from `begin` to `end` (C texts), of operands with these loaders."""
+        """Statements that add the products of all k from `begin` to `end` (C texts), of operands that these loaders load."""
         t, i = self.tile, self.index
         return (
             f"{self._prepare(a, t.height)}{self._prepare(b, t.width)}"

@@ -3,7 +3,7 @@
 Sorting moves positions (with a short single key packed beside them), not elements: one work-item sorts a
 block, then runs are merged pairwise, each work-item producing one piece of the merged run, whose start it
 finds by binary search along a diagonal of the merge path (Green, McColl & Bader, "GPU Merge Path", 2012);
-last, operands are gathered.
+finally the operands are gathered.
 """
 
 from dataclasses import dataclass
@@ -221,9 +221,9 @@ class _Packed(_Sorter):
 
 
 def top_k(traits, *, shape, k, x, dtype, results, all_arguments=False):
-    """The kernel that keeps the `k` greatest of each row, in order: a row is walked once, and only what beats the least kept moves.
+    """The kernel that keeps the `k` greatest of each row, in order: a row is walked once, and only elements above the least kept are moved.
 
-    `results`: handles of the values (of `dtype`) and int32 positions. Work grows with k times how often the kept change;
+    `results`: handles of the values (of `dtype`) and int32 positions. Work grows with k times the number of changes to what is kept;
     rows are independent work-items.
     """
     n, rows = shape[-1], product(shape[:-1])

@@ -103,8 +103,7 @@ STEP = _Step()
 class Args:
     """Parameters of a kernel under construction.
 
-    Shape:
-        `all_arguments=True` (eager code) prints every extent above 1 as an argument.
+    `all_arguments=True` (eager code) prints every extent above 1 as an argument.
     """
 
     all_arguments: bool = False
@@ -112,9 +111,9 @@ class Args:
     _seen: dict = field(default_factory=dict)
 
     def pointer(self, value, dtype, out=False):
-        """C text of the pointer to `value`, a Buffer or a node of the compiler's graph, which names its own as `buffer`.
+        """C text of the pointer to `value`: a Buffer, or a node of the compiler's graph, which stands for its `buffer`.
 
-        The name of a parameter; of a slice, where the present step's part begins.
+        It is the name of a parameter; for a slice, the place where the present step's part begins.
         """
         buffer = value if isinstance(value, Buffer) else value.buffer
         if buffer.slice is not None:
@@ -135,7 +134,7 @@ class Args:
         if isinstance(extent, Dim):
             key = (ctype, extent.key)
         elif self.all_arguments and not -1 <= extent <= 1:
-            key = (ctype, "occurrence", len(self.args))  # equal values by chance must not change the source
+            key = (ctype, "occurrence", len(self.args))  # values that happen to be equal must not change the source
         else:
             return str(int(extent)) if extent >= 0 else f"({int(extent)})"
         return self._scalar(key, ctype, int(extent))
@@ -145,7 +144,7 @@ class Args:
         return self._scalar("step", "int", STEP)
 
     def scalar(self, value, ctype):
-        """C text of a number that is always an argument (float constants: equal kernels for equal code)."""
+        """C text of a number that is always an argument (a float constant: equal code then shares a kernel)."""
         return self._scalar((ctype, "scalar", value), ctype, value)
 
     def _scalar(self, key, ctype, value):

@@ -65,7 +65,7 @@ def _cumsum_vjp(ct, out, x, *, axis, reverse):
 
 
 def _cumprod_vjp(ct, out, x, *, axis, reverse):
-    """The product before an element, times the sum over what follows of the cotangent times the product between."""
+    """For each element: the product before it, times the sum over what follows of cotangent times the product of what lies between."""
     before = _conj(shifted(out, axis, 1, reverse))
     following = linear_recurrence(_conj(shifted(x, axis, 0, not reverse)), ct, axis, not reverse)
     return (P.mul(before, following),)

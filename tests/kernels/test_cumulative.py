@@ -181,4 +181,5 @@ def test_extents_that_are_arguments(device, traits, kind, options):
 @pytest.mark.parametrize("shape", [(0,), (3, 0), (0, 3)])
 def test_empty(traits, shape):
     sink = Sink(named("y"), shape, "float32")
-    assert cumulative.plan(traits, kind="cumsum", shape=shape, axis=0, reverse=False, handles=[named("x")], dtype="float32", sink=sink) == []
+    given = {"handles": [named("x")], "dtype": "float32", "sink": sink}
+    assert cumulative.plan(traits, kind="cumsum", shape=shape, axis=0, reverse=False, **given) == []

@@ -99,7 +99,7 @@ class _Lowering:
         return held
 
     def _separate_hosts(self):
-        """Loops within and host operations read whole buffers: what lies in a stack is copied for them."""
+        """Inner loops and host operations read whole buffers: for them, what lies in a stack is copied."""
         self.whole = set()
         for n in list(self.graph.live()):
             if n.primitive is None or not (n.primitive.loops or n.primitive.host is not None):

@@ -27,7 +27,7 @@ def filter_offset(args, geometry, tap, taps, channel, inner, transposed):
 
 
 def forward(geometry, x, w, dtype, sink, name, transposed=False, all_arguments=False):
-    """The KernelSpec of a convolution, one item an output element; `transposed` as for filter_offset()."""
+    """The KernelSpec of a convolution, one item per output element; `transposed` as for filter_offset()."""
     args = Args(all_arguments)
     xp, wp = args.pointer(x, dtype), args.pointer(w, dtype)
     axes, accumulator = conv_geometry.axes(geometry, merge=False), prelude.register_type(dtype, 1)
@@ -57,7 +57,7 @@ def forward(geometry, x, w, dtype, sink, name, transposed=False, all_arguments=F
 
 
 def filter_grad(geometry, x, dy, dtype, sink, name, units=1, all_arguments=False):
-    """The KernelSpecs of a filter gradient, one item a filter element and chunk of images.
+    """The KernelSpecs of a filter gradient, one item per filter element and chunk of images.
 
     `units` is the number of compute units to keep busy; the chunks' sums are added in order.
     """

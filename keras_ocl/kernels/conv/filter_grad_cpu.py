@@ -298,7 +298,7 @@ class _FilterGrad:
     def _walk(self, width, start, pixel, storage):
         """One loop over `width` pixels of every line of the band; `pixel` does one.
 
-        `start` is where the pointers that `pixel` moves are at the start of a line, whose own pointers are xl and dl.
+        `start` sets the pointers that `pixel` moves, at the start of each line, from the line's own pointers xl and dl.
 
         A loop nest over lines and pixels would say the same; Intel's compiler takes eight times as long over it.
         """

@@ -93,7 +93,7 @@ class _Product:
         )
 
     def columns(self, pointer, offset):
-        """The Loader of the operand (steps x output channels of the group); `offset(step, channel)`: C text of where an element lies."""
+        """The Loader of the operand (steps x output channels of the group); `offset(step, channel)`: C text of an element's offset."""
 
         def load(where):
             return prelude.load(self.dtype, 1, pointer, f"({where})")
@@ -116,7 +116,7 @@ class _Product:
 
 
 def forward(traits, geometry, x, w, dtype, sink, name, transposed=False):
-    """The KernelSpec of a convolution; `transposed` as for conv_elements.filter_offset()."""
+    """The KernelSpec of a convolution; `transposed` as for conv.elements.filter_offset()."""
     p = _Product(traits, geometry, dtype, hint(product(geometry.output[:-1])))
     args, rank = p.args, geometry.rank
     xp, wp = args.pointer(x, dtype), args.pointer(w, dtype)

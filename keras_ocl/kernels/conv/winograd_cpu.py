@@ -1,4 +1,4 @@
-"""Winograd's F(2x2, 3x3) for CPUs: 3x3 convolutions of stride 1 with 16 products where the direct way takes 36.
+"""Winograd's F(2x2, 3x3) for CPUs: 3x3 convolutions of stride 1 with 16 products where the direct algorithm takes 36.
 
 Four outputs (a 2x2 tile) come from a 4x4 patch of the input: patch and filter are transformed (sums and halves),
 multiplied pointwise, summed over the input channels, and transformed back (Lavin and Gray 2016). Summing over

@@ -20,9 +20,8 @@ from keras_ocl.kernels.spec import Args, KernelSpec
 class Tile:
     """One work-item does `chunk` rows of one column panel, in register tiles.
 
-    Shape:
-        rows: rows x vectors accumulators, the panel is `across` such tiles wide; `block` is the depth of a packed block of B,
-        0 when B is read in place. dots: rows x `vectors` columns; the panel is `across` such tiles.
+    A tile of kind "rows" has rows x vectors accumulators, and the panel is `across` such tiles wide; `block` is the depth of a packed
+    block of B, 0 when B is read in place. A tile of kind "dots" has rows x `vectors` columns; the panel is `across` such tiles.
     """
 
     kind: str

@@ -25,7 +25,7 @@ def plan(traits, *, batch, m, n, k, a, b, dtype, sink, all_arguments=False, tile
     `tile` overrides the choice of tile, for tuning.
     """
     if dtypes.is_complex(dtype):
-        raise TypeError(f"matrix product: dtype {dtype} has no kernel; multiply real and imaginary parts apart")
+        raise TypeError(f"matrix product: dtype {dtype} has no kernel; multiply real and imaginary parts separately")
     if 0 in (m, n) or (batch is not None and batch == 0):
         return []
     problem = Problem(traits, batch, m, n, k, a, b, dtypes.accumulator(dtype), sink, all_arguments)

@@ -1,4 +1,4 @@
-"""Matrix products whose sums over k are cut into parts, for work-items that would be too few: one kernel sums the parts, one adds them."""
+"""Matrix products whose sums over k are cut into parts, where work-items would be too few: one kernel sums the parts, one adds them."""
 
 from dataclasses import replace
 
@@ -23,7 +23,7 @@ def steps(problem, groups, wanted, least):
 
 
 def kernels(problem, tile, kernel, split):
-    """KernelSpecs of `problem`, by `kernel(problem, tile)`, with `split` steps of k a part (0: all of them)."""
+    """KernelSpecs of `problem`, by `kernel(problem, tile)`, with `split` steps of k per part (0: all of them)."""
     if not split:
         return [kernel(problem, tile)]
     count = ceil_div(problem.k, split)

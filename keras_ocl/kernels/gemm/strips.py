@@ -1,6 +1,6 @@
 """The left operand of a large matrix product, put into the order in which a CPU's tiles read it.
 
-In a gradient of weights an element's neighbour along k lies a whole row away: each step of k then meets another page, and rows of a
+In a gradient of weights an element's neighbour along k lies a whole row away: each step of k then touches another page, and rows of a
 power of two share a few sets of the cache. A strip holds a tile's rows, its elements of a step of k side by side (the packing of the
 left block in Goto and van de Geijn 2008, done once for all blocks).
 """

@@ -40,7 +40,7 @@ def _split(problem, groups):
 def _passes(problem):
     """The split of a long k along which both operands are strided (a gradient of weights): parts whose rows stay in the cache.
 
-    With 32000 steps and 400 columns that takes two thirds of the time.
+    With 32000 steps and 400 columns that takes two thirds of the time of one part.
     """
     k = hint(problem.k)
     results = hint(problem.m) * hint(problem.n) * hint(1 if problem.batch is None else problem.batch)
@@ -84,7 +84,7 @@ def _attention_gradients(problem, sinks):
 
 
 def _attention_pays(traits, query, key, has_bias):
-    """As measured, forward and with gradients: in float32 with heads enough for the one kernel of all gradients and positions enough to
+    """As measured, forward and with gradients: in float32, with enough heads for the one kernel of all gradients and enough positions to
     fill the lanes. A bias's gradient needs the matrix anyway.
     """
     fits = query.dtype == "float32" and not has_bias and hint(query.shape[3]) <= _TUNING.attention.depth
@@ -93,7 +93,7 @@ def _attention_pays(traits, query, key, has_bias):
 
 
 def _scatter_block(traits, rows, columns, lanes):
-    """Whole vectors of columns first, of which there are as many blocks as compute units; then rows."""
+    """Columns are cut first, in whole vectors, into as many blocks as compute units; then rows."""
     vectors = max(1, hint(columns) // lanes)
     across = min(vectors, traits.compute_units)
     width = -(-vectors // across) * lanes
