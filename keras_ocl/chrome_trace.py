@@ -16,7 +16,7 @@ def write(path, device, trace):
     Args:
         path: the file.
         device: the device's name, which is that of the process that the launches are shown in; the other process is the host.
-        trace: a runtime.Trace that has ended.
+        trace: a runtime.Timeline that has ended.
     """
     path = Path(path)
     with (gzip.open if path.suffix == ".gz" else open)(path, "wt", encoding="utf-8") as file:

@@ -121,7 +121,7 @@ class CustomOp(Operation):
         lines += [f"__local {ctype} {name}[{elements}];" for name, (ctype, elements) in self._local.items()]
         items, group = self._geometry(builder.traits, sink.shape, [x.shape for x in node.inputs])
         body = "".join(f"  {line}\n" for line in [*lines, "{", *self.source.splitlines(), "}"])
-        return [KernelSpec("", args.args, body, items, group, scalar=True)]
+        return [KernelSpec("", args.args, body, items, group, scalar=True, title="a custom operation")]
 
     def _geometry(
         self, traits: Any, shape: tuple[int, ...], shapes: Sequence[tuple[int, ...]]

@@ -14,7 +14,6 @@ from pathlib import Path
 import numpy as np
 
 from keras_ocl import runtime
-from keras_ocl.compiler.binding import buffer_bytes
 from keras_ocl.compiler.jit import Jitted
 from keras_ocl.compiler.loops.lower import Loop
 from keras_ocl.compiler.lower import HostCall, program_specs
@@ -157,8 +156,8 @@ def _launches(launches, traits, executable, loops):
         last = position + 1 == len(launches) or launches[position + 1].provenance is not provenance
         operations = int(provenance.operations) if last else 0
         if isinstance(launch, HostCall):
-            read = sum(buffer_bytes(n) for n in launch.reads)
-            written = sum(buffer_bytes(n) for n in launch.writes if n is not None)
+            read = sum(b.nbytes for b in launch.reads)
+            written = sum(b.nbytes for b in launch.writes if b is not None)
             yield Launch(launch.name, "", provenance.shares, (), None, read, written, operations, loops, "", ())
             continue
         ((_, (kernel, source, helpers)),) = program_specs([launch], traits)
@@ -173,7 +172,7 @@ def _traffic(launch: KernelSpec):
     for a in launch.args:
         if a.kind not in totals:
             continue
-        nbytes = buffer_bytes(a.value)
+        nbytes = a.value.nbytes
         if a.kind == "in" and a.value in loads:
             nbytes = min(nbytes, int(loads[a.value]) * dtypes.itemsize(a.dtype))
         totals[a.kind] += nbytes

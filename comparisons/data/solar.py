@@ -1,9 +1,9 @@
 """Solar irradiance at the sensors of a dense network, to be forecast ten seconds ahead at one of them.
 
 --data names a folder with solar*.csv: files of the network on Oahu (NREL's Measurement and Instrumentation Data Center), or of any other,
-as CSV with a header line. The first column is the local time, "2010-07-31 07:30:00", one row per second; each other column is a sensor, named
-in the header, in W/m², "nan" where it is missing. `rows` takes any sensors; `maps` needs their places: those of SENSORS, by name, or a file
-places.csv in the folder with the columns name, east and north (metres).
+as CSV with a header line. The first column is the local time, "2010-07-31 07:30:00", one row per second; each other column is a sensor,
+named in the header, in W/m², "nan" where it is missing. `rows` takes any sensors; `maps` needs their places: those of SENSORS, by name,
+or a file places.csv in the folder with the columns name, east and north (metres).
 
 Without such files the days are synthetic: a clear-sky curve (Haurwitz 1945) times two layers of clouds, frozen fields of noise that the
 wind carries over the sensors (Taylor 1938). The sources do not give the sensors' coordinates, so SENSORS is a grid of the network's size,
@@ -99,7 +99,10 @@ def transmission(field, places, seconds, generator, wind, depth):
 
 
 def synthetic(day, seed=1, places=None, step=1):
-    """Return the Readings of day number `day`, one every `step` seconds, at `places`, (sensors, 2) metres east and north (default: SENSORS)."""
+    """Return the Readings of day number `day`, one every `step` seconds, at `places`, (sensors, 2) metres east and north.
+
+    Without places they are those of SENSORS.
+    """
     places = np.array(list(SENSORS.values())) if places is None else places
     seconds = np.arange(0, DAY, step)
     times = (FIRST_DAY + day).astype("int64") * DAY + seconds

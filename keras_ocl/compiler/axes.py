@@ -1,4 +1,4 @@
-"""Along which loops of a kernel the axes of a node run that is computed inside it."""
+"""Which loops of a kernel the axes of a node inside it run along."""
 
 from keras_ocl.core.access import ONLY, REGROUPED, Along, Inner
 from keras_ocl.core.dim import key
@@ -7,7 +7,7 @@ from keras_ocl.core.primitive import Kind
 
 ANY = -1  # the index on an axis may depend on any loop
 INNER = 1000  # INNER + i: the loop of a reduction inside, over axis i of what it reduces
-_FOLLOWED = (Kind.VIEW, Kind.REDUCTION)  # besides elementwise primitives: of others only the whole index is known
+_FOLLOWED = (Kind.VIEW, Kind.REDUCTION)  # besides elementwise primitives; of others only the index as a whole is known
 
 
 def axis_map(user, position, along):
@@ -36,7 +36,7 @@ def _loop(entry, along):
 
 
 def reshape_map(shape, old, along):
-    """Axes that a reshape leaves alone (only ones come or go beside them) keep their loop."""
+    """Axes that a reshape leaves alone (only axes of extent 1 come or go beside them) keep their loop."""
     new = [(n, a) for n, a in zip(shape, along, strict=True) if not is_one(n)]
     was = [i for i, n in enumerate(old) if not is_one(n)]
     result = [None if is_one(n) else ANY for n in old]

@@ -1,6 +1,6 @@
 """Binding: launches get their memory and their kernel objects, whose arguments are set once.
 
-Buffers that live only during a run lie in one arena. Those that come from outside are bound anew where they changed since the last run.
+Buffers that live only during a run lie in one arena. Those that come from outside are bound again if they changed since the last run.
 """
 
 import struct
@@ -9,7 +9,6 @@ from keras_ocl import runtime
 from keras_ocl.compiler import lower as lowering
 from keras_ocl.compiler.loops.lower import Loop
 from keras_ocl.compiler.plan import Interval, place
-from keras_ocl.core import dtypes
 from keras_ocl.kernels.spec import STEP
 
 _FORMATS = {
@@ -31,12 +30,12 @@ class BoundHost:
 
     def __init__(self, call, resolve):
         self.node, self.label = call.node, runtime.Label(call.node.name, call.provenance)
-        self.reads = [resolve(n) for n in call.reads]
-        self.writes = [n if n is None else resolve(n) for n in call.writes]
+        self.reads = [resolve(b) for b in call.reads]
+        self.writes = [b if b is None else resolve(b) for b in call.writes]
 
 
 class BoundLoop:
-    """A loop with its buffers and kernel objects: for each variant the segments of a step and where the step's number is an argument."""
+    """A loop with its buffers and kernel objects: for each variant, a step's segments and the arguments that hold the step's number."""
 
     def __init__(self, loop, resolve, variants):
         self.loop, self.variants = loop, variants
@@ -44,7 +43,7 @@ class BoundLoop:
             [(resolve(source), resolve(target), *rest) for source, target, *rest in copies]
             for copies in (loop.before, loop.after, loop.last)
         )
-        self.condition = loop.condition and [resolve(h) for h in loop.condition]
+        self.condition = loop.condition and [resolve(b) for b in loop.condition]
         # Steps of kernels alone are launched by the device in one go.
         self.plain = loop.condition is None and all(len(segments) == 1 and type(segments[0]) is list for segments, _ in variants)
 
@@ -54,42 +53,42 @@ class Binding:
 
     Args:
         launches: KernelSpecs, HostCalls and Loops in order.
-        resolve: function from a launch's handle to the one whose memory it is.
-        external: set of (resolved) handles that `bind` is called with; all others get memory in the arena.
+        resolve: function from a launch's Buffer to the Buffer whose memory it uses.
+        external: set of (resolved) Buffers that `bind` is called with; all others get memory in the arena.
         options: of the kernels' compilation.
         name: what the memory is for, in errors.
 
     Attributes:
         segments: lists of (kernel, grid, group, label), with BoundHost and BoundLoop between.
-        storages: dict from a handle to its Storage.
-        lives: dict from a handle in the arena to its Interval; `arena_bytes` is the arena's size.
+        storages: dict from a Buffer to its Storage.
+        lives: dict from a Buffer in the arena to its Interval; `arena_bytes` is the arena's size.
     """
 
     def __init__(self, device, launches, resolve, external, options, name):
         self._external, self.lives = external, {}
         self._live(launches, resolve, 0)
         self.arena_bytes = place(self.lives.values(), device.traits.alignment)
-        self._places = {}  # handle -> [(kernel, argument position)]
+        self._places = {}  # buffer -> [(kernel, argument position)]
         self.segments, _ = self._bound_launches(launches, resolve, _kernels(device, launches, options))
         arena = device.arena(max(self.arena_bytes, 1), name) if self.lives else None  # buffers may be empty
-        self._bound = {}  # handle -> the cl.Buffer its kernels' arguments are set to
+        self._bound = {}  # buffer -> the cl.Buffer its kernels' arguments are set to
         self.storages = {}
-        for handle, interval in self.lives.items():
-            self.bind(handle, arena.view(interval.offset, interval.nbytes))
+        for buffer, interval in self.lives.items():
+            self.bind(buffer, arena.view(interval.offset, interval.nbytes))
 
-    def bind(self, handle, storage):
+    def bind(self, buffer, storage):
         """From now on the buffer's memory is `storage`."""
-        self.storages[handle] = storage
+        self.storages[buffer] = storage
         mem = storage.mem
-        if self._bound.get(handle) is not mem:
-            self._bound[handle] = mem
-            for kernel, position in self._places.get(handle, ()):
+        if self._bound.get(buffer) is not mem:
+            self._bound[buffer] = mem
+            for kernel, position in self._places.get(buffer, ()):
                 kernel.set_arg(position, mem)
 
-    def release(self, handles):
-        """Keep the memory of these buffers no longer alive."""
-        for handle in handles:
-            self.storages[handle] = None
+    def release(self, buffers):
+        """Drop the references that keep the memory of these buffers alive."""
+        for buffer in buffers:
+            self.storages[buffer] = None
 
     def _live(self, launches, resolve, position):
         """Notes when the buffers of `launches` are in use, counting launches from `position`; returns the position after."""
@@ -97,13 +96,13 @@ class Binding:
             if isinstance(launch, Loop):
                 first = position
                 position = self._live(launch.launches, launch.resolver(0, resolve), position)
-                handles, until = [resolve(h) for h in launch.held], position
+                buffers, until = [resolve(b) for b in launch.held], position
             else:
-                handles, first, until = [resolve(h) for h in _handles(launch)], position, position
-            for handle in handles:
-                if handle in self._external:
+                buffers, first, until = [resolve(b) for b in _buffers(launch)], position, position
+            for buffer in buffers:
+                if buffer in self._external:
                     continue
-                life = self.lives.setdefault(handle, Interval(handle, buffer_bytes(handle), first, until))
+                life = self.lives.setdefault(buffer, Interval(buffer, buffer.nbytes, first, until))
                 life.first, life.last = min(life.first, first), max(life.last, until)
             position = until + 1
         return position
@@ -157,7 +156,7 @@ def _kernels(device, launches, options):
 
 
 def _specs(launches, times):
-    """Every KernelSpec as often as it needs kernel objects."""
+    """Every KernelSpec, once per kernel object that it needs."""
     for launch in launches:
         if isinstance(launch, Loop):
             yield from _specs(launch.launches, times * len(launch.variants))
@@ -165,21 +164,11 @@ def _specs(launches, times):
             yield from (launch for _ in range(times))
 
 
-def _handles(launch):
+def _buffers(launch):
     """Every buffer that a kernel or host operation touches."""
     if isinstance(launch, lowering.HostCall):
         return [*launch.reads, *(w for w in launch.writes if w is not None)]
     return [a.value for a in launch.args if a.kind in ("in", "out")]
-
-
-def buffer_bytes(handle):
-    """Bytes of the buffer that a handle stands for."""
-    if isinstance(handle, tuple):  # a result nobody reads
-        node, k = handle
-        return lowering.nbytes(*node.results[k])
-    if hasattr(handle, "elements"):
-        return int(handle.elements) * dtypes.itemsize(handle.dtype)
-    return lowering.nbytes(handle.shape, handle.dtype)
 
 
 def _number(arg):

@@ -22,7 +22,7 @@ def from_numpy(array, dtype=None, device=None):
 
 
 def to_numpy(tensor):
-    """The tensor's value as a new NumPy array; waits for what was enqueued before."""
+    """The tensor's value as a new NumPy array; waits for everything enqueued before."""
     if tensor.storage is None:
         raise RuntimeError(
             f"a traced tensor of shape {tuple(tensor.shape)} has no value yet: Python code in a compiled step cannot read it."

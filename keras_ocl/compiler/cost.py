@@ -3,7 +3,7 @@
 A kernel evaluates a node once for every place at which its code reads it. `Places` finds these places before any code exists, by
 following the indices from the kernel's results back to the node as the generator will: two reads at equal indices are one place, nine
 shifted slices are nine, and each place counts as often as the loop around it runs. `repeated` adds up, over a node and what would be
-inlined beneath it, the evaluations beyond one an element times their prices, and `storing` is what it costs to write the node once and
+inlined beneath it, the evaluations beyond one per element times their prices, and `storing` is what it costs to write the node once and
 to load it at its places. Both are in cheap operations on one element of a vector.
 """
 
@@ -16,7 +16,7 @@ from keras_ocl.core.primitive import Kind
 
 _LOAD = 1  # of an element that the kernel has just loaded for another place: it is in the cache
 _BYTE = 4  # writing a byte to memory and reading it in another kernel
-_VISITS = 256  # nodes that one decision looks at: a bound for graphs where each repeats next to nothing
+_VISITS = 256  # nodes that one decision looks at: a bound for graphs where each node repeats next to nothing
 
 _NOWHERE = (None, 0, 0)  # the index on an axis of extent 1
 
@@ -25,7 +25,7 @@ class _Source:
     """What indices run along: a loop, or a number computed from loops.
 
     `count`: how often the kernel reaches the block that knows it. `lane`: whether it differs from lane to lane of a vector.
-    `split`: whether it is a quotient or a remainder of what does.
+    `split`: whether it is a quotient or a remainder of one that does.
     """
 
     __slots__ = ("count", "lane", "split")
@@ -50,7 +50,7 @@ class Places:
         return tuple(_NOWHERE if is_one(n) else (source, 1, 0) for n, source in zip(space, sources, strict=True))
 
     def operand(self, user, position, index):
-        """The index at which `user`, evaluated at `index`, reads its operand; the first of them where a loop of its own reads several."""
+        """The index at which `user`, evaluated at `index`, reads its operand; the first one where a loop of its own reads several."""
         if user.kind is Kind.ELEMENTWISE:
             return index
         x, access = user.inputs[position], user.primitive.access(user, position)
@@ -59,7 +59,7 @@ class Places:
         return tuple(self._entry(user, position, i, entry, index) for i, entry in enumerate(access))
 
     def _entry(self, user, position, i, entry, index):
-        """The index along axis `i` of an operand, of which the access map has `entry`."""
+        """The index along axis `i` of an operand, given the `entry` of its access map."""
         if type(entry) is Along:
             return _moved(index[entry.axis], entry.stride, entry.start)
         if entry is ONLY or entry is ANYWHERE and is_one(user.inputs[position].shape[i]):
@@ -96,8 +96,8 @@ def _in_lanes(entries):
 def ends_lanes(node, places):
     """Whether a kernel that evaluates `node` at `places` has to compute without vectors.
 
-    It has where an axis of `node` runs along quotients of the lanes' index: a reshape took them apart. Elementwise operations, whose
-    operands lie like their result, need only the whole.
+    It has to where an axis of `node` runs along quotients of the lanes' index, which a reshape took apart. Elementwise operations, whose
+    operands are laid out like their result, need only the flat index.
     """
     if node.kind is Kind.ELEMENTWISE or not any(i.shape for i in node.inputs) or node.primitive.flat:
         return False
@@ -109,7 +109,7 @@ def _split(places):
 
 
 def strided(node, places):
-    """Those of `places` where lanes read `node`, if it is in memory, at distances."""
+    """Those of `places` where the elements of `node` that lanes read, if it is in memory, are not adjacent."""
     last = max((i for i, n in enumerate(node.shape) if not is_one(n)), default=0)
     return [index for index in places if _in_lanes(index) and not (_in_lanes(index[last:]) and index[last][1] == 1)]
 
@@ -120,12 +120,12 @@ def _moved(entry, stride, start):
 
 
 def evaluations(indices):
-    """How often a kernel evaluates a node at distinct `indices`: as often as the deepest loop runs that each depends on."""
+    """How often a kernel evaluates a node at distinct `indices`: for each, as often as the deepest loop runs that it depends on."""
     return sum(max((e[0].count for e in index if e[0] is not None), default=1) for index in indices)
 
 
 def terms(node):
-    """Elements of an operand that one element of a reduction, window or contraction is made of; 1 of other nodes."""
+    """Elements of an operand that one element of a reduction, window or contraction is made of; 1 for other nodes."""
     return 1 if node.primitive.terms is None else node.primitive.terms(node)
 
 
@@ -151,7 +151,7 @@ def storing(node, places, schedule):
 
 
 def loading(node, places, schedule, factor=1):
-    """Loading `node` at `places` beyond once an element; all that lanes gather, unless `factor` tells that there are none."""
+    """Loading `node` at `places` beyond once per element, and what lanes gather (none if `factor` is not 1: no lanes)."""
     gathered = evaluations(strided(node, places)) if factor == 1 else 0
     return _LOAD * max(0, factor * evaluations(places) - size(node)) + schedule.gather * gathered
 
@@ -162,13 +162,13 @@ def itemsize(node):
 
 
 def repeated(node, places, schedule, indices, stored, limit, factor=1):
-    """What evaluating `node` at `places` costs more than evaluating it, and what is inlined beneath it, once an element in vectors.
+    """What evaluating `node` at `places` costs beyond evaluating it, and what is inlined beneath it, once per element in vectors.
 
     Args:
         places: list of indices of `node`, in one kernel or several.
         indices: the Places that they come from.
         stored: function of a node: whether it is in memory whatever happens to `node`.
-        limit: costs from which the exact sum does not matter.
+        limit: a cost beyond which the exact sum does not matter.
         factor: how many times as much operations cost in the kernels that evaluate it.
 
     Beneath `node` the cheaper of repeating and storing counts, because the same rule will decide there.

@@ -64,7 +64,7 @@ def _wrap(value, extents):
 
 
 def execute(prim, inputs, params, results):
-    """Run one primitive on concrete tensors; returns one Storage a result (see core.primitive.bind)."""
+    """Run one primitive on concrete tensors; returns one Storage per result (see core.primitive.bind)."""
     if prim.flat:
         return [inputs[0].storage]  # tensors are contiguous and never written to while shared
     device = inputs[0].storage.device if inputs else runtime.current_device()

@@ -1,4 +1,4 @@
-"""Scans among a trace's equations: one for all that repeat the same body on the same inputs, and only the results that are used."""
+"""Scans among a trace's equations: those that repeat the same body on the same inputs are merged, and unused results are dropped."""
 
 from keras_ocl.core.body import Body, needed
 from keras_ocl.core.dim import key
@@ -7,7 +7,7 @@ from keras_ocl.primitives.elementwise import stop_gradient_p
 
 
 def merged(equations):
-    """The equations, with scans that share body and inputs (a forward pass, and again with more results) made one in the first's place."""
+    """The equations, with scans that share body and inputs (a forward pass, then with more results) merged at the first one's place."""
     groups = {}
     for eq in equations:
         if eq.primitive.kind is Kind.SCAN:
@@ -31,10 +31,10 @@ def _identity(eq):
 
 
 def _union(group):
-    """One equation with the results of all, and equations that give its results the others' names."""
+    """One equation with the results of the whole group, and equations that give its results the names they had in the others."""
     first = group[0]
     count = first.params["carries"]
-    results = {}  # what it is -> (its Tensor in the body, its first name)
+    results = {}  # which result it is -> (its Tensor in the body, the Tensor that first stood for it)
     names = []
     for eq in group:
         body, histories = eq.params["body"], eq.params["histories"]
@@ -55,7 +55,7 @@ def _union(group):
 
 
 def pruned(equations, outputs):
-    """The equations that `outputs` (Tensors) depend on, in order; scans without the results that nobody uses and what only those need."""
+    """The equations that `outputs` (Tensors) depend on, in order; scans lose the results that nobody uses, and what only those need."""
     wanted = {id(o) for o in outputs}
     kept = []
     for eq in reversed(equations):

@@ -3,7 +3,7 @@
 import threading
 
 from keras_ocl.compiler import lower as lowering
-from keras_ocl.compiler.binding import Binding, buffer_bytes
+from keras_ocl.compiler.binding import Binding
 from keras_ocl.compiler.loops.lower import Loop, lower_loop
 from keras_ocl.compiler.provenance import key
 from keras_ocl.compiler.replay import Replay
@@ -28,60 +28,59 @@ class Executable:
         lowered = lowering.lower_graph(graph, updates, device.traits, all_arguments, lower_loop)
         self.launches = lowered.launches
         self.overwritten = lowered.overwritten  # entry nodes whose storage run() writes to
-        self._alias = lowered.alias
-        self._inputs = list(inputs)
-        self._outputs = list(graph.outputs)
+        self._alias, self._shared = lowered.alias, lowered.shared
+        self._inputs = [n.buffer for n in inputs]
+        self._outputs = [n.buffer for n in graph.outputs]
         self._lock = threading.Lock()
-        # Gradients that vanish over many steps end in denormal numbers, with which CPUs compute 30 times as slowly. Like XLA and
-        # TensorFlow, compiled functions take them for zero.
+        # Gradients that vanish over many steps end in denormal numbers, with which CPUs compute 30 times as slowly. As in XLA and
+        # TensorFlow, compiled functions treat them as zero.
         options = "" if all_arguments else "-cl-denorms-are-zero"
         self._binding = Binding(device, self.launches, self._resolve, {*self._inputs, *self._outputs}, options, name)
         self._replay = Replay(device, self._binding.storages)
         self.arena_bytes = self._binding.arena_bytes
         self._sort_outputs()
 
-    def _resolve(self, handle):
-        return self._alias.get(handle, handle)
+    def _resolve(self, buffer):
+        return self._shared.get(buffer, buffer)
 
     def _sort_outputs(self):
-        self._fresh = []  # (positions in the outputs, node, nbytes): outputs that get new memory each run
-        self._copied = []  # (position, node, nbytes): outputs that are inputs
+        self._fresh = []  # (position in the outputs, buffer, bytes): outputs that get new memory each run
+        self._copied = []  # likewise: outputs that are inputs
         self._repeated = []  # likewise: outputs listed before
-        self._replaced = [(k, self._alias[n]) for k, n in enumerate(self._outputs) if n in self._alias]
+        self._replaced = [(k, self._shared[b]) for k, b in enumerate(self._outputs) if b in self._shared]
         self._passing = [*self._inputs, *self._outputs]
-        seen = {}
-        for k, node in enumerate(self._outputs):
-            nbytes = lowering.nbytes(node.shape, node.dtype)
-            if node in self._alias:
+        seen = set()
+        for k, buffer in enumerate(self._outputs):
+            if buffer in self._shared:
                 continue
-            if node in self._inputs:
-                self._copied.append((k, node, nbytes))
-            elif node in seen:
-                self._repeated.append((k, node, nbytes))
+            if buffer in self._inputs:
+                self._copied.append((k, buffer, buffer.nbytes))
+            elif buffer in seen:
+                self._repeated.append((k, buffer, buffer.nbytes))
             else:
-                seen[node] = k
-                self._fresh.append((k, node, nbytes))
+                seen.add(buffer)
+                self._fresh.append((k, buffer, buffer.nbytes))
 
     def run(self, storages):
         """Enqueue everything. `storages`: one per input. Returns one Storage per output; in-place ones are the entry's."""
         device, bind = self.device, self._binding.bind
         with self._lock:
             held = self._binding.storages
-            for node, storage in zip(self._inputs, storages, strict=True):
-                bind(node, storage)
+            for buffer, storage in zip(self._inputs, storages, strict=True):
+                bind(buffer, storage)
             results = [None] * len(self._outputs)
-            for k, node, nbytes in self._fresh:
+            for k, buffer, nbytes in self._fresh:
                 results[k] = device.allocate(nbytes, self.name)
-                bind(node, results[k])
+                bind(buffer, results[k])
             for k, entry in self._replaced:
                 results[k] = held[entry]
             for k, _, nbytes in self._copied + self._repeated:
                 results[k] = device.allocate(nbytes, self.name)
-            for k, node, _ in self._copied:  # before a kernel overwrites them
-                device.copy(held[node], results[k])
+            for k, buffer, _ in self._copied:  # before a kernel overwrites them
+                device.copy(held[buffer], results[k])
             self._replay.launch(self._binding.segments)
-            for k, node, _ in self._repeated:
-                device.copy(held[node], results[k])
+            for k, buffer, _ in self._repeated:
+                device.copy(held[buffer], results[k])
             if device.profiler is not None:
                 device.profiler.ran(self, results)
             self._binding.release(self._passing)  # others own it: only they may keep it alive
@@ -93,28 +92,28 @@ class Executable:
         """The memory that a run asks for, known from shapes before anything runs.
 
         Returns:
-            A list of (allocator, bytes, bytes in place), one for each buffer that is written: `allocator` is what asks for it, see
+            A list of (allocator, bytes, bytes in place), one per buffer that is written: `allocator` is what asks for it, see
             Provenance.allocator (None for copies of inputs that are also outputs). Where a result overwrites the state that it
             replaces, the bytes are in place and none are asked for.
         """
-        return self._memory(buffer_bytes, lambda k: buffer_bytes(self._outputs[k]))
+        return self._memory(lambda buffer: buffer.nbytes, lambda k: self._outputs[k].nbytes)
 
     def handed_out(self, results):
-        """`requested`, with the bytes of the Storages that a run got: `results` are what it returned."""
-        return self._memory(lambda handle: self._binding.storages[handle].nbytes, lambda k: results[k].nbytes)
+        """`requested`, with the bytes of the Storages that a run really got: `results` are what it returned."""
+        return self._memory(lambda buffer: self._binding.storages[buffer].nbytes, lambda k: results[k].nbytes)
 
     def _memory(self, of_buffer, of_result):
-        """What `requested` returns, given functions from a buffer's handle and from an output's position to bytes."""
+        """What `requested` returns, given functions from a buffer and from an output's position to bytes."""
         owners = self._allocators()
-        found = [(owners.get(handle), of_buffer(handle), 0) for handle in self._binding.lives]
-        found += [(owners.get(node), of_result(k), 0) for k, node, _ in self._fresh]
+        found = [(owners.get(buffer), of_buffer(buffer), 0) for buffer in self._binding.lives]
+        found += [(owners.get(buffer), of_result(k), 0) for k, buffer, _ in self._fresh]
         found += [(None, of_result(k), 0) for k, _, _ in self._copied + self._repeated]
         updates = {entry: new for new, entry in reversed(self._alias.items()) if entry in self.overwritten}  # not the views of `new`
-        return found + [(key(new), 0, of_buffer(entry)) for entry, new in updates.items()]
+        return found + [(key(new), 0, of_buffer(entry.buffer)) for entry, new in updates.items()]
 
     def state_bytes(self):
         """Bytes of the variables that the function reads or assigns."""
-        return sum(buffer_bytes(node) for node in self._states)
+        return sum(node.buffer.nbytes for node in self._states)
 
     def _allocators(self):
         """Buffer -> Provenance.allocator of the first launch that writes it."""
@@ -129,8 +128,8 @@ class Executable:
                     written = [w for w in launch.writes if w is not None]
                 else:
                     written = [a.value for a in launch.args if a.kind == "out"]
-                for handle in written:
-                    found.setdefault(resolve(handle), launch.provenance.allocator(handle))
+                for buffer in written:
+                    found.setdefault(resolve(buffer), launch.provenance.allocator(buffer))
 
         look(self.launches, self._resolve)
         return found

@@ -10,6 +10,7 @@ import functools
 import heapq
 import itertools
 import operator
+from dataclasses import dataclass
 
 from keras_ocl.compiler import cost
 from keras_ocl.compiler.axes import ANY, axis_map
@@ -84,13 +85,13 @@ class Region:
 
 
 class _Outside:
-    """The set of nodes that are in memory, and of all that are not `inside`."""
+    """The set of nodes that are in memory by their Placement, and of all that are not `inside`."""
 
-    def __init__(self, materialised, inside):
-        self.materialised, self.inside = materialised, inside
+    def __init__(self, placements, inside):
+        self.placements, self.inside = placements, inside
 
     def __contains__(self, node):
-        return node in self.materialised or node not in self.inside
+        return self.placements[node].in_memory or node not in self.inside
 
 
 class Parts:
@@ -106,8 +107,53 @@ class Parts:
         return linear(index[: self.split], shape[: self.split]) * self.row + linear(index[self.split :], shape[self.split :]) + self.start
 
 
+class Placement:
+    """Where a node is computed and stored, as far as that is decided.
+
+    Attributes:
+        wanted: whether it must be in memory whatever its users do: a result of the graph.
+        cut: whether it is to be stored by a kernel of its own.
+        in_memory: whether it is, or will be, in memory.
+        inlined: regions that compute it for themselves.
+        producer: the region that stores it.
+        anchored: whether a kernel template or the host computes it.
+        shared: the node whose memory it is, of a view that lies there as it is.
+        part: its Parts in a concat's memory.
+        passed: whether others store it: a concat that its parts store, or a reshape between.
+    """
+
+    __slots__ = ("wanted", "cut", "in_memory", "inlined", "producer", "anchored", "shared", "part", "passed")
+
+    def __init__(self, wanted, cut, in_memory):
+        self.wanted, self.cut, self.in_memory = wanted, cut, in_memory
+        self.inlined, self.producer, self.shared, self.part = set(), None, None, None
+        self.anchored = self.passed = False
+
+    @property
+    def regions(self):
+        """Regions that evaluate it."""
+        return self.inlined | ({self.producer} if self.producer is not None else set())
+
+
+@dataclass(frozen=True)
+class Partition:
+    """Kernels of a graph.
+
+    Attributes:
+        regions: in an order in which they can run.
+        materialised: the set of nodes that are in memory.
+        views: dict from a node in memory to the node whose memory it is.
+        parts: dict from a node to its Parts in a concat's memory.
+    """
+
+    regions: list
+    materialised: set
+    views: dict
+    parts: dict
+
+
 def partition(graph, traits, together=None, cuts=frozenset()):
-    """Regions in an order in which they can run, nodes that are in memory, which of them share another's, and the Parts of concats.
+    """The Partition of a graph.
 
     `together`, a set, makes as few kernels as possible, as the body of a loop needs it: results over one index space share a kernel, and
     a concat is stored by the kernels of its parts, unless it is in the set. `cuts`: pointwise nodes to store by kernels of their own,
@@ -123,29 +169,30 @@ def partition(graph, traits, together=None, cuts=frozenset()):
         if node.kind not in _PLACED:
             fuser.place(node)
     fuser.merge_small()
-    return _in_order(fuser.regions), fuser.materialised, fuser.views, fuser.parts
+    at = fuser.at
+    return Partition(
+        _in_order(fuser.regions),
+        {n for n, placement in at.items() if placement.in_memory},
+        {n: placement.shared for n, placement in at.items() if placement.shared is not None},
+        {n: placement.part for n, placement in at.items() if placement.part is not None},
+    )
 
 
 class _Fuser:
     def __init__(self, graph, traits, users, together, cuts):
-        self.traits, self.schedule, self.users, self.together, self.cuts = traits, schedule_of(traits), users, together, cuts
-        self.outputs = set(graph.outputs)
+        self.traits, self.schedule, self.users, self.together = traits, schedule_of(traits), users, together
+        results = set(graph.outputs)
+        self.at = {n: Placement(n in results, n in cuts, n.kind in _PLACED) for n in users}
         self.indices = cost.Places()
         self.regions, self._numbers = [], itertools.count()
-        self.inlined = {}  # node -> regions it is inlined in
-        self.producer = {}  # materialised node -> its region
-        self.views = {}  # reshape in memory -> the node whose memory it is
-        self.parts = {}  # node -> its Parts in a concat's memory
-        self.anchored = set()  # nodes with a kernel template or on the host
-        self.passed = set()  # concats that are stored by their parts, and reshapes between
-        self.materialised = {n for n in users if n.kind in _PLACED}
 
     # ---- placing one node
 
     def place(self, node):
-        if node in self.passed:
+        at = self.at[node]
+        if at.passed:
             return
-        if node in self.parts or node in self.cuts:
+        if at.part is not None or at.cut:
             self._store(node, ())
             return
         if node.primitive.pointwise is None or _prefers_template(node):
@@ -170,9 +217,8 @@ class _Fuser:
             for region in readers:
                 self._inline(node, region)
             return
-        if node.primitive.shares_memory is not None and node.primitive.shares_memory(node) and node not in self.outputs:
-            self.views[node] = node.inputs[0]
-            self.materialised.add(node)
+        if node.primitive.shares_memory is not None and node.primitive.shares_memory(node) and not at.wanted:
+            at.shared, at.in_memory = node.inputs[0], True
             return
         if self.together is None or node.primitive.joined_axis is None or not self._assemble(node):
             self._store(node, readers)
@@ -189,47 +235,51 @@ class _Fuser:
             inner = product(part.shape[axis:])
             split = next((q for q in range(len(base.shape)) if same((product(base.shape[q:]),), (inner,))), None)
             simple = base.kind is Kind.ELEMENTWISE and len(self.users[base]) == 1
-            if not simple or split is None or is_one(base.shape[-1]) or base in found or base in self.outputs:
+            if not simple or split is None or is_one(base.shape[-1]) or base in found or self.at[base].wanted:
                 return False
             found[base] = Parts(node, split, node.shape[axis] * unit, start * unit)
             between |= chain
             start = start + part.shape[axis]
         if node in self.together or len({len(b.shape) for b in found}) > 1:
             return False
-        self.parts.update(found)
-        self.passed |= between | {node}
-        self.materialised.add(node)
+        for base, part in found.items():
+            self.at[base].part = part
+        for n in (*between, node):
+            self.at[n].passed = True
+        self.at[node].in_memory = True
         return True
 
     def _readers(self, node):
         """Regions where a consumer of `node` is evaluated, and whether `node` must be in memory anyway."""
-        readers, needs_memory = set(), node in self.outputs
+        readers, needs_memory = set(), self.at[node].wanted
         for user in self.users[node]:
             if user.kind is Kind.PROJECTION:
                 continue
-            if user.primitive.pointwise is None or user in self.anchored or user in self.views:
+            at = self.at[user]
+            if user.primitive.pointwise is None or at.anchored or at.shared is not None:
                 needs_memory = True
-            if user in self.views:
+            if at.shared is not None:
                 continue
-            readers |= self.inlined.get(user, set()) if user in self.anchored else self._regions_of(user)
+            readers |= at.inlined if at.anchored else at.regions
         # In order of making: the order of a set differs from trace to trace, and with it the kernels would.
         return sorted(readers, key=lambda r: r.number), needs_memory
 
     def _template(self, node):
         """A node with a kernel template (or on the host): joins its consumers' region as its anchor if it may."""
-        self.anchored.add(node)
+        at = self.at[node]
+        at.anchored = True
         readers, _ = self._readers(node)
         only = len(readers) == 1 and node.results is None and node.primitive.host is None
         if only:
             (region,) = readers
-            extra = node in self.outputs or any(u in self.anchored for u in self.users[node])
+            extra = at.wanted or any(self.at[u].anchored for u in self.users[node])
             if self._can_anchor(node, region) and not (extra and self._feeds_itself(node, region)):
                 region.anchor = node
                 region.maps[node] = tuple(range(len(node.shape)))
                 if extra:
                     region.outputs.append(node)
                     self._materialise(node, region)
-                self.producer.setdefault(node, region)
+                at.producer = at.producer or region
                 region.operands.update(node.inputs)
                 return
         region = Region(node.shape, next(self._numbers))
@@ -245,7 +295,7 @@ class _Fuser:
 
     def _feeds_itself(self, node, region):
         """Whether storing `node` as another result of `region` closes a cycle."""
-        readers = [self.producer[u] for u in self.users[node] if u in self.anchored and u in self.producer]
+        readers = [self.at[u].producer for u in self.users[node] if self.at[u].anchored and self.at[u].producer is not None]
         return any(r is region or r.reaches(region) for r in readers)
 
     def _can_anchor(self, node, region):
@@ -260,7 +310,7 @@ class _Fuser:
 
     def _epilogue_fits(self, node, region, more=()):
         """Dry run: the accumulator is used at its own position only, and the rest can run in lanes."""
-        outside, width = _Outside(self.materialised, {*region.maps, node}), self.schedule.width(self.traits)
+        outside, width = _Outside(self.at, {*region.maps, node}), self.schedule.width(self.traits)
         gen = Generator(Args(), outside, width, own=[*region.outputs, *more])
         axes = [i for i, n in enumerate(node.shape) if not is_one(n)]
         nest, index = gen.nest("root", [node.shape[i] for i in axes]), [Affine()] * len(node.shape)
@@ -291,7 +341,7 @@ class _Fuser:
         return self._worth_repeating(node, [region])
 
     def _reduction_fits(self, node, region):
-        """A reduction may run inside its consumers' kernel where it is done once a row of theirs, or is tiny."""
+        """A reduction may run inside its consumers' kernel where it is done once per row of theirs, or is tiny."""
         if region.anchor is not None:
             return False
         places = self._places(node, region)
@@ -348,15 +398,12 @@ class _Fuser:
 
     def _in_memory(self, node, readers):
         """Whether `node`, not placed yet, will be in memory wherever else it is read than in `readers`."""
-        if node in self.materialised or node in self.outputs or node in self.cuts:
+        at = self.at[node]
+        if at.in_memory or at.wanted or at.cut:
             return True
         if node.primitive.pointwise is None or _prefers_template(node):
             return True
-        return any(u in self.anchored or self._regions_of(u) - readers for u in self.users[node])
-
-    def _regions_of(self, node):
-        """Regions that evaluate `node`, as far as it is placed."""
-        return self.inlined.get(node, set()) | ({self.producer[node]} if node in self.producer else set())
+        return any(self.at[u].anchored or self.at[u].regions - readers for u in self.users[node])
 
     def _cheap(self, node):
         """Recomputing costs no more than loading: one light operation on values that are in memory anyway."""
@@ -387,7 +434,7 @@ class _Fuser:
     def _inline(self, node, region):
         region.maps[node] = self._map_in(node, region)
         self._evaluate(node, region, self._places(node, region))
-        self.inlined.setdefault(node, set()).add(region)
+        self.at[node].inlined.add(region)
         region.operands.update(node.inputs)
 
     def _store(self, node, readers):
@@ -395,7 +442,7 @@ class _Fuser:
         candidates = list(readers)
         if self.together is not None and not readers:
             candidates = [r for r in self.regions if r.anchor is None and same(r.space, node.shape)]
-            if node in self.parts:  # not where the concat is read
+            if self.at[node].part is not None:  # not where the concat is read
                 candidates = [r for r in candidates if r not in self._consumer_regions(node)]
         for region in candidates:
             if self._can_join(node, region):
@@ -429,8 +476,8 @@ class _Fuser:
         return region.anchor is not None and any(self._base(i) is node for i in region.anchor.inputs)
 
     def _base(self, node):
-        while node in self.views:
-            node = self.views[node]
+        while self.at[node].shared is not None:
+            node = self.at[node].shared
         return node
 
     def _consumer_regions(self, node):
@@ -438,14 +485,15 @@ class _Fuser:
         for u in self.users[node]:
             if u.kind is Kind.PROJECTION:
                 continue
-            if u in self.views or u in self.passed:
+            at = self.at[u]
+            if at.shared is not None or at.passed:
                 found |= self._consumer_regions(u)
-            found |= self._regions_of(u)
+            found |= at.regions
         return found
 
     def _materialise(self, node, region):
-        self.materialised.add(node)
-        self.producer[node] = region
+        at = self.at[node]
+        at.in_memory, at.producer = True, region
         region.feed([r for r in self._consumer_regions(node) if r is not region])
 
     def _map_in(self, node, region):
@@ -478,7 +526,7 @@ class _Fuser:
                 continue
             target.absorb(region)
             for n in region.outputs:
-                self.producer[n] = target
+                self.at[n].producer = target
         self.regions = merged
 
 

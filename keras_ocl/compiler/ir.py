@@ -2,9 +2,10 @@
 
 from keras_ocl.compiler.equations import merged, pruned
 from keras_ocl.compiler.split import split
-from keras_ocl.core.dim import Dim, key
+from keras_ocl.core.dim import Dim, key, product
 from keras_ocl.core.origin import NOWHERE
 from keras_ocl.core.primitive import Kind, Primitive
+from keras_ocl.kernels.spec import Buffer
 from keras_ocl.primitives import algebra
 
 
@@ -14,14 +15,21 @@ class Node:
     A node with several results is never read itself: PROJECT nodes stand for its results.
     """
 
-    __slots__ = ("primitive", "kind", "inputs", "params", "shape", "dtype", "results", "origin", "order", "tensor", "stepped")
+    __slots__ = ("primitive", "kind", "inputs", "params", "shape", "dtype", "results", "origin", "order", "tensor", "_buffer")
 
     def __init__(self, primitive, inputs, params, shape, dtype, results=None, origin=NOWHERE, tensor=None):
         self.primitive, self.inputs, self.params = primitive, inputs, params
         self.kind = Kind.INPUT if primitive is None else primitive.kind
         self.shape, self.dtype, self.results, self.origin = shape, dtype, results, origin
         self.order, self.tensor = 0, tensor
-        self.stepped = None  # in a loop's body: which part of a stacked buffer holds the present step's value (kernels.spec.Stepped)
+        self._buffer = None
+
+    @property
+    def buffer(self):
+        """The kernels.spec.Buffer where the value lies if it is in memory; in a loop's body it may be a slice of a stacked one."""
+        if self._buffer is None:
+            self._buffer = Buffer(product(self.shape), self.dtype)
+        return self._buffer
 
     @property
     def name(self):

@@ -12,7 +12,7 @@ from keras_ocl import runtime
 from keras_ocl.compiler import ir
 from keras_ocl.compiler.eager import Extents, check_supported, compiled_once, on_device
 from keras_ocl.compiler.executable import Executable
-from keras_ocl.core import dtypes, nest
+from keras_ocl.core import dtypes, tree
 from keras_ocl.core.dim import Dim
 from keras_ocl.core.origin import NOWHERE, scope
 from keras_ocl.core.primitive import active_tapes, current_trace
@@ -24,17 +24,17 @@ _FAR = 8  # times the hint: for a batch beyond that, kernels made for the hint a
 
 
 class Jitted:
-    """A function that is traced once a signature and then replayed as kernel launches.
+    """A function that is traced once per signature and then replayed as kernel launches.
 
     Args:
         function: takes and returns nests of tensors, arrays and Python values; may read and assign Keras variables.
         batch_axis: True makes the first axis of every array argument a Dim, so that another batch size
             builds no kernels, unless it is more than eight times as large as any before.
         name: for errors and profiles.
-        context: callable giving a hashable of what else a trace depends on.
+        context: callable that returns a hashable of whatever else a trace depends on.
 
     The signature is the nest's structure, the shapes and dtypes of arrays, and the values of everything else.
-    Python side effects happen once a signature.
+    Python side effects happen once per signature.
     """
 
     def __init__(self, function, batch_axis=False, name=None, context=None):
@@ -58,7 +58,7 @@ class Jitted:
 
     def _find(self, args, kwargs):
         """(the Compiled of the arguments' signature, the arrays among them)."""
-        leaves, structure = nest.flatten((args, kwargs))
+        leaves, structure = tree.flatten((args, kwargs))
         arrays, key = [], [structure, self.context()]
         for leaf in leaves:
             if type(leaf) is Tensor or isinstance(leaf, (np.ndarray, np.generic)):
@@ -85,7 +85,7 @@ class Jitted:
         return compiled, arrays
 
     def __get__(self, instance, owner=None):
-        """Of a method: the function that takes the instance first, which counts among the values of the signature."""
+        """For a method: the function with the instance as its first argument, which counts among the values of the signature."""
         return self if instance is None else types.MethodType(self, instance)
 
     def _trace(self, leaves, structure, device):
@@ -100,7 +100,7 @@ class Jitted:
                 symbolic.append(trace.input(shape, leaf.dtype if type(leaf) is Tensor else dtypes.canonical(leaf.dtype)))
             else:
                 symbolic.append(leaf)
-        args, kwargs = nest.unflatten(structure, symbolic)
+        args, kwargs = tree.unflatten(structure, symbolic)
         with tracing(trace):
             result = self.function(*args, **kwargs)
         return Compiled(trace, result, device, self.name, variables=[leaf for leaf in leaves if is_variable(leaf)])
@@ -119,7 +119,7 @@ class Compiled:
 
     def __init__(self, trace, result, device, name, all_arguments=False, variables=()):
         self.device = device
-        leaves, self._structure = nest.flatten(result)
+        leaves, self._structure = tree.flatten(result)
         self._leaves = list(leaves)
         self._places = [k for k, leaf in enumerate(leaves) if type(leaf) is Tensor]
         outputs = [leaves[k] for k in self._places]
@@ -127,7 +127,7 @@ class Compiled:
         graph = ir.build(trace.equations, outputs + [s.value for s in slots])
         entries = {id(s.entry): s for s in trace.states.values()}
         position = {id(t): k for k, t in enumerate(trace.inputs)}
-        self._arguments = []  # (input position) in order of the executable's inputs
+        self._arguments = []  # positions among the trace's inputs, in the order of the executable's
         self._states = []
         self._constants = []
         inputs, node_of = [[], [], []], {}
@@ -162,7 +162,7 @@ class Compiled:
             if node_of.get(id(s.entry)) not in in_place or id(s.entry) not in node_of
         ]
         self._specs = [(tuple(int(n) for n in t.shape), t.dtype) for t in outputs]
-        self._keep = trace.states, variables  # variables' ids stay theirs
+        self._keep = trace.states, variables  # no other object gets the ids of these variables
 
     def run(self, arrays):
         """Results for the trace's inputs `arrays` (NumPy arrays or Tensors)."""
@@ -179,10 +179,10 @@ class Compiled:
         leaves = list(self._leaves)
         for place, storage, (shape, dtype) in zip(self._places, results, self._specs, strict=False):
             leaves[place] = Tensor(shape, dtype, storage)
-        return nest.unflatten(self._structure, leaves)
+        return tree.unflatten(self._structure, leaves)
 
     def _run_on_states(self, storages, constants):
-        """The executable's results, on and for the variables' values, which no other thread reads or changes meanwhile."""
+        """The executable's results for the variables' values, which it updates; no other thread reads or changes them meanwhile."""
         device, states = self.device, self._states
         with device.state_lock:
             for k in self._guarded:
@@ -264,9 +264,9 @@ def jit(
         or in another compiled function it is simply called.
 
     Raises:
-        TypeError: `function` cannot be called; or, of the made function, an argument that is no array is not hashable, or the device
-            lacks a dtype.
-        RuntimeError: (of the made function) Python code asks for a value that is computed only later.
+        TypeError: `function` cannot be called; or, from the returned function, an argument that is no array is not hashable, or the
+            device lacks a dtype.
+        RuntimeError: (from the returned function) Python code asks for a value that is computed only later.
     """
     if function is None:
         return functools.partial(jit, batch_axis=batch_axis, name=name)

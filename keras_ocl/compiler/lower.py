@@ -11,7 +11,7 @@ from keras_ocl.core.dim import product, same
 from keras_ocl.core.primitive import Kind
 from keras_ocl.kernels import prelude
 from keras_ocl.kernels.schedule import schedule_of
-from keras_ocl.kernels.spec import Sink
+from keras_ocl.kernels.spec import Buffer, Sink
 
 
 class Builder:
@@ -22,7 +22,7 @@ class Builder:
 
 
 class HostCall:
-    """A declared host operation among the launches: reads `inputs`, computes in NumPy, writes `outputs` (nodes)."""
+    """A declared host operation among the launches: reads its node's inputs, computes in NumPy, writes `outputs` (nodes or None)."""
 
     def __init__(self, node, outputs):
         self.node, self.outputs = node, outputs
@@ -31,20 +31,25 @@ class HostCall:
 
     @property
     def reads(self):
-        return list(self.node.inputs)
+        """Buffers."""
+        return [n.buffer for n in self.node.inputs]
 
     @property
     def writes(self):
-        return list(self.outputs)
+        """Buffers, one per result; None where nobody reads it."""
+        return [None if n is None else n.buffer for n in self.outputs]
 
 
 @dataclass
 class Lowered:
-    """A graph's launches (KernelSpec, HostCall or Loop) in order, whose memory a node shares, and entry nodes that are overwritten."""
+    """A graph's launches (KernelSpec, HostCall or Loop) in order, whose memory a node shares, and which entry nodes are overwritten."""
 
     launches: list
     alias: dict
     overwritten: set
+
+    def __post_init__(self):
+        self.shared = {node.buffer: owner.buffer for node, owner in self.alias.items()}  # `alias` in terms of buffers
 
 
 def lower_graph(graph, updates, traits, all_arguments, lower_loop, extra=None):
@@ -54,20 +59,21 @@ def lower_graph(graph, updates, traits, all_arguments, lower_loop, extra=None):
         updates: (entry node, position in graph.outputs) of states to update in place where that is safe.
         all_arguments: print every extent as an argument (eager code).
         lower_loop: the function (builder, node, projections) -> launch for loops.
-        extra: for the body of a loop, a dict from a node to handles where it is stored as well.
+        extra: for the body of a loop, a dict from a node to Buffers where it is stored as well.
     """
     users = {n: [] for n in graph.live()}
     for n in users:
         for i in n.inputs:
             users[i].append(n)
-    regions, materialised, views, parts = partition(graph, traits, None if extra is None else set(extra))
+    found = partition(graph, traits, None if extra is None else set(extra))
+    regions, materialised, views, parts = found.regions, found.materialised, found.views, found.parts
     single = [(entry, graph.outputs[k]) for entry, k in updates if graph.outputs.count(graph.outputs[k]) == 1]
     regions = _updates_last(regions, {n for _, n in single})
     alias = in_place(regions, materialised, single, views)
     overwritten = set(alias.values())
     alias.update({node: _resolve(node, {**views, **alias}) for node in views})
     for node in views:
-        node.stepped = alias[node].stepped
+        node.buffer.slice = alias[node].buffer.slice
     builder = Builder(traits, all_arguments, lower_loop)
     launches = []
     for region in regions:
@@ -86,7 +92,7 @@ def _updates_last(regions, updated):
 
 
 def _resolve(node, shared):
-    """The node whose memory `node` is."""
+    """The node whose memory `node` uses."""
     while node in shared:
         node = shared[node]
     return node
@@ -99,7 +105,7 @@ def nbytes(shape, dtype):
 
 def _lower_region(region, materialised, users, builder, alias, extra, parts):
     label = describe(region)
-    view = region_kernels.Region(region.outputs, region.space, materialised, alias, label, extra, parts)
+    view = region_kernels.KernelBody(region.outputs, region.space, materialised, alias, label, extra, parts)
     node = region.anchor
     if node is None:
         if any(int(n) == 0 for n in region.space):
@@ -111,7 +117,7 @@ def _lower_region(region, materialised, users, builder, alias, extra, parts):
             return [builder.lower_loop(builder, node, projections)]
         if node.primitive.host is not None:
             return [HostCall(node, [projections.get(k) for k in range(len(node.results))])]
-        sinks = [Sink(projections.get(k, (node, k)), shape, dtype) for k, (shape, dtype) in enumerate(node.results)]
+        sinks = [Sink(projections.get(k) or Buffer(product(shape), dtype), shape, dtype) for k, (shape, dtype) in enumerate(node.results)]
         specs = node.primitive.kernels(builder, node, sinks)
     elif node.primitive.host is not None:
         return [HostCall(node, [node])]
@@ -178,7 +184,7 @@ def _base(node, views):
 
 
 def _reads_in_place(region, materialised, entry):
-    gen = region_kernels.probe(region, materialised)
+    gen = region_kernels.dry_run(region, materialised)
     root = gen.root_index
     return all(index is not None and [i.key for i in index] == [r.key for r in root] for index in gen.reads.get(entry, []))
 

@@ -3,7 +3,7 @@
 from keras_ocl.core.dim import Dim, hint
 from keras_ocl.core.index import is_one
 
-MASKED = "masked"  # an index expression of which lanes take a vector: neither an address nor a scalar
+MASKED = "masked"  # an index expression that lanes need as a vector: it is neither an address nor a scalar
 
 
 class Register:
@@ -36,7 +36,7 @@ class Block:
 
 
 class Nest:
-    """A loop nest over `extents`, one Var a dimension; `groups` are runs of dimensions merged into one loop."""
+    """A loop nest over `extents`, one Var per dimension; `groups` are runs of dimensions merged into one loop."""
 
     def __init__(self, extents):
         self.extents = tuple(extents)

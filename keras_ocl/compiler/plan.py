@@ -13,7 +13,7 @@ from operator import attrgetter
 class Interval:
     """A buffer of `nbytes`, alive from launch `first` to launch `last` inclusive."""
 
-    handle: object
+    buffer: object
     nbytes: int
     first: int
     last: int

@@ -14,7 +14,7 @@ from keras_ocl.core.dim import product
 from keras_ocl.core.origin import Origin
 from keras_ocl.core.primitive import Kind
 
-_MOVED = 8  # operations that loading or storing an element costs about
+_MOVED = 8  # about how many operations loading or storing an element costs
 _NOTHING = (Kind.VIEW, Kind.SOURCE, Kind.PROJECTION, Kind.STEP_SLICE)  # computes nothing
 _REDUCING = (Kind.REDUCTION, Kind.WINDOW, Kind.CONTRACTION)
 
@@ -60,11 +60,11 @@ class Provenance:
 
     @functools.cached_property
     def loads(self):
-        """Elements that the region reads of each operand in memory: a dict from node to their number."""
+        """Elements that the region reads of each operand in memory: a dict from its Buffer to their number."""
         found = {}
         for node in self._maps:
             for operand, elements in self._loaded(node):
-                found[operand] = max(elements, found.get(operand, 0))
+                found[operand.buffer] = max(elements, found.get(operand.buffer, 0))
         return found
 
     def _evaluations(self, node):
@@ -72,7 +72,7 @@ class Provenance:
         return max(1, cost.evaluations(self._places.get(node, ())) / cost.size(node))
 
     def _loaded(self, node):
-        """(operand in memory, elements) that `node` reads, maybe through views; a view reads for itself only where it is a result."""
+        """(operand in memory, elements) that `node` reads, directly or through views; a view itself reads only where it is a result."""
         if node.kind is Kind.VIEW and node not in self._outputs:
             return
         for operand in node.inputs:
@@ -83,13 +83,17 @@ class Provenance:
             if operand not in self._maps:
                 yield operand, elements
 
-    def allocator(self, handle):
-        """(origin, primitive's name) of what asks for the memory of a buffer that the launch writes.
+    @functools.cached_property
+    def _nodes(self):
+        return {node.buffer: node for node in self._maps}
+
+    def allocator(self, buffer):
+        """(origin, primitive's name) of what asks for the memory of a Buffer that the launch writes.
 
         An elementwise operation that follows a product, convolution, pooling or reduction in the same kernel works in its memory and asks
         for none, as TensorFlow's BiasAdd and Relu do.
         """
-        return key(self._allocator(handle if handle in self._maps else self._anchor or self._outputs[0]))
+        return key(self._allocator(self._nodes.get(buffer) or self._anchor or self._outputs[0]))
 
     def _allocator(self, node):
         seen, pending = set(), [node]

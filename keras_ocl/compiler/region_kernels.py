@@ -10,10 +10,10 @@ from keras_ocl.kernels.schedule import schedule_of
 from keras_ocl.kernels.spec import Args, KernelSpec, Sink
 
 
-class Region:
+class KernelBody:
     """What one kernel computes: `outputs` over the index space `space`, reading `materialised` nodes.
 
-    `extra`: dict from a node to handles of further buffers where it is stored. `parts`: dict from a node to its fuse.Parts, its only place.
+    `extra`: dict from a node to further Buffers where it is stored. `parts`: dict from a node to its fuse.Parts, its only place.
     """
 
     def __init__(self, outputs, space, materialised, alias, label, extra, parts):
@@ -22,41 +22,43 @@ class Region:
 
     def store(self, gen, node, register, index, width, wide):
         """Statements that store `node`'s value at an index, everywhere it belongs."""
-        value, offset, handle = gen.widen(register, width).text, linear(index, node.shape), node
+        value, offset, whole = gen.widen(register, width).text, linear(index, node.shape), node
         if node in self.parts:
-            handle, offset = self.parts[node].concat, self.parts[node].offset(index, node.shape)
-        for place in (self.alias.get(handle, handle), *self.extra.get(node, ())):
+            whole, offset = self.parts[node].concat, self.parts[node].offset(index, node.shape)
+        for place in (self.alias.get(whole, whole), *self.extra.get(node, ())):
             pointer, count = gen.args.pointer(place, node.dtype, out=True), gen.partial if width > 1 else 0
             gen.helpers |= prelude.helpers_for(node.dtype, width, count)
             gen.emit(prelude.store(node.dtype, width, pointer, gen.text(offset, wide), value, count))
 
 
-def pointwise_kernel(traits, region, all_arguments=False):
-    """KernelSpec computing the region's outputs, all of shape `region.space`."""
-    axes = [i for i, n in enumerate(region.space) if not is_one(n)]
-    extents = [region.space[i] for i in axes]
+def pointwise_kernel(traits, body, all_arguments=False):
+    """KernelSpec computing the body's outputs, all of shape `body.space`."""
+    axes = [i for i, n in enumerate(body.space) if not is_one(n)]
+    extents = [body.space[i] for i in axes]
     schedule = schedule_of(traits)
     width = schedule.width(traits)
-    dry = Generator(Args(all_arguments), region.materialised, width, None, region.alias, region.outputs)
+    dry = Generator(Args(all_arguments), body.materialised, width, None, body.alias, body.outputs)
     dry.aligned = width
     nest = dry.nest("root", extents)
     variables = []
     for i in range(len(extents)):
         variables += dry.open_loop(nest, [i], dry.block)
-    _evaluate(dry, region, axes, variables)
+    _evaluate(dry, body, axes, variables)
     shared = any(
         b.var is not None and b.var.nest is not nest for block in _chain(dry.block)[1:-1] for b in block.lines if not isinstance(b, str)
     )
     analyse(dry.nests)
     args = Args(all_arguments)
-    gen = Generator(args, region.materialised, width, dry.nests, region.alias, region.outputs)
-    gen.wide, gen.aligned = _needs_64_bits(region, dry), width
+    gen = Generator(args, body.materialised, width, dry.nests, body.alias, body.outputs)
+    gen.wide, gen.aligned = _needs_64_bits(body, dry), width
     if not extents:
-        _evaluate(gen, region, axes, [])
+        _evaluate(gen, body, axes, [])
         grid, group = (1,), (1,)
     else:
-        grid, group = schedule.pointwise(traits, gen, nest, dry.cost, shared, lambda variables: _evaluate(gen, region, axes, variables))
-    return KernelSpec(region.label, args.args, gen.top.render(), grid, group, frozenset(gen.helpers))
+        grid, group = schedule.pointwise(traits, gen, nest, dry.cost, shared, lambda variables: _evaluate(gen, body, axes, variables))
+    return KernelSpec(
+        body.label, args.args, gen.top.render(), grid, group, frozenset(gen.helpers), title="elementwise operations and reductions"
+    )
 
 
 def _chain(block):
@@ -68,36 +70,36 @@ def _chain(block):
     return chain[::-1]
 
 
-def _evaluate(gen, region, axes, variables):
+def _evaluate(gen, body, axes, variables):
     """Statements that compute and store every output at the point given by the loop variables."""
-    index = [Affine()] * len(region.space)
+    index = [Affine()] * len(body.space)
     for axis, v in zip(axes, variables, strict=True):
         index[axis] = Affine.of(v)
-    registers = [gen.value(node, index) for node in region.outputs]
-    for node, register in zip(region.outputs, registers, strict=True):
+    registers = [gen.value(node, index) for node in body.outputs]
+    for node, register in zip(body.outputs, registers, strict=True):
         offset = linear(index, node.shape)
         width = gen.width if gen.vector is not None and gen.lanes(offset) else 1
-        region.store(gen, node, register, index, width, True)
+        body.store(gen, node, register, index, width, True)
 
 
-def _needs_64_bits(region, dry):
-    return index_type(*(product(n.shape) for n in [*region.outputs, *dry.reads])) == "long"
+def _needs_64_bits(body, dry):
+    return index_type(*(product(n.shape) for n in [*body.outputs, *dry.reads])) == "long"
 
 
 class RegionSink(Sink):
-    """The epilogue of a kernel template: evaluates a region on the template's accumulator and stores it."""
+    """The epilogue of a kernel template: evaluates a body on the template's accumulator and stores it."""
 
-    def __init__(self, region, anchor, traits, wide=False):
-        self.region, self.anchor, self.traits, self.wide = region, anchor, traits, wide
+    def __init__(self, body, anchor, traits, wide=False):
+        self.body, self.anchor, self.traits, self.wide = body, anchor, traits, wide
         self.shape, self.dtype = anchor.shape, anchor.dtype
         self.helpers = set()
         self.anchor_identity = True
 
     def store(self, args, coordinates, value, width):
-        region, n = self.region, len(self.anchor.shape)
-        probe = Generator(Args(args.all_arguments), region.materialised, width, None, region.alias, region.outputs)
-        nest = probe.nest("root", self.anchor.shape)
-        gen = Generator(args, region.materialised, width, {"root": nest}, region.alias, region.outputs)
+        body, n = self.body, len(self.anchor.shape)
+        dry = Generator(Args(args.all_arguments), body.materialised, width, None, body.alias, body.outputs)
+        nest = dry.nest("root", self.anchor.shape)
+        gen = Generator(args, body.materialised, width, {"root": nest}, body.alias, body.outputs)
         gen.wide = self.wide
         nest.groups = [[i] for i in range(n)]
         variables = [v for i, c in enumerate(coordinates) for v in gen.group_vars(nest, [i], f"({c})", gen.top)]
@@ -105,15 +107,15 @@ class RegionSink(Sink):
         gen.bind_anchor(self.anchor, index, Register(value, self.anchor.dtype, width, gen.top))
         long = [v for v, e in zip(variables, self.anchor.shape, strict=True) if not is_one(e)]
         gen.vector = long[-1] if width > 1 and long else None  # without: in a branch of a single result's kernel that is not taken
-        registers = [gen.value(node, index) for node in region.outputs]
-        for node, register in zip(region.outputs, registers, strict=True):
-            region.store(gen, node, register, index, width, False)
+        registers = [gen.value(node, index) for node in body.outputs]
+        for node, register in zip(body.outputs, registers, strict=True):
+            body.store(gen, node, register, index, width, False)
         self.helpers |= gen.helpers
         self.anchor_identity = self.anchor_identity and gen.anchor_identity
         return "{\n" + gen.top.render(2) + "  }"
 
 
-def probe(region, materialised):
+def dry_run(region, materialised):
     """A dry run of a fused region (with its anchor as a plain value): the generator, for its `reads` and `root_index`."""
     gen = Generator(Args(), materialised, 1, None, None, region.outputs)
     nest = gen.nest("root", region.space)

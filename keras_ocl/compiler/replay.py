@@ -71,15 +71,15 @@ class Replay:
             return
         node = bound.node
         arrays = []
-        for handle, n in zip(bound.reads, node.inputs, strict=True):
+        for buffer, n in zip(bound.reads, node.inputs, strict=True):
             shape = tuple(int(extent) for extent in n.shape)
-            arrays.append(self._device.download(self._storages[handle], dtypes.numpy_dtype(n.dtype), shape))
+            arrays.append(self._device.download(self._storages[buffer], dtypes.numpy_dtype(n.dtype), shape))
         with self._device.operation(bound.label):
             results = node.primitive.host(arrays, **node.params)
         shapes = node.results or [(node.shape, node.dtype)]
-        for handle, array, (shape, dtype) in zip(bound.writes, results if node.results else [results], shapes, strict=True):
-            if handle is None:
+        for buffer, array, (shape, dtype) in zip(bound.writes, results if node.results else [results], shapes, strict=True):
+            if buffer is None:
                 continue
             array = np.asarray(array, dtypes.numpy_dtype(dtype), order="C")
             assert array.shape == tuple(shape), f"{node.name} on the host gave {array.shape}, not {tuple(shape)}"
-            self._device.write(self._storages[handle], array)
+            self._device.write(self._storages[buffer], array)

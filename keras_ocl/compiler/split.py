@@ -6,11 +6,11 @@ result, does not depend on the run.
 
 from keras_ocl.core.dim import hint, product
 
-_LONG = 2048  # elements a result from which splitting pays
+_LONG = 2048  # elements per result from which splitting pays
 _FEW = 4096  # results up to which rows alone give too few work-items
-_PART = 16384  # elements a part
-_ROWS = 32  # rows a part of a sum along columns: streams of memory that a CPU's prefetcher follows at once
-_WIDE = 2**19  # elements beyond a second-level cache, where that pays; more where the columns are shorter than
+_PART = 16384  # elements per part
+_ROWS = 32  # rows per part of a sum along columns: streams of memory that a CPU's prefetcher follows at once
+_WIDE = 2**19  # elements from which that pays, more than a second-level cache holds; more of them for columns shorter than _TALL
 _TALL = 512
 
 

@@ -1,7 +1,7 @@
 """Access maps: where a primitive's value at an index reads its operands.
 
-A map has one entry per axis of the operand: an Along, an Inner, a Tap, or one of the constants below. It says to passes what the
-primitive's `pointwise` rule says to the code generator.
+A map has one entry per axis of the operand: an Along, an Inner, a Tap, or one of the constants below. It tells passes what the
+primitive's `pointwise` rule tells the code generator.
 """
 
 from typing import NamedTuple

@@ -7,7 +7,7 @@ See Griewank & Walther, "Evaluating Derivatives", 2nd ed., chapter 3.
 
 from typing import Any
 
-from keras_ocl.core import dtypes, nest
+from keras_ocl.core import dtypes, tree
 from keras_ocl.core.origin import scope
 from keras_ocl.core.primitive import active_tapes
 from keras_ocl.core.tensor import Tensor
@@ -18,7 +18,7 @@ _zeros_like = None
 
 
 def install(add, zeros_like):
-    """Called by keras_ocl.primitives with the functions that gradients are summed and filled with."""
+    """Called by keras_ocl.primitives with the functions that add gradients and fill tensors with zeros or ones."""
     global _add, _zeros_like
     _add, _zeros_like = add, zeros_like
 
@@ -115,9 +115,9 @@ class GradientTape:
             tensor: a Tensor, a Variable, or lists, tuples and dicts of them.
 
         Raises:
-            TypeError: something else is in it, such as a NumPy array, whose copy on the device the tape could not know again.
+            TypeError: something else is in it, such as a NumPy array: the tape could not recognise its copy on the device.
         """
-        for t in nest.flatten(tensor)[0]:
+        for t in tree.flatten(tensor)[0]:
             if is_variable(t):
                 self.read(t, t._tape_value(), True)
             else:
@@ -166,13 +166,13 @@ class GradientTape:
         Raises:
             RuntimeError: it was called before, and the tape is not persistent.
             TypeError: a target, source or cotangent is not a Tensor or Variable.
-            ValueError: a target has no floating-point dtype, a cotangent not its target's shape, or there are not as many of them.
+            ValueError: a target's dtype is not floating-point, a cotangent's shape is not its target's, or their numbers differ.
         """
         if self._used and not self._persistent:
             raise RuntimeError("GradientTape.gradient was already called; use GradientTape(persistent=True) to call it again.")
         if unconnected_gradients not in ("none", "zero"):
             raise ValueError(f'GradientTape.gradient: unconnected_gradients is {unconnected_gradients!r}; it must be "none" or "zero".')
-        leaves, structure = nest.flatten(sources)
+        leaves, structure = tree.flatten(sources)
         for source in leaves:
             _checked("gradient", source)
         if self._token is not None and not self._persistent:
@@ -194,7 +194,7 @@ class GradientTape:
             old = cotangents.get(id(t))
             cotangents[id(t)] = (t, seed if old is None else _add(old[1], seed))
         reached = backward(self._equations, cotangents)
-        result = nest.unflatten(structure, [self._of(source, reached, unconnected_gradients) for source in leaves])
+        result = tree.unflatten(structure, [self._of(source, reached, unconnected_gradients) for source in leaves])
         if not self._persistent:
             self._equations, self._alive, self._tracked = [], [], set()
         return result
@@ -228,7 +228,7 @@ def _checked(method, x):
     """`x`, a Tensor or Variable."""
     if not isinstance(x, Tensor) and not is_variable(x):
         kind = type(x).__name__
-        raise TypeError(f"GradientTape.{method}: a {kind} is neither a Tensor nor a Variable; use keras.ops.convert_to_tensor before.")
+        raise TypeError(f"GradientTape.{method}: a {kind} is neither a Tensor nor a Variable; use keras.ops.convert_to_tensor first.")
     return x
 
 

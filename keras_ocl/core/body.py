@@ -8,7 +8,7 @@ from keras_ocl.core.trace import Trace, tracing
 class Body:
     """Equations from `inputs` to `outputs` (Tensors of the body's own trace, or, for constants, of the trace around it).
 
-    `recorded` are the equations as a gradient tape saw them. Bodies that share `equations` are one function with other results.
+    `recorded` are the equations as a gradient tape saw them. Bodies that share `equations` are one function with different results.
     """
 
     __slots__ = ("equations", "inputs", "outputs", "recorded")
@@ -71,14 +71,14 @@ class Draft:
         return self.trace.assigned()
 
     def value_outside(self, slot):
-        """The value, in the trace around, of a variable that the body read; tapes there are told."""
+        """The value of a variable that the body read, in the surrounding trace; tapes there are told."""
         value = slot.variable._value if self.outer is None else self.outer.read(slot.variable)
         for tape in active_tapes.get():
             tape.read(slot.variable, value)
         return value
 
     def captured(self, outputs, but=()):
-        """What `outputs` depend on and neither the body nor the Tensors `but` provide: pairs (Tensor in the body, Tensor outside)."""
+        """What `outputs` depend on besides the body's inputs and the Tensors `but`: pairs (Tensor in the body, Tensor outside)."""
         own = {id(t) for t in (*self.inputs, *but)}
         entries = {id(s.entry): s for s in self.trace.states.values()}
         pairs = []

@@ -78,14 +78,14 @@ def part(name):
 
 
 def least(name):
-    """The least number of a real dtype, with which a maximum begins: -inf or what there is, the least integer, False."""
+    """The least number of a real dtype, with which a maximum begins: -inf (or the least finite float), the least integer, False."""
     if is_float(name):
         return -greatest(name)
     return False if name == "bool" else int(np.iinfo(numpy_dtype(name)).min)
 
 
 def greatest(name):
-    """The greatest number of a real dtype, with which a minimum begins: inf or what there is, the greatest integer, True."""
+    """The greatest number of a real dtype, with which a minimum begins: inf (or the greatest finite float), the greatest integer, True."""
     if is_float(name):
         return float(ml_dtypes.finfo(numpy_dtype(name)).max) if name == "float8_e4m3fn" else float("inf")  # that one has no infinities
     return True if name == "bool" else int(np.iinfo(numpy_dtype(name)).max)
@@ -101,12 +101,12 @@ def accumulator(name):
 
 
 def neutral(kind, name):
-    """The neutral element of a reduction ("sum", "prod", "max", "min", "and", "or") of a dtype: what it begins with."""
+    """The neutral element of a reduction ("sum", "prod", "max", "min", "and", "or") of a dtype: the value it begins with."""
     if kind in ("max", "min"):
         return least(name) if kind == "max" else greatest(name)
     return {"sum": 0, "prod": 1, "and": True, "or": False}[kind]
 
 
 def needs_double(name):
-    """Whether only devices with double precision have it."""
+    """Whether only devices with double precision have the dtype."""
     return part(name) == "float64"

@@ -1,7 +1,7 @@
 """Origins: the layer and the operation of Keras that an equation comes from, and whether it belongs to a gradient.
 
-Origins are kept while something is traced, and in eager code within `kept_in_eager_code()`, as a profile needs it. They take no part in
-what is computed: equal nodes of different origins are one, of the origin that made it first, and kernels' texts do not show them.
+Origins are kept in traces, and in eager code within `kept_in_eager_code()`, for profiles. They take no part in what is computed: equal
+nodes of different origins are merged and keep the first one's origin, and kernels' texts do not show origins.
 """
 
 from contextlib import contextmanager
@@ -12,8 +12,8 @@ from typing import NamedTuple
 class Origin(NamedTuple):
     """Where equations come from.
 
-    layer: path of Keras's name scopes, such as "sequential/conv2d"; "" outside of all. operation: the field's name of the operation, such
-    as "Conv2D"; "" where Keras named none. gradient: whether they compute a gradient.
+    layer: path of Keras's name scopes, such as "sequential/conv2d"; "" outside of all. operation: the usual name of the operation, such as
+    "Conv2D"; "" where Keras named none. gradient: whether they compute a gradient.
     """
 
     layer: str = ""
@@ -21,11 +21,11 @@ class Origin(NamedTuple):
     gradient: bool = False
 
     def differentiated(self):
-        """The origin of what computes its gradient."""
+        """The origin of the equations that compute its gradient."""
         return self if self.gradient else Origin(self.layer, self.operation, True)
 
     def named(self, primitive):
-        """The origin, with the primitive of this name for its operation where Keras named none."""
+        """The origin; where Keras named no operation, the primitive of this name is its operation."""
         return self if self.operation else self._replace(operation=operation_name(primitive))
 
 
@@ -81,5 +81,5 @@ _ODD = {
 
 
 def operation_name(name):
-    """The field's name of an operation: "max_pool" is "MaxPool"."""
+    """The usual name of an operation: "max_pool" is "MaxPool"."""
     return _ODD.get(name) or "".join(part[:1].upper() + part[1:] for part in name.split("_"))

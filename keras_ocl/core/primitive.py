@@ -13,7 +13,7 @@ active_tapes = ContextVar("keras_ocl_tapes", default=())
 
 
 class Kind(enum.Enum):
-    """What passes of the compiler distinguish primitives by."""
+    """What the compiler's passes distinguish primitives by."""
 
     INPUT = "given from outside: of a graph's node that no primitive makes"
     SOURCE = "made of its parameters alone"
@@ -40,11 +40,12 @@ class Primitive:
             lists where the primitive has multiple results, and a missing cotangent is None.
         batch(inputs, batched, size, **params) -> the result(s) for `size` examples at once, which lie along a new first axis of the inputs
             for which the tuple `batched` holds True; None where there is no such rule.
-        total(summed, stacked, inputs, params, number) -> a function that gives the sum over a loop's steps of the result, made of the
-            sums of operands (`summed(x)`) or of their values at all steps (`stacked(x)`), which are functions too, or None where that does
-            not pay; `number(x)` is the Python number that an operand is, or None. None where the sum is not to be had from these.
+        total(summed, stacked, inputs, params, number) -> a function that computes the sum of the result over a loop's steps, or None
+            where there is no formula for it. `summed(x)` and `stacked(x)` are functions that compute the sum of an operand over the
+            steps and its values at all steps, or None where that does not pay; `number(x)` is the Python number that an operand equals,
+            or None.
         simplify(graph, inputs, params, origin) -> a simpler node for the same value, or None.
-        fold(*numbers) -> the Python number that it gives for these, for constant folding.
+        fold(*numbers) -> the Python number that it gives for these operands, for constant folding.
         literal(**params) -> the Python number that a SOURCE is filled with.
     How it is lowered (one of the three, or `pointwise` and `kernels`):
         pointwise(gen, node, index) -> Register: the value at an index, as code (see compiler/generator/).
@@ -54,20 +55,20 @@ class Primitive:
         kind: a Kind; by default INDEXED with a `pointwise` rule, OPAQUE without.
         access(node, position) -> the access map of an operand (core/access.py); by default that of the kind.
         cost: of one evaluation without its operands, in additions: a number, or a function of the node.
-        terms(node) -> of a reduction, window or contraction: how many elements make one of the result.
-        operations(node) -> about how many additions, multiplications... all of it takes; by default cost times elements.
-        masks(node) -> of a MASKED one: the axes along which its operand ends within the result.
+        terms(node) -> of a reduction, window or contraction: how many elements of an operand one element of the result is made of.
+        operations(node) -> about how many additions, multiplications etc. the whole result takes; by default cost times elements.
+        masks(node) -> of a MASKED primitive: the axes along which its operand ends within the result.
         shares_memory(node) -> whether the value lies in the operand's memory as it is, from its first element on.
         flat: whether elements keep their row-major positions, so that another shape changes nothing.
         joined_axis: the parameter that names the axis along which operands are put side by side.
-        partial: of a reduction, the primitive that reduces parts of an axis, whose results it reduces again.
-        stored: whether it is always a result of a kernel of its own.
-        dynamic_extents: names of parameters that count elements, which are arguments of eager kernels; others say which kernel is wanted.
+        partial: of a reduction, the primitive that reduces parts of an axis; the reduction then reduces the parts' results.
+        stored: whether it is always stored by a kernel of its own.
+        dynamic_extents: names of parameters that count elements: arguments of eager kernels. Any other parameter selects the kernel.
         invariant_operand(inputs, params) -> (position, permutation, params): an operand that is better transposed once, before a loop that
-            repeats the primitive with it, and the parameters for that; None where there is none.
+            repeats the primitive with it, and the parameters for the transposed one; None where there is none.
 
-    multiple_results: whether there are several, even if it is one in a tuple.
-    registered: False for those of users, which `registry` does not list.
+    multiple_results: whether results come as a tuple, even if it is a tuple of one.
+    registered: False for users' own primitives, which `registry` does not list.
 
     `params` must be hashable.
     """
@@ -155,7 +156,7 @@ _eager = None  # installed by the compiler: (primitive, inputs, params, results)
 
 
 def install_eager(execute):
-    """Called by the compiler: `execute(primitive, inputs, params, results)` returns one Storage a result."""
+    """Called by the compiler: `execute(primitive, inputs, params, results)` returns one Storage per result."""
     global _eager
     _eager = execute
 

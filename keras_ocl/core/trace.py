@@ -31,7 +31,7 @@ class Trace:
         self.equations = []
         self.inputs = []
         self.states = {}
-        self.tag = 0  # of the equations being recorded, see apart()
+        self.tag = 0  # that new equations get, see apart()
 
     def input(self, shape, dtype):
         """A new symbolic argument."""

@@ -1,6 +1,6 @@
 """What a variable must offer to traces, tapes and compiled functions, and who holds its value.
 
-A compiled step overwrites a variable's memory only while nobody else can see it. That is known from the way the value is given away:
+A compiled step overwrites a variable's memory only while nobody else can see it. That is known from the way the value is handed out:
 an Owned keeps its storage to itself and lends it through one handle, a view of it, which everything made from the value shares (tensors,
 their reshapes, constants of other traces, arguments of a call). The handle is remembered weakly: while it lives, somebody holds the value.
 """
@@ -55,7 +55,7 @@ class Owned:
 
 
 class Variable(Protocol):
-    """State that functions read and assign; Keras's variables on this backend are such.
+    """State that functions read and assign; Keras's variables on this backend are Variables in this sense.
 
     Attributes:
         trainable: whether tapes record what depends on it without being told.

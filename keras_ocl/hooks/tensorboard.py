@@ -21,7 +21,7 @@ class _Running:
     def __init__(self, logdir):
         self.logdir = Path(logdir)
         self.device = runtime.current_device()
-        self.trace = runtime.Trace()
+        self.trace = runtime.Timeline()
         self._context = contextlib.ExitStack()
         self._context.enter_context(runtime.profiled(self.device, self.trace))
 

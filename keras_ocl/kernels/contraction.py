@@ -61,7 +61,7 @@ class _Axis:
 class Loader:
     """Where an operand's elements come from.
 
-    `first`: C text of the row (or column) at which the work-group's block begins, `limit` of how many there are. along_k: whether
+    `first`: C text of the row (or column) at which the work-group's block begins, `limit`: C text of how many there are. along_k: whether
     neighbours along k are neighbours in memory, and so are loaded by neighbouring items; else neighbours along rows (or columns) are.
     """
 
@@ -99,7 +99,7 @@ class Strided(Loader):
 class Contraction:
     """Texts of contractions.
 
-    Results are C variables {name}{row}_{column}; `across`, `down` and `me` say which of the group's items it is.
+    Results are C variables {name}{row}_{column}; `across`, `down` and `me` say which of the group's items this one is.
 
     Args:
         args: the kernel's Args, which gets two __local parameters.
@@ -126,15 +126,16 @@ class Contraction:
         return f"const int across = get_local_id(0), down = get_local_id(1), me = down * {self.tile.across} + across;\n"
 
     def results(self, name="s"):
-        """Statements that declare the results, 0."""
+        """Statements that declare the results and set them to 0."""
         return f"{self.register} " + ", ".join(f"{name}{r}_{c} = 0" for r in self.rows for c in self.columns) + ";\n"
 
     def walk(self, begin, end, a, b, name="s"):
-        """Statements that add the products of all k from `begin` to `end` (C texts), of operands with these loaders."""
+        """Statements that add the products of all k from `begin` to `end` (C texts), of operands that these loaders load."""
         t, i = self.tile, self.index
         return (
             f"{self._prepare(a, t.height)}{self._prepare(b, t.width)}"
-            f"for ({i} k0 = {begin}; k0 < {end}; k0 += {t.depth}) {{\n"
+            "#pragma unroll 1\n"  # AMD's compiler unrolls short loops whole, barriers included, and spills
+            f"for ({i} k_begin = {begin}; k_begin < {end}; k_begin += {t.depth}) {{\n"
             f"{self.fill(self.a, t.height, self.pitch_a, a, end)}{self.fill(self.b, t.width, self.pitch_b, b, end)}"
             f"{BARRIER}{self.multiply(self.a, name)}{BARRIER}}}\n"
         )
@@ -156,14 +157,14 @@ class Contraction:
         return f"{arrays}for (int x = 0; x < {rows.rounds}; ++x) {{\n{at}{loader.row('x')}}}\n"
 
     def fill(self, local, extent, pitch, loader, end):
-        """Statements that copy `extent` rows of the steps from k0 on to local memory, zeros beyond the edges."""
+        """Statements that copy `extent` rows of the steps from k_begin on to local memory, zeros beyond the edges."""
         i, (rows, steps) = self.index, self._axes(extent, loader.along_k)
         statements, condition, value = loader.element("x")
         inside = " && ".join(filter(None, (f"at < {loader.limit}", f"k < {end}", condition)))
         guard = " && ".join(filter(None, (steps.guard("q"), rows.guard("o"))))
         store = f"{local}[q * {pitch} + o] = {inside} ? {value} : 0;\n"
         return (
-            f"for (int y = 0; y < {steps.rounds}; ++y) {{\nconst int q = {steps.place('y')};\nconst {i} k = k0 + q;\n{loader.step()}"
+            f"for (int y = 0; y < {steps.rounds}; ++y) {{\nconst int q = {steps.place('y')};\nconst {i} k = k_begin + q;\n{loader.step()}"
             f"for (int x = 0; x < {rows.rounds}; ++x) {{\nconst int o = {rows.place('x')};\nconst {i} at = {loader.first} + o;\n"
             f"{statements}{f'if ({guard}) ' if guard else ''}{store}}}\n}}\n"
         )

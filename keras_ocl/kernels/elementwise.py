@@ -21,7 +21,7 @@ CHEAP, MEDIUM, TRANSCENDENTAL = 1, 4, 20
 
 @dataclass(frozen=True)
 class Op:
-    """How many operands an elementwise op takes and what an element costs, about, in additions."""
+    """How many operands an elementwise op takes, and about how many additions an element costs."""
 
     arity: int
     cost: int = CHEAP
@@ -112,7 +112,7 @@ def rounded(expression, dtype, width):
 def emit(op, width, out_dtype, in_dtypes, operands):
     """Expression of `op` on registers.
 
-    Shape: `operands` are C expressions of `width` lanes of the register types of `in_dtypes`; the result is one of `out_dtype`.
+    `operands` are C expressions of `width` lanes, in the register types of `in_dtypes`; so is the result, in that of `out_dtype`.
     Binary ops expect both operands in one dtype. TypeError when the op has no form for its dtypes.
     """
     return _expression(op, width, out_dtype, tuple(in_dtypes), [o if _SIMPLE.match(o) else f"({o})" for o in operands])

@@ -17,4 +17,4 @@ def kernel(name, parts, count, shape, dtype, sink, all_arguments=False):
     text += f"{register} total = 0;\n"
     text += f"for (int chunk = 0; chunk < {args.int(count)}; ++chunk) total += {source}[(long)chunk * {args.int(elements)} + element];\n"
     text += sink.store(args, [f"f{i}" for i in range(len(shape))], "total", 1)
-    return KernelSpec(name, args.args, text, (maximum(1, elements),), None, frozenset(sink.helpers))
+    return KernelSpec(name, args.args, text, (maximum(1, elements),), None, frozenset(sink.helpers), title="the sum of parts of a result")

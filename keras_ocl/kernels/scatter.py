@@ -76,7 +76,7 @@ def plan(traits, *, shape, count, mode, clip, x, indices, updates, dtype, result
     row = "at0"
     for k, extent in enumerate(extents[1:], 1):
         row = f"({row} * {args.int(extent, t)} + at{k})"
-    alone = not isinstance(rows, Dim) and not all_arguments and hint(block_rows) >= rows  # more rows than at first are several blocks
+    alone = not isinstance(rows, Dim) and not all_arguments and hint(block_rows) >= rows  # rows that grow make several blocks
     mine = "" if alone else "if (row < r0 || row >= r1) continue;\n"
     body = (
         f"const {t} c0 = get_global_id(0) * {columns_each}, c1 = min(c0 + {columns_each}, {column_text});\n"
@@ -86,7 +86,7 @@ def plan(traits, *, shape, count, mode, clip, x, indices, updates, dtype, result
         f"const {t} r = row * {column_text}, u = s * {column_text};\n{columns_loop(update)}}}\n"
     )
     grid = (ceil_div(columns, block_columns), ceil_div(rows, block_rows))
-    return [KernelSpec("", args.args, body, grid, schedule.group, frozenset(helpers))]
+    return [KernelSpec("", args.args, body, grid, schedule.group, frozenset(helpers), title="scatter: a block of the result per work-item")]
 
 
 def _as(dtype, text):

@@ -1,4 +1,4 @@
-"""What a schedule is, and the registry of those there are.
+"""What a schedule is, and the registry of all schedules.
 
 A schedule says how kernels are written for one kind of device. Each is one table, a `Schedule` in a file of schedules/, that registers
 itself; nothing else asks for a schedule's name.
@@ -12,7 +12,7 @@ from keras_ocl.core.dim import hint
 
 
 def _never(*_):
-    """No kernel, or no."""
+    """Says that a kernel does not exist, or does not pay."""
     return None
 
 
@@ -22,11 +22,11 @@ class Schedule:
 
     Writers:
         pointwise: (traits, gen, nest, cost, shared, evaluate) -> (grid, group): the loops of generated code over the index space `nest`,
-            around what `evaluate(variables)` emits. cost: operations an element beside the first. shared: whether a reduction's result
-            serves a whole row. Reductions of rows and columns that code at a point contains are the generator's, in vectors of `width()`.
-        product: (problem, tile or None) -> KernelSpecs of a gemm.parts.Problem with a result.
-        convolution: (traits, geometry, x, w, dtype, sink, name, all_arguments, transposed) -> KernelSpecs of a convolution with a result;
-            `transposed` as for conv.elements.filter_offset().
+            around what `evaluate(variables)` emits. cost: operations per element beyond the first. shared: whether a reduction's result
+            serves a whole row. The generator itself writes the reductions inside `evaluate`, in vectors of `width()`.
+        product: (problem, tile or None) -> KernelSpecs of a gemm.parts.Problem whose result is not empty.
+        convolution: (traits, geometry, x, w, dtype, sink, name, all_arguments, transposed) -> KernelSpecs of a convolution whose result is
+            not empty; `transposed` as for conv.elements.filter_offset().
         filter_gradient: (traits, geometry, x, dy, dtype, sink, name, all_arguments) -> KernelSpecs of a filter's gradient.
         attention: (problem, scheme, sinks) -> the KernelSpec of one of attention's schemes.
         attention_gradients: (problem, sinks) -> the KernelSpec of all three gradients, or None where each has a kernel of its own.
@@ -37,14 +37,14 @@ class Schedule:
     tuning: the table of schedules/tuning.py from which this schedule's kernels take their numbers, None where they need none.
 
     Prices, in cheap operations on one element of a vector:
-        launch: of one more kernel. gather: of an element that the lanes of a vector read at distances.
+        launch: of one more kernel. gather: of an element, where the lanes of a vector read elements that are not adjacent.
 
     Limits and shapes:
         vectors: whether a work-item computes explicit vectors, their lanes along the last axis of the result.
         as_written: whether the compiler's own vectoriser is to leave kernels alone, where a device has a hint for that.
-        widest: lanes of the vectors in which generated code reduces and computes, at most.
-        group: work-group of the kernels that need none, None to leave it to the driver.
-        shared_row: elements of a row that a work-item reduces for all of the row's other elements, at most.
+        widest: most lanes of the vectors in which generated code computes and reduces.
+        group: work-group of kernels that need no particular one, None to leave it to the driver.
+        shared_row: most elements of a row for which one work-item reduces and computes the whole row.
         scan_steps, scan_walks, scan_parts: a scan of at least so many steps and at most so many walks is cut into so many parts.
         plain_channels, plain_pixels: convolutions with one tap are matrix products from so many channels on, their filters' gradients
             up to so many pixels.
@@ -107,13 +107,11 @@ def schedule_names():
 
 
 def get(name):
-    """The Schedule called `name`. ValueError that names those there are for an unknown one."""
+    """The Schedule called `name`. ValueError, which lists the known names, for an unknown one."""
     try:
         return _KNOWN[name]
     except KeyError:
-        raise ValueError(
-            f"there is no schedule {name!r}; set KERAS_OCL_SCHEDULE to one of {', '.join(_KNOWN)}, or to none of them"
-        ) from None
+        raise ValueError(f"there is no schedule {name!r}; set KERAS_OCL_SCHEDULE to one of {', '.join(_KNOWN)}, or unset it") from None
 
 
 def schedule_of(traits):

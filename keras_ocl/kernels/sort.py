@@ -3,7 +3,7 @@
 Sorting moves positions (with a short single key packed beside them), not elements: one work-item sorts a
 block, then runs are merged pairwise, each work-item producing one piece of the merged run, whose start it
 finds by binary search along a diagonal of the merge path (Green, McColl & Bader, "GPU Merge Path", 2012);
-last, operands are gathered.
+finally the operands are gathered.
 """
 
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from keras_ocl.core.dim import ceil_div, hint, product
 from keras_ocl.kernels import prelude
 from keras_ocl.kernels.coordinates import index_type
 from keras_ocl.kernels.schedule import schedule_of
-from keras_ocl.kernels.spec import Args, KernelSpec, Workspace
+from keras_ocl.kernels.spec import Args, Buffer, KernelSpec
 
 _RUN = 16  # elements that insertion sort handles
 
@@ -50,7 +50,7 @@ def by_merging(problem, results, block, piece, gathered):
     """
     packed = problem.keys == 1 and dtypes.itemsize(problem.operands[0][1]) <= 4
     sorter, n = (_Packed if packed else _Sorter)(problem), problem.n
-    buffers = [Workspace(problem.rows * n, sorter.dtype), Workspace(problem.rows * n, sorter.dtype)]
+    buffers = [Buffer(problem.rows * n, sorter.dtype), Buffer(problem.rows * n, sorter.dtype)]
     # The bound is a number, so that extents of one class share kernels; passes depend on the extent itself.
     run = min(block, _power_above(hint(n)))
     specs, here = [sorter.blocks(run, buffers[0], buffers[1])], 0
@@ -63,7 +63,7 @@ def by_merging(problem, results, block, piece, gathered):
 
 def by_counting(problem, results):
     """KernelSpecs by which a work-item counts the elements that come before its own."""
-    sorter, positions = _Sorter(problem), Workspace(problem.rows * problem.n, _Sorter.dtype)
+    sorter, positions = _Sorter(problem), Buffer(problem.rows * problem.n, _Sorter.dtype)
     return [sorter.count(positions), sorter.collect(positions, results, 1)]
 
 
@@ -110,7 +110,7 @@ class _Sorter:
         return Args(self.all_arguments)
 
     def _spec(self, name, args, body, grid):
-        return KernelSpec(name, args.args, body, grid, self.group, frozenset(self.helpers))
+        return KernelSpec(name, args.args, body, grid, self.group, frozenset(self.helpers), title=f"sort: {name}")
 
     def _merge(self, args, left, nl, right, nr, target, limit="1"):
         """Statements that merge while `limit` holds, from places a and b on, to place o on."""
@@ -221,9 +221,9 @@ class _Packed(_Sorter):
 
 
 def top_k(traits, *, shape, k, x, dtype, results, all_arguments=False):
-    """The kernel that keeps the `k` greatest of each row, in order: a row is walked once, and only what beats the least kept moves.
+    """The kernel that keeps the `k` greatest of each row, in order: a row is walked once, and only elements above the least kept are moved.
 
-    `results`: handles of the values (of `dtype`) and int32 positions. Work grows with k times how often the kept change;
+    `results`: handles of the values (of `dtype`) and int32 positions. Work grows with k times the number of changes to what is kept;
     rows are independent work-items.
     """
     n, rows = shape[-1], product(shape[:-1])
@@ -252,4 +252,7 @@ def top_k(traits, *, shape, k, x, dtype, results, all_arguments=False):
         f"{prelude.store(dtype, 1, values, '(at + j)', 'v')}\n{positions}[at + j] = i;\n"
         f"least = {prelude.load(dtype, 1, values, f'(at + min(i, {k_text} - 1))')};\n}}\n"
     )
-    return [KernelSpec("", args.args, body, (rows,), schedule_of(traits).group, frozenset(prelude.helpers_for(dtype, 1)))]
+    helpers = frozenset(prelude.helpers_for(dtype, 1))
+    return [
+        KernelSpec("", args.args, body, (rows,), schedule_of(traits).group, helpers, title="the greatest elements of a row per work-item")
+    ]

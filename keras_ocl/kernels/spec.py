@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from keras_ocl.core import dtypes
 from keras_ocl.core.dim import Dim
+from keras_ocl.kernels.layout import indented
 
 
 @dataclass
@@ -19,15 +20,16 @@ class Arg:
     name: str
     kind: str
     dtype: str = ""  # of pointers: the element's dtype
-    value: object = None  # pointers: what the caller passed to pointer(); scalars: the number
+    value: object = None  # pointers: the Buffer; scalars: the number
 
 
 @dataclass
 class KernelSpec:
     """One kernel: body text without signature, its parameters in order, and its launch geometry.
 
-    `grid` is the global size in work-items (1 to 3 extents), `group` the work-group size or None.
-    `helpers` are names of the functions of the prelude that the body calls.
+    `title` says what the text computes, as its first line; it depends on nothing that the rest of the text does not show.
+    `grid` is the global size in work-items (1 to 3 extents), `group` the work-group size or None. `helpers` are names of the functions
+    of the prelude that the body calls.
     """
 
     name: str  # what the kernel computes, for profiles and errors; not part of the source
@@ -38,6 +40,7 @@ class KernelSpec:
     helpers: frozenset = frozenset()
     attributes: str = ""
     scalar: bool = False  # the body is a user's, for one element: the compiler may put several work-items in a vector
+    title: str = field(kw_only=True)
     provenance: object = None  # which operations it computes (compiler/provenance.py); not part of the source either
 
     def signature(self):
@@ -56,18 +59,34 @@ class KernelSpec:
         """The kernel's OpenCL C text under the function name `function`."""
         sizes = ", ".join(str(g) for g in (tuple(self.group) + (1, 1))[:3]) if self.group else ""
         required = f"__attribute__((reqd_work_group_size({sizes})))\n" if sizes else ""
-        return f"__kernel {required}{self.attributes}void {function}({self.signature()}) {{\n{self.body}}}\n"
+        body = self.body if self.scalar else indented(self.body)
+        return f"// {self.title}\n__kernel {required}{self.attributes}void {function}({self.signature()}) {{\n{body}}}\n"
+
+
+@dataclass(frozen=True)
+class StepSlice:
+    """The part of the Buffer `base` that belongs to a loop's present step: `elements` from (step + shift) * elements on."""
+
+    base: "Buffer"
+    elements: int  # may be a Dim
+    shift: int = 0
 
 
 @dataclass(eq=False)
-class Workspace:
-    """Scratch memory between the kernels of one operation, used as a handle in Args.pointer().
+class Buffer:
+    """Memory that kernels read and write: a node's value, or scratch between the kernels of one operation.
 
-    `elements` may be a Dim. Two workspaces are never equal: each is its own buffer.
+    Two are never equal. Each has memory of its own, unless the compiler lets them share it; with a `slice` it is a part of another's.
     """
 
-    elements: int
+    elements: int  # may be a Dim
     dtype: str
+    slice: StepSlice | None = None
+
+    @property
+    def nbytes(self):
+        """Its size, for the extents of the first trace."""
+        return int(self.elements) * dtypes.itemsize(self.dtype)
 
 
 class _Step:
@@ -80,21 +99,11 @@ class _Step:
 STEP = _Step()
 
 
-@dataclass(frozen=True)
-class Stepped:
-    """A handle of the part of the buffer `base` that belongs to a loop's present step: `elements` from (step + shift) * elements on."""
-
-    base: object
-    elements: int  # may be a Dim
-    shift: int = 0
-
-
 @dataclass
 class Args:
     """Parameters of a kernel under construction.
 
-    Shape:
-        `all_arguments=True` (eager code) prints every extent above 1 as an argument.
+    `all_arguments=True` (eager code) prints every extent above 1 as an argument.
     """
 
     all_arguments: bool = False
@@ -102,19 +111,19 @@ class Args:
     _seen: dict = field(default_factory=dict)
 
     def pointer(self, value, dtype, out=False):
-        """C text of the pointer to the buffer `value` (any hashable handle of the caller's).
+        """C text of the pointer to `value`: a Buffer, or a node of the compiler's graph, which stands for its `buffer`.
 
-        The name of a parameter; for a handle with an attribute `stepped` that is a Stepped, where the present step's part begins.
+        It is the name of a parameter; for a slice, the place where the present step's part begins.
         """
-        stepped = getattr(value, "stepped", None)
-        if stepped is not None:
-            base = self.pointer(stepped.base, dtype, out)
-            step = self.step() if stepped.shift == 0 else f"({self.step()} + {stepped.shift})"
-            return f"({base} + (long){step} * {self.int(stepped.elements, 'long')})"
-        key = ("ptr", value)
+        buffer = value if isinstance(value, Buffer) else value.buffer
+        if buffer.slice is not None:
+            base = self.pointer(buffer.slice.base, dtype, out)
+            step = self.step() if buffer.slice.shift == 0 else f"({self.step()} + {buffer.slice.shift})"
+            return f"({base} + (long){step} * {self.int(buffer.slice.elements, 'long')})"
+        key = ("ptr", buffer)
         if key not in self._seen:
             name = f"p{sum(a.kind in ('in', 'out') for a in self.args)}"
-            self._seen[key] = Arg(name, "out" if out else "in", dtype, value)
+            self._seen[key] = Arg(name, "out" if out else "in", dtype, buffer)
             self.args.append(self._seen[key])
         elif out:
             self._seen[key].kind = "out"
@@ -125,7 +134,7 @@ class Args:
         if isinstance(extent, Dim):
             key = (ctype, extent.key)
         elif self.all_arguments and not -1 <= extent <= 1:
-            key = (ctype, "occurrence", len(self.args))  # equal values by chance must not change the source
+            key = (ctype, "occurrence", len(self.args))  # values that happen to be equal must not change the source
         else:
             return str(int(extent)) if extent >= 0 else f"({int(extent)})"
         return self._scalar(key, ctype, int(extent))
@@ -135,7 +144,7 @@ class Args:
         return self._scalar("step", "int", STEP)
 
     def scalar(self, value, ctype):
-        """C text of a number that is always an argument (float constants: equal kernels for equal code)."""
+        """C text of a number that is always an argument (a float constant: equal code then shares a kernel)."""
         return self._scalar((ctype, "scalar", value), ctype, value)
 
     def _scalar(self, key, ctype, value):

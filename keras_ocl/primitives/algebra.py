@@ -1,4 +1,4 @@
-"""Algebraic simplification of elementwise primitives, and what rules of other families need: constants seen through views, and made.
+"""Algebraic simplification of elementwise primitives, and what rules of other families need: finding and making constants.
 
 A rule `simplify(graph, inputs, params, origin)` returns a simpler node or None (core/primitive.py). `graph.add` makes a node as it is,
 `graph.simplest` the simplest one. What a rule returns is equal for every value of the unknown extents.
@@ -14,7 +14,7 @@ from keras_ocl.core import dtypes
 from keras_ocl.core.dim import Dim, key
 from keras_ocl.core.primitive import Kind, Primitive
 
-_QUARTERS = 8  # powers up to this many fourths, either way, are made of square roots
+_QUARTERS = 8  # exponents up to this many quarters, of either sign, are written with square roots
 
 
 def constant_value(node):
@@ -44,7 +44,7 @@ def full(graph, value, shape, dtype, origin):
 
 
 def folded(graph, primitive, inputs, params, origin):
-    """The constant that `primitive` gives for constants, broadcast where they are; None where they are not."""
+    """The constant that `primitive` gives for constant operands, of the result's shape; None if not all are, or it cannot be computed."""
     if primitive.fold is None or not inputs or inputs[0].dtype not in ("float32", "float64", "int32"):
         return None
     values = [constant_value(i) for i in inputs]
@@ -106,7 +106,7 @@ def _convert(graph, inputs, params, origin):
 
 
 def _neutral(number, both):
-    """x op number is x; with `both`, number op x too."""
+    """Rule for an operation with a neutral element: x op number is x; with `both`, number op x too."""
 
     def rule(graph, inputs, params, origin):
         a, b = inputs
@@ -126,7 +126,7 @@ def _add(graph, inputs, params, origin):
 
 
 def _side_by_side(graph, a, b, origin):
-    """The sum of neighbours in zeros, as the gradient of a split gives it: their concat, in the zeros that remain."""
+    """The sum of neighbouring slices padded with zeros, as the gradient of a split gives it: their concat, padded where zeros remain."""
     pad, concat = Primitive.registry["pad"], Primitive.registry["concat"]
     if any(x.primitive is not pad or not is_number(x.inputs[1], 0) for x in (a, b)):
         return None
@@ -170,13 +170,13 @@ def _apply(graph, origin, name, *operands):
 
 
 def _roots(graph, x, exponent, origin):
-    """x to the power of some fourths, from square roots: a tenth of the time of pow, and as exact."""
+    """x to the power of a multiple of 1/4, from square roots: in a tenth of the time of pow, and as exact."""
     apply = functools.partial(_apply, graph, origin)
     whole, fourths = divmod(int(4 * abs(exponent)), 4)
     factors = [apply("abs", x)] * whole
     if fourths:
         infinity = full(graph, math.inf, x.shape, x.dtype, origin)
-        least = apply("eq", x, full(graph, -math.inf, x.shape, x.dtype, origin))  # whose powers are infinite, but not its root
+        least = apply("eq", x, full(graph, -math.inf, x.shape, x.dtype, origin))  # its powers are those of infinity, but its root is NaN
         root = apply("abs", apply("sqrt", apply("select", least, infinity, x)))  # the root of -0.0 is -0.0, its powers are not
         factors += [root] * (fourths // 2) + [apply("sqrt", root)] * (fourths % 2)
     product = functools.reduce(functools.partial(apply, "mul"), factors)

@@ -17,7 +17,7 @@ def _wide(x):
 
 
 def _over(x, shape):
-    """A tensor of rank 4 with ones where it is repeated, as `shape`."""
+    """A tensor of rank 4 broadcast to `shape`: axes of extent 1 are repeated."""
     return x if tuple(x.shape) == tuple(shape) else P.broadcast(x, shape, (0, 1, 2, 3))
 
 
@@ -25,7 +25,7 @@ def attention_logits(query, key, bias, mask, scale, is_causal):
     """(logits, allowed) of the shape (batch, heads, time, source), logits in float32 or wider.
 
     `allowed` (bool, None when all are) says which logits are not masked; the others are a number far below.
-    Arguments as of attention().
+    Arguments as for attention().
     """
     batch, time, heads, depth = query.shape
     source, key_heads = key.shape[1], key.shape[2]
@@ -49,7 +49,7 @@ def attention_logits(query, key, bias, mask, scale, is_causal):
 
 
 def _gradients(query, key, value, do, peak, rescale, delta, bias, mask, scale, is_causal):
-    """Gradients of query, key, value and logits (of these in float32 or wider) by the formulas, with matrices of (time x source)."""
+    """Gradients of query, key, value and logits (the last in float32 or wider) by the formulas, with matrices of (time x source)."""
     batch, time, heads, _ = query.shape
     source, key_heads = key.shape[1], key.shape[2]
     if heads != key_heads:
@@ -110,7 +110,7 @@ def _shape(query, key, value, *extras, scale, is_causal, bias, mask):
 
 
 def _vjp(cts, outs, *inputs, **params):
-    """Of a cotangent of the saved statistics only that of `rescale` counts: what depends on `peak` cancels."""
+    """Of the saved statistics' cotangents only that of `rescale` counts: what depends on `peak` cancels."""
     out, peak, rescale = outs
     ct = P.zeros_like(out) if cts[0] is None else cts[0]
     delta = P.reduce_sum(P.mul(_wide(ct), _wide(out)), (3,))
@@ -125,7 +125,7 @@ def _extra_gradients(operands, params):
     named = _named(operands, params, True)
     result = []
     if params["bias"]:
-        # As large as a bias may be, so nothing is gained by not having the matrix; the compiler drops it where nothing reads it.
+        # A bias may be as large as the matrix, so avoiding the matrix gains nothing; the compiler drops it where nothing reads it.
         dlogits = _composed(named, params)[3]
         axes = tuple(i for i, n in enumerate(named["bias"].shape) if is_one(n) and not is_one(dlogits.shape[i]))
         total = P.reshape(P.reduce_sum(dlogits, axes), named["bias"].shape) if axes else dlogits
@@ -144,7 +144,7 @@ def _gradient_shape(query, key, value, *rest, **params):
 
 
 def _gradient_vjp(cts, outs, *inputs, **params):
-    """Through the formulas."""
+    """The gradient of the formulas."""
     named = _named(inputs, params, True)
     floats = {name: x for name, x in named.items() if dtypes.is_float(x.dtype)}
     with GradientTape() as tape:
@@ -160,7 +160,7 @@ def _kernels(plan, gradient):
     def rule(builder, node, sinks):
         named = _named(node.inputs, node.params, gradient)
         query, key, value = (named[name] for name in ("query", "key", "value"))
-        # Private memory has a size that the source names: an unknown depth would need a bound.
+        # The source names the size of private memory: an unknown depth would need a bound.
         depths = [d if builder.all_arguments else int(d) for d in (query.shape[3], value.shape[3])]
         problem = template.Problem(
             builder.traits,
@@ -181,7 +181,7 @@ def _kernels(plan, gradient):
 
 
 def _batch(primitive):
-    """The examples are more of the batch."""
+    """Rule that merges the examples into the batch."""
 
     def rule(inputs, batched, size, **params):
         batch = next(x.shape[1] if is_batched else x.shape[0] for x, is_batched in zip(inputs, batched, strict=True))
@@ -198,7 +198,7 @@ def _batch(primitive):
 
 
 def _operations(forward, backward):
-    """Rule for `forward` products of the query's depth and `backward` of the value's with (time x source) matrices."""
+    """Rule for (time x source) matrix products: `forward` of them with the query's depth, `backward` with the value's."""
 
     def rule(node):
         query, key, value = node.inputs[:3]
@@ -236,8 +236,8 @@ def attention(query, key, value, bias, mask, scale, is_causal):
         bias, mask: float and bool, (batch, heads, time, source) or 1 in each place, or None. False masks.
         scale: a float. is_causal: whether what comes later than the query is masked.
     Returns:
-        (batch, time, heads, value depth) in the operands' dtype, computed in float32 or wider. With no source, zeros have to come from
-        elsewhere.
+        (batch, time, heads, value depth) in the operands' dtype, computed in float32 or wider. The caller handles a source of
+        extent 0, whose result would be zeros.
     """
     extras = [x for x in (bias, mask) if x is not None]
     params = {"scale": float(scale), "is_causal": bool(is_causal), "bias": bias is not None, "mask": mask is not None}

@@ -19,7 +19,7 @@ def batch_equations(equations, values, size):
             that are not in it stand for themselves. Results are added to it.
 
     Raises:
-        NoBatchingRule: an equation with an operand that differs is of a primitive without a rule.
+        NoBatchingRule: an operand differs between examples, and the equation's primitive has no rule.
     """
     for eq in equations:
         operands = [values.get(id(t), (t, False)) for t in eq.inputs]
@@ -54,12 +54,12 @@ def examples(size, shape):
 
 
 def same_parameters(primitive):
-    """The rule of a primitive that treats leading axes as more of the same; `primitive()` gives it."""
+    """The rule of a primitive that takes a further leading axis with the same parameters; `primitive()` returns it."""
     return lambda inputs, batched, size, **params: primitive()(*all_spread(inputs, batched, size), **params)
 
 
 def moved_axes(primitive, **moved):
-    """The rule of a primitive of which parameters name axes: `moved` tells the parameters how."""
+    """The rule of a primitive with parameters that name axes: `moved` has a function (value, size) -> batched value for each."""
 
     def rule(inputs, batched, size, **params):
         changed = {name: how(params[name], size) for name, how in moved.items()}
@@ -69,17 +69,17 @@ def moved_axes(primitive, **moved):
 
 
 def next_axis(axis, size):
-    """An axis behind that of the examples."""
+    """The number of an axis behind that of the examples."""
     return axis + 1
 
 
 def next_axes(axes, size):
-    """Axes behind that of the examples."""
+    """The numbers of axes behind that of the examples."""
     return tuple(a + 1 for a in axes)
 
 
 def first(value):
-    """Entries per axis, with `value` for the axis of examples; its extent if None."""
+    """For a parameter with an entry per axis: `value` is the entry of the axis of examples, None for its extent."""
     return lambda entries, size: (size if value is None else value, *entries)
 
 

@@ -102,7 +102,7 @@ def _filter_grad_kernels(builder, node, sink):
     return templates.filter_grad(builder.traits, geometry, x, dy, node.dtype, sink, builder.all_arguments)
 
 
-# ---- batching: examples of one filter are more of the batch, filters of examples are groups of one convolution
+# ---- batching: examples with one filter join the batch, examples with filters of their own are groups of one convolution
 
 
 def _split_last(x, parts):

@@ -3,7 +3,7 @@
 from keras_ocl import primitives as P
 from keras_ocl.core import dtypes
 from keras_ocl.core.primitive import Primitive
-from keras_ocl.kernels import scan
+from keras_ocl.kernels import cumulative
 from keras_ocl.primitives.batching import moved_axes, next_axis
 
 
@@ -23,7 +23,7 @@ def _shape(name):
 def _kernels(kind):
     def rule(builder, node, sink):
         axis, reverse = node.params["axis"], node.params["reverse"]
-        return scan.plan(
+        return cumulative.plan(
             builder.traits,
             kind=kind,
             shape=node.shape,
@@ -65,7 +65,7 @@ def _cumsum_vjp(ct, out, x, *, axis, reverse):
 
 
 def _cumprod_vjp(ct, out, x, *, axis, reverse):
-    """The product before an element, times the sum over what follows of the cotangent times the product between."""
+    """For each element: the product before it, times the sum over what follows of cotangent times the product of what lies between."""
     before = _conj(shifted(out, axis, 1, reverse))
     following = linear_recurrence(_conj(shifted(x, axis, 0, not reverse)), ct, axis, not reverse)
     return (P.mul(before, following),)

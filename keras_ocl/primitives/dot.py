@@ -220,7 +220,7 @@ def _is_outer(inputs, params):
 
 
 def _outer(graph, inputs, params, origin):
-    """An outer product as an elementwise one, which can be part of a kernel before or behind it."""
+    """An outer product as an elementwise one, which can be fused into the kernel before or after it."""
     shape, _ = _shape(*inputs, **params)
     count = len(params["batch"][0])
     operands, first = [], count
@@ -256,7 +256,7 @@ def _total(summed, stacked, inputs, params, number):
 
 
 def _invariant_operand(inputs, params):
-    """A matrix whose rows are contracted: transposed, lanes run along its rows."""
+    """A matrix contracted along its rows: once it is transposed, lanes run along the rows of the transposed matrix."""
     (ac, bc), (_, batch) = params["contract"], params["batch"]
     if len(inputs[1].shape) != 2 or batch or bc != (1,):
         return None
@@ -283,7 +283,7 @@ dot_general_p = Primitive(
 def dot_general(a, b, contract, batch=((), ()), dtype=None):
     """Products of `a` and `b` summed over pairs of contracted axes, for each index of the pairs of batch axes.
 
-    Shape: the batch axes, then a's free axes, then b's. dtype: that of the operands unless given; floats are
+    The result has the batch axes, then a's free axes, then b's; its dtype is that of the operands unless `dtype` is given. Floats are
     summed in float32 or better, integers below 32 bits in 32.
     """
     (ac, bc), (ab, bb) = (tuple(map(tuple, pair)) for pair in (contract, batch))

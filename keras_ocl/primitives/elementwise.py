@@ -134,9 +134,9 @@ def _holomorphic(derivative):
 
 
 def _root(derivative):
-    """VJP of a root from derivative(out), infinite at 0: what does not depend on the result has gradient 0 there too, as on TensorFlow.
+    """VJP of a root from derivative(out), which is infinite at 0: there too, a cotangent of 0 gives a gradient of 0, as on TensorFlow.
 
-    So a root behind a `where` or a `maximum` that does not pick it leaves no NaN.
+    So a root behind a `where` or a `maximum` that does not pick it gives no NaN.
     """
 
     def vjp(ct, out, x):
@@ -233,7 +233,7 @@ def _relu_vjp(ct, out, x):
     return (P.select(P.gt(out, zero), ct, zero),)
 
 
-# name: (VJP, what it computes). Without one the results are not of a floating dtype, or constant almost everywhere.
+# name: (VJP, what it computes). Results without a VJP are not of a floating dtype, or are constant almost everywhere.
 _UNARY = {
     "neg": (lambda ct, out, x: (P.neg(ct),), "-x"),
     "sign": (None, "-1, 0 or 1 by the sign of x; NaN stays"),

@@ -213,7 +213,7 @@ _scatter_new = Primitive(
 
 
 def _leading(x, axes):
-    """`x` with `axes` first, and the permutation that did it."""
+    """`x` with `axes` first, and the permutation that moved them."""
     perm = (*axes, *_rest(len(x.shape), axes))
     return P.transpose(x, perm), perm
 
@@ -223,7 +223,7 @@ def _wide(dtype, mode):
 
 
 def scatter(x, indices, updates, axes, mode="set"):
-    """A copy of `x` with `updates` (shape S, then x's other axes) set at, added to, ... `indices` along `axes`.
+    """A copy of `x` with `updates` (shape S, then x's other axes) set, added, ... at `indices` along `axes`.
 
     Updates apply in the order of the flattened S, so results are deterministic; out-of-range indices are
     dropped. `mode`: "set", "add", "max", "min" or "mul"; the last three and "add" combine with what is there.
@@ -238,7 +238,7 @@ def scatter(x, indices, updates, axes, mode="set"):
 
 
 def scatter_new(shape, indices, updates, axes, mode="add", clip=False):
-    """`updates` added to ("add") or set in ("set") a tensor of zeros of `shape`; see scatter. `clip` clips indices into range."""
+    """A tensor of zeros of `shape` with `updates` added ("add") or set ("set"); see scatter. `clip` clips indices into range."""
     indices, axes, shape = tuple(indices), tuple(axes), tuple(shape)
     _scatter_check("scatter_new", shape, indices, updates, axes, mode)
     if mode not in ("add", "set"):

@@ -87,7 +87,7 @@ def _symmetric(x):
 
 
 def _differences(values, square):
-    """1 / (value_j - value_i), and 0 where they are equal, as on TensorFlow: right for what depends on the space of their vectors only."""
+    """1 / (value_j - value_i), and 0 where they are equal, as on TensorFlow: right for what depends only on their vectors' span."""
     rows, columns = _rows(values, square), _columns(values, square)
     gap = P.sub(rows, columns)
     zero = P.zeros_like(gap)
@@ -238,7 +238,7 @@ def _pinv_shape(x, *, rcond):
 
 
 def _without(x, projected):
-    """`projected` less its product with `x` from the left."""
+    """projected - x projected."""
     return P.sub(projected, matmul(x, projected))
 
 
@@ -350,7 +350,7 @@ def _svd_vjp(cts, outs, x, *, full):
         inside = P.mul(P.mul(gaps, turn), rows)
         inside = P.add(inside, P.mul(columns, P.mul(gaps, P.sub(right, adjoint(right)))))
         if dtypes.is_complex(x.dtype):
-            # A pair of vectors has a common phase of its own; what they turn against one another is counted as the left one's.
+            # Each pair of vectors has an arbitrary common phase; a rotation of one against the other is counted as the left one's.
             inside = P.add(inside, P.select(_diagonal_mask(square), _half(P.div(turn, rows)), P.zeros_like(square)))
         middle = inside if middle is None else P.add(middle, inside)
         outside_u = P.div(P.sub(du, matmul(u, left)), _rows(s, u))
@@ -399,7 +399,7 @@ def _eig_shape(x):
 
 
 def _eig_vjp(cts, outs, x):
-    """As of Boeddeker et al., "On the computation of complex-valued gradients" (2017): vectors have norm 1, their phase is arbitrary."""
+    """As in Boeddeker et al., "On the computation of complex-valued gradients" (2017): vectors have norm 1, their phase is arbitrary."""
     (dw, dv), (w, v) = cts, outs
     vh = adjoint(v)
     zero = P.zeros_like(v)
@@ -417,7 +417,7 @@ _eig = host("eig", lapack.eig, _eig_shape, _eig_vjp)
 
 
 def eig(x):
-    """(eigenvalues, eigenvectors in columns) of square matrices, complex64 (complex128 of 64-bit floats)."""
+    """(eigenvalues, eigenvectors in columns) of square matrices, complex64 (complex128 for 64-bit floats)."""
     return _eig(x)
 
 

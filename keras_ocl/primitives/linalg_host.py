@@ -1,7 +1,7 @@
 """What linear algebra computes on the host: LAPACK through NumPy, for batches of matrices, real and complex.
 
-16-bit floats are computed in float32. What LAPACK cannot do is a LinAlgError (a ValueError) that names the op of Keras, the shape and the
-remedy; matrices with NaN or infinities give NaN where the result has a meaning without them, as on TensorFlow and JAX.
+16-bit floats are computed in float32. What LAPACK cannot do raises a LinAlgError (a ValueError) that names the op of Keras, the shape and
+the remedy; matrices with NaN or infinities give NaN where the result has a meaning without them, as on TensorFlow and JAX.
 """
 
 from functools import wraps
@@ -79,7 +79,7 @@ slogdet = on_host("slogdet")(np.linalg.slogdet)
 
 @on_host("det")
 def cofactor(x):
-    """Conjugated cofactors, conj(det x) x^-H: products of all singular values but one each, so of singular matrices too."""
+    """Conjugated cofactors, conj(det x) x^-H: from products of all singular values but one, so of singular matrices too."""
     finite, x = _finite(x)
     u, s, v = np.linalg.svd(x, full_matrices=False)
     others = np.where(np.eye(x.shape[-1], dtype=bool), 1, s[..., None, :]).prod(-1)
@@ -102,7 +102,7 @@ def triangular_solve(a, b, lower, transposed):
 
 @on_host("pinv")
 def pinv(x, rcond):
-    """Pseudo-inverses; NaN of what is not finite."""
+    """Pseudo-inverses; NaN for matrices that are not finite."""
     finite, x = _finite(x)
     return _nan_unless(finite, np.linalg.pinv(x, rcond))
 
@@ -115,7 +115,7 @@ def qr(x, complete):
 
 @on_host("svd")
 def svd(x, full):
-    """Singular values and vectors; NaN of what is not finite."""
+    """Singular values and vectors; NaN for matrices that are not finite."""
     finite, x = _finite(x)
     return tuple(_nan_unless(finite, part) for part in np.linalg.svd(x, full_matrices=full))
 

@@ -23,7 +23,7 @@ def _scan_shape(*inputs, body, consts, carries, length, reverse, histories):
 
 
 def _scan_batch(inputs, batched, size, *, body, consts, carries, **params):
-    """Carries differ between examples; steps are of all examples at once, so stacks hold them along their second axis."""
+    """Carries differ between examples; a step computes all examples at once, so stacks hold them along their second axis."""
     last = consts + carries
     operands = [
         *inputs[:consts],
@@ -123,7 +123,7 @@ _while = Primitive(
 def while_loop(condition, function, init):
     """Repeat `function(variables) -> variables`, lists of Tensors, while `condition(variables)`, a bool of rank 0, holds.
 
-    Each is traced once; the host reads the condition once a step. Returns the last variables. ValueError when one changes its shape or
+    Each is traced once; the host reads the condition once per step. Returns the last variables. ValueError when one changes its shape or
     dtype. There is no gradient: differentiating raises RuntimeError.
     """
     going = condition(list(init))

@@ -14,7 +14,7 @@ from keras_ocl.kernels import elementwise
 from keras_ocl.primitives.loop_hoist import fits, hoisted
 from keras_ocl.primitives.loop_steps import at_step, at_step_p
 
-_AGAIN = (Kind.VIEW, Kind.MASKED, Kind.SOURCE)  # computed again rather than kept, beside cheap elementwise operations
+_AGAIN = (Kind.VIEW, Kind.MASKED, Kind.SOURCE)  # computed again rather than kept, as are cheap elementwise operations
 
 
 def scan_vjp(cts, outs, *inputs, body, consts, carries, length, reverse, histories):
@@ -46,7 +46,7 @@ class _Backward:
     # ---- the backward body
 
     def _trace(self):
-        """Record one step's backward pass: from cotangents of what the step gives to those of what it takes."""
+        """Record one step's backward pass: from cotangents of its results to those of its inputs."""
         body = self.body
         self.xs_in, self.xs_out = [], []  # stacked inputs of the backward body, inside and outside
         with Draft() as self.draft:
@@ -85,7 +85,7 @@ class _Backward:
     def _or_zeros(ct, like):
         return P.zeros_like(like) if ct is None else ct
 
-    # ---- what to keep, what to compute again
+    # ---- what to keep and what to compute again
 
     def _choose_residuals(self):
         """Decides for each value of the forward step that the backward step needs whether to keep it."""
@@ -123,7 +123,7 @@ class _Backward:
         return kind in _AGAIN or kind is Kind.ELEMENTWISE and eq.primitive.cost <= elementwise.MEDIUM
 
     def _roots(self, t, kept, found):
-        """The dear values from which `t` is cheap to compute, beside those kept."""
+        """The expensive values from which `t` is cheap to compute, besides those in `kept`."""
         if not self._is_inner(t) or id(t) in kept:
             return
         if not self._again(t):
@@ -262,7 +262,7 @@ class _Backward:
     # ---- gradients of constants, formed after the loop
 
     def _result(self, t):
-        """The position among the backward scan's ys of `t`."""
+        """The position of `t` among the backward scan's ys."""
         for k, y in enumerate(self.ys):
             if y is t:
                 return k
@@ -292,7 +292,7 @@ class _Backward:
         return eq.primitive.total(self._total, self._stacked, eq.inputs, eq.params, self._number)
 
     def _number(self, t):
-        """The Python number that every element of `t` has, as far as its equation tells; None."""
+        """The Python number that every element of `t` has, as far as its equation tells, else None."""
         eq = next((e for e in self.draft.equations if any(o is t for o in e.outputs)), None)
         return None if eq is None or eq.primitive.literal is None else eq.primitive.literal(**eq.params)
 

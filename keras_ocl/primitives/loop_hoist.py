@@ -11,7 +11,7 @@ from keras_ocl.core.primitive import Equation, Kind, bind
 from keras_ocl.primitives.batching import spread
 from keras_ocl.primitives.loop_steps import at_step_p
 
-_LIMIT = 2**28  # elements that a tensor may have to be kept for all steps
+_LIMIT = 2**28  # most elements of a tensor that is kept for all steps
 
 
 def fits(length, shape):
@@ -38,7 +38,7 @@ class _Hoist:
         self.draft, self.outputs, self.length = draft, outputs, length
         self.constants, self.stacked, self.xs = list(constants), list(stacked), list(xs)
         self.outside = {id(t): value for t, value in constants}
-        self.whole = {}  # slice of a step -> equivalent of all steps, outside
+        self.whole = {}  # slice of a step -> the same for all steps, outside
         self.producer = {}
 
     def run(self):
@@ -125,7 +125,7 @@ class _Hoist:
         return id(t) not in self.outside and eq is not None and any(self._varies(i) for i in eq.inputs)
 
     def _transposed(self, eq, position, perm, params):
-        """The equation with the operand at `position` transposed once for all steps, and the parameters that this needs."""
+        """The equation with the operand at `position` transposed once for all steps, with `params`, its parameters for that."""
         value = P.transpose(self._constant(eq.inputs[position]), perm)
         inside = self.draft.input(value.shape, value.dtype)
         self.constants.append((inside, value))

@@ -25,7 +25,7 @@ def _index_pointwise(gen, node, index):
 
 step_index_p = Primitive("step_index", lambda *, extent: ((), "int32"), None, _index_pointwise, kind=Kind.SOURCE)
 
-# Keeps a value in a buffer of its own; the compiler's.
+# Keeps a value in a buffer of its own; only the compiler makes it.
 hold_p = Primitive(
     "hold",
     lambda x, *, number: (tuple(x.shape), x.dtype),

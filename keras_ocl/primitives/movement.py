@@ -13,7 +13,7 @@ from keras_ocl.primitives.prices import DIVISION, masking
 
 
 def _linear_total(primitive, summed, stacked, inputs, params, number):
-    """Rule `total` of a linear function of one operand: what it gives for the sum."""
+    """Rule `total` of a linear function of one operand: the sum of its results is its result for the sum."""
     inner = summed(inputs[0])
     return None if inner is None else lambda: primitive(inner(), **params)
 
@@ -393,7 +393,7 @@ def _pad_batch(inputs, batched, size, *, low, high, interior):
 
 
 def _pad_total(summed, stacked, inputs, params, number):
-    """Of zeros around a value, such as the constant is of which each step takes a slice."""
+    """Padding with zeros is linear. It is the gradient of a slice, such as each step may take of a constant."""
     inner = summed(inputs[0]) if number(inputs[1]) == 0 else None
     return None if inner is None else lambda: pad(inner(), constant(0, inputs[0].dtype), **params)
 

@@ -1,7 +1,7 @@
 """Random numbers: counter-based, so that a key gives the same bits on every device.
 
-Element i (row-major) of a draw encrypts the counter i. Draws by rejection take as many words of that counter as they need; they agree
-between devices to rounding, which may once in a million elements accept another proposal. Draws have no gradient.
+Element i (row-major) of a draw encrypts the counter i. Draws by rejection take as many words of that counter as they need; devices
+agree on them up to rounding, which may make them accept another proposal for one element in a million. Draws have no gradient.
 """
 
 from keras_ocl.core import dtypes
@@ -22,7 +22,7 @@ def _check(name, key, shape):
 
 
 def _draw(gen, helper, node, key, index, *values, **options):
-    """What `helper` draws at an index: keys of their own count from 0."""
+    """What `helper` draws at an index: for each of several keys the counter begins at 0."""
     first = len(key.shape) - 1
     words = [gen.value(key, (*index[:first], k)) for k in range(2)]
     return gen.random(helper, node.dtype, words, linear(index[first:], node.shape[first:]), *values, **options)

@@ -57,7 +57,7 @@ def _sort_kernels(builder, node, sinks):
 
 
 def _operations(node):
-    """About a comparison per level of a merge."""
+    """About one comparison per element and level of merging."""
     (*_, length) = shape = node.inputs[0].shape
     return product(shape) * max(1, math.ceil(math.log2(max(2, int(length)))))
 

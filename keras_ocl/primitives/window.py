@@ -55,7 +55,7 @@ def _element(gen, x, params, index, inside, dtype, missing):
 
 
 def _alone(params, i):
-    """Whether windows along axis `i` are its single elements."""
+    """Whether each window covers one element along axis `i`, at its own place."""
     return is_one(params["window"][i]) and is_one(params["strides"][i]) and tuple(params["padding"][i]) == (0, 0)
 
 
@@ -68,7 +68,7 @@ def _positions_in_window(node):
 
 
 def _overlapping(node):
-    """Of the gather form: windows that may cover a position, along axes where there can be more than one."""
+    """In gather form: how many windows may cover a position, counting the axes along which windows overlap."""
     window, strides, dilation = (node.params[k] for k in ("window", "strides", "dilation"))
     return hint(product(w for w, s, d in zip(window, strides, dilation, strict=True) if (w - 1) * d + 1 > s))
 
@@ -84,7 +84,7 @@ def _cost(terms, divided):
     return rule
 
 
-_EACH = {"window": first(1), "strides": first(1), "padding": first((0, 0)), "dilation": first(1)}  # of the axis of examples
+_EACH = {"window": first(1), "strides": first(1), "padding": first((0, 0)), "dilation": first(1)}  # entries of the axis of examples
 
 
 def _primitive(name, shape, vjp, pointwise, terms=_positions_in_window, divided=False, access=_access, batch=_EACH, **rules):

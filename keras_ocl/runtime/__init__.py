@@ -7,7 +7,7 @@ the process (contexts, memory, programs); keras_ocl.plugin keeps them when `kera
 from keras_ocl.runtime.device import Device, Statistics, Traits, local_memory, set_argument
 from keras_ocl.runtime.errors import KernelBuildError, OutOfMemory
 from keras_ocl.runtime.memory import Storage
-from keras_ocl.runtime.profilers import BUILD, READ_BACK, UPLOAD, WAIT, Label, Record, Trace
+from keras_ocl.runtime.profilers import BUILD, READ_BACK, UPLOAD, WAIT, Label, Record, Timeline
 from keras_ocl.runtime.profiling import profiled, profiling
 from keras_ocl.runtime.record import RecordDevice, read_record, record_names
 from keras_ocl.runtime.selection import DeviceInfo, current_device, device_scope, devices, find_device, platform_list
@@ -24,7 +24,7 @@ __all__ = [
     "RecordDevice",
     "Statistics",
     "Storage",
-    "Trace",
+    "Timeline",
     "Traits",
     "UPLOAD",
     "WAIT",

@@ -103,7 +103,7 @@ def forced_sharing():
 
 
 def ways_of_sharing(handle):
-    """How the host may reach a device's memory, best first; the probe tries them in this order.
+    """How the host may reach a device's memory, best first; the self-test tries them in this order.
 
     "shared": plain reads and writes (fine-grained shared virtual memory). "mapped": one physical memory, through
     map and unmap. "copied": enqueued copies.

@@ -1,4 +1,4 @@
-"""What takes the times of launches and of what the host does meanwhile: `Profiler`, `Trace` and `Record`."""
+"""What takes the times of launches and of what the host does meanwhile: `Profiler`, `Timeline` and `Record`."""
 
 import contextlib
 import operator
@@ -99,7 +99,7 @@ class Profiler:
             self.sink(Launch(*launch))
 
     def span(self, label, nbytes=0):
-        """Context of something that the host does; only a `Trace` takes its time."""
+        """Context of something that the host does; only a `Timeline` takes its time."""
         return contextlib.nullcontext()
 
     @contextlib.contextmanager
@@ -134,7 +134,7 @@ class Span(NamedTuple):
     nbytes: int = 0
 
 
-class Trace(Profiler):
+class Timeline(Profiler):
     """Launches, and what the host does meanwhile.
 
     Attributes:
@@ -168,7 +168,7 @@ class Trace(Profiler):
 
 
 class _Timing:
-    """Context that adds a Span to a Trace. (A class, for contextlib's are five times as slow.)"""
+    """Context that adds a Span to a Timeline. (A class, for contextlib's are five times as slow.)"""
 
     __slots__ = ("label", "nbytes", "start", "trace")
 
@@ -183,8 +183,8 @@ class _Timing:
         self.trace.spans.append(Span(self.label, self.start, end, threading.current_thread().name, self.nbytes))
 
 
-class Record(Trace):
-    """A Trace that keeps all launches, and which compiled functions ran.
+class Record(Timeline):
+    """A Timeline that keeps all launches, and which compiled functions ran.
 
     Attributes:
         runs: (executable, context) -> how often it ran; `handed_out`: with the same keys, its handed_out() of the first run.

@@ -20,7 +20,7 @@ from keras_ocl.runtime.record import RecordDevice
 
 logger = logging.getLogger("keras_ocl")
 
-PROBE = "__kernel void probe(__global int* a, const int n) { int i = get_global_id(0); a[i] = a[i] * 3 + n; }"
+SELF_TEST = "__kernel void probe(__global int* a, const int n) { int i = get_global_id(0); a[i] = a[i] * 3 + n; }"
 
 
 @dataclass(frozen=True)
@@ -109,11 +109,11 @@ class _Registry:
             return self.found
 
     def usable(self, candidate):
-        """The Device of a candidate, None when it does not pass the probe."""
+        """The Device of a candidate, None when it does not pass the self-test."""
         with self.lock:
             if candidate.device is None and not candidate.reason:
                 same = [c for c in self.candidates() if c.traits.kind == candidate.traits.kind and not c.reason]
-                candidate.device, candidate.reason = probe(candidate.handle, f"{candidate.traits.kind}:{same.index(candidate)}")
+                candidate.device, candidate.reason = self_test(candidate.handle, f"{candidate.traits.kind}:{same.index(candidate)}")
             return candidate.device
 
     def resolve(self, name):
@@ -127,7 +127,7 @@ class _Registry:
             name = f"{device.name}/{part}"
             if name not in self.parts:
                 handle = parts.split(device, part)
-                found, reason = (device, "") if handle is device.handle else probe(handle, name)
+                found, reason = (device, "") if handle is device.handle else self_test(handle, name)
                 if found is None:
                     raise RuntimeError(f"{device} has the part {part}, but it is not usable: {reason}")
                 self.parts[name] = found
@@ -196,7 +196,7 @@ _registry = _Registry()
 _scope = contextvars.ContextVar("keras_ocl device", default=None)
 
 
-def probe(handle, name):
+def self_test(handle, name):
     """(Device, "") when a one-line kernel builds, runs and computes what it should on `handle`; else (None, reason)."""
     reason, ways, forced = "", ways_of_sharing(handle), forced_sharing()
     if forced and forced not in ways:
@@ -204,7 +204,7 @@ def probe(handle, name):
     for sharing in [forced] if forced else ways:
         try:
             device = Device(handle, name, sharing)
-            kernel = device.build([("probe", PROBE)])["probe"]
+            kernel = device.build([("probe", SELF_TEST)])["probe"]
             values = np.arange(64, dtype=np.int32)
             storage = device.upload(values, "probe")
             kernel.set_arg(0, storage.mem)

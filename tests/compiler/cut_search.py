@@ -32,7 +32,7 @@ class Cut:
 
         def partition(graph, traits, together=None):
             found = original(graph, traits, together, {n for n in graph.live() if n.order == at})
-            self.graph, (self.regions, self.materialised, *_) = graph, found
+            self.graph, self.regions, self.materialised = graph, found.regions, found.materialised
             return found
 
         lower.partition = partition

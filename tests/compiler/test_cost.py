@@ -7,7 +7,10 @@ from keras_ocl import primitives as P
 from keras_ocl import runtime
 from keras_ocl.compiler import cost, from_numpy, to_numpy
 from keras_ocl.compiler.fuse import Region
+from keras_ocl.compiler.ir import Graph
 from keras_ocl.compiler.jit import Jitted
+from keras_ocl.core.primitive import Primitive
+from keras_ocl.core.tensor import Tensor
 from tests.compiler.cut_search import Cut
 from tests.compiler.random_chains import Chain
 
@@ -92,20 +95,22 @@ def test_places_are_the_indices_that_differ():
     """Two ways to one index are one place; a slice of a pad back to the tensor itself is none of its own."""
     places, region = cost.Places(), Region((4, 8), 0)
 
-    class Node:
-        def __init__(self, name, inputs, shape, **params):
-            self.name, self.inputs, self.shape, self.params = name, inputs, shape, params
+    graph = Graph()
 
-    x = Node("input", (), (4, 8))
-    padded = Node("pad", (x,), (4, 10), low=(0, 1), high=(0, 1), interior=(0, 0))
-    back = Node("slice", (padded,), (4, 8), starts=(0, 1), limits=(4, 9), strides=(1, 1))
-    shifted = Node("slice", (padded,), (4, 8), starts=(0, 2), limits=(4, 10), strides=(1, 1))
-    turned = Node("transpose", (Node("transpose", (x,), (8, 4), perm=(1, 0)),), (4, 8), perm=(1, 0))
+    def node(primitive, x, *operands, **params):
+        return graph.add(Primitive.registry[primitive], (x, *operands), params)
+
+    x = graph.input(Tensor((4, 8), "float32"))
+    zero = graph.add(Primitive.registry["constant"], (), {"value": 0.0, "dtype": "float32"})
+    padded = node("pad", x, zero, low=(0, 1), high=(0, 1), interior=(0, 0))
+    back = node("slice", padded, starts=(0, 1), limits=(4, 9), strides=(1, 1))
+    shifted = node("slice", padded, starts=(0, 2), limits=(4, 10), strides=(1, 1))
+    turned = node("transpose", node("transpose", x, perm=(1, 0)), perm=(1, 0))
     root = places.results(region, region.space)
     assert places.operand(padded, 0, places.operand(back, 0, root)) == root
     assert places.operand(padded, 0, places.operand(shifted, 0, root)) != root
     assert places.operand(turned.inputs[0], 0, places.operand(turned, 0, root)) == root
-    row = Node("reduce_sum", (x,), (4,), axes=(1,))
+    row = node("reduce_sum", x, axes=(1,))
     assert cost.evaluations([places.operand(row, 0, root[:1])]) == 32
     assert cost.evaluations([root[:1]]) == 4
 

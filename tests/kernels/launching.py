@@ -1,25 +1,32 @@
 """Running the kernels that a template returns, without a graph."""
 
+import functools
+
 import numpy as np
 
 from keras_ocl import runtime
-from keras_ocl.core import dtypes
 from keras_ocl.kernels import prelude
-from keras_ocl.kernels.spec import Workspace
+from keras_ocl.kernels.spec import Buffer
 
 
-def launch(device, specs, buffers):
-    """Build and launch kernels; `buffers` maps handles to storages, workspaces are made here."""
+@functools.cache
+def named(name):
+    """The Buffer that a test calls by a name; of any size."""
+    return Buffer(0, "float32")
+
+
+def launch(device, specs, storages):
+    """Build and launch kernels; `storages` maps names to storages, and scratch buffers are made here."""
+    buffers = {named(name): storage for name, storage in storages.items()}
     head = "".join(prelude.pieces(frozenset().union(*(s.helpers for s in specs))))
     kernels = device.build([(f"f{i}", s.source(f"f{i}"), [head]) for i, s in enumerate(specs)])
     for i, spec in enumerate(specs):
         kernel = kernels[f"f{i}"]
         for position, arg in enumerate(spec.args):
             if arg.kind in ("in", "out"):
-                handle = arg.value
-                if isinstance(handle, Workspace) and handle not in buffers:
-                    buffers[handle] = device.allocate(int(handle.elements) * dtypes.itemsize(handle.dtype))
-                kernel.set_arg(position, buffers[handle].mem)
+                if arg.value not in buffers:
+                    buffers[arg.value] = device.allocate(arg.value.nbytes)
+                kernel.set_arg(position, buffers[arg.value].mem)
             elif arg.kind == "local":
                 size = 8 if arg.dtype in ("double", "long", "ulong") else 4
                 kernel.set_arg(position, runtime.local_memory(int(arg.value) * size))

@@ -11,7 +11,7 @@ from keras_ocl.core import dtypes
 from keras_ocl.core.dim import Dim
 from keras_ocl.kernels import scatter
 from keras_ocl.kernels.schedule import schedule_names
-from tests.kernels.launching import launch
+from tests.kernels.launching import launch, named
 
 COMBINE = {"set": lambda a, b: b, "add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum}
 WIDE = ["int32", "uint32", "int64", "uint64", "float32", "float64", "complex64", "complex128"]  # what sums and products are formed in
@@ -61,11 +61,11 @@ def check(device, traits, shape, indices, updates, mode="add", clip=False, x=Non
         count=tuple(map(wrap, indices[0].shape)),
         mode=mode,
         clip=clip,
-        x=None if x is None else "x",
-        indices=names,
-        updates="u",
+        x=None if x is None else named("x"),
+        indices=[(named(name), dtype) for name, dtype in names],
+        updates=named("u"),
         dtype=dtype,
-        result="y",
+        result=named("y"),
         **options,
     )
     arrays = {"u": updates, "y": np.ones(shape, updates.dtype), **{name: i for (name, _), i in zip(names, indices, strict=True)}}
@@ -136,7 +136,16 @@ def test_sums_have_one_order(device, traits):
     updates = np.array([1e8, 1, -1e8, 1, 1e8, -1e8], "f4")
     buffers = {"i": device.upload(np.zeros(6, "i4")), "u": device.upload(updates), "y": device.upload(np.ones(3, "f4"))}
     specs = scatter.plan(
-        traits, shape=(3,), count=(6,), mode="add", clip=False, x=None, indices=[("i", "int32")], updates="u", dtype="float32", result="y"
+        traits,
+        shape=(3,),
+        count=(6,),
+        mode="add",
+        clip=False,
+        x=None,
+        indices=[(named("i"), "int32")],
+        updates=named("u"),
+        dtype="float32",
+        result=named("y"),
     )
     launch(device, specs, buffers)
     np.testing.assert_array_equal(device.download(buffers["y"], "f4", (3,)), [0, 0, 0])
@@ -169,10 +178,10 @@ def test_empty_results(traits):
             mode="add",
             clip=True,
             x=None,
-            indices=[("i", "int32")],
-            updates="u",
+            indices=[(named("i"), "int32")],
+            updates=named("u"),
             dtype="float32",
-            result="y",
+            result=named("y"),
         )
         assert plan == []
 

@@ -10,7 +10,7 @@ from keras_ocl.core import dtypes
 from keras_ocl.core.dim import Dim
 from keras_ocl.kernels import sort
 from keras_ocl.kernels.schedule import schedule_names
-from tests.kernels.launching import launch
+from tests.kernels.launching import launch, named
 
 ORDERED = [d for d in dtypes.NAMES if not dtypes.is_complex(d)]
 SIZES = [1, 2, 15, 16, 17, 63, 64, 65, 127, 200, 1025]  # around the runs and blocks of the schedules
@@ -56,7 +56,8 @@ def run_sort(device, traits, operands, keys, wrap=lambda n: n, **options):
     shape = operands[0].shape
     names = [(f"x{k}", dtypes.canonical(x.dtype)) for k, x in enumerate(operands)]
     results = [f"y{k}" for k in range(len(operands))]
-    specs = sort.plan(traits, shape=tuple(map(wrap, shape)), operands=names, keys=keys, results=results, **options)
+    given = {"operands": [(named(name), dtype) for name, dtype in names], "results": [named(y) for y in results]}
+    specs = sort.plan(traits, shape=tuple(map(wrap, shape)), keys=keys, **given, **options)
     buffers = {name: device.upload(x) for (name, _), x in zip(names, operands, strict=True)}
     buffers |= {y: device.upload(np.zeros_like(x)) for y, x in zip(results, operands, strict=True)}
     launch(device, specs, buffers)
@@ -124,9 +125,9 @@ def test_extents_that_are_arguments(device, traits, n, options):
 
 @pytest.mark.parametrize("shape", [(0,), (3, 0), (0, 4)])
 def test_empty(device, traits, shape):
-    assert sort.plan(traits, shape=shape, operands=[("x", "float32")], keys=1, results=["y"]) == []
-    assert sort.top_k(traits, shape=(0, 4), k=2, x="x", dtype="float32", results=["v", "p"]) == []
-    assert sort.top_k(traits, shape=(3, 4), k=0, x="x", dtype="float32", results=["v", "p"]) == []
+    assert sort.plan(traits, shape=shape, operands=[(named("x"), "float32")], keys=1, results=[named("y")]) == []
+    assert sort.top_k(traits, shape=(0, 4), k=2, x=named("x"), dtype="float32", results=[named("v"), named("p")]) == []
+    assert sort.top_k(traits, shape=(3, 4), k=0, x=named("x"), dtype="float32", results=[named("v"), named("p")]) == []
 
 
 # ---- the greatest of each row
@@ -136,7 +137,7 @@ def check_top_k(device, traits, x, k, wrap=lambda n: n, **options):
     """Descending, NaN first; of equals the first."""
     dtype = dtypes.canonical(x.dtype)
     shape = (*x.shape[:-1], k)
-    specs = sort.top_k(traits, shape=tuple(map(wrap, x.shape)), k=k, x="x", dtype=dtype, results=["v", "p"], **options)
+    specs = sort.top_k(traits, shape=tuple(map(wrap, x.shape)), k=k, x=named("x"), dtype=dtype, results=[named("v"), named("p")], **options)
     buffers = {"x": device.upload(x), "v": device.upload(np.zeros(shape, x.dtype)), "p": device.upload(np.full(shape, -1, "i4"))}
     launch(device, specs, buffers)
     wide = comparable(x)[..., ::-1]

@@ -124,8 +124,8 @@ def test_a_device_that_cannot_build_is_skipped_with_the_reason(monkeypatch):
 
 
 def test_wrong_results_are_noticed(monkeypatch):
-    monkeypatch.setattr(selection, "PROBE", selection.PROBE.replace("* 3", "* 4"))
-    device, reason = selection.probe(runtime.current_device().handle, "cpu:7")
+    monkeypatch.setattr(selection, "SELF_TEST", selection.SELF_TEST.replace("* 3", "* 4"))
+    device, reason = selection.self_test(runtime.current_device().handle, "cpu:7")
     assert device is None and reason == "a one-line kernel computes wrong values"
 
 

@@ -106,7 +106,7 @@ class Indices(Writer):
         whole, left = affine.constant // n, affine.constant % n
         exact, rest = exact + whole, rest + left
         low, high = rest.bounds()
-        if not at_least(low, 0):  # C divides towards zero: only the whole is known not to be negative
+        if not at_least(low, 0):  # C divides towards zero, and only the whole expression is known not to be negative
             exact, rest = Affine(), affine
             low, high = rest.bounds()
         if at_least(low, 0) and at_least(n - 1, high):
@@ -137,7 +137,7 @@ class Indices(Writer):
         return self.define("bool", 1, "-(" + " && ".join(t(name) for t in tests) + ")", [block])
 
     def _runs_along_lanes(self, affine):
-        """MASKED where an index varies along the loop that may become lanes, else False: a mask of lanes takes their place then."""
+        """MASKED where an index varies along the loop that may become lanes, as the index then enters a mask of lanes; else False."""
         root = self.nests.get("root")
         along = root is not None and any(v.nest is root and v.position == len(root.extents) - 1 for v in affine.terms)
         return MASKED if along else False
@@ -187,7 +187,7 @@ class Indices(Writer):
         return self.op("max", dtype, self.op("min", dtype, r, top), self.constant(0, dtype))
 
     def number(self, affine, dtype):
-        """An index as a number of `dtype`; along the vector loop, one value a lane."""
+        """An index as a number of `dtype`; along the vector loop, one value per lane."""
         affine = Affine.of(affine)
         blocks = [v.block for v in affine.terms]
         integer = "int64" if self.wide else "int32"

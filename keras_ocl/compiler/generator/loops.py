@@ -45,7 +45,7 @@ class Loops(Indices):
         return self.nests[identity]
 
     def open_loop(self, nest, group, parent, vector=0, bounds=None):
-        """Open a for loop over a merged group of dimensions; returns its Vars. `vector`: lanes a step, or 0."""
+        """Open a for loop over a merged group of dimensions; returns its Vars. `vector`: lanes per step, or 0."""
         extent = product(nest.extents[i] for i in group)
         name = self.name("g")
         start, stop = bounds or ("0", self.int(extent))
@@ -147,7 +147,7 @@ class Loops(Indices):
         return w if w >= 4 else 1
 
     def parts(self, extent, width, limits=None, least=4):
-        """The Parts of a loop over `extent`, or between `limits`, in vectors of `width` lanes; one for the rest has `least` or more."""
+        """The Parts of a loop over `extent`, or between `limits`, in vectors of `width` lanes; one for the rest has at least `least`."""
         start, stop = limits or ("0", self.int(extent))
         if width == 1:
             return [Part(1, 0, start, stop)]
@@ -163,7 +163,7 @@ class Loops(Indices):
         return found
 
     def in_part(self, nest, group, part, body):
-        """A loop over a Part of a merged group of dimensions; `body` makes what is in it, given its Vars."""
+        """A loop over a Part of a merged group of dimensions; `body` writes what is in it, given its Vars."""
         saved = self.width, self.vector, self.partial
         variables = self.open_loop(nest, group, self.block, part.lanes, (part.start, part.stop))
         if part.lanes > 1:

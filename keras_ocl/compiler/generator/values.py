@@ -109,7 +109,7 @@ class Generator(Loops):
                 return self.define(node.dtype, w, prelude.load(node.dtype, w, pointer, self.text(offset, True), count), blocks)
         base, step = self.define("int32", 1, self.text(offset, True), blocks, self.ctype), self.int(stride)
         places = [f"{base.text} + {k} * {step}" for k in range(count or w)]
-        if beyond:  # in memory all the same, but for the tensor's first and last elements
+        if beyond:  # an address in another row does no harm, one before the tensor's start or past its end does
             size = self.int(product(node.shape))
             places = [f"clamp({place}, ({self.ctype})0, ({self.ctype})({size} - 1))" for place in places]
         lanes = ", ".join([prelude.load(node.dtype, 1, pointer, place) for place in places] + ["0"] * (w - len(places)))

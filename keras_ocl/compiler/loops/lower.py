@@ -1,22 +1,15 @@
 """Loops to launches: the body's graph is lowered once; the executable repeats its kernels.
 
 A step reads slices of stacked tensors, and writes its ys, where they are: pointers in the body's kernels begin at the present step's part
-(kernels.spec.Stepped), whose number is an argument. What a step carries to the next one is overwritten where that is safe, lies in its
+(kernels.spec.StepSlice), whose number is an argument. What a step carries to the next one is overwritten where that is safe, lies in its
 history where there is one, and else alternates between two buffers, for which there are two sets of kernel objects.
 """
 
 from keras_ocl.compiler import ir, lower
 from keras_ocl.core.dim import product
 from keras_ocl.core.primitive import Kind
-from keras_ocl.kernels.spec import Stepped, Workspace
+from keras_ocl.kernels.spec import Buffer, StepSlice
 from keras_ocl.primitives.loop_steps import hold_p
-
-
-class Part:
-    """A handle of a present step's part of a stacked buffer."""
-
-    def __init__(self, stepped):
-        self.stepped = stepped
 
 
 class Loop:
@@ -24,11 +17,11 @@ class Loop:
 
     Attributes:
         launches: one step's.
-        variants: for each set of kernel objects, a dict from handles of the body to handles outside.
-        held: handles (outside) in use throughout.
-        before, after: copies (source, target, bytes, source's offset, target's offset) between handles outside.
+        variants: for each set of kernel objects, a dict from Buffers of the body to Buffers outside.
+        held: Buffers (outside) in use throughout.
+        before, after: copies (source, target, bytes, source's offset, target's offset) between Buffers outside.
         length, reverse: of a scan.
-        condition: of a while, the handle with the flag before the first step, and for each variant after it.
+        condition: of a while, the Buffer with the flag before the first step, and for each variant after it.
         last: of a while, copies to do when the last step was of variant 1.
     """
 
@@ -38,12 +31,12 @@ class Loop:
         self.length, self.reverse, self.condition = None, False, None
 
     def resolver(self, variant, outside):
-        """The function from the body's handles to buffers of the executable, given that of the graph around."""
-        mapping, alias = self.variants[variant], self.alias
+        """The function from the body's Buffers to those of the executable, given that of the graph around."""
+        mapping, shared = self.variants[variant], self.shared
 
-        def resolve(handle):
-            handle = alias.get(handle, handle)
-            return outside(mapping[handle]) if handle in mapping else handle
+        def resolve(buffer):
+            buffer = shared.get(buffer, buffer)
+            return outside(mapping[buffer]) if buffer in mapping else buffer
 
         return resolve
 
@@ -60,12 +53,15 @@ class _Lowering:
         self.body, self.consts = p["body"], p["consts"]
         self.is_scan = node.kind is Kind.SCAN
         self.carries = p["carries"] if self.is_scan else len(self.body.outputs)
-        self.histories = {k: self._result(len(self.body.outputs) + j) for j, k in enumerate(p.get("histories", ()))}
+        self.results = [
+            projections[k].buffer if k in projections else Buffer(product(shape), dtype) for k, (shape, dtype) in enumerate(node.results)
+        ]
+        self.histories = {k: self.results[len(self.body.outputs) + j] for j, k in enumerate(p.get("histories", ()))}
         self.reverse = p.get("reverse", False)
         self.graph = ir.build(self.body.equations, self.body.outputs)
         self.inputs = {id(n.tensor): n for n in self.graph.nodes if n.primitive is None}
         self._holds = 0
-        self.extra = {}  # node -> handles of further places where it is stored
+        self.extra = {}  # node -> further Buffers where it is stored
         loop = self.loop = Loop(f"{node.origin.layer}: {node.name}" if node.origin.layer else node.name)
         self.loop.reverse = self.reverse
         self._place_inputs()
@@ -73,11 +69,8 @@ class _Lowering:
         self._place_outputs()
         updates = [(self._input(self.consts + k), k) for k in self._plain() if self._input(self.consts + k) is not None]
         lowered = lower.lower_graph(self.graph, updates, builder.traits, builder.all_arguments, lower_loop, self.extra)
-        loop.launches, loop.alias = lowered.launches, lowered.alias
+        loop.launches, loop.shared = lowered.launches, lowered.shared
         self._bind(lowered.overwritten)
-
-    def _result(self, k):
-        return self.projections.get(k, (self.node, k))
 
     def _input(self, k):
         """The node of the body's input k; None where it is not read."""
@@ -91,11 +84,11 @@ class _Lowering:
     def _place_inputs(self):
         for n in self.graph.nodes:
             if n.kind is Kind.STEP_SLICE:
-                n.stepped = Stepped(n.inputs[0], product(n.shape), n.params["shift"])
+                n.buffer.slice = StepSlice(n.inputs[0].buffer, product(n.shape), n.params["shift"])
         for k, history in self.histories.items():
             n = self._input(self.consts + k)
             if n is not None:
-                n.stepped = Stepped(history, product(n.shape), 1 if self.reverse else 0)
+                n.buffer.slice = StepSlice(history, product(n.shape), 1 if self.reverse else 0)
 
     def _hold(self, n, before=None):
         """A copy of `n` in memory of its own."""
@@ -106,7 +99,7 @@ class _Lowering:
         return held
 
     def _separate_hosts(self):
-        """Loops within and host operations read whole buffers: what lies in a stack is copied for them."""
+        """Inner loops and host operations read whole buffers: for them, what lies in a stack is copied."""
         self.whole = set()
         for n in list(self.graph.live()):
             if n.primitive is None or not (n.primitive.loops or n.primitive.host is not None):
@@ -117,7 +110,7 @@ class _Lowering:
                 while base.kind is Kind.VIEW and base.primitive.flat:
                     base = base.inputs[0]
                 self.whole |= {i, base}
-                inputs.append(self._hold(i, n) if base.stepped is not None else i)
+                inputs.append(self._hold(i, n) if base.buffer.slice is not None else i)
             n.inputs = tuple(inputs)
 
     def _place_outputs(self):
@@ -128,18 +121,18 @@ class _Lowering:
             carried = k < self.carries
             part = None
             if carried and k in self.histories:
-                part = Stepped(self.histories[k], product(n.shape), 0 if self.reverse else 1)
+                part = StepSlice(self.histories[k], product(n.shape), 0 if self.reverse else 1)
             elif not carried:
-                part = Stepped(self._result(k), product(n.shape))
+                part = StepSlice(self.results[k], product(n.shape))
             foreign = n.kind in (Kind.INPUT, Kind.STEP_SLICE)
             only_whole = n.kind is Kind.PROJECTION or n.primitive is not None and n.primitive.host is not None
             whole = part is not None and not foreign and only_whole
             if foreign or whole or (carried and n in taken):
                 n = outputs[k] = self._hold(n)
-            if part is not None and n.stepped is None and n not in taken and n not in self.whole:
-                n.stepped = part
+            if part is not None and n.buffer.slice is None and n not in taken and n not in self.whole:
+                n.buffer.slice = part
             elif part is not None:
-                self.extra.setdefault(n, []).append(Part(part))
+                self.extra.setdefault(n, []).append(Buffer(part.elements, n.dtype, part))
             taken.add(n)
         self.graph.outputs = outputs
 
@@ -152,16 +145,16 @@ class _Lowering:
         for k, tensor in enumerate(self.body.inputs):
             if k < consts or k >= consts + self.carries:
                 if id(tensor) in self.inputs:
-                    common[self.inputs[id(tensor)]] = node.inputs[k]
-                    loop.held.append(node.inputs[k])
+                    common[self.inputs[id(tensor)].buffer] = node.inputs[k].buffer
+                    loop.held.append(node.inputs[k].buffer)
         for k in range(self.carries, len(self.body.outputs)):
-            common[self._result(k)] = self._result(k)
-            loop.held.append(self._result(k))
+            common[self.results[k]] = self.results[k]
+            loop.held.append(self.results[k])
         variants = [common, dict(common)]
         alternating = False
         flags = []
         for k in range(self.carries):
-            first, result = node.inputs[consts + k], self._result(k)
+            first, result, new = node.inputs[consts + k].buffer, self.results[k], self.graph.outputs[k].buffer
             shape, dtype = node.results[k]
             nbytes = lower.nbytes(shape, dtype)
             loop.held.append(first)
@@ -175,23 +168,23 @@ class _Lowering:
                 if k in self.projections:
                     loop.after.append((history, result, nbytes, end * nbytes, 0))
                     loop.held.append(result)
-                if self.graph.outputs[k].stepped is None:
+                if new.slice is None:
                     for variant in variants:
-                        variant[self.graph.outputs[k]] = self.graph.outputs[k]
+                        variant[new] = new
                 continue
-            entry, new = self._input(consts + k), self.graph.outputs[k]
+            entry = self._input(consts + k)
             loop.held.append(result)
             if entry is None or entry in overwritten:
                 places = (result, result)
             else:
-                spare = Workspace(product(shape), dtype)
+                spare = Buffer(product(shape), dtype)
                 places = (result, spare)
                 loop.held.append(spare)
                 alternating = True
             for v, variant in enumerate(variants):
                 variant[new] = places[v]
                 if entry is not None:
-                    variant[entry] = places[1 - v]
+                    variant[entry.buffer] = places[1 - v]
             if self.is_scan:
                 loop.before.append((first, places[steps % 2], nbytes, 0, 0))
             else:

@@ -23,6 +23,7 @@ def kernel(problem, scheme, sinks):
         grid=(ceil_div(extent, writer.block), p.batch * heads, 1),
         group=(1, 1, 1),
         helpers=writer.all_helpers(),
+        title=f"{scheme.name}: a block of positions of one head per work-item",
     )
 
 
@@ -42,7 +43,7 @@ class CpuWriter(Writer):
             self.vectors, self.lanes = (1, self.lanes) if self.vectors > 1 else (1, self.lanes // 2)
 
     def _room(self, depth):
-        """Elements that private memory must hold of rows of `depth`: in eager code of the largest of the class."""
+        """Elements of a row of `depth` in private memory; in eager code, of the longest row of its size class."""
         return max(16, 1 << (max(1, hint(depth)) - 1).bit_length()) if self.p.all_arguments else max(1, depth)
 
     @property
@@ -123,7 +124,7 @@ class CpuWriter(Writer):
             lines.append(f"const int needed = min(first + {self.block}, {self.others});\n")
             goes_on = " && j < needed"
             if self.forward and self.any_row_may_be_masked:
-                # A row without any allowed position weighs all masked ones alike, the later ones too.
+                # A row without any allowed position gives all masked ones equal weight, the later ones too.
                 low = [self.compare("le", self.lanes, self._at("peak", v), self.number(MASKED, self.lanes)) for v in range(self.vectors)]
                 goes_on, leave = "", f"if (j >= needed && !({' || '.join(self._any(t) for t in low)})) break;\n"
         elif self.p.causal and not self.any_row_may_be_masked:
@@ -210,7 +211,7 @@ class CpuWriter(Writer):
         return "".join(lines)
 
     def _near(self, name, v):
-        """Expression of a vector of bias or mask: what all own positions share, or those gathered by _gather()."""
+        """Expression of a vector of bias or mask: what all own positions share, or what _gather() collected for them."""
         if self.own_stride(name) != "0":
             return self._at(f"near_{name}", v)
         element = self.load(name, 1, self.pointers[name], f"({self.place(name, 'first', 'other')})")

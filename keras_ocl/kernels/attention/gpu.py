@@ -1,8 +1,8 @@
 """Attention for GPUs: a work-group owns a block of positions of one head and a chunk of the results' columns.
 
 Logits of the block against a block of other positions are a tiled contraction (kernels/contraction.py) of rows of both; their weights
-go to local memory and are an operand of the next, whose other one is the other rows' chunk of columns. Depths beyond a chunk repeat the
-logits.
+go to local memory and are one operand of the next contraction, the other being the other rows' chunk of columns. For depths beyond a
+chunk the logits are computed again for each chunk.
 """
 
 from dataclasses import dataclass, replace
@@ -59,7 +59,7 @@ def choose(problem, scheme):
 
 
 def local_bytes(tile, scheme, size):
-    more = len({factor for factor, _ in scheme.sums}) - 1  # tiles of factors beside the one that is an operand
+    more = len({factor for factor, _ in scheme.sums}) - 1  # tiles of factors besides the one that is an operand
     return tile.logits.local_bytes(size) + tile.results.local_bytes(size) + size * more * tile.block * (tile.block + 1)
 
 
@@ -79,6 +79,7 @@ def kernel(problem, scheme, sinks):
         grid=(chunks * tile.side, ceil_div(extent, tile.block) * tile.side, p.batch * heads),
         group=(tile.side, tile.side, 1),
         helpers=writer.all_helpers(),
+        title=f"{scheme.name}: {tile.block} positions of one head and {tile.width} columns per work-group",
     )
 
 
@@ -212,7 +213,7 @@ class _Writer(Writer):
     def _sum(self, k, factor, name):
         """Adds the other rows, by their factors, to what result `k` is summed in."""
         results, rows = self.results, self.rows_of_item
-        lines = ["{\nconst int k0 = j;\n"]
+        lines = ["{\nconst int k_begin = j;\n"]
         lines.append(results.fill(results.b, self.tile.width, results.pitch_b, self._columns_of(name), self.others))
         lines.append(BARRIER)
         if self.forward:

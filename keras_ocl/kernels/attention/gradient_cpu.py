@@ -6,7 +6,7 @@ Blocks of keys run along the lanes as in cpu.py. The queries' gradient is summed
 from keras_ocl.core.dim import hint, product
 from keras_ocl.kernels.attention.cpu import CpuWriter
 from keras_ocl.kernels.attention.parts import KEY_VALUE_GRADIENT
-from keras_ocl.kernels.spec import KernelSpec, Workspace
+from keras_ocl.kernels.spec import Buffer, KernelSpec
 
 
 def enough(traits, batch, key_heads):
@@ -26,6 +26,7 @@ def kernel(problem, sinks):
         grid=(1, p.batch * p.key_heads, 1),
         group=(1, 1, 1),
         helpers=writer.all_helpers(),
+        title="attention: all gradients of one key head per work-item",
     )
 
 
@@ -35,7 +36,7 @@ class _Writer(CpuWriter):
     def __init__(self, problem, scheme, sinks):
         super().__init__(problem, scheme, sinks)
         p = problem
-        self.total = self.args.pointer(Workspace(product((p.batch, p.time, p.heads, p.depth)), p.wide), p.wide, out=True)
+        self.total = self.args.pointer(Buffer(product((p.batch, p.time, p.heads, p.depth)), p.wide), p.wide, out=True)
         # Widths in which a row of the queries' gradient is walked: few in eager code, which does not know its depth.
         halves = [w for w in (8, 4, 2) if w < p.lanes]
         some = [(p.lanes, 1), (4, 1), (1, 1)]

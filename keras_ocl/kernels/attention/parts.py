@@ -67,7 +67,7 @@ class Problem:
 
 @dataclass(frozen=True)
 class Scheme:
-    """Whose positions a work-item or group owns, the rows it keeps and meets for its one or two products, and what it sums."""
+    """Which positions a work-item or work-group owns, the rows it keeps and meets for its one or two products, and what it sums."""
 
     name: str
     own: str  # "query" or "key"

@@ -13,7 +13,9 @@ def kernel(problem, scheme, sinks):
     extent, heads = (p.time, p.heads) if scheme.own == "query" else (p.source, p.key_heads)
     widths = [p.depth if name in ("query", "key") else p.value_depth for _, name in scheme.sums]
     grid = (maximum(widths[0], widths[-1]), extent, p.batch * heads)
-    return KernelSpec(scheme.name, writer.args.args, body, grid, None, writer.all_helpers())
+    return KernelSpec(
+        scheme.name, writer.args.args, body, grid, None, writer.all_helpers(), title=f"{scheme.name}: one element per work-item"
+    )
 
 
 class _Writer(Writer):

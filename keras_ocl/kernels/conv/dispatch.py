@@ -1,8 +1,8 @@
 """Convolution and its two gradients over channels-last data: which kernels a geometry, device and dtype get.
 
 forward, input_grad and filter_grad return KernelSpecs to run in order, [] where the result has no elements.
-Handles (`x`, `w`, `dy`) are whatever the caller's buffers are called; Workspace objects among the arguments
-are buffers that the caller provides. `sink` receives (n, *spatial, channel) coordinates in the result's
+Operands (`x`, `w`, `dy`) go to Args.pointer; other Buffers among the kernels' arguments are scratch memory that the
+caller provides. `sink` receives (n, *spatial, channel) coordinates in the result's
 shape (for the filter's gradient: (*taps, input channel of the group, output channel)).
 """
 

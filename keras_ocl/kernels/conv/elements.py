@@ -8,7 +8,9 @@ from keras_ocl.kernels import ordered_sum, prelude
 from keras_ocl.kernels.conv import geometry as conv_geometry
 from keras_ocl.kernels.conv.geometry import outside, position
 from keras_ocl.kernels.coordinates import decode
-from keras_ocl.kernels.spec import Args, KernelSpec, Workspace
+from keras_ocl.kernels.spec import Args, Buffer, KernelSpec
+
+_GRADIENT = "convolution, gradient of the filter: one element per work-item"
 
 
 def filter_offset(args, geometry, tap, taps, channel, inner, transposed):
@@ -25,7 +27,7 @@ def filter_offset(args, geometry, tap, taps, channel, inner, transposed):
 
 
 def forward(geometry, x, w, dtype, sink, name, transposed=False, all_arguments=False):
-    """The KernelSpec of a convolution, one item an output element; `transposed` as for filter_offset()."""
+    """The KernelSpec of a convolution, one item per output element; `transposed` as for filter_offset()."""
     args = Args(all_arguments)
     xp, wp = args.pointer(x, dtype), args.pointer(w, dtype)
     axes, accumulator = conv_geometry.axes(geometry, merge=False), prelude.register_type(dtype, 1)
@@ -51,11 +53,11 @@ def forward(geometry, x, w, dtype, sink, name, transposed=False, all_arguments=F
     coordinates = [f"o{i}" for i in range(geometry.rank + 1)] + ["channel"]
     text += sink.store(args, coordinates, "total", 1)
     grid = (geometry.output[-1], product(geometry.output[:-1]))
-    return KernelSpec(name, args.args, text, grid, None, frozenset(sink.helpers))
+    return KernelSpec(name, args.args, text, grid, None, frozenset(sink.helpers), title="convolution: one element per work-item")
 
 
 def filter_grad(geometry, x, dy, dtype, sink, name, units=1, all_arguments=False):
-    """The KernelSpecs of a filter gradient, one item a filter element and chunk of images.
+    """The KernelSpecs of a filter gradient, one item per filter element and chunk of images.
 
     `units` is the number of compute units to keep busy; the chunks' sums are added in order.
     """
@@ -86,10 +88,10 @@ def filter_grad(geometry, x, dy, dtype, sink, name, units=1, all_arguments=False
     text += f"total += {value} * {factor};\n" + "}\n" * (rank + 1)
     if chunks == 1:
         text += sink.store(args, [f"f{i}" for i in range(rank + 2)], "total", 1)
-        return [KernelSpec(name, args.args, text, (elements, 1), None, frozenset(sink.helpers))]
+        return [KernelSpec(name, args.args, text, (elements, 1), None, frozenset(sink.helpers), title=_GRADIENT)]
     kept = dtypes.accumulator(dtype)
-    partial = Workspace(elements * chunks, kept)
+    partial = Buffer(elements * chunks, kept)
     out = args.pointer(partial, kept, out=True)
     text += f"{out}[(long)chunk * {args.int(elements)} + element] = total;\n"
-    first = KernelSpec(name, args.args, text, (elements, chunks), None)
+    first = KernelSpec(name, args.args, text, (elements, chunks), None, title=_GRADIENT)
     return [first, ordered_sum.kernel("convolution filter gradient sum", partial, chunks, geometry.filter, kept, sink)]

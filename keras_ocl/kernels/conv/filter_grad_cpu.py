@@ -25,7 +25,7 @@ from keras_ocl.kernels.conv.forward_cpu import (
     store_vector,
 )
 from keras_ocl.kernels.schedule import schedule_of
-from keras_ocl.kernels.spec import Args, KernelSpec, Workspace
+from keras_ocl.kernels.spec import Args, Buffer, KernelSpec
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,15 @@ def sum_chunks(geometry, partial, chunks, accumulator, sink, width, most):
         text += store_lanes(sink, args, [*coordinates, "channel"], "total", width, last) + "}\n"
     text += "}\n"
     grid = (ceil_div(rows, per_item),)
-    return KernelSpec("convolution filter gradient sum", args.args, text, grid, (1,), frozenset(sink.helpers))
+    return KernelSpec(
+        "convolution filter gradient sum",
+        args.args,
+        text,
+        grid,
+        (1,),
+        frozenset(sink.helpers),
+        title="convolution, gradient of the filter: the sum of its parts",
+    )
 
 
 class _FilterGrad:
@@ -100,7 +108,7 @@ class _FilterGrad:
         parallel = 1 if self.whole_items else self.outer_taps * self.groups * self.slots
         wanted = ceil_div(8 * max(1, traits.compute_units), parallel)
         self.chunks = max(1, min(wanted, hint(product(self._band_counts()))))
-        self.partial = Workspace(self.chunks * product(geometry.filter), self.accumulator)
+        self.partial = Buffer(self.chunks * product(geometry.filter), self.accumulator)
         self.args = Args()
         self.x, self.dy = self.args.pointer(x, dtype), self.args.pointer(dy, dtype)
         self.out = self.args.pointer(self.partial, self.accumulator, out=True)
@@ -180,7 +188,9 @@ class _FilterGrad:
             done += count
         text += "}\n}\n"
         grid = (self.chunks, 1, 1) if self.whole_items else (self.chunks, pairs, self.slots)
-        return KernelSpec(name, args.args, text, grid, (1, 1, 1))
+        return KernelSpec(
+            name, args.args, text, grid, (1, 1, 1), title="convolution, gradient of the filter: a chunk of pixels per work-item"
+        )
 
     def _outer_taps(self):
         """The group, the taps along the outer axes, and the outputs whose taps are inside the input, [lo, hi)."""
@@ -288,7 +298,7 @@ class _FilterGrad:
     def _walk(self, width, start, pixel, storage):
         """One loop over `width` pixels of every line of the band; `pixel` does one.
 
-        `start` is where the pointers that `pixel` moves are at the start of a line, whose own pointers are xl and dl.
+        `start` sets the pointers that `pixel` moves, at the start of each line, from the line's own pointers xl and dl.
 
         A loop nest over lines and pixels would say the same; Intel's compiler takes eight times as long over it.
         """

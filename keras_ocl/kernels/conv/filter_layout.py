@@ -1,6 +1,6 @@
 """Filters in the order in which a convolution's kernel reads them.
 
-Blocks of output channels can be put one after the other: of each, all taps and input channels follow without gaps. Read where it
+Blocks of output channels can be put one after the other, each with all of its taps and input channels without gaps. Read where it
 lies, a block of a wide filter is a few cache lines out of every row; rows of a power of two then share the same few sets of the cache.
 """
 
@@ -16,15 +16,15 @@ def arrange(geometry, w, target, dtype, flipped=False, blocks=None):
     """The KernelSpec that writes the filter of `geometry` to `target` in another order.
 
     flipped: taps in reverse order and channels exchanged, as the transposed convolution takes its filter. blocks: [(output channels of
-    a block, blocks)] of the result, without groups; None, for a flipped filter, where its rows hold the channels of all.
+    a block, number of such blocks)] of the result, without groups; None for a flipped filter whose rows hold all channels.
     """
-    args = Args(all_arguments=True)  # memory bound, so literal extents would only build a kernel a filter
+    args = Args(all_arguments=True)  # memory bound, so literal extents would only build a kernel per filter
     source, result = args.pointer(w, dtype), args.pointer(target, dtype, out=True)
     write = _flipped if flipped else _straight
     text, items = write(geometry, source, result, dtype, args, blocks)
     name = "convolution filter transposition" if flipped else "convolution filter packing"
     helpers = prelude.helpers_for(dtype, 1) | prelude.helpers_for(dtype, _STEP)
-    return KernelSpec(name, args.args, text, (items,), (1,), frozenset(helpers))
+    return KernelSpec(name, args.args, text, (items,), (1,), frozenset(helpers), title=name)
 
 
 def _each_block(args, blocks, body):

@@ -246,7 +246,8 @@ class DirectConvolution:
             done += count
         helpers = set(self.sink.helpers)
         grid = (ceil_div(units, per_item), slots) if spread_blocks else (ceil_div(units, per_item),)
-        return KernelSpec(self.name, args.args, text, grid, (1,) * len(grid), frozenset(helpers))
+        title = f"convolution: {tile.pixels} pixels x {tile.vectors} vectors of channels per tile"
+        return KernelSpec(self.name, args.args, text, grid, (1,) * len(grid), frozenset(helpers), title=title)
 
     def _pixel_ranges(self):
         """The valid pixel ranges that occur at borders, and whether a masked body is needed for the rest."""

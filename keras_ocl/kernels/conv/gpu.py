@@ -15,7 +15,7 @@ from keras_ocl.kernels.conv.elements import filter_offset
 from keras_ocl.kernels.conv.geometry import outside, position
 from keras_ocl.kernels.coordinates import decode
 from keras_ocl.kernels.schedule import schedule_of
-from keras_ocl.kernels.spec import Args, KernelSpec, Workspace
+from keras_ocl.kernels.spec import Args, Buffer, KernelSpec
 
 
 def choose_tile(traits, results, channels):
@@ -93,7 +93,7 @@ class _Product:
         )
 
     def columns(self, pointer, offset):
-        """The Loader of the operand (steps x output channels of the group); `offset(step, channel)`: C text of where an element lies."""
+        """The Loader of the operand (steps x output channels of the group); `offset(step, channel)`: C text of an element's offset."""
 
         def load(where):
             return prelude.load(self.dtype, 1, pointer, f"({where})")
@@ -106,12 +106,17 @@ class _Product:
         return ceil_div(g.group_outputs, t.width) * t.across, ceil_div(results, t.height) * t.down, g.groups * self.chunks
 
     @property
+    def shape(self):
+        """What a work-group computes, for the kernel's title."""
+        return f"{self.tile.height} rows x {self.tile.width} channels per work-group"
+
+    @property
     def group(self):
         return self.tile.across, self.tile.down, 1
 
 
 def forward(traits, geometry, x, w, dtype, sink, name, transposed=False):
-    """The KernelSpec of a convolution; `transposed` as for conv_elements.filter_offset()."""
+    """The KernelSpec of a convolution; `transposed` as for conv.elements.filter_offset()."""
     p = _Product(traits, geometry, dtype, hint(product(geometry.output[:-1])))
     args, rank = p.args, geometry.rank
     xp, wp = args.pointer(x, dtype), args.pointer(w, dtype)
@@ -126,7 +131,7 @@ def forward(traits, geometry, x, w, dtype, sink, name, transposed=False):
     text = p.head()
     text += p.contraction.walk("0", rows, _Patches(p, xp, "i_first", pixels_text), p.columns(wp, offset))
     text += p.contraction.each("i_first", pixels_text, "j_first", p.outputs, body)
-    return KernelSpec(name, args.args, text, p.grid(pixels), p.group, frozenset(sink.helpers))
+    return KernelSpec(name, args.args, text, p.grid(pixels), p.group, frozenset(sink.helpers), title=f"convolution: {p.shape}")
 
 
 def filter_grad(traits, geometry, x, dy, dtype, sink, name):
@@ -138,7 +143,7 @@ def filter_grad(traits, geometry, x, dy, dtype, sink, name):
     p = _Product(traits, geometry, dtype, hint(rows), chunks)
     args, kept = p.args, dtypes.accumulator(dtype)
     xp, dp = args.pointer(x, dtype), args.pointer(dy, dtype)
-    partial = Workspace(product(geometry.filter) * chunks, kept)
+    partial = Buffer(product(geometry.filter) * chunks, kept)
     out = args.pointer(partial, kept, out=True)
     size, rows_text, channels = args.int(ceil_div(pixels, chunks)), args.int(rows), args.int(geometry.output[-1])
 
@@ -151,5 +156,5 @@ def filter_grad(traits, geometry, x, dy, dtype, sink, name):
     text += p.contraction.walk(f"chunk * {size}", "end", a, p.columns(dp, offset))
     place = f"((long)chunk * {rows_text} + row) * {channels} + group * {p.outputs} + column"
     text += p.contraction.each("i_first", rows_text, "j_first", p.outputs, f"{out}[{place}] = value;\n")
-    first = KernelSpec(name, args.args, text, p.grid(rows), p.group)
+    first = KernelSpec(name, args.args, text, p.grid(rows), p.group, title=f"convolution, gradient of the filter: {p.shape}")
     return [first, ordered_sum.kernel("convolution filter gradient sum", partial, chunks, geometry.filter, kept, sink)]

@@ -1,4 +1,4 @@
-"""Winograd's F(2x2, 3x3) for CPUs: 3x3 convolutions of stride 1 with 16 products where the direct way takes 36.
+"""Winograd's F(2x2, 3x3) for CPUs: 3x3 convolutions of stride 1 with 16 products where the direct algorithm takes 36.
 
 Four outputs (a 2x2 tile) come from a 4x4 patch of the input: patch and filter are transformed (sums and halves),
 multiplied pointwise, summed over the input channels, and transformed back (Lavin and Gray 2016). Summing over
@@ -14,7 +14,7 @@ from keras_ocl.core.dim import ceil_div, hint, product
 from keras_ocl.kernels import prelude
 from keras_ocl.kernels.conv.forward_cpu import lanes, load_vector, loose_types, registers
 from keras_ocl.kernels.schedule import schedule_of
-from keras_ocl.kernels.spec import Args, KernelSpec, Workspace
+from keras_ocl.kernels.spec import Args, Buffer, KernelSpec
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ def forward(traits, geometry, x, w, dtype, sink, name):
     tile = choose_tile(traits, geometry, dtype)
     if tile is None:
         return None
-    transformed = Workspace(16 * product(geometry.filter[2:]), dtype)
+    transformed = Buffer(16 * product(geometry.filter[2:]), dtype)
     return [_transform_filter(geometry, w, transformed, dtype, tile), _convolve(geometry, x, transformed, dtype, sink, name, tile)]
 
 
@@ -104,7 +104,14 @@ def _transform_filter(geometry, w, transformed, dtype, tile):
         for j in range(4):
             place = f"{target} + ({(i * 4 + j) * inputs} + c) * {outputs} + k"
             text += f"*(__global loose_float{tile.width}*)({place}) = u{i}_{j};\n"
-    return KernelSpec("convolution filter transform", args.args, text + "}\n", (-(-inputs // per_item),), (1,))
+    return KernelSpec(
+        "convolution filter transform",
+        args.args,
+        text + "}\n",
+        (-(-inputs // per_item),),
+        (1,),
+        title="convolution by Winograd: the filter's transform",
+    )
 
 
 def _convolve(geometry, x, transformed, dtype, sink, name, tile):
@@ -170,4 +177,4 @@ def _convolve(geometry, x, transformed, dtype, sink, name, tile):
     text += sink.store(args, ["n", "row", "column", "(channel + v)"], "result", width)
     text += "}\n}\n}\n}\n}\n"
     grid = (ceil_div(total, tile.blocks * rows),)
-    return KernelSpec(name, args.args, text, grid, (1,), frozenset(sink.helpers))
+    return KernelSpec(name, args.args, text, grid, (1,), frozenset(sink.helpers), title="convolution by Winograd: tiles of 2 x 2 pixels")

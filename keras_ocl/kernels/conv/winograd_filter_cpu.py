@@ -13,7 +13,7 @@ from keras_ocl.kernels import prelude
 from keras_ocl.kernels.conv.forward_cpu import load_vector, loose_types, store_vector
 from keras_ocl.kernels.conv.winograd_cpu import combine, suitable_width
 from keras_ocl.kernels.schedule import schedule_of
-from keras_ocl.kernels.spec import Args, KernelSpec, Workspace
+from keras_ocl.kernels.spec import Args, Buffer, KernelSpec
 
 _SUM = ("{0} + 0.5f * ({1} + {2})", "0.5f * ({1} - {2})", "0.5f * ({1} + {2}) + {3}")
 
@@ -52,7 +52,7 @@ def filter_grad(traits, geometry, x, dy, dtype, sink, name):
     tile = choose_tile(traits, geometry, dtype)
     if tile is None:
         return None
-    partial = Workspace(tile.chunks * 16 * product(geometry.filter[2:]), dtype)
+    partial = Buffer(tile.chunks * 16 * product(geometry.filter[2:]), dtype)
     return [_accumulate(geometry, x, dy, partial, dtype, name, tile), _transform(geometry, partial, dtype, sink, tile)]
 
 
@@ -79,7 +79,14 @@ def _accumulate(geometry, x, dy, partial, dtype, name, tile):
     text += f"const int y = tile / {args.int(across)} % {args.int(down)} * 2; const int z = tile % {args.int(across)} * 2;\n"
     text += _patch_row(args, geometry, source, patches, tile) + _gradient_row(args, geometry, gradient, gradients, tile)
     text += "}\n" + _products(patches, gradients, out, dtype, inputs, outputs, tile) + "}\n"
-    return KernelSpec(name, args.args, text, (tile.chunks, 4), (1, 1))
+    return KernelSpec(
+        name,
+        args.args,
+        text,
+        (tile.chunks, 4),
+        (1, 1),
+        title="convolution by Winograd, gradient of the filter: a chunk of tiles per work-item",
+    )
 
 
 def _patch_row(args, geometry, source, patches, tile):
@@ -163,4 +170,12 @@ def _transform(geometry, partial, dtype, sink, tile):
     text += "for (int e = 0; e < 9; ++e) {\nconst int row = e / 3; const int column = e % 3;\nconst vector result = results[row][column];\n"
     text += "{ " + sink.store(args, ["row", "column", "c", "k"], "result", width) + " }\n}\n}\n"
     grid = (-(-inputs // per_item),)
-    return KernelSpec("convolution filter gradient sum", args.args, text, grid, (1,), frozenset(sink.helpers))
+    return KernelSpec(
+        "convolution filter gradient sum",
+        args.args,
+        text,
+        grid,
+        (1,),
+        frozenset(sink.helpers),
+        title="convolution by Winograd, gradient of the filter: the sum of its parts",
+    )

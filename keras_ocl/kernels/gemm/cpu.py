@@ -20,9 +20,8 @@ from keras_ocl.kernels.spec import Args, KernelSpec
 class Tile:
     """One work-item does `chunk` rows of one column panel, in register tiles.
 
-    Shape:
-        rows: rows x vectors accumulators, the panel is `across` such tiles wide; `block` is the depth of a packed block of B,
-        0 when B is read in place. dots: rows x `vectors` columns; the panel is `across` such tiles.
+    A tile of kind "rows" has rows x vectors accumulators, and the panel is `across` such tiles wide; `block` is the depth of a packed
+    block of B, 0 when B is read in place. A tile of kind "dots" has rows x `vectors` columns; the panel is `across` such tiles.
     """
 
     kind: str
@@ -70,6 +69,7 @@ def kernel(problem, tile):
         grid=grid,
         group=(1, 1, 1),
         helpers=frozenset(problem.helpers) | frozenset(problem.sink.helpers),
+        title=f"matrix product: {tile.rows} rows x {writer.panel // tile.across} columns per tile, lanes along {writer.lanes_along}",
     )
 
 
@@ -114,6 +114,8 @@ class _Writer:
 
 
 class _Rows(_Writer):
+    lanes_along = "n"
+
     def __init__(self, problem, tile, args, names):
         super().__init__(problem, tile, args, names)
         self.width = problem.lanes
@@ -295,6 +297,8 @@ class _Rows(_Writer):
 
 class _Dots(_Writer):
     """Both operands contiguous in k, k at least one vector, n at least the tile's columns; neither is a Dim."""
+
+    lanes_along = "k"
 
     def __init__(self, problem, tile, args, names):
         super().__init__(problem, tile, args, names)

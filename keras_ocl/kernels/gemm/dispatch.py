@@ -1,14 +1,13 @@
 """Matrix product (general, batched), written as the device's schedule says.
 
-`plan` is what lowering calls; Operand and Workspace are what it is given and may return.
+`plan` is what lowering calls; it is given Operands, and Buffers among its kernels' arguments are scratch memory.
 """
 
 from keras_ocl.core import dtypes
 from keras_ocl.kernels.gemm.parts import Operand, Problem
 from keras_ocl.kernels.schedule import schedule_of
-from keras_ocl.kernels.spec import Workspace
 
-__all__ = ["Operand", "Workspace", "plan"]
+__all__ = ["Operand", "plan"]
 
 
 def plan(traits, *, batch, m, n, k, a, b, dtype, sink, all_arguments=False, tile=None):
@@ -26,7 +25,7 @@ def plan(traits, *, batch, m, n, k, a, b, dtype, sink, all_arguments=False, tile
     `tile` overrides the choice of tile, for tuning.
     """
     if dtypes.is_complex(dtype):
-        raise TypeError(f"matrix product: dtype {dtype} has no kernel; multiply real and imaginary parts apart")
+        raise TypeError(f"matrix product: dtype {dtype} has no kernel; multiply real and imaginary parts separately")
     if 0 in (m, n) or (batch is not None and batch == 0):
         return []
     problem = Problem(traits, batch, m, n, k, a, b, dtypes.accumulator(dtype), sink, all_arguments)

@@ -58,6 +58,7 @@ def kernel(problem, tile):
         ),
         group=(tile.across, tile.down, 1),
         helpers=frozenset(problem.helpers) | frozenset(problem.sink.helpers),
+        title=f"matrix product: {tile.height} rows x {tile.width} columns per work-group, {tile.rows} x {tile.columns} per work-item",
     )
 
 

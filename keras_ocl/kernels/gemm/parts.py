@@ -12,9 +12,7 @@ from keras_ocl.kernels.coordinates import index_type
 class Operand:
     """A matrix, or a batch of them, read from a buffer: strides and offset in elements.
 
-    Shape:
-        `a` has rows m and columns k, `b` rows k and columns n; a transpose is swapped strides, a
-        broadcast batch has `batch_stride` 0.
+    `a` has rows m and columns k, `b` rows k and columns n; a transpose is swapped strides, a broadcast batch has `batch_stride` 0.
     """
 
     handle: object  # goes to Args.pointer

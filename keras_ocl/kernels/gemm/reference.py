@@ -18,4 +18,12 @@ def kernel(problem):
         p.sink.store(args, (*n.coordinates, "row", "column"), "value", 1),
     ]
     grid = (p.n, p.m, 1 if p.batch is None else p.batch)
-    return KernelSpec("matrix product", args.args, "".join(body), grid, None, frozenset(p.helpers) | frozenset(p.sink.helpers))
+    return KernelSpec(
+        "matrix product",
+        args.args,
+        "".join(body),
+        grid,
+        None,
+        frozenset(p.helpers | p.sink.helpers),
+        title="matrix product: one element per work-item",
+    )

@@ -1,4 +1,4 @@
-"""Matrix products whose sums over k are cut into parts, for work-items that would be too few: one kernel sums the parts, one adds them."""
+"""Matrix products whose sums over k are cut into parts, where work-items would be too few: one kernel sums the parts, one adds them."""
 
 from dataclasses import replace
 
@@ -6,7 +6,7 @@ from keras_ocl.core.dim import ceil_div, hint, product
 from keras_ocl.kernels import ordered_sum
 from keras_ocl.kernels.gemm.parts import summed
 from keras_ocl.kernels.schedule import schedule_of
-from keras_ocl.kernels.spec import Args, KernelSpec, Sink, Workspace
+from keras_ocl.kernels.spec import Args, Buffer, KernelSpec, Sink
 
 _SUM = "sum of a split matrix product"
 
@@ -23,13 +23,13 @@ def steps(problem, groups, wanted, least):
 
 
 def kernels(problem, tile, kernel, split):
-    """KernelSpecs of `problem`, by `kernel(problem, tile)`, with `split` steps of k a part (0: all of them)."""
+    """KernelSpecs of `problem`, by `kernel(problem, tile)`, with `split` steps of k per part (0: all of them)."""
     if not split:
         return [kernel(problem, tile)]
     count = ceil_div(problem.k, split)
     batch = 1 if problem.batch is None else problem.batch
     total = product((batch, problem.m, problem.n))
-    parts = Workspace(count * total, problem.accumulator)
+    parts = Buffer(count * total, problem.accumulator)
     partial = Sink(parts, (count if problem.batch is None else count * batch, problem.m, problem.n), problem.accumulator)
     first = kernel(replace(problem, sink=partial, split=split), tile)
     if schedule_of(problem.traits).vectors:
@@ -63,4 +63,4 @@ def _sum_in_vectors(problem, parts, count, total):
         f"for (; column < {n}; ++column) {{\n{add(1)}}}\n"
     )
     grid = (1, problem.m, 1 if batch is None else batch)
-    return KernelSpec(_SUM, args.args, body, grid, (1, 1, 1), frozenset(problem.sink.helpers))
+    return KernelSpec(_SUM, args.args, body, grid, (1, 1, 1), frozenset(problem.sink.helpers), title="matrix product: the sum of its parts")

@@ -1,6 +1,6 @@
 """The left operand of a large matrix product, put into the order in which a CPU's tiles read it.
 
-In a gradient of weights an element's neighbour along k lies a whole row away: each step of k then meets another page, and rows of a
+In a gradient of weights an element's neighbour along k lies a whole row away: each step of k then touches another page, and rows of a
 power of two share a few sets of the cache. A strip holds a tile's rows, its elements of a step of k side by side (the packing of the
 left block in Goto and van de Geijn 2008, done once for all blocks).
 """
@@ -12,7 +12,7 @@ from keras_ocl.core.dim import Dim, ceil_div, hint
 from keras_ocl.kernels import prelude
 from keras_ocl.kernels.gemm.parts import summed
 from keras_ocl.kernels.schedule import schedule_of
-from keras_ocl.kernels.spec import Args, KernelSpec, Workspace
+from keras_ocl.kernels.spec import Args, Buffer, KernelSpec
 
 
 def suits(problem, tile):
@@ -30,7 +30,7 @@ def pack(problem, tile):
     """Return (the KernelSpec that packs the left operand, the problem that reads it from there)."""
     rows, a, depth = tile.rows, problem.a, schedule_of(problem.traits).tuning.product.strips_depth
     strips = ceil_div(problem.m, rows)
-    packed = Workspace(strips * rows * problem.k, a.dtype)
+    packed = Buffer(strips * rows * problem.k, a.dtype)
     args, i = Args(), problem.index
     source, target = args.pointer(a.handle, a.dtype), args.pointer(packed, a.dtype, out=True)
     k, step = args.int(problem.k, i), args.int(a.column_stride, i)
@@ -44,7 +44,15 @@ def pack(problem, tile):
     body += "\n".join(prelude.store(a.dtype, 1, "to", str(r), prelude.load(a.dtype, 1, "from", str(r))) for r in range(rows))
     body += "\n}\n}\n"
     helpers = frozenset(prelude.helpers_for(a.dtype, 1))
-    spec = KernelSpec("matrix product packing", args.args, body, (ceil_div(problem.k, depth),), (1,), helpers)
+    spec = KernelSpec(
+        "matrix product packing",
+        args.args,
+        body,
+        (ceil_div(problem.k, depth),),
+        (1,),
+        helpers,
+        title=f"matrix product: the left operand in strips of {rows} rows",
+    )
     # A tile's rows lie side by side; from one tile to the next it is a row's length times the rows.
     operand = replace(a, handle=packed, row_stride=problem.k, column_stride=rows, batch_stride=0, offset=0)
     return spec, replace(problem, a=operand, strips=True)

@@ -54,7 +54,7 @@ def store(dtype, width, pointer, offset, value, count=0):
 
 
 def runs(count):
-    """(start, length) of the vectors, powers of two that fall, that `count` lanes are made of, less than a vector has."""
+    """(start, length) of the vectors, in falling powers of two, that make up `count` lanes; `count` is less than a full vector's 16."""
     runs, start = [], 0
     for length in (8, 4, 2, 1):
         if count & length:

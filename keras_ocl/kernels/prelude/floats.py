@@ -237,7 +237,7 @@ def _erf_inv_start(end, centre):
 
 
 def _rem(mantissa_bits, bias):
-    """fmod by long division, most of a mantissa a step: as a rule one step. Each remainder is exact, as fma rounds nothing it can hold."""
+    """fmod by long division, most of a mantissa per step: mostly one step. Each remainder is exact, as fma rounds nothing it can hold."""
 
     def exponent(x):
         scaled = f"as_$I({x} < 0x1p-{bias - 1}$F ? {x} * 0x1p{mantissa_bits + 1}$F : {x}) >> {mantissa_bits}"

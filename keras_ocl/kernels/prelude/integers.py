@@ -1,7 +1,7 @@
 """OpenCL C templates of integer arithmetic with NumPy's semantics, storage formats and random bits.
 
 A template's text uses `$name` (the function), `$T` (register type), `$E` (its element), `$I` and `$U` (signed and unsigned
-integers of the same lane size), `$P` (unsigned type wide enough for C's promotions not to overflow), `$B` (bits a lane),
+integers of the same lane size), `$P` (unsigned type wide enough for C's promotions not to overflow), `$B` (bits per lane),
 `$S` (the suffix of other helpers of the same type and width), `$N` (the width), `$W` (suffix of a type name: nothing for one lane)
 and `$M` (turns a mask of $I lanes into int lanes of 0/-1).
 Comparisons give 0/1 at one lane and 0/-1 in vectors; `?:`, `&` and `|` on them mean the same in both.
@@ -146,7 +146,7 @@ def _format(exponent_bits, mantissa_bits, infinity, storage):
     return round_, to, from_
 
 
-# Helpers of one type each, by their whole stem.
+# Helpers that exist for one type only, by their whole stem.
 SINGLE = {
     # Nearest even on the upper half; a NaN stays a quiet NaN instead of rounding up to infinity.
     "to_bfloat16": """ushort$W $name(float$W x) {

@@ -16,7 +16,7 @@ _LOG_ERFC = [-0.000341512576, -1.12708923, -0.638144758, -0.103106821, 0.0218380
 _SIN = [-0.166666549, 0.00833217353, -0.000195166548]
 _COS = [0.0416666467, -0.00138873614, 2.44377283e-05]
 
-# r and k with x = r + k ln 2; t's bits are k in the low ones.
+# r and k with x = r + k ln 2; the low bits of t are k.
 _REDUCE_EXP = """  $T t = mad_$S(x, ($T)1.44269504f, ($T)12582912.0f);
   $T n = t - 12582912.0f;
   $T r = mad_$S(n, ($T)-3.1946183e-05f, mad_$S(n, ($T)-0x1.62ep-1f, x));
@@ -49,7 +49,7 @@ def _periodic(name, body):
 
 
 FLOAT = {
-    # The power of two is added to the exponent's bits, of a NaN too; where the result is denormal, 64 of it come as a last factor instead.
+    # The power of two is added to the exponent's bits, of a NaN too; where the result is denormal, 2^-64 of it is a last factor.
     "exp": f"""$T $name($T a) {{
   $T x = (a < -104.0f) ? ($T)-104.0f : a;
 {_REDUCE_EXP}  $I low = x < -87.0f;
@@ -95,7 +95,7 @@ FLOAT = {
   return 1.0f / (1.0f + exp_$S(-x));
 }
 """,
-    # Here and in erf a NaN takes the near branch: the far one would make a number of it.
+    # Here and in erf a NaN takes the near branch: the far one would turn it into a number.
     "tanh": f"""$T $name($T x) {{
   $T a = fabs(x), z = x * x;
   $T near = mad_$S({horner(_TANH, "z")} * z, x, x);

@@ -15,7 +15,7 @@ from keras_ocl.kernels.gemm import cpu_choice, split, strips
 from keras_ocl.kernels.pointwise import cpu as pointwise_cpu
 from keras_ocl.kernels.schedule import Schedule, register
 from keras_ocl.kernels.schedules.tuning import CpuTuning
-from keras_ocl.kernels.spec import Workspace
+from keras_ocl.kernels.spec import Buffer
 
 _TUNING = CpuTuning()
 
@@ -40,7 +40,7 @@ def _split(problem, groups):
 def _passes(problem):
     """The split of a long k along which both operands are strided (a gradient of weights): parts whose rows stay in the cache.
 
-    With 32000 steps and 400 columns that takes two thirds of the time.
+    With 32000 steps and 400 columns that takes two thirds of the time of one part.
     """
     k = hint(problem.k)
     results = hint(problem.m) * hint(problem.n) * hint(1 if problem.batch is None else problem.batch)
@@ -55,13 +55,13 @@ def _convolution(traits, geometry, x, w, dtype, sink, name, all_arguments, trans
     if few_cpu.suits(traits, geometry, dtype):
         if transposed:
             return [few_cpu.forward(traits, geometry, x, w, dtype, sink, name)]
-        flipped = Workspace(product(geometry.filter), dtype)
+        flipped = Buffer(product(geometry.filter), dtype)
         arranged = filter_layout.arrange(geometry, w, flipped, dtype, flipped=True)
         return [arranged, few_cpu.forward(traits, geometry, x, flipped, dtype, sink, name)]
     fast, first = winograd_cpu.choose_tile(traits, geometry, dtype) is not None, []
     blocks = None if fast else forward_cpu.filter_blocks(traits, geometry, dtype)
     if transposed or blocks is not None:
-        arranged = Workspace(product(geometry.filter), dtype)
+        arranged = Buffer(product(geometry.filter), dtype)
         source = geometry.transposed() if transposed else geometry  # the convolution that w is the filter of
         first = [filter_layout.arrange(source, w, arranged, dtype, transposed, blocks)]
         w = arranged
@@ -84,7 +84,7 @@ def _attention_gradients(problem, sinks):
 
 
 def _attention_pays(traits, query, key, has_bias):
-    """As measured, forward and with gradients: in float32 with heads enough for the one kernel of all gradients and positions enough to
+    """As measured, forward and with gradients: in float32, with enough heads for the one kernel of all gradients and enough positions to
     fill the lanes. A bias's gradient needs the matrix anyway.
     """
     fits = query.dtype == "float32" and not has_bias and hint(query.shape[3]) <= _TUNING.attention.depth
@@ -93,7 +93,7 @@ def _attention_pays(traits, query, key, has_bias):
 
 
 def _scatter_block(traits, rows, columns, lanes):
-    """Whole vectors of columns first, of which there are as many blocks as compute units; then rows."""
+    """Columns are cut first, in whole vectors, into as many blocks as compute units; then rows."""
     vectors = max(1, hint(columns) // lanes)
     across = min(vectors, traits.compute_units)
     width = -(-vectors // across) * lanes

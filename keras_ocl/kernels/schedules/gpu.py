@@ -44,7 +44,7 @@ def _filter_gradient(traits, geometry, x, dy, dtype, sink, name, all_arguments):
 
 
 def _scatter_block(traits, rows, columns, lanes):
-    """One column, of so many rows that all items are some ten thousand."""
+    """One column, and as many rows as leave some ten thousand items in all."""
     ranges = max(1, min(hint(rows), _TUNING.scatter_items // max(1, hint(columns))))
     return -(-hint(rows) // ranges), 1
 
@@ -66,7 +66,7 @@ SCHEDULE = register(
         as_written=False,
         widest=16,
         group=None,
-        shared_row=64,  # one work-item runs a row with a reduction inside: only short ones
+        shared_row=64,  # one work-item computes a row with a reduction inside: only short ones
         scan_steps=4096,
         scan_walks=64,
         scan_parts=64,

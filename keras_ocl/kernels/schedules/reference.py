@@ -1,6 +1,6 @@
 """The reference schedule: one work-item per element, without tiles, vectors or local memory.
 
-It is slow, and simple enough to be believed: what a doubtful kernel of another schedule is compared with.
+It is slow, and simple enough to be believed: a doubtful kernel of another schedule is compared with it.
 """
 
 import math

@@ -22,7 +22,7 @@ class CpuProduct:
     fetch: float = 0.35  # cost of a vector of B that comes from the second-level cache
     scalar: float = 0.25  # cost of an element of A, mostly hidden
     whole: float = 0.05  # cost of a vector of A
-    whole_far: float = 4  # from beyond the second-level cache
+    whole_far: float = 4  # the same from beyond the second-level cache
     close: int = 2**20  # bytes of A that a second-level cache holds
     spilled: float = 0.3  # cost of a vector of either operand where a tile's rows and columns do not fit the first-level cache
     first: int = 3 * 2**13  # bytes that one holds beside all else
@@ -56,8 +56,8 @@ class CpuConvolution:
     packed_block: int = 32 * 1024  # bytes of a block of the filter that a first-level cache does not hold
     packed_tiles: int = 64  # tiles that read a block, below which packing costs more than it saves
     bodies: int = 10  # most tile bodies of one kernel; other borders run the masked body
-    large_bodies: int = 16  # as many, which take seconds to compile, of work that masks would make seconds longer
-    large_flops: float = 1e9  # such work
+    large_bodies: int = 16  # the same where masks would cost seconds: more bodies take seconds to compile
+    large_flops: float = 1e9  # work from which that is so
     # Where a result is the sum of few terms its store is a part of the work: the epilogue is then repeated for every pixel
     # of a tile (if no longer than so many characters). Elsewhere it is one loop, which halves the time to compile.
     unrolled_terms: int = 64

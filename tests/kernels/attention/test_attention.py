@@ -12,7 +12,7 @@ from keras_ocl.kernels import attention
 from keras_ocl.kernels.attention import gpu as attention_gpu
 from keras_ocl.kernels.attention.parts import FORWARD, KEY_VALUE_GRADIENT, QUERY_GRADIENT
 from keras_ocl.kernels.spec import Sink
-from tests.kernels.launching import launch
+from tests.kernels.launching import launch, named
 
 PRECISION = {"float64": 1e-13, "float32": 3e-6, "float16": 2e-3, "bfloat16": 2e-2}
 
@@ -69,7 +69,7 @@ def problem(traits, arrays, scale=0.3, causal=False, extents=None, all_arguments
     leading = {"query": (batch, time), "do": (batch, time), "key": (batch, source), "value": (batch, source)}
     leading |= {name: (batch, time) for name in ("peak", "rescale", "delta")}
     shapes = {n: (*leading[n], *a.shape[2:]) if n in leading else a.shape for n, a in arrays.items()}
-    given = {n: attention.Operand(n, a.dtype.name, tuple(shapes[n])) for n, a in arrays.items()}
+    given = {n: attention.Operand(named(n), a.dtype.name, tuple(shapes[n])) for n, a in arrays.items()}
     return attention.Problem(
         traits, batch, time, source, query.shape[2], *key.shape[2:], value.shape[3], query.dtype.name, scale, causal, given, all_arguments
     )
@@ -85,17 +85,18 @@ def attend(device, traits, query, key, value, do, mask=None, bias=None, sources=
     def run(plan, names, arrays, *results):
         p = problem(traits, arrays, **options)
         extents = {"asked": (p.batch, p.time, p.heads), "keys": (p.batch, p.source, p.key_heads)}
-        sinks = [Sink(n, (*extents[kind], *more), dtype.name) for n, (kind, more, dtype) in zip(names, results, strict=True)]
+        sinks = [Sink(named(n), (*extents[kind], *more), dtype.name) for n, (kind, more, dtype) in zip(names, results, strict=True)]
         specs = plan(p, sinks)
-        for sink in sinks:
+        for name, sink in zip(names, sinks, strict=True):
             dtype = dtypes.numpy_dtype(sink.dtype)
-            buffers[sink.handle] = device.upload(np.full(tuple(int(n) for n in sink.shape), 77, dtype))
+            buffers[name] = device.upload(np.full(tuple(int(n) for n in sink.shape), 77, dtype))
         if sources is not None:
             sources.update(s.source("f") for s in specs)
         if specs:
             launch(device, specs, buffers)
         return [
-            device.download(buffers[s.handle], dtypes.numpy_dtype(s.dtype), tuple(int(n) for n in s.shape)) for s in sinks
+            device.download(buffers[name], dtypes.numpy_dtype(s.dtype), tuple(int(n) for n in s.shape))
+            for name, s in zip(names, sinks, strict=True)
         ]
 
     depth, value_depth = (query.shape[3],), (value.shape[3],)
@@ -192,7 +193,7 @@ def test_other_batches_and_lengths_have_the_same_source(device, traits):
 def test_empty_results_and_operands(device, traits):
     for arrays in (operands(0, 3, 4, 1, 1, 2, 2), operands(1, 0, 4, 1, 1, 2, 2)):
         p = problem(traits, dict(zip(("query", "key", "value"), arrays, strict=False)))
-        assert attention.forward(p, [Sink(n, (p.batch, p.time, 1), "float32") for n in "abc"]) == []
+        assert attention.forward(p, [Sink(named(n), (p.batch, p.time, 1), "float32") for n in "abc"]) == []
     _, _, dk, dv = attend(device, traits, *operands(1, 0, 4, 1, 1, 2, 2))
     assert not dk.any() and not dv.any()
     _, dq, _, _ = attend(device, traits, *operands(1, 3, 0, 1, 1, 2, 2))
@@ -220,7 +221,7 @@ def test_small_groups(device):
 
 def test_where_these_kernels_pay(device):
     cpu = dataclasses.replace(device.traits, schedule="cpu", compute_units=2)
-    rows = attention.Operand("x", "float32", (4, 50, 2, 64))
+    rows = attention.Operand(named("x"), "float32", (4, 50, 2, 64))
 
     def pays(traits=cpu, bias=False, **changes):
         return attention.pays(traits, dataclasses.replace(rows, **changes), rows, bias)
@@ -234,7 +235,7 @@ def test_where_these_kernels_pay(device):
 def test_wide_indices_only_when_needed():
     def index(batch):
         shape = (batch, 1024, 16, 64)
-        given = {n: attention.Operand(n, "float32", shape) for n in ("query", "key", "value")}
+        given = {n: attention.Operand(named(n), "float32", shape) for n in ("query", "key", "value")}
         return attention.Problem(None, batch, 1024, 1024, 16, 16, 64, 64, "float32", 1.0, False, given).index
 
     assert index(100) == "int"

@@ -17,7 +17,7 @@ from keras_ocl.kernels.conv import winograd_cpu as conv_winograd_cpu
 from keras_ocl.kernels.conv import winograd_filter_cpu as conv_winograd_filter_cpu
 from keras_ocl.kernels.schedule import schedule_names
 from keras_ocl.kernels.spec import Sink
-from tests.kernels.launching import launch
+from tests.kernels.launching import launch, named
 
 PRECISION = {"float32": 3e-6, "float64": 1e-13, "float16": 2e-3, "bfloat16": 1.2e-2}
 
@@ -102,7 +102,7 @@ def specs_of(what, traits, g, dtype, sink=None, **options):
         "input_grad": ("dy", "w", g.input),
         "filter_grad": ("x", "dy", g.filter),
     }[what]
-    return getattr(conv, what)(traits, g, first, second, dtype, sink or Sink("out", shape, dtype), **options), shape
+    return getattr(conv, what)(traits, g, named(first), named(second), dtype, sink or Sink(named("out"), shape, dtype), **options), shape
 
 
 def compute(device, traits, what, g, arrays, dtype, **options):
@@ -170,7 +170,7 @@ def test_filter_layouts(device, flipped, blocks):
             wanted.append(rows[:, done : done + lanes].ravel())
             done += lanes
     buffers = {"w": device.upload(w), "out": device.upload(np.zeros(w.size, "float32"))}
-    launch(device, [conv_filter_layout.arrange(g, "w", "out", "float32", flipped, blocks)], buffers)
+    launch(device, [conv_filter_layout.arrange(g, named("w"), named("out"), "float32", flipped, blocks)], buffers)
     np.testing.assert_array_equal(device.download(buffers["out"], np.float32, (w.size,)), np.concatenate(wanted))
 
 
@@ -302,7 +302,7 @@ class Rectified(Sink):
     """An epilogue longer than a plain store: adds a bias, rectifies, scales."""
 
     def store(self, args, coordinates, value, width):
-        bias = args.pointer("bias", "float32")
+        bias = args.pointer(named("bias"), "float32")
         vector = prelude.vector_type("float", width)
         text = f"{vector} shifted = {value} + {prelude.load('float32', width, bias, coordinates[-1])};\n"
         text += f"shifted = fmax(shifted, ({vector})(0));\nshifted = shifted * 2.0f;\n"
@@ -314,7 +314,7 @@ def test_epilogue(device, traits, outputs):
     g = Geometry.of((2, 9, 11, 3), (3, 3, 3, outputs), padding=1)
     x, w, bias = random(g.input, "float32", 0), random(g.filter, "float32", 1), random((outputs,), "float32", 2)
     want = 2 * np.maximum(reference(g, x, w, np.zeros(g.output))["forward"] + bias, 0)
-    sink = Rectified("out", g.output, "float32")
+    sink = Rectified(named("out"), g.output, "float32")
     got = compute(device, traits, "forward", g, {"x": x, "w": w, "bias": bias}, "float32", sink=sink)
     np.testing.assert_allclose(got, want, rtol=0, atol=1e-4)
 

@@ -16,7 +16,7 @@ from keras_ocl.kernels.gemm import strips as gemm_strips
 from keras_ocl.kernels.gemm.parts import Names, Problem
 from keras_ocl.kernels.schedule import schedule_names
 from keras_ocl.kernels.spec import Args, Sink
-from tests.kernels.launching import launch
+from tests.kernels.launching import launch, named
 
 
 @pytest.fixture(scope="module")
@@ -39,13 +39,13 @@ def random(rng, shape, dtype):
     return rng.integers(-8 if dtypes.is_signed(dtype) else 0, 8, shape).astype(dtypes.numpy_dtype(dtype))
 
 
-def stored(matrix, transposed, offset, handle, dtype):
+def stored(matrix, transposed, offset, name, dtype):
     """The buffer's contents for a logical (batch, rows, columns) array, and the Operand that describes it."""
     batch, rows, columns = matrix.shape
     flat = (matrix.swapaxes(1, 2) if transposed else matrix).ravel()
     strides = (1, rows) if transposed else (columns, 1)
     padding = np.zeros(offset, matrix.dtype)
-    operand = gemm.Operand(handle, dtype, *strides, batch_stride=0 if batch == 1 else rows * columns, offset=offset)
+    operand = gemm.Operand(named(name), dtype, *strides, batch_stride=0 if batch == 1 else rows * columns, offset=offset)
     return np.concatenate([padding, flat]), operand
 
 
@@ -65,7 +65,7 @@ def multiply(device, traits, a, b, dtype, *, transposed=(False, False), offset=0
         a=operand_a,
         b=operand_b,
         dtype=dtype,
-        sink=Sink("c", shape, out),
+        sink=Sink(named("c"), shape, out),
         **options,
     )
     result = np.full(shape, 77, dtypes.numpy_dtype(out))
@@ -131,8 +131,8 @@ def test_strides_that_are_not_one(device, traits):
     rng = np.random.default_rng(4)
     a, b = random(rng, (1, 14, 22), "float32"), random(rng, (1, 22, 40), "float32")
     specs = gemm.plan(
-        traits, batch=None, m=7, n=20, k=11, dtype="float32", sink=Sink("c", (7, 20), "float32"),
-        a=gemm.Operand("a", "float32", 44, 2), b=gemm.Operand("b", "float32", 80, 2, offset=1),
+        traits, batch=None, m=7, n=20, k=11, dtype="float32", sink=Sink(named("c"), (7, 20), "float32"),
+        a=gemm.Operand(named("a"), "float32", 44, 2), b=gemm.Operand(named("b"), "float32", 80, 2, offset=1),
     )  # fmt: skip
     buffers = {"a": device.upload(a), "b": device.upload(b), "c": device.allocate(7 * 20 * 4)}
     launch(device, specs, buffers)
@@ -143,8 +143,8 @@ def test_strides_that_are_not_one(device, traits):
 def test_same_buffer_on_both_sides(device, traits):
     x = random(np.random.default_rng(5), (20, 30), "float32")
     specs = gemm.plan(
-        traits, batch=None, m=20, n=20, k=30, dtype="float32", sink=Sink("c", (20, 20), "float32"),
-        a=gemm.Operand("x", "float32", 30, 1), b=gemm.Operand("x", "float32", 1, 30),
+        traits, batch=None, m=20, n=20, k=30, dtype="float32", sink=Sink(named("c"), (20, 20), "float32"),
+        a=gemm.Operand(named("x"), "float32", 30, 1), b=gemm.Operand(named("x"), "float32", 1, 30),
     )  # fmt: skip
     buffers = {"x": device.upload(x), "c": device.allocate(20 * 20 * 4)}
     launch(device, specs, buffers)
@@ -163,10 +163,10 @@ def test_another_batch_size_has_the_same_source(device, traits, k, n, transposed
             m, depth = (size, k) if which == "m" else (k, size)
             a, b = random(rng, (1, int(m), int(depth)), "float32"), random(rng, (1, int(depth), n), "float32")
             operands = [
-                gemm.Operand("a", "float32", *((1, m) if transposed[0] else (depth, 1))),
-                gemm.Operand("b", "float32", *((1, depth) if transposed[1] else (n, 1))),
+                gemm.Operand(named("a"), "float32", *((1, m) if transposed[0] else (depth, 1))),
+                gemm.Operand(named("b"), "float32", *((1, depth) if transposed[1] else (n, 1))),
             ]
-            sink = Sink("c", (m, n), "float32")
+            sink = Sink(named("c"), (m, n), "float32")
             specs = gemm.plan(traits, batch=None, m=m, n=n, k=depth, a=operands[0], b=operands[1], dtype="float32", sink=sink)
             sources.add(tuple(s.source(f"f{i}") for i, s in enumerate(specs)))
             buffers = {
@@ -191,8 +191,8 @@ def test_sequence_length_in_every_place(device, traits):
             batch = Dim(2, hint=4, probe=1299709)
             a, b = random(rng, (2, int(m), int(k)), "float32"), random(rng, (2, int(k), int(n)), "float32")
             specs = gemm.plan(
-                traits, batch=batch, m=m, n=n, k=k, dtype="float32", sink=Sink("c", (batch, m, n), "float32"),
-                a=gemm.Operand("a", "float32", k, 1, m * k), b=gemm.Operand("b", "float32", n, 1, k * n),
+                traits, batch=batch, m=m, n=n, k=k, dtype="float32", sink=Sink(named("c"), (batch, m, n), "float32"),
+                a=gemm.Operand(named("a"), "float32", k, 1, m * k), b=gemm.Operand(named("b"), "float32", n, 1, k * n),
             )  # fmt: skip
             sources.add(tuple(s.source(f"f{i}") for i, s in enumerate(specs)))
             buffers = {"a": device.upload(a), "b": device.upload(b), "c": device.allocate(2 * int(m) * int(n) * 4)}
@@ -207,8 +207,8 @@ def test_eager_sizes_share_few_sources(device, traits):
     for m in (2, 3, 5, 9, 40, 100):
         for n in (3, 20, 50, 90, 200):
             for k in (2, 7, 30, 90):
-                a, b = gemm.Operand("a", "float32", k, 1), gemm.Operand("b", "float32", n, 1)
-                sink = Sink("c", (m, n), "float32")
+                a, b = gemm.Operand(named("a"), "float32", k, 1), gemm.Operand(named("b"), "float32", n, 1)
+                sink = Sink(named("c"), (m, n), "float32")
                 specs = gemm.plan(traits, batch=None, m=m, n=n, k=k, a=a, b=b, dtype="float32", sink=sink, all_arguments=True)
                 sources.add(tuple(s.source(f"f{i}") for i, s in enumerate(specs)))
     assert len(sources) <= 24
@@ -218,9 +218,9 @@ def test_split_products_are_summed_in_order(device, traits):
     k = 40000
     rng = np.random.default_rng(8)
     a, b = random(rng, (1, 3, k), "float32"), random(rng, (1, k, 5), "float32")
-    operands = {"a": gemm.Operand("a", "float32", k, 1), "b": gemm.Operand("b", "float32", 5, 1)}
+    operands = {"a": gemm.Operand(named("a"), "float32", k, 1), "b": gemm.Operand(named("b"), "float32", 5, 1)}
     traits = dataclasses.replace(traits, compute_units=32)
-    specs = gemm.plan(traits, batch=None, m=3, n=5, k=k, dtype="float32", sink=Sink("c", (3, 5), "float32"), **operands)
+    specs = gemm.plan(traits, batch=None, m=3, n=5, k=k, dtype="float32", sink=Sink(named("c"), (3, 5), "float32"), **operands)
     assert len(specs) == (1 if traits.schedule == "reference" else 2)
     runs = [multiply(device, traits, a, b, "float32") for _ in range(2)]
     np.testing.assert_array_equal(*runs)
@@ -236,8 +236,8 @@ def test_split_of_an_unknown_depth_has_one_source(device, traits):
     for value in (40000, 9000, 20):
         k = Dim(value, hint=40000, probe=1000003)
         a, b = random(rng, (value, 3), "float32"), random(rng, (value, 5), "float32")
-        operands = {"a": gemm.Operand("a", "float32", 1, 3), "b": gemm.Operand("b", "float32", 5, 1)}
-        specs = gemm.plan(traits, batch=None, m=3, n=5, k=k, dtype="float32", sink=Sink("c", (3, 5), "float32"), **operands)
+        operands = {"a": gemm.Operand(named("a"), "float32", 1, 3), "b": gemm.Operand(named("b"), "float32", 5, 1)}
+        specs = gemm.plan(traits, batch=None, m=3, n=5, k=k, dtype="float32", sink=Sink(named("c"), (3, 5), "float32"), **operands)
         sources.add(tuple(s.source(f"f{i}") for i, s in enumerate(specs)))
         buffers = {"a": device.upload(a), "b": device.upload(b), "c": device.allocate(60)}
         launch(device, specs, buffers)
@@ -247,8 +247,8 @@ def test_split_of_an_unknown_depth_has_one_source(device, traits):
 
 def test_empty_and_zero_depth(device, traits):
     def specs(m, n, k, batch=None):
-        operands = {"a": gemm.Operand("a", "float32", k, 1), "b": gemm.Operand("b", "float32", n, 1)}
-        return gemm.plan(traits, batch=batch, m=m, n=n, k=k, dtype="float32", sink=Sink("c", (m, n), "float32"), **operands)
+        operands = {"a": gemm.Operand(named("a"), "float32", k, 1), "b": gemm.Operand(named("b"), "float32", n, 1)}
+        return gemm.plan(traits, batch=batch, m=m, n=n, k=k, dtype="float32", sink=Sink(named("c"), (m, n), "float32"), **operands)
 
     assert specs(0, 3, 4) == specs(3, 0, 4) == specs(3, 3, 4, batch=0) == []
     for m, n in ((3, 3), (40, 100)):
@@ -269,7 +269,7 @@ def launched_product(device, a, b, dtype, depth, out, transposed=(True, False), 
     """(names of the kernels, the product of (1, m, k) and (1, k, n)); `depth` stands for k."""
     m, n = a.shape[1], b.shape[2]
     operand_a, operand_b = (stored(e, t, offset, h, dtype) for e, t, h in ((a, transposed[0], "a"), (b, transposed[1], "b")))
-    sink, operands = Sink("c", (m, n), out), dict(a=operand_a[1], b=operand_b[1])
+    sink, operands = Sink(named("c"), (m, n), out), dict(a=operand_a[1], b=operand_b[1])
     specs = gemm.plan(cpu(device), batch=None, m=m, k=depth, n=n, dtype=dtype, sink=sink, **operands)
     empty = np.full((m, n), 77, dtypes.numpy_dtype(out))
     buffers = {"a": device.upload(operand_a[0]), "b": device.upload(operand_b[0]), "c": device.upload(empty)}
@@ -308,9 +308,9 @@ def test_packed_strips_of_other_dtypes(device, dtype):
 
 
 def test_complex_is_refused(device, traits):
-    x = gemm.Operand("a", "complex64", 1, 1)
+    x = gemm.Operand(named("a"), "complex64", 1, 1)
     with pytest.raises(TypeError, match="complex64"):
-        gemm.plan(traits, batch=None, m=1, n=1, k=1, a=x, b=x, dtype="complex64", sink=Sink("c", (1, 1), "complex64"))
+        gemm.plan(traits, batch=None, m=1, n=1, k=1, a=x, b=x, dtype="complex64", sink=Sink(named("c"), (1, 1), "complex64"))
 
 
 @pytest.mark.parametrize("m,k,n", [(5, 40, 9), (30, 50, 70), (25, 300, 33), (12, 64, 64)])
@@ -345,7 +345,7 @@ def test_gpu_tiles_respect_the_device(device):
     for memory, group in ((16384, 64), (32768, 256), (1024, 4), (65536, 1)):
         traits = dataclasses.replace(device.traits, schedule="gpu", local_memory=memory, max_group=group)
         for dtype, size in (("float32", 4), ("float64", 8)):
-            a = gemm.Operand("a", dtype, 500, 1)
+            a = gemm.Operand(named("a"), dtype, 500, 1)
             problem = Problem(traits, None, 500, 500, 500, a, a, dtype, None)
             tile = gemm_gpu.choose(problem)
             assert tile.across * tile.down <= group
@@ -354,7 +354,7 @@ def test_gpu_tiles_respect_the_device(device):
 
 def test_wide_indices_only_when_needed():
     def index(rows):
-        a, b = gemm.Operand("a", "float32", 65536, 1), gemm.Operand("b", "float32", 8, 1)
+        a, b = gemm.Operand(named("a"), "float32", 65536, 1), gemm.Operand(named("b"), "float32", 8, 1)
         return Names(Problem(None, None, rows, 8, 65536, a, b, "float32", None), Args()).index
 
     assert index(1000) == "int"

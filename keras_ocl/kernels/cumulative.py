@@ -10,7 +10,7 @@ from keras_ocl.core.dim import ceil_div, hint, product
 from keras_ocl.kernels import elementwise, prelude
 from keras_ocl.kernels.coordinates import index_type, unflattened
 from keras_ocl.kernels.schedule import schedule_of
-from keras_ocl.kernels.spec import Args, KernelSpec, Workspace
+from keras_ocl.kernels.spec import Args, Buffer, KernelSpec
 
 _OPS = {"cumsum": ("add", "sum"), "cumprod": ("mul", "prod"), "cummax": ("max", "max"), "cummin": ("min", "min")}  # and the reduction
 
@@ -32,7 +32,7 @@ def plan(traits, *, kind, shape, axis, reverse, handles, dtype, sink, all_argume
         return [problem.kernel()]
     part = -(-n // schedule.scan_parts)
     count = ceil_div(shape[axis], part)
-    totals = Workspace(count * product((*shape[:axis], *shape[axis + 1 :])), dtype)
+    totals = Buffer(count * product((*shape[:axis], *shape[axis + 1 :])), dtype)
     return [problem.kernel(part, totals, True), problem.kernel(part, totals, False)]
 
 
@@ -96,7 +96,9 @@ class _Scan:
             )
         grid = (ceil_div(last, width), outer * middle, ceil_div(n, part) if part else 1)
         helpers = frozenset(self.helpers | self.sink.helpers)
-        return KernelSpec("totals of parts" if first else "", args.args, "".join(line) + body, grid, self.schedule.group, helpers)
+        name, text = "totals of parts" if first else "", "".join(line) + body
+        title = f"{self.kind}: {'totals of parts' if first else 'a walk along the axis per work-item'}"
+        return KernelSpec(name, args.args, text, grid, self.schedule.group, helpers, title=title)
 
     def _load(self, pointer, offset, width):
         self.helpers |= prelude.helpers_for(self.dtype, width)

@@ -8,10 +8,10 @@ import pytest
 from keras_ocl import runtime
 from keras_ocl.core import dtypes
 from keras_ocl.core.dim import Dim
-from keras_ocl.kernels import scan
+from keras_ocl.kernels import cumulative
 from keras_ocl.kernels.schedule import schedule_names
 from keras_ocl.kernels.spec import Sink
-from tests.kernels.launching import launch
+from tests.kernels.launching import launch, named
 
 KINDS = {"cumsum": np.add, "cumprod": np.multiply, "cummax": np.maximum, "cummin": np.minimum}
 NUMBERS = [d for d in dtypes.NAMES if d != "bool"]
@@ -64,15 +64,15 @@ def check(device, traits, kind, arrays, axis, reverse=False, wrap=lambda n: n, *
     shape, dtype = arrays[0].shape, dtypes.canonical(arrays[0].dtype)
     handles = [f"x{k}" for k in range(len(arrays))]
     shape_given = tuple(map(wrap, shape))
-    specs = scan.plan(
+    specs = cumulative.plan(
         traits,
         kind=kind,
         shape=shape_given,
         axis=axis,
         reverse=reverse,
-        handles=handles,
+        handles=[named(h) for h in handles],
         dtype=dtype,
-        sink=Sink("y", shape_given, dtype),
+        sink=Sink(named("y"), shape_given, dtype),
         **options,
     )
     buffers = {h: device.upload(a) for h, a in zip(handles, arrays, strict=True)}
@@ -180,5 +180,6 @@ def test_extents_that_are_arguments(device, traits, kind, options):
 
 @pytest.mark.parametrize("shape", [(0,), (3, 0), (0, 3)])
 def test_empty(traits, shape):
-    sink = Sink("y", shape, "float32")
-    assert scan.plan(traits, kind="cumsum", shape=shape, axis=0, reverse=False, handles=["x"], dtype="float32", sink=sink) == []
+    sink = Sink(named("y"), shape, "float32")
+    given = {"handles": [named("x")], "dtype": "float32", "sink": sink}
+    assert cumulative.plan(traits, kind="cumsum", shape=shape, axis=0, reverse=False, **given) == []

@@ -1,0 +1,50 @@
+"""The layout of kernels' text."""
+
+from keras_ocl.kernels.layout import indented
+
+PLAIN = """
+int a[2] = {1, 2};
+for (int i = 0; i < 3; ++i)
+for (int j = 0; j < 3; ++j) {
+if (i) {
+f(i); }
+else if (j)
+g(j);
+{ const int e = 1;
+f(e);
+}}
+do {
+--i;
+} while (i);
+if (i) {
+f(i);
+} else {
+g(i);
+}
+"""
+LAID_OUT = """\
+  int a[2] = {1, 2};
+  for (int i = 0; i < 3; ++i)
+    for (int j = 0; j < 3; ++j) {
+      if (i) {
+        f(i); }
+      else if (j)
+        g(j);
+      { const int e = 1;
+        f(e);
+    }}
+  do {
+    --i;
+  } while (i);
+  if (i) {
+    f(i);
+  } else {
+    g(i);
+  }
+"""
+
+
+def test_lines_are_indented_by_the_braces_around_them():
+    assert indented(PLAIN) == LAID_OUT
+    assert indented(LAID_OUT) == LAID_OUT
+    assert indented("") == ""
