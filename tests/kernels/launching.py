@@ -16,8 +16,8 @@ def named(name):
 
 
 def launch(device, specs, storages):
-    """Build and launch kernels; `storages` maps names to storages, and scratch buffers are made here."""
-    buffers = {named(name): storage for name, storage in storages.items()}
+    """Build and launch kernels; `storages` maps names and Buffers to storages, and scratch buffers are made here."""
+    buffers = {key if isinstance(key, Buffer) else named(key): storage for key, storage in storages.items()}
     head = "".join(prelude.pieces(frozenset().union(*(s.helpers for s in specs))))
     kernels = device.build([(f"f{i}", s.source(f"f{i}"), [head]) for i, s in enumerate(specs)])
     for i, spec in enumerate(specs):

@@ -8,7 +8,7 @@ from keras_ocl.compiler.nests import analyse
 from keras_ocl.core import dtypes
 from keras_ocl.core.index import Affine, linear
 from keras_ocl.kernels.spec import Args, KernelSpec
-from tests.kernels.launching import launch
+from tests.kernels.launching import launch, named
 
 
 def printed(extents, write, materialised=(), width=1, all_arguments=False):
@@ -37,10 +37,10 @@ def numbers(extents, evaluate, count):
         assert len(texts) == count
         place = gen.text(linear([Affine.of(v) for v in variables], extents))
         for k, text in enumerate(texts):
-            gen.emit(f"{gen.args.pointer('y', 'int32', out=True)}[({place}) * {count} + {k}] = {text};")
+            gen.emit(f"{gen.args.pointer(named('y'), 'int32', out=True)}[({place}) * {count} + {k}] = {text};")
 
     gen, args, _ = printed(extents, write)
     device, shape = runtime.current_device(), (*map(int, extents), count)
     buffers = {"y": device.upload(np.full(shape, -77, "i4"))}
-    launch(device, [KernelSpec("", args.args, gen.top.render(), (1,), (1,), frozenset(gen.helpers))], buffers)
+    launch(device, [KernelSpec("", args.args, gen.top.render(), (1,), (1,), frozenset(gen.helpers), title="numbers")], buffers)
     return device.download(buffers["y"], dtypes.numpy_dtype("int32"), shape)

@@ -10,6 +10,7 @@ from keras_ocl.core.dim import Dim
 from keras_ocl.core.index import Affine, Var, linear
 from keras_ocl.kernels.spec import Args
 from tests.compiler.generator.printing import numbers, printed
+from tests.kernels.launching import named
 
 EXTENTS = (3, 4, 5)
 # Each draws many expressions for one kernel; to look for the least failing ones would take minutes of building.
@@ -133,7 +134,7 @@ def test_only_the_open_side_is_tested():
         assert gen.inside(b, 0, 4) is None
         gen.inside(b - 1, 0, 4)
         gen.inside(c + 1, 0, 5)
-        gen.emit(f"{gen.args.pointer('y', 'int32', out=True)}[{gen.text(linear(vs, EXTENTS))}] = 0;")
+        gen.emit(f"{gen.args.pointer(named('y'), 'int32', out=True)}[{gen.text(linear(vs, EXTENTS))}] = 0;")
 
     text = printed(EXTENTS, write)[0].top.render()
     assert text.count(">= 0") == 1 and text.count("< 5") == 2  # one of them the loop's

@@ -13,6 +13,7 @@ from keras_ocl.core.index import Affine
 from keras_ocl.kernels.spec import Args
 from tests.compiler.generator.printing import printed
 from tests.compiler.graphs import graph_of
+from tests.kernels.launching import named
 
 
 def like(value, x):
@@ -82,7 +83,7 @@ def written(function, *specs, extents, index=lambda vs: vs):
     def write(gen, variables):
         found[:] = [gen.value(node, index([Affine.of(v) for v in variables])) for node in graph.outputs]
         for k, register in enumerate(found):
-            gen.emit(f"{gen.args.pointer(('y', k), register.dtype, out=True)}[0] = {register.text};")
+            gen.emit(f"{gen.args.pointer(named(f'y{k}'), register.dtype, out=True)}[0] = {register.text};")
 
     gen, _, _ = printed(extents, write, inputs)
     return gen.top.render(), found

@@ -7,7 +7,7 @@ import pytest
 
 from keras_ocl import primitives as P
 from keras_ocl import runtime
-from keras_ocl.compiler.region_kernels import Region, pointwise_kernel
+from keras_ocl.compiler.region_kernels import KernelBody, pointwise_kernel
 from keras_ocl.core.dim import Dim
 from keras_ocl.kernels.schedule import schedule_names
 from tests.compiler.graphs import evaluate_trace, graph_of
@@ -48,13 +48,13 @@ FUNCTIONS = {
 def check(traits, function, array, wrap=lambda n: n, all_arguments=False):
     shape = tuple(map(wrap, array.shape))
     graph, inputs = graph_of(function, (shape, array.dtype.name))
-    region = Region(graph.outputs, graph.outputs[0].shape, set(inputs), {}, "", {}, {})
+    body = KernelBody(graph.outputs, graph.outputs[0].shape, set(inputs), {}, "", {}, {})
     device, wanted = runtime.current_device(), evaluate_trace(function, array)
-    buffers = {node: device.upload(np.full(want.shape, 99, want.dtype)) for node, want in zip(graph.outputs, wanted, strict=True)}
-    buffers[inputs[0]] = device.upload(array)
-    launch(device, [pointwise_kernel(traits, region, all_arguments)], buffers)
+    buffers = {node.buffer: device.upload(np.full(want.shape, 99, want.dtype)) for node, want in zip(graph.outputs, wanted, strict=True)}
+    buffers[inputs[0].buffer] = device.upload(array)
+    launch(device, [pointwise_kernel(traits, body, all_arguments)], buffers)
     for node, want in zip(graph.outputs, wanted, strict=True):
-        got = device.download(buffers[node], want.dtype, want.shape)
+        got = device.download(buffers[node.buffer], want.dtype, want.shape)
         np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
 
 
