@@ -120,7 +120,7 @@ class _Backward:
         if id(eq) not in self.plain:
             return False
         kind = eq.primitive.kind
-        return kind in _AGAIN or kind is Kind.ELEMENTWISE and eq.primitive.cost <= elementwise.MEDIUM
+        return kind in _AGAIN or not eq.inputs or kind is Kind.ELEMENTWISE and eq.primitive.cost <= elementwise.MEDIUM
 
     def _roots(self, t, kept, found):
         """The expensive values from which `t` is cheap to compute, besides those in `kept`."""

@@ -23,7 +23,7 @@ def _index_pointwise(gen, node, index):
     return gen.number(Affine.of(step), "int32")
 
 
-step_index_p = Primitive("step_index", lambda *, extent: ((), "int32"), None, _index_pointwise, kind=Kind.SOURCE)
+step_index_p = Primitive("step_index", lambda *, extent: ((), "int32"), None, _index_pointwise)  # no SOURCE: it differs from step to step
 
 # Keeps a value in a buffer of its own; only the compiler makes it.
 hold_p = Primitive(

@@ -323,3 +323,17 @@ def test_a_step_of_gates_is_two_kernels_each_way(units):
             assert all(len(loop.launches) <= 2 for loop in loops(compiled))
     for scan, plain in zip(*results, strict=True):
         np.testing.assert_allclose(scan, plain, rtol=1e-3, atol=1e-5)
+
+
+def test_what_the_step_number_gives_stays_in_the_loop():
+    """The number of the step depends on nothing else, and is no constant."""
+    x = ops.convert_to_tensor([[1.0, -2.0, 3.0]])
+
+    @keras_ocl.jit
+    def counted(x):
+        return ops.fori_loop(0, 9, lambda i, v: v * 0.5 + ops.cast(i, v.dtype) * x, x)
+
+    expected = np.asarray(x)
+    for i in range(9):
+        expected = expected * 0.5 + i * np.asarray(x)
+    np.testing.assert_allclose(counted(x), expected, rtol=1e-6)
