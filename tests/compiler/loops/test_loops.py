@@ -327,13 +327,13 @@ def test_a_step_of_gates_is_two_kernels_each_way(units):
 
 def test_what_the_step_number_gives_stays_in_the_loop():
     """The number of the step depends on nothing else, and is no constant."""
-    x = ops.convert_to_tensor([[1.0, -2.0, 3.0]])
 
-    @keras_ocl.jit
     def counted(x):
-        return ops.fori_loop(0, 9, lambda i, v: v * 0.5 + ops.cast(i, v.dtype) * x, x)
+        def step(index, carries, slices):
+            number = P.broadcast(P.convert(index, "float32"), x.shape, ())
+            return [P.add(carries[0], P.mul(number, x))], []
 
-    expected = np.asarray(x)
-    for i in range(9):
-        expected = expected * 0.5 + i * np.asarray(x)
-    np.testing.assert_allclose(counted(x), expected, rtol=1e-6)
+        return P.scan(step, [x], [], 9)[0][0]
+
+    x = np.array([1.0, -2.0, 3.0], "float32")
+    np.testing.assert_allclose(to_numpy(Jitted(counted)(from_numpy(x))), 37 * x, rtol=1e-6)
