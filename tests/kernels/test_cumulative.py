@@ -1,6 +1,5 @@
 """Running sums, products, extremes and recurrences, against NumPy in float64, with all schedules."""
 
-import dataclasses
 
 import numpy as np
 import pytest
@@ -9,7 +8,6 @@ from keras_ocl import runtime
 from keras_ocl.core import dtypes
 from keras_ocl.core.dim import Dim
 from keras_ocl.kernels import cumulative
-from keras_ocl.kernels.schedule import schedule_names
 from keras_ocl.kernels.spec import Sink
 from tests.kernels.launching import launch, named
 
@@ -19,16 +17,6 @@ PRECISION = {
     "float64": 1e-12, "complex128": 1e-12, "float32": 3e-6, "complex64": 3e-6, "float16": 2e-3, "bfloat16": 1e-2, "float8_e4m3fn": 0.1,
     "float8_e5m2": 0.2,
 }  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def device():
-    return runtime.current_device()
-
-
-@pytest.fixture(params=schedule_names())
-def traits(request, device):
-    return dataclasses.replace(device.traits, schedule=request.param)
 
 
 def values(rng, shape, dtype):

@@ -1,6 +1,5 @@
 """Scatter kernels against NumPy in float64, with all schedules."""
 
-import dataclasses
 import itertools
 
 import numpy as np
@@ -10,22 +9,11 @@ from keras_ocl import runtime
 from keras_ocl.core import dtypes
 from keras_ocl.core.dim import Dim
 from keras_ocl.kernels import scatter
-from keras_ocl.kernels.schedule import schedule_names
 from tests.kernels.launching import launch, named
 
 COMBINE = {"set": lambda a, b: b, "add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum}
 WIDE = ["int32", "uint32", "int64", "uint64", "float32", "float64", "complex64", "complex128"]  # what sums and products are formed in
 PRECISION = {"float32": 2e-6, "complex64": 2e-6, "float64": 1e-13, "complex128": 1e-13}
-
-
-@pytest.fixture(scope="module")
-def device():
-    return runtime.current_device()
-
-
-@pytest.fixture(params=schedule_names())
-def traits(request, device):
-    return dataclasses.replace(device.traits, schedule=request.param)
 
 
 def values(rng, shape, dtype):

@@ -1,6 +1,5 @@
 """Sorting kernels and the greatest elements of rows, against NumPy, with all schedules."""
 
-import dataclasses
 
 import numpy as np
 import pytest
@@ -9,21 +8,10 @@ from keras_ocl import runtime
 from keras_ocl.core import dtypes
 from keras_ocl.core.dim import Dim
 from keras_ocl.kernels import sort
-from keras_ocl.kernels.schedule import schedule_names
 from tests.kernels.launching import launch, named
 
 ORDERED = [d for d in dtypes.NAMES if not dtypes.is_complex(d)]
 SIZES = [1, 2, 15, 16, 17, 63, 64, 65, 127, 200, 1025]  # around the runs and blocks of the schedules
-
-
-@pytest.fixture(scope="module")
-def device():
-    return runtime.current_device()
-
-
-@pytest.fixture(params=schedule_names())
-def traits(request, device):
-    return dataclasses.replace(device.traits, schedule=request.param)
 
 
 def values(rng, shape, dtype):

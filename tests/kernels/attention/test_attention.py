@@ -5,7 +5,6 @@ import dataclasses
 import numpy as np
 import pytest
 
-from keras_ocl import runtime
 from keras_ocl.core import dtypes
 from keras_ocl.core.dim import Dim
 from keras_ocl.kernels import attention
@@ -15,11 +14,6 @@ from keras_ocl.kernels.spec import Sink
 from tests.kernels.launching import launch, named
 
 PRECISION = {"float64": 1e-13, "float32": 3e-6, "float16": 2e-3, "bfloat16": 2e-2}
-
-
-@pytest.fixture(scope="module")
-def device():
-    return runtime.current_device()
 
 
 @pytest.fixture(params=["cpu", "cpu, many heads", "gpu", "reference"])

@@ -6,7 +6,6 @@ import itertools
 import numpy as np
 import pytest
 
-from keras_ocl import runtime
 from keras_ocl.core import dtypes
 from keras_ocl.core.dim import Dim
 from keras_ocl.kernels import conv, prelude
@@ -15,7 +14,6 @@ from keras_ocl.kernels.conv import filter_layout as conv_filter_layout
 from keras_ocl.kernels.conv import forward_cpu as conv_forward_cpu
 from keras_ocl.kernels.conv import winograd_cpu as conv_winograd_cpu
 from keras_ocl.kernels.conv import winograd_filter_cpu as conv_winograd_filter_cpu
-from keras_ocl.kernels.schedule import schedule_names
 from keras_ocl.kernels.spec import Sink
 from tests.kernels.launching import launch, named
 
@@ -54,16 +52,6 @@ GEOMETRIES = [
     ((2, 6, 5, 8), (5, 1, 8, 16), dict(padding=(2, 0))),
 ]
 FEW = [GEOMETRIES[i] for i in (0, 2, 7, 11, 13)]
-
-
-@pytest.fixture(scope="module")
-def device():
-    return runtime.current_device()
-
-
-@pytest.fixture(params=schedule_names())
-def traits(request, device):
-    return dataclasses.replace(device.traits, schedule=request.param)
 
 
 def places(g):

@@ -5,7 +5,6 @@ import dataclasses
 import numpy as np
 import pytest
 
-from keras_ocl import runtime
 from keras_ocl.core import dtypes
 from keras_ocl.core.dim import Dim
 from keras_ocl.kernels import gemm
@@ -14,19 +13,8 @@ from keras_ocl.kernels.gemm import cpu as gemm_cpu
 from keras_ocl.kernels.gemm import gpu as gemm_gpu
 from keras_ocl.kernels.gemm import strips as gemm_strips
 from keras_ocl.kernels.gemm.parts import Names, Problem
-from keras_ocl.kernels.schedule import schedule_names
 from keras_ocl.kernels.spec import Args, Sink
 from tests.kernels.launching import launch, named
-
-
-@pytest.fixture(scope="module")
-def device():
-    return runtime.current_device()
-
-
-@pytest.fixture(params=schedule_names())
-def traits(request, device):
-    return dataclasses.replace(device.traits, schedule=request.param)
 
 
 def cpu(device):
