@@ -14,6 +14,7 @@ from keras_ocl.compiler.executable import Executable
 from keras_ocl.core import dtypes, primitive
 from keras_ocl.core.dim import Dim
 from keras_ocl.core.tensor import Tensor
+from keras_ocl.kernels.schedule import schedule_of
 
 _PROBES = (1500450271, 1190494759, 1870414469, 2123456789, 1299709, 2038074743, 1000003, 15485863, 32452843, 49979687, 67867967, 86028121)
 
@@ -41,7 +42,7 @@ class Extents:
 
 def _compile(device, prim, signature, params):
     extents = Extents()
-    graph = ir.Graph()
+    graph = ir.Graph(schedule_of(device.traits).splitting)
     nodes = []
     made = {}
     for position, (shape, dtype, same_as) in enumerate(signature):

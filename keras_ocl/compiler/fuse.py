@@ -27,9 +27,6 @@ from keras_ocl.kernels.spec import Args
 _PLACED = (Kind.INPUT, Kind.PROJECTION, Kind.STEP_SLICE)  # nodes that stand for what is in memory
 _REDUCING = (Kind.REDUCTION, Kind.WINDOW, Kind.CONTRACTION)
 _INLINED = (Kind.VIEW, Kind.SOURCE)  # wherever they are used
-_SMALL = 8192  # element steps that one work-item may do alone
-_NODES = 96  # nodes in a region: bounds the size of a kernel's source
-_COPIES = 8  # places of a kernel where the code of a reduction may be repeated
 
 
 class Region:
@@ -181,6 +178,7 @@ def partition(graph, traits, together=None, cuts=frozenset()):
 class _Fuser:
     def __init__(self, graph, traits, users, together, cuts):
         self.traits, self.schedule, self.users, self.together = traits, schedule_of(traits), users, together
+        self.limits = self.schedule.fusion
         results = set(graph.outputs)
         self.at = {n: Placement(n in results, n in cuts, n.kind in _PLACED) for n in users}
         self.indices = cost.Places()
@@ -209,10 +207,10 @@ class _Fuser:
             return
         if not needs_memory and len(readers) == 1:
             (region,) = readers
-            if len(region.maps) < _NODES and self._worth_inlining(node, region):
+            if len(region.maps) < self.limits.nodes and self._worth_inlining(node, region):
                 self._inline(node, region)
                 return
-        small = all(len(r.maps) < _NODES for r in readers)
+        small = all(len(r.maps) < self.limits.nodes for r in readers)
         if not needs_memory and readers and small and self._cheap(node) and self._worth_repeating(node, readers):
             for region in readers:
                 self._inline(node, region)
@@ -345,10 +343,10 @@ class _Fuser:
         if region.anchor is not None:
             return False
         places = self._places(node, region)
-        if len(places) > _COPIES:
+        if len(places) > self.limits.copies:
             return False
         length, evaluations = cost.terms(node), cost.evaluations(places)
-        if evaluations * length <= _SMALL:
+        if evaluations * length <= self.limits.alone:
             return True
         if evaluations > cost.size(node):
             return False
@@ -462,9 +460,9 @@ class _Fuser:
 
     def _can_join(self, node, region):
         identity = tuple(range(len(region.space)))
-        if not same(node.shape, region.space) or self._map_in(node, region) != identity or len(region.maps) >= _NODES:
+        if not same(node.shape, region.space) or self._map_in(node, region) != identity or len(region.maps) >= self.limits.nodes:
             return False
-        if self._reduction(node) and (region.anchor is not None or cost.terms(node) * hint(product(node.shape)) > _SMALL):
+        if self._reduction(node) and (region.anchor is not None or cost.terms(node) * hint(product(node.shape)) > self.limits.alone):
             return False
         if not self._stays_in_lanes(node, region, [node]):
             return False
@@ -517,7 +515,7 @@ class _Fuser:
             target = None
             if region.anchor is None and hint(product(region.space)) <= 64 and not any(isinstance(n, Dim) for n in region.space):
                 for other in merged:
-                    if other.anchor is None and same(other.space, region.space) and len(other.maps) + len(region.maps) <= _NODES:
+                    if other.anchor is None and same(other.space, region.space) and len(other.maps) + len(region.maps) <= self.limits.nodes:
                         if not other.reaches(region) and not region.reaches(other):
                             target = other
                             break

@@ -43,9 +43,13 @@ PROJECT = Primitive("project", shape=None, kind=Kind.PROJECTION)
 
 
 class Graph:
-    """Nodes under construction. `outputs` are set when it is complete."""
+    """Nodes under construction. `outputs` are set when it is complete.
 
-    def __init__(self):
+    splitting: when long reductions are split into parts, a kernels.schedules.tuning.Splitting; None for never.
+    """
+
+    def __init__(self, splitting=None):
+        self.splitting = splitting
         self._consed = {}
         self.tag = 0  # of the equation being added: equal nodes of different tags stay two
         self.nodes = []
@@ -76,7 +80,8 @@ class Graph:
 
     def lowered(self, primitive, inputs, params, origin=NOWHERE):
         """`simplest`, with long reductions split into parts."""
-        found = None if primitive.partial is None else split(self, primitive, inputs, params, origin)
+        whole = primitive.partial is None or self.splitting is None
+        found = None if whole else split(self, self.splitting, primitive, inputs, params, origin)
         return self.simplest(primitive, inputs, params, origin) if found is None else found
 
     def project(self, node, k):
@@ -116,10 +121,9 @@ def _hashable(x):
     return (type(x).__name__, x)
 
 
-def build(equations, outputs, whole_reductions=False):
-    """Graph of `equations` up to `outputs` (Tensors). `whole_reductions`: long ones are not split into parts."""
-    graph = Graph()
-    add = graph.simplest if whole_reductions else graph.lowered
+def build(equations, outputs, splitting=None):
+    """Graph of `equations` up to `outputs` (Tensors). splitting: as for Graph."""
+    graph = Graph(splitting)
     values = {}
 
     def node_of(tensor):
@@ -136,6 +140,6 @@ def build(equations, outputs, whole_reductions=False):
             for k, o in enumerate(eq.outputs):
                 values[id(o)] = graph.project(node, k)
         else:
-            values[id(eq.outputs[0])] = add(eq.primitive, inputs, eq.params, eq.origin)
+            values[id(eq.outputs[0])] = graph.lowered(eq.primitive, inputs, eq.params, eq.origin)
     graph.outputs = [node_of(o) for o in outputs]
     return graph

@@ -19,6 +19,7 @@ from keras_ocl.core.primitive import active_tapes, current_trace
 from keras_ocl.core.tensor import Tensor
 from keras_ocl.core.trace import Trace, tracing
 from keras_ocl.core.variable import Owned, is_variable
+from keras_ocl.kernels.schedule import schedule_of
 
 _FAR = 8  # times the hint: for a batch beyond that, kernels made for the hint are so slow that new ones pay
 
@@ -124,7 +125,7 @@ class Compiled:
         self._places = [k for k, leaf in enumerate(leaves) if type(leaf) is Tensor]
         outputs = [leaves[k] for k in self._places]
         slots = trace.assigned()
-        graph = ir.build(trace.equations, outputs + [s.value for s in slots])
+        graph = ir.build(trace.equations, outputs + [s.value for s in slots], schedule_of(device.traits).splitting)
         entries = {id(s.entry): s for s in trace.states.values()}
         position = {id(t): k for k, t in enumerate(trace.inputs)}
         self._arguments = []  # positions among the trace's inputs, in the order of the executable's

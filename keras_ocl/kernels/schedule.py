@@ -35,6 +35,8 @@ class Schedule:
         scatter_block: (traits, rows, columns, lanes) -> (rows, columns) of the result that a work-item owns.
 
     tuning: the table of schedules/tuning.py from which this schedule's kernels take their numbers, None where they need none.
+    fusion: the limits of regions that become one kernel, a tuning.Fusion.
+    splitting: when long reductions are split into parts, a tuning.Splitting.
 
     Prices, in cheap operations on one element of a vector:
         launch: of one more kernel. gather: of an element, where the lanes of a vector read elements that are not adjacent.
@@ -59,6 +61,8 @@ class Schedule:
     sort: Callable
     scatter_block: Callable
     tuning: object
+    fusion: object
+    splitting: object
     launch: int
     gather: int
     vectors: bool

@@ -210,6 +210,14 @@ def decoder_grouped_queries():
 
 
 @golden
+def attention_without_scores():
+    i = keras.Input((96, 48))
+    x = i + L.MultiHeadAttention(3, 16, flash_attention=True)(i, i, use_causal_mask=True)
+    x = L.GroupQueryAttention(16, 4, 2, flash_attention=True)(x, x)
+    return compiled(keras.Model(i, L.Dense(1)(x)), batch=8)
+
+
+@golden
 def volumes():
     layers = [L.Conv3D(8, 3, activation="relu"), L.MaxPooling3D(2), L.BatchNormalization(), L.Conv3D(16, 3, activation="relu")]
     return stack(*layers, L.GlobalAveragePooling3D(), L.Dense(3, "softmax"), shape=(16, 16, 16, 1), batch=8, **CLASSES)

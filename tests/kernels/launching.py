@@ -1,6 +1,7 @@
 """Running the kernels that a template returns, without a graph."""
 
 import functools
+import re
 
 import numpy as np
 
@@ -17,6 +18,10 @@ def named(name):
 
 def launch(device, specs, storages):
     """Build and launch kernels; `storages` maps names and Buffers to storages, and scratch buffers are made here."""
+    for spec in specs:
+        brought = "".join(prelude.pieces(spec.helpers))
+        missing = {f for f in re.findall(r"\b((?:to|from)_\w+_\d+)\(", spec.body) if f"{f}(" not in brought}
+        assert not missing, f"{spec.name} calls {missing}, which it does not bring: a kernel is also built without those beside it"
     buffers = {key if isinstance(key, Buffer) else named(key): storage for key, storage in storages.items()}
     head = "".join(prelude.pieces(frozenset().union(*(s.helpers for s in specs))))
     kernels = device.build([(f"f{i}", s.source(f"f{i}"), [head]) for i, s in enumerate(specs)])

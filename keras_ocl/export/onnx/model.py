@@ -92,7 +92,7 @@ def _traced(function, inputs, value):
             outputs = function(*arguments)
     finally:
         active_tapes.reset(token)
-    return ir.build(trace.equations, outputs, whole_reductions=True), trace
+    return ir.build(trace.equations, outputs), trace
 
 
 # ---- whether the graph is right for every value of the unknown extents

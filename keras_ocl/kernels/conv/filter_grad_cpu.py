@@ -11,17 +11,17 @@ from dataclasses import dataclass
 
 from keras_ocl.core import dtypes
 from keras_ocl.core.dim import ceil_div, hint, product
-from keras_ocl.kernels import prelude
+from keras_ocl.kernels import ordered_sum, prelude
 from keras_ocl.kernels.conv import geometry as conv_geometry
 from keras_ocl.kernels.conv.forward_cpu import (
     channel_blocks,
     lanes,
+    load_helpers,
     load_lanes,
     loose_types,
     padded_width,
     pieces,
     registers,
-    store_lanes,
     store_vector,
 )
 from keras_ocl.kernels.schedule import schedule_of
@@ -40,46 +40,8 @@ class Tile:
 def filter_grad(traits, geometry, x, dy, dtype, sink, name="convolution filter gradient"):
     """The two KernelSpecs of a filter gradient without input dilation; see conv.filter_grad for the arguments."""
     builder = _FilterGrad(traits, geometry, x, dy, dtype)
-    total = sum_chunks(geometry, builder.partial, builder.chunks, builder.accumulator, sink, builder.lanes, builder.tuning.sum_elements)
-    return [builder.spec(name), total]
-
-
-def sum_chunks(geometry, partial, chunks, accumulator, sink, width, most):
-    """The KernelSpec that adds `chunks` partial filters in order, up to `most` elements per item, and hands the sums to the sink."""
-    args = Args()
-    source = args.pointer(partial, accumulator)
-    shape = geometry.filter
-    channels, rows = shape[-1], product(shape[:-1])
-    width = min(width, padded_width(channels))
-    per_item = max(1, most // channels)
-    vector = prelude.register_type(accumulator, width)
-    text = loose_types(accumulator) + f"const int first = get_global_id(0) * {per_item};\n"
-    text += f"for (int row = first; row < min(first + {per_item}, {args.int(rows)}); ++row) {{\n"
-    rest, coordinates = "row", []
-    for extent in reversed(shape[1:-1]):
-        coordinates.insert(0, f"({rest} % {args.int(extent)})")
-        rest = f"({rest} / {args.int(extent)})"
-    coordinates.insert(0, rest)
-    for _, last, count in channel_blocks(channels, width, 1):
-        start = "0" if last == width else str(channels // width * width)
-        text += f"for (int block = 0; block < {count}; ++block) {{\n"
-        text += f"const int channel = {start} + block * {width};\n"
-        text += f"__global const {dtypes.storage_ctype(accumulator)}* from = {source} + row * {args.int(channels)} + channel;\n"
-        text += f"{vector} total = {load_lanes(accumulator, width, last, 'from', '0')};\n"
-        text += f"for (int chunk = 1; chunk < {chunks}; ++chunk) {{\n"
-        text += f"from += {args.int(rows * channels)};\ntotal += {load_lanes(accumulator, width, last, 'from', '0')};\n}}\n"
-        text += store_lanes(sink, args, [*coordinates, "channel"], "total", width, last) + "}\n"
-    text += "}\n"
-    grid = (ceil_div(rows, per_item),)
-    return KernelSpec(
-        "convolution filter gradient sum",
-        args.args,
-        text,
-        grid,
-        (1,),
-        frozenset(sink.helpers),
-        title="convolution, gradient of the filter: the sum of its parts",
-    )
+    described = ("convolution filter gradient sum", builder.partial, builder.chunks, geometry.filter, builder.accumulator, sink)
+    return [builder.spec(name), ordered_sum.in_vectors(*described, builder.lanes, builder.tuning.sum_elements)]
 
 
 class _FilterGrad:
@@ -188,9 +150,8 @@ class _FilterGrad:
             done += count
         text += "}\n}\n"
         grid = (self.chunks, 1, 1) if self.whole_items else (self.chunks, pairs, self.slots)
-        return KernelSpec(
-            name, args.args, text, grid, (1, 1, 1), title="convolution, gradient of the filter: a chunk of pixels per work-item"
-        )
+        title = "convolution, gradient of the filter: a chunk of pixels per work-item"
+        return KernelSpec(name, args.args, text, grid, (1, 1, 1), load_helpers(self.dtype, self.tile.width), title=title)
 
     def _outer_taps(self):
         """The group, the taps along the outer axes, and the outputs whose taps are inside the input, [lo, hi)."""

@@ -78,6 +78,11 @@ def load_lanes(dtype, width, count, pointer, offset):
     return f"({prelude.register_type(dtype, width)})({', '.join(parts + ['0'] * (width - count))})"
 
 
+def load_helpers(dtype, width):
+    """Names of the helper functions that load_lanes() calls for vectors of up to `width` lanes."""
+    return frozenset().union(*(prelude.helpers_for(dtype, lanes) for lanes in (1, 2, 4, 8, 16) if lanes <= width))
+
+
 def store_lanes(sink, args, coordinates, value, width, count):
     """The sink's code for the first `count` lanes of the register `value`, whose lanes run along the last coordinate."""
     if count == width:
@@ -244,10 +249,10 @@ class DirectConvolution:
             text += self._unit(counts, vectors, last_lanes)
             text += "}\n}\n"
             done += count
-        helpers = set(self.sink.helpers)
+        helpers = load_helpers(self.dtype, tile.width) | self.sink.helpers
         grid = (ceil_div(units, per_item), slots) if spread_blocks else (ceil_div(units, per_item),)
         title = f"convolution: {tile.pixels} pixels x {tile.vectors} vectors of channels per tile"
-        return KernelSpec(self.name, args.args, text, grid, (1,) * len(grid), frozenset(helpers), title=title)
+        return KernelSpec(self.name, args.args, text, grid, (1,) * len(grid), helpers, title=title)
 
     def _pixel_ranges(self):
         """The valid pixel ranges that occur at borders, and whether a masked body is needed for the rest."""

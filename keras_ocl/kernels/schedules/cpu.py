@@ -14,7 +14,7 @@ from keras_ocl.kernels.gemm import cpu as gemm_cpu
 from keras_ocl.kernels.gemm import cpu_choice, split, strips
 from keras_ocl.kernels.pointwise import cpu as pointwise_cpu
 from keras_ocl.kernels.schedule import Schedule, register
-from keras_ocl.kernels.schedules.tuning import CpuTuning
+from keras_ocl.kernels.schedules.tuning import CpuTuning, Fusion, Splitting
 from keras_ocl.kernels.spec import Buffer
 
 _TUNING = CpuTuning()
@@ -115,6 +115,8 @@ SCHEDULE = register(
         sort=functools.partial(sort.by_merging, block=1024, piece=2048, gathered=4096),
         scatter_block=_scatter_block,
         tuning=_TUNING,
+        fusion=Fusion(),
+        splitting=Splitting(),
         launch=50_000,
         gather=8,
         vectors=True,

@@ -13,7 +13,7 @@ from keras_ocl.kernels.gemm import gpu as gemm_gpu
 from keras_ocl.kernels.gemm import split
 from keras_ocl.kernels.pointwise import gpu as pointwise_gpu
 from keras_ocl.kernels.schedule import Schedule, register
-from keras_ocl.kernels.schedules.tuning import GpuTuning
+from keras_ocl.kernels.schedules.tuning import Fusion, GpuTuning, Splitting
 
 _TUNING = GpuTuning()
 
@@ -60,6 +60,8 @@ SCHEDULE = register(
         sort=functools.partial(sort.by_merging, block=64, piece=32, gathered=1),
         scatter_block=_scatter_block,
         tuning=_TUNING,
+        fusion=Fusion(),
+        splitting=Splitting(),
         launch=1_000_000,
         gather=0,
         vectors=False,

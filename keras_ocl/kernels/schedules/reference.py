@@ -11,6 +11,7 @@ from keras_ocl.kernels.conv import elements as conv_elements
 from keras_ocl.kernels.gemm import reference as gemm_reference
 from keras_ocl.kernels.pointwise import reference as pointwise_reference
 from keras_ocl.kernels.schedule import Schedule, register
+from keras_ocl.kernels.schedules.tuning import Fusion, Splitting
 
 
 def _product(problem, tile):
@@ -41,6 +42,8 @@ SCHEDULE = register(
         sort=sort.by_counting,
         scatter_block=_scatter_block,
         tuning=None,
+        fusion=Fusion(),
+        splitting=Splitting(),  # one sum of a million elements in float32 would lose digits
         launch=1_000_000,
         gather=0,
         vectors=False,

@@ -7,6 +7,29 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
+class Fusion:
+    """Regions of pointwise work and reductions that become one kernel."""
+
+    alone: int = 8192  # element steps of reductions that one work-item may do alone
+    nodes: int = 96  # nodes in a region: bounds the size of a kernel's source
+    copies: int = 8  # places of a kernel where the code of a reduction may be repeated
+
+
+@dataclass(frozen=True)
+class Splitting:
+    """Long reductions with few results, whose parts are summed side by side."""
+
+    long: int = 2048  # elements per result from which splitting pays
+    few: int = 4096  # results up to which rows alone give too few work-items
+    part: int = 16384  # elements per part
+    parts: int = 64  # most parts
+    least: int = 8  # steps of the longest axis, below which there is nothing to split
+    rows: int = 32  # rows per part of a sum along columns: streams of memory that a CPU's prefetcher follows at once
+    wide: int = 2**19  # elements from which that pays, more than a second-level cache holds
+    tall: int = 512  # columns shorter than this need more elements, in proportion
+
+
+@dataclass(frozen=True)
 class CpuPointwise:
     """Generated code."""
 

@@ -93,11 +93,11 @@ def specs_of(what, traits, g, dtype, sink=None, **options):
     return getattr(conv, what)(traits, g, named(first), named(second), dtype, sink or Sink(named("out"), shape, dtype), **options), shape
 
 
-def compute(device, traits, what, g, arrays, dtype, **options):
-    """The result of one of the three functions for host arrays {"x", "w", "dy"}, in float64."""
+def compute(device, traits, what, g, arrays, dtype, stored=None, **options):
+    """The result of one of the three functions for host arrays {"x", "w", "dy"}, in float64. stored: its dtype in memory."""
     specs, shape = specs_of(what, traits, g, dtype, **options)
     shape = tuple(int(e) for e in shape)
-    out = np.full(shape, 77, dtypes.numpy_dtype(dtype))
+    out = np.full(shape, 77, dtypes.numpy_dtype(stored or dtype))
     buffers = {name: device.upload(array) for name, array in (arrays | {"out": out}).items()}
     launch(device, specs, buffers)
     return device.download(buffers["out"], out.dtype, shape).astype(np.float64)
@@ -226,6 +226,19 @@ def test_filter_gradient_of_no_images_is_zero(device, traits):
     g = Geometry.of((0, 8, 8, 4), (3, 3, 4, 8))
     arrays = {"x": np.zeros(g.input, np.float32), "dy": np.zeros(g.output, np.float32)}
     assert not compute(device, traits, "filter_grad", g, arrays, "float32").any()
+
+
+@pytest.mark.parametrize("what", ["forward", "input_grad", "filter_grad"])
+@pytest.mark.parametrize("channels", [3, 21, 40])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_results_of_another_dtype(device, traits, what, channels, dtype):
+    """A cast in the epilogue: what loads the operands does not depend on how the result is stored."""
+    g = Geometry.of((2, 9, 8, channels), (3, 3, channels, 40), padding=1)
+    arrays = {"x": random(g.input, dtype, 0), "w": random(g.filter, dtype, 1), "dy": random(g.output, dtype, 2)}
+    _, shape = specs_of(what, traits, g, dtype)
+    got = compute(device, traits, what, g, arrays, dtype, sink=Sink(named("out"), shape, "float32"), stored="float32")
+    want = reference(g, **arrays)[what]
+    np.testing.assert_allclose(got, want, rtol=0, atol=3e-6 * np.abs(want).max())
 
 
 @pytest.mark.parametrize("special", [np.nan, np.inf])

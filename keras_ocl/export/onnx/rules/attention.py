@@ -27,7 +27,7 @@ def _attention(g, node):
     operands = [trace.input(x.shape, x.dtype) for x in node.inputs]
     with tracing(trace):
         result = _weighted(*operands, **node.params)
-    graph = ir.build(trace.equations, [result], whole_reductions=True)
+    graph = ir.build(trace.equations, [result])
     outside = {id(t): x for t, x in zip(operands, node.inputs, strict=True)}
     for n in graph.live():
         n.origin = node.origin

@@ -9,7 +9,7 @@ from keras_ocl.export.onnx.graph import onnx_type
 def body_graph(node):
     """The simplified graph of a loop's body."""
     body = node.params["body"]
-    return ir.build(body.equations, body.outputs, whole_reductions=True)
+    return ir.build(body.equations, body.outputs)
 
 
 def _info(name, dtype, shape=None):

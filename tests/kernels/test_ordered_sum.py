@@ -1,0 +1,66 @@
+"""Sums of parts, with an item per element and in vectors along rows: equal to NumPy's sums in the same order, to the last bit."""
+
+import functools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from keras_ocl import runtime
+from keras_ocl.core.dim import Dim
+from keras_ocl.kernels import ordered_sum
+from keras_ocl.kernels.spec import Sink
+from tests.kernels.launching import launch, named
+
+SHAPES = [(1,), (19,), (1, 1), (33, 1), (1, 33), (5, 16), (7, 3), (2, 3, 5, 21), (70, 40)]
+
+
+def summed(write, parts, wrap=lambda n: n):
+    """What the kernel of `write(name, buffer, count, shape, dtype, sink)` makes of `parts`."""
+    device, shape, dtype = runtime.current_device(), parts.shape[1:], str(parts.dtype)
+    given_shape = tuple(map(wrap, shape))
+    spec = write("sum", named("x"), wrap(len(parts)), given_shape, dtype, Sink(named("y"), given_shape, dtype))
+    buffers = {"x": device.upload(parts), "y": device.upload(np.full(shape, 77, dtype))}
+    launch(device, [spec], buffers)
+    return device.download(buffers["y"], dtype, shape)
+
+
+WRITERS = {"items": ordered_sum.kernel} | {
+    f"vectors of {width}, {least} per item": functools.partial(ordered_sum.in_vectors, width=width, least=least)
+    for width in (1, 4, 16)
+    for least in (1, 64)
+}
+
+
+@pytest.mark.parametrize("wrap", [lambda n: n, lambda n: Dim(n, 8, 1009 + 2 * n)], ids=["literal", "unknown"])
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("write", WRITERS.values(), ids=WRITERS)
+def test_sums_are_those_of_numpy_in_order(write, shape, wrap):
+    parts = np.random.default_rng(len(shape)).standard_normal((5, *shape)).astype("float32")
+    want = parts[0].copy()
+    for part in parts[1:]:
+        want += part
+    np.testing.assert_array_equal(summed(write, parts, wrap), want)
+
+
+@pytest.mark.parametrize("write", WRITERS.values(), ids=WRITERS)
+def test_all_extents_may_be_arguments(write):
+    parts = np.random.default_rng(0).integers(-9, 9, (4, 9, 13)).astype("int32")
+    np.testing.assert_array_equal(summed(functools.partial(write, all_arguments=True), parts), parts.sum(0))
+
+
+@pytest.mark.parametrize("write", WRITERS.values(), ids=WRITERS)
+def test_nan_and_infinities(write):
+    parts = np.zeros((3, 4, 18), "float32")
+    parts[1, 0, 0], parts[0, 3, 17], parts[2, 1, 16], parts[1, 1, 16] = np.nan, np.inf, np.inf, -np.inf
+    with np.errstate(invalid="ignore"):
+        np.testing.assert_array_equal(summed(write, parts), parts.sum(0))
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.integers(1, 6), st.lists(st.integers(1, 20), min_size=1, max_size=3), st.sampled_from([1, 2, 8]), st.integers(1, 99))
+def test_any_shape(count, shape, width, least):
+    parts = np.random.default_rng(count).integers(-9, 9, (count, *shape)).astype("int32")
+    write = functools.partial(ordered_sum.in_vectors, width=width, least=least)
+    np.testing.assert_array_equal(summed(write, parts), parts.sum(0))
