@@ -15,6 +15,8 @@ Kernels print plain ints as literals and Dims as arguments. A computed Dim also 
 must compute it again.
 """
 
+import contextlib
+import contextvars
 import itertools
 import math
 
@@ -22,6 +24,17 @@ _PROBES = (1000003, 1299709, 1500450271, 2038074743, 1190494759, 1870414469, 212
 _PRIME = 2**61 - 1
 _FUNCTIONS = ("add", "sub", "mul", "floordiv", "mod", "min", "max")
 _fresh = itertools.count()
+_nameless = contextvars.ContextVar("the values of unknown extents mean nothing", default=False)
+
+
+@contextlib.contextmanager
+def without_values():
+    """Dims stand for what nobody knows yet: they print as None, as in Keras, and one limited by a number is not that number."""
+    token = _nameless.set(True)
+    try:
+        yield
+    finally:
+        _nameless.reset(token)
 
 
 class Dim(int):
@@ -47,7 +60,7 @@ class Dim(int):
         return ("dim", self.hint, self.probe, self.mark)
 
     def __repr__(self):
-        return f"Dim({int(self)})"
+        return "None" if _nameless.get() else str(int(self))
 
     def __neg__(self):
         return 0 - self
@@ -58,7 +71,8 @@ def _apply(name, function, a, b):
     av, ah, ap, am = _shadows(a)
     bv, bh, bp, bm = _shadows(b)
     value, hinted, probed = function(av, bv), function(ah, bh), function(ap, bp)
-    if value == hinted == probed:
+    agree = value == hinted == probed
+    if agree and not _nameless.get():
         return value
     if name == "add":
         mark = (am + bm) % _PRIME
@@ -71,10 +85,12 @@ def _apply(name, function, a, b):
     elif name == "floordiv":
         exact = bm and av % bv == ah % bh == ap % bp == 0
         mark = am * pow(bm, -1, _PRIME) % _PRIME if exact else _unknown(name, am, bm)
-    elif (av, ah, ap) == (value, hinted, probed):
+    elif not agree and (av, ah, ap) == (value, hinted, probed):
         mark = am
     else:
-        mark = bm if (bv, bh, bp) == (value, hinted, probed) else _unknown(name, am, bm)
+        mark = bm if not agree and (bv, bh, bp) == (value, hinted, probed) else _unknown(name, am, bm)
+    if agree and mark == value % _PRIME:
+        return value
     return Dim(value, hinted, probed, (name, a, b), mark)
 
 

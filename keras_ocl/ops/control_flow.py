@@ -232,7 +232,7 @@ def scan(f, init, xs=None, length=None, reverse=False, unroll=1):
     flat = [convert_to_tensor(x) for x in tree.flatten(xs)] if xs is not None else []
     n = length if length is not None else flat[0].shape[0]
     if any(x.shape[0] != n for x in flat):
-        raise ValueError(f"scan: all xs must have the same first extent, {int(n)}; got shapes {[tuple(x.shape) for x in flat]}.")
+        raise ValueError(f"scan: all xs must have the same first extent, {n}; got shapes {[tuple(x.shape) for x in flat]}.")
     carry = tree.map_structure(convert_to_tensor, init)
     if unrolls(n) or unroll is True:
         return _unrolled_scan(f, carry, xs, flat, int(n), reverse)

@@ -84,7 +84,7 @@ def _basic(x, key):
             target += 1
         elif isinstance(k, int):
             if not -n <= k < n:
-                raise IndexError(f"index {int(k)} is out of range for axis {axis} with extent {int(n)}.")
+                raise IndexError(f"index {int(k)} is out of range for axis {axis} with extent {n}.")
             low = k if k >= 0 else n + k
             high = low + 1
         else:
@@ -115,8 +115,8 @@ def _range(k, n):
     if step > 0:
         low = 0 if k.start is None else _clamp(_index(k.start), n, 0)
         high = n if k.stop is None else _clamp(_index(k.stop), n, 0)
-        extent = maximum(ceil_div(high - low, step), 0)
-        return low, (high if extent > 0 else low), step, False, extent
+        high = high if k.start is None else maximum(low, high)
+        return low, high, step, False, ceil_div(high - low, step)
     start = n - 1 if k.start is None else minimum(_clamp(_index(k.start), n, -1), n - 1)
     stop = -1 if k.stop is None else _clamp(_index(k.stop), n, -1)
     extent = maximum(ceil_div(start - stop, -step), 0)
@@ -142,7 +142,7 @@ def _advanced(x, gathered, front):
     for _, k, n in gathered:
         if isinstance(k, np.ndarray):
             if k.size and (k.min() < -n or k.max() >= n):
-                raise IndexError(f"an index array has values from {k.min()} to {k.max()}, out of range for an axis of extent {int(n)}.")
+                raise IndexError(f"an index array has values from {k.min()} to {k.max()}, out of range for an axis of extent {n}.")
             k = from_host(np.where(k < 0, k + n, k) if k.dtype.kind == "i" else k, "int32")
         indices.append(wrapped(k, n))
     if len({i.dtype for i in indices}) > 1:

@@ -6,19 +6,44 @@ from keras.src.backend.common.stateless_scope import StatelessScope
 from keras.src.backend.common.symbolic_scope import SymbolicScope
 
 from keras_ocl.core import dtypes
-from keras_ocl.core.dim import Dim
+from keras_ocl.core.dim import Dim, without_values
 from keras_ocl.core.primitive import active_tapes
 from keras_ocl.core.tensor import Tensor
 from keras_ocl.core.trace import Trace, tracing
 
-# The value that stands for an unknown extent: divisible by what shapes are commonly split into, larger than common windows. All
-# unknown extents of one call are the same one, so that inputs that must agree on one do.
-_STAND_IN = 1680
+# Values that stand for an unknown extent, tried in turn until the function accepts one: the first is divisible by what shapes are commonly
+# split into and larger than common windows; smaller ones fit tables, 1 broadcasts with all, and larger ones have the rows asked for.
+_STAND_INS = (1680, 360, 48, 12, 4, 1, 20160, 332640, 14414400)
 
 
 def compute_output_spec(fn, *args, **kwargs):
-    """KerasTensors of the shapes and dtypes that fn(*args, **kwargs) returns for KerasTensors. Does not touch the device."""
-    unknown = Dim(_STAND_IN)
+    """KerasTensors of the shapes and dtypes that fn(*args, **kwargs) returns for KerasTensors. Does not touch the device.
+
+    All unknown extents of one call are the same one, so that inputs that must agree on one do. `fn` runs again with another value for it
+    where it refuses one.
+
+    Raises:
+        What `fn` raises for the first value, if it raises for all.
+    """
+    refused = None
+    for value in _STAND_INS:
+        try:
+            with without_values():
+                return _spec_for(value, fn, args, kwargs)
+        except (ValueError, IndexError) as error:
+            if not _has_unknown(args, kwargs):
+                raise
+            refused = refused or error
+    raise refused
+
+
+def _has_unknown(args, kwargs):
+    """Whether a KerasTensor among the arguments has an extent that is None."""
+    return any(isinstance(x, KerasTensor) and None in x.shape for x in tree.flatten((args, kwargs)))
+
+
+def _spec_for(value, fn, args, kwargs):
+    unknown = Dim(value)
     trace = Trace()
 
     def enter(x):

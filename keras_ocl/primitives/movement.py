@@ -140,7 +140,7 @@ def broadcast(x, shape, dims):
 
 def _reshape_shape(x, *, shape):
     if product(x.shape) != product(shape):
-        raise ValueError(f"reshape: shape {tuple(x.shape)} has {int(product(x.shape))} elements and does not fit {tuple(shape)}.")
+        raise ValueError(f"reshape: shape {tuple(x.shape)} has {product(x.shape)} elements and does not fit {tuple(shape)}.")
     return shape, x.dtype
 
 

@@ -4,6 +4,7 @@ import numpy as np
 
 from keras_ocl.compiler import ir
 from keras_ocl.core import dtypes
+from keras_ocl.core.dim import Dim
 from keras_ocl.core.primitive import Kind
 from keras_ocl.core.trace import Trace, tracing
 from keras_ocl.primitives.algebra import constant_value
@@ -34,7 +35,7 @@ def text_of(function, *specs):
             return f"x{inputs.index(node)}"
         value = constant_value(node)
         if value is not None:
-            return repr(value)
+            return f"Dim({value})" if isinstance(value, Dim) else repr(value)
         params = [f"{k}={v}" for k, v in node.params.items()]
         return f"{node.name}({', '.join([*map(text, node.inputs), *params])})"
 

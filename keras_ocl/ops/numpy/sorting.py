@@ -38,7 +38,7 @@ def argpartition(x, kth, axis=-1):
     x = convert_to_tensor(x)
     n = x.size if axis is None else x.shape[canonicalize_axis(axis, x.ndim)]
     if not -n <= kth < n:
-        raise ValueError(f"argpartition: kth {kth} is out of range for extent {int(n)}.")
+        raise ValueError(f"argpartition: kth {kth} is out of range for extent {n}.")
     return argsort(x, axis)
 
 
