@@ -458,7 +458,7 @@ def _concat_pointwise(gen, node, index):
     result, start = None, 0
     for x in node.inputs:
         n = x.shape[axis]
-        if n == 0:
+        if n == 0 and not isinstance(n, Dim):
             continue
         mask = gen.inside(at, start, start + n)
         found = gen.value(x, (*index[:axis], gen.safe(at - start, mask), *index[axis + 1 :]))

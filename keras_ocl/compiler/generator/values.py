@@ -34,7 +34,9 @@ class Generator(Loops):
         self._memo = {}
 
     def value(self, node, index):
-        """Register holding `node` at `index`."""
+        """Register holding `node` at `index`; what has no elements is 0 where code for no index asks for it."""
+        if 0 in node.shape and not self.in_memory(node):
+            return self.constant(0, node.dtype)
         index = tuple(Affine.of(i) for i in index)
         if self.dry and dtypes.is_complex(node.dtype):  # a register is a vector already
             for nest in self.nests.values():
@@ -67,6 +69,8 @@ class Generator(Loops):
             return self.value(node, self._unflattened(offset, node.shape))
         if self.in_memory(node):
             return self.load(node, None, offset)
+        if 0 in node.shape:
+            return self.value(node, ())
         if node.kind is Kind.VIEW and node.primitive.flat:
             return self.value_flat(node.inputs[0], offset)
         if node.kind is Kind.VIEW and not node.inputs[0].shape:

@@ -1,0 +1,132 @@
+"""What must hold of every program: the same results eager, compiled, compiled with other kernels, as NumPy's; gradients as differences."""
+
+import contextlib
+import random
+
+import numpy as np
+
+from keras_ocl import runtime
+from keras_ocl.compiler import from_numpy, lower, to_numpy
+from keras_ocl.compiler.jit import Jitted
+from keras_ocl.core.primitive import Kind
+from keras_ocl.gradient import value_and_grad
+
+EPSILON = {"float16": 1e-3, "float32": 1.2e-7, "float64": 2.3e-16, "bfloat16": 8e-3}
+_GREATEST = {"float16": 6e4}
+_RUNS = 4  # of the reference with noise
+
+
+def tolerances(program, arrays):
+    """(results in float64, how far each element may be off): what rounding errors of a few units per step make of the reference.
+
+    As in J. Vignes, "A stochastic arithmetic for reliable scientific computation" (1993), with the noise made by hand. Elements
+    that noise can make jump (a floor, a comparison) may be anything between.
+    """
+    if program.dtype == "int32":
+        want = program.reference(arrays)
+        return want, [np.zeros_like(w) for w in want]
+    want, epsilon = program.reference(arrays), EPSILON[program.dtype]
+    spread = [np.zeros_like(w) for w in want]
+    for k in range(_RUNS):
+        noisy = program.reference([a * (1 + epsilon) for a in arrays], 8 * epsilon, np.random.default_rng(k))
+        spread = [np.fmax(s, np.abs(n - w)) for s, n, w in zip(spread, noisy, want, strict=True)]
+    return want, [8 * s + 16 * epsilon * max(1.0, float(np.abs(w).max(initial=0))) for s, w in zip(spread, want, strict=True)]
+
+
+def compare(what, got, want, tolerance, limit=np.inf):
+    """AssertionError where an element of `got` is off by more than its tolerance; elements beyond `limit` may be infinite."""
+    for k, (g, w, t) in enumerate(zip(got, want, tolerance, strict=True)):
+        g = np.asarray(g).astype(float)
+        assert g.shape == w.shape, f"{what}: result {k} has shape {g.shape}, not {w.shape}"
+        with np.errstate(all="ignore"):
+            off = ~(np.abs(g - w) <= t) & (np.abs(w) < limit)
+        if off.any():
+            at = tuple(int(i[0]) for i in np.nonzero(off)) if g.ndim else ()
+            raise AssertionError(f"{what}: result {k} has {off.sum()} wrong elements; at {at} {g[at]}, not {w[at]} +- {t[at]:.2g}")
+
+
+@contextlib.contextmanager
+def fusion_cut(seed):
+    """Compiles with random nodes in kernels of their own."""
+    original, rng = lower.partition, random.Random(seed)
+
+    def partition(graph, traits, together=None):
+        fit = [n for n in graph.live() if n.primitive is not None and n.results is None and n.kind in (Kind.ELEMENTWISE, Kind.REDUCTION)]
+        return original(graph, traits, together, {n for n in fit if rng.random() < 0.5})
+
+    lower.partition = partition
+    try:
+        yield
+    finally:
+        lower.partition = original
+
+
+def check_results(program):
+    """Eager, compiled, with the first extents unknown, and with fusion cut at random."""
+    arrays = program.arrays()
+    want, tolerance = tolerances(program, arrays)
+    limit = _GREATEST.get(program.dtype, np.inf)
+    tensors = [from_numpy(a.astype(program.dtype)) for a in arrays]
+
+    def results(function):
+        return [to_numpy(r) for r in function(*tensors)]
+
+    compare("eager", results(program), want, tolerance, limit)
+    compare("compiled", results(Jitted(program.__call__)), want, tolerance, limit)
+    compare("compiled for any batch", results(Jitted(program.__call__, batch_axis=True)), want, tolerance, limit)
+    with fusion_cut(program.seed):
+        compare("compiled with fusion cut", results(Jitted(program.__call__)), want, tolerance, limit)
+
+
+def check_gradient(program):
+    """The derivative in a random direction of a random sum of the results, compiled and by a tape, against differences in float64."""
+    if program.dtype == "int32":
+        return
+    arrays, rng = program.arrays(), np.random.default_rng(program.seed + 1)
+    directions = [rng.standard_normal(a.shape) for a in arrays]
+    weights = [rng.standard_normal(r.shape) for r in program.reference(arrays)]
+
+    def total(at):
+        return sum(float((w * r).sum()) for w, r in zip(weights, program.reference(at), strict=True))
+
+    def moved(step):
+        return total([a + step * d for a, d in zip(arrays, directions, strict=True)])
+
+    def slope(step):
+        return (moved(step) - moved(-step)) / (2 * step)
+
+    slopes, scale = [slope(step) for step in (1e-4, 1e-5, 1e-6)], _scale(program, arrays, weights)
+    if not np.isfinite(slopes).all() or np.ptp(slopes) > 1e-4 * scale:
+        return  # near a kink or a jump
+    tensors = [from_numpy(a.astype(program.dtype)) for a in arrays]
+    scalar = program.dtype
+    factors = [from_numpy(w.astype(scalar)) for w in weights]
+
+    def loss(*inputs):
+        parts = [(w * r).sum() if hasattr(r, "sum") else w * r for w, r in zip(factors, program(*inputs), strict=True)]
+        return sum(parts[1:], parts[0])
+
+    gradient = value_and_grad(loss, tuple(range(len(tensors))))
+    for what, function in (("tape", gradient), ("compiled gradient", Jitted(gradient))):
+        parts = [to_numpy(g).astype(float) for g in function(*tensors)[1]]
+        for k, (part, a) in enumerate(zip(parts, arrays, strict=True)):
+            assert part.shape == a.shape, f"{what}: that of input {k} has shape {part.shape}, not {a.shape}"
+        got = sum(float((part * d).sum()) for part, d in zip(parts, directions, strict=True))
+        allowed = max(1e-4, 500 * EPSILON[scalar]) * scale
+        assert abs(got - slopes[1]) <= allowed, f"{what}: the slope is {got}, not {slopes[1]} +- {allowed:.2g}"
+
+
+def _scale(program, arrays, weights):
+    """How large terms of a slope may be: the greatest that single inputs contribute, roughly."""
+    rng, total = np.random.default_rng(0), 0.0
+    for _ in range(3):
+        signs = [rng.choice([-1.0, 1.0], a.shape) * rng.standard_normal(a.shape) for a in arrays]
+        above = program.reference([a + 1e-5 * s for a, s in zip(arrays, signs, strict=True)])
+        below = program.reference([a - 1e-5 * s for a, s in zip(arrays, signs, strict=True)])
+        total += sum(float(np.abs(w * (u - d)).sum()) / 2e-5 for w, u, d in zip(weights, above, below, strict=True))
+    return 1.0 + total
+
+
+def supported(program):
+    """Whether the device has the program's dtype."""
+    return program.dtype != "float64" or runtime.current_device().traits.fp64

@@ -1,0 +1,72 @@
+"""Random programs: a few new ones, those that once failed, and whether a wrong operation would be noticed."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from keras import ops
+
+from tests.fuzz import operations
+from tests.fuzz.checks import check_gradient, check_results, supported
+from tests.fuzz.programs import Program, programs
+
+FOUND = {
+    "an elementwise chain of nothing, concatenated": Program(
+        inputs=[(0,)], steps=[("abs", [0], {}), ("abs", [1], {}), ("abs", [2], {}), ("concatenate", [3, 3], {"axis": 0})], outputs=[4]
+    ),
+    "nothing, tiled": Program(inputs=[(0,)], steps=[("tile", [0], {"repeats": (2,)})], outputs=[1]),
+}
+
+
+@pytest.mark.filterwarnings("ignore:You are using a softmax over axis")
+@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@given(programs())
+def test_random_programs(program):
+    if supported(program):
+        check_results(program)
+        check_gradient(program)
+
+
+@pytest.mark.parametrize("name", FOUND)
+def test_programs_that_failed_once(name):
+    check_results(FOUND[name])
+    check_gradient(FOUND[name])
+
+
+SMALL = Program(inputs=[(3, 5)], steps=[("tanh", [0], {}), ("multiply", [0, 1], {})], outputs=[2])
+
+
+def wrong(monkeypatch, name, function):
+    monkeypatch.setitem(operations.OPERATIONS, name, dataclasses.replace(operations.OPERATIONS[name], ours=function))
+
+
+def test_a_wrong_result_is_noticed(monkeypatch):
+    check_results(SMALL)
+    wrong(monkeypatch, "tanh", lambda x: ops.tanh(x) * (1 + 1e-4))
+    with pytest.raises(AssertionError, match="eager: result 0 has .* wrong elements; at"):
+        check_results(SMALL)
+
+
+def test_a_wrong_shape_is_noticed(monkeypatch):
+    wrong(monkeypatch, "multiply", lambda a, b: (a * b)[:2])
+    with pytest.raises(AssertionError, match=r"shape \(2, 5\), not \(3, 5\)"):
+        check_results(SMALL)
+
+
+def test_nan_is_noticed(monkeypatch):
+    wrong(monkeypatch, "tanh", lambda x: ops.where(x > 0, ops.tanh(x), np.nan))
+    with pytest.raises(AssertionError, match="wrong elements"):
+        check_results(SMALL)
+
+
+def test_a_wrong_gradient_is_noticed(monkeypatch):
+    check_gradient(SMALL)
+    wrong(monkeypatch, "tanh", lambda x: ops.stop_gradient(ops.tanh(x)))
+    with pytest.raises(AssertionError, match="tape: the slope is"):
+        check_gradient(SMALL)
+
+
+def test_a_program_is_made_again_from_its_text():
+    again = eval(repr(SMALL))
+    assert again == SMALL and all(np.array_equal(a, b) for a, b in zip(again.arrays(), SMALL.arrays(), strict=True))
