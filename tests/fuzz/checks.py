@@ -62,20 +62,22 @@ def fusion_cut(seed):
 
 
 def check_results(program):
-    """Eager, compiled, with the first extents unknown, and with fusion cut at random."""
-    arrays = program.arrays()
-    want, tolerance = tolerances(program, arrays)
+    """Eager, compiled, compiled for any batch, and with fusion cut at random."""
     limit = _GREATEST.get(program.dtype, np.inf)
-    tensors = [from_numpy(a.astype(program.dtype)) for a in arrays]
 
-    def results(function):
-        return [to_numpy(r) for r in function(*tensors)]
+    def check(what, function, batch=program.batches[0]):
+        arrays = program.arrays(batch)
+        want, tolerance = tolerances(program, arrays)
+        got = [to_numpy(r) for r in function(*(from_numpy(a.astype(program.dtype)) for a in arrays))]
+        compare(what, got, want, tolerance, limit)
 
-    compare("eager", results(program), want, tolerance, limit)
-    compare("compiled", results(Jitted(program.__call__)), want, tolerance, limit)
-    compare("compiled for any batch", results(Jitted(program.__call__, batch_axis=True)), want, tolerance, limit)
+    check("eager", program)
+    check("compiled", Jitted(program.__call__))
     with fusion_cut(program.seed):
-        compare("compiled with fusion cut", results(Jitted(program.__call__)), want, tolerance, limit)
+        check("compiled with fusion cut", Jitted(program.__call__))
+    any_batch = Jitted(program.__call__, batch_axis=True)
+    for batch in program.batches:
+        check(f"compiled for any batch, with {batch}", any_batch, batch)
 
 
 def check_gradient(program):

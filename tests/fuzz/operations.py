@@ -162,6 +162,8 @@ def _new_shape(draw, shape):
             shape[at : at + 1] = [d, shape[at] // d]
         elif len(shape) < 5:
             shape.insert(draw(st.integers(0, len(shape))), 1)
+    if shape and 0 not in shape and draw(st.booleans()):
+        shape[draw(st.integers(0, len(shape) - 1))] = -1
     return {"newshape": tuple(shape)}
 
 

@@ -1,5 +1,6 @@
 """Random programs: operations on each other's results, drawn by hypothesis, which also makes failing ones small."""
 
+import warnings
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -15,7 +16,8 @@ _LARGEST = 200.0  # of values, so that few programs are ill-conditioned
 @dataclass
 class Program:
     """
-    inputs: shapes. steps: (operation, positions of the operands among inputs and earlier results, params). outputs: positions of results.
+    inputs: shapes, whose first extents may be None: unknown. batches: the values that these have, in one call after the other.
+    steps: (operation, positions of the operands among inputs and earlier results, params). outputs: positions of results.
 
     Its repr is Python that makes it again.
     """
@@ -25,14 +27,16 @@ class Program:
     outputs: list = field(default_factory=list)
     dtype: str = "float32"
     seed: int = 0
+    batches: list = field(default_factory=lambda: [3])
 
-    def arrays(self):
-        """The values of the inputs, rounded to the dtype, in float64."""
-        rng = np.random.default_rng(self.seed)
+    def arrays(self, batch=None):
+        """The values of the inputs for one of the batches, the first unless it is given; rounded to the dtype, in float64."""
+        rng, batch = np.random.default_rng(self.seed), self.batches[0] if batch is None else batch
+        shapes = [tuple(batch if n is None else n for n in shape) for shape in self.inputs]
         if self.dtype == "int32":
-            return [rng.integers(-3, 4, shape).astype(float) for shape in self.inputs]
+            return [rng.integers(-3, 4, shape).astype(float) for shape in shapes]
         rounded = "float32" if self.dtype == "bfloat16" else self.dtype
-        return [rng.uniform(-2, 2, shape).astype(rounded).astype(float) for shape in self.inputs]
+        return [rng.uniform(-2, 2, shape).astype(rounded).astype(float) for shape in shapes]
 
     def __call__(self, *inputs):
         """The results, by `keras.ops`."""
@@ -51,12 +55,30 @@ class Program:
         return [values[k] for k in self.outputs]
 
 
+def _value(operation, operands, params):
+    """What NumPy makes of a step, or None: for a shape that does not fit, or numbers that are not finite, or not small."""
+    with np.errstate(all="ignore"), warnings.catch_warnings(action="ignore"):  # the mean of nothing
+        try:
+            value = np.asarray(operation.theirs(*operands, **params), float)
+        except (ValueError, IndexError):
+            return None
+    fine = value.size <= MOST and np.isfinite(value).all() and np.abs(value).max(initial=0) <= _LARGEST
+    return value if fine else None
+
+
 @st.composite
 def programs(draw, steps=8, dtypes=("float32", "float32", "float16", "float64", "int32")):
-    """Programs of up to so many steps."""
-    shapes = draw(st.lists(st.lists(_EXTENTS, max_size=4).map(tuple).filter(lambda s: elements(s) <= MOST), min_size=1, max_size=3))
-    program = Program(shapes, dtype=draw(st.sampled_from(dtypes)), seed=draw(st.integers(0, 99)))
-    values = program.arrays()
+    """Programs of up to so many steps, each of which NumPy can do for every batch."""
+    some = st.lists(_EXTENTS, max_size=4).map(tuple).filter(lambda s: elements(s) <= MOST)
+    shapes = draw(st.lists(some, min_size=1, max_size=3))
+    batches = draw(st.lists(_EXTENTS, min_size=1, max_size=3))
+    if draw(st.booleans()):
+        shapes = [(None, *shape[1:]) if shape else shape for shape in shapes]
+    program = Program(shapes, dtype=draw(st.sampled_from(dtypes)), seed=draw(st.integers(0, 99)), batches=batches)
+    values = [[a] for a in program.arrays(batches[0])]
+    for batch in batches[1:]:
+        for known, a in zip(values, program.arrays(batch), strict=True):
+            known.append(a)
     wanted = draw(st.integers(1, steps))
     for _ in range(3 * wanted):  # many operations do not apply to the shapes at hand
         if len(program.steps) == wanted:
@@ -64,14 +86,13 @@ def programs(draw, steps=8, dtypes=("float32", "float32", "float16", "float64", 
         found = OPERATIONS[draw(st.sampled_from(_NAMES[program.dtype == "int32"]))]
         # Mostly recent results: deep programs, with shared ones between.
         operands = [len(values) - 1 - draw(st.integers(0, len(values) - 1)) for _ in range(found.arity)]
-        params = found.draw(draw, *(values[k].shape for k in operands))
+        params = found.draw(draw, *(values[k][0].shape for k in operands))
         if params is None:
             continue
-        with np.errstate(all="ignore"):
-            value = np.asarray(found.theirs(*(values[k] for k in operands), **params), float)
-        if np.isfinite(value).all() and np.abs(value).max(initial=0) <= _LARGEST and value.size <= MOST:
+        results = [_value(found, [values[k][b] for k in operands], params) for b in range(len(batches))]
+        if all(r is not None and r.ndim == results[0].ndim for r in results):
             program.steps.append((found.name, operands, params))
-            values.append(value)
+            values.append(results)
     last = len(values) - 1
     program.outputs = sorted({last, *draw(st.sets(st.integers(len(shapes), last), max_size=2))}) if program.steps else [last]
     return program
