@@ -141,6 +141,10 @@ def cache(options):
     from keras_ocl.runtime.errors import readable
 
     disk = DiskCache()
+    problem = disk.problem()
+    if problem:
+        print(f"cache: not used: {problem}")
+        return int(options.clear)
     if options.clear:
         print(f"cache: {disk.clear()} programs deleted from {disk.folder}")
         return 0

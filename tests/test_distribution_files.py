@@ -1,6 +1,7 @@
 """What is built for users: the files of the wheel and the source distribution, and that the wheel trains from an environment of its own."""
 
 import importlib.util
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -65,12 +66,45 @@ def test_files_of_the_source_distribution(built):
     assert names == sources() | others
 
 
+def environment(folder):
+    """A fresh environment in `folder`: its Python, and the folder of its packages."""
+    venv.create(folder, symlinks=True, with_pip=False)
+    python = folder / ("Scripts" if sys.platform == "win32" else "bin") / "python"
+    return python, Path(run_python("import sysconfig; print(sysconfig.get_path('purelib'))", "-I", python=python))
+
+
+def pip(python, *arguments):
+    subprocess.run([sys.executable, "-m", "pip", "--python", python, *arguments], check=True, capture_output=True, timeout=300)
+
+
 def test_the_wheel_trains_in_an_environment_of_its_own(built, tmp_path):
-    venv.create(tmp_path, symlinks=True, with_pip=False)
-    python = tmp_path / ("Scripts" if sys.platform == "win32" else "bin") / "python"
-    install = ["install", "--quiet", "--no-deps", "--no-index", built[0]]
-    subprocess.run([sys.executable, "-m", "pip", "--python", python, *install], check=True, timeout=300)
+    python, purelib = environment(tmp_path)
+    pip(python, "install", "--no-deps", "--no-index", built[0])
     # The dependencies are this environment's. Python does not run the `.pth` files there, so that the backend is the wheel's.
-    purelib = Path(run_python("import sysconfig; print(sysconfig.get_path('purelib'))", "-I", python=python))
     (purelib / "dependencies.pth").write_text("\n".join(path for path in sys.path if path.endswith(("site-packages", "dist-packages"))))
     assert run_python(XOR, "-I", python=python, KERAS_BACKEND="ocl") == f"ocl {keras_ocl.__version__} 0 1 1 0"
+
+
+@pytest.mark.parametrize("editable", [False, True])
+def test_nothing_is_left_once_it_is_uninstalled(built, tmp_path, editable):
+    python, purelib = environment(tmp_path / "environment")
+    files = set((tmp_path / "environment").rglob("*"))
+    what = built[0]
+    if editable:
+        pytest.importorskip("editables", reason="hatchling's editable builds need the package editables: pip install '.[test]'")
+        source = tmp_path / "source"
+        for name in ("keras_ocl", "README.md", "LICENSE", "CHANGELOG.md", "pyproject.toml", ".gitignore"):
+            if (ROOT / name).is_dir():
+                shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
+            else:
+                shutil.copy(ROOT / name, source / name)
+        build = f"from hatchling.build import build_editable; print(build_editable({str(tmp_path)!r}))"
+        result = subprocess.run([sys.executable, "-I", "-c", build], cwd=source, capture_output=True, text=True, timeout=300)
+        assert result.returncode == 0, result.stderr
+        what = tmp_path / result.stdout.strip()
+    pip(python, "install", "--no-deps", "--no-index", what)
+    show = "import keras_ocl, sys; print(keras_ocl.__file__, sum(getattr(f, '__name__', '') == 'KerasOclHook' for f in sys.meta_path))"
+    file, hooks = run_python(show, "-I", python=python).split()
+    assert file.startswith(str(source if editable else purelib)) and hooks == "1" and (purelib / "keras_ocl.pth").exists()
+    pip(python, "uninstall", "--yes", "keras-ocl")
+    assert set((tmp_path / "environment").rglob("*")) <= files

@@ -8,7 +8,8 @@ written to disk.
 - ``rewrite.py`` changes them in a syntax tree,
 - ``finder.py`` hooks both into imports and carries process state over ``keras.config.set_backend``,
 - ``keras_ocl.pth`` is installed next to the package; Python runs its one line at start. It imports nothing: it waits for ``import keras``
-  and then, unless ``KERAS_BACKEND`` names another backend, imports this package, which installs the finder.
+  and then, unless ``KERAS_BACKEND`` names another backend, imports this package, which installs the finder. Where the package cannot be
+  imported, as when an editable installation's source has moved, Keras goes on without it, with a warning if it is set to "ocl".
 """
 
 from keras_ocl.plugin.finder import BackendFinder, install

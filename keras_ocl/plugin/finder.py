@@ -1,5 +1,6 @@
 """The finder on ``sys.meta_path``: edits Keras's modules as they load and carries our process state over a change of backend."""
 
+import os
 import sys
 from importlib import import_module
 from importlib.machinery import ModuleSpec
@@ -81,8 +82,7 @@ class EditingLoader(_Loader):
     """Runs a module of Keras with our edits if Keras is set to our backend, and exactly as it is if not."""
 
     def _run(self, module):
-        # Keras's configuration (environment, then keras.json) is the first thing that any of these modules imports.
-        if import_module("keras.src.backend.config").backend() != BACKEND:
+        if _chosen_backend() != BACKEND:
             self._loader.exec_module(module)
             return
         from keras_ocl.plugin.rewrite import UnsupportedKeras, rewrite
@@ -121,6 +121,14 @@ class LoadedLoader:
 
     def exec_module(self, module):
         module.__spec__ = self._spec  # the import system has put in the spec that led here
+
+
+def _chosen_backend():
+    # Keras's configuration (environment, then keras.json) is the first thing that any of the edited modules imports.
+    try:
+        return import_module("keras.src.backend.config").backend()
+    except (ModuleNotFoundError, AttributeError):
+        return os.environ.get("KERAS_BACKEND")  # another Keras, such as Keras 2, is unsupported only where we were asked for
 
 
 def _spec_of_loaded(name, module):

@@ -2,12 +2,11 @@
 
 The loader inside pyopencl's wheels reads /etc/OpenCL/vendors, or instead of it whatever OCL_ICD_VENDORS
 names. It does not know about runtimes in this Python environment, whose wheels may carry an .icd with a
-placeholder path. So we make a folder of .icd files that holds all of them and name it for the loader.
+placeholder path. So we make a folder of .icd files that holds all of them, name it for the loader, and remove it.
 """
 
 import contextlib
 import ctypes
-import hashlib
 import importlib.metadata
 import os
 import sys
@@ -15,7 +14,8 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from keras_ocl.runtime.disk_cache import cache_folder, write_private
+from keras_ocl.runtime.disk_cache import cache_folder
+from keras_ocl.runtime.private import check_folder, make_private
 from keras_ocl.runtime.state import Process, check_not_forked
 
 SYSTEM_VENDORS = "/etc/OpenCL/vendors"
@@ -96,21 +96,31 @@ def with_problems(found):
     return checked
 
 
+@contextlib.contextmanager
 def _vendors_folder(found):
-    """A folder with one .icd file for each runtime; named by its contents, so that processes may share it."""
-    text = "\n".join(runtime.library for runtime in found)
-    name = "icd-" + hashlib.sha256(text.encode()).hexdigest()[:16]
-    for base in (cache_folder(), Path(tempfile.gettempdir(), f"keras_ocl-{os.getuid() if hasattr(os, 'getuid') else ''}")):
-        folder = base / name
-        try:
-            for i, runtime in enumerate(found):
-                icd = folder / f"{i:02d}.icd"
-                if not icd.exists() or icd.read_text().strip() != runtime.library:
-                    write_private(icd, (runtime.library + "\n").encode())
-            return folder
-        except OSError:
-            continue
-    return None
+    """The path of a folder with one .icd file for each runtime, for as long as the loader needs it; None where no folder can be made.
+
+    The loader runs the libraries that the files name, so the folder is new, of a random name and the user's own (as `mkdtemp` makes them).
+    """
+    with contextlib.ExitStack() as stack:
+        folder = None
+        for base in (lambda: None, _own_cache_folder):
+            with contextlib.suppress(OSError):
+                folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="keras_ocl-", dir=base(), ignore_cleanup_errors=True))
+                for i, runtime in enumerate(found):
+                    Path(folder, f"{i:02d}.icd").write_text(runtime.library + "\n")
+                break
+        yield folder
+
+
+def _own_cache_folder():
+    """The cache folder, made if need be; OSError where there is none that only this user can write."""
+    folder = cache_folder()
+    if folder is None:
+        raise FileNotFoundError("no home folder")
+    make_private(folder)
+    check_folder(folder, may_be_link=True)
+    return folder
 
 
 def _bind_deeply(found):
@@ -129,24 +139,25 @@ def platforms():
     found = runtimes()
     variable = "OCL_ICD_FILENAMES" if sys.platform == "win32" else "OCL_ICD_VENDORS"
     before = os.environ.get(variable)
-    if any(not runtime.origin.endswith(".icd") for runtime in found):
-        if sys.platform == "win32":
-            os.environ[variable] = os.pathsep.join([runtime.library for runtime in found])
-        else:
-            folder = _vendors_folder(found)
-            if folder is not None:
-                os.environ[variable] = str(folder)
-    _bind_deeply(found)
-    import pyopencl as cl
+    with contextlib.ExitStack() as stack:
+        if any(not runtime.origin.endswith(".icd") for runtime in found):
+            if sys.platform == "win32":
+                os.environ[variable] = os.pathsep.join([runtime.library for runtime in found])
+            else:
+                folder = stack.enter_context(_vendors_folder(found))
+                if folder is not None:
+                    os.environ[variable] = folder
+        _bind_deeply(found)
+        import pyopencl as cl
 
-    Process.started = True
-    try:
-        return cl.get_platforms()
-    except cl.Error:  # PLATFORM_NOT_FOUND_KHR
-        return []
-    finally:
-        # The loader has read it; programs that we start shall find their own.
-        if before is None:
-            os.environ.pop(variable, None)
-        else:
-            os.environ[variable] = before
+        Process.started = True
+        try:
+            return cl.get_platforms()
+        except cl.Error:  # PLATFORM_NOT_FOUND_KHR
+            return []
+        finally:
+            # The loader has read it; programs that we start shall find their own.
+            if before is None:
+                os.environ.pop(variable, None)
+            else:
+                os.environ[variable] = before

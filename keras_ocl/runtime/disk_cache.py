@@ -1,69 +1,111 @@
 """Compiled programs on disk, shared by all processes of a user.
 
-    programs/<key>   one program: a header line, the names and keys of its kernels, the binary
+    programs/<key>   one program: a header line, its digest, the names and keys of its kernels, the binary
     kernels/<key>    which program holds this kernel (its file name, 64 characters)
+    key              random bytes; the digests are HMACs with them
 
-Files appear by rename, so a reader sees whole entries only; a checksum guards against the rest. Nothing that
-goes wrong here is an error: the kernel is compiled again.
+A program is code that runs in this user's processes, so only this user's are loaded: folders and files must be the user's own, not
+writable by others, and the digest shows that an entry was stored by who could read the key, and stored whole. Nothing that goes wrong
+here is an error: the kernel is compiled again.
 """
 
 import hashlib
+import hmac
 import json
+import logging
 import os
 import sys
-import tempfile
 from pathlib import Path
 
-MAGIC = b"keras_ocl program 1\n"
+from keras_ocl.runtime.private import NotOurs, check_folder, make_private, read_private, write_private
+
+logger = logging.getLogger("keras_ocl")
+
+MAGIC = b"keras_ocl program 2\n"
+KEY_BYTES = 32
 SIZE_LIMIT = 512 << 20
 TRIM_TO = 0.8  # of the limit, so that not every new entry trims
 
 
 def cache_folder():
-    """The folder of everything we keep on disk: KERAS_OCL_CACHE_DIR, else the user's cache folder."""
+    """The folder of everything we keep on disk: KERAS_OCL_CACHE_DIR, else the user's cache folder; None for a user without a home."""
     own = os.environ.get("KERAS_OCL_CACHE_DIR")
     if own:
         return Path(own)
-    if sys.platform == "win32":
-        base = os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local"
-    elif sys.platform == "darwin":
-        base = Path.home() / "Library" / "Caches"
-    else:
-        base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    try:
+        if sys.platform == "win32":
+            base = os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local"
+        elif sys.platform == "darwin":
+            base = Path.home() / "Library" / "Caches"
+        else:
+            base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    except RuntimeError:  # no HOME, and a user id without an entry
+        return None
     return Path(base) / "keras_ocl"
 
 
-def write_private(path, data):
-    """Write bytes to `path` by rename, readable by the user only, in folders that are private too."""
-    path = Path(path)
-    make_private(path.parent)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".")  # mkstemp: mode 0600
-    try:
-        with os.fdopen(handle, "wb") as f:
-            f.write(data)
-        os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise
-
-
-def make_private(folder):
-    """Make a folder, and those above it that do not exist yet, with mode 0700."""
-    missing = []
-    while not folder.exists():
-        missing.append(folder)
-        folder = folder.parent
-    for f in reversed(missing):
-        f.mkdir(mode=0o700, exist_ok=True)
+_warned = set()  # what a warning has been given of
 
 
 class DiskCache:
     """See the module. `limit` is the size in bytes above which the least recently used programs go."""
 
     def __init__(self, folder=None, limit=SIZE_LIMIT):
-        self.folder = Path(folder or cache_folder())
+        self.folder = Path(folder) if folder else cache_folder()
         self.limit = limit
         self._size = None  # bytes, counted at the first put
+        self._key = None  # bytes, once read
+        self._refused = False
+
+    def problem(self):
+        """Why nothing on disk is used, as a sentence without its full stop; "" where it is used, or nothing is there yet."""
+        return self._look()[1]
+
+    def _look(self):
+        """(key or None, problem)."""
+        if self.folder is None:
+            return None, "this user has no home folder; name a folder in KERAS_OCL_CACHE_DIR"
+        try:
+            check_folder(self.folder, may_be_link=True)
+            for part in ("programs", "kernels"):
+                if os.path.lexists(self.folder / part):
+                    check_folder(self.folder / part)
+        except NotOurs as error:
+            return None, f"{error}; make it yours alone, or name another folder in KERAS_OCL_CACHE_DIR"
+        except OSError:
+            return None, ""
+        path = self.folder / "key"
+        try:
+            key = read_private(path, secret=True)
+        except FileNotFoundError:
+            return None, ""
+        except OSError:
+            key = b""
+        if len(key) != KEY_BYTES:
+            what = f"{path} is not a file of {KEY_BYTES} bytes that only you can read"
+            return None, f"{what}; delete it, or name another folder in KERAS_OCL_CACHE_DIR"
+        return key, ""
+
+    def _trusted(self):
+        """Whether the folder may be touched; looks until the folder and its key are there or refused, and warns of that once."""
+        if self._key is None and not self._refused:
+            self._key, problem = self._look()
+            self._refused = bool(problem)
+            if problem and problem not in _warned:
+                _warned.add(problem)
+                logger.warning("keras_ocl compiles every program anew: %s.", problem)
+        return not self._refused
+
+    def _make_key(self):
+        """Makes the folder and its key, unless they are there."""
+        if self._trusted() and self._key is None:
+            make_private(self.folder)
+            if self._trusted() and self._key is None:
+                write_private(self.folder / "key", os.urandom(KEY_BYTES), replace=False)
+                self._trusted()  # reads it, or that of a process that was faster
+
+    def _digest(self, payload):
+        return hmac.new(self._key, payload, hashlib.sha256).hexdigest().encode() + b"\n"
 
     def _program(self, key):
         return self.folder / "programs" / key
@@ -73,20 +115,22 @@ class DiskCache:
 
     def get(self, kernel_key):
         """(program's key, {kernel name: kernel key}, binary) of the program that holds a kernel, or None."""
+        if not self._trusted() or self._key is None:
+            return None
         try:
-            program_key = self._kernel(kernel_key).read_bytes().decode()
+            program_key = read_private(self._kernel(kernel_key)).decode()
             if len(program_key) != 64 or not program_key.isalnum():
                 return None
             path = self._program(program_key)
-            data = path.read_bytes()
+            data = read_private(path)
         except (OSError, UnicodeDecodeError):
             return None
         try:
             if not data.startswith(MAGIC):
                 raise ValueError("not an entry")
             payload = data[len(MAGIC) + 65 :]
-            if data[len(MAGIC) : len(MAGIC) + 65] != hashlib.sha256(payload).hexdigest().encode() + b"\n":
-                raise ValueError("checksum")
+            if not hmac.compare_digest(data[len(MAGIC) : len(MAGIC) + 65], self._digest(payload)):
+                raise ValueError("not the digest of one of our processes")
             head, _, binary = payload.partition(b"\n")
             members = json.loads(head)
             if kernel_key not in members.values():
@@ -104,8 +148,11 @@ class DiskCache:
         """Store a program; `members` maps its kernels' names to their keys."""
         payload = json.dumps(members).encode() + b"\n" + binary
         program_key = hashlib.sha256("\0".join(members.values()).encode()).hexdigest()
-        data = MAGIC + hashlib.sha256(payload).hexdigest().encode() + b"\n" + payload
         try:
+            self._make_key()
+            if self._key is None:
+                return
+            data = MAGIC + self._digest(payload) + payload
             write_private(self._program(program_key), data)
             for key in members.values():
                 write_private(self._kernel(key), program_key.encode())
@@ -117,6 +164,8 @@ class DiskCache:
 
     def remove(self, program_key):
         """Drop one program."""
+        if not self._trusted():
+            return
         try:
             self._program(program_key).unlink()
         except OSError:
@@ -125,6 +174,8 @@ class DiskCache:
     def entries(self):
         """(time of last use, bytes, path) of every program, oldest first."""
         found = []
+        if not self._trusted():
+            return found
         try:
             for entry in os.scandir(self.folder / "programs"):
                 status = entry.stat()
@@ -140,6 +191,8 @@ class DiskCache:
     def clear(self):
         """Delete every entry; returns how many programs there were."""
         count = 0
+        if not self._trusted():
+            return count
         for folder in ("programs", "kernels"):
             try:
                 names = list(os.scandir(self.folder / folder))

@@ -59,7 +59,7 @@ class Programs:
                 self._programs.move_to_end(key)
             while len(self._programs) > IN_MEMORY:
                 self._programs.popitem(last=False)
-        return {name: cl.Kernel(program, name) for name, program in programs.items()}
+        return {name: _kernel(program, name) for name, program in programs.items()}
 
     def forget(self):
         """Drop all programs held in memory; the disk cache stays."""
@@ -124,3 +124,16 @@ class Programs:
         except cl.Error:
             return None
         return program if set(names) <= set(present) else None
+
+
+def _kernel(program, name):
+    try:
+        return cl.Kernel(program, name)
+    except cl.Error:
+        raise
+    except Exception:
+        # pyopencl keeps Python code in a database under the user's cache folder, and fails where it cannot write there.
+        if cl._PYOPENCL_NO_CACHE:
+            raise
+        cl._PYOPENCL_NO_CACHE = True
+        return cl.Kernel(program, name)

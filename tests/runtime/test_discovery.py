@@ -1,10 +1,14 @@
 """Finding, naming and choosing devices."""
 
+import hashlib
 import os
 import subprocess
 import sys
+import tempfile
+import textwrap
 import threading
 import types
+from pathlib import Path
 
 import pytest
 
@@ -55,11 +59,88 @@ def test_the_users_own_vendors_are_kept(tmp_path, monkeypatch):
     assert not any(r.origin.startswith(discovery.SYSTEM_VENDORS) for r in discovery.runtimes())
 
 
-def test_vendors_folder_holds_all_runtimes(tmp_path, monkeypatch):
+def test_vendors_folder_holds_all_runtimes_and_is_gone_afterwards():
+    with discovery._vendors_folder([discovery.Runtime("/a/liba.so", "a"), discovery.Runtime("libb.so", "b")]) as folder:
+        assert [icd.read_text() for icd in sorted(Path(folder).iterdir())] == ["/a/liba.so\n", "libb.so\n"]
+        status = os.stat(folder)
+        assert os.name == "nt" or status.st_mode & 0o077 == 0 and status.st_uid == os.getuid()
+    assert not os.path.exists(folder)
+
+
+def test_the_loader_reads_a_folder_whose_name_nobody_knows_beforehand(tmp_path, monkeypatch):
+    """What somebody else prepared where earlier versions kept their .icd files is not read."""
+    found = [discovery.Runtime("/a/liba.so", "a")]
+    digest = hashlib.sha256(b"/a/liba.so").hexdigest()[:16]
+    for base in (tmp_path / f"keras_ocl-{os.getuid()}", tmp_path / "cache"):
+        (base / f"icd-{digest}").mkdir(parents=True)
+        (base / f"icd-{digest}" / "99.icd").write_text("/tmp/malice.so\n")
+    monkeypatch.setenv("KERAS_OCL_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with discovery._vendors_folder(found) as one, discovery._vendors_folder(found) as two:
+        assert one != two and os.listdir(one) == os.listdir(two) == ["00.icd"]
+
+
+@pytest.fixture
+def no_temporary_files(monkeypatch):
+    real = tempfile.mkdtemp
+
+    def mkdtemp(suffix=None, prefix=None, dir=None):
+        if dir is None:
+            raise FileNotFoundError("No usable temporary directory found")
+        return real(suffix, prefix, dir)
+
+    monkeypatch.setattr(tempfile, "mkdtemp", mkdtemp)
+
+
+def test_where_temporary_files_have_no_place_the_cache_folder_has(tmp_path, monkeypatch, no_temporary_files):
+    monkeypatch.setenv("KERAS_OCL_CACHE_DIR", str(tmp_path / "cache"))
+    with discovery._vendors_folder([discovery.Runtime("/a/liba.so", "a")]) as folder:
+        assert os.path.dirname(folder) == str(tmp_path / "cache") and os.listdir(folder) == ["00.icd"]
+    assert os.listdir(tmp_path / "cache") == []
+
+
+@pytest.mark.skipif(os.name == "nt", reason="POSIX permissions")
+def test_without_a_folder_of_the_users_own_the_systems_runtimes_remain(tmp_path, monkeypatch, no_temporary_files):
+    tmp_path.chmod(0o777)
     monkeypatch.setenv("KERAS_OCL_CACHE_DIR", str(tmp_path))
-    folder = discovery._vendors_folder([discovery.Runtime("/a/liba.so", "a"), discovery.Runtime("libb.so", "b")])
-    assert [icd.read_text() for icd in sorted(folder.iterdir())] == ["/a/liba.so\n", "libb.so\n"]
-    assert folder.stat().st_mode & 0o077 == 0
+    with discovery._vendors_folder([discovery.Runtime("/a/liba.so", "a")]) as folder:
+        assert folder is None
+
+
+def test_a_run_leaves_no_temporary_files(tmp_path):
+    out = run("from keras_ocl import runtime; print(runtime.current_device().name)", TMPDIR=str(tmp_path))
+    assert "cpu:0" in out or "gpu:0" in out
+    assert [name for name in os.listdir(tmp_path) if "keras_ocl" in name] == []
+
+
+@pytest.mark.skipif(getattr(os, "getuid", lambda: 1)() != 0, reason="only root can run a process as another user")
+@pytest.mark.parametrize("home", [None, "/", "/nowhere"])
+def test_a_user_without_an_entry_or_a_home_computes(home):
+    environment = {name: value for name, value in os.environ.items() if name not in ("HOME", "XDG_CACHE_HOME", "KERAS_OCL_CACHE_DIR")}
+    if home is not None:
+        environment["HOME"] = home
+    # It starts as root and becomes the other, who may not enter the folder of root's Python: what is needed from there is imported before.
+    code = """
+        import os, pwd
+        from keras_ocl import runtime
+        from keras_ocl.runtime import discovery
+        discovery.runtimes()
+        os.setgroups([])
+        os.setgid(12345)
+        os.setuid(12345)
+        try:
+            pwd.getpwuid(os.getuid())
+        except KeyError:
+            print("no entry")
+        device = runtime.current_device()
+        device.build([("one", "__kernel void one(__global float* a) { a[0] = 1; }")])
+        print(device.name)
+    """
+    command = [sys.executable, "-c", textwrap.dedent(code)]
+    result = subprocess.run(command, env=environment, cwd="/", capture_output=True, text=True, timeout=120)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.split() == ["no", "entry", runtime.current_device().name]
+    assert ("no home folder" in result.stderr) == (home is None and runtime.current_device().programs.disk is not None)
 
 
 def test_the_environment_is_left_alone():
@@ -177,6 +258,9 @@ def test_commands(capsys, tmp_path, monkeypatch, device):
     assert f"chosen: {device}" in out and "pyopencl" in out and str(tmp_path) in out
     assert cli.main(["cache"]) == 0
     assert "0 programs" in capsys.readouterr().out
+    tmp_path.chmod(0o777)
+    assert cli.main(["cache"]) == 0 and cli.main(["cache", "--clear"]) == 1
+    assert capsys.readouterr().out.count(f"cache: not used: {tmp_path} can be written by others") == (2 if os.name != "nt" else 0)
 
 
 def test_doctor_without_a_device(capsys, monkeypatch):
