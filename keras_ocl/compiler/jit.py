@@ -1,9 +1,10 @@
 """jit: trace a Python function once for each signature, compile it, replay it."""
 
 import functools
+import inspect
 import threading
 import types
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from typing import ParamSpec, TypeVar, overload
 
 import numpy as np
@@ -68,15 +69,17 @@ class Jitted:
             elif is_variable(leaf):  # a Keras variable: read and assigned by the function itself
                 key.append(id(leaf))
             else:
-                key.append((type(leaf), leaf))
+                key.append((type(leaf), _exact(leaf) if isinstance(leaf, (float, complex)) else leaf))
         device = runtime.current_device()
         key.append(device)
         key = tuple(key)
         try:
             compiled = self._compiled.get(key)
-        except TypeError:
-            odd = ", ".join(type(leaf).__name__ for leaf in leaves if not isinstance(leaf, (Hashable, np.ndarray)))
-            raise TypeError(f"{self.name}: arguments must be arrays or hashable, and {odd} is not; pass an array or a tuple.") from None
+        except (TypeError, ValueError):
+            odd = self._unhashable(args, kwargs)
+            if odd is None:
+                raise
+            raise TypeError(f"{self.name}: the argument {odd}, which Python cannot hash; pass an array or a tuple instead.") from None
         if compiled is None:
             with self._lock:
                 compiled = self._compiled.get(key)
@@ -84,6 +87,18 @@ class Jitted:
                     compiled = self._trace(leaves, structure, device)
                     self._compiled[key] = compiled
         return compiled, arrays
+
+    def _unhashable(self, args, kwargs):
+        """The first argument that cannot be part of a signature, and what is odd about it; None where all can."""
+        for name, value in inspect.signature(self.function).bind(*args, **kwargs).arguments.items():
+            for leaf in tree.flatten(value)[0]:
+                if isinstance(leaf, np.ndarray) or is_variable(leaf):
+                    continue
+                try:
+                    hash(leaf)
+                except (TypeError, ValueError):
+                    return f"`{name}` {'is of' if leaf is value else 'holds a value of'} type {type(leaf).__name__}"
+        return None
 
     def __get__(self, instance, owner=None):
         """For a method: the function with the instance as its first argument, which counts among the values of the signature."""
@@ -113,6 +128,11 @@ class Jitted:
                 self._hints[position] = n
             batch[n] = Dim(n, self._hints[position], 1500450271 + 2 * len(batch))
         return batch[n]
+
+
+def _exact(number):
+    """A float or complex number so that two are equal where nothing tells them apart: 0.0 is not -0.0, and NaN is NaN."""
+    return number.hex() if isinstance(number, float) else (number.real.hex(), number.imag.hex())
 
 
 class Compiled:

@@ -47,12 +47,16 @@ def round_up(nbytes, unit):
 
 
 class Block:
-    """One cl.Buffer. `host` is its memory as a writable buffer where host and device share it, else None."""
+    """One cl.Buffer, or None for staging memory of the host's own.
 
-    __slots__ = ("buffer", "fence", "free", "host", "size", "svm")
+    `host` is its memory as a writable buffer where the host reaches it, else None. `release()` gives it back to the system; it is None
+    where that happens by itself.
+    """
 
-    def __init__(self, buffer, size, free, host=None, svm=None):
-        self.buffer, self.size, self.free, self.host, self.svm = buffer, size, free, host, svm
+    __slots__ = ("buffer", "fence", "free", "host", "release", "size")
+
+    def __init__(self, buffer, size, free, host=None, release=None):
+        self.buffer, self.size, self.free, self.host, self.release = buffer, size, free, host, release
         self.fence = None
 
 
@@ -127,7 +131,8 @@ class Storage:
             device.memory.current -= block.size
             block.free.append(block)
         elif type(owner) is Slab:
-            size = round_up(self.nbytes, owner.unit)
+            self.block.fence = self.device.last_event
+            size = min(round_up(self.nbytes, owner.unit), self.block.size - self.offset)
             owner.freed.append((self.offset, size))
             self.device.memory.current -= size
 
@@ -176,7 +181,7 @@ class Memory:
 
     Attributes:
         current, peak: bytes handed out now, and at most so far.
-        reserved: bytes of cl.Buffers that exist (handed out, free in the pools, or in slabs).
+        reserved: bytes of cl.Buffers that exist (handed out, free in the pools, or in slabs), and of staging memory.
         budget: what `reserved` may not exceed.
     """
 
@@ -185,7 +190,8 @@ class Memory:
         self.current = self.peak = self.reserved = 0
         self.budget = budget(device.traits)
         self._size = exact_size if os.environ.get("KERAS_OCL_EXACT_BUFFERS", "0") not in ("", "0") else size_class
-        self._free = {}  # size class -> deque of free blocks, oldest first
+        self._free = {}  # size of a block -> deque of free blocks, oldest first; no size class above the largest buffer
+        self._staging = {}  # the same for staging memory
         self._slabs = []
         self._lock = threading.RLock()
 
@@ -199,7 +205,7 @@ class Memory:
         size = self._size(nbytes)
         free = self._free.get(size)
         if free is None:
-            free = self._free.setdefault(size, deque())
+            size, free = self._free_list(self._free, size, nbytes, what)
         try:
             block = free.pop()  # the newest: still in cache
         except IndexError:
@@ -217,7 +223,7 @@ class Memory:
         size = self._size(nbytes)
         free = self._free.get(size)
         if free is None:
-            free = self._free.setdefault(size, deque())
+            size, free = self._free_list(self._free, size, nbytes, what)
         block = take_idle(free, size)
         if block is None:
             block = self._create(size, nbytes, free, what)
@@ -226,10 +232,30 @@ class Memory:
             self.peak = self.current
         return Storage(self.device, block, nbytes)
 
+    def take_staging(self, nbytes, make, what=""):
+        """A Block of `nbytes` (1 at least) of staging memory that no enqueued command reads; raises OutOfMemory.
+
+        Whoever takes it appends it to its list `free`, with a fence. `make(size, free)` returns a new Block.
+        """
+        size, free = self._free_list(self._staging, size_class(nbytes), nbytes, what)
+        return take_idle(free, size) or self._create(size, nbytes, free, what, make)
+
+    def _free_list(self, lists, size, nbytes, what):
+        """(bytes of a block, free blocks of that size) for a request of size class `size`, which may be larger than a buffer can be."""
+        self._check_limit(nbytes, what)
+        size = min(size, self.device.traits.max_allocation)
+        return size, lists.setdefault(size, deque())
+
+    def _check_limit(self, nbytes, what):
+        limit = self.device.traits.max_allocation
+        if nbytes > limit:
+            raise self._out_of_memory(nbytes, what, f"a single buffer holds at most {readable(limit)}")
+
     def allocate_state(self, nbytes, what=""):
         """A Storage for long-lived state, a range of a slab; neighbours in time are neighbours in the slab."""
         traits = self.device.traits
-        size = round_up(nbytes, traits.alignment)
+        self._check_limit(nbytes, what)
+        size = min(round_up(nbytes, traits.alignment), traits.max_allocation)
         with self._lock:
             for slab in self._slabs:
                 offset = slab.take(size)
@@ -257,7 +283,7 @@ class Memory:
         """Release all free blocks to the system; waits for the device."""
         self.device.finish()
         with self._lock:
-            for free in list(self._free.values()):
+            for free in [*self._free.values(), *self._staging.values()]:
                 while free:
                     try:
                         block = free.pop()
@@ -275,34 +301,29 @@ class Memory:
         if block.fence is not None:
             block.fence.wait()
         self.reserved -= block.size
-        block.buffer.release()
+        if block.release is not None:
+            block.release()
         block.host = None
-        if block.svm is not None:
-            block.svm.release()
 
     def _pooled(self):
-        return sum(size * len(free) for size, free in list(self._free.items()))
+        return sum(size * len(free) for size, free in [*self._free.items(), *self._staging.items()])
 
-    def _create(self, size, nbytes, free, what):
-        """A new block of `size` bytes, after the checks against limit and budget."""
-        traits = self.device.traits
+    def _create(self, size, nbytes, free, what, make=None):
+        """A new block of `size` bytes for a request of `nbytes`, after a look at the budget; `make(size, free)` makes it."""
+        make = make or self._raw
         with self._lock:
-            if size > traits.max_allocation:
-                if nbytes > traits.max_allocation:
-                    raise self._out_of_memory(nbytes, what, f"a single buffer holds at most {readable(traits.max_allocation)}")
-                size = traits.max_allocation
             if not self._fits(size):
                 gc.collect()
                 self.trim()
                 if not self._fits(size):
                     raise self._out_of_memory(nbytes, what)
             try:
-                block = self._raw(size, free)
+                block = make(size, free)
             except (cl.MemoryError, cl.RuntimeError):
                 gc.collect()
                 self.trim()
                 try:
-                    block = self._raw(size, free)
+                    block = make(size, free)
                 except (cl.MemoryError, cl.RuntimeError) as error:
                     raise self._out_of_memory(nbytes, what, f"the driver said {error}") from None
             self.reserved += size
@@ -328,11 +349,17 @@ class Memory:
             memory = (ctypes.c_char * size).from_address(svm.svm_ptr)
             if size >= HUGE_PAGES_FROM:
                 host.advise_huge_pages(svm.svm_ptr, size)
-            array = np.frombuffer(memory, np.uint8)
-            return Block(cl.Buffer(device.context, flags | cl.mem_flags.USE_HOST_PTR, hostbuf=array), size, free, memory, svm)
+            buffer = cl.Buffer(device.context, flags | cl.mem_flags.USE_HOST_PTR, hostbuf=np.frombuffer(memory, np.uint8))
+
+            def release():
+                buffer.release()
+                svm.release()
+
+            return Block(buffer, size, free, memory, release)
         if device.sharing == "mapped":
             flags |= cl.mem_flags.ALLOC_HOST_PTR
-        return Block(cl.Buffer(device.context, flags, size), size, free)
+        buffer = cl.Buffer(device.context, flags, size)
+        return Block(buffer, size, free, release=buffer.release)
 
 
 def budget(traits):

@@ -4,12 +4,11 @@ An upload returns when the caller's array has been read: it goes to memory that 
 nothing waits for the device, and the device waits for nothing but its place in the queue.
 """
 
-from collections import deque
-
 import numpy as np
 import pyopencl as cl
 
-from keras_ocl.runtime.memory import Block, size_class, take_idle
+from keras_ocl.runtime.errors import OutOfMemory
+from keras_ocl.runtime.memory import Block
 
 
 class Shared:
@@ -65,34 +64,37 @@ class Copied:
     def __init__(self, device):
         self.device = device
         self.queue = device.new_queue()
-        self._free = {}  # size class -> deque of staging blocks
         self._pinned = device.kind == "gpu"
 
     def upload(self, array, what):
         device = self.device
         storage = device.memory.allocate(array.nbytes, what)
         if array.nbytes:
-            block = self._staging(array.nbytes)
+            try:
+                block = device.memory.take_staging(array.nbytes, self._make, what)
+            except OutOfMemory:  # no room for a copy: wait until the caller's own array has been read
+                source = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+                cl.enqueue_copy(device.queue, storage.base, source, is_blocking=True)
+                return storage
             np.ndarray(array.shape, array.dtype, block.host)[...] = array
             block.fence = device.command(cl.enqueue_copy, storage.base, block.host[: array.nbytes], is_blocking=False)
             block.free.append(block)
         return storage
 
-    def _staging(self, nbytes):
-        size = size_class(nbytes)
-        free = self._free.setdefault(size, deque())
-        block = take_idle(free, size)
-        if block is None:
-            block = Block(None, size, free)
-            if self._pinned:
-                # Memory of the driver's own, mapped for good, which copies reach without another copy.
-                flags = cl.mem_flags.READ_WRITE | cl.mem_flags.ALLOC_HOST_PTR
-                block.buffer = cl.Buffer(self.device.context, flags, size)
-                how = cl.map_flags.READ | cl.map_flags.WRITE
-                block.host, _ = cl.enqueue_map_buffer(self.queue, block.buffer, how, 0, (size,), np.uint8, is_blocking=True)
-            else:
-                block.host = np.empty(size, np.uint8)
-        return block
+    def _make(self, size, free):
+        """A new block of staging memory."""
+        if not self._pinned:
+            return Block(None, size, free, np.empty(size, np.uint8))
+        # Memory of the driver's own, mapped for good, which copies reach without another copy.
+        buffer = cl.Buffer(self.device.context, cl.mem_flags.READ_WRITE | cl.mem_flags.ALLOC_HOST_PTR, size)
+        how = cl.map_flags.READ | cl.map_flags.WRITE
+        mapped, _ = cl.enqueue_map_buffer(self.queue, buffer, how, 0, (size,), np.uint8, is_blocking=True)
+
+        def release():
+            mapped.base.release(self.queue)
+            buffer.release()
+
+        return Block(buffer, size, free, mapped, release)
 
     def download(self, storage, out):
         if out.nbytes:

@@ -1,5 +1,6 @@
 """Tracing, compiling and replaying: results, caching, state, fusion."""
 
+import dataclasses
 import gc
 import weakref
 
@@ -260,8 +261,72 @@ def test_methods_compile():
 def test_what_cannot_be_compiled_is_told():
     with pytest.raises(TypeError, match="compiles functions, not int"):
         jit(3)
-    with pytest.raises(TypeError, match="named: .*hashable, and set is not"):
-        jit(name="named")(lambda x, names: x)(random(3), {"a"})
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """Says that it is hashable, and is not."""
+
+    names: list
+
+
+@pytest.mark.parametrize(
+    ("args", "kwargs", "told"),
+    [
+        (({"a"},), {}, "the argument `names` is of type set"),
+        ((), {"names": [1, {"a"}]}, "the argument `names` holds a value of type set"),
+        ((), {"names": "a", "other": bytearray(1)}, "the argument `other` is of type bytearray"),
+        ((Settings([1]),), {}, "the argument `names` is of type Settings"),
+        ((memoryview(bytearray(1)),), {}, "the argument `names` is of type memoryview"),
+        (("a", {"b"}), {}, "the argument `rest` holds a value of type set"),
+    ],
+)
+def test_what_cannot_be_hashed_is_named(args, kwargs, told):
+    def function(x, names, *rest, other=None):
+        return x
+
+    with pytest.raises(TypeError, match=f"^named: {told}, which Python cannot hash; pass an array or a tuple instead.$"):
+        jit(function, name="named")(random(3), *args, **kwargs)
+
+
+def test_errors_of_what_is_hashable_are_not_covered_up():
+    class Odd:
+        def __hash__(self):
+            return 1
+
+        def __eq__(self, other):
+            raise TypeError("on purpose")
+
+    compiled = jit(lambda x, odd: x)
+    compiled(random(3), Odd())
+    with pytest.raises(TypeError, match="on purpose"):
+        compiled(random(3), Odd())
+
+
+def test_numbers_in_the_signature_are_told_apart_as_the_function_does():
+    calls = []
+
+    def times(x, factor):
+        calls.append(factor)
+        return P.mul(x, like(x, factor))
+
+    compiled = jit(times)
+    x = np.ones(3, "float32")
+    for zero in (0.0, -0.0, 0.0, -0.0):
+        np.testing.assert_array_equal(np.signbit(to_numpy(compiled(x, zero))), np.signbit(zero))
+    assert len(calls) == 2
+    for _ in range(3):
+        assert np.isnan(to_numpy(compiled(x, float("nan")))).all()
+    assert len(calls) == 3
+    for one in (1, 1.0, True):
+        compiled(x, one)
+    assert [type(c) for c in calls[3:]] == [int, float, bool]
+
+    kinds = []
+    compiled = jit(lambda x, z: kinds.append(z) or x)
+    for z in (0j, -0j, complex(-0.0, 0.0), complex(float("nan"), 0), complex(float("nan"), 0), 0j):
+        compiled(x, z)
+    assert len(kinds) == 4
 
 
 def test_variables_in_the_signature_stay_alive():

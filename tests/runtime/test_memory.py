@@ -1,5 +1,6 @@
 """Storage: pools, slabs, views, budget; uploads and downloads in every way of reaching memory."""
 
+import dataclasses
 import gc
 
 import ml_dtypes
@@ -202,6 +203,76 @@ def test_more_than_one_buffer_can_hold(device):
         device.allocate(device.traits.max_allocation + 1, "x")
 
 
+@pytest.fixture
+def of_nine_megabytes(any_device, monkeypatch):
+    """A device whose largest buffer has 9,000,000 bytes, which is no size class."""
+    monkeypatch.setattr(any_device, "traits", dataclasses.replace(any_device.traits, max_allocation=9_000_000))
+    return any_device
+
+
+def test_a_block_is_never_smaller_than_asked(of_nine_megabytes):
+    device = of_nine_megabytes
+    first = device.allocate(8_900_000)
+    buffer = first.base
+    assert buffer.size == 9_000_000
+    del first
+    for hand_out in (device.memory.allocate, device.memory.allocate_idle):
+        with pytest.raises(runtime.OutOfMemory, match="a single buffer holds at most"):
+            hand_out(9_400_000)
+        device.finish()
+        assert hand_out(9_000_000).base is buffer
+
+
+def test_state_as_large_as_a_buffer_may_be(of_nine_megabytes):
+    device = of_nine_megabytes
+    current = device.memory.current
+    for _ in range(2):
+        state = device.allocate_state(8_999_999)
+        device.write(state, np.full(8_999_999, 3, np.uint8))
+        assert (device.download(state, np.uint8, (8_999_999,)) == 3).all()
+        del state
+        assert device.memory.current == current
+    with pytest.raises(runtime.OutOfMemory, match="a single buffer holds at most"):
+        device.allocate_state(9_000_001)
+
+
+def test_uploads_as_large_as_a_buffer_may_be(of_nine_megabytes):
+    array = np.arange(8_999_999, dtype=np.uint32).astype(np.uint8)
+    for _ in range(2):
+        np.testing.assert_array_equal(of_nine_megabytes.download(of_nine_megabytes.upload(array), np.uint8, array.shape), array)
+    with pytest.raises(runtime.OutOfMemory, match=r"out of memory on .*: batch needs .*; a single buffer holds at most"):
+        of_nine_megabytes.upload(np.zeros(9_000_001, np.uint8), "batch")
+
+
+def test_an_upload_that_leaves_no_room_for_staging(any_device):
+    any_device.memory.trim()
+    free, any_device.memory.budget = any_device.memory.budget, any_device.memory.reserved + (20 << 20)
+    array = np.arange(10 << 20, dtype=np.int16).reshape(2, -1).T  # its block is all that fits
+    try:
+        storage = any_device.upload(array)
+    finally:
+        any_device.memory.budget = free
+    np.testing.assert_array_equal(any_device.download(storage, array.dtype, array.shape), array)
+
+
+def test_staging_memory_counts_and_is_trimmed(any_device):
+    memory = any_device.memory
+    any_device.memory.trim()
+    before = memory.reserved
+    storage = any_device.upload(np.zeros(20 << 20, np.uint8))
+    expected = 40 << 20 if any_device.sharing == "copied" else 20 << 20
+    assert memory.reserved - before == expected
+    free, memory.budget = memory.budget, memory.reserved + (1 << 20)
+    try:
+        assert memory.available == expected - storage.nbytes + (1 << 20)
+        if any_device.sharing == "copied":
+            assert any_device.allocate(20 << 20).nbytes == 20 << 20  # what was staging makes room
+    finally:
+        memory.budget = free
+    memory.trim()
+    assert memory.reserved - before == 20 << 20
+
+
 def test_free_blocks_make_room_for_other_sizes(any_device):
     blocks = [any_device.allocate(1 << 20) for _ in range(8)]
     budget = any_device.memory.budget
@@ -211,6 +282,25 @@ def test_free_blocks_make_room_for_other_sizes(any_device):
         assert any_device.allocate(6 << 20).nbytes == 6 << 20
     finally:
         any_device.memory.budget = budget
+
+
+@pytest.mark.parametrize("way", ["allocate", "allocate_state"])
+def test_trimming_waits_for_what_another_thread_enqueues_meanwhile(any_device, monkeypatch, way):
+    slow = any_device.build([SLOW])["slow"]
+    held = [getattr(any_device, way)(20 << 20)]
+    block, finish, release = held[0].block, any_device.finish, held[0].block.release
+    when = []  # the last event's status when the memory goes
+
+    def others_go_on():
+        finish()
+        runtime.set_argument(slow, 0, held[0])
+        any_device.enqueue(slow, (1,))
+        held.clear()
+
+    monkeypatch.setattr(any_device, "finish", others_go_on)
+    block.release = lambda: (when.append(any_device.last_event.command_execution_status), release())
+    any_device.memory.trim()
+    assert when == [0]
 
 
 def test_in_flight_uploads_are_bounded(any_device):
