@@ -4,6 +4,7 @@ See Device for what can be done on one; nothing else in the package imports pyop
 the process (contexts, memory, programs); keras_ocl.plugin keeps them when `keras.config.set_backend` drops all others.
 """
 
+from keras_ocl.runtime.arena import Arena
 from keras_ocl.runtime.device import Device, Statistics, Traits, local_memory, set_argument
 from keras_ocl.runtime.errors import KernelBuildError, OutOfMemory
 from keras_ocl.runtime.memory import Storage
@@ -13,6 +14,7 @@ from keras_ocl.runtime.record import RecordDevice, read_record, record_names
 from keras_ocl.runtime.selection import DeviceInfo, current_device, device_scope, devices, find_device, platform_list
 
 __all__ = [
+    "Arena",
     "BUILD",
     "Device",
     "DeviceInfo",

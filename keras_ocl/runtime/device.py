@@ -12,6 +12,7 @@ import numpy as np
 import pyopencl as cl
 
 from keras_ocl.runtime import state
+from keras_ocl.runtime.arena import Arena
 from keras_ocl.runtime.memory import Memory, Storage
 from keras_ocl.runtime.profilers import READ_BACK, UPLOAD, WAIT, Profiler, verbose_line
 from keras_ocl.runtime.programs import Programs
@@ -175,6 +176,7 @@ class Device:
         self.profiler = Profiler(verbose_line) if verbose else None
         self.queue = self.new_queue(profiling=verbose)
         self.memory = Memory(self)
+        self.arena = Arena(self)
         self.statistics = Statistics(self.memory)
         self.programs = Programs(self)
         self.transfer = transfer(self)
@@ -205,9 +207,9 @@ class Device:
         """A Storage for long-lived state, a range of a large buffer that it shares with other state."""
         return self.memory.allocate_state(nbytes, what)
 
-    def arena(self, nbytes, what=""):
-        """A Storage to be cut into views, as a plan of intermediates needs it."""
-        return self.memory.allocate(nbytes, what)
+    def destroy(self, storage):
+        """Give a whole pooled Storage, of which no views are left, back to the system; waits for the device."""
+        self.memory.destroy(storage)
 
     # programs
 

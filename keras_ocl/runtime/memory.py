@@ -271,6 +271,14 @@ class Memory:
                     self._slabs.remove(slab)
                     self._destroy(slab.block)
 
+    def destroy(self, storage):
+        """Release the block of a pooled Storage, of which no views are left, to the system; waits for the device."""
+        block, storage._owner = storage.block, storage  # not None: its end puts no block on a free list
+        block.fence = self.device.last_event
+        with self._lock:
+            self.current -= block.size
+            self._destroy(block)
+
     def _destroy(self, block):
         if block.fence is not None:
             block.fence.wait()
