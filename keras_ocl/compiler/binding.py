@@ -65,6 +65,7 @@ class Binding:
         storages: dict from a Buffer to its Storage.
         lives: dict from a Buffer in the arena to its Interval; `arena_bytes` is what they take together.
         home: the Storage in which they lie now.
+        kernels: number of kernel objects.
     """
 
     def __init__(self, device, launches, resolve, external, options, name):
@@ -72,7 +73,9 @@ class Binding:
         self._live(launches, resolve, 0)
         self.arena_bytes = place(self.lives.values(), device.traits.alignment)
         self._places = {}  # buffer -> [(kernel, argument position)]
-        self.segments, _ = self._bound_launches(launches, resolve, _kernels(device, launches, options))
+        kernels = _kernels(device, launches, options)
+        self.kernels = sum(map(len, kernels.values()))
+        self.segments, _ = self._bound_launches(launches, resolve, kernels)
         self._bound = {}  # buffer -> the cl.Buffer its kernels' arguments are set to
         self.storages = {}
         self.home = _NOWHERE

@@ -5,6 +5,7 @@ import threading
 from keras_ocl import runtime
 from keras_ocl.compiler import lower as lowering
 from keras_ocl.compiler.binding import Binding
+from keras_ocl.compiler.cache import KERNEL_BYTES
 from keras_ocl.compiler.loops.lower import Loop, lower_loop
 from keras_ocl.compiler.provenance import key
 from keras_ocl.compiler.replay import Replay
@@ -39,6 +40,7 @@ class Executable:
         self._binding = Binding(device, self.launches, self._resolve, {*self._inputs, *self._outputs}, options, name)
         self._replay = Replay(device, self._binding.storages)
         self.arena_bytes = self._binding.arena_bytes
+        self.held_bytes = self._binding.kernels * KERNEL_BYTES
         self._arena = device.arena if self._binding.lives else None
         self._lock = self._arena.lock if self._arena else threading.Lock()
         self._sort_outputs()

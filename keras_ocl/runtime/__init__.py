@@ -5,9 +5,9 @@ the process (contexts, memory, programs); keras_ocl.plugin keeps them when `kera
 """
 
 from keras_ocl.runtime.arena import Arena
-from keras_ocl.runtime.device import Device, Statistics, Traits, local_memory, set_argument
+from keras_ocl.runtime.device import Device, Statistics, Traits, living_devices, local_memory, set_argument
 from keras_ocl.runtime.errors import KernelBuildError, OutOfMemory
-from keras_ocl.runtime.memory import Storage
+from keras_ocl.runtime.memory import Storage, before_out_of_memory
 from keras_ocl.runtime.profilers import BUILD, READ_BACK, UPLOAD, WAIT, Label, Record, Timeline
 from keras_ocl.runtime.profiling import profiled, profiling
 from keras_ocl.runtime.record import RecordDevice, read_record, record_names
@@ -30,10 +30,12 @@ __all__ = [
     "Traits",
     "UPLOAD",
     "WAIT",
+    "before_out_of_memory",
     "current_device",
     "device_scope",
     "devices",
     "find_device",
+    "living_devices",
     "local_memory",
     "platform_list",
     "profiled",

@@ -2,6 +2,7 @@
 
 import atexit
 import contextlib
+import gc
 import os
 import threading
 import time
@@ -211,6 +212,12 @@ class Device:
         """Give a whole pooled Storage, of which no views are left, back to the system; waits for the device."""
         self.memory.destroy(storage)
 
+    def release_unused(self):
+        """Give back to the system what no tensor or variable lies in, the arena too if nothing runs; waits for the device."""
+        gc.collect()
+        self.arena.release()
+        self.memory.trim()
+
     # programs
 
     def build(self, specs, options=""):
@@ -404,12 +411,16 @@ def local_memory(nbytes):
     return cl.LocalMemory(nbytes)
 
 
+def living_devices():
+    """The Devices of this process; none in a forked child, which must not touch them."""
+    return [] if state.Process.forked else list(_living)
+
+
 @atexit.register
 def _finish_all():
     # Memory is freed in any order when the interpreter ends: nothing may still run on it.
-    if not state.Process.forked:
-        for device in list(_living):
-            device.finish()
+    for device in living_devices():
+        device.finish()
 
 
 __all__ = ["Device", "Statistics", "Storage", "Traits", "read_traits", "ways_of_sharing"]

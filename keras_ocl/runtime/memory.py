@@ -46,6 +46,15 @@ def round_up(nbytes, unit):
     return -(-max(nbytes, 1) // unit) * unit
 
 
+_forgetters = []
+
+
+def before_out_of_memory(forget):
+    """Have `forget(device)` called before an allocation fails, until it fits or nothing is left: it returns whether it forgot anything."""
+    if forget not in _forgetters:
+        _forgetters.append(forget)
+
+
 class Block:
     """One cl.Buffer. `host` is its memory as a writable buffer where host and device share it, else None."""
 
@@ -299,22 +308,36 @@ class Memory:
                 if nbytes > traits.max_allocation:
                     raise self._out_of_memory(nbytes, what, f"a single buffer holds at most {readable(traits.max_allocation)}")
                 size = traits.max_allocation
-            if not self._fits(size):
-                gc.collect()
-                self.trim()
-                if not self._fits(size):
-                    raise self._out_of_memory(nbytes, what)
-            try:
-                block = self._raw(size, free)
-            except (cl.MemoryError, cl.RuntimeError):
-                gc.collect()
-                self.trim()
-                try:
-                    block = self._raw(size, free)
-                except (cl.MemoryError, cl.RuntimeError) as error:
-                    raise self._out_of_memory(nbytes, what, f"the driver said {error}") from None
+            block, why = self._try(size, free)
+            reclaimed = self._reclaim()
+            while block is None and next(reclaimed, False):
+                block, why = self._try(size, free)
+            if block is None:
+                raise self._out_of_memory(nbytes, what, why)
             self.reserved += size
             return block
+
+    def _try(self, size, free):
+        """(a new block, ""), or (None, what the driver said if it was asked)."""
+        if not self._fits(size):
+            return None, ""
+        try:
+            return self._raw(size, free), ""
+        except (cl.MemoryError, cl.RuntimeError) as error:
+            return None, f"the driver said {error}"
+
+    def _reclaim(self):
+        """Gives memory back to the system, first what is not in use, then what can be made again; yields True after each step."""
+        gc.collect()
+        self.trim()
+        yield True
+        if self.device.arena.release():
+            yield True
+        for forget in _forgetters:
+            while forget(self.device):
+                gc.collect()
+                self.trim()
+                yield True
 
     def _fits(self, size):
         if self.reserved + size > self.budget:
