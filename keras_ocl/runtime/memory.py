@@ -308,6 +308,8 @@ class Memory:
                 if nbytes > traits.max_allocation:
                     raise self._out_of_memory(nbytes, what, f"a single buffer holds at most {readable(traits.max_allocation)}")
                 size = traits.max_allocation
+            if size > self.budget:
+                raise self._out_of_memory(nbytes, what)  # nothing that could be forgotten would help
             block, why = self._try(size, free)
             reclaimed = self._reclaim()
             while block is None and next(reclaimed, False):

@@ -150,10 +150,13 @@ def test_compiled_functions_make_room(little_memory):
     gc.collect()
     device.arena.release()
     little_memory(1 << 20)
-    assert device.allocate(4 << 20).nbytes == 4 << 20
+    held = device.allocate(4 << 20)
     assert not old._compiled and new._compiled
     with pytest.raises(runtime.OutOfMemory):
-        device.allocate(64 << 20)
+        device.allocate(device.memory.budget + 1)
+    assert new._compiled  # that would not have helped
+    with pytest.raises(runtime.OutOfMemory):
+        device.allocate(device.memory.budget - held.nbytes // 2)
     assert not new._compiled and not evict(device)
 
 

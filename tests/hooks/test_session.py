@@ -1,6 +1,7 @@
 """What is released: by `clear_session`, and with models that go out of scope."""
 
 import gc
+import itertools
 import weakref
 
 import keras
@@ -11,11 +12,13 @@ import keras_ocl
 from keras_ocl import runtime
 from keras_ocl.compiler.executable import Executable
 
+_numbers = itertools.count()
 X, Y = np.ones((32, 8), "float32"), np.zeros((32, 1), "float32")
 
 
 def trained(units=16):
-    model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(units, activation="relu"), keras.layers.Dense(1)])
+    layers = [keras.Input((8,)), keras.layers.Dense(units, activation="relu"), keras.layers.Dense(1)]
+    model = keras.Sequential(layers, name=f"session_{next(_numbers)}")  # by which its functions are found
     model.compile("adam", "mse", metrics=["mae"])
     model.train_on_batch(X, Y)
     model.predict_on_batch(X)
