@@ -26,9 +26,9 @@ def memory_info(device: str | None = None) -> dict[str, int]:
 
 
 def clear_cache(device: str | None = None) -> int:
-    """Forgets a device's compiled programs, in memory and on disk, and gives unused memory back to the driver.
+    """Forgets a device's compiled functions and programs, in memory and on disk, and gives unused memory back to the driver.
 
-    Models keep working: what is already running keeps its kernels, everything else is compiled again when it is needed.
+    Models keep working: their steps, and functions made by `jit`, are traced and compiled again when they are next called.
 
     Args:
         device: a device's name such as "gpu:0"; by default the current one.
@@ -40,8 +40,8 @@ def clear_cache(device: str | None = None) -> int:
         RuntimeError: no device has that name; lists those there are.
     """
     used = _device(device)
-    compiler.clear()
+    compiler.forget(used)
     used.programs.forget()
-    used.memory.trim()
+    used.release_unused()
     disk = used.programs.disk  # None where the driver keeps a cache of its own
     return 0 if disk is None else disk.clear()

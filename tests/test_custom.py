@@ -1,11 +1,14 @@
 """custom_op: a user's kernel in eager code, in models and under differentiation."""
 
+import gc
+
 import keras
 import numpy as np
 import pytest
 from keras import ops
 
 import keras_ocl
+from keras_ocl.compiler.executable import Executable
 
 X = np.linspace(-2, 2, 24, dtype="float32").reshape(4, 6)
 
@@ -148,3 +151,17 @@ def test_errors():
     with pytest.raises(RuntimeError, match="undeclared_name"):
         keras_ocl.custom_op("out[i] = undeclared_name;", "x")(X)
     np.testing.assert_allclose(swish()(X), X * sigmoid(X), rtol=1e-5)
+
+
+def test_an_op_that_is_dropped_releases_what_was_compiled():
+    def function_names():
+        return [o.name for o in gc.get_objects() if type(o) is Executable and o.name.startswith("passing")]
+
+    for _ in range(3):
+        op = keras_ocl.custom_op("out[i] = x[i];", inputs="x", gradient=lambda cotangent, out, x: cotangent, name="passing")
+        np.testing.assert_array_equal(op(np.ones(4, "float32")), np.ones(4))
+        compiled = keras_ocl.jit(lambda x, op=op: op(x))
+        np.testing.assert_array_equal(compiled(np.ones(4, "float32")), np.ones(4))
+    del op, compiled
+    gc.collect()
+    assert function_names() == []

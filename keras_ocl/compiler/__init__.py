@@ -1,6 +1,9 @@
 """Graph to executable: simplify, fuse, plan memory, emit OpenCL C, replay; eager code and jit use it."""
 
+from keras_ocl import runtime
+from keras_ocl.compiler.cache import evict, forget
 from keras_ocl.compiler.convert import from_numpy, to_numpy
-from keras_ocl.compiler.eager import clear
 
-__all__ = ["clear", "from_numpy", "to_numpy"]
+runtime.before_out_of_memory(evict)
+
+__all__ = ["forget", "from_numpy", "to_numpy"]

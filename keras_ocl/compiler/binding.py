@@ -11,6 +11,8 @@ from keras_ocl.compiler.loops.lower import Loop
 from keras_ocl.compiler.plan import Interval, place
 from keras_ocl.kernels.spec import STEP
 
+_NOWHERE = object()  # as a home: other than any Storage, and than None, where the arena has none
+
 _FORMATS = {
     "int": "i",
     "uint": "I",
@@ -54,27 +56,42 @@ class Binding:
     Args:
         launches: KernelSpecs, HostCalls and Loops in order.
         resolve: function from a launch's Buffer to the Buffer whose memory it uses.
-        external: set of (resolved) Buffers that `bind` is called with; all others get memory in the arena.
+        external: set of (resolved) Buffers that `bind` is called with; all others get memory in the device's arena, by `enter`.
         options: of the kernels' compilation.
         name: what the memory is for, in errors.
 
     Attributes:
         segments: lists of (kernel, grid, group, label), with BoundHost and BoundLoop between.
         storages: dict from a Buffer to its Storage.
-        lives: dict from a Buffer in the arena to its Interval; `arena_bytes` is the arena's size.
+        lives: dict from a Buffer in the arena to its Interval; `arena_bytes` is what they take together.
+        home: the Storage in which they lie now.
+        kernels: number of kernel objects.
     """
 
     def __init__(self, device, launches, resolve, external, options, name):
-        self._external, self.lives = external, {}
+        self._external, self._name, self.lives = external, name, {}
         self._live(launches, resolve, 0)
         self.arena_bytes = place(self.lives.values(), device.traits.alignment)
         self._places = {}  # buffer -> [(kernel, argument position)]
-        self.segments, _ = self._bound_launches(launches, resolve, _kernels(device, launches, options))
-        arena = device.arena(max(self.arena_bytes, 1), name) if self.lives else None  # buffers may be empty
+        kernels = _kernels(device, launches, options)
+        self.kernels = sum(map(len, kernels.values()))
+        self.segments, _ = self._bound_launches(launches, resolve, kernels)
         self._bound = {}  # buffer -> the cl.Buffer its kernels' arguments are set to
         self.storages = {}
+        self.home = _NOWHERE
+
+    def enter(self, arena):
+        """Lie in the Arena's memory, until it calls `leave`. Under its lock."""
+        home = arena.enter(self, self.arena_bytes, self._name)
         for buffer, interval in self.lives.items():
-            self.bind(buffer, arena.view(interval.offset, interval.nbytes))
+            self.bind(buffer, home.view(interval.offset, interval.nbytes))
+        self.home = home
+
+    def leave(self):
+        """Hold nothing of the arena's memory any more."""
+        self.home = _NOWHERE
+        for buffer in self.lives:
+            self.storages[buffer] = self._bound[buffer] = None
 
     def bind(self, buffer, storage):
         """From now on the buffer's memory is `storage`."""

@@ -4,12 +4,11 @@ Extents are arguments of eager kernels, so that arrays of other sizes reuse them
 the inputs becomes a Dim whose hint is its power-of-two size class.
 """
 
-from collections import OrderedDict
-
 import numpy as np
 
 from keras_ocl import runtime
 from keras_ocl.compiler import ir
+from keras_ocl.compiler.cache import Cache
 from keras_ocl.compiler.executable import Executable
 from keras_ocl.core import dtypes, primitive
 from keras_ocl.core.dim import Dim
@@ -85,7 +84,7 @@ def execute(prim, inputs, params, results):
         storages.append(on_device(x, device))
     key = tuple(sorted((k, _typed(v)) for k, v in params.items()))
     identity = (device, prim.name, tuple(signature), key)
-    return compiled_once(identity, lambda: _compile(device, prim, signature, params)).run(storages)
+    return compiled_once(identity, lambda: _compile(device, prim, signature, params), _cache_of(prim)).run(storages)
 
 
 def _typed(value):
@@ -95,18 +94,25 @@ def _typed(value):
     return (type(value).__name__, value.hex() if isinstance(value, float) else value)
 
 
-_cache = OrderedDict()  # what eager code has compiled, the oldest first
-_KEPT = 4096
+_cache = Cache()
 
 
-def compiled_once(identity, compile):
-    """What `compile` returned for this hashable identity, which is kept while it is among the newest."""
-    found = _cache.get(identity)
+def compiled_once(identity, compile, cache=_cache):
+    """What `compile` returned for this hashable identity, if that is still in the cache."""
+    found = cache.get(identity)
     if found is None:
-        found = _cache[identity] = compile()
-        if len(_cache) > _KEPT:
-            _cache.popitem(last=False)
+        found = cache.add(identity, compile())
+    found.used = Cache.now
     return found
+
+
+def _cache_of(prim):
+    """A user's own primitive has its own cache, which goes with it."""
+    if prim.registered:
+        return _cache
+    if prim.cache is None:
+        prim.cache = Cache()
+    return prim.cache
 
 
 def on_device(tensor, device):
@@ -125,11 +131,6 @@ def check_supported(what, device, names):
         if dtypes.needs_double(dtype):
             usable = "complex64" if dtypes.is_complex(dtype) else "float32"
             raise TypeError(f"{what}: {device} has no {dtype}; use {usable} (keras.config.set_floatx or dtype={usable!r})")
-
-
-def clear():
-    """Forget what eager code has compiled."""
-    _cache.clear()
 
 
 primitive.install_eager(execute)

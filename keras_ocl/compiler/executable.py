@@ -2,8 +2,10 @@
 
 import threading
 
+from keras_ocl import runtime
 from keras_ocl.compiler import lower as lowering
 from keras_ocl.compiler.binding import Binding
+from keras_ocl.compiler.cache import KERNEL_BYTES
 from keras_ocl.compiler.loops.lower import Loop, lower_loop
 from keras_ocl.compiler.provenance import key
 from keras_ocl.compiler.replay import Replay
@@ -20,7 +22,8 @@ class Executable:
         states: input nodes that hold variables.
 
     The kernels' arguments are set once; run() sets again only those of buffers that changed since the last
-    call. A lock makes it safe to run from several threads.
+    call. Intermediate results lie in the device's arena. A lock, which all that use the arena share, makes it safe to run from several
+    threads.
     """
 
     def __init__(self, device, graph, inputs, updates=(), all_arguments=False, name="", states=()):
@@ -31,13 +34,15 @@ class Executable:
         self._alias, self._shared = lowered.alias, lowered.shared
         self._inputs = [n.buffer for n in inputs]
         self._outputs = [n.buffer for n in graph.outputs]
-        self._lock = threading.Lock()
         # Gradients that vanish over many steps end in denormal numbers, with which CPUs compute 30 times as slowly. As in XLA and
         # TensorFlow, compiled functions treat them as zero.
         options = "" if all_arguments else "-cl-denorms-are-zero"
         self._binding = Binding(device, self.launches, self._resolve, {*self._inputs, *self._outputs}, options, name)
         self._replay = Replay(device, self._binding.storages)
         self.arena_bytes = self._binding.arena_bytes
+        self.held_bytes = self._binding.kernels * KERNEL_BYTES
+        self._arena = device.arena if self._binding.lives else None
+        self._lock = self._arena.lock if self._arena else threading.Lock()
         self._sort_outputs()
 
     def _resolve(self, buffer):
@@ -63,9 +68,39 @@ class Executable:
 
     def run(self, storages):
         """Enqueue everything. `storages`: one per input. Returns one Storage per output; in-place ones are the entry's."""
-        device, bind = self.device, self._binding.bind
+        arena = self._arena
         with self._lock:
-            held = self._binding.storages
+            if arena is None:
+                return self._enqueue(storages)
+            users, binding = arena.users, self._binding
+            if users:
+                return self._interrupt(users, storages)
+            users.append(self)
+            try:
+                if binding.home is not arena.storage:
+                    binding.enter(arena)
+                return self._enqueue(storages)
+            finally:
+                users.pop()
+
+    def _interrupt(self, users, storages):
+        """`run` where this thread is already running something: what that left in the arena stays, so this gets one for itself."""
+        if self in users:
+            raise RuntimeError(f"{self.name}: called while it is running; a signal handler or __del__ must not call what it interrupts.")
+        users.append(self)
+        own = runtime.Arena(self.device)
+        try:
+            self._binding.leave()
+            self._binding.enter(own)
+            return self._enqueue(storages)
+        finally:
+            users.pop()
+            own.release()
+
+    def _enqueue(self, storages):
+        device, bind = self.device, self._binding.bind
+        held = self._binding.storages
+        try:
             for buffer, storage in zip(self._inputs, storages, strict=True):
                 bind(buffer, storage)
             results = [None] * len(self._outputs)
@@ -83,8 +118,9 @@ class Executable:
                 device.copy(held[buffer], results[k])
             if device.profiler is not None:
                 device.profiler.ran(self, results)
-            self._binding.release(self._passing)  # others own it: only they may keep it alive
             return results
+        finally:
+            self._binding.release(self._passing)  # others own it: only they may keep it alive
 
     # ---- memory, for profiles
 

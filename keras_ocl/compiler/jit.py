@@ -11,6 +11,7 @@ import numpy as np
 
 from keras_ocl import runtime
 from keras_ocl.compiler import ir
+from keras_ocl.compiler.cache import Cache
 from keras_ocl.compiler.eager import Extents, check_supported, compiled_once, on_device
 from keras_ocl.compiler.executable import Executable
 from keras_ocl.core import dtypes, tree
@@ -44,7 +45,7 @@ class Jitted:
         self.context = context or (lambda: None)
         self.name = name or getattr(function, "__name__", "function")
         self.__doc__ = getattr(function, "__doc__", None)
-        self._compiled = {}
+        self._compiled = Cache()
         self._hints = {}
         self._lock = threading.RLock()
 
@@ -84,8 +85,8 @@ class Jitted:
             with self._lock:
                 compiled = self._compiled.get(key)
                 if compiled is None:
-                    compiled = self._trace(leaves, structure, device)
-                    self._compiled[key] = compiled
+                    compiled = self._compiled.add(key, self._trace(leaves, structure, device))
+        compiled.used = Cache.now
         return compiled, arrays
 
     def _unhashable(self, args, kwargs):
@@ -182,6 +183,7 @@ class Compiled:
             for k, s in enumerate(slots)
             if node_of.get(id(s.entry)) not in in_place or id(s.entry) not in node_of
         ]
+        self.held_bytes = self.executable.held_bytes + sum(t.storage.nbytes for t in self._constants)
         self._specs = [(tuple(int(n) for n in t.shape), t.dtype) for t in outputs]
         self._keep = trace.states, variables  # no other object gets the ids of these variables
 

@@ -114,6 +114,7 @@ class Primitive:
         self.batch, self.total, self.simplify, self.fold, self.literal = batch, total, simplify, fold, literal
         self.invariant_operand = invariant_operand
         self.multiple_results = multiple_results
+        self.registered, self.cache = registered, None  # the cache is eager code's
         if registered:
             Primitive.registry[name] = self
 

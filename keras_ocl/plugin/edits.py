@@ -47,6 +47,9 @@ EDITS: dict[str, tuple[Branch | First | Alike, ...]] = {
     "keras.src.backend": (
         Branch("", "BackendVariable", "from keras_ocl.backend import *\nfrom keras_ocl.hooks.variable import Variable as BackendVariable"),
     ),
+    "keras.src.backend.common.global_state": (
+        Branch("clear_session", None, "if free_memory:\n    from keras_ocl.hooks.session import forget\n    forget()"),
+    ),
     "keras.src.layers.layer": (Branch("", "BackendLayer", "from keras_ocl.hooks.layer import OclLayer as BackendLayer"),),
     "keras.src.models.model": (Branch("", "Trainer", "from keras_ocl.hooks.trainer import OclTrainer as Trainer"),),
     "keras.src.export.saved_model": (

@@ -4,15 +4,17 @@ See Device for what can be done on one; nothing else in the package imports pyop
 the process (contexts, memory, programs); keras_ocl.plugin keeps them when `keras.config.set_backend` drops all others.
 """
 
-from keras_ocl.runtime.device import Device, Statistics, Traits, local_memory, set_argument
+from keras_ocl.runtime.arena import Arena
+from keras_ocl.runtime.device import Device, Statistics, Traits, living_devices, local_memory, set_argument
 from keras_ocl.runtime.errors import KernelBuildError, OutOfMemory
-from keras_ocl.runtime.memory import Storage
+from keras_ocl.runtime.memory import Storage, before_out_of_memory
 from keras_ocl.runtime.profilers import BUILD, READ_BACK, UPLOAD, WAIT, Label, Record, Timeline
 from keras_ocl.runtime.profiling import profiled, profiling
 from keras_ocl.runtime.record import RecordDevice, read_record, record_names
 from keras_ocl.runtime.selection import DeviceInfo, current_device, device_scope, devices, find_device, platform_list
 
 __all__ = [
+    "Arena",
     "BUILD",
     "Device",
     "DeviceInfo",
@@ -28,10 +30,12 @@ __all__ = [
     "Traits",
     "UPLOAD",
     "WAIT",
+    "before_out_of_memory",
     "current_device",
     "device_scope",
     "devices",
     "find_device",
+    "living_devices",
     "local_memory",
     "platform_list",
     "profiled",

@@ -2,6 +2,7 @@
 
 import atexit
 import contextlib
+import gc
 import os
 import threading
 import time
@@ -12,6 +13,7 @@ import numpy as np
 import pyopencl as cl
 
 from keras_ocl.runtime import state
+from keras_ocl.runtime.arena import Arena
 from keras_ocl.runtime.memory import Memory, Storage
 from keras_ocl.runtime.profilers import READ_BACK, UPLOAD, WAIT, Profiler, verbose_line
 from keras_ocl.runtime.programs import Programs
@@ -175,6 +177,7 @@ class Device:
         self.profiler = Profiler(verbose_line) if verbose else None
         self.queue = self.new_queue(profiling=verbose)
         self.memory = Memory(self)
+        self.arena = Arena(self)
         self.statistics = Statistics(self.memory)
         self.programs = Programs(self)
         self.transfer = transfer(self)
@@ -205,9 +208,15 @@ class Device:
         """A Storage for long-lived state, a range of a large buffer that it shares with other state."""
         return self.memory.allocate_state(nbytes, what)
 
-    def arena(self, nbytes, what=""):
-        """A Storage to be cut into views, as a plan of intermediates needs it."""
-        return self.memory.allocate(nbytes, what)
+    def destroy(self, storage):
+        """Give a whole pooled Storage, of which no views are left, back to the system; waits for the device."""
+        self.memory.destroy(storage)
+
+    def release_unused(self):
+        """Give back to the system what no tensor or variable lies in, the arena too if nothing runs; waits for the device."""
+        gc.collect()
+        self.arena.release()
+        self.memory.trim()
 
     # programs
 
@@ -402,12 +411,16 @@ def local_memory(nbytes):
     return cl.LocalMemory(nbytes)
 
 
+def living_devices():
+    """The Devices of this process; none in a forked child, which must not touch them."""
+    return [] if state.Process.forked else list(_living)
+
+
 @atexit.register
 def _finish_all():
     # Memory is freed in any order when the interpreter ends: nothing may still run on it.
-    if not state.Process.forked:
-        for device in list(_living):
-            device.finish()
+    for device in living_devices():
+        device.finish()
 
 
 __all__ = ["Device", "Statistics", "Storage", "Traits", "read_traits", "ways_of_sharing"]

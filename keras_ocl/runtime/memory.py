@@ -46,6 +46,15 @@ def round_up(nbytes, unit):
     return -(-max(nbytes, 1) // unit) * unit
 
 
+_forgetters = []
+
+
+def before_out_of_memory(forget):
+    """Have `forget(device)` called before an allocation fails, until it fits or nothing is left: it returns whether it forgot anything."""
+    if forget not in _forgetters:
+        _forgetters.append(forget)
+
+
 class Block:
     """One cl.Buffer, or None for staging memory of the host's own.
 
@@ -297,6 +306,14 @@ class Memory:
                     self._slabs.remove(slab)
                     self._destroy(slab.block)
 
+    def destroy(self, storage):
+        """Release the block of a pooled Storage, of which no views are left, to the system; waits for the device."""
+        block, storage._owner = storage.block, storage  # not None: its end puts no block on a free list
+        block.fence = self.device.last_event
+        with self._lock:
+            self.current -= block.size
+            self._destroy(block)
+
     def _destroy(self, block):
         if block.fence is not None:
             block.fence.wait()
@@ -312,22 +329,38 @@ class Memory:
         """A new block of `size` bytes for a request of `nbytes`, after a look at the budget; `make(size, free)` makes it."""
         make = make or self._raw
         with self._lock:
-            if not self._fits(size):
-                gc.collect()
-                self.trim()
-                if not self._fits(size):
-                    raise self._out_of_memory(nbytes, what)
-            try:
-                block = make(size, free)
-            except (cl.MemoryError, cl.RuntimeError):
-                gc.collect()
-                self.trim()
-                try:
-                    block = make(size, free)
-                except (cl.MemoryError, cl.RuntimeError) as error:
-                    raise self._out_of_memory(nbytes, what, f"the driver said {error}") from None
+            if size > self.budget:
+                raise self._out_of_memory(nbytes, what)  # nothing that could be forgotten would help
+            block, why = self._try(size, free, make)
+            reclaimed = self._reclaim()
+            while block is None and next(reclaimed, False):
+                block, why = self._try(size, free, make)
+            if block is None:
+                raise self._out_of_memory(nbytes, what, why)
             self.reserved += size
             return block
+
+    def _try(self, size, free, make):
+        """(a new block, ""), or (None, what the driver said if it was asked)."""
+        if not self._fits(size):
+            return None, ""
+        try:
+            return make(size, free), ""
+        except (cl.MemoryError, cl.RuntimeError) as error:
+            return None, f"the driver said {error}"
+
+    def _reclaim(self):
+        """Gives memory back to the system, first what is not in use, then what can be made again; yields True after each step."""
+        gc.collect()
+        self.trim()
+        yield True
+        if self.device.arena.release():
+            yield True
+        for forget in _forgetters:
+            while forget(self.device):
+                gc.collect()
+                self.trim()
+                yield True
 
     def _fits(self, size):
         if self.reserved + size > self.budget:

@@ -9,15 +9,18 @@ from keras_ocl.runtime.selection import current_device
 @contextlib.contextmanager
 def profiled(device, profiler):
     """Within this context `profiler` gets every launch on `device`; it has all of them when the context ends."""
-    device.finish()
     before = device.queue, device.profiler
-    device.queue = device.new_queue(profiling=True)
-    device.profiler = profiler
+    _switch(device, device.new_queue(profiling=True), profiler)
     try:
         yield profiler
     finally:
+        _switch(device, *before)
+
+
+def _switch(device, queue, profiler):
+    with device.arena.lock:  # what runs in it on one queue is done before another's commands get there
         device.finish()
-        device.queue, device.profiler = before
+        device.queue, device.profiler = queue, profiler
 
 
 @contextlib.contextmanager

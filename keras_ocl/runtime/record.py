@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
+from keras_ocl.runtime.arena import Arena
 from keras_ocl.runtime.device import Traits
 
 _FOLDER = Path(__file__).parent / "records"
@@ -71,6 +72,7 @@ class RecordDevice:
     def __init__(self, name, traits):
         self.name, self.traits, self.kind = name, traits, traits.kind
         self.state_lock = threading.RLock()
+        self.arena = Arena(self)
 
     def __str__(self):
         return f"{self.name} (a record of its traits)"
@@ -78,7 +80,10 @@ class RecordDevice:
     def allocate(self, nbytes, what=""):
         return RecordedStorage(self, nbytes)
 
-    allocate_state = arena = allocate
+    allocate_state = allocate
+
+    def destroy(self, storage):
+        pass
 
     def build(self, specs, options=""):
         return {name: _Kernel() for name, *_ in specs}

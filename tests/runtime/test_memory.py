@@ -132,7 +132,7 @@ def test_statistics(device):
 
 def test_views(device):
     align = device.traits.alignment
-    arena = device.arena(4 * align, "plan")
+    arena = device.allocate(4 * align, "plan")
     view = arena.view(2 * align, align)
     inner = view.view(0, 4)
     assert (view.base, view.offset, inner.offset) == (arena.base, 2 * align, 2 * align)

@@ -1,0 +1,88 @@
+"""What is released: by `clear_session`, and with models that go out of scope."""
+
+import gc
+import itertools
+import weakref
+
+import keras
+import numpy as np
+import pytest
+
+import keras_ocl
+from keras_ocl import runtime
+from keras_ocl.compiler.executable import Executable
+
+_numbers = itertools.count()
+X, Y = np.ones((32, 8), "float32"), np.zeros((32, 1), "float32")
+
+
+def trained(units=16):
+    layers = [keras.Input((8,)), keras.layers.Dense(units, activation="relu"), keras.layers.Dense(1)]
+    model = keras.Sequential(layers, name=f"session_{next(_numbers)}")  # by which its functions are found
+    model.compile("adam", "mse", metrics=["mae"])
+    model.train_on_batch(X, Y)
+    model.predict_on_batch(X)
+    return model
+
+
+def executables(model):
+    """Weak references to what the compiled functions of a model run."""
+    names = (f"{model.name}.train_step", f"{model.name}.predict_step")
+    return [weakref.ref(o) for o in gc.get_objects() if type(o) is Executable and o.name in names]
+
+
+def test_clear_session_forgets_what_was_compiled():
+    model = trained(256)
+    compiled = executables(model)
+    assert len(compiled) == 2
+    expected = model.predict_on_batch(X)
+    keras.utils.clear_session()
+    assert [function() for function in compiled] == [None, None]
+    assert runtime.current_device().arena.storage is None
+    np.testing.assert_array_equal(model.predict_on_batch(X), expected)
+    model.train_on_batch(X, Y)
+    assert len(executables(model)) == 2
+
+
+def test_clear_session_gives_memory_back():
+    big = keras.ops.ones((1 << 20,))
+    del big
+    keras.utils.clear_session()
+    assert keras_ocl.memory_info()["reserved"] - keras_ocl.memory_info()["current"] < 4 << 20
+
+
+def test_clear_session_that_frees_no_memory():
+    model = trained()
+    compiled = executables(model)
+    keras.utils.clear_session(free_memory=False)
+    assert all(function() is not None for function in compiled)
+
+
+@pytest.mark.parametrize("eagerly", [False, True])
+def test_dropped_models_release_everything(eagerly):
+    held = []
+    device = runtime.current_device()
+    for _ in range(12):
+        model = trained()
+        model.run_eagerly = eagerly
+        model.fit(X, Y, epochs=1, verbose=0, validation_data=(X, Y))
+        model.compile("adam", "mse", run_eagerly=eagerly)
+        model.fit(X, Y, epochs=1, verbose=0)
+        of_model = executables(model)
+        del model
+        gc.collect()
+        held.append((device.memory.current, device.memory.reserved))
+        assert all(function() is None for function in of_model)
+    assert len(set(held[6:])) == 1
+
+
+def test_dropped_functions_release_everything():
+    device, held = runtime.current_device(), []
+    for _ in range(10):
+        constant = keras.ops.ones((1 << 16,))
+        function = keras_ocl.jit(lambda x, constant=constant: x * constant)
+        function(X[:1, :1])
+        del function, constant
+        gc.collect()
+        held.append(device.memory.current)
+    assert len(set(held[5:])) == 1
