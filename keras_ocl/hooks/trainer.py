@@ -15,7 +15,6 @@ from keras.src.callbacks.progbar_logger import ProgbarLogger
 from keras.src.losses import loss as loss_module
 from keras.src.trainers import trainer as base_trainer
 from keras.src.trainers.data_adapters import array_slicing, data_adapter_utils
-from keras.src.trainers.epoch_iterator import EpochIterator
 from keras.src.utils import traceback_utils
 from keras.src.utils.python_utils import is_default, pythonify_logs
 
@@ -23,6 +22,7 @@ from keras_ocl import runtime
 from keras_ocl.compiler.jit import Jitted
 from keras_ocl.core.autodiff import GradientTape
 from keras_ocl.core.trace import operation
+from keras_ocl.hooks.batches import Batches, check_rows
 from keras_ocl.ops import core
 
 _STOP = {"train": "stop_training", "test": "stop_evaluating", "predict": "stop_predicting"}  # what callbacks set to end a pass
@@ -192,6 +192,7 @@ class OclTrainer(base_trainer.Trainer):
         validation_freq=1,
     ):
         self._assert_compile_called("fit")
+        self._check_inputs("fit", self.train_step, x, y)
         max_epochs = config.max_epochs()
         if max_epochs and max_epochs < epochs:
             warnings.warn(f"Limiting epochs to {max_epochs}", stacklevel=2)
@@ -203,9 +204,11 @@ class OclTrainer(base_trainer.Trainer):
             )
         if validation_data is not None:
             validation_data = data_adapter_utils.unpack_x_y_sample_weight(validation_data)
+            check_rows("fit", validation_data[0], "the validation data")
 
-        epoch_iterator = EpochIterator(
-            x=x,
+        epoch_iterator = Batches(
+            "fit",
+            x,
             y=y,
             sample_weight=sample_weight,
             batch_size=batch_size,
@@ -247,8 +250,9 @@ class OclTrainer(base_trainer.Trainer):
     def _validation_logs(self, x, y, sample_weight, batch_size, steps, callbacks):
         """The logs of an evaluation within `fit`, whose iterator over the data is kept from epoch to epoch."""
         if getattr(self, "_eval_epoch_iterator", None) is None:
-            self._eval_epoch_iterator = EpochIterator(
-                x=x,
+            self._eval_epoch_iterator = Batches(
+                None,
+                x,
                 y=y,
                 sample_weight=sample_weight,
                 batch_size=batch_size,
@@ -279,8 +283,10 @@ class OclTrainer(base_trainer.Trainer):
         if use_cached_eval_dataset:
             epoch_iterator = self._eval_epoch_iterator
         else:
-            epoch_iterator = EpochIterator(
-                x=x,
+            self._check_inputs("evaluate", self.test_step, x, y)
+            epoch_iterator = Batches(
+                "evaluate",
+                x,
                 y=y,
                 sample_weight=sample_weight,
                 batch_size=batch_size,
@@ -303,8 +309,9 @@ class OclTrainer(base_trainer.Trainer):
 
     @traceback_utils.filter_traceback
     def predict(self, x, batch_size=None, verbose="auto", steps=None, callbacks=None):
-        epoch_iterator = EpochIterator(
-            x=x, batch_size=batch_size, steps_per_epoch=steps, shuffle=False, steps_per_execution=self.steps_per_execution
+        self._check_inputs("predict", self.predict_step, x)
+        epoch_iterator = Batches(
+            "predict", x, batch_size=batch_size, steps_per_epoch=steps, shuffle=False, steps_per_execution=self.steps_per_execution
         )
         callbacks = self._callback_list(callbacks, verbose, 1, epoch_iterator.num_batches)
 
@@ -317,6 +324,7 @@ class OclTrainer(base_trainer.Trainer):
 
     def train_on_batch(self, x, y=None, sample_weight=None, class_weight=None, return_dict=False):
         self._assert_compile_called("train_on_batch")
+        self._check_inputs("train_on_batch", self.train_step, x, y)
         if class_weight is not None:
             if sample_weight is not None:
                 raise ValueError(
@@ -333,6 +341,7 @@ class OclTrainer(base_trainer.Trainer):
 
     def test_on_batch(self, x, y=None, sample_weight=None, return_dict=False):
         self._assert_compile_called("test_on_batch")
+        self._check_inputs("test_on_batch", self.test_step, x, y)
         data = _as_arrays((x, y, sample_weight))
         self._symbolic_build(data_batch=data)
         self.make_test_function()
@@ -341,9 +350,15 @@ class OclTrainer(base_trainer.Trainer):
         return logs if return_dict else self._flatten_metrics_in_order(logs)
 
     def predict_on_batch(self, x):
+        self._check_inputs("predict_on_batch", self.predict_step, x)
         data = _as_arrays((x,))
         self.make_predict_function()
         return tree.map_structure(core.convert_to_numpy, self.predict_function([data]))
+
+    def _check_inputs(self, caller, step, x, y=None):
+        """Raises ValueError where there are no inputs; a step of one's own may do without them."""
+        if x is None and (y is None or getattr(step, "__func__", None) in _OWN_STEPS):
+            raise ValueError(f"{caller}: x is None; pass the model's inputs, as arrays, a dataset or a generator.")
 
     def _callback_list(self, callbacks, verbose, epochs, steps, add_history=False):
         if isinstance(callbacks, callbacks_module.CallbackList):
@@ -351,6 +366,9 @@ class OclTrainer(base_trainer.Trainer):
         return callbacks_module.CallbackList(
             callbacks, add_history=add_history, add_progbar=verbose != 0, verbose=verbose, epochs=epochs, steps=steps, model=self
         )
+
+
+_OWN_STEPS = OclTrainer.train_step, OclTrainer.test_step, OclTrainer.predict_step
 
 
 def _batch_size(x):

@@ -102,6 +102,7 @@ def test_validation_data_and_frequency():
     assert len(history.history["loss"]) == 4
 
 
+@pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("per_execution", [2, 3, 100])
 def test_steps_per_execution(per_execution):
     x, y = make_data()
@@ -117,6 +118,19 @@ def test_steps_per_execution(per_execution):
     expected = reference.forward(x.astype("float64"))
     np.testing.assert_allclose(model.predict(x, batch_size=8, verbose=0), expected, rtol=1e-4, atol=1e-6)
     np.testing.assert_allclose(model.evaluate(x, y, batch_size=8, verbose=0)[0], np.mean((expected - y) ** 2), rtol=1e-5)
+
+
+@pytest.mark.parametrize(("batch_count", "warnings"), [(5, 1), (7, 0)])
+def test_data_that_do_run_out_are_told_once(batch_count, warnings, recwarn):
+    x, y = make_data()
+    model = make_model(steps_per_execution=2)
+    model.fit(iter_of(batches(x, y, 5)[:batch_count]), steps_per_epoch=7, verbose=0)
+    assert sum("ran out of data" in str(w.message) for w in recwarn) == warnings
+    assert int(model.optimizer.iterations) == batch_count
+
+
+def iter_of(parts):
+    yield from parts
 
 
 def test_generators_and_steps():

@@ -1,5 +1,7 @@
 """Bad input to training: the messages, and that the model still works."""
 
+import warnings
+
 import keras
 import numpy as np
 import pytest
@@ -95,7 +97,79 @@ def test_a_model_with_no_trainable_weights():
         model.fit(np.ones((4, 2)), np.ones((4, 2)), verbose=0)
 
 
-def test_empty_input():
+EMPTY = np.ones((0, FEATURES), "float32"), np.ones((0, 1), "float32")
+
+
+class NoBatches(keras.utils.PyDataset):
+    def __len__(self):
+        return 0
+
+    def __getitem__(self, index):
+        raise IndexError(index)
+
+
+def no_batches_of_unknown_number():
+    dataset = pytest.importorskip("tensorflow").data.Dataset.from_tensor_slices(EMPTY).batch(2)
+    return dataset.filter(lambda x, y: True)
+
+
+@pytest.mark.parametrize("eagerly", [False, True])
+def test_no_rows(eagerly):
+    x, y = make_data()
+    model = make_model(run_eagerly=eagerly)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        told = {"fit": model.fit, "evaluate": model.evaluate, "predict": lambda x, y, **kwargs: model.predict(x, **kwargs)}
+        for name, call in told.items():
+            with pytest.raises(ValueError, match=rf"^{name}: x has no rows \(shape \(0, {FEATURES}\)\); pass at least one\.$"):
+                call(*EMPTY, verbose=0)
+            for data in (NoBatches(), NoBatches(workers=2)):
+                with pytest.raises(ValueError, match=rf"^{name}: x \(NoBatches\) has no batches; pass at least one\.$"):
+                    call(data, None, verbose=0)
+            with pytest.raises(ValueError, match=rf"^{name}: x holds no arrays; pass at least one\.$"):
+                call([], None, verbose=0)
+        weights = model.get_weights()
+        with pytest.raises(ValueError, match=r"^fit: the validation data has no rows \(shape \(0, \d+\)\); pass at least one\.$"):
+            model.fit(x, y, validation_data=EMPTY, verbose=0)
+    for a, b in zip(weights, model.get_weights(), strict=True):
+        np.testing.assert_array_equal(a, b)  # it is told before the first epoch
+    assert np.isfinite(model.fit(x, y, verbose=0).history["loss"][0])
+
+
+def test_no_batches_of_a_dataset_of_unknown_size():
     model = make_model()
-    with pytest.raises(ValueError):
-        model.fit(np.ones((0, FEATURES), "float32"), np.ones((0, 1), "float32"), verbose=0)
+    for name in ("evaluate", "predict", "fit"):
+        with pytest.raises(ValueError, match=rf"^{name}: x \(\w+\) has no batches; pass at least one\.$"):
+            getattr(model, name)(no_batches_of_unknown_number(), verbose=0)
+
+
+def test_no_inputs():
+    x, y = make_data()
+    model = make_model()
+    calls = {
+        "fit": lambda: model.fit(None, y, verbose=0),
+        "evaluate": lambda: model.evaluate(None, y, verbose=0),
+        "predict": lambda: model.predict(None, verbose=0),
+        "train_on_batch": lambda: model.train_on_batch(None, y),
+        "test_on_batch": lambda: model.test_on_batch(None, y),
+        "predict_on_batch": lambda: model.predict_on_batch(None),
+    }
+    for name, call in calls.items():
+        with pytest.raises(ValueError, match=f"^{name}: x is None; pass the model's inputs, as arrays, a dataset or a generator\\.$"):
+            call()
+    with pytest.raises(ValueError, match="^fit: x is None"):
+        model.fit(verbose=0)
+    model.fit(x, y, verbose=0)
+
+
+def test_a_step_of_ones_own_may_do_without_inputs():
+    class Model(keras.Model):
+        def train_step(self, data):
+            x, y, _ = keras.utils.unpack_x_y_sample_weight(data)
+            assert x is None
+            return {"mean": ops.mean(y)}
+
+    model = Model()
+    model.compile()
+    assert model.fit(None, np.full((4, 1), 3.0), verbose=0).history["mean"] == [3.0]
+    assert model.train_on_batch(None, np.full((4, 1), 3.0), return_dict=True)["mean"] == 3.0

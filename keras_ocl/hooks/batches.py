@@ -1,0 +1,46 @@
+"""The batches of fit, evaluate and predict, and what is told where there are none."""
+
+import itertools
+
+from keras.src import tree
+from keras.src.trainers.epoch_iterator import EpochIterator
+
+
+class Batches(EpochIterator):
+    """Keras's iterator over lists of `steps_per_execution` batches. As on JAX, that a pass ends with a shorter list is no lack of data.
+
+    Raises:
+        ValueError: there is not a single batch, which is told in the name of `caller`; with None Keras warns, as when data run out later.
+    """
+
+    def __init__(self, caller, x, **settings):
+        if caller is not None:
+            check_rows(caller, x)
+        super().__init__(x, **settings)
+        self._told = f"{caller}: x ({type(x).__name__}) has no batches; pass at least one." if caller is not None else None
+        if self._num_batches == 0 and self._told:
+            raise ValueError(self._told)
+
+    def __next__(self):
+        begin, end, iterator = next(self._epoch_iterator)
+        try:
+            first = next(iterator)
+        except StopIteration:
+            # After a pass Keras knows the number; with steps_per_epoch, data that were enough for the first epoch may end here too.
+            if begin == 0 and self._num_batches is None and not self.steps_per_epoch and self._told:
+                raise ValueError(self._told) from None
+            with self.catch_stop_iteration():
+                raise
+            raise
+        return begin, end, [first, *itertools.islice(iterator, self.steps_per_execution - 1)]
+
+
+def check_rows(caller, x, what="x"):
+    """Raises ValueError where `x`, a nest of arrays or any other source of data, holds no arrays or one without rows."""
+    leaves = tree.flatten(x)
+    if not leaves:
+        raise ValueError(f"{caller}: {what} holds no arrays; pass at least one.")
+    for leaf in leaves:
+        shape = getattr(leaf, "shape", None)
+        if shape and shape[0] == 0:
+            raise ValueError(f"{caller}: {what} has no rows (shape {tuple(shape)}); pass at least one.")
