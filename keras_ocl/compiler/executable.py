@@ -72,29 +72,28 @@ class Executable:
         with self._lock:
             if arena is None:
                 return self._enqueue(storages)
-            users, binding = arena.users, self._binding
-            if users:
-                return self._interrupt(users, storages)
-            users.append(self)
+            if arena.users:
+                return self._interrupt(arena, storages)
             try:
-                if binding.home is not arena.storage:
-                    binding.enter(arena)
+                arena.users = (self,)
+                if self._binding.home is not arena.storage:
+                    self._binding.enter(arena)
                 return self._enqueue(storages)
             finally:
-                users.pop()
+                arena.users = ()
 
-    def _interrupt(self, users, storages):
+    def _interrupt(self, arena, storages):
         """`run` where this thread is already running something: what that left in the arena stays, so this gets one for itself."""
-        if self in users:
+        before, own = arena.users, runtime.Arena(self.device)
+        if self in before:
             raise RuntimeError(f"{self.name}: called while it is running; a signal handler or __del__ must not call what it interrupts.")
-        users.append(self)
-        own = runtime.Arena(self.device)
         try:
+            arena.users = (*before, self)
             self._binding.leave()
             self._binding.enter(own)
             return self._enqueue(storages)
         finally:
-            users.pop()
+            arena.users = before
             own.release()
 
     def _enqueue(self, storages):

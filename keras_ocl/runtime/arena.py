@@ -19,7 +19,7 @@ class Arena:
         self._device = device
         self.lock = threading.RLock()
         self.storage = None
-        self.users = []
+        self.users = ()
         self._tenants = weakref.WeakSet()
 
     def enter(self, tenant, nbytes, what):

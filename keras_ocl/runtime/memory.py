@@ -308,7 +308,7 @@ class Memory:
 
     def destroy(self, storage):
         """Release the block of a pooled Storage, of which no views are left, to the system; waits for the device."""
-        block, storage._owner = storage.block, storage  # not None: its end puts no block on a free list
+        block = storage._owner = storage.block  # not None: its end puts no block on a free list
         block.fence = self.device.last_event
         with self._lock:
             self.current -= block.size

@@ -183,6 +183,8 @@ def test_a_failed_run_holds_nothing(device, monkeypatch):
     with pytest.raises(ZeroDivisionError):
         case.executable.run([device.memory.allocate_idle(64 * 64 * 4)])
     assert device.memory.current == before
+    monkeypatch.undo()
+    case.check(case.run())
 
 
 def test_released_memory_is_taken_again(device):
