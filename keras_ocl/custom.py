@@ -8,6 +8,7 @@ from typing import Any
 
 from keras.src import backend
 from keras.src.ops.operation import Operation
+from keras.src.saving import object_registration, serialization_lib
 
 from keras_ocl.core import dtypes
 from keras_ocl.core.dim import product
@@ -24,8 +25,13 @@ _BYTES = {"char": 1, "short": 2, "half": 2, "int": 4, "float": 4, "long": 8, "do
 _C_TYPE = re.compile(r"u?(char|short|int|long)(2|4|8|16)?|(half|float|double)(2|4|8|16)?")
 
 
+@object_registration.register_keras_serializable("keras_ocl")
 class CustomOp(Operation):
-    """What `custom_op` returns: call it with one tensor per input, in eager code, in layers and in Functional models alike."""
+    """What `custom_op` returns: call it with one tensor per input, in eager code, in layers and in Functional models alike.
+
+    Model files hold the source of an op that was made without functions (`shape`, `items`, `gradient`, `group`). As the source is code,
+    files are loaded with `safe_mode=False` only.
+    """
 
     def __init__(
         self,
@@ -87,6 +93,27 @@ class CustomOp(Operation):
             A KerasTensor.
         """
         return backend.compute_output_spec(self.call, *inputs)
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> "CustomOp":
+        """Makes the op that a model file describes.
+
+        Args:
+            config: what `get_config` returned, or what became of it in a file.
+
+        Returns:
+            A `CustomOp`.
+
+        Raises:
+            ValueError: Keras is reading a file or a configuration in safe mode, as it does unless it is told otherwise.
+        """
+        if serialization_lib.in_safe_mode():  # None where nothing is read: `clone_model` copies a program's own op this way
+            raise ValueError(
+                f"custom_op {config.get('name')} is OpenCL C that would run on this machine, so it is not loaded by default: if you "
+                "trust its author, pass `safe_mode=False` to the loading function or call `keras.config.enable_unsafe_deserialization()`."
+            )
+        local = config.get("local") or {}
+        return cls(**{**config, "local": {name: tuple(declared) for name, declared in local.items()}})  # files hold lists
 
     def _results(self, *inputs: Tensor) -> list[tuple[tuple[int, ...], str]]:
         shape = inputs[0].shape if self._shape is None else self._shape(*(x.shape for x in inputs))

@@ -9,6 +9,7 @@ from keras import ops
 
 import keras_ocl
 from keras_ocl.compiler.executable import Executable
+from tests.plugin.process import run_python
 
 X = np.linspace(-2, 2, 24, dtype="float32").reshape(4, 6)
 
@@ -165,3 +166,61 @@ def test_an_op_that_is_dropped_releases_what_was_compiled():
     del op, compiled
     gc.collect()
     assert function_names() == []
+
+
+def saved(path, how):
+    """A model with an op of OpenCL C, saved at `path`: as an operation of its own, or as a layer's activation."""
+    op = keras_ocl.custom_op("sums[i] = x[i]; out[i] = sums[i] * 2;", "x", name="twice", local={"sums": ("float", 24)})
+    x = keras.Input((6,))
+    model = keras.Model(x, op(x)) if how == "operation" else keras.Sequential([x, keras.layers.Activation(op)])
+    model.save(path)
+    return path
+
+
+FILES = pytest.mark.parametrize("how,suffix", [("operation", "keras"), ("activation", "keras"), ("activation", "h5")])
+
+
+@FILES
+def test_a_file_with_source_text_loads_only_without_safe_mode_and_says_why(tmp_path, how, suffix):
+    path = saved(tmp_path / f"model.{suffix}", how)
+    for custom_objects in (None, {"CustomOp": keras_ocl.custom.CustomOp}):
+        with pytest.raises((ValueError, TypeError), match=r"custom_op twice.*OpenCL C that would run on this machine.*safe_mode=False"):
+            keras.models.load_model(path, custom_objects)
+    model = keras.models.load_model(path, safe_mode=False)
+    np.testing.assert_array_equal(model(X), 2 * X)
+
+
+def test_no_other_way_of_reading_a_configuration_takes_source_text(tmp_path):
+    model = keras.models.load_model(saved(tmp_path / "model.keras", "operation"), safe_mode=False)
+    op = next(operation for operation in model.operations if operation.name == "twice")
+    for read in (
+        lambda: keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(op)),
+        lambda: keras.models.model_from_json(model.to_json()),
+        lambda: keras.Model.from_config(model.get_config()),
+    ):
+        with pytest.raises(ValueError, match="custom_op twice.*safe_mode=False"):
+            read()
+    np.testing.assert_array_equal(keras.models.clone_model(model)(X), 2 * X)  # a copy of the program's own op
+
+
+def test_a_process_that_never_heard_of_the_op_reads_its_file(tmp_path):
+    path = saved(tmp_path / "model.keras", "operation")
+    output = run_python(
+        f"""
+        import keras, numpy
+        try:
+            keras.models.load_model({str(path)!r})
+        except ValueError as error:
+            print("safe_mode=False" in str(error))
+        print(keras.models.load_model({str(path)!r}, safe_mode=False)(numpy.ones((1, 6))).shape)
+        """,
+        KERAS_BACKEND="ocl",
+    )
+    assert output.splitlines() == ["True", "(1, 6)"]
+
+
+def test_an_op_with_functions_cannot_be_saved(tmp_path):
+    model = keras.Sequential([keras.Input((6,)), keras.layers.Activation(swish())])
+    with pytest.raises(NotImplementedError, match="CustomOp"):
+        model.save(tmp_path / "model.keras")
+    model.save_weights(tmp_path / "model.weights.h5")

@@ -41,7 +41,7 @@ BELOW = {
     "export": {"core", "primitives", "compiler"},
     "export.onnx": set(),
     "export.onnx.rules": set(),
-    "hooks": {"core", "compiler", "runtime", "chrome_trace", "ops", "layers"},
+    "hooks": {"core", "compiler", "runtime", "chrome_trace", "ops", "layers", "custom"},
     "backend": {"ops", "hooks"},
 }
 WITH_KERAS = {"backend", "custom", "export", "gradient", "hooks", "layers", "lowering", "ops", "plugin"}

@@ -1,5 +1,7 @@
 """The layer hook."""
 
+from keras_ocl import custom  # noqa: F401  (registers its class, which model files may name)
+
 
 class OclLayer:
     """Base class that Keras mixes into every layer."""
