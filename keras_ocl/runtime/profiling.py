@@ -8,16 +8,12 @@ from keras_ocl.runtime.selection import current_device
 
 @contextlib.contextmanager
 def profiled(device, profiler):
-    """Within this context `profiler` gets every launch on `device`; it has all of them when the context ends."""
-    device.finish()
-    before = device.queue, device.profiler
-    device.queue = device.new_queue(profiling=True)
-    device.profiler = profiler
+    """Within this context `profiler` gets every launch on `device`; it has all of them when the context ends. Others may have them too."""
+    device.add_profiler(profiler)
     try:
         yield profiler
     finally:
-        device.finish()
-        device.queue, device.profiler = before
+        device.remove_profiler(profiler)
 
 
 @contextlib.contextmanager
