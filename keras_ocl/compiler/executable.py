@@ -115,8 +115,9 @@ class Executable:
             self._replay.launch(self._binding.segments)
             for k, buffer, _ in self._repeated:
                 device.copy(held[buffer], results[k])
-            if device.profiler is not None:
-                device.profiler.ran(self, results)
+            profiler = device.profiler
+            if profiler is not None:
+                profiler.ran(self, results)
             return results
         finally:
             self._binding.release(self._passing)  # others own it: only they may keep it alive

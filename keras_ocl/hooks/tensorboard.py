@@ -65,6 +65,18 @@ def stop_trace(save):
         ended.write()
 
 
+@contextlib.contextmanager
+def ending_with_errors():
+    """A trace that begins in this context ends with the error that leaves it, if not before; its file is not written."""
+    before = _running
+    try:
+        yield
+    except BaseException:
+        if _running is not before:
+            stop_trace(save=False)
+        raise
+
+
 def start_batch_trace(batch):
     """Begins a batch within a trace; returns what `stop_batch_trace` takes."""
     span = _running.trace.span(f"batch {batch}") if _running is not None else contextlib.nullcontext()

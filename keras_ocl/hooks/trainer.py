@@ -22,6 +22,7 @@ from keras_ocl import runtime
 from keras_ocl.compiler.jit import Jitted
 from keras_ocl.core.autodiff import GradientTape
 from keras_ocl.core.trace import operation
+from keras_ocl.hooks import tensorboard
 from keras_ocl.hooks.batches import Batches, check_rows
 from keras_ocl.ops import core
 
@@ -172,6 +173,7 @@ class OclTrainer(base_trainer.Trainer):
         _flush(callbacks)
 
     @traceback_utils.filter_traceback
+    @tensorboard.ending_with_errors()
     def fit(
         self,
         x=None,

@@ -15,7 +15,7 @@ import pyopencl as cl
 from keras_ocl.runtime import state
 from keras_ocl.runtime.arena import Arena
 from keras_ocl.runtime.memory import Memory, Storage
-from keras_ocl.runtime.profilers import READ_BACK, UPLOAD, WAIT, Profiler, verbose_line
+from keras_ocl.runtime.profilers import READ_BACK, UPLOAD, WAIT, Profiler, Several, verbose_line
 from keras_ocl.runtime.programs import Programs
 from keras_ocl.runtime.staging import transfer
 
@@ -174,8 +174,9 @@ class Device:
         self.context = cl.Context([handle])
         self.last_event = None
         verbose = os.environ.get("KERAS_OCL_VERBOSE", "0") not in ("", "0")
-        self.profiler = Profiler(verbose_line) if verbose else None
-        self.queue = self.new_queue(profiling=verbose)
+        self.profiler = None  # what gets every launch; other threads may exchange it at any time
+        self._profilers = []
+        self.queue = self.new_queue()
         self.memory = Memory(self)
         self.arena = Arena(self)
         self.statistics = Statistics(self.memory)
@@ -186,11 +187,31 @@ class Device:
         self._lock = threading.RLock()
         self._flush_each = self.kind == "cpu"  # a flush costs 0.1 us there, and several elsewhere
         _living.add(self)
+        if verbose:
+            self.add_profiler(Profiler(verbose_line))
 
     def new_queue(self, profiling=False):
         """An in-order queue of this device."""
         # The device is named because PoCL calls a part's context a context of the whole device.
         return cl.CommandQueue(self.context, self.handle, properties=cl.command_queue_properties.PROFILING_ENABLE if profiling else 0)
+
+    def add_profiler(self, profiler):
+        """From now on `profiler` gets every launch; waits for the device."""
+        with self._lock:  # no thread enqueues before the queues are exchanged
+            self.finish()
+            if not self._profilers:
+                self._unprofiled, self.queue = self.queue, self.new_queue(profiling=True)
+            self._profilers = [*self._profilers, profiler]
+            self.profiler = profiler if len(self._profilers) == 1 else Several(self._profilers)
+
+    def remove_profiler(self, profiler):
+        """Ends what `add_profiler` began: `profiler` has all launches then."""
+        with self._lock:
+            self.finish()
+            self._profilers = left = [one for one in self._profilers if one is not profiler]
+            if not left:
+                self.queue = self._unprofiled
+            self.profiler = None if not left else left[0] if len(left) == 1 else Several(left)
 
     def __str__(self):
         return f"{self.name} ({self.model}, {self.platform})"
@@ -260,11 +281,11 @@ class Device:
             return
         if state.Process.forked:
             state.check_not_forked()
-        queue, launch = self.queue, cl.enqueue_nd_range_kernel
+        launch = cl.enqueue_nd_range_kernel
         at_once = max(1, BACKLOG // max(1, max((len(launches) for launches, _, _ in steps), default=1)))
         for first in range(0, len(steps), at_once):
             with self._lock:
-                count, event = 0, None
+                queue, count, event = self.queue, 0, None
                 for launches, places, number in steps[first : first + at_once]:
                     for kernel, position in places:
                         kernel._set_arg_buf(position, number)
@@ -282,11 +303,12 @@ class Device:
     def _timed(self, steps):
         """`repeat` that tells the profiler of every launch."""
         state.check_not_forked()
-        queue, launch, clock = self.queue, cl.enqueue_nd_range_kernel, time.perf_counter_ns
+        launch, clock = cl.enqueue_nd_range_kernel, time.perf_counter_ns
         for launches, places, number in steps:
             if not launches:
                 continue
             with self._lock:
+                queue, profiler = self.queue, self.profiler
                 for kernel, position in places:
                     kernel._set_arg_buf(position, number)
                 events, ticks = [], [clock()]
@@ -297,7 +319,8 @@ class Device:
                     ticks.append(clock())
                 queue.flush()
                 self.last_event = events[-1]
-                self.profiler.add([label or kernel.function_name for kernel, _, _, label in launches], events, ticks)
+                if profiler is not None:
+                    profiler.add([label or kernel.function_name for kernel, _, _, label in launches], events, ticks)
             self._launched(len(events), events[-1])
 
     def command(self, enqueue, *args, **kwargs):
@@ -331,9 +354,10 @@ class Device:
         self.statistics.upload_bytes += array.nbytes
         if array.dtype.kind in "OSUMm":
             raise TypeError(f"{what or 'an array'} of dtype {array.dtype} cannot be put on a device: only numbers and booleans can")
-        if self.profiler is None:
+        profiler = self.profiler
+        if profiler is None:
             return self.transfer.upload(array, what)
-        with self.profiler.span(UPLOAD, array.nbytes):
+        with profiler.span(UPLOAD, array.nbytes):
             return self.transfer.upload(array, what)
 
     def download(self, storage, dtype, shape):
@@ -344,16 +368,17 @@ class Device:
         if out.nbytes > storage.nbytes:
             raise ValueError(f"cannot read {out.nbytes} bytes ({out.dtype} {out.shape}) from a storage of {storage.nbytes}")
         self.statistics.download_bytes += out.nbytes
-        if self.profiler is None:
+        profiler = self.profiler
+        if profiler is None:
             self.transfer.download(storage, out)
             return out
-        with self.profiler.span(WAIT):
+        with profiler.span(WAIT):
             if self.last_event is not None:
                 self.last_event.wait()
-        with self.profiler.span(READ_BACK, out.nbytes):
+        with profiler.span(READ_BACK, out.nbytes):
             self.transfer.download(storage, out)
         with self._lock:
-            self.profiler.drain()
+            profiler.drain()
         return out
 
     def copy(self, source, target, nbytes=None, start=0, end=0):
@@ -370,8 +395,9 @@ class Device:
                 return
             with self._lock:
                 begin = time.perf_counter_ns()
-                event = self.command(cl.enqueue_copy, target.base, source.base, **ranges)
-                self.profiler.copied(event, begin, time.perf_counter_ns(), nbytes)
+                event, profiler = self.command(cl.enqueue_copy, target.base, source.base, **ranges), self.profiler
+                if profiler is not None:
+                    profiler.copied(event, begin, time.perf_counter_ns(), nbytes)
 
     def write(self, storage, array, what=""):
         """Enqueue writing a NumPy array into an existing Storage; the caller may refill the array at once."""
@@ -379,11 +405,13 @@ class Device:
 
     def span(self, label):
         """Context of something that the host does, for traces."""
-        return contextlib.nullcontext() if self.profiler is None else self.profiler.span(label)
+        profiler = self.profiler
+        return contextlib.nullcontext() if profiler is None else profiler.span(label)
 
     def operation(self, label):
         """Context of an operation that the host computes, for profiles and traces."""
-        return contextlib.nullcontext() if self.profiler is None else self.profiler.operation(label)
+        profiler = self.profiler
+        return contextlib.nullcontext() if profiler is None else profiler.operation(label)
 
     def finish(self):
         """Wait until everything enqueued is done."""
@@ -392,7 +420,8 @@ class Device:
             self.queue.finish()
         if self.profiler is not None:
             with self._lock:
-                self.profiler.drain(wait=True)
+                if self.profiler is not None:
+                    self.profiler.drain(wait=True)
 
 
 def set_argument(kernel, index, value):

@@ -120,6 +120,46 @@ class Profiler:
         """An eager step of training, evaluation or prediction begins; for a `Record`."""
 
 
+class Several:
+    """Hands everything to several Profilers at once, as a Profiler would take it."""
+
+    def __init__(self, profilers):
+        self.profilers = tuple(profilers)
+
+    def add(self, labels, events, ticks):
+        for one in self.profilers:
+            one.add(labels, events, ticks)
+
+    def drain(self, wait=False):
+        for one in self.profilers:
+            one.drain(wait)
+
+    def span(self, label, nbytes=0):
+        return self._all(one.span(label, nbytes) for one in self.profilers)
+
+    def operation(self, label):
+        return self._all(one.operation(label) for one in self.profilers)
+
+    @contextlib.contextmanager
+    def _all(self, contexts):
+        with contextlib.ExitStack() as stack:
+            for context in contexts:
+                stack.enter_context(context)
+            yield
+
+    def copied(self, event, begin, end, nbytes):
+        for one in self.profilers:
+            one.copied(event, begin, end, nbytes)
+
+    def ran(self, executable, results):
+        for one in self.profilers:
+            one.ran(executable, results)
+
+    def step(self, name):
+        for one in self.profilers:
+            one.step(name)
+
+
 def verbose_line(launch):
     print(f"keras_ocl: {launch.label} {(launch.end - launch.start) * 1e-6:.4f} ms", file=sys.stderr)
 

@@ -8,19 +8,12 @@ from keras_ocl.runtime.selection import current_device
 
 @contextlib.contextmanager
 def profiled(device, profiler):
-    """Within this context `profiler` gets every launch on `device`; it has all of them when the context ends."""
-    before = device.queue, device.profiler
-    _switch(device, device.new_queue(profiling=True), profiler)
+    """Within this context `profiler` gets every launch on `device`; it has all of them when the context ends. Others may have them too."""
+    device.add_profiler(profiler)
     try:
         yield profiler
     finally:
-        _switch(device, *before)
-
-
-def _switch(device, queue, profiler):
-    with device.arena.lock:  # what runs in it on one queue is done before another's commands get there
-        device.finish()
-        device.queue, device.profiler = queue, profiler
+        device.remove_profiler(profiler)
 
 
 @contextlib.contextmanager

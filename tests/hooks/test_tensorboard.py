@@ -4,6 +4,7 @@ import gzip
 import json
 from pathlib import Path
 
+import keras
 import numpy as np
 import pytest
 from keras import ops
@@ -68,6 +69,26 @@ def test_a_trace_that_is_not_saved_and_a_second_one(tmp_path):
     tensorboard.stop_trace(save=True)  # nothing runs any more
     assert runtime.current_device().profiler is None
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_trace_ends_with_the_fit_that_fails(tmp_path):
+    class Fails(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch, logs=None):
+            raise KeyError("on purpose")
+
+    model, (x, y) = make_model(), make_data(20)
+    traced = keras.callbacks.TensorBoard(tmp_path, profile_batch=(1, 4))
+    with pytest.raises(KeyError, match="on purpose"):
+        model.fit(x, y, batch_size=5, verbose=0, callbacks=[Fails(), traced])
+    assert runtime.current_device().profiler is None
+    tensorboard.start_trace(str(tmp_path))  # of one's own: it goes on
+    with pytest.raises(KeyError, match="on purpose"):
+        model.fit(x, y, batch_size=5, verbose=0, callbacks=[Fails()])
+    assert runtime.current_device().profiler is not None
+    tensorboard.stop_trace(save=False)
+    again = keras.callbacks.TensorBoard(tmp_path / "again", profile_batch=(1, 2))
+    model.fit(x, y, batch_size=5, verbose=0, callbacks=[again])
+    assert list((tmp_path / "again").glob("train/plugins/profile/*/*.trace.json.gz"))
 
 
 def test_the_callback(tmp_path):

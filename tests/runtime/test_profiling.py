@@ -1,10 +1,13 @@
 """Times of kernels."""
 
+import contextlib
 import os
 import subprocess
 import sys
+import threading
 
 import numpy as np
+import pytest
 
 from keras_ocl import runtime
 
@@ -26,6 +29,44 @@ def test_profiling_collects_every_launch(device):
     device.enqueue(kernel, (1000,))
     assert len(events) == 302
     assert device.download(storage, np.float32, (1,))[0] == 303
+
+
+def test_profiles_nest_and_may_end_in_any_order(device):
+    kernel = device.build([ADD])["add"]
+    storage = device.upload(np.zeros(8, np.float32))
+    runtime.set_argument(kernel, 0, storage)
+    queue = device.queue
+    first, second = contextlib.ExitStack(), contextlib.ExitStack()
+    seen = [first.enter_context(runtime.profiling())]
+    device.enqueue(kernel, (8,), None, "a")
+    seen.append(second.enter_context(runtime.profiling()))
+    device.enqueue(kernel, (8,), None, "b")
+    with device.operation("c"):
+        pass
+    first.close()
+    device.enqueue(kernel, (8,), None, "d")
+    second.close()
+    device.enqueue(kernel, (8,), None, "e")
+    assert device.queue is queue and device.profiler is None
+    assert [sorted(label for label, _ in events) for events in seen] == [["a", "b", "host c"], ["b", "d", "host c"]]
+
+
+@pytest.mark.parametrize("way", ["enqueue", "replay"])
+def test_while_a_profile_begins_other_threads_wait_for_its_queue(device, monkeypatch, way):
+    kernel = device.build([ADD])["add"]
+    runtime.set_argument(kernel, 0, device.upload(np.zeros(8, np.float32)))
+    launch = {"enqueue": lambda: device.enqueue(kernel, (8,)), "replay": lambda: device.replay([(kernel, (8,), None, "")])}[way]
+    thread, new_queue = threading.Thread(target=launch), device.new_queue
+
+    def meanwhile(**options):
+        thread.start()
+        thread.join(0.3)
+        return new_queue(**options)
+
+    monkeypatch.setattr(device, "new_queue", meanwhile)
+    with runtime.profiling():
+        thread.join()
+        assert device.last_event.command_queue == device.queue, "two queues have no order"
 
 
 def test_verbose_prints_one_line_a_kernel():
