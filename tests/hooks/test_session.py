@@ -70,10 +70,11 @@ def test_dropped_models_release_everything(eagerly):
         model.fit(X, Y, epochs=1, verbose=0)
         of_model = executables(model)
         del model
-        gc.collect()
+        device.release_unused()
         held.append((device.memory.current, device.memory.reserved))
         assert all(function() is None for function in of_model)
-    assert len(set(held[6:])) == 1
+    for kind in zip(*held, strict=True):
+        assert max(kind[6:]) <= max(kind[:6])
 
 
 def test_dropped_functions_release_everything():
@@ -83,6 +84,6 @@ def test_dropped_functions_release_everything():
         function = keras_ocl.jit(lambda x, constant=constant: x * constant)
         function(X[:1, :1])
         del function, constant
-        gc.collect()
+        device.release_unused()
         held.append(device.memory.current)
-    assert len(set(held[5:])) == 1
+    assert max(held[5:]) <= max(held[:5])
