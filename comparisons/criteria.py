@@ -48,7 +48,7 @@ def no_slower(results, reference):
                 slower = ours["median"] > ONCE * theirs["median"]
             else:
                 slower = ours["median"] > theirs["median"] and differ(ours, theirs)
-            verdicts.append(verdict(result, name, not slower, f"{ours['median']:.3g} ms a step, {reference} {theirs['median']:.3g} ms"))
+            verdicts.append(verdict(result, name, not slower, f"{ours['median']:.3g} ms per step, {reference} {theirs['median']:.3g} ms"))
     return verdicts
 
 

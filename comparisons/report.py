@@ -156,7 +156,7 @@ def plot_times(results, reference, path):
     """Write bars of the times relative to the backend `reference`, labelled with the times themselves, to `path`."""
     pyplot = load_pyplot()
     figure, bars = pyplot.subplots(1, 3, figsize=(12, 4), layout="constrained")
-    titles = {"fit_ms": "fit, ms a step", "predict_ms": "predict, ms a step", "first_step_s": "first step, s"}
+    titles = {"fit_ms": "fit, ms per step", "predict_ms": "predict, ms per step", "first_step_s": "first step, s"}
     backends = list(dict.fromkeys(r["backend"] for r in results))
     scripts = list(dict.fromkeys(r["script"] for r in results))
     width = 0.8 / len(backends)

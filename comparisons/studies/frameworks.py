@@ -461,7 +461,7 @@ def sweep_chart(kind, title, xlabel, logx=True):
         title,
         table,
         lambda r: r["fit_ms"],
-        "ms a step",
+        "ms per step",
         kind="lines",
         x=lambda row: row.settings["x"],
         xlabel=xlabel,

@@ -153,7 +153,7 @@ TABLES = (
 )
 
 CHARTS = (
-    Chart("step", "A training step of 128 images", "variants", lambda r: r["fit_ms"], "ms a step"),
+    Chart("step", "A training step of 128 images", "variants", lambda r: r["fit_ms"], "ms per step"),
     Chart("accuracy", "Test accuracy", "variants", accuracy, "accuracy"),
     Chart("convolutions", "Conv2D's share of inference", "variants", lambda r: operations.share(r, "Conv2D"), "share of the time"),
 )

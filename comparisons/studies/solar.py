@@ -300,7 +300,7 @@ CHARTS = (
         "Images a second in training, by batch",
         "cnn",
         images,
-        "images a second",
+        "images per second",
         kind="lines",
         x=lambda row: row.settings["batch"],
         xlabel="batch",
@@ -405,7 +405,7 @@ def widths(results):
         lines.append(_narrowest(backend, {name: spread for (other, name), spread in timed.items() if other == backend}))
     for device, wide, deep in NOTICED:
         lines.append([f"{device} (document)", wide, parameters(NETS[wide]), None, deep, deep and parameters(NETS[deep]), None])
-    head = ["backend", "narrowest layer", "its parameters", "ms a step", "faster net", "its parameters", "ms a step"]
+    head = ["backend", "narrowest layer", "its parameters", "ms per step", "faster net", "its parameters", "ms per step"]
     return [("How wide until a layer costs more than its parameters", head, lines)] if timed else []
 
 
