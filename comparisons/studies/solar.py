@@ -297,7 +297,7 @@ CHARTS = (
     ),
     Chart(
         "cnn",
-        "Images a second in training, by batch",
+        "Images per second in training, by batch",
         "cnn",
         images,
         "images per second",
