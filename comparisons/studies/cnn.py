@@ -237,7 +237,7 @@ def layer_table(results):
     sums = [sum(layers[name]["median"] for name in LAYERS if name in layers) for layers in measured]
     lines.append(["sum", *sums, *(sum(column) for column in zip(*LAYERS.values(), strict=True))])
     ours = [f"{MODEL_OF[name]}, {backend}, batch {r['batch_size']}" for (name, backend), r in good.items()]
-    return [("Convolutions and pools, milliseconds a step", ["operation", *ours, *DOCUMENT_LAYERS], lines)]
+    return [("Convolutions and pools, milliseconds per step", ["operation", *ours, *DOCUMENT_LAYERS], lines)]
 
 
 def product_table(results):
@@ -322,7 +322,7 @@ STUDY = Study(
                 Column("steps", lambda r: r["profiled_steps"], 0),
                 Column("device", lambda r: r["device"]),
             ),
-            "The device's time a step, summed up over all layers.",
+            "The device's time per step, summed up over all layers.",
         ),
         Table(
             "products",
@@ -331,7 +331,7 @@ STUDY = Study(
             "The times stand in a table of their own.",
         ),
     ),
-    charts=(Chart("models-time", "Seconds an epoch", "models", lambda r: r["epoch_s"], "s"),),
+    charts=(Chart("models-time", "Seconds per epoch", "models", lambda r: r["epoch_s"], "s"),),
     notes=(
         "The document does not name its images; CIFAR-10 stands in, resized to 40x40 for Models 1 and 2 and the larger model.",
         "The document does not say whether a batch's gradients are averaged or added up, on which its learning rates depend; here they are "
