@@ -24,7 +24,7 @@ def slowest(results):
     """Return a table that no Table can express."""
     times = {(r["row"], r["backend"]): r["epoch_s"] for r in results if "error" not in r}
     lines = [[name, backend, value, value["median"] * 10] for (name, backend), value in times.items() if value["median"] > 9]
-    return [("Rows over nine seconds", ["row", "backend", "s an epoch", "s, ten epochs"], lines)]
+    return [("Rows over nine seconds", ["row", "backend", "s per epoch", "s, ten epochs"], lines)]
 
 
 STUDY = Study(
@@ -54,13 +54,13 @@ STUDY = Study(
         Table("widths", "Width sweep", (Column("epoch", lambda r: r["epoch_s"], unit="s"),)),
     ),
     charts=(
-        Chart("nets", "Seconds an epoch", "nets", lambda r: r["epoch_s"], "s an epoch"),
+        Chart("nets", "Seconds per epoch", "nets", lambda r: r["epoch_s"], "s per epoch"),
         Chart(
             "widths",
             "Time by width",
             "widths",
             lambda r: r["epoch_s"],
-            "s an epoch",
+            "s per epoch",
             kind="lines",
             x=lambda row: row.settings["width"],
             xlabel="units a layer",
