@@ -79,7 +79,7 @@ def trained(label):
         label,
         measures=("measures:train", "measures:predict", "studies.equivalence:measure"),
         parameters=MODELS[label][3],
-        document={"sequential s an epoch": SEQUENTIAL_S, "OpenMP, 8 threads, s an epoch": OPENMP_S} if label == "Model 0" else {},
+        document={"sequential s per epoch": SEQUENTIAL_S, "OpenMP, 8 threads, s per epoch": OPENMP_S} if label == "Model 0" else {},
         note=ours if label in ("smaller", "larger") else "",
     )
 
@@ -192,7 +192,7 @@ def speed_up(results):
             if one is not None and everything is not None:
                 gain = one["epoch_s"]["median"] / everything["epoch_s"]["median"]
                 lines.append([label, backend, one["epoch_s"], everything["epoch_s"], gain, one["device"], everything["device"]])
-    head = ["model", "backend", "one unit, s an epoch", "all units, s an epoch", "speed-up", "one unit of", "all units of"]
+    head = ["model", "backend", "one unit, s per epoch", "all units, s per epoch", "speed-up", "one unit of", "all units of"]
     return [("One compute unit against all", head, lines)] if lines else []
 
 
@@ -211,7 +211,7 @@ def parallel_table(results):
             where = ", ".join(way["devices"])
             apart = first_losses_distance(way, whole)
             lines.append([MODEL_OF[result["row"]], where, way["variables"], way["epoch_s"], whole["epoch_s"], gain, apart])
-    head = ["model", "devices", "variables", "s an epoch", "whole device, s", "speed-up", f"losses, {PARALLEL_STEPS} steps"]
+    head = ["model", "devices", "variables", "s per epoch", "whole device, s", "speed-up", f"losses, {PARALLEL_STEPS} steps"]
     return [("Data parallelism over parts of a device", head, lines)] if lines else []
 
 
@@ -284,7 +284,7 @@ STUDY = Study(
             "models",
             "Models 0 to 2, a smaller and a larger one",
             (
-                Column("an epoch", lambda r: r["epoch_s"], 3, "s"),
+                Column("per epoch", lambda r: r["epoch_s"], 3, "s"),
                 Column("a step", lambda r: r["fit_ms"], 2, "ms"),
                 Column("first step", lambda r: r["first_step_s"], 2, "s"),
                 Column("predict a batch", lambda r: r["predict_ms"], 2, "ms"),
@@ -297,7 +297,7 @@ STUDY = Study(
             "units",
             "One compute unit",
             (
-                Column("an epoch", lambda r: r["epoch_s"], 3, "s"),
+                Column("per epoch", lambda r: r["epoch_s"], 3, "s"),
                 Column("a step", lambda r: r["fit_ms"], 2, "ms"),
                 Column("device", lambda r: r["device"]),
             ),

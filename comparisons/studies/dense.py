@@ -222,7 +222,7 @@ def shared_no_worse(results, reference):
             continue
         slower = shared["epoch_s"]["median"] > copied["epoch_s"]["median"] and differ(shared["epoch_s"], copied["epoch_s"])
         text = (
-            f"{shared['written_mib']:.1f} MiB written and {shared['epoch_s']['median']:.3f} s an epoch, "
+            f"{shared['written_mib']:.1f} MiB written and {shared['epoch_s']['median']:.3f} s per epoch, "
             f"with copies forced {copied['written_mib']:.1f} MiB and {copied['epoch_s']['median']:.3f} s"
         )
         verdicts.append(verdict(shared, "shared memory", shared["written_mib"] < copied["written_mib"] and not slower, text))
@@ -303,7 +303,7 @@ STUDY = Study(
             "transfers",
             "Zero-copy memory",
             (
-                Column("an epoch", lambda r: r["epoch_s"], 3, "s"),
+                Column("per epoch", lambda r: r["epoch_s"], 3, "s"),
                 Column("a step", lambda r: r["fit_ms"], 3, "ms"),
                 Column("memory", lambda r: r["sharing"]),
                 Column("to the device", lambda r: r["upload_mib"], 2, "MiB an epoch"),

@@ -439,7 +439,7 @@ def beside_document(results):
 TIMES = (
     Column("parameters", lambda r: r["trainable_parameters"], 0),
     Column("a step", lambda r: r["fit_ms"], 3, "ms"),
-    Column("an epoch", lambda r: r["epoch_s"], 3, "s"),
+    Column("per epoch", lambda r: r["epoch_s"], 3, "s"),
     Column("first step", lambda r: r["first_step_s"], 2, "s"),
 )
 MEMORY = (Column("memory", lambda r: r["peak_mib"], 0, "MiB"), Column("of tensors", lambda r: r["device_peak_mib"], 0, "MiB"))
@@ -508,7 +508,7 @@ STUDY = Study(
             "Share of the data",
             "data",
             lambda r: r["epoch_s"],
-            "s an epoch",
+            "s per epoch",
             kind="lines",
             x=lambda row: row.settings["x"],
             xlabel="share",
