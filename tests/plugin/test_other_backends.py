@@ -54,6 +54,11 @@ class Environment:
         return result.stdout.splitlines(), result.stderr.splitlines()
 
 
+@pytest.fixture
+def needs_numpy_backend():
+    pytest.importorskip("jax", reason="Keras's NumPy backend imports it")
+
+
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory):
     if os.name == "nt":
@@ -97,7 +102,7 @@ def put_source(environment):
 lost = pytest.mark.parametrize("state", [gone, gone_but_for_empty_folders, broken, half_there], ids=lambda state: state.__name__)
 
 
-def test_the_environment_runs_this_checkouts_hook(environment, put_source, tmp_path):
+def test_the_environment_runs_this_checkouts_hook(needs_numpy_backend, environment, put_source, tmp_path):
     """What the other tests here do not see would otherwise be absent for another reason."""
     put_source(whole)
     printed, errors = environment.run(SHOW, home=tmp_path)
@@ -105,7 +110,7 @@ def test_the_environment_runs_this_checkouts_hook(environment, put_source, tmp_p
 
 
 @lost
-def test_numpy_goes_on_where_the_package_is_lost(environment, put_source, tmp_path, state):
+def test_numpy_goes_on_where_the_package_is_lost(needs_numpy_backend, environment, put_source, tmp_path, state):
     put_source(state)
     printed, errors = environment.run(SHOW, home=tmp_path)
     assert printed[0].startswith("numpy ") and printed[1:] == UNTOUCHED[1:] and errors == []
@@ -122,7 +127,7 @@ def test_one_warning_where_ocl_was_asked_for_and_the_package_is_lost(environment
     assert "keras_ocl cannot be imported" in errors[0] and "pip install --force-reinstall keras-ocl" in errors[0]
 
 
-def test_a_configuration_that_cannot_be_read_asks_for_nothing(environment, put_source, tmp_path):
+def test_a_configuration_that_cannot_be_read_asks_for_nothing(needs_numpy_backend, environment, put_source, tmp_path):
     put_source(gone)
     for home in (tmp_path / "missing", tmp_path):
         printed = run_python("import keras", python=environment.python, home=home, PYTHONWARNINGS="", KERAS_BACKEND="numpy")
