@@ -27,7 +27,7 @@ def compiled(x: float) -> str:
     return str(x)
 
 
-@keras_ocl.jit(batch_axis=True, name="named")
+@keras_ocl.jit(dynamic=(0,), name="named")
 def compiled_with_options(x: float) -> str:
     return str(x)
 

@@ -88,7 +88,7 @@ def test_groups_share_local_memory():
     )
     for x in (X, X[:3, :5], np.ones((9, 1), "float32"), np.zeros((0, 3), "float32")):
         np.testing.assert_array_equal(op(x), x.T)
-    compiled = keras_ocl.jit(lambda x: op(x * 2) + 1, batch_axis=True)
+    compiled = keras_ocl.jit(lambda x: op(x * 2) + 1, dynamic=(0,))
     for rows in (4, 3):
         np.testing.assert_allclose(compiled(X[:rows]), X[:rows].T * 2 + 1)
 

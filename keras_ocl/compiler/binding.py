@@ -1,16 +1,22 @@
 """Binding: launches get their memory and their kernel objects, whose arguments are set once.
 
 Buffers that live only during a run lie in one arena. Those that come from outside are bound again if they changed since the last run.
+Where unknown extents get other values, what is made of them is set again: arguments, grids, sizes, numbers of steps.
 """
 
 import struct
+from functools import partial
 
 from keras_ocl import runtime
 from keras_ocl.compiler import lower as lowering
 from keras_ocl.compiler.loops.lower import Loop
 from keras_ocl.compiler.plan import Interval, place
+from keras_ocl.core import dtypes
+from keras_ocl.core.dim import present
+from keras_ocl.core.facts import Changing
 from keras_ocl.kernels.spec import STEP
 
+_MARGIN = 8  # a buffer that outgrows its place gets an eighth more than it needs now
 _NOWHERE = object()  # as a home: other than any Storage, and than None, where the arena has none
 
 _FORMATS = {
@@ -30,24 +36,46 @@ _FORMATS = {
 class BoundHost:
     """A host operation with its buffers."""
 
-    def __init__(self, call, resolve):
-        self.node, self.label = call.node, runtime.Label(call.node.name, call.provenance)
+    def __init__(self, call, resolve, changing):
+        node = self.node = call.node
+        self.label = runtime.Label(node.name, call.provenance)
         self.reads = [resolve(b) for b in call.reads]
         self.writes = [b if b is None else resolve(b) for b in call.writes]
+        self.read_shapes = _shapes([n.shape for n in node.inputs], changing)
+        self.written_shapes = _shapes([shape for shape, _ in node.results or [(node.shape, node.dtype)]], changing)
 
 
 class BoundLoop:
-    """A loop with its buffers and kernel objects: for each variant, a step's segments and the arguments that hold the step's number."""
+    """A loop with its buffers and kernel objects: for each variant, a step's segments and the arguments that hold the step's number.
 
-    def __init__(self, loop, resolve, variants):
-        self.loop, self.variants = loop, variants
-        self.before, self.after, self.last = (
-            [(resolve(source), resolve(target), *rest) for source, target, *rest in copies]
-            for copies in (loop.before, loop.after, loop.last)
-        )
+    `length` is a scan's number of steps.
+    """
+
+    def __init__(self, loop, resolve, variants, changing):
+        self.loop, self.variants, self.length = loop, variants, None
+        self.before, self.after, self.last = (_copies(copies, resolve, changing) for copies in (loop.before, loop.after, loop.last))
+        if loop.length is not None:
+            changing.use(loop.length, partial(setattr, self, "length"))
         self.condition = loop.condition and [resolve(b) for b in loop.condition]
         # Steps of kernels alone are launched by the device in one go.
         self.plain = loop.condition is None and all(len(segments) == 1 and type(segments[0]) is list for segments, _ in variants)
+
+
+def _shapes(shapes, changing):
+    """A list of the shapes as they are now."""
+    now = [None] * len(shapes)
+    for k, shape in enumerate(shapes):
+        changing.use_all(shape, partial(now.__setitem__, k))
+    return now
+
+
+def _copies(copies, resolve, changing):
+    """A list of a loop's copies between the buffers that are really used, as they are now."""
+    now = [None] * len(copies)
+    for k, (source, target, *numbers) in enumerate(copies):
+        source, target = resolve(source), resolve(target)
+        changing.use_all(numbers, lambda numbers, k=k, source=source, target=target: now.__setitem__(k, (source, target, *numbers)))
+    return now
 
 
 class Binding:
@@ -59,17 +87,23 @@ class Binding:
         external: set of (resolved) Buffers that `bind` is called with; all others get memory in the device's arena, by `enter`.
         options: of the kernels' compilation.
         name: what the memory is for, in errors.
+        unknowns: Dims that may have other values in other runs.
 
     Attributes:
+        changing: the facts.Changing of all numbers that depend on the unknowns.
         segments: lists of (kernel, grid, group, label), with BoundHost and BoundLoop between.
         storages: dict from a Buffer to its Storage.
         lives: dict from a Buffer in the arena to its Interval; `arena_bytes` is what they take together.
+        sizes: dict from every Buffer, external ones too, to its present bytes.
         home: the Storage in which they lie now.
         kernels: number of kernel objects.
     """
 
-    def __init__(self, device, launches, resolve, external, options, name):
-        self._external, self._name, self.lives = external, name, {}
+    def __init__(self, device, launches, resolve, external, options, name, unknowns=()):
+        self._device, self._external, self._name, self.lives, self.sizes = device, external, name, {}, {}
+        self.changing = Changing(unknowns)
+        for buffer in external:
+            self._measure(buffer)
         self._live(launches, resolve, 0)
         self.arena_bytes = place(self.lives.values(), device.traits.alignment)
         self._places = {}  # buffer -> [(kernel, argument position)]
@@ -79,6 +113,21 @@ class Binding:
         self._bound = {}  # buffer -> the cl.Buffer its kernels' arguments are set to
         self.storages = {}
         self.home = _NOWHERE
+
+    def _measure(self, buffer):
+        """Keeps `sizes` of the buffer true."""
+        itemsize = dtypes.itemsize(buffer.dtype)
+        self.changing.use(buffer.elements, lambda elements: self.sizes.__setitem__(buffer, elements * itemsize))
+
+    def change(self, values):
+        """The unknown extents have these values from now on. A plan of the arena stays while everything fits into its place."""
+        self.changing.set(values)
+        grown = [(interval, self.sizes[buffer]) for buffer, interval in self.lives.items() if self.sizes[buffer] > interval.nbytes]
+        if grown:
+            for interval, nbytes in grown:
+                interval.nbytes = nbytes + nbytes // _MARGIN
+            self.leave()
+            self.arena_bytes = place(self.lives.values(), self._device.traits.alignment)
 
     def enter(self, arena):
         """Lie in the Arena's memory, until it calls `leave`. Under its lock."""
@@ -119,7 +168,10 @@ class Binding:
             for buffer in buffers:
                 if buffer in self._external:
                     continue
-                life = self.lives.setdefault(buffer, Interval(buffer, buffer.nbytes, first, until))
+                if buffer not in self.lives:
+                    self._measure(buffer)
+                    self.lives[buffer] = Interval(buffer, self.sizes[buffer], first, until)
+                life = self.lives[buffer]
                 life.first, life.last = min(life.first, first), max(life.last, until)
             position = until + 1
         return position
@@ -129,29 +181,45 @@ class Binding:
         segments, steps = [[]], []
         for launch in launches:
             if isinstance(launch, lowering.HostCall):
-                segments += [BoundHost(launch, resolve), []]
+                segments += [BoundHost(launch, resolve, self.changing), []]
                 continue
             if isinstance(launch, Loop):
                 variants = [
                     self._bound_launches(launch.launches, launch.resolver(v, resolve), kernels) for v in range(len(launch.variants))
                 ]
-                segments += [BoundLoop(launch, resolve, variants), []]
+                segments += [BoundLoop(launch, resolve, variants, self.changing), []]
                 continue
             kernel = kernels[id(launch)].pop()
             for position, a in enumerate(launch.args):
                 if a.kind in ("in", "out"):
                     self._places.setdefault(resolve(a.value), []).append((kernel, position))
                 elif a.kind == "local":
-                    runtime.set_argument(kernel, position, runtime.local_memory(int(a.value) * struct.calcsize(_FORMATS[a.dtype])))
+                    size = struct.calcsize(_FORMATS[a.dtype])
+                    self.changing.use(a.value, partial(_set_local, kernel, position, size))
                 elif a.value is STEP:
                     steps.append((kernel, position))
+                elif a.kind in ("float", "double"):
+                    runtime.set_argument(kernel, position, struct.pack(_FORMATS[a.kind], a.value))
                 else:
-                    runtime.set_argument(kernel, position, struct.pack(_FORMATS[a.kind], _number(a)))
-            grid = tuple(int(g) for g in launch.grid)
-            if 0 not in grid:
-                group = launch.group and (*launch.group, 1, 1)[: len(grid)]
-                segments[-1].append((kernel, grid, group, runtime.Label(launch.name, launch.provenance)))
+                    self.changing.use(a.value, partial(_set_integer, kernel, position, struct.Struct(_FORMATS[a.kind])))
+            if 0 not in launch.grid:
+                group = launch.group and (*map(present, launch.group), 1, 1)[: len(launch.grid)]
+                segment, label = segments[-1], runtime.Label(launch.name, launch.provenance)
+                segment.append(None)
+                self.changing.use_all(launch.grid, partial(_set_grid, segment, len(segment) - 1, kernel, group, label))
         return [s for s in segments if s != []] or [[]], steps
+
+
+def _set_integer(kernel, position, form, value):
+    runtime.set_argument(kernel, position, form.pack(value))
+
+
+def _set_local(kernel, position, size, elements):
+    runtime.set_argument(kernel, position, runtime.local_memory(elements * size))
+
+
+def _set_grid(segment, place, kernel, group, label, grid):
+    segment[place] = kernel, grid, group, label
 
 
 def _kernels(device, launches, options):
@@ -186,7 +254,3 @@ def _buffers(launch):
     if isinstance(launch, lowering.HostCall):
         return [*launch.reads, *(w for w in launch.writes if w is not None)]
     return [a.value for a in launch.args if a.kind in ("in", "out")]
-
-
-def _number(arg):
-    return float(arg.value) if arg.kind in ("float", "double") else int(arg.value)

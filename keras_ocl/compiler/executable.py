@@ -20,13 +20,14 @@ class Executable:
         updates: (entry node, position in graph.outputs) of states to update in place where that is safe.
         all_arguments: print every extent as an argument (eager code).
         states: input nodes that hold variables.
+        unknowns: Dims that may have other values in other runs; what is made of them is computed again then.
 
     The kernels' arguments are set once; run() sets again only those of buffers that changed since the last
     call. Intermediate results lie in the device's arena. A lock, which all that use the arena share, makes it safe to run from several
     threads.
     """
 
-    def __init__(self, device, graph, inputs, updates=(), all_arguments=False, name="", states=()):
+    def __init__(self, device, graph, inputs, updates=(), all_arguments=False, name="", states=(), unknowns=()):
         self.device, self.name, self.is_eager, self._states = device, name, all_arguments, tuple(states)
         lowered = lowering.lower_graph(graph, updates, device.traits, all_arguments, lower_loop)
         self.launches = lowered.launches
@@ -37,9 +38,8 @@ class Executable:
         # Gradients that vanish over many steps end in denormal numbers, with which CPUs compute 30 times as slowly. As in XLA and
         # TensorFlow, compiled functions treat them as zero.
         options = "" if all_arguments else "-cl-denorms-are-zero"
-        self._binding = Binding(device, self.launches, self._resolve, {*self._inputs, *self._outputs}, options, name)
+        self._binding = Binding(device, self.launches, self._resolve, {*self._inputs, *self._outputs}, options, name, unknowns)
         self._replay = Replay(device, self._binding.storages)
-        self.arena_bytes = self._binding.arena_bytes
         self.held_bytes = self._binding.kernels * KERNEL_BYTES
         self._arena = device.arena if self._binding.lives else None
         self._lock = self._arena.lock if self._arena else threading.Lock()
@@ -49,7 +49,7 @@ class Executable:
         return self._shared.get(buffer, buffer)
 
     def _sort_outputs(self):
-        self._fresh = []  # (position in the outputs, buffer, bytes): outputs that get new memory each run
+        self._fresh = []  # (position in the outputs, buffer): outputs that get new memory each run
         self._copied = []  # likewise: outputs that are inputs
         self._repeated = []  # likewise: outputs listed before
         self._replaced = [(k, self._shared[b]) for k, b in enumerate(self._outputs) if b in self._shared]
@@ -59,17 +59,38 @@ class Executable:
             if buffer in self._shared:
                 continue
             if buffer in self._inputs:
-                self._copied.append((k, buffer, buffer.nbytes))
+                self._copied.append((k, buffer))
             elif buffer in seen:
-                self._repeated.append((k, buffer, buffer.nbytes))
+                self._repeated.append((k, buffer))
             else:
                 seen.add(buffer)
-                self._fresh.append((k, buffer, buffer.nbytes))
+                self._fresh.append((k, buffer))
 
-    def run(self, storages):
-        """Enqueue everything. `storages`: one per input. Returns one Storage per output; in-place ones are the entry's."""
+    @property
+    def arena_bytes(self):
+        """What a run needs of the arena."""
+        return self._binding.arena_bytes
+
+    def at(self, values):
+        """The executable with these values of the unknowns, for `requested` and the like."""
+        with self._lock:
+            self._binding.change(values)
+        return self
+
+    def run(self, storages, values=()):
+        """Enqueue everything.
+
+        Args:
+            storages: one per input.
+            values: the unknown extents', a tuple of ints.
+
+        Returns:
+            One Storage per output; in-place ones are the entry's.
+        """
         arena = self._arena
         with self._lock:
+            if values != self._binding.changing.values:
+                self._binding.change(values)
             if arena is None:
                 return self._enqueue(storages)
             if arena.users:
@@ -103,17 +124,18 @@ class Executable:
             for buffer, storage in zip(self._inputs, storages, strict=True):
                 bind(buffer, storage)
             results = [None] * len(self._outputs)
-            for k, buffer, nbytes in self._fresh:
-                results[k] = device.allocate(nbytes, self.name)
+            sizes = self._binding.sizes
+            for k, buffer in self._fresh:
+                results[k] = device.allocate(sizes[buffer], self.name)
                 bind(buffer, results[k])
             for k, entry in self._replaced:
                 results[k] = held[entry]
-            for k, _, nbytes in self._copied + self._repeated:
-                results[k] = device.allocate(nbytes, self.name)
-            for k, buffer, _ in self._copied:  # before a kernel overwrites them
+            for k, buffer in self._copied + self._repeated:
+                results[k] = device.allocate(sizes[buffer], self.name)
+            for k, buffer in self._copied:  # before a kernel overwrites them
                 device.copy(held[buffer], results[k])
             self._replay.launch(self._binding.segments)
-            for k, buffer, _ in self._repeated:
+            for k, buffer in self._repeated:
                 device.copy(held[buffer], results[k])
             profiler = device.profiler
             if profiler is not None:
@@ -132,7 +154,8 @@ class Executable:
             Provenance.allocator (None for copies of inputs that are also outputs). Where a result overwrites the state that it
             replaces, the bytes are in place and none are asked for.
         """
-        return self._memory(lambda buffer: buffer.nbytes, lambda k: self._outputs[k].nbytes)
+        sizes = self._binding.sizes
+        return self._memory(sizes.__getitem__, lambda k: sizes[self._outputs[k]])
 
     def handed_out(self, results):
         """`requested`, with the bytes of the Storages that a run really got: `results` are what it returned."""
@@ -142,14 +165,14 @@ class Executable:
         """What `requested` returns, given functions from a buffer and from an output's position to bytes."""
         owners = self._allocators()
         found = [(owners.get(buffer), of_buffer(buffer), 0) for buffer in self._binding.lives]
-        found += [(owners.get(buffer), of_result(k), 0) for k, buffer, _ in self._fresh]
-        found += [(None, of_result(k), 0) for k, _, _ in self._copied + self._repeated]
+        found += [(owners.get(buffer), of_result(k), 0) for k, buffer in self._fresh]
+        found += [(None, of_result(k), 0) for k, _ in self._copied + self._repeated]
         updates = {entry: new for new, entry in reversed(self._alias.items()) if entry in self.overwritten}  # not the views of `new`
         return found + [(key(new), 0, of_buffer(entry.buffer)) for entry, new in updates.items()]
 
     def state_bytes(self):
         """Bytes of the variables that the function reads or assigns."""
-        return sum(node.buffer.nbytes for node in self._states)
+        return sum(self._binding.sizes[node.buffer] for node in self._states)
 
     def _allocators(self):
         """Buffer -> Provenance.allocator of the first launch that writes it."""

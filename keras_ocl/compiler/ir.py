@@ -60,7 +60,7 @@ class Graph:
 
     def add(self, primitive, inputs, params, origin=NOWHERE):
         """The node `primitive(*inputs)`; an equal one is reused (common-subexpression elimination)."""
-        identity = (primitive.name, self.tag, tuple(id(i) for i in inputs), _hashable(params))
+        identity = (primitive.name, self.tag, tuple(id(i) for i in inputs), hashable(params))
         node = self._consed.get(identity)
         if node is None:
             results = primitive.shape(*inputs, **params)
@@ -109,11 +109,12 @@ class Graph:
         return sorted(wanted, key=lambda n: n.order)
 
 
-def _hashable(x):
+def hashable(x):
+    """A parameter so that equal ones are equal, whatever the values of Dims in it."""
     if isinstance(x, dict):
-        return tuple((k, _hashable(v)) for k, v in sorted(x.items()))
+        return tuple((k, hashable(v)) for k, v in sorted(x.items()))
     if isinstance(x, (tuple, list)):
-        return tuple(_hashable(v) for v in x)
+        return tuple(hashable(v) for v in x)
     if isinstance(x, Dim):
         return key(x)
     if isinstance(x, float):

@@ -14,8 +14,11 @@ from keras_ocl.compiler import ir
 from keras_ocl.compiler.cache import Cache
 from keras_ocl.compiler.eager import Extents, check_supported, compiled_once, on_device
 from keras_ocl.compiler.executable import Executable
+from keras_ocl.compiler.family import Family, Member
+from keras_ocl.compiler.identity import Identity
 from keras_ocl.core import dtypes, tree
-from keras_ocl.core.dim import Dim
+from keras_ocl.core.dim import Dim, noting, present
+from keras_ocl.core.facts import Facts, formulas
 from keras_ocl.core.origin import NOWHERE, scope
 from keras_ocl.core.primitive import active_tapes, current_trace
 from keras_ocl.core.tensor import Tensor
@@ -23,44 +26,49 @@ from keras_ocl.core.trace import Trace, tracing
 from keras_ocl.core.variable import Owned, is_variable
 from keras_ocl.kernels.schedule import schedule_of
 
-_FAR = 8  # times the hint: for a batch beyond that, kernels made for the hint are so slow that new ones pay
-
 
 class Jitted:
-    """A function that is traced once per signature and then replayed as kernel launches.
+    """A function that is traced once per family of signatures (compiler/family.py) and then replayed as kernel launches.
 
     Args:
         function: takes and returns nests of tensors, arrays and Python values; may read and assign Keras variables.
-        batch_axis: True makes the first axis of every array argument a Dim, so that another batch size
-            builds no kernels, unless it is more than eight times as large as any before.
+        dynamic: which axes of array arguments are unknown extents (Dims), so that others need no trace and build no kernels: None for
+            those on which a second extent was seen; a tuple of numbers of axes for these and such ones; True for all; False for none.
         name: for errors and profiles.
         context: callable that returns a hashable of whatever else a trace depends on.
 
     The signature is the nest's structure, the shapes and dtypes of arrays, and the values of everything else.
-    Python side effects happen once per signature.
+    Python side effects happen with each trace.
     """
 
-    def __init__(self, function, batch_axis=False, name=None, context=None):
-        self.function, self.batch_axis = function, batch_axis
+    def __init__(self, function, dynamic=None, name=None, context=None):
+        self.function, self.dynamic = function, dynamic
         self.context = context or (lambda: None)
         self.name = name or getattr(function, "__name__", "function")
         self.__doc__ = getattr(function, "__doc__", None)
         self._compiled = Cache()
-        self._hints = {}
+        self._families = {}
         self._lock = threading.RLock()
 
     def __call__(self, *args, **kwargs):
         if current_trace.get() is not None or active_tapes.get():
             return self.function(*args, **kwargs)  # part of a larger trace, or to be differentiated by a tape outside
-        compiled, arrays = self._find(args, kwargs)
-        return compiled.run(arrays)
+        bound, arrays = self._find(args, kwargs)
+        return bound.compiled.run(arrays, bound)
 
     def compiled(self, *args, **kwargs):
-        """What these arguments would run: the Compiled of their signature, traced if it is new. Nothing runs."""
-        return self._find(args, kwargs)[0]
+        """What these arguments would run: the Compiled of their signature, traced if it is new, for their extents. Nothing runs."""
+        bound, _ = self._find(args, kwargs)
+        bound.compiled.executable.at(bound.values)
+        return bound.compiled
+
+    @property
+    def traces(self):
+        """The Compileds that it keeps."""
+        return list({id(bound.compiled): bound.compiled for bound in self._compiled.values()}.values())
 
     def _find(self, args, kwargs):
-        """(the Compiled of the arguments' signature, the arrays among them)."""
+        """(the Bound of the arguments' signature, the arrays among them)."""
         leaves, structure = tree.flatten((args, kwargs))
         arrays, key = [], [structure, self.context()]
         for leaf in leaves:
@@ -75,19 +83,19 @@ class Jitted:
         key.append(device)
         key = tuple(key)
         try:
-            compiled = self._compiled.get(key)
+            bound = self._compiled.get(key)
         except (TypeError, ValueError):
             odd = self._unhashable(args, kwargs)
             if odd is None:
                 raise
             raise TypeError(f"{self.name}: the argument {odd}, which Python cannot hash; pass an array or a tuple instead.") from None
-        if compiled is None:
+        if bound is None:
             with self._lock:
-                compiled = self._compiled.get(key)
-                if compiled is None:
-                    compiled = self._compiled.add(key, self._trace(leaves, structure, device))
-        compiled.used = Cache.now
-        return compiled, arrays
+                bound = self._compiled.get(key)
+                if bound is None:
+                    bound = self._compiled.add(key, self._bind(_Call(self, leaves, structure, device), key))
+        bound.compiled.used = Cache.now
+        return bound, arrays
 
     def _unhashable(self, args, kwargs):
         """The first argument that cannot be part of a signature, and what is odd about it; None where all can."""
@@ -105,30 +113,80 @@ class Jitted:
         """For a method: the function with the instance as its first argument, which counts among the values of the signature."""
         return self if instance is None else types.MethodType(self, instance)
 
-    def _trace(self, leaves, structure, device):
-        trace = Trace()
-        batch = {}
-        symbolic = []
-        for position, leaf in enumerate(leaves):
-            if type(leaf) is Tensor or isinstance(leaf, (np.ndarray, np.generic)):
-                shape = tuple(leaf.shape)
-                if self.batch_axis and shape:
-                    shape = (self._dim(shape[0], position, batch), *shape[1:])
-                symbolic.append(trace.input(shape, leaf.dtype if type(leaf) is Tensor else dtypes.canonical(leaf.dtype)))
-            else:
-                symbolic.append(leaf)
-        args, kwargs = tree.unflatten(structure, symbolic)
-        with tracing(trace):
-            result = self.function(*args, **kwargs)
-        return Compiled(trace, result, device, self.name, variables=[leaf for leaf in leaves if is_variable(leaf)])
+    def _bind(self, call, key):
+        """The Bound of a new signature: of a trace that serves its extents, or a new one."""
+        shapeless = [part if is_value else (len(part[0]), part[1]) for part, is_value in zip(key[2:-1], call.values, strict=True)]
+        family = self._families.setdefault((*key[:2], *shapeless, key[-1]), Family(call.shapes, self.dynamic))
+        extents = tuple(n for shape in call.shapes for n in shape)
+        more_vary = family.see(extents)
+        found = family.find(extents, call.identity_at)
+        if found is None:
+            unknown, unknowns = family.unknowns(extents)
+            facts = Facts(unknowns)
+            with noting(facts):
+                trace, result = call.trace(unknown)
+                identity = Identity(trace, result) if unknowns else None
+                compiled = Compiled(trace, result, call.device, self.name, variables=call.variables, unknowns=unknowns)
+            family.add(Member(unknown, facts, identity), compiled, call.identity_at if more_vary else None)
+            return Bound(compiled, tuple(map(present, unknowns)), compiled.held_bytes)
+        return Bound(*found)
 
-    def _dim(self, n, position, batch):
-        """Equal first extents are one unknown; its hint stays what it was at the first trace, until one comes that is far larger."""
-        if n not in batch:
-            if n > _FAR * self._hints.get(position, -1):
-                self._hints[position] = n
-            batch[n] = Dim(n, self._hints[position], 1500450271 + 2 * len(batch))
-        return batch[n]
+
+class _Call:
+    """The arguments of one call of a Jitted, for tracing it."""
+
+    def __init__(self, jitted, leaves, structure, device):
+        self._function, self._leaves, self._structure, self.device = jitted.function, leaves, structure, device
+        self.values = [not _is_array(leaf) for leaf in leaves]
+        self.shapes = [tuple(leaf.shape) for leaf in leaves if _is_array(leaf)]
+        self.variables = [leaf for leaf in leaves if is_variable(leaf)]
+
+    def trace(self, extents):
+        """(Trace, result) of the function for arrays with these extents, ints and Dims."""
+        trace, rest, arguments = Trace(), iter(extents), []
+        for leaf in self._leaves:
+            if _is_array(leaf):
+                shape = tuple(next(rest) for _ in leaf.shape)
+                leaf = trace.input(shape, leaf.dtype if type(leaf) is Tensor else dtypes.canonical(leaf.dtype))
+            arguments.append(leaf)
+        args, kwargs = tree.unflatten(self._structure, arguments)
+        with tracing(trace):
+            return trace, self._function(*args, **kwargs)
+
+    def identity_at(self, member, values):
+        """The Identity of the function with these values of a family's member's unknowns; None where it cannot be traced."""
+        try:
+            return Identity(*self.trace(member.extents_at(values)))
+        except Exception:
+            return None
+
+
+def _is_array(leaf):
+    return type(leaf) is Tensor or isinstance(leaf, (np.ndarray, np.generic))
+
+
+class Bound:
+    """A Compiled for one signature.
+
+    Attributes:
+        values: of the trace's unknown extents.
+        specs: (shape, dtype) of the results that are tensors.
+        leaves: the result's leaves, with tensors still to be put in.
+        used, held_bytes: see Cache.
+    """
+
+    def __init__(self, compiled, values=(), held_bytes=0):
+        self.compiled, self.values, self.held_bytes = compiled, values, held_bytes + (1 << 10)
+        self.device = compiled.device
+        self.specs, self.leaves = compiled.results_at(values)
+
+    @property
+    def used(self):
+        return self.compiled.used
+
+    @used.setter
+    def used(self, now):
+        self.compiled.used = now
 
 
 def _exact(number):
@@ -139,8 +197,8 @@ def _exact(number):
 class Compiled:
     """One trace, compiled: runs on arrays for the trace's inputs and on the variables' current values."""
 
-    def __init__(self, trace, result, device, name, all_arguments=False, variables=()):
-        self.device = device
+    def __init__(self, trace, result, device, name, all_arguments=False, variables=(), unknowns=()):
+        self.device, self._unknowns = device, tuple(unknowns)
         leaves, self._structure = tree.flatten(result)
         self._leaves = list(leaves)
         self._places = [k for k, leaf in enumerate(leaves) if type(leaf) is Tensor]
@@ -175,7 +233,7 @@ class Compiled:
                     f"{name}: a tensor of another trace (shape {tuple(t.shape)}) is used in this one; pass it as an argument."
                 )
         updates = [(node_of[id(s.entry)], len(outputs) + k) for k, s in enumerate(slots) if id(s.entry) in node_of]
-        self.executable = Executable(device, graph, [*inputs[0], *inputs[1], *inputs[2]], updates, all_arguments, name, inputs[1])
+        self.executable = Executable(device, graph, [*inputs[0], *inputs[1], *inputs[2]], updates, all_arguments, name, inputs[1], unknowns)
         in_place = self.executable.overwritten
         self._guarded = [k for k, node in enumerate(inputs[1]) if node in in_place]
         self._assigned = [
@@ -184,27 +242,34 @@ class Compiled:
             if node_of.get(id(s.entry)) not in in_place or id(s.entry) not in node_of
         ]
         self.held_bytes = self.executable.held_bytes + sum(t.storage.nbytes for t in self._constants)
-        self._specs = [(tuple(int(n) for n in t.shape), t.dtype) for t in outputs]
+        self._results = [(tuple(t.shape), t.dtype) for t in outputs]
         self._keep = trace.states, variables  # no other object gets the ids of these variables
 
-    def run(self, arrays):
-        """Results for the trace's inputs `arrays` (NumPy arrays or Tensors)."""
-        device = self.device
+    def results_at(self, values=()):
+        """((shape, dtype) of each tensor among the results, all leaves of the result) for these values of the unknown extents."""
+        extents = [n for shape, _ in self._results for n in shape] + [leaf for leaf in self._leaves if isinstance(leaf, Dim)]
+        now = iter(formulas(self._unknowns, extents)(*values) if self._unknowns else map(present, extents))
+        specs = [(tuple(next(now) for _ in shape), dtype) for shape, dtype in self._results]
+        return specs, [next(now) if isinstance(leaf, Dim) else leaf for leaf in self._leaves]
+
+    def run(self, arrays, bound):
+        """Results for the trace's inputs `arrays` (NumPy arrays or Tensors), with the shapes of a Bound."""
+        device, values = self.device, bound.values
         storages = []
         for k in self._arguments:
             a = arrays[k]
             storages.append(on_device(a, device) if type(a) is Tensor else device.upload(a))
         constants = [on_device(t, device) for t in self._constants]
         if self._states or self._assigned:
-            results = self._run_on_states(storages, constants)
+            results = self._run_on_states(storages, constants, values)
         else:
-            results = self.executable.run(storages + constants)
-        leaves = list(self._leaves)
-        for place, storage, (shape, dtype) in zip(self._places, results, self._specs, strict=False):
+            results = self.executable.run(storages + constants, values)
+        leaves = list(bound.leaves)
+        for place, storage, (shape, dtype) in zip(self._places, results, bound.specs, strict=False):
             leaves[place] = Tensor(shape, dtype, storage)
         return tree.unflatten(self._structure, leaves)
 
-    def _run_on_states(self, storages, constants):
+    def _run_on_states(self, storages, constants, values):
         """The executable's results for the variables' values, which it updates; no other thread reads or changes them meanwhile."""
         device, states = self.device, self._states
         with device.state_lock:
@@ -213,7 +278,7 @@ class Compiled:
                 if owned.is_held() or owned.storage.device is not device:
                     own_copy(states[k], device)
             storages += [on_device(variable._owned, device) for variable in states]
-            results = self.executable.run(storages + constants)
+            results = self.executable.run(storages + constants, values)
             for variable, k in self._assigned:
                 variable._owned = Owned(tuple(variable.shape), variable.dtype, results[k])
         return results
@@ -234,14 +299,15 @@ def fused(function):
     become arguments of the kernels, so other sizes reuse them. Inside a trace or under a tape it is just called.
     """
 
-    def compiled(device, tensors, static):
+    def compile_for(device, tensors, static):
         extents, trace = Extents(), Trace()
         symbolic = [trace.input(tuple(extents(n) for n in t.shape), t.dtype) for t in tensors]
         if "shape" in static:
             static = {**static, "shape": tuple(extents(n) for n in static["shape"])}
         with tracing(trace), scope(NOWHERE):  # it is kept for every caller
             result = function(*symbolic, **static)
-        return Compiled(trace, result, device, function.__name__.strip("_"), all_arguments=True)
+        compiled = Compiled(trace, result, device, function.__name__.strip("_"), all_arguments=True)
+        return Bound(compiled, (), compiled.held_bytes)
 
     @functools.wraps(function)
     def run(*tensors, **static):
@@ -249,25 +315,27 @@ def fused(function):
             return function(*tensors, **static)
         device = tensors[0].storage.device
         identity = (device, function, *((t.shape, t.dtype) for t in tensors), *sorted(static.items()))
-        return compiled_once(identity, lambda: compiled(device, tensors, static)).run(tensors)
+        bound = compiled_once(identity, lambda: compile_for(device, tensors, static))
+        return bound.compiled.run(tensors, bound)
 
     return run
 
 
 P = ParamSpec("P")
 R = TypeVar("R")
+Dynamic = bool | tuple[int, ...] | None
 
 
 @overload
-def jit(function: Callable[P, R], *, batch_axis: bool = False, name: str | None = None) -> Callable[P, R]: ...
+def jit(function: Callable[P, R], *, dynamic: Dynamic = None, name: str | None = None) -> Callable[P, R]: ...
 
 
 @overload
-def jit(function: None = None, *, batch_axis: bool = False, name: str | None = None) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
+def jit(function: None = None, *, dynamic: Dynamic = None, name: str | None = None) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
 
 
 def jit(
-    function: Callable[P, R] | None = None, *, batch_axis: bool = False, name: str | None = None
+    function: Callable[P, R] | None = None, *, dynamic: Dynamic = None, name: str | None = None
 ) -> Callable[P, R] | Callable[[Callable[P, R]], Callable[P, R]]:
     """Compiles a function: it is traced once per signature and from then on replayed as kernel launches.
 
@@ -277,14 +345,17 @@ def jit(
     Args:
         function: takes and returns lists, tuples and dicts of Tensors, arrays and Python values, of any shapes and dtypes; it may read and
             assign Keras variables, and make them from initializers, as layers do. Methods can be compiled too.
-        batch_axis: True makes the first extent of every array an unknown, so that another batch size builds no kernels.
+        dynamic: which axes of arrays may have any extent without another trace and without new kernels. None: those on which a second
+            extent was seen; a tuple of numbers of axes: these at once, others at their second extent; True: all; False: none.
         name: what errors and profiles call the function; by default its own name.
 
     Returns:
         A function of the same arguments; without `function` a decorator that makes one. Its results are Tensors where the function computed
         them. A signature is the structure of the arguments, the shapes and dtypes of arrays, and the values of everything else: each new
-        Python number is traced anew, so pass what changes as an array. Python side effects happen once per signature. Under a GradientTape
-        or in another compiled function it is simply called.
+        Python number is traced anew, so pass what changes as an array. Python code that looks at an extent that varies (`if x.shape[1] >
+        100`) is traced once for each outcome; where it uses the number itself (`range(x.shape[1])`) each extent is a signature of its own.
+        Python side effects happen with each trace; some are made only to compare them. Under a GradientTape or in another compiled
+        function it is simply called.
 
     Raises:
         TypeError: `function` cannot be called; or, from the returned function, an argument that is no array is not hashable, or the
@@ -292,7 +363,7 @@ def jit(
         RuntimeError: (from the returned function) Python code asks for a value that is computed only later.
     """
     if function is None:
-        return functools.partial(jit, batch_axis=batch_axis, name=name)
+        return functools.partial(jit, dynamic=dynamic, name=name)
     if not callable(function):
         raise TypeError(f"keras_ocl.jit compiles functions, not {type(function).__name__}.")
-    return Jitted(function, batch_axis, name)
+    return Jitted(function, dynamic, name)

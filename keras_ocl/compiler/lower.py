@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from keras_ocl.compiler import region_kernels
 from keras_ocl.compiler.fuse import partition
 from keras_ocl.compiler.provenance import Provenance
-from keras_ocl.core import dtypes
 from keras_ocl.core.dim import product, same
 from keras_ocl.core.primitive import Kind
 from keras_ocl.kernels import prelude
@@ -98,17 +97,12 @@ def _resolve(node, shared):
     return node
 
 
-def nbytes(shape, dtype):
-    """Bytes of a tensor."""
-    return int(product(shape)) * dtypes.itemsize(dtype)
-
-
 def _lower_region(region, materialised, users, builder, alias, extra, parts):
     label = describe(region)
     view = region_kernels.KernelBody(region.outputs, region.space, materialised, alias, label, extra, parts)
     node = region.anchor
     if node is None:
-        if any(int(n) == 0 for n in region.space):
+        if 0 in region.space:
             return []
         return [region_kernels.pointwise_kernel(builder.traits, view, builder.all_arguments)]
     if node.results is not None:

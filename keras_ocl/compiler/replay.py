@@ -35,7 +35,7 @@ class Replay:
         if bound.condition is not None:
             self._while(bound)
         else:
-            n, loop, count = bound.loop.length, bound.loop, len(bound.variants)
+            n, loop, count = bound.length, bound.loop, len(bound.variants)
             # The last step is of variant 0, which leaves the results where they belong.
             order = [(bound.variants[(n - 1 - k) % count], n - 1 - k if loop.reverse else k) for k in range(n)]
             if bound.plain:
@@ -71,15 +71,15 @@ class Replay:
             return
         node = bound.node
         arrays = []
-        for buffer, n in zip(bound.reads, node.inputs, strict=True):
-            shape = tuple(int(extent) for extent in n.shape)
+        for buffer, n, shape in zip(bound.reads, node.inputs, bound.read_shapes, strict=True):
             arrays.append(self._device.download(self._storages[buffer], dtypes.numpy_dtype(n.dtype), shape))
         with self._device.operation(bound.label):
             results = node.primitive.host(arrays, **node.params)
-        shapes = node.results or [(node.shape, node.dtype)]
-        for buffer, array, (shape, dtype) in zip(bound.writes, results if node.results else [results], shapes, strict=True):
+        outputs = node.results or [(node.shape, node.dtype)]
+        results = results if node.results else [results]
+        for buffer, array, shape, (_, dtype) in zip(bound.writes, results, bound.written_shapes, outputs, strict=True):
             if buffer is None:
                 continue
             array = np.asarray(array, dtypes.numpy_dtype(dtype), order="C")
-            assert array.shape == tuple(shape), f"{node.name} on the host gave {array.shape}, not {tuple(shape)}"
+            assert array.shape == shape, f"{node.name} on the host gave {array.shape}, not {shape}"
             self._device.write(self._storages[buffer], array)

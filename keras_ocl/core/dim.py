@@ -11,20 +11,25 @@ Whether two Dims are the same extent is told by their keys: hint, probe, and the
 quotient or remainder that is not exact, and an extreme that is now one operand and now the other, count as unknowns of their own. (Two
 paddings may both be 0 or 1 by the parity of different unknowns; their hints and probes alone would often agree.)
 
-Kernels print plain ints as literals and Dims as arguments. A computed Dim also remembers how it was `made`, for exported graphs that
-must compute it again.
+Kernels print plain ints as literals and Dims as arguments. A computed Dim also remembers how it was `made`: exported graphs and compiled
+functions compute it again for other values of the unknowns. What Python code learns of a value, by comparing it or by making it a plain
+int, is noted as a fact while `noting` (core/facts.py): what was traced is only valid where the facts hold.
 """
 
 import contextlib
 import contextvars
 import itertools
 import math
+import operator
+
+import numpy as np
 
 _PROBES = (1000003, 1299709, 1500450271, 2038074743, 1190494759, 1870414469, 2123456789)
 _PRIME = 2**61 - 1
 _FUNCTIONS = ("add", "sub", "mul", "floordiv", "mod", "min", "max")
 _fresh = itertools.count()
 _nameless = contextvars.ContextVar("the values of unknown extents mean nothing", default=False)
+_notes = contextvars.ContextVar("where facts about unknown extents are noted", default=None)
 
 
 @contextlib.contextmanager
@@ -37,6 +42,21 @@ def without_values():
         _nameless.reset(token)
 
 
+@contextlib.contextmanager
+def noting(facts):
+    """Calls `facts.note(function, a, b, outcome)` for all that is found out about values inside: function is "eq", "lt" or "le"."""
+    token = _notes.set(facts)
+    try:
+        yield facts
+    finally:
+        _notes.reset(token)
+
+
+def present(extent):
+    """The value an extent has now, as a plain int: for what is computed again when it changes."""
+    return int.__int__(extent)
+
+
 class Dim(int):
     """An int with shadows. `Dim(value, hint=None, probe=None)`; see the module's docstring.
 
@@ -46,13 +66,13 @@ class Dim(int):
 
     def __new__(cls, value, hint=None, probe=None, made=None, mark=None):
         self = int.__new__(cls, value)
-        self.hint = int(value if hint is None else hint)
-        self.probe = int(_PROBES[next(_fresh) % len(_PROBES)] if probe is None else probe)
+        self.hint = present(value if hint is None else hint)
+        self.probe = present(_PROBES[next(_fresh) % len(_PROBES)] if probe is None else probe)
         self.made, self.mark = made, self.probe % _PRIME if mark is None else mark
         return self
 
     def __reduce__(self):
-        return Dim, (int(self), self.hint, self.probe, self.made, self.mark)
+        return Dim, (present(self), self.hint, self.probe, self.made, self.mark)
 
     @property
     def key(self):
@@ -60,10 +80,78 @@ class Dim(int):
         return ("dim", self.hint, self.probe, self.mark)
 
     def __repr__(self):
-        return "None" if _nameless.get() else str(int(self))
+        return "None" if _nameless.get() else str(present(self))
 
     def __neg__(self):
         return 0 - self
+
+    def __pos__(self):
+        return self
+
+    def __abs__(self):
+        return self if self >= 0 else -self
+
+    def __bool__(self):
+        return not _compare("eq", self, 0)
+
+    __hash__ = int.__hash__
+
+    def __eq__(self, other):
+        return _compare("eq", self, other)
+
+    def __ne__(self, other):
+        found = _compare("eq", self, other)
+        return found if found is NotImplemented else not found
+
+    def __lt__(self, other):
+        return _compare("lt", self, other)
+
+    def __le__(self, other):
+        return _compare("le", self, other)
+
+    def __gt__(self, other):
+        found = _compare("le", self, other)
+        return found if found is NotImplemented else not found
+
+    def __ge__(self, other):
+        found = _compare("lt", self, other)
+        return found if found is NotImplemented else not found
+
+
+_COMPARISONS = {"eq": operator.eq, "lt": operator.lt, "le": operator.le}
+
+
+def _compare(name, a, b):
+    """How the present values of a Dim and another number compare: a fact, unless they are the same extent."""
+    if not isinstance(b, int):
+        return getattr(int, f"__{name}__")(a, b)
+    outcome = _COMPARISONS[name](present(a), present(b))
+    notes = _notes.get()
+    if notes is not None and key(a) != key(b):
+        notes.note(name, a, b, outcome)
+    return outcome
+
+
+_READERS = (float, complex, str, bytes, list, tuple, np.ndarray, np.generic)  # what takes a Dim for its value in arithmetic
+
+
+def _pin(n):
+    """Somebody reads the value itself: that is a fact, too."""
+    notes = _notes.get()
+    if notes is not None and isinstance(n, Dim):
+        notes.note("eq", n, present(n), True)
+
+
+def _pinned(name):
+    """A method of int that reads the value itself."""
+    method = getattr(int, name)
+
+    def op(self, *others):
+        for n in (self, *others):
+            _pin(n)
+        return method(present(self), *(present(n) if isinstance(n, Dim) else n for n in others))
+
+    return op
 
 
 def _apply(name, function, a, b):
@@ -71,9 +159,10 @@ def _apply(name, function, a, b):
     av, ah, ap, am = _shadows(a)
     bv, bh, bp, bm = _shadows(b)
     value, hinted, probed = function(av, bv), function(ah, bh), function(ap, bp)
-    agree = value == hinted == probed
-    if agree and not _nameless.get():
+    notes, agree = _notes.get(), value == hinted == probed
+    if agree and notes is None and not _nameless.get():
         return value
+    same_as = None
     if name == "add":
         mark = (am + bm) % _PRIME
     elif name == "sub":
@@ -85,19 +174,30 @@ def _apply(name, function, a, b):
     elif name == "floordiv":
         exact = bm and av % bv == ah % bh == ap % bp == 0
         mark = am * pow(bm, -1, _PRIME) % _PRIME if exact else _unknown(name, am, bm)
+        remainder = _apply("mod", operator.mod, a, b) if exact and notes is not None else 0
+        if isinstance(remainder, Dim):
+            notes.note("eq", remainder, 0, True)
     elif not agree and (av, ah, ap) == (value, hinted, probed):
-        mark = am
+        mark, same_as = am, a
+    elif not agree and (bv, bh, bp) == (value, hinted, probed):
+        mark, same_as = bm, b
     else:
-        mark = bm if not agree and (bv, bh, bp) == (value, hinted, probed) else _unknown(name, am, bm)
+        mark = _unknown(name, am, bm)
     if agree and mark == value % _PRIME:
         return value
-    return Dim(value, hinted, probed, (name, a, b), mark)
+    result = Dim(value, hinted, probed, (name, a, b), mark)
+    if notes is not None and same_as is not None:
+        notes.note("eq", result, same_as, True)
+    elif notes is not None and agree and not _nameless.get():
+        notes.note("eq", result, value, True)
+        return value
+    return result
 
 
 def _shadows(n):
     if isinstance(n, Dim):
-        return int(n), n.hint, n.probe, n.mark
-    n = int(n)
+        return present(n), n.hint, n.probe, n.mark
+    n = present(n)
     return n, n, n, n % _PRIME
 
 
@@ -111,6 +211,8 @@ def _binary(name, swapped):
 
     def op(self, other):
         if not isinstance(other, int):
+            if isinstance(other, _READERS):
+                _pin(self)
             return NotImplemented
         return _apply(name, method, other, self) if swapped else _apply(name, method, self, other)
 
@@ -120,6 +222,13 @@ def _binary(name, swapped):
 for _name in ("add", "sub", "mul", "floordiv", "mod"):
     setattr(Dim, f"__{_name}__", _binary(_name, False))
     setattr(Dim, f"__r{_name}__", _binary(_name, True))
+for _name in ("int", "float", "trunc", "floor", "ceil", "round", "invert", "format"):
+    setattr(Dim, f"__{_name}__", _pinned(f"__{_name}__"))
+for _name in ("truediv", "pow", "divmod", "lshift", "rshift", "and", "or", "xor"):
+    setattr(Dim, f"__{_name}__", _pinned(f"__{_name}__"))
+    setattr(Dim, f"__r{_name}__", _pinned(f"__r{_name}__"))
+for _name in ("bit_length", "bit_count", "to_bytes"):
+    setattr(Dim, _name, _pinned(_name))
 
 
 def hint(extent):
@@ -152,7 +261,7 @@ def product(extents):
 
 def ceil_div(a, b):
     """Ceiling division that keeps Dims."""
-    return -((0 - a) // b)
+    return 0 - (0 - a) // b
 
 
 def minimum(a, b):

@@ -120,7 +120,7 @@ class OclTrainer(base_trainer.Trainer):
         if self.run_eagerly or not self.jit_compile:
             one_step = _eager(step, name)
         else:
-            one_step = Jitted(step, batch_axis=True, name=name, context=lambda: self._trace_context)
+            one_step = Jitted(step, dynamic=(0,), name=name, context=lambda: self._trace_context)
         return one_step
 
     def _refresh_trace_context(self):

@@ -6,7 +6,7 @@ from keras_ocl.core.index import is_one
 
 def index_type(*counts):
     """C type of indices into buffers of `counts` elements (ints or Dims): 64 bits only where one needs them, now or at the first trace."""
-    return "long" if any(max(abs(int(n)), abs(hint(n))) >= 2**31 for n in counts) else "int"
+    return "int" if all(-(2**31) < n < 2**31 and abs(hint(n)) < 2**31 for n in counts) else "long"
 
 
 def unflattened(args, flat, extents):

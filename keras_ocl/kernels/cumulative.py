@@ -23,7 +23,7 @@ def plan(traits, *, kind, shape, axis, reverse, handles, dtype, sink, all_argume
         handles: the operands, row-major buffers of `shape` and `dtype`.
         sink: gets every value, with lanes along the last axis.
     """
-    if any(int(n) == 0 for n in shape):
+    if 0 in shape:
         return []
     problem = _Scan(traits, kind, tuple(shape), axis, reverse, handles, dtype, sink, all_arguments)
     n, walks = hint(shape[axis]), hint(product(shape)) // max(1, hint(shape[axis]))

@@ -24,7 +24,7 @@ def plan(traits, *, shape, count, mode, clip, x, indices, updates, dtype, result
         x: handle of what the result starts as, or None for zeros.
         indices: (handle, dtype) of each, for the leading axes of `shape`.
     """
-    if any(int(n) == 0 for n in shape):
+    if 0 in shape:
         return []
     args = Args(all_arguments)
     extents, trailing = shape[: len(indices)], shape[len(indices) :]

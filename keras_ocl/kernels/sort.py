@@ -26,7 +26,7 @@ def plan(traits, *, shape, operands, keys, results, all_arguments=False):
         results: handles of the sorted operands.
     """
     n, rows = shape[-1], product(shape[:-1])
-    if int(n) == 0 or int(rows) == 0:
+    if n == 0 or rows == 0:
         return []
     return schedule_of(traits).sort(Problem(traits, rows, n, operands, keys, all_arguments), results)
 
@@ -54,7 +54,7 @@ def by_merging(problem, results, block, piece, gathered):
     # The bound is a number, so that extents of one class share kernels; passes depend on the extent itself.
     run = min(block, _power_above(hint(n)))
     specs, here = [sorter.blocks(run, buffers[0], buffers[1])], 0
-    while run < int(n):
+    while run < n:
         specs.append(sorter.merge(run, buffers[here], buffers[1 - here], min(piece, 2 * run)))
         here, run = 1 - here, 2 * run
     specs.append(sorter.collect(buffers[here], results, gathered))
@@ -227,7 +227,7 @@ def top_k(traits, *, shape, k, x, dtype, results, all_arguments=False):
     rows are independent work-items.
     """
     n, rows = shape[-1], product(shape[:-1])
-    if int(k) == 0 or int(rows) == 0:
+    if k == 0 or rows == 0:
         return []
     args = Args(all_arguments)
     t = index_type(rows * n)

@@ -9,7 +9,7 @@ result, and it returns the code that applies the fused operations and stores.
 from dataclasses import dataclass, field
 
 from keras_ocl.core import dtypes
-from keras_ocl.core.dim import Dim
+from keras_ocl.core.dim import Dim, present
 from keras_ocl.kernels.layout import indented
 
 
@@ -20,7 +20,7 @@ class Arg:
     name: str
     kind: str
     dtype: str = ""  # of pointers: the element's dtype
-    value: object = None  # pointers: the Buffer; scalars: the number
+    value: object = None  # pointers: the Buffer; scalars: the number, which may be a Dim
 
 
 @dataclass
@@ -85,8 +85,8 @@ class Buffer:
 
     @property
     def nbytes(self):
-        """Its size, for the extents of the first trace."""
-        return int(self.elements) * dtypes.itemsize(self.dtype)
+        """Its size, for the extents of the trace."""
+        return present(self.elements) * dtypes.itemsize(self.dtype)
 
 
 class _Step:
@@ -137,7 +137,7 @@ class Args:
             key = (ctype, "occurrence", len(self.args))  # values that happen to be equal must not change the source
         else:
             return str(int(extent)) if extent >= 0 else f"({int(extent)})"
-        return self._scalar(key, ctype, int(extent))
+        return self._scalar(key, ctype, extent)
 
     def step(self):
         """Name of the argument that holds the number of the present step of the loop around the kernel."""

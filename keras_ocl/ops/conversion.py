@@ -65,7 +65,7 @@ def convert_to_tensor(x, dtype=None, sparse=None, ragged=None):
         dtype = dtypes.canonical(standardize_dtype(dtype))
     if isinstance(x, (bool, int, float)) and not isinstance(x, np.generic):
         return scalar(x, dtype or scalar_dtype(x))
-    if isinstance(x, (list, tuple)) and _holds_tensor(x):
+    if isinstance(x, (list, tuple)) and _holds_computed(x):
         return _stacked(x, dtype)
     return from_host(x, dtype)
 
@@ -125,8 +125,9 @@ def _saturated(array, dtype):
     return np.where(above, info.max, np.where(below, info.min, inside)).astype(dtype)
 
 
-def _holds_tensor(x):
-    return any(isinstance(e, (Tensor, KerasVariable)) or (isinstance(e, (list, tuple)) and _holds_tensor(e)) for e in x)
+def _holds_computed(x):
+    """Whether a sequence holds what is no number yet: tensors, variables or unknown extents."""
+    return any(isinstance(e, (Tensor, KerasVariable, Dim)) or (isinstance(e, (list, tuple)) and _holds_computed(e)) for e in x)
 
 
 def _stacked(x, dtype):

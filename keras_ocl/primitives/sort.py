@@ -4,7 +4,7 @@ import math
 
 from keras_ocl import primitives as P
 from keras_ocl.core import dtypes
-from keras_ocl.core.dim import product
+from keras_ocl.core.dim import hint, product
 from keras_ocl.core.primitive import Primitive
 from keras_ocl.kernels import sort as template
 from keras_ocl.primitives.batching import same_parameters
@@ -59,7 +59,7 @@ def _sort_kernels(builder, node, sinks):
 def _operations(node):
     """About one comparison per element and level of merging."""
     (*_, length) = shape = node.inputs[0].shape
-    return product(shape) * max(1, math.ceil(math.log2(max(2, int(length)))))
+    return product(shape) * max(1, math.ceil(math.log2(max(2, hint(length)))))
 
 
 _sort = Primitive(

@@ -49,7 +49,7 @@ def softmax(x):
 
 
 def launches(jitted):
-    return [launch.name for compiled in jitted._compiled.values() for launch in compiled.executable.launches]
+    return [launch.name for compiled in jitted.traces for launch in compiled.executable.launches]
 
 
 def random(*shape):
@@ -80,7 +80,7 @@ def test_product_takes_bias_and_activation_as_epilogue():
 def test_other_batch_size_builds_nothing():
     x, w = random(64, 40), random(40, 30)
     weights = from_numpy(w)
-    compiled = Jitted(lambda x: softmax(P.dot_general(x, weights, ((1,), (0,)))), batch_axis=True)
+    compiled = Jitted(lambda x: softmax(P.dot_general(x, weights, ((1,), (0,)))), dynamic=(0,))
     compiled(x)
     before = runtime.current_device().statistics.kernels
     for n in (1, 7, 63, 200):
@@ -93,12 +93,12 @@ def test_other_batch_size_builds_nothing():
 def test_a_far_larger_batch_gets_kernels_of_its_own_once():
     w = random(400, 300)
     weights = from_numpy(w)
-    compiled = Jitted(lambda x: P.tanh(P.dot_general(x, weights, ((1,), (0,)))), batch_axis=True)
+    compiled = Jitted(lambda x: P.tanh(P.dot_general(x, weights, ((1,), (0,)))), dynamic=(0,))
     found, new = set(), []
     for n in (2, 8, 500, 7, 100, 1999, 3):
         y = random(n, 400)
         np.testing.assert_allclose(to_numpy(compiled(y)), np.tanh(y.astype("float64") @ w), rtol=1e-3, atol=1e-4)
-        kernels = {function_name(launch) for each in compiled._compiled.values() for launch in each.executable.launches}
+        kernels = {function_name(launch) for each in compiled.traces for launch in each.executable.launches}
         new.append(bool(kernels - found))
         found |= kernels
     made = (2,) if runtime.current_device().traits.schedule == "reference" else (2, 500)  # that one's kernels suit any number of rows
@@ -140,7 +140,7 @@ def test_update_epilogue_of_a_product():
         moment.assign(new)
         weights.assign(P.sub(weights.value, P.mul(new, like(new, 0.1))))
 
-    compiled = Jitted(step, batch_axis=True)
+    compiled = Jitted(step, dynamic=(0,))
     x, y = random(16, 30), random(16, 20)
     for _ in range(3):
         compiled(x, y)
@@ -191,7 +191,7 @@ def test_reading_a_traced_value_is_a_clear_error():
 
 def test_flattened_operand_is_not_copied():
     w = from_numpy(random(24, 5))
-    compiled = Jitted(lambda x: P.dot_general(P.reshape(P.exp(x), (x.shape[0], 24)), w, ((1,), (0,))), batch_axis=True)
+    compiled = Jitted(lambda x: P.dot_general(P.reshape(P.exp(x), (x.shape[0], 24)), w, ((1,), (0,))), dynamic=(0,))
     x = random(6, 2, 3, 4)
     np.testing.assert_allclose(to_numpy(compiled(x)), np.exp(x.astype("float64")).reshape(6, 24) @ to_numpy(w), rtol=1e-4)
     assert len(launches(compiled)) == 2, launches(compiled)

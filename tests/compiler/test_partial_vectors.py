@@ -118,7 +118,7 @@ def test_the_rest_of_a_row_is_a_vector():
         pytest.skip("the schedule of CPUs, whose kernels have explicit vectors")
     compiled = Jitted(lambda x, row: P.tanh(after_rows(x, row)))
     compiled(from_numpy(np.zeros((9, 30), "float32")), from_numpy(np.zeros(30, "float32")))
-    (only,) = compiled._compiled.values()
+    (only,) = compiled.traces
     (kernel,) = only.executable.launches
     width = runtime.current_device().traits.vector_width
     rest = 30 % width

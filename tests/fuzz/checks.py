@@ -75,7 +75,7 @@ def check_results(program):
     check("compiled", Jitted(program.__call__))
     with fusion_cut(program.seed):
         check("compiled with fusion cut", Jitted(program.__call__))
-    any_batch = Jitted(program.__call__, batch_axis=True)
+    any_batch = Jitted(program.__call__, dynamic=(0,))
     for batch in program.batches:
         check(f"compiled for any batch, with {batch}", any_batch, batch)
 

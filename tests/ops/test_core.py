@@ -186,7 +186,7 @@ def test_remat_in_a_compiled_function_keeps_nothing():
     for wrap in (lambda f: f, backend.core.remat):
         step = keras_ocl.jit(keras_ocl.grad(lambda x, wrap=wrap: deep(x, wrap)))
         results.append(value(step(ops.ones((256, 64)))))
-        (compiled,) = step._compiled.values()
+        (compiled,) = step.traces
         sizes.append(compiled.executable.arena_bytes)
     np.testing.assert_allclose(results[0], results[1], rtol=1e-5)
     assert sizes[1] < 0.7 * sizes[0], sizes

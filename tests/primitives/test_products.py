@@ -73,7 +73,7 @@ def test_templates(a, b, contract, batch):
 
 
 def kernels(compiled):
-    (only,) = compiled._compiled.values()
+    (only,) = compiled.traces
     return only.executable.launches
 
 

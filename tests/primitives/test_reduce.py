@@ -44,7 +44,7 @@ def test_sums_of_rows_that_lie_far_apart_are_summed_in_parts():
     x[500, 3], x[1029, 4], x[7, 5] = np.nan, np.inf, -np.inf
     compiled = Jitted(lambda a: P.reduce_sum(a, (0,)))
     same(compiled(from_numpy(x)), x.astype("f8").sum(0), 1e-4)
-    (only,) = compiled._compiled.values()
+    (only,) = compiled.traces
     assert [launch.name for launch in only.executable.launches] == ["partial_reduce_sum", "reduce_sum"]
     for name, function in EXTREMES.items():
         same(Jitted(getattr(P, f"reduce_{name}"))(from_numpy(x), (0,)), function(x, axis=0))

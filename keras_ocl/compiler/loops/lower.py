@@ -6,7 +6,8 @@ history where there is one, and else alternates between two buffers, for which t
 """
 
 from keras_ocl.compiler import ir, lower
-from keras_ocl.core.dim import product
+from keras_ocl.core import dtypes
+from keras_ocl.core.dim import Dim, product
 from keras_ocl.core.primitive import Kind
 from keras_ocl.kernels.spec import Buffer, StepSlice
 from keras_ocl.primitives.loop_steps import hold_p
@@ -20,7 +21,7 @@ class Loop:
         variants: for each set of kernel objects, a dict from Buffers of the body to Buffers outside.
         held: Buffers (outside) in use throughout.
         before, after: copies (source, target, bytes, source's offset, target's offset) between Buffers outside.
-        length, reverse: of a scan.
+        length, reverse: of a scan; the length may be a Dim.
         condition: of a while, the Buffer with the flag before the first step, and for each variant after it.
         last: of a while, copies to do when the last step was of variant 1.
     """
@@ -140,7 +141,7 @@ class _Lowering:
 
     def _bind(self, overwritten):
         node, loop, consts = self.node, self.loop, self.consts
-        steps = int(node.params["length"]) if self.is_scan else None
+        steps = node.params["length"] if self.is_scan else None
         common = {}
         for k, tensor in enumerate(self.body.inputs):
             if k < consts or k >= consts + self.carries:
@@ -156,7 +157,7 @@ class _Lowering:
         for k in range(self.carries):
             first, result, new = node.inputs[consts + k].buffer, self.results[k], self.graph.outputs[k].buffer
             shape, dtype = node.results[k]
-            nbytes = lower.nbytes(shape, dtype)
+            nbytes = product(shape) * dtypes.itemsize(dtype)
             loop.held.append(first)
             if k in self.histories:
                 history = self.histories[k]
@@ -185,8 +186,10 @@ class _Lowering:
                 variant[new] = places[v]
                 if entry is not None:
                     variant[entry.buffer] = places[1 - v]
-            if self.is_scan:
-                loop.before.append((first, places[steps % 2], nbytes, 0, 0))
+            if isinstance(steps, Dim) and places[0] is not places[1]:  # the first step may begin with either
+                loop.before += [(first, place, nbytes, 0, 0) for place in places]
+            elif self.is_scan:
+                loop.before.append((first, places[0 if isinstance(steps, Dim) else steps % 2], nbytes, 0, 0))
             else:
                 loop.before.append((first, result, nbytes, 0, 0))
                 if places[0] is not places[1]:

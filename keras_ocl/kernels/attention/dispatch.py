@@ -30,7 +30,7 @@ def gradient(problem, sinks):
     """Kernels for the gradients of [query, key, value]; those of key and value are summed over the query heads that share them."""
     p = problem
     asked, keys = (p.batch, p.time, p.heads, p.depth), (p.batch, p.source, p.key_heads)
-    if not any(int(n) == 0 for n in (*asked, *keys)):
+    if 0 not in (*asked, *keys):
         together = schedule_of(p.traits).attention_gradients(p, sinks)
         if together is not None:
             return [together]
@@ -44,6 +44,6 @@ def pays(traits, query, key, has_bias):
 
 def _plan(problem, scheme, sinks, result):
     """One kernel, or none for an empty result."""
-    if any(int(n) == 0 for n in result):
+    if 0 in result:
         return []
     return [schedule_of(problem.traits).attention(problem, scheme, sinks)]

@@ -6,6 +6,7 @@ caller provides. `sink` receives (n, *spatial, channel) coordinates in the resul
 shape (for the filter's gradient: (*taps, input channel of the group, output channel)).
 """
 
+from keras_ocl.core.dim import present
 from keras_ocl.kernels.conv import elements
 from keras_ocl.kernels.conv.geometry import Geometry
 from keras_ocl.kernels.schedule import schedule_of
@@ -29,7 +30,7 @@ def input_grad(traits, geometry, dy, w, dtype, sink, all_arguments=False, name="
 def filter_grad(traits, geometry, x, dy, dtype, sink, all_arguments=False, name="convolution filter gradient"):
     """Kernels of the gradient in the filter's shape (geometry.filter) from x and dy (geometry.output)."""
     _check(dtype)
-    if any(int(e) == 0 for e in geometry.filter):
+    if 0 in geometry.filter:
         return []
     if all_arguments and geometry.flops < _EAGER_FLOPS:
         return elements.filter_grad(geometry, x, dy, dtype, sink, name, all_arguments=True)
@@ -54,5 +55,5 @@ def _check(dtype):
 
 def _literal(geometry):
     """The geometry with plain extents: large eager work gets kernels of its own, whose tiles fit it."""
-    shapes = (tuple(int(n) for n in shape) for shape in (geometry.input, geometry.filter, geometry.output))
+    shapes = (tuple(present(n) for n in shape) for shape in (geometry.input, geometry.filter, geometry.output))
     return Geometry(*shapes, geometry.strides, geometry.padding, geometry.dilation, geometry.input_dilation, geometry.groups)

@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass, replace
 
-from keras_ocl.core.dim import Dim, ceil_div, key, maximum, product
+from keras_ocl.core.dim import Dim, ceil_div, key, maximum, present, product
 
 
 @dataclass(frozen=True)
@@ -71,12 +71,12 @@ class Geometry:
 
     @property
     def flops(self):
-        return 2.0 * float(product(int(e) for e in self.output)) * float(product(int(e) for e in self.filter[:-1]))
+        return 2.0 * float(product(present(e) for e in (*self.output, *self.filter[:-1])))
 
     @property
     def empty(self):
         """Whether nothing is to be computed: an output without elements."""
-        return any(int(e) == 0 for e in self.output)
+        return 0 in self.output
 
     def transposed(self):
         """The convolution of the output's gradient that gives the input's: filters flipped, channels exchanged."""

@@ -20,7 +20,7 @@ def normal(*shape):
 
 
 def executable(compiled):
-    (one,) = compiled._compiled.values()
+    (one,) = compiled.traces
     return one.executable
 
 
@@ -118,7 +118,7 @@ def test_the_forward_pass_runs_once_and_products_over_all_steps_lie_outside():
 
 def test_an_unknown_length_builds_nothing_again():
     u = from_numpy(normal(4, 4).astype("float32"))
-    compiled = Jitted(lambda xs: recurrent(P.full((3, 4), 0.5, "float32"), u, xs), batch_axis=True)
+    compiled = Jitted(lambda xs: recurrent(P.full((3, 4), 0.5, "float32"), u, xs), dynamic=(0,))
     compiled(normal(8, 3, 4).astype("float32"))
     before = kernels()
     for n in (1, 5, 12, 33):
@@ -131,7 +131,7 @@ def test_an_unknown_length_builds_nothing_again():
 
 
 def test_no_steps():
-    compiled = Jitted(lambda c, xs: P.scan(lambda i, c, s: ([P.add(c[0], s[0])], [c[0]]), [c], [xs], xs.shape[0]), batch_axis=False)
+    compiled = Jitted(lambda c, xs: P.scan(lambda i, c, s: ([P.add(c[0], s[0])], [c[0]]), [c], [xs], xs.shape[0]), dynamic=False)
     (last,), (ys,) = compiled(normal(3).astype("float32"), np.zeros((0, 3), "float32"))
     assert to_numpy(ys).shape == (0, 3)
     assert to_numpy(last).shape == (3,)

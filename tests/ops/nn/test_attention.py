@@ -102,7 +102,7 @@ def test_flash_attention_is_few_launches_and_keeps_no_matrix():
     before = device.statistics.launches
     step(*args)
     assert device.statistics.launches - before <= 5  # the cotangent of ones, attention, delta, and two kernels of gradients
-    (compiled,) = step._compiled.values()
+    (compiled,) = step.traces
     assert compiled.executable.arena_bytes < 300 * 300 * 4
 
 

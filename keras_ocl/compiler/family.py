@@ -1,0 +1,159 @@
+"""Families: the signatures of a function that differ in extents alone, and which of their axes are unknown extents.
+
+An axis is a plain number until a second extent is seen on it; from then on it is a Dim. Axes that always had equal extents are one
+unknown. A trace is valid where the facts hold that it noted, as far as it was verified: tracing again with other values must give the same
+equations. What Python code reads without being noticed (`range(n)`) is monotonic in nearly all cases, so that two values that agree
+vouch for all between.
+"""
+
+import weakref
+from functools import partial
+
+from keras_ocl.core.dim import Dim, present
+
+_FAR = 8  # times the hint: beyond that, kernels made for the hint are so slow that new ones pay
+_PROBE = 1500450271
+_LARGE, _SMALL = (8, 5, 3, 2), (8, 4, 2)  # at how many times the hint, and at which part of it, a trace is verified
+
+
+class Family:
+    """What has been seen of the extents of a function's arrays.
+
+    Args:
+        shapes: of the arrays of the first signature.
+        dynamic: as for jit.
+    """
+
+    def __init__(self, shapes, dynamic):
+        axes = [a for shape in shapes for a in range(len(shape))]
+        self._generalises = dynamic is not False
+        self._varies = [dynamic is True or a in dynamic for a in axes] if dynamic else [False] * len(axes)
+        self._first = [n for shape in shapes for n in shape]
+        self._hints = list(self._first)
+        # Batch and sequence may happen to be equal at first; equal extents of first axes are one batch.
+        self._classes = [(n, dynamic is not True and varies) for n, varies in zip(self._first, self._varies, strict=True)]
+        self._members = []
+        self._is_symbolic = True  # as far as we know
+
+    def see(self, extents):
+        """Takes notice of a signature's extents (those of all arrays in one tuple). Returns whether more axes vary now."""
+        before = list(self._varies)
+        if self._generalises:
+            self._varies = [v or n != first for v, n, first in zip(self._varies, extents, self._first, strict=True)]
+        numbers = {}
+        for position, n in enumerate(extents):
+            self._classes[position] = numbers.setdefault((self._classes[position], n), len(numbers))
+        return self._varies != before
+
+    def unknowns(self, extents):
+        """(extents with Dims in the place of those that vary, the Dims)."""
+        found, result = {}, []
+        for position, n in enumerate(extents):
+            if not self._varies[position]:
+                result.append(n)
+                continue
+            name = self._classes[position]
+            if name not in found:
+                if n > _FAR * self._hints[position]:
+                    self._hints[position] = n
+                found[name] = Dim(n, self._hints[position], _PROBE + 2 * len(found))
+            result.append(found[name])
+        return result, list(found.values())
+
+    def add(self, member, compiled, identity_at=None):
+        """Keeps a member as long as its Compiled is in use; verified widely with an `identity_at`."""
+        member.compiled = weakref.ref(compiled, lambda _: self._members.remove(member))
+        self._members.append(member)
+        if identity_at is not None and self._is_symbolic:
+            member.verify_widely(partial(identity_at, member))
+
+    def find(self, extents, identity_at):
+        """(the Compiled that serves these extents, the values of its unknowns), or None.
+
+        identity_at(member, values): the Identity of a trace with other values of the member's unknowns; None where that fails.
+        """
+        for member in reversed(self._members):
+            values, compiled = member.values(extents), member.compiled()
+            if values is None or compiled is None or not member.facts.hold(values):
+                continue
+            if member.is_verified(values):
+                return compiled, values
+            if self._is_symbolic:
+                if member.verify(values, partial(identity_at, member)):
+                    return compiled, values
+                self._is_symbolic = False
+        return None
+
+
+class Member:
+    """One trace of a family.
+
+    Args:
+        extents: of its arrays, ints and Dims.
+        facts: what it takes for granted (core.facts.Facts).
+        identity: its Identity.
+    """
+
+    def __init__(self, extents, facts, identity):
+        self.facts, self.identity = facts, identity
+        places = {n.key: k for k, n in enumerate(facts.unknowns)}
+        self._pattern = [(places[n.key], None) if isinstance(n, Dim) else (None, n) for n in extents]
+        self._low = self._high = tuple(map(present, facts.unknowns))
+        self._extended = False
+
+    def values(self, extents):
+        """The values of the unknowns for these extents; None where they do not fit."""
+        found = [None] * len(self.facts.unknowns)
+        for (unknown, literal), n in zip(self._pattern, extents, strict=True):
+            if unknown is None:
+                if n != literal:
+                    return None
+            elif found[unknown] is None:
+                found[unknown] = n
+            elif found[unknown] != n:
+                return None
+        if any(n > _FAR * unknown.hint for n, unknown in zip(found, self.facts.unknowns, strict=True)):
+            return None
+        return tuple(found)
+
+    def extents_at(self, values):
+        """Its extents with other values of the unknowns, for a trace."""
+        now = [Dim(n, unknown.hint, unknown.probe) for n, unknown in zip(values, self.facts.unknowns, strict=True)]
+        return [literal if unknown is None else now[unknown] for unknown, literal in self._pattern]
+
+    def is_verified(self, values):
+        """Whether `values` lie between values that were traced and gave the same function."""
+        return all(low <= n <= high for low, n, high in zip(self._low, values, self._high, strict=True))
+
+    def verify(self, values, identity_at):
+        """Tries to extend what is verified to `values`; if that is not the first time, as far as may be. Returns whether they are now.
+
+        identity_at: function from values to the Identity of a trace with them; None where that fails.
+        """
+        if self._extended and not self.is_verified(values):
+            self.verify_widely(identity_at)
+        self._extended = True
+        if not self.is_verified(values):
+            self._extend_by([values], identity_at)
+        return self.is_verified(values)
+
+    def verify_widely(self, identity_at):
+        """Tries values far from the hints, so that most others need not be verified when they come."""
+        self._extend_by(self._far_values(max, _LARGE, lambda hint, times: times * hint), identity_at)
+        self._extend_by(self._far_values(min, _SMALL, lambda hint, part: max(2, hint // part)), identity_at)
+
+    def _far_values(self, extreme, factors, scaled):
+        """Candidates, different for different unknowns."""
+        sign, known = (-1, self._high) if extreme is max else (1, self._low)
+        for factor in factors:
+            values = [scaled(n.hint, factor) + sign * k for k, n in enumerate(self.facts.unknowns)]
+            yield tuple(map(extreme, values, known))
+
+    def _extend_by(self, candidates, identity_at):
+        for values in candidates:
+            if self.is_verified(values) or not self.facts.hold(values):
+                continue
+            found = identity_at(values)
+            if found is not None and found == self.identity:
+                self._low, self._high = tuple(map(min, self._low, values)), tuple(map(max, self._high, values))
+                return

@@ -1,0 +1,126 @@
+"""What depends on unknown extents: the facts a trace took for granted, and numbers that are computed again for other values."""
+
+from keras_ocl.core.dim import Dim, key, present
+
+_ARITHMETIC = {
+    "add": "{} + {}",
+    "sub": "{} - {}",
+    "mul": "{} * {}",
+    "floordiv": "{} // {}",
+    "mod": "{} % {}",
+    "min": "min({}, {})",
+    "max": "max({}, {})",
+}
+_COMPARISONS = {("eq", True): "==", ("eq", False): "!=", ("lt", True): "<", ("lt", False): ">=", ("le", True): "<=", ("le", False): ">"}
+
+
+class _Code:
+    """A Python function of the unknowns' values under construction, in which each formula is computed once."""
+
+    def __init__(self, unknowns):
+        self._names = {key(u): f"u{k}" for k, u in enumerate(unknowns)}
+        self._parameters, self._lines = ", ".join(self._names.values()), []
+
+    def name(self, extent):
+        """What stands for an int or Dim. KeyError for a Dim that is made of others than the unknowns."""
+        if not isinstance(extent, Dim):
+            return str(extent)
+        found = self._names.get(extent.key)
+        if found is None:
+            if extent.made is None:
+                raise KeyError(f"an unknown extent ({present(extent)}) that is none of the function's own")
+            function, *operands = extent.made
+            text = _ARITHMETIC[function].format(*map(self.name, operands))
+            found = self._names[extent.key] = f"v{len(self._lines)}"
+            self._lines.append(f"{found} = {text}")
+        return found
+
+    def function(self, result):
+        """The function that returns the expression `result`."""
+        body = "\n".join(f"    {line}" for line in [*self._lines, f"return {result}"])
+        scope = {}
+        exec(f"def formulas({self._parameters}):\n{body}\n", scope)
+        return scope["formulas"]
+
+
+def formulas(unknowns, extents):
+    """A function from the values of the Dims `unknowns`, as its arguments, to a tuple of the values of `extents` (ints and Dims)."""
+    code = _Code(unknowns)
+    return code.function("(" + "".join(f"{code.name(n)}, " for n in extents) + ")")
+
+
+class Facts:
+    """Comparisons of extents and their outcomes, as they are noted by core.dim.noting. `unknowns` are the Dims they are about."""
+
+    def __init__(self, unknowns):
+        self.unknowns = tuple(unknowns)
+        self._found = {}
+        self._holds = None
+        for n in self.unknowns:
+            self.note("eq", n, 0, present(n) == 0)
+
+    def note(self, function, a, b, outcome):
+        self._found.setdefault((function, key(a), key(b)), (function, a, b, outcome))
+        self._holds = None
+
+    def __iter__(self):
+        """(function, a, b, outcome)"""
+        return iter(self._found.values())
+
+    def hold(self, values):
+        """Whether all comparisons come out as they did where the unknowns have these values."""
+        if self._holds is None:
+            code = _Code(self.unknowns)
+            tests = [f"{code.name(a)} {_COMPARISONS[function, outcome]} {code.name(b)}" for function, a, b, outcome in self]
+            self._holds = code.function(" and ".join(tests) or "True")
+        try:
+            return self._holds(*values)
+        except ZeroDivisionError:
+            return False
+
+
+class Changing:
+    """What is to be done when extents change.
+
+    Args:
+        unknowns: Dims of which all others are made; with none of them nothing ever changes.
+
+    Attributes:
+        values: the unknowns' present values.
+    """
+
+    def __init__(self, unknowns):
+        self._unknowns, self.values = tuple(unknowns), tuple(map(present, unknowns))
+        self._uses = {}  # key -> (extent, functions)
+        self._formulas, self._results = None, ()
+
+    def use(self, extent, function):
+        """Calls function(value) for the extent's value, and again with the new one after each change."""
+        function(present(extent))
+        if self._unknowns and isinstance(extent, Dim):
+            self._uses.setdefault(extent.key, (extent, []))[1].append(function)
+
+    def use_all(self, extents, function):
+        """Likewise function(values) for a tuple of extents; after changes of several it is called several times."""
+        now = [present(n) for n in extents]
+
+        def changed(position, value):
+            now[position] = value
+            function(tuple(now))
+
+        function(tuple(now))
+        for position, extent in enumerate(extents):
+            if self._unknowns and isinstance(extent, Dim):
+                self._uses.setdefault(extent.key, (extent, []))[1].append(lambda value, position=position: changed(position, value))
+
+    def set(self, values):
+        """The unknowns have other values now."""
+        if self._formulas is None:
+            extents = [extent for extent, _ in self._uses.values()]
+            self._formulas = formulas(self._unknowns, extents)
+            self._results = tuple(map(present, extents))
+        before, self._results, self.values = self._results, self._formulas(*values), values
+        for old, new, (_, functions) in zip(before, self._results, self._uses.values(), strict=True):
+            if old != new:
+                for function in functions:
+                    function(new)
