@@ -94,7 +94,7 @@ class Jitted:
                 bound = self._compiled.get(key)
                 if bound is None:
                     bound = self._compiled.add(key, self._bind(_Call(self, leaves, structure, device), key))
-        bound.compiled.used = Cache.now
+        bound.used = Cache.now
         return bound, arrays
 
     def _unhashable(self, args, kwargs):
@@ -128,7 +128,7 @@ class Jitted:
                 identity = Identity(trace, result) if unknowns else None
                 compiled = Compiled(trace, result, call.device, self.name, variables=call.variables, unknowns=unknowns)
             family.add(Member(unknown, facts, identity), compiled, call.identity_at if more_vary else None)
-            return Bound(compiled, tuple(map(present, unknowns)), compiled.held_bytes)
+            found = compiled, tuple(map(present, unknowns))
         return Bound(*found)
 
 
@@ -172,21 +172,21 @@ class Bound:
         values: of the trace's unknown extents.
         specs: (shape, dtype) of the results that are tensors.
         leaves: the result's leaves, with tensors still to be put in.
-        used, held_bytes: see Cache.
+        device, used, held_bytes: see Cache.
     """
 
-    def __init__(self, compiled, values=(), held_bytes=0):
-        self.compiled, self.values, self.held_bytes = compiled, values, held_bytes + (1 << 10)
-        self.device = compiled.device
+    def __init__(self, compiled, values=()):
+        self.compiled, self.values, self.device = compiled, values, compiled.device
         self.specs, self.leaves = compiled.results_at(values)
+        compiled.bounds += 1
+
+    def __del__(self):
+        self.compiled.bounds -= 1
 
     @property
-    def used(self):
-        return self.compiled.used
-
-    @used.setter
-    def used(self, now):
-        self.compiled.used = now
+    def held_bytes(self):
+        """Its share of what all that are bound to the same Compiled hold."""
+        return self.compiled.held_bytes // self.compiled.bounds + (1 << 10)
 
 
 def _exact(number):
@@ -243,6 +243,7 @@ class Compiled:
         ]
         self.held_bytes = self.executable.held_bytes + sum(t.storage.nbytes for t in self._constants)
         self._results = [(tuple(t.shape), t.dtype) for t in outputs]
+        self.bounds = 0  # how many Bounds there are of it
         self._keep = trace.states, variables  # no other object gets the ids of these variables
 
     def results_at(self, values=()):
@@ -306,8 +307,7 @@ def fused(function):
             static = {**static, "shape": tuple(extents(n) for n in static["shape"])}
         with tracing(trace), scope(NOWHERE):  # it is kept for every caller
             result = function(*symbolic, **static)
-        compiled = Compiled(trace, result, device, function.__name__.strip("_"), all_arguments=True)
-        return Bound(compiled, (), compiled.held_bytes)
+        return Bound(Compiled(trace, result, device, function.__name__.strip("_"), all_arguments=True))
 
     @functools.wraps(function)
     def run(*tensors, **static):

@@ -47,6 +47,9 @@ EDITS: dict[str, tuple[Branch | First | Alike, ...]] = {
     "keras.src.backend": (
         Branch("", "BackendVariable", "from keras_ocl.backend import *\nfrom keras_ocl.hooks.variable import Variable as BackendVariable"),
     ),
+    "keras.src.backend.common.variables": (
+        First("standardize_shape", "from keras_ocl.hooks.shapes import has_unknown\nif has_unknown(shape):\n    return shape"),
+    ),
     "keras.src.backend.common.global_state": (
         Branch("clear_session", None, "if free_memory:\n    from keras_ocl.hooks.session import forget\n    forget()"),
     ),

@@ -28,7 +28,7 @@ def test_chains_of_small_products_are_not_nested():
         gram = expected @ expected.T
         expected = expected + (gram + gram @ gram) @ expected
     np.testing.assert_allclose(result, expected, rtol=1e-4, atol=1e-6)
-    (only,) = compiled._compiled.values()
+    (only,) = compiled.traces
     sources = [launch.body for launch in only.executable.launches]
     assert len(sources) <= 15 and max(map(len, sources)) < 10_000, [len(s) for s in sources]
 

@@ -170,7 +170,7 @@ def test_python_side_effects_run_once_a_signature():
         calls.append(x.shape)
         return P.add(x, x)
 
-    compiled = Jitted(double)
+    compiled = Jitted(double, dynamic=False)
     for n in (3, 3, 4, 3):
         compiled(np.ones(n, "float32"))
     assert [tuple(c) for c in calls] == [(3,), (4,)]
