@@ -2,10 +2,10 @@
 
 A Dim is an int, so every shape rule is plain integer arithmetic. Beside its value it carries two
 shadows on which the same arithmetic runs: a `hint` (the value the dimension had when its function
-was first traced; tuning decisions use it, so another batch size makes the same decisions) and a
-`probe` (a large prime standing for the unknown). A result on which value and shadows agree does not
+was first traced; tuning decisions use it, so another batch size makes the same decisions) and
+probes (large numbers standing for the unknown). A result on which value and shadows agree does not
 depend on the unknown and collapses to a plain int: `(Dim(32) * 10) // Dim(32)` is the int 10. This
-is randomised identity testing (Schwartz 1980, Zippel 1979) with one sample.
+is randomised identity testing (Schwartz 1980, Zippel 1979) with a few samples.
 
 Whether two Dims are the same extent is told by their keys: hint, probe, and the value modulo a prime of the formula, in which a
 quotient or remainder that is not exact, and an extreme that is now one operand and now the other, count as unknowns of their own. (Two
@@ -26,6 +26,7 @@ import numpy as np
 
 _PROBES = (1000003, 1299709, 1500450271, 2038074743, 1190494759, 1870414469, 2123456789)
 _PRIME = 2**61 - 1
+_RESIDUES = ((7, 10), (11, 35), (13, 25))  # of further probes: even and odd ones, and none with the others' remainders by 3, 4, 8 or 16
 _FUNCTIONS = ("add", "sub", "mul", "floordiv", "mod", "min", "max")
 _fresh = itertools.count()
 _nameless = contextvars.ContextVar("the values of unknown extents mean nothing", default=False)
@@ -60,19 +61,21 @@ def present(extent):
 class Dim(int):
     """An int with shadows. `Dim(value, hint=None, probe=None)`; see the module's docstring.
 
+    `probes` are the probe and what is made of further ones.
     `made` is (function, a, b) with one of "add", "sub", "mul", "floordiv", "mod", "min" and "max" and its two operands (ints or Dims),
     or None for an unknown itself. `mark` is the formula's value modulo a prime.
     """
 
-    def __new__(cls, value, hint=None, probe=None, made=None, mark=None):
+    def __new__(cls, value, hint=None, probe=None, made=None, mark=None, probes=None):
         self = int.__new__(cls, value)
         self.hint = present(value if hint is None else hint)
         self.probe = present(_PROBES[next(_fresh) % len(_PROBES)] if probe is None else probe)
         self.made, self.mark = made, self.probe % _PRIME if mark is None else mark
+        self.probes = probes or (self.probe, *(self.probe // part // 48 * 48 + rest for part, rest in _RESIDUES))
         return self
 
     def __reduce__(self):
-        return Dim, (present(self), self.hint, self.probe, self.made, self.mark)
+        return Dim, (present(self), self.hint, self.probe, self.made, self.mark, self.probes)
 
     @property
     def key(self):
@@ -118,6 +121,7 @@ class Dim(int):
         return found if found is NotImplemented else not found
 
 
+_NEUTRAL = {"add": 0, "sub": 0, "mul": 1, "floordiv": 1}  # as second operands
 _COMPARISONS = {"eq": operator.eq, "lt": operator.lt, "le": operator.le}
 
 
@@ -156,10 +160,12 @@ def _pinned(name):
 
 def _apply(name, function, a, b):
     """function(a, b) on values and shadows; a plain int where all agree."""
-    av, ah, ap, am = _shadows(a)
-    bv, bh, bp, bm = _shadows(b)
-    value, hinted, probed = function(av, bv), function(ah, bh), function(ap, bp)
-    notes, agree = _notes.get(), value == hinted == probed
+    if type(b) is int and b == _NEUTRAL.get(name):
+        return a
+    av, ah, aps, am = _shadows(a)
+    bv, bh, bps, bm = _shadows(b)
+    value, hinted, probed = function(av, bv), function(ah, bh), tuple(map(function, aps, bps))
+    notes, agree = _notes.get(), value == hinted == max(probed) == min(probed)
     if agree and notes is None and not _nameless.get():
         return value
     same_as = None
@@ -172,20 +178,20 @@ def _apply(name, function, a, b):
     elif name == "mod":
         mark = (am - bm * _unknown("floordiv", am, bm)) % _PRIME
     elif name == "floordiv":
-        exact = bm and av % bv == ah % bh == ap % bp == 0
+        exact = bm and av % bv == ah % bh == 0 == max(map(operator.mod, aps, bps))
         mark = am * pow(bm, -1, _PRIME) % _PRIME if exact else _unknown(name, am, bm)
         remainder = _apply("mod", operator.mod, a, b) if exact and notes is not None else 0
         if isinstance(remainder, Dim):
             notes.note("eq", remainder, 0, True)
-    elif not agree and (av, ah, ap) == (value, hinted, probed):
+    elif not agree and (av, ah, aps) == (value, hinted, probed):
         mark, same_as = am, a
-    elif not agree and (bv, bh, bp) == (value, hinted, probed):
+    elif not agree and (bv, bh, bps) == (value, hinted, probed):
         mark, same_as = bm, b
     else:
         mark = _unknown(name, am, bm)
     if agree and mark == value % _PRIME:
         return value
-    result = Dim(value, hinted, probed, (name, a, b), mark)
+    result = Dim(value, hinted, probed[0], (name, a, b), mark, probed)
     if notes is not None and same_as is not None:
         notes.note("eq", result, same_as, True)
     elif notes is not None and agree and not _nameless.get():
@@ -196,9 +202,9 @@ def _apply(name, function, a, b):
 
 def _shadows(n):
     if isinstance(n, Dim):
-        return present(n), n.hint, n.probe, n.mark
+        return present(n), n.hint, n.probes, n.mark
     n = present(n)
-    return n, n, n, n % _PRIME
+    return n, n, (n,) * (1 + len(_RESIDUES)), n % _PRIME
 
 
 def _unknown(name, a, b):

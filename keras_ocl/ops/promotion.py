@@ -69,7 +69,7 @@ def broadcast_to(x, shape):
 def broadcast(op, *xs):
     """Tensors broadcast to their common shape."""
     first = xs[0].shape
-    if all(x.shape == first for x in xs):
+    if all(len(x.shape) == len(first) and x.shape == first for x in xs):  # ranks first: each comparison of extents is a fact
         return xs
     common = broadcast_shapes(op, *[x.shape for x in xs])
     return tuple(broadcast_to(x, common) for x in xs)

@@ -41,7 +41,7 @@ def test_what_was_not_used_for_longest_goes_first(monkeypatch):
         np.testing.assert_array_equal(to_numpy(function(ones(n))), 2 * ones(n))
         assert often.compiled(ones(100)) is first
         assert len(often._compiled) + len(other._compiled) == min(n + 1, 8)
-    assert other.compiled(ones(19)).used and len(other._compiled) + len(often._compiled) == 8
+    assert other.compiled(ones(19)).bounds and len(other._compiled) + len(often._compiled) == 8
     assert {key[2][0] for key in other._compiled} == {(19,), (17,), (15,), (13,)}
 
 
