@@ -22,14 +22,15 @@ class Family:
     Args:
         shapes: of the arrays of the first signature.
         dynamic: as for jit.
+        hints: dict from (number of the array, axis) to the hint of its unknown extent, which the function's families share.
     """
 
-    def __init__(self, shapes, dynamic):
-        axes = [a for shape in shapes for a in range(len(shape))]
+    def __init__(self, shapes, dynamic, hints):
+        self._hints, self._places = hints, [(k, a) for k, shape in enumerate(shapes) for a in range(len(shape))]
+        axes = [a for _, a in self._places]
         self._generalises = dynamic is not False
         self._varies = [dynamic is True or a in dynamic for a in axes] if dynamic else [False] * len(axes)
         self._first = [n for shape in shapes for n in shape]
-        self._hints = list(self._first)
         # Batch and sequence may happen to be equal at first; equal extents of first axes are one batch.
         self._classes = [(n, dynamic is not True and varies) for n, varies in zip(self._first, self._varies, strict=True)]
         self._members = []
@@ -54,9 +55,10 @@ class Family:
                 continue
             name = self._classes[position]
             if name not in found:
-                if n > _FAR * self._hints[position]:
-                    self._hints[position] = n
-                found[name] = Dim(n, self._hints[position], _PROBE + 2 * len(found))
+                place = self._places[position]
+                if n > _FAR * self._hints.get(place, -1):
+                    self._hints[place] = n
+                found[name] = Dim(n, self._hints[place], _PROBE + 2 * len(found))
             result.append(found[name])
         return result, list(found.values())
 
@@ -143,11 +145,12 @@ class Member:
         self._extend_by(self._far_values(min, _SMALL, lambda hint, part: max(2, hint // part)), identity_at)
 
     def _far_values(self, extreme, factors, scaled):
-        """Candidates, different for different unknowns."""
+        """Candidates, different for different unknowns: odd and even ones, and then such as can be halved four times (by poolings)."""
         sign, known = (-1, self._high) if extreme is max else (1, self._low)
-        for factor in factors:
-            values = [scaled(n.hint, factor) + sign * k for k, n in enumerate(self.facts.unknowns)]
-            yield tuple(map(extreme, values, known))
+        for step in (1, 16):
+            for factor in factors:
+                values = [scaled(n.hint, factor) // step * step + sign * step * k for k, n in enumerate(self.facts.unknowns)]
+                yield tuple(map(extreme, values, known))
 
     def _extend_by(self, candidates, identity_at):
         for values in candidates:

@@ -47,7 +47,7 @@ class Jitted:
         self.name = name or getattr(function, "__name__", "function")
         self.__doc__ = getattr(function, "__doc__", None)
         self._compiled = Cache()
-        self._families = {}
+        self._families, self._hints = {}, {}
         self._lock = threading.RLock()
 
     def __call__(self, *args, **kwargs):
@@ -116,7 +116,7 @@ class Jitted:
     def _bind(self, call, key):
         """The Bound of a new signature: of a trace that serves its extents, or a new one."""
         shapeless = [part if is_value else (len(part[0]), part[1]) for part, is_value in zip(key[2:-1], call.values, strict=True)]
-        family = self._families.setdefault((*key[:2], *shapeless, key[-1]), Family(call.shapes, self.dynamic))
+        family = self._families.setdefault((*key[:2], *shapeless, key[-1]), Family(call.shapes, self.dynamic, self._hints))
         extents = tuple(n for shape in call.shapes for n in shape)
         more_vary = family.see(extents)
         found = family.find(extents, call.identity_at)

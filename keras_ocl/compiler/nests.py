@@ -1,6 +1,6 @@
 """The pieces of generated code: registers, blocks and loop nests, and what a dry run tells of a nest."""
 
-from keras_ocl.core.dim import Dim, hint
+from keras_ocl.core.dim import Dim, key
 from keras_ocl.core.index import is_one
 
 MASKED = "masked"  # an index expression that lanes need as a vector: it is neither an address nor a scalar
@@ -78,4 +78,4 @@ def analyse(nests):
 
 
 def _proportional(use, outer, inner, extent):
-    return use[outer] == use[inner] * extent and hint(use[outer]) == hint(use[inner] * extent)
+    return key(use[outer]) == key(use[inner] * extent)

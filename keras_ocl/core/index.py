@@ -84,8 +84,8 @@ def _zero(x):
 
 
 def at_least(a, b):
-    """a >= b whatever the unknown extents' values (as far as value, hint and probe tell)."""
-    return a >= b and hint(a) >= hint(b) and probe(a) >= probe(b)
+    """a >= b whatever the unknown extents' values (as far as hint, probe and value tell)."""
+    return hint(a) >= hint(b) and probe(a) >= probe(b) and a >= b
 
 
 def is_one(extent):
