@@ -121,6 +121,7 @@ class Dim(int):
         return found if found is NotImplemented else not found
 
 
+_SHADOW_DIVISION = {"floordiv": lambda a, b: a // b if b else 0, "mod": lambda a, b: a % b if b else 0}
 _NEUTRAL = {"add": 0, "sub": 0, "mul": 1, "floordiv": 1}  # as second operands
 _COMPARISONS = {"eq": operator.eq, "lt": operator.lt, "le": operator.le}
 
@@ -164,11 +165,14 @@ def _apply(name, function, a, b):
         return a
     av, ah, aps, am = _shadows(a)
     bv, bh, bps, bm = _shadows(b)
-    value, hinted, probed = function(av, bv), function(ah, bh), tuple(map(function, aps, bps))
+    value = function(av, bv)
+    if name in ("floordiv", "mod"):  # a shadow of what is not 0 may be 0
+        function = _SHADOW_DIVISION[name]
+    hinted, probed = function(ah, bh), tuple(map(function, aps, bps))
     notes, agree = _notes.get(), value == hinted == max(probed) == min(probed)
     if agree and notes is None and not _nameless.get():
         return value
-    same_as = None
+    greater = None  # the operands of an extreme that is one of them, the greater one first
     if name == "add":
         mark = (am + bm) % _PRIME
     elif name == "sub":
@@ -178,22 +182,22 @@ def _apply(name, function, a, b):
     elif name == "mod":
         mark = (am - bm * _unknown("floordiv", am, bm)) % _PRIME
     elif name == "floordiv":
-        exact = bm and av % bv == ah % bh == 0 == max(map(operator.mod, aps, bps))
+        exact = bm and av % bv == ah % (bh or 1) == 0 == max(map(_SHADOW_DIVISION["mod"], map(abs, aps), map(abs, bps)))
         mark = am * pow(bm, -1, _PRIME) % _PRIME if exact else _unknown(name, am, bm)
         remainder = _apply("mod", operator.mod, a, b) if exact and notes is not None else 0
         if isinstance(remainder, Dim):
             notes.note("eq", remainder, 0, True)
     elif not agree and (av, ah, aps) == (value, hinted, probed):
-        mark, same_as = am, a
+        mark, greater = am, (a, b) if name == "max" else (b, a)
     elif not agree and (bv, bh, bps) == (value, hinted, probed):
-        mark, same_as = bm, b
+        mark, greater = bm, (b, a) if name == "max" else (a, b)
     else:
         mark = _unknown(name, am, bm)
     if agree and mark == value % _PRIME:
         return value
     result = Dim(value, hinted, probed[0], (name, a, b), mark, probed)
-    if notes is not None and same_as is not None:
-        notes.note("eq", result, same_as, True)
+    if notes is not None and greater is not None:
+        notes.note("le", *reversed(greater), True)
     elif notes is not None and agree and not _nameless.get():
         notes.note("eq", result, value, True)
         return value
