@@ -142,14 +142,14 @@ class Member:
     def verify_widely(self, identity_at):
         """Tries values far from the hints, so that most others need not be verified when they come."""
         self._extend_by(self._far_values(max, _LARGE, lambda hint, times: times * hint), identity_at)
-        self._extend_by(self._far_values(min, _SMALL, lambda hint, part: max(2, hint // part)), identity_at)
+        self._extend_by(self._far_values(min, _SMALL, lambda hint, part: hint // part), identity_at)
 
     def _far_values(self, extreme, factors, scaled):
         """Candidates, different for different unknowns: odd and even ones, and then such as can be halved four times (by poolings)."""
         sign, known = (-1, self._high) if extreme is max else (1, self._low)
         for step in (1, 16):
             for factor in factors:
-                values = [scaled(n.hint, factor) // step * step + sign * step * k for k, n in enumerate(self.facts.unknowns)]
+                values = [max(1, scaled(n.hint, factor) // step * step + sign * step * k) for k, n in enumerate(self.facts.unknowns)]
                 yield tuple(map(extreme, values, known))
 
     def _extend_by(self, candidates, identity_at):

@@ -3,6 +3,7 @@
 import functools
 import inspect
 
+from keras_ocl.core.index import is_one
 from keras_ocl.core.origin import Origin, current_origin, operation_name
 from keras_ocl.core.trace import origins_kept
 
@@ -53,4 +54,4 @@ def _shape(args, kwargs, position, name):
 
 def _is_bias(x, bias):
     """Whether `bias` is one number for each channel of `x`, in the shapes that Keras's layers give it."""
-    return len(x) > 1 and 0 < len(bias) <= len(x) and sum(n != 1 for n in bias) <= 1 and sum(n != 1 for n in x) > 1
+    return len(x) > 1 and 0 < len(bias) <= len(x) and sum(not is_one(n) for n in bias) <= 1 and sum(not is_one(n) for n in x) > 1
