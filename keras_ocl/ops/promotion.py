@@ -5,6 +5,7 @@ from keras.src.backend.common.backend_utils import canonicalize_axis
 
 from keras_ocl import primitives as P
 from keras_ocl.core import dtypes
+from keras_ocl.core.dim import key
 from keras_ocl.core.index import is_one
 from keras_ocl.core.tensor import Tensor
 from keras_ocl.ops.conversion import convert_to_tensor, scalar
@@ -47,9 +48,9 @@ def broadcast_shapes(op, *shapes):
             i = axis - rank + len(s)
             if i < 0 or is_one(s[i]):
                 continue
-            if is_one(extent) or extent == 1:
+            if is_one(extent) or key(extent) != key(s[i]) and extent == 1:
                 extent = s[i]
-            elif s[i] != extent and s[i] != 1:
+            elif key(extent) != key(s[i]) and s[i] != extent and s[i] != 1:
                 raise ValueError(f"{op}: shapes {', '.join(str(tuple(s)) for s in shapes)} cannot be broadcast together.")
         result.append(extent)
     return tuple(result)
@@ -58,18 +59,24 @@ def broadcast_shapes(op, *shapes):
 def broadcast_to(x, shape):
     """A Tensor broadcast to `shape` by NumPy's rules (the caller has checked that it can be)."""
     offset = len(shape) - len(x.shape)
-    if offset == 0 and x.shape == tuple(shape):
+    if _agree(x.shape, shape):
         return x
-    plain = tuple(1 if n == 1 and shape[i + offset] != 1 else n for i, n in enumerate(x.shape))
+    plain = tuple(n if is_one(n) or key(n) == key(m) or n != 1 or m == 1 else 1 for n, m in zip(x.shape, shape[offset:], strict=True))
     if any(is_one(p) and not is_one(n) for p, n in zip(plain, x.shape, strict=True)):
         x = P.reshape(x, plain)  # an unknown extent that is 1 here
     return P.broadcast(x, tuple(shape), tuple(range(offset, len(shape))))
 
 
+def _agree(a, b):
+    """Whether two shapes are equal; values are only compared where they decide (a comparison is a fact of the trace)."""
+    if len(a) != len(b) or any(is_one(m) != is_one(n) for m, n in zip(a, b, strict=True)):
+        return False
+    return all(key(m) == key(n) or m == n for m, n in zip(a, b, strict=True))
+
+
 def broadcast(op, *xs):
     """Tensors broadcast to their common shape."""
-    first = xs[0].shape
-    if all(len(x.shape) == len(first) and x.shape == first for x in xs):  # ranks first: each comparison of extents is a fact
+    if all(_agree(x.shape, xs[0].shape) for x in xs):
         return xs
     common = broadcast_shapes(op, *[x.shape for x in xs])
     return tuple(broadcast_to(x, common) for x in xs)

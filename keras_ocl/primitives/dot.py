@@ -2,7 +2,7 @@
 
 from keras_ocl import primitives as P
 from keras_ocl.core import dtypes
-from keras_ocl.core.dim import hint, key, product
+from keras_ocl.core.dim import Dim, hint, key, present, product
 from keras_ocl.core.index import is_one
 from keras_ocl.core.primitive import Kind, Primitive
 from keras_ocl.kernels import elementwise, gemm, prelude
@@ -134,8 +134,9 @@ class _ResultSink:
         if self.turned:
             coordinates[-2:], along = coordinates[:-3:-1], -2
         columns = self.parts[along]
-        last = int(columns[-1]) if columns else 1
-        if width == 1 or sum(not is_one(n) for n in columns) <= 1 or last % width == 0:
+        last = columns[-1] if columns else 1
+        whole = (args.all_arguments or not isinstance(last, Dim)) and present(last) % width == 0
+        if width == 1 or sum(not is_one(n) for n in columns) <= 1 or whole:
             return self.sink.store(args, self._split(args, coordinates), value, width)
         # Lanes may cross from one row of the last axis to the next.
         text = [f"const {prelude.register_type(self.dtype, width)} lanes = {value};\n"]
