@@ -13,7 +13,7 @@ from keras_ocl.core.dim import Dim, present
 
 _FAR = 8  # times the hint: beyond that, kernels made for the hint are so slow that new ones pay
 _PROBE = 1500450271
-_LARGE, _SMALL = (8, 5, 3, 2), (8, 4, 2)  # at how many times the hint, and at which part of it, a trace is verified
+_LARGE, _SMALL = (64, 40, 24, 16), (1, 2, 4, 6)  # at how many eighths of the hint a trace is verified
 
 
 class Family:
@@ -141,15 +141,17 @@ class Member:
 
     def verify_widely(self, identity_at):
         """Tries values far from the hints, so that most others need not be verified when they come."""
-        self._extend_by(self._far_values(max, _LARGE, lambda hint, times: times * hint), identity_at)
-        self._extend_by(self._far_values(min, _SMALL, lambda hint, part: hint // part), identity_at)
+        self._extend_by(self._far_values(max, self._high, _LARGE), identity_at)
+        self._extend_by(self._far_values(min, self._low, _SMALL), identity_at)
 
-    def _far_values(self, extreme, factors, scaled):
+    def _far_values(self, extreme, known, parts):
         """Candidates, different for different unknowns: odd and even ones, and then such as can be halved four times (by poolings)."""
-        sign, known = (-1, self._high) if extreme is max else (1, self._low)
+        unknowns, sign = self.facts.unknowns, -1 if extreme is max else 1
         for step in (1, 16):
-            for factor in factors:
-                values = [max(1, scaled(n.hint, factor) // step * step + sign * step * k) for k, n in enumerate(self.facts.unknowns)]
+            for eighths in parts:
+                # The first unknown is the batch as a rule, which can be anything.
+                scaled = [n.hint * (parts[0] if k == 0 < len(unknowns) - 1 else eighths) // 8 for k, n in enumerate(unknowns)]
+                values = [max(2, n // step * step + sign * step * k) for k, n in enumerate(scaled)]
                 yield tuple(map(extreme, values, known))
 
     def _extend_by(self, candidates, identity_at):

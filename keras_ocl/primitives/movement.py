@@ -5,7 +5,7 @@ import numpy as np
 from keras_ocl import primitives as P
 from keras_ocl.core import dtypes
 from keras_ocl.core.access import ANYWHERE, ONLY, REGROUPED, Along
-from keras_ocl.core.dim import Dim, ceil_div, maximum, product, same
+from keras_ocl.core.dim import Dim, ceil_div, key, maximum, product, same
 from keras_ocl.core.index import Affine, is_one, linear
 from keras_ocl.core.primitive import Kind, Primitive
 from keras_ocl.primitives.batching import all_spread, first, moved_axes, next_axes, next_axis
@@ -79,7 +79,7 @@ def _broadcast_shape(x, *, shape, dims):
     if len(dims) != len(x.shape) or not rising or any(not 0 <= d < len(shape) for d in dims):
         raise ValueError(f"broadcast: axes {dims} do not place the {len(x.shape)} axes of shape {tuple(x.shape)} in {tuple(shape)}.")
     for n, d in zip(x.shape, dims, strict=True):
-        if n != shape[d] and not is_one(n):
+        if not is_one(n) and key(n) != key(shape[d]) and n != shape[d]:
             raise ValueError(f"broadcast: shape {tuple(x.shape)} does not broadcast to {tuple(shape)} along axes {dims}.")
     return shape, x.dtype
 
