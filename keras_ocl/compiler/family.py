@@ -6,6 +6,7 @@ equations. What Python code reads without being noticed (`range(n)`) is monotoni
 vouch for all between.
 """
 
+import itertools
 import weakref
 from functools import partial
 
@@ -147,12 +148,12 @@ class Member:
     def _far_values(self, extreme, known, parts):
         """Candidates, different for different unknowns: odd and even ones, and then such as can be halved four times (by poolings)."""
         unknowns, sign = self.facts.unknowns, -1 if extreme is max else 1
-        for step in (1, 16):
-            for eighths in parts:
-                # The first unknown is the batch as a rule, which can be anything.
-                scaled = [n.hint * (parts[0] if k == 0 < len(unknowns) - 1 else eighths) // 8 for k, n in enumerate(unknowns)]
-                values = [max(2, n // step * step + sign * step * k) for k, n in enumerate(scaled)]
-                yield tuple(map(extreme, values, known))
+        for first in (unknowns[0].hint * parts[0] // 8, known[0]):  # as a rule the first is the batch, which can be anything
+            for step, eighths in itertools.product((1, 16), parts):
+                values = [n.hint * eighths // 8 // step * step + sign * step * k for k, n in enumerate(unknowns)]
+                if len(unknowns) > 1:
+                    values[0] = first
+                yield tuple(other if n == other else extreme(max(2, n), other) for n, other in zip(values, known, strict=True))
 
     def _extend_by(self, candidates, identity_at):
         for values in candidates:
