@@ -1,5 +1,8 @@
 """What depends on unknown extents: the facts a trace took for granted, and numbers that are computed again for other values."""
 
+import contextlib
+import operator
+
 from keras_ocl.core.dim import Dim, key, present
 
 _ARITHMETIC = {
@@ -77,6 +80,18 @@ class Facts:
             return self._holds(*values)
         except ZeroDivisionError:
             return False
+
+
+    def broken(self, values):
+        """The numbers of the comparisons that come out otherwise where the unknowns have these values, a frozenset."""
+        comparisons = [(function, formulas(self.unknowns, (a, b)), outcome) for function, a, b, outcome in self]
+        found = set()
+        for k, (function, pair, outcome) in enumerate(comparisons):
+            with contextlib.suppress(ZeroDivisionError):
+                if getattr(operator, function)(*pair(*values)) == outcome:
+                    continue
+            found.add(k)
+        return frozenset(found)
 
 
 class Changing:

@@ -230,6 +230,21 @@ def test_an_extent_that_is_used_as_a_number(tmp_path):
     check(model, tmp_path, *sized(4, 3), input_signature=signature(4, 3))
 
 
+@pytest.mark.parametrize("limit", [3, 100, 5000, 20_000])
+def test_a_branch_that_depends_on_an_unknown_extent(tmp_path, limit):
+    """Whatever stands for the extent takes one side of it."""
+
+    class Branching(L.Layer):
+        def call(self, x):
+            return x * 2 if x.shape[1] > limit else x * 3
+
+    model = keras.Sequential([keras.Input((None, 3)), Branching(name="branching")])
+    message = r"layer .*branching computes something else where the unknown extent '\w+' is \d+; give .* a fixed shape"
+    with pytest.raises(ValueError, match=message):
+        model.export(tmp_path / "model.onnx", format="onnx", verbose=False, input_signature=signature(None, 3))
+    check(model, tmp_path, *sized(4, 3), input_signature=signature(4, 3))
+
+
 # ---- kinds of models and signatures
 
 

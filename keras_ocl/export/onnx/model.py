@@ -1,5 +1,6 @@
 """From a Python function on tensors to an ONNX model: trace it, simplify the graph, and write each primitive by its rule."""
 
+import itertools
 from typing import NamedTuple
 
 import numpy as np
@@ -9,7 +10,8 @@ from onnx import helper, numpy_helper
 import keras_ocl
 from keras_ocl.compiler import ir, to_numpy
 from keras_ocl.core import dtypes
-from keras_ocl.core.dim import Dim, key, same
+from keras_ocl.core.dim import Dim, key, noting, present, same
+from keras_ocl.core.facts import Facts
 from keras_ocl.core.primitive import active_tapes
 from keras_ocl.core.trace import Trace, tracing
 from keras_ocl.export.onnx.graph import OnnxGraph, onnx_type
@@ -32,6 +34,7 @@ OLDEST_OPSET, DEFAULT_OPSET = 17, 18
 # What stands for an unknown extent, in the first trace and in the one that checks it: divisible by what shapes are commonly split into,
 # larger than common windows. Hints leave the remainder 1 and probes the remainder -1, so that no remainder looks like a constant.
 _STAND_INS = (6720, 13440)
+_OTHERS = {*range(2, 10), *(2**k + i for k in range(4, 18) for i in (-1, 0, 1))}  # at which comparisons may have other outcomes
 _HINT, _PROBE, _STEP = 6721, 6720 * 1299709 - 1, 6720 * 104729
 
 
@@ -56,16 +59,19 @@ def onnx_model(function, inputs, name="model", opset=None):
         `onnx.ModelProto`; its outputs are called output_0, output_1, ...
 
     Raises:
-        ValueError: for an opset that is not supported, or when the function computes with the number behind an unknown extent.
+        ValueError: for an opset that is not supported, or when the function computes with the number behind an unknown extent or
+            something else for some of its values (0 and 1 are not tried).
         NotImplementedError: for a primitive that ONNX has no operators for; says in which layer.
     """
     opset = DEFAULT_OPSET if opset is None else opset
     newest = onnx.defs.onnx_opset_version()
     if not isinstance(opset, int) or not OLDEST_OPSET <= opset <= newest:
         raise ValueError(f"ONNX export: `opset_version` must lie between {OLDEST_OPSET} and {newest}. Received: {opset}")
-    graph, trace = _traced(function, inputs, _STAND_INS[0])
-    if any(isinstance(n, str) for i in inputs for n in i.shape):
-        _check_independence(graph, _traced(function, inputs, _STAND_INS[1])[0])
+    names = list(dict.fromkeys(n for i in inputs for n in i.shape if isinstance(n, str)))
+    graph, trace, facts = _traced(function, inputs, dict.fromkeys(names, _STAND_INS[0]))
+    if names:
+        _check_independence(graph, _traced(function, inputs, dict.fromkeys(names, _STAND_INS[1]))[0])
+        _check_branches(graph, facts, function, inputs, names)
     unknowns = {}
     for i, t in zip(inputs, trace.inputs, strict=True):
         for axis, n in enumerate(t.shape):
@@ -78,21 +84,18 @@ def onnx_model(function, inputs, name="model", opset=None):
     return _finished(g, graph, trace, inputs, name)
 
 
-def _traced(function, inputs, value):
-    """(simplified graph, trace) of the function, with `value` for unknown extents."""
-    trace, unknown, arguments = Trace(), {}, []
-    for i in inputs:
-        for n in i.shape:
-            if isinstance(n, str) and n not in unknown:
-                unknown[n] = Dim(value, _HINT, _PROBE + _STEP * len(unknown))
-        arguments.append(trace.input(tuple(unknown.get(n, n) for n in i.shape), i.dtype))
+def _traced(function, inputs, values):
+    """(simplified graph, trace, facts) of the function; `values` is a dict from the names of unknown extents to what stands for them."""
+    unknown = {n: Dim(value, _HINT, _PROBE + _STEP * k) for k, (n, value) in enumerate(values.items())}
+    trace, facts = Trace(), Facts(unknown.values())
+    arguments = [trace.input(tuple(unknown.get(n, n) for n in i.shape), i.dtype) for i in inputs]
     token = active_tapes.set(())
     try:
-        with tracing(trace):
+        with noting(facts), tracing(trace):
             outputs = function(*arguments)
     finally:
         active_tapes.reset(token)
-    return ir.build(trace.equations, outputs), trace
+    return ir.build(trace.equations, outputs), trace, facts
 
 
 # ---- whether the graph is right for every value of the unknown extents
@@ -105,6 +108,28 @@ def _check_independence(graph, other):
             f"ONNX export: {f'layer {different}' if different else 'the model'} computes with the number behind an extent that is unknown;"
             " give `input_signature` a fixed shape there."
         )
+
+
+def _check_branches(graph, facts, function, inputs, names):
+    """Raises ValueError where Python code that compares an unknown extent would have computed something else for another value."""
+    before = dict.fromkeys(names, _STAND_INS[0])
+    compared = {present(n) for _, *pair, _ in facts for n in pair if not isinstance(n, Dim)}
+    tried = set()
+    for name, value in itertools.product(names, sorted(_OTHERS | {n for n in compared if n > 1})):
+        broken = facts.broken(tuple({**before, name: value}.values()))
+        if not broken or (name, broken) in tried:
+            continue
+        tried.add((name, broken))
+        try:
+            other, _, _ = _traced(function, inputs, {**before, name: value})
+        except (ValueError, IndexError):
+            continue  # an input that the model refuses
+        different = _first_difference(graph, other)
+        if different is not None:
+            raise ValueError(
+                f"ONNX export: {f'layer {different}' if different else 'the model'} computes something else where the unknown extent"
+                f" {name!r} is {value}; give `input_signature` a fixed shape there."
+            )
 
 
 def _first_difference(graph, other):
