@@ -98,14 +98,10 @@ class Binding:
         self.storages[buffer] = storage
         mem = storage.mem
         if self._bound.get(buffer) is not mem:
-            self._bound[buffer] = mem
+            self._bound[buffer] = None  # should this be interrupted, nobody knows
             for kernel, position in self._places.get(buffer, ()):
                 kernel.set_arg(position, mem)
-
-    def release(self, buffers):
-        """Drop the references that keep the memory of these buffers alive."""
-        for buffer in buffers:
-            self.storages[buffer] = None
+            self._bound[buffer] = mem
 
     def _live(self, launches, resolve, position):
         """Notes when the buffers of `launches` are in use, counting launches from `position`; returns the position after."""
@@ -150,7 +146,7 @@ class Binding:
             grid = tuple(int(g) for g in launch.grid)
             if 0 not in grid:
                 group = launch.group and (*launch.group, 1, 1)[: len(grid)]
-                segments[-1].append((kernel, grid, group, runtime.Label(launch.name, launch.provenance)))
+                segments[-1].append((kernel, grid, group, runtime.Label(launch.name, launch.provenance, overwrites=launch.overwrites)))
         return [s for s in segments if s != []] or [[]], steps
 
 
