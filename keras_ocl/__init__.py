@@ -23,6 +23,7 @@ Kernels and profiles:
 Errors, besides Python's own:
 
 - ``OutOfMemory``, a ``MemoryError``: a buffer does not fit on the device.
+- ``DeviceLost``, a ``RuntimeError``: a device does not answer any more.
 - ``KernelBuildError``, a ``RuntimeError``: OpenCL C that the device's compiler refused.
 - ``UnsupportedKeras``, an ``ImportError``: the installed Keras is a version that this package does not know.
 
@@ -45,11 +46,12 @@ if TYPE_CHECKING:
     from keras_ocl.monitor import clear_cache, memory_info
     from keras_ocl.plugin.rewrite import UnsupportedKeras
     from keras_ocl.profiler import profile
-    from keras_ocl.runtime import KernelBuildError, OutOfMemory, devices
+    from keras_ocl.runtime import DeviceLost, KernelBuildError, OutOfMemory, devices
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "DeviceLost",
     "GradientTape",
     "KernelBuildError",
     "OutOfMemory",
@@ -67,6 +69,7 @@ __all__ = [
 
 # public name -> the module that defines it; the second kind works on tensors, which Keras has set up
 _ALONE = {
+    "DeviceLost": "runtime",
     "KernelBuildError": "runtime",
     "OutOfMemory": "runtime",
     "UnsupportedKeras": "plugin.rewrite",

@@ -120,14 +120,19 @@ class Binding:
         self.changing.use(buffer.elements, lambda elements: self.sizes.__setitem__(buffer, elements * itemsize))
 
     def change(self, values):
-        """The unknown extents have these values from now on. A plan of the arena stays while everything fits into its place."""
+        """The unknown extents have these values from now on. A plan of the arena stays while everything fits into its place.
+
+        If it is interrupted, the next run begins it again.
+        """
         self.changing.set(values)
         grown = [(interval, self.sizes[buffer]) for buffer, interval in self.lives.items() if self.sizes[buffer] > interval.nbytes]
-        if grown:
+        if grown or self.arena_bytes is None:
+            self.arena_bytes = None
+            self.leave()
             for interval, nbytes in grown:
                 interval.nbytes = nbytes + nbytes // _MARGIN
-            self.leave()
             self.arena_bytes = place(self.lives.values(), self._device.traits.alignment)
+        self.changing.values = values
 
     def enter(self, arena):
         """Lie in the Arena's memory, until it calls `leave`. Under its lock."""
@@ -147,14 +152,10 @@ class Binding:
         self.storages[buffer] = storage
         mem = storage.mem
         if self._bound.get(buffer) is not mem:
-            self._bound[buffer] = mem
+            self._bound[buffer] = None  # should this be interrupted, nobody knows
             for kernel, position in self._places.get(buffer, ()):
                 kernel.set_arg(position, mem)
-
-    def release(self, buffers):
-        """Drop the references that keep the memory of these buffers alive."""
-        for buffer in buffers:
-            self.storages[buffer] = None
+            self._bound[buffer] = mem
 
     def _live(self, launches, resolve, position):
         """Notes when the buffers of `launches` are in use, counting launches from `position`; returns the position after."""
@@ -204,7 +205,7 @@ class Binding:
                     self.changing.use(a.value, partial(_set_integer, kernel, position, struct.Struct(_FORMATS[a.kind])))
             if 0 not in launch.grid:
                 group = launch.group and (*map(present, launch.group), 1, 1)[: len(launch.grid)]
-                segment, label = segments[-1], runtime.Label(launch.name, launch.provenance)
+                segment, label = segments[-1], runtime.Label(launch.name, launch.provenance, overwrites=launch.overwrites)
                 segment.append(None)
                 self.changing.use_all(launch.grid, partial(_set_grid, segment, len(segment) - 1, kernel, group, label))
         return [s for s in segments if s != []] or [[]], steps

@@ -53,7 +53,7 @@ class Executable:
         self._copied = []  # likewise: outputs that are inputs
         self._repeated = []  # likewise: outputs listed before
         self._replaced = [(k, self._shared[b]) for k, b in enumerate(self._outputs) if b in self._shared]
-        self._passing = [*self._inputs, *self._outputs]
+        self._nothing = dict.fromkeys([*self._inputs, *self._outputs])
         seen = set()
         for k, buffer in enumerate(self._outputs):
             if buffer in self._shared:
@@ -77,12 +77,13 @@ class Executable:
             self._binding.change(values)
         return self
 
-    def run(self, storages, values=()):
-        """Enqueue everything.
+    def run(self, storages, values=(), publish=None):
+        """Enqueue everything, or, where that is interrupted or fails, nothing that overwrites a state.
 
         Args:
             storages: one per input.
             values: the unknown extents', a tuple of ints.
+            publish: a function from the results to an iterator, which is used up in the moment in which all is enqueued; see Device.replay.
 
         Returns:
             One Storage per output; in-place ones are the entry's.
@@ -92,18 +93,18 @@ class Executable:
             if values != self._binding.changing.values:
                 self._binding.change(values)
             if arena is None:
-                return self._enqueue(storages)
+                return self._enqueue(storages, publish)
             if arena.users:
-                return self._interrupt(arena, storages)
+                return self._interrupt(arena, storages, publish)
             try:
                 arena.users = (self,)
                 if self._binding.home is not arena.storage:
                     self._binding.enter(arena)
-                return self._enqueue(storages)
+                return self._enqueue(storages, publish)
             finally:
                 arena.users = ()
 
-    def _interrupt(self, arena, storages):
+    def _interrupt(self, arena, storages, publish):
         """`run` where this thread is already running something: what that left in the arena stays, so this gets one for itself."""
         before, own = arena.users, runtime.Arena(self.device)
         if self in before:
@@ -112,12 +113,12 @@ class Executable:
             arena.users = (*before, self)
             self._binding.leave()
             self._binding.enter(own)
-            return self._enqueue(storages)
+            return self._enqueue(storages, publish)
         finally:
             arena.users = before
             own.release()
 
-    def _enqueue(self, storages):
+    def _enqueue(self, storages, publish):
         device, bind = self.device, self._binding.bind
         held = self._binding.storages
         try:
@@ -134,15 +135,14 @@ class Executable:
                 results[k] = device.allocate(sizes[buffer], self.name)
             for k, buffer in self._copied:  # before a kernel overwrites them
                 device.copy(held[buffer], results[k])
-            self._replay.launch(self._binding.segments)
-            for k, buffer in self._repeated:
-                device.copy(held[buffer], results[k])
+            copies = [(held[buffer], results[k]) for k, buffer in self._repeated if sizes[buffer]]
+            self._replay.launch(self._binding.segments, copies, publish(results) if publish else ())
             profiler = device.profiler
             if profiler is not None:
                 profiler.ran(self, results)
             return results
         finally:
-            self._binding.release(self._passing)  # others own it: only they may keep it alive
+            held.update(self._nothing)  # others own it: only they may keep it alive
 
     # ---- memory, for profiles
 

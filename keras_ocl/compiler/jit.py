@@ -5,6 +5,7 @@ import inspect
 import threading
 import types
 from collections.abc import Callable
+from itertools import repeat
 from typing import ParamSpec, TypeVar, overload
 
 import numpy as np
@@ -279,10 +280,12 @@ class Compiled:
                 if owned.is_held() or owned.storage.device is not device:
                     own_copy(states[k], device)
             storages += [on_device(variable._owned, device) for variable in states]
-            results = self.executable.run(storages + constants, values)
-            for variable, k in self._assigned:
-                variable._owned = Owned(tuple(variable.shape), variable.dtype, results[k])
-        return results
+            return self.executable.run(storages + constants, values, self._assign)
+
+    def _assign(self, results):
+        """An iterator that gives the variables their new values."""
+        values = [Owned(tuple(variable.shape), variable.dtype, results[k]) for variable, k in self._assigned]
+        return map(setattr, [variable for variable, _ in self._assigned], repeat("_owned"), values)
 
 
 def own_copy(variable, device):

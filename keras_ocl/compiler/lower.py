@@ -67,9 +67,14 @@ def lower_graph(graph, updates, traits, all_arguments, lower_loop, extra=None):
     found = partition(graph, traits, None if extra is None else set(extra))
     regions, materialised, views, parts = found.regions, found.materialised, found.views, found.parts
     single = [(entry, graph.outputs[k]) for entry, k in updates if graph.outputs.count(graph.outputs[k]) == 1]
-    regions = _updates_last(regions, {n for _, n in single})
-    alias = in_place(regions, materialised, single, views)
-    overwritten = set(alias.values())
+    updated = {n for _, n in single}
+    regions = _updates_last(regions, updated)
+    if extra is None:
+        regions = _behind_stops(regions, updated)
+        alias = in_place(regions, materialised, single, views, max((k for k, r in enumerate(regions) if _stops(r)), default=-1))
+    else:
+        alias = in_place(regions, materialised, single, views)
+    overwritten, updates = set(alias.values()), set(alias) if extra is None else set()
     alias.update({node: _resolve(node, {**views, **alias}) for node in views})
     for node in views:
         node.buffer.slice = alias[node].buffer.slice
@@ -78,7 +83,7 @@ def lower_graph(graph, updates, traits, all_arguments, lower_loop, extra=None):
     for region in regions:
         found, provenance = _lower_region(region, materialised, users, builder, alias, extra or {}, parts), Provenance(region)
         for launch in found:
-            launch.provenance = provenance
+            launch.provenance, launch.overwrites = provenance, not updates.isdisjoint(region.outputs)
         launches += found
     return Lowered(launches, alias, overwritten)
 
@@ -88,6 +93,22 @@ def _updates_last(regions, updated):
     last = [r for r in regions if not r.consumers and all(n in updated for n in r.outputs)]
     chosen = set(map(id, last))
     return [r for r in regions if id(r) not in chosen] + last
+
+
+def _stops(region):
+    """Whether the host takes part while the region runs, so that it can fail or be interrupted half-way: all else is enqueued in one go."""
+    node = region.anchor
+    return node is not None and (node.primitive.loops or node.primitive.host is not None)
+
+
+def _behind_stops(regions, updated):
+    """What updates a state, with what depends on it, runs behind all regions that stop, unless one of them depends on it."""
+    stops = [r for r in regions if _stops(r)]
+    if not stops:
+        return regions
+    updates = [r for r in regions if not updated.isdisjoint(r.outputs) and not any(r.reaches(s) for s in stops)]
+    last = {id(r) for r in regions if r in updates or any(u.reaches(r) for u in updates)}
+    return [r for r in regions if id(r) not in last] + [r for r in regions if id(r) in last]
 
 
 def _resolve(node, shared):
@@ -134,11 +155,11 @@ def describe(region):
     return f"{origins[0]}: {text}" if origins else text
 
 
-def in_place(regions, materialised, updates, views):
+def in_place(regions, materialised, updates, views, after=-1):
     """Which updated states may overwrite their old value: {new node: entry node}.
 
     Allowed when the kernel that computes the new value reads the old one only at the element it writes,
-    and no later kernel reads the old value. `updates` lists (entry node, new node).
+    no later kernel reads the old value, and it is computed after the region number `after`. `updates` lists (entry node, new node).
     """
     readers = {}
     for position, region in enumerate(regions):
@@ -156,7 +177,7 @@ def in_place(regions, materialised, updates, views):
         position, region = producer[new]
         if not same(entry.shape, new.shape) or entry.dtype != new.dtype or not same(new.shape, region.space):
             continue
-        if max(readers.get(entry, [0])) > position:
+        if max(readers.get(entry, [0])) > position or position <= after:
             continue
         if region.anchor is not None and (
             entry in region.anchor.inputs or region.anchor.results is not None or region.anchor.primitive.host is not None

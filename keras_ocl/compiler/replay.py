@@ -19,16 +19,23 @@ class Replay:
     def __init__(self, device, storages):
         self._device, self._storages = device, storages
 
-    def launch(self, segments):
-        """Enqueue everything in `segments` (see Binding). Waits only for what host operations and conditions of loops read."""
+    def launch(self, segments, copies=(), then=()):
+        """Enqueue everything in `segments` (see Binding), and with the last launches `copies` and `then` (see Device.replay).
+
+        Waits only for what host operations and conditions of loops read.
+        """
+        last = segments[-1] if type(segments[-1]) is list else []
         for segment in segments:
             kind = type(segment)
+            if segment is last:
+                break
             if kind is list:
                 self._device.replay(segment)
             elif kind is BoundLoop:
                 self._loop(segment)
             else:
                 self._host(segment)
+        self._device.replay(last, copies, then)
 
     def _loop(self, bound):
         self._copy(bound.before)

@@ -129,13 +129,15 @@ class Changing:
                 self._uses.setdefault(extent.key, (extent, []))[1].append(lambda value, position=position: changed(position, value))
 
     def set(self, values):
-        """The unknowns have other values now."""
+        """The unknowns have other values now, which the caller notes in `values` when it has followed all changes."""
         if self._formulas is None:
             extents = [extent for extent, _ in self._uses.values()]
             self._formulas = formulas(self._unknowns, extents)
             self._results = tuple(map(present, extents))
-        before, self._results, self.values = self._results, self._formulas(*values), values
-        for old, new, (_, functions) in zip(before, self._results, self._uses.values(), strict=True):
+        results, before = self._formulas(*values), self._results
+        self.values, self._results = None, (None,) * len(results)  # should this be interrupted, all is to be done again
+        for old, new, (_, functions) in zip(before, results, self._uses.values(), strict=True):
             if old != new:
                 for function in functions:
                     function(new)
+        self._results = results

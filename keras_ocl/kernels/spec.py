@@ -42,6 +42,7 @@ class KernelSpec:
     scalar: bool = False  # the body is a user's, for one element: the compiler may put several work-items in a vector
     title: str = field(kw_only=True)
     provenance: object = None  # which operations it computes (compiler/provenance.py); not part of the source either
+    overwrites: bool = False  # whether it writes over a variable's value; likewise
 
     def signature(self):
         parts = []

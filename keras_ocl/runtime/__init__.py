@@ -5,19 +5,21 @@ the process (contexts, memory, programs); keras_ocl.plugin keeps them when `kera
 """
 
 from keras_ocl.runtime.arena import Arena
-from keras_ocl.runtime.device import Device, Statistics, Traits, living_devices, local_memory, set_argument
-from keras_ocl.runtime.errors import KernelBuildError, OutOfMemory
+from keras_ocl.runtime.device import Device, Statistics, living_devices, local_memory, set_argument
+from keras_ocl.runtime.errors import DeviceLost, KernelBuildError, OutOfMemory
 from keras_ocl.runtime.memory import Storage, before_out_of_memory
 from keras_ocl.runtime.profilers import BUILD, READ_BACK, UPLOAD, WAIT, Label, Record, Timeline
 from keras_ocl.runtime.profiling import profiled, profiling
 from keras_ocl.runtime.record import RecordDevice, read_record, record_names
 from keras_ocl.runtime.selection import DeviceInfo, current_device, device_scope, devices, find_device, platform_list
+from keras_ocl.runtime.traits import Traits
 
 __all__ = [
     "Arena",
     "BUILD",
     "Device",
     "DeviceInfo",
+    "DeviceLost",
     "KernelBuildError",
     "Label",
     "OutOfMemory",

@@ -1,4 +1,4 @@
-"""A device: its traits, its context and queue, and everything that is done on it."""
+"""A device: its context and queue, and everything that is done on it."""
 
 import atexit
 import contextlib
@@ -7,119 +7,27 @@ import os
 import threading
 import time
 import weakref
-from dataclasses import dataclass
+from functools import partial
+from itertools import chain, cycle, repeat
+from operator import call
 
 import numpy as np
 import pyopencl as cl
 
 from keras_ocl.runtime import state
 from keras_ocl.runtime.arena import Arena
+from keras_ocl.runtime.errors import DeviceLost, OutOfMemory
 from keras_ocl.runtime.memory import Memory, Storage
 from keras_ocl.runtime.profilers import READ_BACK, UPLOAD, WAIT, Profiler, Several, verbose_line
 from keras_ocl.runtime.programs import Programs
 from keras_ocl.runtime.staging import transfer
+from keras_ocl.runtime.traits import read_traits
 
 BACKLOG = 1024  # launches between two points of which the host never runs more than one ahead
 
-
-@dataclass(frozen=True)
-class Traits:
-    """What kernels and schedules may ask of a device; never its vendor's name.
-
-    Attributes:
-        kind: "cpu" or "gpu" (accelerators are GPUs here).
-        vector_width: float lanes of one explicit vector.
-        compute_units: their number.
-        local_memory: bytes of local memory per work-group.
-        max_group: the most work-items of a work-group.
-        fp64: whether it computes in float64.
-        fp16: whether it computes in float16.
-        subgroups: whether it has sub-groups.
-        unified_memory: whether it shares its memory with the host.
-        max_allocation: bytes of the largest buffer.
-        global_memory: bytes of all its memory.
-        alignment: bytes to which sub-ranges of a buffer are aligned.
-        schedule: the name of the schedule by which kernels are written for it (kernels/schedules/).
-        clock: the highest clock frequency in MHz, 0 where the driver does not tell.
-        vec_len_hint: whether kernels may forbid the compiler's own vectorisation (cl_intel_vec_len_hint).
-    """
-
-    kind: str
-    vector_width: int
-    compute_units: int
-    local_memory: int
-    max_group: int
-    fp64: bool
-    fp16: bool
-    subgroups: bool
-    unified_memory: bool
-    max_allocation: int
-    global_memory: int
-    alignment: int
-    schedule: str
-    clock: int
-    vec_len_hint: bool = False
-
-
-def read_traits(handle):
-    """The Traits of a pyopencl Device."""
-    extensions = handle.extensions.split()
-    cpu = bool(handle.type & cl.device_type.CPU)
-    width = max(handle.preferred_vector_width_float, handle.native_vector_width_float, 4 if cpu else 1)
-    kind = "cpu" if cpu else "gpu"
-    return Traits(
-        kind=kind,
-        vector_width=min(width, 16),
-        compute_units=handle.max_compute_units,
-        local_memory=handle.local_mem_size,
-        max_group=handle.max_work_group_size,
-        fp64="cl_khr_fp64" in extensions or _reports_double(handle),
-        fp16="cl_khr_fp16" in extensions,
-        subgroups="cl_khr_subgroups" in extensions or "cl_intel_subgroups" in extensions,
-        unified_memory=bool(handle.host_unified_memory),
-        max_allocation=handle.max_mem_alloc_size,
-        global_memory=handle.global_mem_size,
-        alignment=max(handle.mem_base_addr_align // 8, 128),
-        schedule=os.environ.get("KERAS_OCL_SCHEDULE") or kind,
-        clock=handle.max_clock_frequency,
-        vec_len_hint="cl_intel_vec_len_hint" in extensions,
-    )
-
-
-def _reports_double(handle):
-    try:
-        return handle.double_fp_config != 0
-    except cl.Error:
-        return False
-
-
-WAYS_OF_SHARING = ("shared", "mapped", "copied")
-
-
-def forced_sharing():
-    """The way that KERAS_OCL_TRANSFER names, "" where it is not set; ValueError for what is no way."""
-    way = os.environ.get("KERAS_OCL_TRANSFER", "")
-    if way and way not in WAYS_OF_SHARING:
-        raise ValueError(f'KERAS_OCL_TRANSFER={way!r}: it is "shared", "mapped" or "copied"')
-    return way
-
-
-def ways_of_sharing(handle):
-    """How the host may reach a device's memory, best first; the self-test tries them in this order.
-
-    "shared": plain reads and writes (fine-grained shared virtual memory). "mapped": one physical memory, through
-    map and unmap. "copied": enqueued copies.
-    """
-    ways = ["copied"]
-    # CPU devices too old for shared virtual memory get copies: Mesa's first rusticl aborts on unmap.
-    if handle.host_unified_memory and not handle.type & cl.device_type.CPU:
-        ways.insert(0, "mapped")
-    try:
-        if handle.svm_capabilities & cl.device_svm_capabilities.FINE_GRAIN_BUFFER:
-            ways.insert(0, "shared")
-    except (cl.Error, AttributeError):
-        pass
-    return ways
+_CODE = cl.status_code
+_GONE = {_CODE.DEVICE_NOT_AVAILABLE, _CODE.INVALID_DEVICE, _CODE.INVALID_CONTEXT, _CODE.INVALID_COMMAND_QUEUE}
+_NO_MEMORY = {_CODE.MEM_OBJECT_ALLOCATION_FAILURE, _CODE.OUT_OF_HOST_MEMORY}
 
 
 class Statistics:
@@ -151,6 +59,12 @@ class Statistics:
         return f"Statistics({', '.join(f'{name}={getattr(self, name)}' for name in counts)})"
 
 
+def _code(error):
+    """The code of a pyopencl Error, None where it has none."""
+    return getattr(error.args[0], "code", lambda: None)() if error.args else None
+
+
+_USES = "allocate allocate_state build command copy download enqueue finish repeat replay upload wait".split()
 _living = weakref.WeakSet()
 
 
@@ -176,7 +90,7 @@ class Device:
         verbose = os.environ.get("KERAS_OCL_VERBOSE", "0") not in ("", "0")
         self.profiler = None  # what gets every launch; other threads may exchange it at any time
         self._profilers = []
-        self.queue = self.new_queue()
+        self._use(self.new_queue())
         self.memory = Memory(self)
         self.arena = Arena(self)
         self.statistics = Statistics(self.memory)
@@ -190,6 +104,13 @@ class Device:
         if verbose:
             self.add_profiler(Profiler(verbose_line))
 
+    def _use(self, queue):
+        """All commands go to `queue` from now on."""
+        self.queue, turn = queue, repeat(queue).__next__
+        # Called one after the other they give the queue for each launch. After the first and then every eighth it is flushed, which gives
+        # None: else some runtimes start only when somebody waits.
+        self._turns = (turn, queue.flush, *[turn] * 7)
+
     def new_queue(self, profiling=False):
         """An in-order queue of this device."""
         # The device is named because PoCL calls a part's context a context of the whole device.
@@ -200,7 +121,8 @@ class Device:
         with self._lock:  # no thread enqueues before the queues are exchanged
             self.finish()
             if not self._profilers:
-                self._unprofiled, self.queue = self.queue, self.new_queue(profiling=True)
+                self._unprofiled = self.queue
+                self._use(self.new_queue(profiling=True))
             self._profilers = [*self._profilers, profiler]
             self.profiler = profiler if len(self._profilers) == 1 else Several(self._profilers)
 
@@ -210,7 +132,7 @@ class Device:
             self.finish()
             self._profilers = left = [one for one in self._profilers if one is not profiler]
             if not left:
-                self.queue = self._unprofiled
+                self._use(self._unprofiled)
             self.profiler = None if not left else left[0] if len(left) == 1 else Several(left)
 
     def __str__(self):
@@ -255,10 +177,14 @@ class Device:
         if state.Process.forked:
             state.check_not_forked()
         if self.profiler is not None:
-            self._timed([([(kernel, grid, group, label or kernel.function_name)], (), b"")])
+            self.replay([(kernel, grid, group, label)])
             return
         with self._lock:  # last_event must be the last one even when several threads launch
-            self.last_event = event = cl.enqueue_nd_range_kernel(self.queue, kernel, grid, group)
+            try:
+                self.last_event = event = cl.enqueue_nd_range_kernel(self.queue, kernel, grid, group)
+            except BaseException as error:
+                self._failed(error)
+                raise
             statistics = self.statistics
             statistics.launches += 1
             if self._flush_each or not statistics.launches & 7:
@@ -266,9 +192,111 @@ class Device:
         if not statistics.launches % BACKLOG:
             self._bound_backlog(event)
 
-    def replay(self, launches):
-        """Launch a sequence of (kernel, grid without 0, group, label) with nothing in between; cheaper than `enqueue` for each."""
-        self.repeat([(launches, (), b"")])
+    def replay(self, launches, copies=(), then=()):
+        """Enqueue all of this or, where that fails, as little as possible; cheaper than `enqueue` for each launch.
+
+        Args:
+            launches: list of (kernel, grid without 0, group, label).
+            copies: list of (Storage, Storage to copy it into), done behind the launches.
+            then: an iterator whose steps, of C code alone, are done with the last launch: who is interrupted finds all done, or nothing.
+        """
+        if state.Process.forked:
+            state.check_not_forked()
+        with self._lock:
+            profiler, done = self.profiler, []
+            clock = None if profiler is None else time.perf_counter_ns
+            begin = clock and clock()
+            copying = [self._copying(*pair) for pair in copies] if copies else ()
+            try:
+                try:
+                    self._start(done, launches, copying, then, clock)
+                except cl.Error as error:
+                    self._start_again(error, done, launches, copying, then, clock)
+            finally:
+                if done:
+                    self.last_event = event = done[-1] if clock is None else done[-1][0]
+            if not done:
+                return
+            self.queue.flush()
+            if profiler is not None:
+                self._tell(profiler, launches, copies, begin, done)
+        self._launched(len(launches), event)
+
+    def _start(self, done, launches, copying, then, clock):
+        """Enqueue all that is missing in `done`, a list that gets an event for each command, or with `clock` (event, when it was enqueued).
+
+        One call of C code does all of it, so no signal's handler runs and no other thread's exception arrives half-way. What keeps the
+        device busy meanwhile are the flushes between (see _use).
+        """
+        work = ()
+        if left := launches[len(done) :] if done else launches:
+            kernels, grids, groups, _ = zip(*left, strict=True)
+            work = map(cl.enqueue_nd_range_kernel, filter(None, map(call, cycle(self._turns))), kernels, grids, groups)
+        if copying:
+            work = chain(work, map(call, copying[max(len(done) - len(launches), 0) :]))
+        if clock is not None:
+            work = zip(work, map(call, repeat(clock)), strict=False)
+        done.extend(chain(work, filter(None, then)))
+
+    def _start_again(self, error, done, launches, copying, then, clock):
+        """Go on where `_start` failed, when the device has done what is before. A variable that would stay half-updated is lost."""
+        try:
+            self.check(error)
+            self._start(done, launches, copying, then, clock)
+        except BaseException as again:
+            begun = any(getattr(label, "overwrites", False) for _, _, _, label in launches[: len(done)])
+            if begun and len(done) < len(launches) + len(copying):
+                raise self.lose(again) from again
+            if not isinstance(again, cl.Error):
+                raise
+            kernel, _, _, label = launches[min(len(done), len(launches) - 1)]
+            kind = OutOfMemory if _code(again) in _NO_MEMORY else RuntimeError
+            raise kind(f"{label or kernel.function_name} could not be launched on {self}: {again}; no variable was changed") from again
+
+    def check(self, error):
+        """After pyopencl's `error`: waits until everything enqueued is done, and raises DeviceLost where the device does not manage."""
+        if _code(error) in _GONE:
+            raise self.lose(error) from error
+        try:
+            self.queue.finish()
+        except cl.Error as another:
+            raise self.lose(another) from another
+
+    def lose(self, why):
+        """The DeviceLost that every use of the device raises from now on, because of the exception `why`."""
+        text = (
+            f"{self} is lost ({why}), with all that lies on it; start the process again, or go on on another device,"
+            " and load what was saved"
+        )
+
+        def refuse(*args, **kwargs):
+            raise DeviceLost(text)
+
+        for name in _USES:
+            setattr(self, name, refuse)
+        _living.discard(self)
+        return DeviceLost(text)
+
+    def wait(self, event):
+        """Wait until a command is done; raises DeviceLost."""
+        try:
+            event.wait()
+        except cl.Error as error:
+            raise self.lose(error) from error
+
+    def _copying(self, source, target):
+        """A function of C code that enqueues a copy of all of a Storage."""
+        offsets = {"byte_count": target.nbytes, "src_offset": source.offset, "dst_offset": target.offset}
+        return partial(cl._cl._enqueue_copy_buffer, self.queue, source.base, target.base, **offsets)
+
+    def _tell(self, profiler, launches, copies, begin, done):
+        """The profiler gets what `replay` has done since `begin`."""
+        events, ticks = [event for event, _ in done], [begin, *(tick for _, tick in done)]
+        if launches:
+            labels = [label or kernel.function_name for kernel, _, _, label in launches]
+            profiler.add(labels, events[: len(launches)], ticks[: len(launches) + 1])
+        for k, (_, target) in enumerate(copies, len(launches)):
+            profiler.copied(events[k], ticks[k], ticks[k + 1], target.nbytes)
 
     def repeat(self, steps):
         """Launch one step of a loop after the other.
@@ -286,14 +314,18 @@ class Device:
         for first in range(0, len(steps), at_once):
             with self._lock:
                 queue, count, event = self.queue, 0, None
-                for launches, places, number in steps[first : first + at_once]:
-                    for kernel, position in places:
-                        kernel._set_arg_buf(position, number)
-                    for kernel, grid, group, _ in launches:
-                        event = launch(queue, kernel, grid, group)
-                        count += 1
-                        if count & 7 == 1:
-                            queue.flush()
+                try:
+                    for launches, places, number in steps[first : first + at_once]:
+                        for kernel, position in places:
+                            kernel._set_arg_buf(position, number)
+                        for kernel, grid, group, _ in launches:
+                            event = launch(queue, kernel, grid, group)
+                            count += 1
+                            if count & 7 == 1:
+                                queue.flush()
+                except BaseException as error:
+                    self._failed(error)
+                    raise
                 if event is None:
                     return
                 self.last_event = event
@@ -309,15 +341,19 @@ class Device:
                 continue
             with self._lock:
                 queue, profiler = self.queue, self.profiler
-                for kernel, position in places:
-                    kernel._set_arg_buf(position, number)
                 events, ticks = [], [clock()]
-                for kernel, grid, group, _ in launches:
-                    events.append(launch(queue, kernel, grid, group))
-                    if len(events) & 7 == 1:
-                        queue.flush()
-                    ticks.append(clock())
-                queue.flush()
+                try:
+                    for kernel, position in places:
+                        kernel._set_arg_buf(position, number)
+                    for kernel, grid, group, _ in launches:
+                        events.append(launch(queue, kernel, grid, group))
+                        if len(events) & 7 == 1:
+                            queue.flush()
+                        ticks.append(clock())
+                    queue.flush()
+                except BaseException as error:
+                    self._failed(error)
+                    raise
                 self.last_event = events[-1]
                 if profiler is not None:
                     profiler.add([label or kernel.function_name for kernel, _, _, label in launches], events, ticks)
@@ -326,9 +362,19 @@ class Device:
     def command(self, enqueue, *args, **kwargs):
         """Enqueue another command than a kernel by pyopencl's function `enqueue`; returns its event."""
         with self._lock:
-            self.last_event = event = enqueue(self.queue, *args, **kwargs)
-            self.queue.flush()
+            try:
+                self.last_event = event = enqueue(self.queue, *args, **kwargs)
+                self.queue.flush()
+            except BaseException as error:
+                self._failed(error)
+                raise
         return event
+
+    def _failed(self, error):
+        """After an exception while something was enqueued: memory is in use until whatever was is done."""
+        if isinstance(error, cl.Error):
+            self.check(error)
+        self.last_event = cl.enqueue_marker(self.queue)
 
     def _launched(self, count, event):
         """Count launches, of which `event` is the last."""
@@ -343,7 +389,7 @@ class Device:
         before, self._fence = self._fence, event
         if before is not None:
             with self.span(WAIT):
-                before.wait()
+                self.wait(before)
 
     def upload(self, array, what=""):
         """A new Storage with the contents of a NumPy array of any dtype and layout; the caller may refill it at once."""
@@ -370,16 +416,23 @@ class Device:
         self.statistics.download_bytes += out.nbytes
         profiler = self.profiler
         if profiler is None:
-            self.transfer.download(storage, out)
+            self._read(storage, out)
             return out
         with profiler.span(WAIT):
             if self.last_event is not None:
-                self.last_event.wait()
+                self.wait(self.last_event)
         with profiler.span(READ_BACK, out.nbytes):
-            self.transfer.download(storage, out)
+            self._read(storage, out)
         with self._lock:
             profiler.drain()
         return out
+
+    def _read(self, storage, out):
+        try:
+            self.transfer.download(storage, out)
+        except cl.Error as error:
+            self.check(error)
+            raise
 
     def copy(self, source, target, nbytes=None, start=0, end=0):
         """Enqueue a copy of the Storage `source` into `target`: `nbytes` (all) of it from byte `start` on, to byte `end` on."""
@@ -417,7 +470,10 @@ class Device:
         """Wait until everything enqueued is done."""
         state.check_not_forked()
         with self.span(WAIT):
-            self.queue.finish()
+            try:
+                self.queue.finish()
+            except cl.Error as error:
+                raise self.lose(error) from error
         if self.profiler is not None:
             with self._lock:
                 if self.profiler is not None:
@@ -450,6 +506,3 @@ def _finish_all():
     # Memory is freed in any order when the interpreter ends: nothing may still run on it.
     for device in living_devices():
         device.finish()
-
-
-__all__ = ["Device", "Statistics", "Storage", "Traits", "read_traits", "ways_of_sharing"]

@@ -7,6 +7,10 @@ class OutOfMemory(MemoryError):
     """A buffer does not fit; the message names what asked, how much, and what is free. The process stays usable."""
 
 
+class DeviceLost(RuntimeError):
+    """A device does not answer any more, or stopped in the middle of an update; every use of it says so, and others go on working."""
+
+
 class KernelBuildError(RuntimeError):
     """OpenCL C that the device's compiler refused.
 

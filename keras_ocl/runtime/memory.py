@@ -69,10 +69,10 @@ class Block:
         self.fence = None
 
 
-def take_idle(free, size):
+def take_idle(free, size, wait):
     """The oldest block of a free list if the device is done with it, else None (create another).
 
-    Waits for it only when the list holds as many blocks in use as uploads may have in flight.
+    Waits for it, by `wait(event)`, only when the list holds as many blocks in use as uploads may have in flight.
     """
     try:
         block = free.popleft()
@@ -84,7 +84,7 @@ def take_idle(free, size):
             if len(free) < min(max(IN_FLIGHT // size, 4), 256):
                 free.appendleft(block)
                 return None
-            fence.wait()
+            wait(fence)
         block.fence = None
     return block
 
@@ -132,7 +132,10 @@ class Storage:
 
     def __del__(self):
         # Runs in any thread, at any time: only operations that need no lock.
-        owner = self._owner
+        try:
+            owner = self._owner
+        except AttributeError:  # its making was interrupted
+            return
         if owner is None:
             block = self.block
             device = self.device
@@ -141,7 +144,7 @@ class Storage:
             block.free.append(block)
         elif type(owner) is Slab:
             self.block.fence = self.device.last_event
-            size = min(round_up(self.nbytes, owner.unit), self.block.size - self.offset)
+            size = min(-(-max(self.nbytes, 1) // owner.unit) * owner.unit, self.block.size - self.offset)
             owner.freed.append((self.offset, size))
             self.device.memory.current -= size
 
@@ -202,6 +205,7 @@ class Memory:
         self._free = {}  # size of a block -> deque of free blocks, oldest first; no size class above the largest buffer
         self._staging = {}  # the same for staging memory
         self._slabs = []
+        self._blocks = set()  # all: the memory of one that an interruption loses is not freed while the device may use it
         self._lock = threading.RLock()
 
     @property
@@ -219,10 +223,14 @@ class Memory:
             block = free.pop()  # the newest: still in cache
         except IndexError:
             block = self._create(size, nbytes, free, what)
-        self.current += block.size
-        if self.current > self.peak:
-            self.peak = self.current
-        return Storage(self.device, block, nbytes)
+        try:
+            self.current += block.size
+            if self.current > self.peak:
+                self.peak = self.current
+            return Storage(self.device, block, nbytes)
+        except BaseException:  # an interruption: nobody has it
+            self._take_back(block)
+            raise
 
     def allocate_idle(self, nbytes, what=""):
         """A Storage whose memory no enqueued command uses, so that the host may write it at once.
@@ -233,13 +241,22 @@ class Memory:
         free = self._free.get(size)
         if free is None:
             size, free = self._free_list(self._free, size, nbytes, what)
-        block = take_idle(free, size)
+        block = take_idle(free, size, self.device.wait)
         if block is None:
             block = self._create(size, nbytes, free, what)
-        self.current += block.size
-        if self.current > self.peak:
-            self.peak = self.current
-        return Storage(self.device, block, nbytes)
+        try:
+            self.current += block.size
+            if self.current > self.peak:
+                self.peak = self.current
+            return Storage(self.device, block, nbytes)
+        except BaseException:  # an interruption: nobody has it
+            self._take_back(block)
+            raise
+
+    def _take_back(self, block):
+        if block not in block.free:  # where a dead Storage has put it
+            self.current -= block.size
+            block.free.append(block)
 
     def take_staging(self, nbytes, make, what=""):
         """A Block of `nbytes` (1 at least) of staging memory that no enqueued command reads; raises OutOfMemory.
@@ -247,7 +264,7 @@ class Memory:
         Whoever takes it appends it to its list `free`, with a fence. `make(size, free)` returns a new Block.
         """
         size, free = self._free_list(self._staging, size_class(nbytes), nbytes, what)
-        return take_idle(free, size) or self._create(size, nbytes, free, what, make)
+        return take_idle(free, size, self.device.wait) or self._create(size, nbytes, free, what, make)
 
     def _free_list(self, lists, size, nbytes, what):
         """(bytes of a block, free blocks of that size) for a request of size class `size`, which may be larger than a buffer can be."""
@@ -316,7 +333,8 @@ class Memory:
 
     def _destroy(self, block):
         if block.fence is not None:
-            block.fence.wait()
+            self.device.wait(block.fence)
+        self._blocks.discard(block)
         self.reserved -= block.size
         if block.release is not None:
             block.release()
@@ -332,11 +350,14 @@ class Memory:
             if size > self.budget:
                 raise self._out_of_memory(nbytes, what)  # nothing that could be forgotten would help
             block, why = self._try(size, free, make)
-            reclaimed = self._reclaim()
-            while block is None and next(reclaimed, False):
-                block, why = self._try(size, free, make)
+            if block is None:
+                for _ in self._reclaim():
+                    block, why = self._try(size, free, make)
+                    if block is not None:
+                        break
             if block is None:
                 raise self._out_of_memory(nbytes, what, why)
+            self._blocks.add(block)
             self.reserved += size
             return block
 
@@ -347,6 +368,7 @@ class Memory:
         try:
             return make(size, free), ""
         except (cl.MemoryError, cl.RuntimeError) as error:
+            self.device.check(error)
             return None, f"the driver said {error}"
 
     def _reclaim(self):

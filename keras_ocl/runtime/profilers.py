@@ -18,13 +18,20 @@ WAIT, READ_BACK, UPLOAD, BUILD = "wait", "read back", "upload", "build"  # what 
 
 
 class Label(str):
-    """A launch's name; as `source` what it computes (any object), as `kind` whether it is a "kernel", a "host" operation or a "copy"."""
+    """A launch's name.
 
-    __slots__ = ("kind", "nbytes", "source")
+    Attributes:
+        source: what it computes (any object).
+        kind: whether it is a "kernel", a "host" operation or a "copy".
+        nbytes: of a copy.
+        overwrites: whether it writes over a variable's value.
+    """
 
-    def __new__(cls, text, source=None, kind="kernel", nbytes=0):
+    __slots__ = ("kind", "nbytes", "overwrites", "source")
+
+    def __new__(cls, text, source=None, kind="kernel", nbytes=0, overwrites=False):
         label = super().__new__(cls, text)
-        label.source, label.kind, label.nbytes = source, kind, nbytes
+        label.source, label.kind, label.nbytes, label.overwrites = source, kind, nbytes, overwrites
         return label
 
 

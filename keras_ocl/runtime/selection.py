@@ -12,11 +12,12 @@ import numpy as np
 import pyopencl as cl
 
 from keras_ocl.runtime import parts, state
-from keras_ocl.runtime.device import Device, Traits, forced_sharing, read_traits, ways_of_sharing
+from keras_ocl.runtime.device import Device
 from keras_ocl.runtime.discovery import ADVICE, platforms
 from keras_ocl.runtime.errors import KernelBuildError
 from keras_ocl.runtime.memory import memory_limit
 from keras_ocl.runtime.record import RecordDevice
+from keras_ocl.runtime.traits import Traits, forced_sharing, read_traits, ways_of_sharing
 
 logger = logging.getLogger("keras_ocl")
 

@@ -26,7 +26,7 @@ class Shared:
     def download(self, storage, out):
         event = self.device.last_event
         if event is not None:
-            event.wait()
+            self.device.wait(event)
         if out.nbytes:
             out[...] = np.ndarray(out.shape, out.dtype, storage.block.host, storage.offset)
 

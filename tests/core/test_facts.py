@@ -135,7 +135,28 @@ def test_what_changes_is_told():
     assert seen == [8, 7] and shapes[-1] == (4, 3, 10)
     changing.set((6, 5))
     assert seen == [8, 7, 12] and shapes[-1] == (6, 3, 6)
-    assert changing.values == (6, 5)
+    assert changing.values is None  # until the caller says that all is done
+
+
+def test_an_interrupted_change_is_begun_again():
+    (n,) = unknowns(4)
+    seen = []
+
+    def interrupted(value):
+        if value == 5 and 5 not in seen:
+            seen.append(5)
+            raise KeyboardInterrupt
+
+    changing = Changing([n])
+    changing.use(n, seen.append)
+    changing.use(n + 0, interrupted)
+    changing.use(n - 1, interrupted)
+    changing.use(n - 2, seen.append)
+    with pytest.raises(KeyboardInterrupt):
+        changing.set((6,))
+    assert changing.values is None and seen == [4, 2, 6, 5]
+    changing.set((6,))
+    assert seen == [4, 2, 6, 5, 6, 4]
 
 
 def test_present_is_silent():

@@ -1,7 +1,8 @@
 import pytest
 
 from keras_ocl import runtime
-from keras_ocl.runtime.device import Device, ways_of_sharing
+from keras_ocl.runtime.device import Device
+from keras_ocl.runtime.traits import ways_of_sharing
 
 
 @pytest.fixture

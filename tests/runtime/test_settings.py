@@ -10,7 +10,7 @@ import pytest
 
 from keras_ocl import runtime
 from keras_ocl.runtime import memory
-from keras_ocl.runtime.device import ways_of_sharing
+from keras_ocl.runtime.traits import ways_of_sharing
 
 
 def run(code, **environment):

@@ -1,0 +1,106 @@
+"""What is known of a device, and how the host may reach its memory."""
+
+import os
+from dataclasses import dataclass
+
+import pyopencl as cl
+
+
+@dataclass(frozen=True)
+class Traits:
+    """What kernels and schedules may ask of a device; never its vendor's name.
+
+    Attributes:
+        kind: "cpu" or "gpu" (accelerators are GPUs here).
+        vector_width: float lanes of one explicit vector.
+        compute_units: their number.
+        local_memory: bytes of local memory per work-group.
+        max_group: the most work-items of a work-group.
+        fp64: whether it computes in float64.
+        fp16: whether it computes in float16.
+        subgroups: whether it has sub-groups.
+        unified_memory: whether it shares its memory with the host.
+        max_allocation: bytes of the largest buffer.
+        global_memory: bytes of all its memory.
+        alignment: bytes to which sub-ranges of a buffer are aligned.
+        schedule: the name of the schedule by which kernels are written for it (kernels/schedules/).
+        clock: the highest clock frequency in MHz, 0 where the driver does not tell.
+        vec_len_hint: whether kernels may forbid the compiler's own vectorisation (cl_intel_vec_len_hint).
+    """
+
+    kind: str
+    vector_width: int
+    compute_units: int
+    local_memory: int
+    max_group: int
+    fp64: bool
+    fp16: bool
+    subgroups: bool
+    unified_memory: bool
+    max_allocation: int
+    global_memory: int
+    alignment: int
+    schedule: str
+    clock: int
+    vec_len_hint: bool = False
+
+
+def read_traits(handle):
+    """The Traits of a pyopencl Device."""
+    extensions = handle.extensions.split()
+    cpu = bool(handle.type & cl.device_type.CPU)
+    width = max(handle.preferred_vector_width_float, handle.native_vector_width_float, 4 if cpu else 1)
+    kind = "cpu" if cpu else "gpu"
+    return Traits(
+        kind=kind,
+        vector_width=min(width, 16),
+        compute_units=handle.max_compute_units,
+        local_memory=handle.local_mem_size,
+        max_group=handle.max_work_group_size,
+        fp64="cl_khr_fp64" in extensions or _reports_double(handle),
+        fp16="cl_khr_fp16" in extensions,
+        subgroups="cl_khr_subgroups" in extensions or "cl_intel_subgroups" in extensions,
+        unified_memory=bool(handle.host_unified_memory),
+        max_allocation=handle.max_mem_alloc_size,
+        global_memory=handle.global_mem_size,
+        alignment=max(handle.mem_base_addr_align // 8, 128),
+        schedule=os.environ.get("KERAS_OCL_SCHEDULE") or kind,
+        clock=handle.max_clock_frequency,
+        vec_len_hint="cl_intel_vec_len_hint" in extensions,
+    )
+
+
+def _reports_double(handle):
+    try:
+        return handle.double_fp_config != 0
+    except cl.Error:
+        return False
+
+
+WAYS_OF_SHARING = ("shared", "mapped", "copied")
+
+
+def forced_sharing():
+    """The way that KERAS_OCL_TRANSFER names, "" where it is not set; ValueError for what is no way."""
+    way = os.environ.get("KERAS_OCL_TRANSFER", "")
+    if way and way not in WAYS_OF_SHARING:
+        raise ValueError(f'KERAS_OCL_TRANSFER={way!r}: it is "shared", "mapped" or "copied"')
+    return way
+
+
+def ways_of_sharing(handle):
+    """How the host may reach a device's memory, best first; the self-test tries them in this order.
+
+    "shared": plain reads and writes (fine-grained shared virtual memory). "mapped": one physical memory, through
+    map and unmap. "copied": enqueued copies.
+    """
+    ways = ["copied"]
+    # CPU devices too old for shared virtual memory get copies: Mesa's first rusticl aborts on unmap.
+    if handle.host_unified_memory and not handle.type & cl.device_type.CPU:
+        ways.insert(0, "mapped")
+    try:
+        if handle.svm_capabilities & cl.device_svm_capabilities.FINE_GRAIN_BUFFER:
+            ways.insert(0, "shared")
+    except (cl.Error, AttributeError):
+        pass
+    return ways
