@@ -6,10 +6,12 @@ freed block at once; the host may write one only when its fence, the last event 
 freed, has completed.
 """
 
+import _thread
 import ctypes
 import gc
 import os
 import re
+import sys
 import threading
 from bisect import insort
 from collections import deque
@@ -141,15 +143,36 @@ class Storage:
             device = self.device
             block.fence = device.last_event
             device.memory.current -= block.size
+            self._owner = _ENDED  # see _not_swallowed
             block.free.append(block)
         elif type(owner) is Slab:
             self.block.fence = self.device.last_event
             size = min(-(-max(self.nbytes, 1) // owner.unit) * owner.unit, self.block.size - self.offset)
-            owner.freed.append((self.offset, size))
             self.device.memory.current -= size
+            self._owner = _ENDED
+            owner.freed.append((self.offset, size))
 
     def __repr__(self):
         return f"Storage({self.nbytes} bytes at {self.offset} on {self.device.name})"
+
+
+_ENDED = object()  # instead of an owner: the memory was given back
+
+
+def _not_swallowed(unraisable, otherwise=sys.unraisablehook):
+    """Ctrl-C that comes just as an object ends is raised again, where it can be seen; Python would print it and forget it."""
+    if unraisable.exc_type is not KeyboardInterrupt:
+        otherwise(unraisable)
+        return
+    if unraisable.object is Storage.__del__:
+        place = unraisable.exc_traceback
+        while place.tb_frame.f_code is not Storage.__del__.__code__:
+            place = place.tb_next
+        place.tb_frame.f_locals["self"].__del__()  # which does nothing where it was done
+    _thread.start_new_thread(_thread.interrupt_main, ())  # a little later, for this function is none that could raise it
+
+
+sys.unraisablehook = _not_swallowed
 
 
 class Slab:
