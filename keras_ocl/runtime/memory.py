@@ -25,7 +25,6 @@ from keras_ocl.runtime.errors import OutOfMemory, readable
 SLAB_FIRST = 4 << 20  # state slabs grow from this by SLAB_GROWTH up to SLAB_LIMIT
 SLAB_GROWTH = 4
 SLAB_LIMIT = 256 << 20
-RECHECK = 64 << 20  # look at the host's free memory again for allocations from this size on
 HUGE_PAGES_FROM = 4 << 20  # as NumPy does: first use of the memory is several times cheaper
 IN_FLIGHT = 16 << 20  # bytes of one size class that uploads may have in flight before they wait for the oldest
 
@@ -217,19 +216,28 @@ class Memory:
     Attributes:
         current, peak: bytes handed out now, and at most so far.
         reserved: bytes of cl.Buffers that exist (handed out, free in the pools, or in slabs), and of staging memory.
-        budget: what `reserved` may not exceed.
+        budget: what `reserved` may not exceed. Where device and host share memory it follows what the host has free.
     """
 
     def __init__(self, device):
         self.device = device
         self.current = self.peak = self.reserved = 0
-        self.budget = budget(device.traits)
+        budget(device.traits)  # refuses what it does not understand in the environment
+        self._budget = None  # one that was set
         self._size = exact_size if os.environ.get("KERAS_OCL_EXACT_BUFFERS", "0") not in ("", "0") else size_class
         self._free = {}  # size of a block -> deque of free blocks, oldest first; no size class above the largest buffer
         self._staging = {}  # the same for staging memory
         self._slabs = []
         self._blocks = set()  # all: the memory of one that an interruption loses is not freed while the device may use it
         self._lock = threading.RLock()
+
+    @property
+    def budget(self):
+        return budget(self.device.traits, self.reserved) if self._budget is None else self._budget
+
+    @budget.setter
+    def budget(self, nbytes):
+        self._budget = nbytes
 
     @property
     def available(self):
@@ -408,9 +416,7 @@ class Memory:
                 yield True
 
     def _fits(self, size):
-        if self.reserved + size > self.budget:
-            return False
-        return size < RECHECK or not self.device.traits.unified_memory or size <= host.available_memory()
+        return self.reserved + size <= self.budget
 
     def _out_of_memory(self, nbytes, what, why=""):
         free = f"{readable(self.available)} of {readable(self.budget)} free"
@@ -440,12 +446,14 @@ class Memory:
         return Block(buffer, size, free, release=buffer.release)
 
 
-def budget(traits):
-    """Bytes a device's buffers may take in all: nine tenths of the least limit that applies, or what KERAS_OCL_MEMORY_LIMIT says."""
-    limits = [traits.global_memory]
+def budget(traits, reserved=0):
+    """Bytes a device's buffers, which take `reserved` now, may take in all: nine tenths of the least limit that applies now, or what
+    KERAS_OCL_MEMORY_LIMIT says.
+    """
+    limits = [int(0.9 * traits.global_memory), memory_limit() or 1 << 62]
     if traits.unified_memory:
-        limits.append(host.available_memory())
-    return min(int(0.9 * min(limits)), memory_limit() or 1 << 62)
+        limits.append(reserved + int(0.9 * host.available_memory()))
+    return min(limits)
 
 
 def memory_limit():
