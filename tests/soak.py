@@ -1,11 +1,16 @@
-"""`python -m tests.soak --minutes N`: trains, saves, evaluates and fails in turn; exits with 1 if the process grows after its warm-up."""
+"""`python -m tests.soak --minutes N` or `--steps N`: trains, saves, evaluates, fails and is interrupted in turn.
+
+Exits with 1 if the process grows after its warm-up. `--plot FILE` draws what it held (needs matplotlib).
+"""
 
 import argparse
 import gc
 import os
 import random
+import signal
 import sys
 import tempfile
+import threading
 import time
 from pathlib import Path
 from typing import NamedTuple
@@ -17,6 +22,7 @@ import numpy as np
 
 import keras_ocl
 from keras_ocl import runtime
+from keras_ocl.compiler.jit import Compiled
 
 LENGTHS = range(40, 280, 24)
 SLACK = {"rss": 16 << 20, "handles": 0, "reserved": 1 << 20}  # the allocator's own ups and downs
@@ -136,14 +142,73 @@ def errors(rng, folder):
     model.train_on_batch(x, np.zeros((3, 4)))
 
 
-WORK = [dense, sequences, images, functions, errors]
+def signals(rng, folder):
+    """Ctrl-C while it trains; then it goes on."""
+    model = keras.Sequential([keras.Input((6,)), keras.layers.Dense(4, "relu"), keras.layers.Dense(1)])
+    model.compile("adam", "mse", metrics=["mae"])
+    x, y = np.zeros((64, 6), "float32"), np.zeros((64, 1), "float32")
+    model.fit(x, y, batch_size=8, verbose=0)
+    for _ in range(3):
+        caught = threading.Event()
+        sender = threading.Thread(target=interrupt, args=(rng.uniform(0.01, 0.1), caught))
+        try:
+            sender.start()
+            model.fit(x, y, batch_size=8, epochs=10**6, verbose=0)
+        except KeyboardInterrupt:
+            caught.set()
+        sender.join()
+        assert np.isfinite(model.evaluate(x, y, verbose=0)).all()
 
 
-def main(minutes, seed):
-    rng, samples = random.Random(seed), []
+def interrupt(after, caught):
+    """Send this process a SIGINT; end it where nobody catches that."""
+    time.sleep(after)
+    os.kill(os.getpid(), signal.SIGINT)
+    if not caught.wait(60):
+        print("an interruption vanished", flush=True)
+        os._exit(1)
+
+
+WORK = [dense, sequences, images, functions, errors, signals]
+
+
+class Steps:
+    """Counts the steps of training, evaluation and prediction."""
+
+    def __init__(self):
+        self.done, run = 0, Compiled.run
+
+        def counted(compiled, *args):
+            self.done += 1
+            return run(compiled, *args)
+
+        Compiled.run = counted
+
+
+def plot(samples, path):
+    """Draws each part of the samples over the rounds."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    units = {"rss": (1e6, "resident memory, MB"), "handles": (1, "open files"), "reserved": (1e6, "reserved on the device, MB")}
+    figure, axes = pyplot.subplots(len(units), sharex=True, figsize=(8, 8))
+    for axis, (name, (unit, label)) in zip(axes, units.items(), strict=True):
+        axis.plot([getattr(sample, name) / unit for sample in samples])
+        axis.set_ylabel(label)
+        axis.set_ylim(0)
+        axis.axvline(len(samples) // 3, linestyle=":")  # the end of the warm-up
+    axes[-1].set_xlabel("round")
+    figure.savefig(path)
+    pyplot.close(figure)
+
+
+def main(minutes, seed, steps=None, picture=None):
+    rng, samples, counted = random.Random(seed), [], Steps()
     keras.utils.set_random_seed(seed)
     end = time.monotonic() + 60 * minutes
-    while time.monotonic() < end or len(samples) < 6:
+    while (counted.done < steps if steps else time.monotonic() < end) or len(samples) < 6:
         with tempfile.TemporaryDirectory() as folder:
             for work in rng.sample(WORK, len(WORK)):
                 work(rng, Path(folder))
@@ -151,7 +216,10 @@ def main(minutes, seed):
             keras.utils.clear_session()
         samples.append(sample())
         rss, handles, reserved = samples[-1]
-        print(f"round {len(samples)}: {rss / 1e6:.0f} MB in memory, {handles} open files, {reserved / 1e6:.1f} MB reserved", flush=True)
+        held = f"{rss / 1e6:.0f} MB in memory, {handles} open files, {reserved / 1e6:.1f} MB reserved"
+        print(f"round {len(samples)}: {counted.done} steps, {held}", flush=True)
+    if picture:
+        plot(samples, picture)
     found = grown(samples)
     print(f"grew: {', '.join(found)}" if found else "nothing grew")
     return 1 if found else 0
@@ -160,6 +228,8 @@ def main(minutes, seed):
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(prog="python -m tests.soak", description=__doc__)
     parser.add_argument("--minutes", type=float, default=10)
+    parser.add_argument("--steps", type=int, help="compiled steps and functions to run, instead of a time")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--plot", metavar="FILE", help="draw the memory and the open files of all rounds (needs matplotlib)")
     options = parser.parse_args()
-    sys.exit(main(options.minutes, options.seed))
+    sys.exit(main(options.minutes, options.seed, options.steps, options.plot))

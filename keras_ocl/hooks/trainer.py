@@ -16,7 +16,7 @@ from keras.src.losses import loss as loss_module
 from keras.src.trainers import trainer as base_trainer
 from keras.src.trainers.data_adapters import array_slicing, data_adapter_utils
 from keras.src.utils import traceback_utils
-from keras.src.utils.python_utils import is_default, pythonify_logs
+from keras.src.utils.python_utils import is_default
 
 from keras_ocl import runtime
 from keras_ocl.compiler.jit import Jitted
@@ -24,6 +24,7 @@ from keras_ocl.core.autodiff import GradientTape
 from keras_ocl.core.trace import operation
 from keras_ocl.hooks import tensorboard
 from keras_ocl.hooks.batches import Batches, check_rows
+from keras_ocl.hooks.logs import pythonify_logs
 from keras_ocl.ops import core
 
 _STOP = {"train": "stop_training", "test": "stop_evaluating", "predict": "stop_predicting"}  # what callbacks set to end a pass

@@ -70,6 +70,14 @@ EDITS: dict[str, tuple[Branch | First | Alike, ...]] = {
     "keras.src.optimizers.optimizer": (
         Branch("", "BackendOptimizer", "from keras_ocl.hooks.optimizer import OclOptimizer as BackendOptimizer"),
     ),
+    # Its `except:` would swallow Ctrl-C while it waits for the device.
+    "keras.src.utils.python_utils": (
+        First(
+            "pythonify_logs",
+            'from keras.src import backend\nif backend.backend() == "ocl":\n    from keras_ocl.hooks.logs import pythonify_logs as ours\n'
+            "    return ours(logs)",
+        ),
+    ),
     "keras.src.utils.backend_utils": (
         Alike("DynamicBackend.set_backend", "tensorflow"),
         Branch("DynamicBackend.__getattr__", None, 'return getattr(importlib.import_module("keras_ocl.backend"), name)'),

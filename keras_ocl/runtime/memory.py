@@ -6,10 +6,12 @@ freed block at once; the host may write one only when its fence, the last event 
 freed, has completed.
 """
 
+import _thread
 import ctypes
 import gc
 import os
 import re
+import sys
 import threading
 from bisect import insort
 from collections import deque
@@ -23,7 +25,6 @@ from keras_ocl.runtime.errors import OutOfMemory, readable
 SLAB_FIRST = 4 << 20  # state slabs grow from this by SLAB_GROWTH up to SLAB_LIMIT
 SLAB_GROWTH = 4
 SLAB_LIMIT = 256 << 20
-RECHECK = 64 << 20  # look at the host's free memory again for allocations from this size on
 HUGE_PAGES_FROM = 4 << 20  # as NumPy does: first use of the memory is several times cheaper
 IN_FLIGHT = 16 << 20  # bytes of one size class that uploads may have in flight before they wait for the oldest
 
@@ -141,15 +142,36 @@ class Storage:
             device = self.device
             block.fence = device.last_event
             device.memory.current -= block.size
+            self._owner = _ENDED  # see _not_swallowed
             block.free.append(block)
         elif type(owner) is Slab:
             self.block.fence = self.device.last_event
             size = min(-(-max(self.nbytes, 1) // owner.unit) * owner.unit, self.block.size - self.offset)
-            owner.freed.append((self.offset, size))
             self.device.memory.current -= size
+            self._owner = _ENDED
+            owner.freed.append((self.offset, size))
 
     def __repr__(self):
         return f"Storage({self.nbytes} bytes at {self.offset} on {self.device.name})"
+
+
+_ENDED = object()  # instead of an owner: the memory was given back
+
+
+def _not_swallowed(unraisable, otherwise=sys.unraisablehook):
+    """Ctrl-C that comes just as an object ends is raised again, where it can be seen; Python would print it and forget it."""
+    if unraisable.exc_type is not KeyboardInterrupt:
+        otherwise(unraisable)
+        return
+    if unraisable.object is Storage.__del__:
+        place = unraisable.exc_traceback
+        while place.tb_frame.f_code is not Storage.__del__.__code__:
+            place = place.tb_next
+        place.tb_frame.f_locals["self"].__del__()  # which does nothing where it was done
+    _thread.start_new_thread(_thread.interrupt_main, ())  # a little later, for this function is none that could raise it
+
+
+sys.unraisablehook = _not_swallowed
 
 
 class Slab:
@@ -194,19 +216,28 @@ class Memory:
     Attributes:
         current, peak: bytes handed out now, and at most so far.
         reserved: bytes of cl.Buffers that exist (handed out, free in the pools, or in slabs), and of staging memory.
-        budget: what `reserved` may not exceed.
+        budget: what `reserved` may not exceed. Where device and host share memory it follows what the host has free.
     """
 
     def __init__(self, device):
         self.device = device
         self.current = self.peak = self.reserved = 0
-        self.budget = budget(device.traits)
+        budget(device.traits)  # refuses what it does not understand in the environment
+        self._budget = None  # one that was set
         self._size = exact_size if os.environ.get("KERAS_OCL_EXACT_BUFFERS", "0") not in ("", "0") else size_class
         self._free = {}  # size of a block -> deque of free blocks, oldest first; no size class above the largest buffer
         self._staging = {}  # the same for staging memory
         self._slabs = []
         self._blocks = set()  # all: the memory of one that an interruption loses is not freed while the device may use it
         self._lock = threading.RLock()
+
+    @property
+    def budget(self):
+        return budget(self.device.traits, self.reserved) if self._budget is None else self._budget
+
+    @budget.setter
+    def budget(self, nbytes):
+        self._budget = nbytes
 
     @property
     def available(self):
@@ -385,9 +416,7 @@ class Memory:
                 yield True
 
     def _fits(self, size):
-        if self.reserved + size > self.budget:
-            return False
-        return size < RECHECK or not self.device.traits.unified_memory or size <= host.available_memory()
+        return self.reserved + size <= self.budget
 
     def _out_of_memory(self, nbytes, what, why=""):
         free = f"{readable(self.available)} of {readable(self.budget)} free"
@@ -417,12 +446,14 @@ class Memory:
         return Block(buffer, size, free, release=buffer.release)
 
 
-def budget(traits):
-    """Bytes a device's buffers may take in all: nine tenths of the least limit that applies, or what KERAS_OCL_MEMORY_LIMIT says."""
-    limits = [traits.global_memory]
+def budget(traits, reserved=0):
+    """Bytes a device's buffers, which take `reserved` now, may take in all: nine tenths of the least limit that applies now, or what
+    KERAS_OCL_MEMORY_LIMIT says.
+    """
+    limits = [int(0.9 * traits.global_memory), memory_limit() or 1 << 62]
     if traits.unified_memory:
-        limits.append(host.available_memory())
-    return min(int(0.9 * min(limits)), memory_limit() or 1 << 62)
+        limits.append(reserved + int(0.9 * host.available_memory()))
+    return min(limits)
 
 
 def memory_limit():

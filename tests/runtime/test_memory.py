@@ -336,3 +336,19 @@ def test_control_group_limits(tmp_path):
     (group / "memory.usage_in_bytes").write_text("96\n")
     assert list(host._cgroup_headroom(tmp_path / "v1", own)) == [4000]
     assert host.available_memory() > 0
+
+
+def test_the_budget_follows_the_free_memory_of_the_host(monkeypatch):
+    current = runtime.current_device()
+    if not current.traits.unified_memory:
+        pytest.skip("memory of its own")
+    monkeypatch.setattr(host, "available_memory", lambda: 100 << 20)
+    device = Device(current.handle, current.name, current.sharing)
+    assert device.memory.budget == 90 << 20
+    held = device.allocate(8 << 20)
+    monkeypatch.setattr(host, "available_memory", lambda: 10 << 20)  # others have taken it
+    assert device.memory.budget == device.memory.reserved + (9 << 20)
+    with pytest.raises(runtime.OutOfMemory, match="9.0 MiB of 17.0 MiB free"):
+        device.allocate(12 << 20)
+    monkeypatch.setattr(host, "available_memory", lambda: 1 << 30)  # and given it back
+    assert device.allocate(200 << 20).nbytes == 200 << 20 and held.nbytes == 8 << 20
