@@ -10,11 +10,11 @@ from typing import ParamSpec, TypeVar, overload
 import numpy as np
 
 from keras_ocl import runtime
-from keras_ocl.compiler import ir
+from keras_ocl.compiler import checking, ir
 from keras_ocl.compiler.cache import Cache
 from keras_ocl.compiler.eager import Extents, check_supported, compiled_once, on_device
 from keras_ocl.compiler.executable import Executable
-from keras_ocl.core import dtypes, tree
+from keras_ocl.core import checks, dtypes, tree
 from keras_ocl.core.dim import Dim
 from keras_ocl.core.origin import NOWHERE, scope
 from keras_ocl.core.primitive import active_tapes, current_trace
@@ -62,7 +62,7 @@ class Jitted:
     def _find(self, args, kwargs):
         """(the Compiled of the arguments' signature, the arrays among them)."""
         leaves, structure = tree.flatten((args, kwargs))
-        arrays, key = [], [structure, self.context()]
+        arrays, key = [], [structure, self.context(), checks.active()]
         for leaf in leaves:
             if type(leaf) is Tensor or isinstance(leaf, (np.ndarray, np.generic)):
                 arrays.append(leaf)
@@ -120,7 +120,8 @@ class Jitted:
         args, kwargs = tree.unflatten(structure, symbolic)
         with tracing(trace):
             result = self.function(*args, **kwargs)
-        return Compiled(trace, result, device, self.name, variables=[leaf for leaf in leaves if is_variable(leaf)])
+        kind = Checked if checks.active() else Compiled
+        return kind(trace, result, device, self.name, variables=[leaf for leaf in leaves if is_variable(leaf)])
 
     def _dim(self, n, position, batch):
         """Equal first extents are one unknown; its hint stays what it was at the first trace, until one comes that is far larger."""
@@ -217,6 +218,19 @@ class Compiled:
             for variable, k in self._assigned:
                 variable._owned = Owned(tuple(variable.shape), variable.dtype, results[k])
         return results
+
+
+class Checked(Compiled):
+    """A trace compiled with checks (core/checks.py) in it: `run` raises what they find, once the run is complete."""
+
+    def __init__(self, trace, result, device, name, variables=()):
+        self._sites = checking.instrumented(trace, result, name)
+        super().__init__(trace, (result, self._sites.found), device, name, variables=variables)
+
+    def run(self, arrays):
+        result, found = super().run(arrays)
+        self._sites.judge(found)
+        return result
 
 
 def own_copy(variable, device):
