@@ -15,10 +15,11 @@ Training loops of your own:
 - ``GradientTape()`` records operations and computes gradients, as TensorFlow's does.
 - ``grad(function)`` and ``value_and_grad(function)`` make functions that return gradients.
 
-Kernels and profiles:
+Kernels, profiles and checks:
 
 - ``custom_op(source, inputs)`` makes a differentiable Keras operation of OpenCL C.
 - ``profile(by="operation")`` measures where time and memory go, by kernel, operation or layer.
+- ``checks()`` makes an index out of range, a NaN and an infinity raise an error that names the operation and the layer.
 
 Errors, besides Python's own:
 
@@ -41,6 +42,7 @@ from keras_ocl.plugin import install
 if TYPE_CHECKING:
     from keras_ocl.compiler.jit import jit
     from keras_ocl.core.autodiff import GradientTape
+    from keras_ocl.core.checks import checks
     from keras_ocl.custom import custom_op
     from keras_ocl.gradient import grad, value_and_grad
     from keras_ocl.monitor import clear_cache, memory_info
@@ -57,6 +59,7 @@ __all__ = [
     "OutOfMemory",
     "UnsupportedKeras",
     "__version__",
+    "checks",
     "clear_cache",
     "custom_op",
     "devices",
@@ -73,6 +76,7 @@ _ALONE = {
     "KernelBuildError": "runtime",
     "OutOfMemory": "runtime",
     "UnsupportedKeras": "plugin.rewrite",
+    "checks": "core.checks",
     "clear_cache": "monitor",
     "devices": "runtime",
     "memory_info": "monitor",

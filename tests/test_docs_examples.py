@@ -69,7 +69,23 @@ def test_profiling(capsys):
     assert "MatMul" in capsys.readouterr().out
 
 
+def test_checks():
+    names = run("checks.md")
+    page = (PAGES / "checks.md").read_text(encoding="utf-8")
+    embedding = keras.Sequential([keras.layers.Embedding(5, 2, name="embedding")], name="sequential")
+    root = keras.Sequential([keras.layers.Lambda(keras.ops.sqrt, name="lambda")], name="sequential")
+    zeros = np.zeros((4, 3), "float32")
+    with keras_ocl.checks():
+        with pytest.raises(IndexError) as wrong:
+            embedding.predict(np.array([[0] * 3] * 3 + [[0, 0, 9]]))
+        assert str(wrong.value) in page
+        with pytest.raises(FloatingPointError) as wrong:
+            keras_ocl.jit(root, name="sequential.train_step")(zeros - 1)
+        assert str(wrong.value) == "sequential.train_step: Sqrt in sequential/lambda gave a NaN."
+    assert names["model"].built
+
+
 @pytest.mark.parametrize("page", sorted(path.relative_to(PAGES).as_posix() for path in PAGES.glob("*.md")))
 def test_every_page_with_python_is_run(page):
-    tested = {"start.md", "custom-loops.md", "custom-kernels.md", "profiling.md"}
+    tested = {"start.md", "custom-loops.md", "custom-kernels.md", "profiling.md", "checks.md"}
     assert bool(BLOCK.findall((PAGES / page).read_text(encoding="utf-8"))) == (page in tested)

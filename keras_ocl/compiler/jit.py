@@ -11,13 +11,13 @@ from typing import ParamSpec, TypeVar, overload
 import numpy as np
 
 from keras_ocl import runtime
-from keras_ocl.compiler import ir
+from keras_ocl.compiler import checking, ir
 from keras_ocl.compiler.cache import Cache
 from keras_ocl.compiler.eager import Extents, check_supported, compiled_once, on_device
 from keras_ocl.compiler.executable import Executable
 from keras_ocl.compiler.family import Family, Member
 from keras_ocl.compiler.identity import Identity
-from keras_ocl.core import dtypes, tree
+from keras_ocl.core import checks, dtypes, tree
 from keras_ocl.core.dim import Dim, noting, present
 from keras_ocl.core.facts import Facts, formulas
 from keras_ocl.core.origin import NOWHERE, scope
@@ -71,7 +71,7 @@ class Jitted:
     def _find(self, args, kwargs):
         """(the Bound of the arguments' signature, the arrays among them)."""
         leaves, structure = tree.flatten((args, kwargs))
-        arrays, key = [], [structure, self.context()]
+        arrays, key = [], [structure, self.context(), checks.active()]
         for leaf in leaves:
             if type(leaf) is Tensor or isinstance(leaf, (np.ndarray, np.generic)):
                 arrays.append(leaf)
@@ -116,8 +116,9 @@ class Jitted:
 
     def _bind(self, call, key):
         """The Bound of a new signature: of a trace that serves its extents, or a new one."""
-        shapeless = [part if is_value else (len(part[0]), part[1]) for part, is_value in zip(key[2:-1], call.values, strict=True)]
-        family = self._families.setdefault((*key[:2], *shapeless, key[-1]), Family(call.shapes, self.dynamic, self._hints))
+        leaves = key[_BEFORE_LEAVES:-1]
+        shapeless = [part if is_value else (len(part[0]), part[1]) for part, is_value in zip(leaves, call.values, strict=True)]
+        family = self._families.setdefault((*key[:_BEFORE_LEAVES], *shapeless, key[-1]), Family(call.shapes, self.dynamic, self._hints))
         extents = tuple(n for shape in call.shapes for n in shape)
         more_vary = family.see(extents)
         found = family.find(extents, call.identity_at)
@@ -127,7 +128,8 @@ class Jitted:
             with noting(facts):
                 trace, result = call.trace(unknown)
                 identity = Identity(trace, result) if unknowns else None
-                compiled = Compiled(trace, result, call.device, self.name, variables=call.variables, unknowns=unknowns)
+                kind = Checked if checks.active() else Compiled
+                compiled = kind(trace, result, call.device, self.name, variables=call.variables, unknowns=unknowns)
             family.add(Member(unknown, facts, identity), compiled, call.identity_at if more_vary else None)
             found = compiled, tuple(map(present, unknowns))
         return Bound(*found)
@@ -288,6 +290,19 @@ class Compiled:
         return map(setattr, [variable for variable, _ in self._assigned], repeat("_owned"), values)
 
 
+class Checked(Compiled):
+    """A trace compiled with checks (core/checks.py) in it: `run` raises what they find, once the run is complete."""
+
+    def __init__(self, trace, result, device, name, variables, unknowns):
+        self._sites = checking.instrumented(trace, result, name)
+        super().__init__(trace, (result, self._sites.found), device, name, variables=variables, unknowns=unknowns)
+
+    def run(self, arrays, bound):
+        result, found = super().run(arrays, bound)
+        self._sites.judge(found)
+        return result
+
+
 def own_copy(variable, device):
     """Give a variable memory of its own on `device`, because others hold its present value or it lies elsewhere."""
     old = variable._owned
@@ -326,6 +341,7 @@ def fused(function):
 
 P = ParamSpec("P")
 R = TypeVar("R")
+_BEFORE_LEAVES = 3  # what a key begins with: structure, context, and whether there are checks
 Dynamic = bool | tuple[int, ...] | None
 
 

@@ -23,14 +23,15 @@ class Trace:
     """The graph under construction.
 
     `equations` in order of recording; `inputs` the symbolic arguments; `states` the variables read or
-    assigned, by id. Assignments take effect only when the compiled graph runs, so a failed trace
-    leaves every variable as it was.
+    assigned, by id; `checks` the core.checks.IndexChecks noted. Assignments take effect only when the
+    compiled graph runs, so a failed trace leaves every variable as it was.
     """
 
     def __init__(self):
         self.equations = []
         self.inputs = []
         self.states = {}
+        self.checks = []
         self.tag = 0  # that new equations get, see apart()
 
     def input(self, shape, dtype):

@@ -37,6 +37,8 @@ def rnn(
         return_all_outputs: whether `outputs` holds all steps; False: the last one only.
     Returns:
         (last output, outputs (batch, time, ...), states after the last step).
+    Raises:
+        ValueError: there are no time steps; or a step fails, as with states that do not fit.
     """
     inputs = tree.map_structure(convert_to_tensor, inputs)
     if not time_major:
@@ -53,10 +55,28 @@ def rnn(
     states = tree.map_structure(convert_to_tensor, tuple(initial_states))
     recurrence = _Recurrence(step_function, inputs, mask, tuple(constants or ()), zero_output_for_mask, go_backwards, return_all_outputs)
     run = recurrence.unrolled if unroll or unrolls(length) else recurrence.compiled
-    last, outputs, states = run(states)
+    try:
+        last, outputs, states = run(states)
+    except ValueError as error:
+        raise _explained(error, inputs, states, time_major) from error
     if not time_major:
         outputs = tree.map_structure(_time_batch_swapped, outputs)
     return last, outputs, list(states)
+
+
+def sizes(x):
+    """The shape of a tensor or array, as numbers."""
+    return tuple(int(n) for n in x.shape)
+
+
+def _explained(error, inputs, states, time_major):
+    """A step's ValueError, with the shapes that the step got: of initial states, a wrong one is the usual reason."""
+    cause = error.__context__ if isinstance(error.__context__, ValueError) else error  # Keras wraps those of a cell in many lines
+    first = sizes(tree.flatten(inputs)[0])
+    given = first if time_major else (first[1], first[0], *first[2:])
+    shapes = " and ".join(str(sizes(s)) for s in tree.flatten(states))
+    hint = f"give an initial_state of the shapes that the cell expects, beginning with the batch, {given[1 if time_major else 0]}"
+    return ValueError(f"{cause} (rnn: inputs of shape {given}, states of {shapes}; {hint}.)")
 
 
 class _Recurrence:
@@ -152,4 +172,4 @@ def _zeros(nest):
 def _where(mask, new, old):
     """`new` where the (batch, 1) mask holds, else `old`."""
     mask = P.reshape(mask, (*mask.shape, *(1 for _ in range(new.ndim - mask.ndim)))) if new.ndim > mask.ndim else mask
-    return P.select(broadcast_to(mask, new.shape), new, convert_to_tensor(old, new.dtype))
+    return P.select(broadcast_to(mask, new.shape), new, broadcast_to(convert_to_tensor(old, new.dtype), new.shape))

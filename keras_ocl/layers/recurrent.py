@@ -5,10 +5,10 @@ that the last axis of the pointwise kernels is a whole row of units.
 """
 
 from keras_ocl import primitives as P
-from keras_ocl.layers.recurrence import rnn
+from keras_ocl.layers.recurrence import rnn, sizes
 from keras_ocl.ops.conversion import convert_to_tensor
 from keras_ocl.ops.numpy import shapes
-from keras_ocl.ops.promotion import promote
+from keras_ocl.ops.promotion import broadcast_to, promote
 
 
 def lstm(
@@ -32,10 +32,12 @@ def lstm(
     Returns:
         (last output (batch, units), outputs (batch, time or 1, units) in the order they were made, [h, c]).
     Raises:
+        ValueError: an initial state is not (batch, units), nor one row for the whole batch.
         NotImplementedError: there is a mask, or the loop is to be unrolled.
     """
+    states = _fitting("lstm", inputs, recurrent_kernel, initial_state_h, initial_state_c)
     _only_plain(mask, unroll)
-    inputs, kernel, recurrent, h, c = promote(inputs, kernel, recurrent_kernel, initial_state_h, initial_state_c)
+    inputs, kernel, recurrent, h, c = promote(inputs, kernel, recurrent_kernel, *states)
     projected = _projected(inputs, kernel, bias)
 
     def step(x, states):
@@ -70,10 +72,12 @@ def gru(
     Returns:
         (last output (batch, units), outputs (batch, time or 1, units) in the order they were made, [h]).
     Raises:
+        ValueError: the initial state is not (batch, units), nor one row for the whole batch.
         NotImplementedError: there is a mask, or the loop is to be unrolled.
     """
+    states = _fitting("gru", inputs, recurrent_kernel, initial_state)
     _only_plain(mask, unroll)
-    inputs, kernel, recurrent, h = promote(inputs, kernel, recurrent_kernel, initial_state)
+    inputs, kernel, recurrent, h = promote(inputs, kernel, recurrent_kernel, *states)
     units, recurrent_bias = recurrent.shape[0], None
     if bias is not None:
         bias = convert_to_tensor(bias)
@@ -147,6 +151,17 @@ def bidirectional_gru(
     forward = gru(inputs, fwd_initial_state_h, mask, fwd_kernel, fwd_recurrent_kernel, fwd_bias, *common, False, unroll, reset_after)
     backward = gru(inputs, bwd_initial_state_h, mask, bwd_kernel, bwd_recurrent_kernel, bwd_bias, *common, True, unroll, reset_after)
     return forward, _in_time(backward)
+
+
+def _fitting(op, inputs, recurrent_kernel, *states):
+    """Initial states as tensors (batch, units); one row is repeated for the batch."""
+    states, wanted = [convert_to_tensor(s) for s in states], (inputs.shape[0], recurrent_kernel.shape[0])
+    if any(s.ndim not in (1, 2) or s.shape[-1] != wanted[1] or s.shape[:-1] not in ((), (1,), wanted[:1]) for s in states):
+        raise ValueError(
+            f"{op}: initial_state of {' and '.join(str(sizes(s)) for s in states)} does not fit inputs of shape {sizes(inputs)} and"
+            f" {int(wanted[1])} units; each needs shape ({int(wanted[0])}, {int(wanted[1])})."
+        )
+    return [broadcast_to(s, wanted) for s in states]
 
 
 def _only_plain(mask, unroll):

@@ -13,6 +13,7 @@ from keras_ocl.core.origin import Origin, current_origin, scope
 from keras_ocl.core.tensor import Tensor
 from keras_ocl.core.trace import origins_kept
 from keras_ocl.ops.associative_scan import associative_scan
+from keras_ocl.ops.bounds import check_indices
 from keras_ocl.ops.control_flow import cond, fori_loop, map, scan, switch, unstack, while_loop
 from keras_ocl.ops.conversion import cast, convert_to_numpy, convert_to_tensor, extents_of, is_tensor, shape
 from keras_ocl.ops.gradients import custom_gradient, remat, stop_gradient
@@ -43,8 +44,10 @@ def _scattered(op, indices, values, shape):
             f"{op}: values of shape {tuple(values.shape)} do not fit indices of shape {tuple(indices.shape)} and a tensor of shape"
             f" {tuple(shape)}; they need shape {tuple(wanted)}."
         )
-    coordinates = tuple(wrapped(i, n) for i, n in zip(unstacked(indices, -1), shape, strict=False))
-    return coordinates, broadcast_to(values, wanted)
+    places = list(zip(unstacked(indices, -1), shape, strict=False))
+    for i, n in places:
+        check_indices(op, i, n)
+    return tuple(wrapped(i, n) for i, n in places), broadcast_to(values, wanted)
 
 
 def scatter(indices, values, shape):
@@ -90,6 +93,8 @@ def slice(inputs, start_indices, shape):
     extents = tuple(n - int(s) if e == -1 else e for e, s, n in zip(extents, starts, inputs.shape, strict=True))
     if any(e > n for e, n in zip(extents, inputs.shape, strict=True)):
         raise ValueError(f"slice: a part of shape {extents} does not fit in shape {tuple(inputs.shape)}.")
+    for s, e, n in zip(starts, extents, inputs.shape, strict=True):
+        check_indices("slice", s, n - e + 1, wraps=False)
     if all(isinstance(s, int) for s in starts):
         lows = tuple(maximum(minimum(s, n - e), 0) for s, e, n in zip(starts, extents, inputs.shape, strict=True))
         return P.slice(inputs, lows, tuple(low + e for low, e in zip(lows, extents, strict=True)))
@@ -106,7 +111,10 @@ def slice_update(inputs, start_indices, updates):
     updates = convert_to_tensor(updates, inputs.dtype)
     if updates.ndim != inputs.ndim:
         raise ValueError(f"slice_update: updates of shape {tuple(updates.shape)} must have the rank of {tuple(inputs.shape)}.")
-    return P.dynamic_update_slice(inputs, updates, _dynamic(_starts(start_indices)))
+    starts = _starts(start_indices)
+    for s, e, n in zip(starts, updates.shape, inputs.shape, strict=False):
+        check_indices("slice_update", s, n - e + 1, wraps=False)
+    return P.dynamic_update_slice(inputs, updates, _dynamic(starts))
 
 
 def random_seed_dtype():

@@ -8,6 +8,7 @@ from keras.src.backend.common.variables import Variable as KerasVariable
 from keras_ocl import primitives as P
 from keras_ocl.core.dim import ceil_div, maximum, minimum
 from keras_ocl.core.tensor import Tensor
+from keras_ocl.ops.bounds import check_indices
 from keras_ocl.ops.conversion import convert_to_tensor, from_host
 from keras_ocl.ops.numpy.indexing import nonzero
 from keras_ocl.ops.promotion import broadcast
@@ -144,6 +145,8 @@ def _advanced(x, gathered, front):
             if k.size and (k.min() < -n or k.max() >= n):
                 raise IndexError(f"an index array has values from {k.min()} to {k.max()}, out of range for an axis of extent {n}.")
             k = from_host(np.where(k < 0, k + n, k) if k.dtype.kind == "i" else k, "int32")
+        else:
+            check_indices("indexing", k, n)
         indices.append(wrapped(k, n))
     if len({i.dtype for i in indices}) > 1:
         indices = [P.convert(i, "int64") if i.dtype != "int64" else i for i in indices]

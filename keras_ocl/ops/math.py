@@ -4,6 +4,7 @@ from keras_ocl import primitives as P
 from keras_ocl.core import dtypes
 from keras_ocl.ops import naming
 from keras_ocl.ops import numpy as knp
+from keras_ocl.ops.bounds import check_indices
 from keras_ocl.ops.conversion import convert_to_tensor, read
 from keras_ocl.ops.fourier import (  # noqa: F401
     _get_complex_tensor_from_tuple,
@@ -33,6 +34,7 @@ def _segments(op, data, segment_ids, num_segments, mode, empty):
         num_segments = max(int(read(P.reduce_max(ids, (0,)))) + 1, 0) if ids.size else 0
     elif num_segments < 0:
         raise ValueError(f"{op}: num_segments must not be negative, got {num_segments}.")
+    check_indices(op, ids, num_segments, wraps=False)
     if mode == "add":
         return P.scatter_new((num_segments, *data.shape[1:]), (ids,), data, (0,))
     start = P.full((num_segments, *data.shape[1:]), empty(data.dtype), data.dtype)

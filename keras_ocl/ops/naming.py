@@ -3,9 +3,12 @@
 import functools
 import inspect
 
+from keras_ocl.core import checks
 from keras_ocl.core.index import is_one
 from keras_ocl.core.origin import Origin, current_origin, operation_name
+from keras_ocl.core.primitive import current_trace
 from keras_ocl.core.trace import origins_kept
+from keras_ocl.ops.bounds import check_numbers
 
 _WITH_RANK = {
     "conv": "Conv{}D",
@@ -32,6 +35,8 @@ def named_operation(function):
         if not origins_kept():
             return function(*args, **kwargs)
         around = current_origin.get()
+        if checks.active() and current_trace.get() is None:
+            return check_numbers(function, title, args, kwargs)
         if around.operation:  # it is a part of what was called
             return function(*args, **kwargs)
         operation = title

@@ -5,6 +5,7 @@ from keras.src.backend.common.stateless_scope import get_stateless_scope
 
 from keras_ocl.core.body import Draft, needed
 from keras_ocl.core.tensor import Tensor
+from keras_ocl.ops.bounds import note
 from keras_ocl.ops.control_flow import map
 from keras_ocl.ops.conversion import convert_to_tensor
 from keras_ocl.primitives.batching import NoBatchingRule, batch_equations, spread
@@ -52,11 +53,15 @@ def vectorized(function, inputs, batched, plain=False):
         result = tree.map_structure(lambda y: y if y is None else convert_to_tensor(y), function(*inner))
     if draft.assigned() or scope is not None and _changed(before, scope):
         raise _Assigns
-    outputs = [y for y in tree.flatten(result) if isinstance(y, Tensor)]
+    noted = draft.trace.checks
+    outputs = [*(y for y in tree.flatten(result) if isinstance(y, Tensor)), *(c.found for c in noted)]
     values = {id(t): (x, False) for t, x in draft.captured(outputs)}
     values |= {id(t): (x, differs) for t, x, differs in zip(inner, inputs, batched, strict=True)}
     batch_equations(needed(draft.equations if plain else draft.recorded, outputs), values, size)
-    return [spread(*values.get(id(y), (y, False)), size) for y in outputs], result
+    results = [spread(*values.get(id(y), (y, False)), size) for y in outputs]
+    for check in reversed(noted):
+        note(check._replace(found=results.pop()))
+    return results, result
 
 
 class _Assigns(Exception):

@@ -62,7 +62,8 @@ def scan(function, init, xs, length, reverse=False):
         new, ys = function(step_index_p(extent=length), carries, [at_step(x) for x in stacked])
     _check("scan", init, new)
     slots = draft.assigned()
-    outputs = [*new, *(s.value for s in slots), *ys]
+    noted = draft.trace.checks
+    outputs = [*new, *(s.value for s in slots), *ys, *(c.found for c in noted)]
     pairs = draft.captured(outputs, [s.entry for s in slots])
     first = [*init, *(draft.value_outside(s) for s in slots)]
     pairs, stacked, xs = hoisted(draft, outputs, pairs, stacked, list(xs), length)
@@ -72,7 +73,15 @@ def scan(function, init, xs, length, reverse=False):
     )
     for k, slot in enumerate(slots):
         draft.outer.assign(slot.variable, results[len(init) + k])
-    return list(results[: len(init)]), list(results[len(first) :])
+    last = len(first) + len(ys)
+    _pass_on(noted, results[last:], draft)
+    return list(results[: len(init)]), list(results[len(first) : last])
+
+
+def _pass_on(noted, found, draft):
+    """Index checks noted in a body, with what they found in all steps, are the surrounding trace's."""
+    if noted:
+        draft.outer.checks += [c._replace(found=value) for c, value in zip(noted, found, strict=True)]
 
 
 def _check(name, init, new):
@@ -132,13 +141,24 @@ def while_loop(condition, function, init):
         variables = [draft.input(t.shape, t.dtype) for t in init]
         new = function(variables)
         again = condition(list(new))
+        noted = draft.trace.checks
+        seen = [draft.input(c.found.shape, c.found.dtype) for c in noted]
+        found = [_first_found(before, c.found) for before, c in zip(seen, noted, strict=True)]
     _check("while_loop", [*init, going], [*new, again])
     slots = draft.assigned()
-    outputs = [again, *new, *(s.value for s in slots)]
+    outputs = [again, *new, *(s.value for s in slots), *found]
     pairs = draft.captured(outputs, [s.entry for s in slots])
-    first = [going, *init, *(draft.value_outside(s) for s in slots)]
-    body = Body([*(c for c, _ in pairs), flag, *variables, *(s.entry for s in slots)], outputs, draft.equations, draft.recorded)
+    first = [going, *init, *(draft.value_outside(s) for s in slots), *(P.zeros_like(c, -1) for c in found)]
+    body = Body([*(c for c, _ in pairs), flag, *variables, *(s.entry for s in slots), *seen], outputs, draft.equations, draft.recorded)
     results = _while(*(t for _, t in pairs), *first, body=body, consts=len(pairs))
     for k, slot in enumerate(slots):
         draft.outer.assign(slot.variable, results[1 + len(init) + k])
+    _pass_on(noted, results[len(results) - len(noted) :], draft)
     return list(results[1 : 1 + len(init)])
+
+
+def _first_found(before, now):
+    """An index check's finding after a step: the one from before if there was one (its place is not negative), else that of the step."""
+    *steps, _ = before.shape
+    place = P.reshape(P.slice(before, (0,) * len(before.shape), (*steps, 1)), tuple(steps))
+    return P.select(P.broadcast(P.ge(place, P.zeros_like(place)), before.shape, tuple(range(len(steps)))), before, now)

@@ -123,10 +123,25 @@ def _own_cache_folder():
     return folder
 
 
+def _allocator_is_replaced():
+    """Whether this process has a malloc that is not libc's (LD_PRELOAD, a sanitizer): what binds deeply would get libc's all the same,
+    and free memory of one with the other.
+    """
+    try:
+        libc = ctypes.CDLL("libc.so.6")
+    except OSError:
+        return True
+    return any(_address(ctypes.CDLL(None), name) != _address(libc, name) for name in ("malloc", "free"))
+
+
+def _address(library, name):
+    return ctypes.cast(getattr(library, name), ctypes.c_void_p).value
+
+
 def _bind_deeply(found):
     """Load the runtimes so that each uses its own LLVM: TensorFlow makes its own visible to every library loaded after it."""
     flag = getattr(os, "RTLD_DEEPBIND", None)
-    if flag is None:
+    if flag is None or _allocator_is_replaced():
         return
     for runtime in found:
         with contextlib.suppress(OSError):  # the loader reports what cannot be loaded

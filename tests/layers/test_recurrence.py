@@ -84,4 +84,4 @@ def test_errors():
         module.rnn(cell, from_numpy(np.ones((2, 0, 3), "f4")), [from_numpy(np.ones((2, 3), "f4"))])
     x, h = from_numpy(np.ones((2, 3, 4), "f4")), from_numpy(np.ones((2, 5), "f4"))
     with pytest.raises(NotImplementedError, match="no mask"):
-        module.gru(x, h, x[:, :, 0] > 0, None, None, None, ops.tanh, ops.sigmoid)
+        module.gru(x, h, x[:, :, 0] > 0, None, from_numpy(np.ones((5, 15), "f4")), None, ops.tanh, ops.sigmoid)

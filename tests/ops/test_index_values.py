@@ -106,7 +106,7 @@ def test_slices_move_into_range():
 
 
 def test_targets_without_a_class():
-    """Their loss is that of a row without a right class: 0 from logits, -log(epsilon) for none of the probabilities."""
+    """Their loss is that of a row without a right class: 0."""
     logits = np.array([[-50, 0, -200]] * 4, "float32")  # the sum of whose exponentials is 1 in any order
     loss = both(lambda t, x: ops.sparse_categorical_crossentropy(t, x, from_logits=True), np.array([0, -1, 3, 1000], "int32"), logits)
     assert loss.tolist() == [50, 0, 0, 0]
@@ -126,3 +126,45 @@ def test_numpy_indices_out_of_range_are_errors():
         x[np.array([0, 9])]
     with pytest.raises(IndexError, match="too many indices"):
         x[0, 0, 0]
+
+
+@pytest.mark.parametrize("extent", [1, 3, 17, 1031])
+def test_odd_sizes(extent):
+    """Wild indices between good ones, at sizes that fill no vector; other tensors stay as they are."""
+    rng = np.random.default_rng(extent)
+    around = [ops.full((extent,), 7.0) for _ in range(3)]
+    x, values = rng.normal(size=(2, extent)).astype("float32")
+    good, wild = rng.integers(-extent, extent, extent), rng.integers(-(2**31), 2**31 - 1, extent)
+    indices = np.where(rng.random(extent) < 0.5, good, wild).astype("int32")
+    wrapped = indices.astype("int64") + np.where(indices < 0, extent, 0)
+    clipped, inside = np.clip(wrapped, 0, extent - 1), (wrapped >= 0) & (wrapped < extent)
+    np.testing.assert_array_equal(both(lambda a, i: ops.take(a, i, 0), x, indices), x[clipped])
+    np.testing.assert_array_equal(both(lambda a, i: ops.take_along_axis(a, i, 0), x, indices), x[clipped])
+    expected = np.zeros(extent)
+    np.add.at(expected, wrapped[inside], values[inside].astype("float64"))
+    np.testing.assert_allclose(both(lambda i, v: ops.scatter(i, v, (extent,)), indices[:, None], values), expected, atol=1e-5)
+    written = x.copy()
+    written[wrapped[inside]] = values[inside]
+    np.testing.assert_array_equal(both(lambda a, i, v: ops.scatter_update(a, i, v), x, indices[:, None], values), written)
+    known = (indices >= 0) & (indices < extent)
+    expected = np.zeros(extent)
+    np.add.at(expected, indices[known], values[known].astype("float64"))
+    np.testing.assert_allclose(both(lambda i, v: ops.segment_sum(v, i, extent), indices, values), expected, atol=1e-5)
+    hot = np.zeros(extent, "float32")
+    hot[indices[known]] = 1
+    np.testing.assert_array_equal(both(lambda i: ops.multi_hot(i, extent), indices), hot)
+    for tensor in around:
+        np.testing.assert_array_equal(tensor, np.full(extent, 7.0))
+
+
+def test_compiled_counts_leave_out():
+    counted = keras_ocl.jit(lambda i: ops.bincount(i, minlength=3))
+    np.testing.assert_array_equal(counted(np.array([0, 2, 3, 1000, -1, 2], "int32")), [1, 0, 2])
+
+
+def test_probabilities_without_a_class():
+    p = np.full((3, 4), 0.25, "float32")
+    loss = both(lambda t, x: ops.sparse_categorical_crossentropy(t, x), np.array([0, -1, 4], "int32"), p)
+    np.testing.assert_allclose(loss, [np.log(4), 0, 0], atol=1e-6)
+    gradient = keras_ocl.grad(lambda x: ops.sum(ops.sparse_categorical_crossentropy(np.array([0, -1, 4], "int32"), x)))(p)
+    assert np.any(np.asarray(gradient)[0]) and not np.any(np.asarray(gradient)[1:])

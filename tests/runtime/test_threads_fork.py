@@ -85,6 +85,32 @@ def test_a_fork_before_first_use_is_fine():
     assert python(code).stdout.count("ok") == 2
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+@pytest.mark.parametrize("wait, leave", [("device.finish()", "sys.exit(3)"), ("", "os._exit(3)")])
+def test_a_child_that_leaves_is_clean(wait, leave):
+    """With memory of the device in its hands, by os._exit with work of the parent's in flight too; the parent goes on."""
+    code = f"""
+import os, signal, sys, numpy as np
+from keras_ocl import runtime
+device = runtime.current_device()
+kernel = device.build([{ADD!r}])["add"]
+storage = device.upload(np.zeros(100000, np.float32))
+runtime.set_argument(kernel, 0, storage)
+runtime.set_argument(kernel, 1, np.float32(1).tobytes())
+for _ in range(50):
+    device.enqueue(kernel, (100000,))
+{wait}
+pid = os.fork()
+if not pid:
+    signal.alarm(30)  # a child that hangs is killed
+    del storage
+    {leave}
+print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), device.download(storage, np.float32, (100000,)).max())
+"""
+    result = python(code)
+    assert result.stdout == "3 50.0\n", result.stderr
+
+
 def test_state_survives_a_second_import():
     code = """
 import sys, numpy as np

@@ -5,6 +5,7 @@ from keras.src.backend.common.backend_utils import canonicalize_axis
 
 from keras_ocl import primitives as P
 from keras_ocl.core import dtypes
+from keras_ocl.ops.bounds import check_indices
 from keras_ocl.ops.conversion import convert_to_tensor
 
 
@@ -18,6 +19,7 @@ def one_hot(x, num_classes, axis=-1, dtype=None, sparse=False):
     if num_classes < 0:
         raise ValueError(f"one_hot: num_classes must not be negative, got {num_classes}.")
     dtype = config.floatx() if dtype is None else dtype
+    check_indices("one_hot", x, num_classes, wraps=False)
     axis = canonicalize_axis(axis, x.ndim + 1)
     shape = (*x.shape[:axis], num_classes, *x.shape[axis:])
     others = tuple(a for a in range(len(shape)) if a != axis)

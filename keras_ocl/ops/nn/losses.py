@@ -7,6 +7,7 @@ from keras.src.backend.common.backend_utils import canonicalize_axis
 
 from keras_ocl import primitives as P
 from keras_ocl.core.dim import product
+from keras_ocl.ops.bounds import check_indices
 from keras_ocl.ops.conversion import convert_to_tensor
 from keras_ocl.ops.promotion import floating, promote, scalar_like, spread
 
@@ -82,6 +83,7 @@ def sparse_categorical_crossentropy(target, output, from_logits=False, axis=-1):
             "Arguments `target` and `output` must have the same shape up until the last dimension: "
             f"target.shape={tuple(target.shape)}, output.shape={tuple(output.shape)}"
         )
+    check_indices("sparse_categorical_crossentropy", target, output.shape[axis], wraps=False)
     others = tuple(a for a in range(output.ndim) if a != axis)
     right = P.eq(P.iota(output.shape, axis, "int32"), P.broadcast(target, output.shape, others))
     zero = scalar_like(0, output)

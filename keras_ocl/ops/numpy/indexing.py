@@ -7,6 +7,7 @@ from keras_ocl.core import dtypes
 from keras_ocl.core.dim import minimum
 from keras_ocl.core.origin import current_origin
 from keras_ocl.core.primitive import current_trace
+from keras_ocl.ops.bounds import check_indices
 from keras_ocl.ops.conversion import convert_to_tensor, read
 from keras_ocl.ops.numpy.reduction import sum as total
 from keras_ocl.ops.promotion import as_bool, broadcast, broadcast_shapes, broadcast_to, operand, promote, scalar_like
@@ -34,6 +35,7 @@ def take(x, indices, axis=None):
     if axis is None:
         x, axis = P.reshape(x, (x.size,)), 0
     axis = canonicalize_axis(axis, x.ndim)
+    check_indices("take", indices, x.shape[axis])
     indices = from_start(indices, x.shape[axis])
     result = P.gather(x, (indices,), (axis,))
     if axis == 0 or indices.ndim == 0:
@@ -57,6 +59,7 @@ def take_along_axis(x, indices, axis=None):
     others = broadcast_shapes(
         "take_along_axis", x.shape[:axis] + (1,) + x.shape[axis + 1 :], indices.shape[:axis] + (1,) + indices.shape[axis + 1 :]
     )
+    check_indices("take_along_axis", indices, x.shape[axis])
     shape = others[:axis] + (indices.shape[axis],) + others[axis + 1 :]
     x = broadcast_to(x, others[:axis] + (x.shape[axis],) + others[axis + 1 :])
     indices = broadcast_to(wrapped(indices, x.shape[axis]), shape)

@@ -6,6 +6,7 @@ from keras.src.backend.common.backend_utils import canonicalize_axis
 from keras_ocl import primitives as P
 from keras_ocl.core import dtypes
 from keras_ocl.core.dim import product
+from keras_ocl.ops.bounds import check_indices
 from keras_ocl.ops.conversion import convert_to_tensor, from_host, read
 from keras_ocl.ops.numpy.creation import linspace
 from keras_ocl.ops.numpy.indexing import _bisect, needs_values, take_along_axis
@@ -139,6 +140,7 @@ def bincount(x, weights=None, minlength=0, sparse=False):
     else:
         needs_values("bincount without minlength")
         bins = max(int(read(P.reduce_max(x, tuple(range(x.ndim))))) + 1 if x.size else 0, int(minlength))
+    check_indices("bincount", x, bins, wraps=False)
     ones = weights if weights is not None else P.full(x.shape, 1, dtype)
     if x.ndim == 1:
         return P.scatter_new((bins,), (x,), ones, (0,))
