@@ -33,6 +33,7 @@ from tests.fuzz.models import models  # noqa: E402
 from tests.fuzz.programs import programs  # noqa: E402
 from tests.fuzz.reference import Reference  # noqa: E402
 
+warnings.filterwarnings("ignore", "Degrees of freedom|Mean of empty", RuntimeWarning)  # of the reference
 warnings.filterwarnings("ignore", "You are using a softmax over axis")  # of extent 1
 warnings.filterwarnings("ignore", "(?s).*mask", UserWarning)  # of layers that end masks
 warnings.filterwarnings("ignore", "The model does not have any trainable weights", UserWarning)
@@ -47,8 +48,21 @@ quiet = dict(
 )
 
 
+failed = False  # from then on only making it small counts, not the time
+
+
 def left():
-    return time.monotonic() - start < options.seconds
+    return failed or time.monotonic() - start < options.seconds
+
+
+@contextlib.contextmanager
+def noticing():
+    global failed
+    try:
+        yield
+    except Exception:
+        failed = True
+        raise
 
 
 def counted(kind, steps):
@@ -57,8 +71,9 @@ def counted(kind, steps):
 
 def check(program):
     if left() and supported(program):
-        check_results(program)
-        check_gradient(program)
+        with noticing():
+            check_results(program)
+            check_gradient(program)
         counted("programs", len(program.steps))
 
 
@@ -66,18 +81,20 @@ def checked_with(reference):
     def check(model):
         keras.backend.clear_session()
         if left() and model.steps:
-            counted("models" if check_model(model, reference) else "models left out", len(model.steps))
+            with noticing():
+                checked = check_model(model, reference)
+            counted("models" if checked else "models left out", len(model.steps))
 
     return check
 
 
 def hunt(stack):
     """1 once something fails, 0 when the time is up. Programs and models get the same time."""
-    work = {"programs": (programs(steps=options.steps), check, 50)} if options.steps else {}
+    work = {"programs": (programs(steps=options.steps), check, 20)} if options.steps else {}
     if options.layers and find_spec("tensorflow") is None:
         print("No models: TensorFlow is not installed.")
     elif options.layers:
-        work["models"] = (models(layers=options.layers), checked_with(stack.enter_context(Reference())), 10)
+        work["models"] = (models(layers=options.layers), checked_with(stack.enter_context(Reference())), 5)
     batch = 0
     while work and left():
         kind = min(work, key=spent.get)
