@@ -123,15 +123,27 @@ def _axis(draw, shape, least=1):
     return {"axis": draw(st.sampled_from(fit))} if fit else None
 
 
+def _exponentials(x, axis):
+    """(x less its maximum, the sum of the exponentials); nothing is taken where that is infinite, as in TensorFlow."""
+    top = x.max(axis, keepdims=True) if x.size else 0.0
+    shifted = x - np.where(np.isfinite(top), top, 0.0)
+    return shifted, np.exp(shifted).sum(axis, keepdims=True)
+
+
 def _softmax(x, axis):
-    e = np.exp(x - x.max(axis, keepdims=True)) if x.size else x
-    return e / e.sum(axis, keepdims=True)
+    shifted, total = _exponentials(x, axis)
+    return np.exp(shifted) / total
+
+
+def _log_softmax(x, axis):
+    shifted, total = _exponentials(x, axis)
+    return shifted - np.log(total)
 
 
 operation("cumsum", ops.cumsum, np.cumsum, _axis)
 operation("sort", ops.sort, np.sort, _axis)
 operation("softmax", ops.softmax, _softmax, _axis)
-operation("log_softmax", ops.log_softmax, lambda x, axis: np.log(_softmax(x, axis)), _axis)
+operation("log_softmax", ops.log_softmax, _log_softmax, _axis)
 operation(
     "standardized",
     lambda x, axis: (x - ops.mean(x, axis, keepdims=True)) * ops.rsqrt(ops.var(x, axis, keepdims=True) + 0.1),

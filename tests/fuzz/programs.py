@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from hypothesis import strategies as st
 
+import tests.fuzz.loops  # noqa: F401  adds operations
 from tests.fuzz.operations import MOST, OPERATIONS, elements
 
 _EXTENTS = st.sampled_from([0, 1, 1, 2, 3, 5, 7, 8, 16, 17])
@@ -18,6 +19,7 @@ class Program:
     """
     inputs: shapes, whose first extents may be None: unknown. batches: the values that these have, in one call after the other.
     steps: (operation, positions of the operands among inputs and earlier results, params). outputs: positions of results.
+    odd: whether some elements of inputs are NaN or infinite.
 
     Its repr is Python that makes it again.
     """
@@ -28,6 +30,7 @@ class Program:
     dtype: str = "float32"
     seed: int = 0
     batches: list = field(default_factory=lambda: [3])
+    odd: bool = False
 
     def arrays(self, batch=None):
         """The values of the inputs for one of the batches, the first unless it is given; rounded to the dtype, in float64."""
@@ -36,7 +39,11 @@ class Program:
         if self.dtype == "int32":
             return [rng.integers(-3, 4, shape).astype(float) for shape in shapes]
         rounded = "float32" if self.dtype == "bfloat16" else self.dtype
-        return [rng.uniform(-2, 2, shape).astype(rounded).astype(float) for shape in shapes]
+        made = [rng.uniform(-2, 2, shape).astype(rounded).astype(float) for shape in shapes]
+        if self.odd:
+            for a in made:
+                a[rng.random(a.shape) < 0.1] = rng.choice([np.nan, np.inf, -np.inf])
+        return made
 
     def __call__(self, *inputs):
         """The results, by `keras.ops`."""
@@ -55,14 +62,15 @@ class Program:
         return [values[k] for k in self.outputs]
 
 
-def _value(operation, operands, params):
-    """What NumPy makes of a step, or None: for a shape that does not fit, or numbers that are not finite, or not small."""
+def _value(operation, operands, params, odd):
+    """What NumPy makes of a step, or None: for a shape that does not fit, or numbers that are not small, or, unless odd, not finite."""
     with np.errstate(all="ignore"), warnings.catch_warnings(action="ignore"):  # the mean of nothing
         try:
             value = np.asarray(operation.theirs(*operands, **params), float)
         except (ValueError, IndexError):
             return None
-    fine = value.size <= MOST and np.isfinite(value).all() and np.abs(value).max(initial=0) <= _LARGEST
+    finite = np.isfinite(value)
+    fine = value.size <= MOST and (odd or finite.all()) and np.abs(value[finite]).max(initial=0) <= _LARGEST
     return value if fine else None
 
 
@@ -75,6 +83,7 @@ def programs(draw, steps=8, dtypes=("float32", "float32", "float16", "float64", 
     if draw(st.booleans()):
         shapes = [(None, *shape[1:]) if shape else shape for shape in shapes]
     program = Program(shapes, dtype=draw(st.sampled_from(dtypes)), seed=draw(st.integers(0, 99)), batches=batches)
+    program.odd = program.dtype != "int32" and draw(st.integers(0, 4)) == 0
     values = [[a] for a in program.arrays(batches[0])]
     for batch in batches[1:]:
         for known, a in zip(values, program.arrays(batch), strict=True):
@@ -89,7 +98,7 @@ def programs(draw, steps=8, dtypes=("float32", "float32", "float16", "float64", 
         params = found.draw(draw, *(values[k][0].shape for k in operands))
         if params is None:
             continue
-        results = [_value(found, [values[k][b] for k in operands], params) for b in range(len(batches))]
+        results = [_value(found, [values[k][b] for k in operands], params, program.odd) for b in range(len(batches))]
         if all(r is not None and r.ndim == results[0].ndim for r in results):
             program.steps.append((found.name, operands, params))
             values.append(results)

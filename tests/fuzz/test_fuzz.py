@@ -60,6 +60,30 @@ def test_nan_is_noticed(monkeypatch):
         check_results(SMALL)
 
 
+ODD = dataclasses.replace(SMALL, odd=True)
+
+
+@pytest.mark.parametrize("change", [ops.nan_to_num, lambda x: ops.where(ops.isfinite(x), x, np.nan), ops.negative])
+def test_nan_and_infinities_that_change_are_noticed(monkeypatch, change):
+    assert any(not np.isfinite(a).all() for a in ODD.arrays())
+    check_results(ODD)
+    wrong(monkeypatch, "multiply", lambda a, b: change(a * b))
+    with pytest.raises(AssertionError, match="wrong elements"):
+        check_results(ODD)
+
+
+@pytest.mark.parametrize("loop", ["scan", "fori_loop", "while_loop"])
+def test_a_wrong_loop_is_noticed(monkeypatch, loop):
+    params = {"pieces": ["tanh", "mean"], "reverse": True} if loop == "scan" else {"pieces": ["tanh", "mean"], "times": 3}
+    program = Program(inputs=[(3, 5)], steps=[(loop, [0], params)], outputs=[1])
+    check_results(program)
+    check_gradient(program)
+    ours = operations.OPERATIONS[loop].ours
+    wrong(monkeypatch, loop, lambda x, **p: ours(x, **(p | ({"reverse": False} if loop == "scan" else {"times": 2}))))
+    with pytest.raises(AssertionError, match="wrong elements"):
+        check_results(program)
+
+
 def test_a_wrong_gradient_is_noticed(monkeypatch):
     check_gradient(SMALL)
     wrong(monkeypatch, "tanh", lambda x: ops.stop_gradient(ops.tanh(x)))

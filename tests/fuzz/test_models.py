@@ -1,0 +1,105 @@
+"""Random models: a few new ones, those that once failed, and whether a wrong layer would be noticed."""
+
+from importlib.util import find_spec
+
+import keras
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from keras import ops
+
+from tests.fuzz import model_checks
+from tests.fuzz.model_checks import check_model
+from tests.fuzz.models import RandomModel, models
+from tests.fuzz.reference import Reference
+
+pytestmark = pytest.mark.skipif(find_spec("tensorflow") is None, reason="TensorFlow is not installed")
+
+FOUND = {}
+SMALL = RandomModel(
+    inputs=[(), (None, 3)],
+    steps=[
+        ("Embedding", [0], {"input_dim": 7, "output_dim": 3, "mask_zero": True}),
+        ("LSTM", [2], {"units": 3, "return_sequences": True}),
+        ("Conv1D", [1], {"filters": 3, "kernel_size": (2,), "padding": "same"}),
+        ("again", [4], 2),
+        ("Multiply", [3, 5], {}),
+        ("BatchNormalization", [6], {"epsilon": 0.01}),
+    ],
+    calls=[(2, 5), (3, 7)],
+)
+
+
+@pytest.fixture(scope="module")
+def reference():
+    with Reference() as process:
+        yield process
+
+
+@pytest.mark.filterwarnings("ignore:You are using a softmax over axis", "ignore:(?s).*mask", "ignore:The model does not have any trainable")
+@pytest.mark.filterwarnings("ignore:Do not use the `random` module")
+@settings(max_examples=5, deadline=None, suppress_health_check=list(HealthCheck))
+@given(models())
+def test_random_models(reference, model):
+    if model.steps:
+        check_model(model, reference)
+
+
+@pytest.mark.parametrize("name", FOUND)
+def test_models_that_failed_once(reference, name):
+    assert check_model(FOUND[name], reference)
+
+
+def test_masks_shared_layers_and_lengths(reference):
+    assert check_model(SMALL, reference)
+
+
+def test_a_wrong_result_is_noticed(reference, monkeypatch):
+    call = keras.layers.Conv1D.call
+    monkeypatch.setattr(keras.layers.Conv1D, "call", lambda self, x: call(self, x) * (1 + 2e-4))
+    with pytest.raises(AssertionError, match="eager, of batch and length .*: predicted: result 0 has .* wrong elements"):
+        check_model(SMALL, reference)
+
+
+def test_a_wrong_gradient_is_noticed(reference, monkeypatch):
+    call = keras.layers.Conv1D.call
+    monkeypatch.setattr(keras.layers.Conv1D, "call", lambda self, x: ops.stop_gradient(call(self, x)))
+    with pytest.raises(AssertionError, match="variables after a step: result .* wrong elements"):
+        check_model(SMALL, reference)
+
+
+def test_a_mask_that_is_lost_is_noticed(reference, monkeypatch):
+    monkeypatch.setattr(keras.layers.Embedding, "compute_mask", lambda self, x, mask=None: None)
+    with pytest.raises(AssertionError, match="predicted: result 0 has .* wrong elements"):
+        check_model(SMALL, reference)
+
+
+def test_what_happens_only_when_compiled_is_noticed(reference, monkeypatch):
+    keep = model_checks.keras.Model.train_on_batch
+
+    def train(self, x, y):
+        logs = keep(self, x, y)
+        if not self.run_eagerly and len(x[0]) == 3:
+            self.trainable_variables[0].assign(self.trainable_variables[0] + 1e-3)
+        return logs
+
+    monkeypatch.setattr(keras.Model, "train_on_batch", train)
+    with pytest.raises(AssertionError, match=r"compiled, of batch and length \(3, 7\): variables after a step"):
+        check_model(SMALL, reference)
+
+
+def test_what_tensorflow_cannot_run_is_left_out(reference):
+    class Unable(Reference):
+        def __init__(self):
+            self.__dict__ = reference.__dict__
+
+        def __call__(self, model, targets):
+            return super().__call__(model, targets[:0])  # one call without targets
+
+    assert not check_model(SMALL, Unable())
+    assert check_model(SMALL, reference), "the process goes on"
+
+
+def test_a_model_is_made_again_from_its_text():
+    again = eval(repr(SMALL))
+    assert again == SMALL and all(np.array_equal(a, b) for a, b in zip(again.arrays((2, 5)), SMALL.arrays((2, 5)), strict=True))
