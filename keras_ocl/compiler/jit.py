@@ -239,11 +239,9 @@ class Compiled:
         self.executable = Executable(device, graph, [*inputs[0], *inputs[1], *inputs[2]], updates, all_arguments, name, inputs[1], unknowns)
         in_place = self.executable.overwritten
         self._guarded = [k for k, node in enumerate(inputs[1]) if node in in_place]
-        self._assigned = [
-            (s.variable, len(outputs) + k)
-            for k, s in enumerate(slots)
-            if node_of.get(id(s.entry)) not in in_place or id(s.entry) not in node_of
-        ]
+        others = [(k, s) for k, s in enumerate(slots) if node_of.get(id(s.entry)) not in in_place or id(s.entry) not in node_of]
+        self._assigned = [s.variable for _, s in others]
+        self._assigned_values = [(tuple(s.variable.shape), s.variable.dtype, len(outputs) + k) for k, s in others]
         self.held_bytes = self.executable.held_bytes + sum(t.storage.nbytes for t in self._constants)
         self._results = [(tuple(t.shape), t.dtype) for t in outputs]
         self.bounds = 0  # how many Bounds there are of it
@@ -286,8 +284,8 @@ class Compiled:
 
     def _assign(self, results):
         """An iterator that gives the variables their new values."""
-        values = [Owned(tuple(variable.shape), variable.dtype, results[k]) for variable, k in self._assigned]
-        return map(setattr, [variable for variable, _ in self._assigned], repeat("_owned"), values)
+        values = [Owned(shape, dtype, results[k]) for shape, dtype, k in self._assigned_values]
+        return map(setattr, self._assigned, repeat("_owned"), values)
 
 
 class Checked(Compiled):
