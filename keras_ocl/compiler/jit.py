@@ -4,6 +4,7 @@ import functools
 import inspect
 import threading
 import types
+import weakref
 from collections.abc import Callable
 from itertools import repeat
 from typing import ParamSpec, TypeVar, overload
@@ -48,7 +49,8 @@ class Jitted:
         self.name = name or getattr(function, "__name__", "function")
         self.__doc__ = getattr(function, "__doc__", None)
         self._compiled = Cache()
-        self._families, self._hints = {}, {}
+        self._families = weakref.WeakValueDictionary()  # their Compileds keep them
+        self._hints = {}
         self._lock = threading.RLock()
 
     def __call__(self, *args, **kwargs):
@@ -118,7 +120,10 @@ class Jitted:
         """The Bound of a new signature: of a trace that serves its extents, or a new one."""
         leaves = key[_BEFORE_LEAVES:-1]
         shapeless = [part if is_value else (len(part[0]), part[1]) for part, is_value in zip(leaves, call.values, strict=True)]
-        family = self._families.setdefault((*key[:_BEFORE_LEAVES], *shapeless, key[-1]), Family(call.shapes, self.dynamic, self._hints))
+        family_key = (*key[:_BEFORE_LEAVES], *shapeless, key[-1])
+        family = self._families.get(family_key)
+        if family is None:
+            family = self._families[family_key] = Family(call.shapes, self.dynamic, self._hints)
         extents = tuple(n for shape in call.shapes for n in shape)
         more_vary = family.see(extents)
         found = family.find(extents, call.identity_at)
@@ -130,6 +135,7 @@ class Jitted:
                 identity = Identity(trace, result) if unknowns else None
                 kind = Checked if checks.active() else Compiled
                 compiled = kind(trace, result, call.device, self.name, variables=call.variables, unknowns=unknowns)
+            compiled.family = family
             family.add(Member(unknown, facts, identity), compiled, call.identity_at if more_vary else None)
             found = compiled, tuple(map(present, unknowns))
         return Bound(*found)
@@ -245,6 +251,7 @@ class Compiled:
         self.held_bytes = self.executable.held_bytes + sum(t.storage.nbytes for t in self._constants)
         self._results = [(tuple(t.shape), t.dtype) for t in outputs]
         self.bounds = 0  # how many Bounds there are of it
+        self.family = None  # the Family it belongs to
         self._keep = trace.states, variables  # no other object gets the ids of these variables
 
     def results_at(self, values=()):
@@ -375,12 +382,15 @@ def jit(
         function it is simply called.
 
     Raises:
-        TypeError: `function` cannot be called; or, from the returned function, an argument that is no array is not hashable, or the
-            device lacks a dtype.
+        TypeError: `function` cannot be called, or `dynamic` is none of these; or, from the returned function, an argument that is no array is
+            not hashable, or the device lacks a dtype.
         RuntimeError: (from the returned function) Python code asks for a value that is computed only later.
     """
     if function is None:
         return functools.partial(jit, dynamic=dynamic, name=name)
     if not callable(function):
         raise TypeError(f"keras_ocl.jit compiles functions, not {type(function).__name__}.")
+    axes = dynamic if isinstance(dynamic, tuple) else ()
+    if not (dynamic is None or isinstance(dynamic, (bool, tuple))) or any(not isinstance(a, int) or a < 0 for a in axes):
+        raise TypeError(f"keras_ocl.jit: dynamic is {dynamic!r}; it is None, True, False or a tuple of numbers of axes, counted from 0.")
     return Jitted(function, dynamic, name)

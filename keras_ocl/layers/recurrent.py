@@ -156,7 +156,7 @@ def bidirectional_gru(
 def _fitting(op, inputs, recurrent_kernel, *states):
     """Initial states as tensors (batch, units); one row is repeated for the batch."""
     states, wanted = [convert_to_tensor(s) for s in states], (inputs.shape[0], recurrent_kernel.shape[0])
-    if any(s.ndim not in (1, 2) or s.shape[-1] != wanted[1] or s.shape[:-1] not in ((), (1,), wanted[:1]) for s in states):
+    if any(s.ndim not in (1, 2) or s.shape[-1] != wanted[1] or s.shape[:-1] not in (wanted[:1], (), (1,)) for s in states):
         raise ValueError(
             f"{op}: initial_state of {' and '.join(str(sizes(s)) for s in states)} does not fit inputs of shape {sizes(inputs)} and"
             f" {int(wanted[1])} units; each needs shape ({int(wanted[0])}, {int(wanted[1])})."

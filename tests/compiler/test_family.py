@@ -1,6 +1,7 @@
 """Extents that vary: what is traced, and when a trace serves others."""
 
 import functools
+import gc
 import threading
 
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 
 import keras_ocl
 from keras_ocl import primitives as P
+from keras_ocl.compiler import cache as caches
 from keras_ocl.compiler import from_numpy, to_numpy
 from keras_ocl.compiler.jit import Jitted
 from keras_ocl.core.dim import Dim
@@ -223,6 +225,21 @@ def test_memory_follows_the_extents():
         assert 30 * n * 4 <= requested <= 12 * 30 * n * 4
 
 
+def test_what_is_known_of_values_goes_with_what_was_compiled_for_them(monkeypatch):
+    monkeypatch.setattr(caches, "MOST", 4)
+    function = Jitted(lambda x, k: P.mul(x, P.full(x.shape, k, x.dtype)))
+    for k in range(20):
+        np.testing.assert_array_equal(to_numpy(function(np.ones(3, "f4"), float(k))), np.full(3, k))
+    gc.collect()
+    assert len(function._families) <= 4
+
+
+@pytest.mark.parametrize("dynamic", [0, 1, "all", (0, -1), [0], (0.5,)])
+def test_axes_that_are_none(dynamic):
+    with pytest.raises(TypeError, match="keras_ocl.jit: dynamic is .*; it is None, True, False or a tuple of numbers of axes"):
+        keras_ocl.jit(lambda x: x, dynamic=dynamic)
+
+
 def test_threads_with_other_extents():
     function = keras_ocl.jit(centred)
     for n in (32, 37, 41):
@@ -250,6 +267,7 @@ def test_what_is_forgotten_is_traced_again():
     for n in (8, 9, 10):
         function(normal(2, n))
     function.jitted._compiled.clear()
-    assert all(not family._members for family in function.jitted._families.values())
+    gc.collect()
+    assert not function.jitted._families
     x = normal(2, 11)
     np.testing.assert_allclose(to_numpy(function(x)[0]), x - x.mean(1, keepdims=True), rtol=1e-4, atol=1e-5)
