@@ -382,8 +382,8 @@ def jit(
         function it is simply called.
 
     Raises:
-        TypeError: `function` cannot be called, or `dynamic` is none of these; or, from the returned function, an argument that is no array is
-            not hashable, or the device lacks a dtype.
+        TypeError: `function` cannot be called, or `dynamic` is none of these; or, from the returned function, an argument that is no array
+            is not hashable, or the device lacks a dtype.
         RuntimeError: (from the returned function) Python code asks for a value that is computed only later.
     """
     if function is None:
