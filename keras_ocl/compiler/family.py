@@ -13,8 +13,13 @@ from functools import partial
 from keras_ocl.core.dim import Dim, present
 
 _FAR = 8  # times the hint: beyond that, kernels made for the hint are so slow that new ones pay
-_PROBE = 1500450271
+_PROBES = (1500450271, 1190494759, 1870414469, 2123456789, 1299709037, 2038074743, 1000003861, 1548586373)  # without a pattern
 _LARGE, _SMALL = (64, 40, 24, 16), (1, 2, 4, 6)  # at how many eighths of the hint a trace is verified
+
+
+def _probe(k):
+    """The probe of unknown number k."""
+    return _PROBES[k % len(_PROBES)] + 7919 * (k // len(_PROBES)) ** 3
 
 
 class Family:
@@ -59,7 +64,7 @@ class Family:
                 place = self._places[position]
                 if n > _FAR * self._hints.get(place, -1):
                     self._hints[place] = n
-                found[name] = Dim(n, self._hints[place], _PROBE + 2 * len(found))
+                found[name] = Dim(n, self._hints[place], _probe(len(found)))
             result.append(found[name])
         return result, list(found.values())
 

@@ -70,7 +70,8 @@ class Dim(int):
         self = int.__new__(cls, value)
         self.hint = present(value if hint is None else hint)
         self.probe = present(_PROBES[next(_fresh) % len(_PROBES)] if probe is None else probe)
-        self.made, self.mark = made, self.probe % _PRIME if mark is None else mark
+        # Not the probe itself: unknowns whose probes and hints differ by the same number would be taken for one another, plus that number.
+        self.made, self.mark = made, pow(self.probe, 3, _PRIME) if mark is None else mark
         self.probes = probes or (self.probe, *(self.probe // part // 48 * 48 + rest for part, rest in _RESIDUES))
         return self
 

@@ -159,6 +159,16 @@ def test_a_batch_that_equals_the_features_is_a_batch():
         np.testing.assert_allclose(to_numpy(function(x, w)[0]), x @ w, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("sizes", [(7, 9, 11), (8, 8, 8), (9, 7, 5), (5, 10, 20)])
+def test_unknowns_are_told_apart_whatever_their_first_extents(sizes):
+    function = Counted(lambda x: (P.slice(x, (1, 0, 2), x.shape), P.reduce_sum(x, (1,)), P.concat((x, x), 0)), dynamic=True)
+    for shape in (sizes, (6, 13, 4), (3, 3, 9), (12, 5, 5), (4, 6, 8)):
+        x = normal(*shape)
+        for got, expected in zip(function(x)[0], (x[1:, :, 2:], x.sum(1), np.concatenate((x, x))), strict=True):
+            assert got.shape == expected.shape
+            np.testing.assert_allclose(to_numpy(got), expected, rtol=1e-4, atol=1e-5)
+
+
 def test_an_extent_far_beyond_the_first_gets_kernels_of_its_own():
     function = Counted(centred)
     for n in (4, 5, 6, 4000, 4001, 3999):

@@ -71,6 +71,13 @@ def test_different_extents_have_different_keys():
     assert len({key(e) for e in extents}) == len(extents)
 
 
+@pytest.mark.parametrize("apart", [1, 2, 10])
+def test_unknowns_a_number_apart_are_not_each_other_plus_that_number(apart):
+    n, m = Dim(7, 7, 1500450271), Dim(7 + apart, 7 + apart, 1500450271 + apart)
+    assert key(m - apart) != key(n) and not same((m - apart,), (n,))
+    assert key(n + m) != key(2 * n + apart)
+
+
 @given(st.lists(st.tuples(st.sampled_from(sorted(FUNCTIONS)), st.integers(0, 9), st.integers(0, 9)), max_size=8), st.integers(1, 99))
 def test_an_extent_knows_how_it_was_made(steps, value):
     n, m = unknown(value), unknown(value + 3, 1)

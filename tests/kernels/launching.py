@@ -22,6 +22,8 @@ def launch(device, specs, storages):
         brought = "".join(prelude.pieces(spec.helpers))
         missing = {f for f in re.findall(r"\b((?:to|from)_\w+_\d+)\(", spec.body) if f"{f}(" not in brought}
         assert not missing, f"{spec.name} calls {missing}, which it does not bring: a kernel is also built without those beside it"
+        declared = set(re.findall(r"\b(?:int|long|float|double|half)\d* (\w+)(?: =|;)", spec.body))
+        assert not declared & {a.name for a in spec.args}, f"{spec.name} hides its arguments behind variables: {declared}"
     buffers = {key if isinstance(key, Buffer) else named(key): storage for key, storage in storages.items()}
     head = "".join(prelude.pieces(frozenset().union(*(s.helpers for s in specs))))
     kernels = device.build([(f"f{i}", s.source(f"f{i}"), [head]) for i, s in enumerate(specs)])

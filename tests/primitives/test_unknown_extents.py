@@ -1,6 +1,7 @@
 """Primitives and their gradients inside jit with an unknown batch size: right for every size, and another size builds nothing."""
 
 import dataclasses
+import re
 
 import numpy as np
 import pytest
@@ -98,7 +99,6 @@ def test_another_batch_size(name):
         x = RNG.uniform(0.5, 1.5, size=(n, 6, 6, 4)).astype("f4")
         for result, expected in zip(jitted(x), both(from_numpy(x)), strict=True):
             same(result, to_numpy(expected), 1e-4)
-    print(len(jitted.traces))
     first, *others = map(kernels, jitted.traces)
     assert all(other <= first for other in others)
 
@@ -114,3 +114,28 @@ def test_scatter_of_more_rows_than_at_first(monkeypatch):
         expected = x.copy()
         np.add.at(expected, [3, 1, 3], np.exp(x[:3]))
         same(added(x), expected, 1e-5)
+
+
+@pytest.mark.parametrize("channels", [(1, 1), (1, 4), (2, 2), (3, 1), (8, 8), (16, 20)])
+@pytest.mark.parametrize("window", [(2, 3), (1, 3), (3, 1), (4, 4)])
+@pytest.mark.parametrize("padding", [0, 1, 2])
+def test_convolutions_of_unknown_sizes(channels, window, padding):
+    """Every kernel of a convolution and its gradients, for sizes that differ from those of the trace."""
+    inputs, outputs = channels
+    w = from_numpy(RNG.normal(size=(*window, inputs, outputs)).astype("f4"))
+
+    def both(x):
+        with GradientTape() as tape:
+            tape.watch(x)
+            tape.watch(w)
+            y = P.conv(x, w, (1, 1), ((padding, padding),) * 2, (1, 1), (1, 1), 1)
+            loss = P.mul(y, y)
+        return [y, *tape.gradient(loss, [x, w])]
+
+    jitted = Jitted(both, dynamic=(1, 2))
+    for size in ((7, 9), (4, 5), (7, 7), (12, 6)):
+        x = RNG.uniform(0.5, 1.5, size=(3, *size, inputs)).astype("f4")
+        for result, expected in zip(jitted(x), both(from_numpy(x)), strict=True):
+            same(result, to_numpy(expected), 1e-3)
+    hidden = re.compile(r"\b(?:int|long|float)\d* ([npl]\d+)(?: =|;)")
+    assert not [hidden.findall(launch.body) for t in jitted.traces for launch in t.executable.launches if hidden.search(launch.body)]

@@ -267,8 +267,8 @@ class _FilterGrad:
         text = f"{{\nconst int width = {width};\nint left = width;\n"
         text += f"__global const {storage}* xl = x_line;\n__global const {storage}* dl = dy_line;\n"
         text += "".join(f"__global const {storage}* {name} = {place};\n" for name, place in start.items())
-        text += "".join(f"const int n{i} = max(0, hi{i} - lo{i});\nint left{i} = n{i};\n" for i in outer)
-        text += f"const int steps = {' * '.join(['width', *(f'n{i}' for i in outer)])};\n"
+        text += "".join(f"const int lines{i} = max(0, hi{i} - lo{i});\nint left{i} = lines{i};\n" for i in outer)
+        text += f"const int steps = {' * '.join(['width', *(f'lines{i}' for i in outer)])};\n"
         text += f"for (int step = 0; step < steps; ++step) {{\n{pixel}"
         if outer:
             advance = [(args.int(a.stride * a.input_step, "long"), args.int(a.output_step, "long")) for a in self.axes[:-1]]
@@ -276,8 +276,8 @@ class _FilterGrad:
             for i in outer:
                 more = f"xl += {advance[i][0]}; dl += {advance[i][1]};\n"
                 if i:
-                    back = f"xl -= n{i} * {advance[i][0]}; dl -= n{i} * {advance[i][1]};"
-                    more += f"if (--left{i} == 0) {{\nleft{i} = n{i}; {back}\n{turn}}}\n"
+                    back = f"xl -= lines{i} * {advance[i][0]}; dl -= lines{i} * {advance[i][1]};"
+                    more += f"if (--left{i} == 0) {{\nleft{i} = lines{i}; {back}\n{turn}}}\n"
                 turn = more
             restart = "".join(f"{name} = {place};\n" for name, place in start.items())
             text += f"if (--left == 0) {{\nleft = width;\n{turn}{restart}}}\n"
