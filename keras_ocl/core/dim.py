@@ -55,7 +55,7 @@ def noting(facts):
 
 def present(extent):
     """The value an extent has now, as a plain int: for what is computed again when it changes."""
-    return int.__int__(extent)
+    return int.__int__(extent) if isinstance(extent, int) else int(extent)
 
 
 class Dim(int):

@@ -3,6 +3,7 @@
 import itertools
 from contextlib import contextmanager, nullcontext
 
+from keras_ocl.core.dim import noting
 from keras_ocl.core.origin import Origin, current_origin, kept_eagerly, scope
 from keras_ocl.core.primitive import current_trace
 from keras_ocl.core.tensor import Tensor
@@ -78,10 +79,11 @@ class Trace:
 
 @contextmanager
 def tracing(trace):
-    """Record what runs inside into `trace`; None suspends tracing (eager)."""
+    """Record what runs inside into `trace`; None suspends tracing (eager), so that nothing is learnt of its unknown extents either."""
     token = current_trace.set(trace)
     try:
-        yield trace
+        with noting(None) if trace is None else nullcontext():
+            yield trace
     finally:
         current_trace.reset(token)
 

@@ -3,6 +3,8 @@
 from keras_ocl.core.dim import Dim
 
 
-def has_unknown(shape):
-    """Whether `shape` is one of ours with unknown extents: Keras takes it as it is, for a plain int would not be the extent any more."""
-    return type(shape) is tuple and any(isinstance(n, Dim) for n in shape)
+def with_unknown(shape):
+    """`shape` with None in the place of unknown extents, as Keras has it before a function is traced: it would make plain ints of them."""
+    if type(shape) is tuple and any(isinstance(n, Dim) for n in shape):
+        return tuple(None if isinstance(n, Dim) else n for n in shape)
+    return shape

@@ -6,7 +6,7 @@ from keras.src.backend.common.stateless_scope import StatelessScope
 from keras.src.backend.common.symbolic_scope import SymbolicScope
 
 from keras_ocl.core import dtypes
-from keras_ocl.core.dim import Dim, without_values
+from keras_ocl.core.dim import Dim, noting, without_values
 from keras_ocl.core.primitive import active_tapes
 from keras_ocl.core.tensor import Tensor
 from keras_ocl.core.trace import Trace, tracing
@@ -28,7 +28,7 @@ def compute_output_spec(fn, *args, **kwargs):
     refused = None
     for value in _STAND_INS:
         try:
-            with without_values():
+            with without_values(), noting(None):
                 return _spec_for(value, fn, args, kwargs)
         except (ValueError, IndexError) as error:
             if not _has_unknown(args, kwargs):

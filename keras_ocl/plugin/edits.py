@@ -48,7 +48,7 @@ EDITS: dict[str, tuple[Branch | First | Alike, ...]] = {
         Branch("", "BackendVariable", "from keras_ocl.backend import *\nfrom keras_ocl.hooks.variable import Variable as BackendVariable"),
     ),
     "keras.src.backend.common.variables": (
-        First("standardize_shape", "from keras_ocl.hooks.shapes import has_unknown\nif has_unknown(shape):\n    return shape"),
+        First("standardize_shape", "from keras_ocl.hooks.shapes import with_unknown\nshape = with_unknown(shape)"),
     ),
     "keras.src.backend.common.global_state": (
         Branch("clear_session", None, "if free_memory:\n    from keras_ocl.hooks.session import forget\n    forget()"),

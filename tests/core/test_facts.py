@@ -161,3 +161,4 @@ def test_an_interrupted_change_is_begun_again():
 
 def test_present_is_silent():
     assert noted(present) == (32, ALL)
+    assert present(np.int64(7)) == 7 and type(present(np.int64(7))) is int

@@ -5,6 +5,8 @@ import numpy as np
 import pytest
 from keras import layers
 
+import keras_ocl
+
 WORDS, FEATURES = 50, 8
 
 
@@ -132,6 +134,37 @@ def test_paddings_that_depend_on_parity_are_few_traces(built):
         built.since()
         model.train_on_batch(np.ones((4, length, 3), "float32"), np.zeros((4, 4), "float32"))
         assert k < 4 or built.since() == 0, length
+
+
+def test_layers_built_inside_a_trace_remember_no_extent_of_it():
+    class Late(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.dense = layers.Dense(2)
+
+        def call(self, x):
+            return self.dense(x)
+
+    step = keras_ocl.jit(Late(), dynamic=(0,))
+    model = step.function
+    step(np.ones((32, 3), "float32"))
+    assert model.dense.get_build_config() == {"input_shape": (None, 3)}
+    for rows in (5, 9, 40):
+        assert step(np.ones((rows, 3), "float32")).shape == (rows, 2)
+
+
+def test_a_model_that_is_built_while_it_is_traced():
+    class Late(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.first, self.second = layers.Conv1D(4, 3, padding="same"), layers.LSTM(3)
+
+        def call(self, x):
+            return self.second(self.first(x))
+
+    model = Late()
+    x = np.random.default_rng(0).normal(size=(10, 7, 2)).astype("float32")
+    np.testing.assert_allclose(model.predict(x, batch_size=4, verbose=0), model(x), rtol=1e-4, atol=1e-5)
 
 
 def test_fit_evaluate_and_predict_on_batches_of_all_lengths():
