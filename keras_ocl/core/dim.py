@@ -100,27 +100,6 @@ class Dim(int):
 
     __hash__ = int.__hash__
 
-    def __eq__(self, other):
-        return _compare("eq", self, other)
-
-    def __ne__(self, other):
-        found = _compare("eq", self, other)
-        return found if found is NotImplemented else not found
-
-    def __lt__(self, other):
-        return _compare("lt", self, other)
-
-    def __le__(self, other):
-        return _compare("le", self, other)
-
-    def __gt__(self, other):
-        found = _compare("le", self, other)
-        return found if found is NotImplemented else not found
-
-    def __ge__(self, other):
-        found = _compare("lt", self, other)
-        return found if found is NotImplemented else not found
-
 
 _SHADOW_DIVISION = {"floordiv": lambda a, b: a // b if b else 0, "mod": lambda a, b: a % b if b else 0}
 _NEUTRAL = {"add": 0, "sub": 0, "mul": 1, "floordiv": 1}  # as second operands
@@ -136,6 +115,16 @@ def _compare(name, a, b):
     if notes is not None and key(a) != key(b):
         notes.note(name, a, b, outcome)
     return outcome
+
+
+def _comparison(name, opposite):
+    """A method that compares by `_compare`, or tells the opposite."""
+
+    def op(self, other):
+        found = _compare(name, self, other)
+        return not found if opposite and found is not NotImplemented else found
+
+    return op
 
 
 _READERS = (float, complex, str, bytes, list, tuple, np.ndarray, np.generic)  # what takes a Dim for its value in arithmetic
@@ -233,6 +222,9 @@ def _binary(name, swapped):
 for _name in ("add", "sub", "mul", "floordiv", "mod"):
     setattr(Dim, f"__{_name}__", _binary(_name, False))
     setattr(Dim, f"__r{_name}__", _binary(_name, True))
+for _name, _opposite in (("eq", "ne"), ("lt", "ge"), ("le", "gt")):
+    setattr(Dim, f"__{_name}__", _comparison(_name, False))
+    setattr(Dim, f"__{_opposite}__", _comparison(_name, True))
 for _name in ("int", "float", "trunc", "floor", "ceil", "round", "invert", "format"):
     setattr(Dim, f"__{_name}__", _pinned(f"__{_name}__"))
 for _name in ("truediv", "pow", "divmod", "lshift", "rshift", "and", "or", "xor"):

@@ -2,6 +2,7 @@
 
 import _thread
 import contextlib
+import contextvars
 import gc
 import itertools
 import signal
@@ -53,7 +54,6 @@ class Case:
         if self.at + 2 > len(self.known):
             self.rewind()
         return done[0]
-
 
     def count(self, monkeypatch, owner, name):
         """How often the step calls a function."""
@@ -144,7 +144,7 @@ class Interruption:
         gc.disable()  # what it calls may swallow exceptions
         sys.setprofile(self._profile)
         try:
-            step()
+            contextvars.copy_context().run(step)  # NumPy's `errstate`, interrupted while it is entered, would stay
         except KeyboardInterrupt:
             pass
         else:
