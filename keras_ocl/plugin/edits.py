@@ -78,6 +78,8 @@ EDITS: dict[str, tuple[Branch | First | Alike, ...]] = {
             "    return ours(logs)",
         ),
     ),
+    # Loading TensorFlow takes longer than loading Keras, and more memory than a small model's training.
+    "keras.src.utils.rng_utils": (First("set_random_seed", "from keras_ocl.hooks.seeds import tensorflow as tf"),),
     "keras.src.utils.backend_utils": (
         Alike("DynamicBackend.set_backend", "tensorflow"),
         Branch("DynamicBackend.__getattr__", None, 'return getattr(importlib.import_module("keras_ocl.backend"), name)'),
