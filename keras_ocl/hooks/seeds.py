@@ -1,4 +1,4 @@
-"""TensorFlow's seed, set by `keras.utils.set_random_seed` wherever TensorFlow is installed (for tf.data), without loading TensorFlow for it."""
+"""TensorFlow's seed, set by `keras.utils.set_random_seed` wherever TensorFlow is installed, without loading TensorFlow for that."""
 
 import sys
 from importlib.util import find_spec
