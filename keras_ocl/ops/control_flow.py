@@ -258,7 +258,10 @@ def _unrolled_scan(f, carry, xs, flat, n, reverse):
         carry, y = f(carry, x)
         ys.append(y)
     if not ys:
-        return carry, None
+        with discarded():  # what the rows would be
+            y = f(carry, tree.pack_sequence_as(xs, [P.full(x.shape[1:], 0, x.dtype) for x in flat]) if xs is not None else None)[1]
+            y = tree.map_structure(lambda part: None if part is None else convert_to_tensor(part), y)
+        return carry, tree.map_structure(lambda part: None if part is None else P.full((0, *part.shape), 0, part.dtype), y)
     if reverse:
         ys.reverse()
     return carry, tree.map_structure(lambda *parts: None if parts[0] is None else stacked(promote(*parts)), *ys)

@@ -217,6 +217,24 @@ def test_shape_inference_leaves_no_tape_or_trace():
     assert active_tapes.get() == ()
 
 
+@pytest.mark.parametrize("run", [lambda f: f, keras_ocl.jit], ids=["eager", "compiled"])
+def test_a_scan_over_nothing(run):
+    """Stacked results have the shapes that they have otherwise."""
+    seen = keras.Variable(0.0)
+
+    def step(carry, x):
+        seen.assign_add(1.0)
+        return carry + ops.sum(x), {"a": x * carry, "b": ops.cast(x[:2], "int32"), "c": None}
+
+    last, ys = run(lambda xs: ops.scan(step, ops.ones(()), xs))(np.zeros((0, 3), "float32"))
+    assert float(last) == 1 and float(seen) == 0 and ys["c"] is None
+    assert {name: (ys[name].shape, keras.backend.standardize_dtype(ys[name].dtype)) for name in "ab"} == {
+        "a": ((0, 3), "float32"),
+        "b": ((0, 2), "int32"),
+    }
+    assert run(lambda xs: ops.map(ops.sum, xs))(np.zeros((0, 3), "float32")).shape == (0,)
+
+
 def test_device_scope_needs_a_name():
     with pytest.raises(ValueError, match="Received: device_name='123'"):
         backend.device_scope(123)
