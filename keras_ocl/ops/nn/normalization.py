@@ -64,6 +64,8 @@ def batch_normalization(x, mean, variance, axis, offset=None, scale=None, epsilo
     x = convert_to_tensor(x, compute)
     axis = canonicalize_axis(axis, x.ndim)
     mean, variance, offset, scale = [None if v is None else convert_to_tensor(v, compute) for v in (mean, variance, offset, scale)]
+    if x.shape[axis] == 1:  # of one channel with a mask, Keras's layer gives statistics without an axis
+        mean, variance = [P.reshape(v, (1,)) if v.ndim == 0 else v for v in (mean, variance)]
     for name, v in (("mean", mean), ("variance", variance), ("offset", offset), ("scale", scale)):
         if v is not None and tuple(v.shape) != (x.shape[axis],):
             raise ValueError(

@@ -94,6 +94,14 @@ def test_layers(layer, expected):
     np.testing.assert_allclose(both(lambda x: layer(x), x), expected(x.astype("f8")), rtol=1e-4, atol=1e-4)
 
 
+def test_batch_normalization_of_one_masked_channel():
+    layer = keras.layers.BatchNormalization(epsilon=0.5, momentum=0.9)
+    x, mask = np.array([[[1.0], [3.0], [100.0]]], "float32"), np.array([[True, True, False]])
+    got = layer(x, training=True, mask=mask)
+    np.testing.assert_allclose(keras.ops.convert_to_numpy(got), (x - 2) / np.sqrt(1.5), rtol=1e-5)
+    np.testing.assert_allclose(keras.ops.convert_to_numpy(layer.moving_mean), [0.2], rtol=1e-5)
+
+
 def test_batch_normalization_layer_trains_its_averages():
     x = (RNG.normal(size=(64, 3)) * 3 + 5).astype("f4")
     layer = keras.layers.BatchNormalization(momentum=0.5)
