@@ -250,8 +250,12 @@ class Device:
             if not isinstance(again, cl.Error):
                 raise
             kernel, _, _, label = launches[min(len(done), len(launches) - 1)]
-            kind = OutOfMemory if _code(again) in _NO_MEMORY else RuntimeError
-            raise kind(f"{label or kernel.function_name} could not be launched on {self}: {again}; no variable was changed") from again
+            raise self._refused(again, label or kernel.function_name) from again
+
+    def _refused(self, error, name):
+        """The exception for pyopencl's `error` at a launch of compiled code that has overwritten nothing yet."""
+        kind = OutOfMemory if _code(error) in _NO_MEMORY else RuntimeError
+        return kind(f"{name} could not be launched on {self}: {error}; no variable was changed")
 
     def check(self, error):
         """After pyopencl's `error`: waits until everything enqueued is done, and raises DeviceLost where the device does not manage."""
@@ -313,18 +317,18 @@ class Device:
         at_once = max(1, BACKLOG // max(1, max((len(launches) for launches, _, _ in steps), default=1)))
         for first in range(0, len(steps), at_once):
             with self._lock:
-                queue, count, event = self.queue, 0, None
+                queue, count, event, label = self.queue, 0, None, ""
                 try:
                     for launches, places, number in steps[first : first + at_once]:
                         for kernel, position in places:
                             kernel._set_arg_buf(position, number)
-                        for kernel, grid, group, _ in launches:
+                        for kernel, grid, group, label in launches:  # noqa: B007 (told where it fails)
                             event = launch(queue, kernel, grid, group)
                             count += 1
                             if count & 7 == 1:
                                 queue.flush()
                 except BaseException as error:
-                    self._failed(error)
+                    self._failed(error, label or kernel.function_name)
                     raise
                 if event is None:
                     return
@@ -341,18 +345,18 @@ class Device:
                 continue
             with self._lock:
                 queue, profiler = self.queue, self.profiler
-                events, ticks = [], [clock()]
+                events, ticks, label = [], [clock()], ""
                 try:
                     for kernel, position in places:
                         kernel._set_arg_buf(position, number)
-                    for kernel, grid, group, _ in launches:
+                    for kernel, grid, group, label in launches:  # noqa: B007 (told where it fails)
                         events.append(launch(queue, kernel, grid, group))
                         if len(events) & 7 == 1:
                             queue.flush()
                         ticks.append(clock())
                     queue.flush()
                 except BaseException as error:
-                    self._failed(error)
+                    self._failed(error, label or kernel.function_name)
                     raise
                 self.last_event = events[-1]
                 if profiler is not None:
@@ -370,11 +374,13 @@ class Device:
                 raise
         return event
 
-    def _failed(self, error):
-        """After an exception while something was enqueued: memory is in use until whatever was is done."""
+    def _failed(self, error, loop=None):
+        """After an exception while something was enqueued: memory is in use until whatever was is done. Of a loop's launch, the name."""
         if isinstance(error, cl.Error):
             self.check(error)
         self.last_event = cl.enqueue_marker(self.queue)
+        if loop and isinstance(error, cl.Error):
+            raise self._refused(error, loop) from error
 
     def _launched(self, count, event):
         """Count launches, of which `event` is the last."""

@@ -126,7 +126,7 @@ def test_a_launch_that_is_refused_is_no_loss(device, use, monkeypatch):
     storage, kernel = kernel_on(device)
     with monkeypatch.context() as patch:
         patch.setattr(cl, "enqueue_nd_range_kernel", failing("OUT_OF_RESOURCES"))
-        with pytest.raises(cl.RuntimeError, match="OUT_OF_RESOURCES"):
+        with pytest.raises((RuntimeError, cl.RuntimeError), match="OUT_OF_RESOURCES"):
             uses(device, storage, kernel)[use]()
     device.replay([(kernel, (8,), None, "add")])
     assert device.download(storage, np.float32, (8,)).tolist() == [1] * 8
