@@ -328,7 +328,7 @@ class Device:
                             if count & 7 == 1:
                                 queue.flush()
                 except BaseException as error:
-                    self._failed(error, label or kernel.function_name)
+                    self._failed(error, label or "a kernel in a loop")
                     raise
                 if event is None:
                     return
@@ -356,7 +356,7 @@ class Device:
                         ticks.append(clock())
                     queue.flush()
                 except BaseException as error:
-                    self._failed(error, label or kernel.function_name)
+                    self._failed(error, label or "a kernel in a loop")
                     raise
                 self.last_event = events[-1]
                 if profiler is not None:
