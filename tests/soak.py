@@ -205,6 +205,7 @@ def plot(samples, path):
 
 
 def main(minutes, seed, steps=None, picture=None):
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs begin with it ignored
     rng, samples, counted = random.Random(seed), [], Steps()
     keras.utils.set_random_seed(seed)
     end = time.monotonic() + 60 * minutes

@@ -89,6 +89,7 @@ def test_callbacks_in_another_thread_get_numbers():
     make_model().fit(x, y, verbose=0, callbacks=[Aside()])
 
 
+@pytest.mark.usefixtures("ctrl_c")
 def test_while_memory_is_given_back(monkeypatch):
     """A Storage's end is Python code that nobody called: an exception in it could only be printed."""
     device = runtime.current_device()
@@ -114,6 +115,7 @@ def test_while_memory_is_given_back(monkeypatch):
             del again
 
 
+@pytest.mark.usefixtures("ctrl_c")
 def test_real_signals(monkeypatch):
     """None vanishes, and one can go on after each."""
     monkeypatch.setattr(sys, "unraisablehook", memory._not_swallowed)

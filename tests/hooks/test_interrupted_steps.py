@@ -188,6 +188,7 @@ def test_interrupted_anywhere(case, profiler):
     assert len(done) > 50 and set(done) == {0, 1}
 
 
+@pytest.mark.usefixtures("ctrl_c")
 def test_a_signal_between_launches(case, monkeypatch):
     """All of them are made before its handler runs."""
     device = runtime.current_device()
