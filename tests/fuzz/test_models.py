@@ -15,7 +15,13 @@ from tests.fuzz.reference import Reference
 
 pytestmark = pytest.mark.skipif(find_spec("tensorflow") is None, reason="TensorFlow is not installed")
 
-FOUND = {}
+FOUND = {
+    "a bias of heads that are as many as time steps": RandomModel(
+        inputs=[(None, 1)],
+        steps=[("MultiHeadAttention", [0, 0], {"num_heads": 3, "key_dim": 1, "use_bias": True, "value_dim": None})],
+        calls=[(1, 3)],
+    )
+}
 SMALL = RandomModel(
     inputs=[(), (None, 3)],
     steps=[
