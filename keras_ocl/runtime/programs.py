@@ -9,6 +9,7 @@ from pyopencl import _cl
 from pyopencl.characterize import has_src_build_cache
 
 from keras_ocl.runtime import host
+from keras_ocl.runtime.compilers import Compilers, most_compilers
 from keras_ocl.runtime.disk_cache import DiskCache
 from keras_ocl.runtime.errors import KernelBuildError
 from keras_ocl.runtime.profilers import BUILD
@@ -16,6 +17,35 @@ from keras_ocl.runtime.profilers import BUILD
 SCHEMA = "1"  # raise when the meaning of a cache entry changes
 STANDARD = "-cl-std=CL1.2"
 IN_MEMORY = 1024  # kernels whose programs are kept although nobody may be using them; others come back from disk
+PART = 4  # the fewest kernels of a program of which others compile other parts: each program costs some 15 ms more
+PARTS = 16
+EXPECT_MORE = 6  # kernels: who has compiled so many is about to train or to predict, and a process takes half a second to start
+
+
+def identity(handle):
+    """Text that differs where a device's compiled programs may not run."""
+    platform = handle.platform
+    about = (platform.name.strip(), platform.version, handle.name, handle.version, handle.driver_version, host.cpu_flags(), cl.VERSION_TEXT)
+    return "\0".join((SCHEMA, *about))
+
+
+def build_program(context, handle, source, options):
+    """A pyopencl program of OpenCL C. Raises pyopencl.Error."""
+    program = _cl._Program(context, source)
+    try:
+        program._build(options.encode(), [handle])
+    except cl.Error as error:
+        error.program = program
+        raise
+    return program
+
+
+def binary_of(program):
+    """The compiled code of a program, None where the driver does not tell."""
+    try:
+        return program.get_info(cl.program_info.BINARIES)[0] or None
+    except cl.Error:
+        return None
 
 
 class Programs:
@@ -32,9 +62,11 @@ class Programs:
         self.disk = None if has_src_build_cache(device.handle) else DiskCache()
         self._programs = OrderedDict()  # kernel's key -> built program, the last used at the end
         self._lock = threading.Lock()
-        d = device.handle
-        about = (SCHEMA, device.platform, d.platform.version, d.name, d.version, device.driver, host.cpu_flags(), cl.VERSION_TEXT)
-        self._identity = "\0".join(about)
+        self._identity = identity(device.handle)
+        # GPUs' drivers compile for several threads, or have caches of their own.
+        beside = self.disk is not None and device.kind == "cpu"
+        self.compilers = Compilers(self._identity, most_compilers(device.traits.compute_units) if beside else 0)
+        self._compiled = 0  # kernels so far
 
     def build(self, specs, options=""):
         """Kernel objects for `specs` as a dict by function name.
@@ -87,33 +119,36 @@ class Programs:
                 self._programs.setdefault(member_key, program)
 
     def _compile(self, specs, keys, options):
-        names = [spec[0] for spec in specs]
-        texts = [text for _, _, helpers in specs for text in helpers] + [text for _, text, _ in specs]
-        source = "\n".join(dict.fromkeys(texts))
+        size = max(PART, -(-len(specs) // PARTS)) if self.compilers.most and len(specs) >= 2 * PART else len(specs)
+        parts = [specs[k : k + size] for k in range(0, len(specs), size)]
+        self._compiled += len(specs)
+        self.compilers.start(len(parts) - 1 or int(self._compiled >= EXPECT_MORE))
+        sources = [_source(part) for part in parts]
+        for k, binary in self.compilers.share(sources, options):
+            members = {name: keys[name, *rest] for name, *rest in parts[k]}
+            program = binary and self._from_binary(binary, members)
+            if not program:
+                program = self._build_here(parts[k], sources[k], options)
+                binary = None if self.disk is None else binary_of(program)
+                # A program that was compiled holds on to its compiler's memory, megabytes of it; one made of the binary does not.
+                program = binary and self._from_binary(binary, members) or program
+            if binary and self.disk is not None:
+                self.disk.put(members, binary)
+            for key in members.values():
+                self._programs[key] = program
+        self.device.statistics.builds += 1
+        self.device.statistics.kernels += len(specs)
+
+    def _build_here(self, specs, source, options):
         device, handle = self.device, self.device.handle
-        program = _cl._Program(device.context, source)
         try:
-            program._build(options.encode(), [handle])
+            return build_program(device.context, handle, source, options)
         except cl.Error as error:
             try:
-                log = program.get_build_info(handle, cl.program_build_info.LOG) or str(error)
-            except cl.Error:
+                log = error.program.get_build_info(handle, cl.program_build_info.LOG) or str(error)
+            except (cl.Error, AttributeError):
                 log = str(error)
-            raise KernelBuildError(names, device, options, log, source) from None
-        device.statistics.builds += 1
-        device.statistics.kernels += len(specs)
-        members = {spec[0]: keys[spec] for spec in specs}
-        if self.disk is not None:
-            try:
-                binary = program.get_info(cl.program_info.BINARIES)[0]
-            except cl.Error:
-                binary = None  # a driver that gives no binaries: no disk cache
-            if binary:
-                self.disk.put(members, binary)
-                # A program that was compiled holds on to its compiler's memory, megabytes of it; one made of the binary does not.
-                program = self._from_binary(binary, members) or program
-        for key in members.values():
-            self._programs[key] = program
+            raise KernelBuildError([name for name, *_ in specs], device, options, log, source) from None
 
     def _from_binary(self, binary, names):
         """The program that the binary holds, or None if the driver rejects it or kernels are missing from it."""
@@ -124,6 +159,12 @@ class Programs:
         except cl.Error:
             return None
         return program if set(names) <= set(present) else None
+
+
+def _source(specs):
+    """One text of all kernels of `specs`, what they need first and once."""
+    texts = [text for _, _, helpers in specs for text in helpers] + [text for _, text, _ in specs]
+    return "\n".join(dict.fromkeys(texts))
 
 
 def _kernel(program, name):

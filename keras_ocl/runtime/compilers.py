@@ -1,0 +1,131 @@
+"""Processes that compile beside this one: a CPU runtime's compiler works on one program at a time in each process.
+
+They are started when much is to be compiled, find the same device, get OpenCL C and answer with binaries, and end when nothing was asked
+of them for a while or this process is gone. Where one cannot be started, or fails, this process compiles everything itself.
+"""
+
+import logging
+import os
+import pickle
+import queue
+import subprocess
+import sys
+import threading
+from concurrent.futures import Future
+
+from keras_ocl.runtime.host import available_memory
+
+logger = logging.getLogger("keras_ocl")
+
+VARIABLE = "KERAS_OCL_COMPILERS"
+MOST = 7  # of a device; a model has not more programs that are worth it
+MEMORY = 512 << 20  # bytes that are free for each: it takes a fifth of that, more for large programs
+IDLE = 20.0  # seconds after which a process ends
+
+
+def most_compilers(compute_units):
+    """How many processes may compile for a CPU of so many compute units: KERAS_OCL_COMPILERS, else one for each other unit, up to 7.
+
+    Raises ValueError where the variable is no number.
+    """
+    asked = os.environ.get(VARIABLE, "")
+    if asked and not asked.isdecimal():
+        raise ValueError(f"{VARIABLE} is {asked!r}, not a number of processes: 0 compiles everything in this one")
+    if _python() is None:
+        return 0
+    return int(asked) if asked else min(MOST, max(0, compute_units - 1))
+
+
+def _python():
+    """The command of a Python that can import what this one can; None in a program that Python is only a part of."""
+    name = os.path.basename(sys.executable or "").lower()
+    if getattr(sys, "frozen", False) or not name.startswith(("python", "pypy")):
+        return None
+    code = f"import sys; sys.path[:] = {sys.path!r}; from keras_ocl.runtime.compiler_process import serve; serve()"
+    return [sys.executable, "-I", "-W", "ignore", "-c", code]
+
+
+class Compilers:
+    """Up to `most` processes that compile for the device of an `identity` (as `programs.identity` tells it)."""
+
+    def __init__(self, identity, most):
+        self.most = most
+        self._identity = identity
+        self._tasks = queue.SimpleQueue()  # (Future of a binary or None, source, options)
+        self._lock = threading.Lock()
+        self._running = 0
+
+    def start(self, count):
+        """Have `count` processes (or as many as there may be) on their way; does not wait for them."""
+        with self._lock:
+            count = min(count, self.most, available_memory() // MEMORY if count else 0)
+            while self._running < count:
+                self._running += 1
+                threading.Thread(target=self._drive, name="keras_ocl compiler", daemon=True).start()
+
+    def share(self, sources, options):
+        """(number, binary) of each of `sources` in any order; the binary is None where the caller shall compile, as soon as it is told."""
+        futures = [Future() for _ in sources]
+        for future, source in zip(futures, sources, strict=True):
+            self._tasks.put((future, source, options))
+        try:
+            # Processes take from the front, we from the back what they have not begun.
+            for k in reversed(range(len(futures))):
+                if futures[k].cancel():
+                    yield k, None
+            for k, future in enumerate(futures):
+                if not future.cancelled():
+                    yield k, future.result()
+        finally:
+            for future in futures:
+                future.cancel()
+
+    def _drive(self):
+        """One process's life."""
+        try:
+            with _Process(self._identity) as process:
+                while True:
+                    try:
+                        future, source, options = self._tasks.get(timeout=IDLE)
+                    except queue.Empty:
+                        return
+                    if future.set_running_or_notify_cancel():
+                        binary = None
+                        try:
+                            binary = process.ask((source, options))
+                        finally:
+                            future.set_result(binary)
+        except (OSError, EOFError, pickle.UnpicklingError) as error:
+            self.most = 0  # what failed once is not tried again
+            logger.debug("keras_ocl compiles in one process: %s", error or type(error).__name__)
+        finally:
+            with self._lock:
+                self._running -= 1
+
+
+class _Process:
+    """One process. Use as a context manager; OSError or EOFError where it does not answer."""
+
+    def __init__(self, identity):
+        errors = None if os.environ.get("KERAS_OCL_VERBOSE", "0") not in ("", "0") else subprocess.DEVNULL
+        # A session of its own: Ctrl-C is for us.
+        self._process = subprocess.Popen(_python(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, start_new_session=True)
+        self.ask(identity)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        for pipe in (self._process.stdin, self._process.stdout):
+            try:
+                pipe.close()
+            except OSError:
+                pass
+        self._process.kill()
+        self._process.wait()
+
+    def ask(self, what):
+        """What the process answers; the first time it is asked to find a device, then to compile (source, options)."""
+        pickle.dump(what, self._process.stdin)
+        self._process.stdin.flush()
+        return pickle.load(self._process.stdout)
