@@ -13,7 +13,7 @@ from keras_ocl.gradient import value_and_grad
 
 EPSILON = {"float16": 1e-3, "float32": 1.2e-7, "float64": 2.3e-16, "bfloat16": 8e-3}
 _GREATEST = {"float16": 6e4}
-_RUNS = 4  # of the reference with noise
+_RUNS = 12  # of the reference with noise: one that stays on one side of a jump by chance does so once in thousands of elements
 
 
 def tolerances(program, arrays):

@@ -16,6 +16,15 @@ FOUND = {
         inputs=[(0,)], steps=[("abs", [0], {}), ("abs", [1], {}), ("abs", [2], {}), ("concatenate", [3, 3], {"axis": 0})], outputs=[4]
     ),
     "nothing, tiled": Program(inputs=[(0,)], steps=[("tile", [0], {"repeats": (2,)})], outputs=[1]),
+    "a sign that rounding to 1.0 makes jump": Program(
+        inputs=[(None, 5)],
+        steps=[("sigmoid", [0], {}), ("abs", [1], {}), ("log", [2], {}), ("sign", [3], {})],
+        outputs=[4],
+        dtype="float16",
+        seed=4,
+        batches=[16],
+        odd=True,
+    ),
 }
 
 

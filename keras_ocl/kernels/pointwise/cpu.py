@@ -18,8 +18,9 @@ def write(traits, gen, nest, cost, shared, evaluate):
     row_chunk = max(1, math.ceil(hint(rows) / items))
     ctype = gen.ctype
     limits, grid_inner = None, None
-    if 2 * hint(rows) <= items and hint(length) > width:
-        chunk = math.ceil(hint(length) / math.ceil(items / max(1, hint(rows))) / width) * width
+    shareable = isinstance(length, Dim) and not outer  # other lengths shall find the same text, however short
+    if shareable or 2 * hint(rows) <= items and hint(length) > width:
+        chunk = max(1, math.ceil(hint(length) / math.ceil(items / max(1, hint(rows))) / width)) * width
         if chunk < hint(length) or isinstance(length, Dim):
             gen.emit(f"const {ctype} begin = get_global_id({1 if outer else 0}) * {gen.int(chunk)};")
             gen.emit(f"const {ctype} end = min(begin + {gen.int(chunk)}, ({ctype}){gen.int(length)});")
