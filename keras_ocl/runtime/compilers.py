@@ -53,14 +53,14 @@ class Compilers:
         self._identity = identity
         self._tasks = queue.SimpleQueue()  # (Future of a binary or None, source, options)
         self._lock = threading.Lock()
-        self._running = 0
+        self.running = 0
 
     def start(self, count):
         """Have `count` processes (or as many as there may be) on their way; does not wait for them."""
         with self._lock:
             count = min(count, self.most, available_memory() // MEMORY if count else 0)
-            while self._running < count:
-                self._running += 1
+            while self.running < count:
+                self.running += 1
                 threading.Thread(target=self._drive, name="keras_ocl compiler", daemon=True).start()
 
     def share(self, sources, options):
@@ -100,7 +100,7 @@ class Compilers:
             logger.debug("keras_ocl compiles in one process: %s", error or type(error).__name__)
         finally:
             with self._lock:
-                self._running -= 1
+                self.running -= 1
 
 
 class _Process:

@@ -17,9 +17,10 @@ from keras_ocl.runtime.profilers import BUILD
 SCHEMA = "1"  # raise when the meaning of a cache entry changes
 STANDARD = "-cl-std=CL1.2"
 IN_MEMORY = 1024  # kernels whose programs are kept although nobody may be using them; others come back from disk
-PART = 4  # the fewest kernels of a program of which others compile other parts: each program costs some 15 ms more
+MANY = 16  # kernels asked for together for which other processes are started: that takes a quarter of a second
+SEVERAL = 8  # kernels of which a process that runs already compiles parts; and when so many are compiled one is started, as more follow
+PART = 4  # the fewest kernels of a part: each costs some 15 ms more
 PARTS = 16
-EXPECT_MORE = 6  # kernels: who has compiled so many is about to train or to predict, and a process takes half a second to start
 
 
 def identity(handle):
@@ -60,13 +61,13 @@ class Programs:
         # PoCL and NVIDIA remember what they compile. Asking PoCL for a binary would compile every kernel twice
         # (again for unknown work-group sizes), 100 ms each, and save 50 ms per program.
         self.disk = None if has_src_build_cache(device.handle) else DiskCache()
+        self._compiled = 0  # kernels so far
         self._programs = OrderedDict()  # kernel's key -> built program, the last used at the end
         self._lock = threading.Lock()
         self._identity = identity(device.handle)
         # GPUs' drivers compile for several threads, or have caches of their own.
         beside = self.disk is not None and device.kind == "cpu"
         self.compilers = Compilers(self._identity, most_compilers(device.traits.compute_units) if beside else 0)
-        self._compiled = 0  # kernels so far
 
     def build(self, specs, options=""):
         """Kernel objects for `specs` as a dict by function name.
@@ -119,10 +120,11 @@ class Programs:
                 self._programs.setdefault(member_key, program)
 
     def _compile(self, specs, keys, options):
-        size = max(PART, -(-len(specs) // PARTS)) if self.compilers.most and len(specs) >= 2 * PART else len(specs)
+        divided = self.compilers.most and len(specs) >= (SEVERAL if self.compilers.running else MANY)
+        size = max(PART, -(-len(specs) // PARTS)) if divided else len(specs)
         parts = [specs[k : k + size] for k in range(0, len(specs), size)]
+        self.compilers.start(len(parts) - 1 or int(self._compiled >= SEVERAL))
         self._compiled += len(specs)
-        self.compilers.start(len(parts) - 1 or int(self._compiled >= EXPECT_MORE))
         sources = [_source(part) for part in parts]
         for k, binary in self.compilers.share(sources, options):
             members = {name: keys[name, *rest] for name, *rest in parts[k]}

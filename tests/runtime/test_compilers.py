@@ -15,7 +15,7 @@ from keras_ocl.runtime.disk_cache import DiskCache
 from keras_ocl.runtime.programs import Programs, identity
 from tests.keras.tensorflow_process import ROOT
 
-SPECS = [(f"k{n}", f"__kernel void k{n}(__global float* a) {{ a[get_global_id(0)] = {n}.5f; }}") for n in range(12)]  # three parts
+SPECS = [(f"k{n}", f"__kernel void k{n}(__global float* a) {{ a[get_global_id(0)] = {n}.5f; }}") for n in range(16)]  # four parts
 pytestmark = pytest.mark.skipif("not __import__('keras_ocl').runtime.current_device().kind == 'cpu'", reason="only a CPU's compilers")
 
 
@@ -99,7 +99,7 @@ def test_a_process_that_ends_is_done_without(device, programs, monkeypatch):
     os.kill(process, 9)
     slowly(programs, monkeypatch)
     check(device, programs.build(SPECS))
-    wait(lambda: not programs.compilers._running)
+    wait(lambda: not programs.compilers.running)
     assert programs.compilers.most == 0 and len(programs.asked) == 1
     programs.forget()
     check(device, programs.build(SPECS))
@@ -108,7 +108,7 @@ def test_a_process_that_ends_is_done_without(device, programs, monkeypatch):
 def test_one_that_cannot_start_is_done_without(device, programs, monkeypatch):
     monkeypatch.setattr(module, "_python", lambda: ["/nowhere/python"])
     check(device, programs.build(SPECS))
-    wait(lambda: not programs.compilers._running)
+    wait(lambda: not programs.compilers.running)
     assert programs.compilers.most == 0 and not programs.asked
 
 
@@ -119,7 +119,7 @@ def alive(process):
 @pytest.mark.skipif(not os.path.exists("/proc/self"), reason="needs /proc")
 def test_an_idle_process_ends_and_another_follows(device, programs):
     first = start(programs)
-    wait(lambda: not programs.compilers._running)
+    wait(lambda: not programs.compilers.running)
     assert not alive(first)
     programs.asked.clear()
     assert start(programs) != first
@@ -170,4 +170,4 @@ def test_how_many(monkeypatch):
 def test_none_without_memory_to_spare(programs, monkeypatch):
     monkeypatch.setattr(module, "available_memory", lambda: module.MEMORY - 1)
     programs.compilers.start(1)
-    assert programs.compilers._running == 0
+    assert programs.compilers.running == 0
