@@ -4,6 +4,8 @@ import os
 import pickle
 import subprocess
 import sys
+from functools import partial
+from unittest import mock
 
 from tests.keras.tensorflow_process import ROOT
 
@@ -25,7 +27,7 @@ class Reference:
         self._process.wait(timeout=60)
 
     def __call__(self, model, targets):
-        """For each call of the model a list of runs, the first exact and others with noise; each is the dict that `_run` returns.
+        """For each call of the model a list of runs, the first exact and others with noise; each is the dict that `_step` returns.
 
         `targets`: for each call those of all outputs. RuntimeError holds the error of TensorFlow where it cannot run the model.
         """
@@ -41,7 +43,26 @@ def _dtype(array):
     return "float64" if array.dtype == "float32" else str(array.dtype)
 
 
+def _noisy(rng, value):
+    return value if rng is None else value * (1 + _NOISE * rng.uniform(-1, 1, tuple(value.shape)))
+
+
+def _moments(moments, noisy, *arguments, **options):
+    """Normalization subtracts a product with the mean, and so rounds at its size even where the difference is 0."""
+    mean, variance = moments(*arguments, **options)
+    return noisy(mean), variance
+
+
 def _run(model, layers, call, targets, rng):
+    """What a call of the model makes, exact or, with `rng`, with noise."""
+    from keras.src import backend
+
+    noisy = partial(_noisy, rng)
+    with mock.patch.object(backend.nn, "moments", partial(_moments, backend.nn.moments, noisy)):
+        return _step(model, layers, call, targets, noisy)
+
+
+def _step(model, layers, call, targets, noisy):
     """What a call of the model predicts, its loss, and the gradients and variables after a step: dict of lists of arrays."""
     import keras
     import numpy as np
@@ -50,12 +71,7 @@ def _run(model, layers, call, targets, rng):
 
     from tests.fuzz.models import variables
 
-    def noisy(value):
-        return value if rng is None else value * (1 + _NOISE * rng.uniform(-1, 1, tuple(value.shape)))
-
     def after(value):
-        if rng is None:
-            return value
         changed = noisy(value)
         if get_keras_mask(value) is not None:
             set_keras_mask(changed, get_keras_mask(value))

@@ -20,7 +20,19 @@ FOUND = {
         inputs=[(None, 1)],
         steps=[("MultiHeadAttention", [0, 0], {"num_heads": 3, "key_dim": 1, "use_bias": True, "value_dim": None})],
         calls=[(1, 3)],
-    )
+    ),
+    "a mean that cancels, then what makes its rounding larger": RandomModel(
+        inputs=[()],
+        steps=[
+            ("Embedding", [0], {"input_dim": 7, "output_dim": 1, "mask_zero": True}),
+            ("Add", [1, 1], {}),
+            ("LayerNormalization", [2], {"epsilon": 0.01, "center": True, "scale": False}),
+            ("GroupNormalization", [3], {"groups": 1, "epsilon": 0.01}),
+            ("GroupNormalization", [4], {"groups": 1, "epsilon": 0.01}),
+        ],
+        calls=[(1, 1), (1, 2), (1, 3)],
+        seed=92,
+    ),
 }
 SMALL = RandomModel(
     inputs=[(), (None, 3)],
