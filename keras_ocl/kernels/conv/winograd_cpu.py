@@ -86,23 +86,28 @@ _FILTER = ("{0}", "0.5f * ({0} + {1} + {2})", "0.5f * ({0} - {1} + {2})", "{2}")
 _OUTPUT = ("{0} + {1} + {2}", "{1} - {2} - {3}")
 
 
+def channels(args, inputs, outputs, per_item, width):
+    """C text that opens the loops over an item's share of the input channels and over vectors of the output channels."""
+    text = f"const int inputs = {args.int(inputs)}, outputs = {args.int(outputs)}, share = {args.int(per_item)};\n"
+    text += "const int first = get_global_id(0) * share;\nfor (int c = first; c < min(first + share, inputs); ++c)\n"
+    return text + f"for (int k = 0; k < outputs; k += {width}) {{\n"
+
+
 def _transform_filter(geometry, w, transformed, dtype, tile):
     """The KernelSpec that transforms the filter: (3, 3, inputs, outputs) to (16, inputs, outputs)."""
-    args = Args()
+    args = Args(all_arguments=True)  # memory bound, as in filter_layout
     source, target = args.pointer(w, dtype), args.pointer(transformed, dtype, out=True)
     inputs, outputs = geometry.filter[2:]
     per_item = max(1, 2048 // outputs)
     text = loose_types(dtype) + f"typedef {prelude.register_type(dtype, tile.width)} vector;\n"
-    text += f"const int first = get_global_id(0) * {per_item};\n"
-    text += f"for (int c = first; c < min(first + {per_item}, {inputs}); ++c)\n"
-    text += f"for (int k = 0; k < {outputs}; k += {tile.width}) {{\n"
+    text += channels(args, inputs, outputs, per_item, tile.width)
     for i in range(3):
         for j in range(3):
-            text += f"const vector g{i}_{j} = {load_vector(dtype, tile.width, source, f'({(i * 3 + j) * inputs} + c) * {outputs} + k')};\n"
+            text += f"const vector g{i}_{j} = {load_vector(dtype, tile.width, source, f'({i * 3 + j} * inputs + c) * outputs + k')};\n"
     text += combine("g{}_{}", "const vector u{}_{}", _FILTER, 3)
     for i in range(4):
         for j in range(4):
-            place = f"{target} + ({(i * 4 + j) * inputs} + c) * {outputs} + k"
+            place = f"{target} + ({i * 4 + j} * inputs + c) * outputs + k"
             text += f"*(__global loose_float{tile.width}*)({place}) = u{i}_{j};\n"
     return KernelSpec(
         "convolution filter transform",

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from keras_ocl.core.dim import ceil_div, hint, product
 from keras_ocl.kernels import prelude
 from keras_ocl.kernels.conv.forward_cpu import load_vector, loose_types, store_vector
-from keras_ocl.kernels.conv.winograd_cpu import combine, suitable_width
+from keras_ocl.kernels.conv.winograd_cpu import channels, combine, suitable_width
 from keras_ocl.kernels.schedule import schedule_of
 from keras_ocl.kernels.spec import Args, Buffer, KernelSpec
 
@@ -154,17 +154,15 @@ def _products(patches, gradients, out, dtype, inputs, outputs, tile):
 
 def _transform(geometry, partial, dtype, sink, tile):
     """The KernelSpec that adds the chunks in order and turns each 4x4 into the 3x3 gradient."""
-    args = Args()
+    args = Args(all_arguments=True)  # memory bound, as in filter_layout
     source = args.pointer(partial, dtype)
     inputs, outputs = geometry.filter[2:]
     width, per_item = tile.width, max(1, 1024 // outputs)
     text = loose_types(dtype) + f"typedef {prelude.register_type(dtype, width)} vector;\n"
-    text += f"const int first = get_global_id(0) * {per_item};\n"
-    text += f"for (int c = first; c < min(first + {per_item}, {inputs}); ++c)\n"
-    text += f"for (int k = 0; k < {outputs}; k += {width}) {{\nvector m[4][4];\n"
-    text += f"for (int e = 0; e < 16; ++e) {{\n__global const float* from = {source} + (e * {inputs} + c) * {outputs} + k;\n"
+    text += channels(args, inputs, outputs, per_item, width) + "vector m[4][4];\n"
+    text += f"for (int e = 0; e < 16; ++e) {{\n__global const float* from = {source} + (e * inputs + c) * outputs + k;\n"
     text += f"vector total = {load_vector(dtype, width, 'from', '0')};\n"
-    text += f"for (int chunk = 1; chunk < {tile.chunks}; ++chunk) {{\nfrom += {16 * inputs * outputs};\n"
+    text += f"for (int chunk = 1; chunk < {args.int(tile.chunks)}; ++chunk) {{\nfrom += 16 * inputs * outputs;\n"
     text += f"total += {load_vector(dtype, width, 'from', '0')};\n}}\nm[e / 4][e % 4] = total;\n}}\nvector results[3][3];\n"
     text += combine("m[{}][{}]", "results[{}][{}]", _SUM, 4)
     text += "for (int e = 0; e < 9; ++e) {\nconst int row = e / 3; const int column = e % 3;\nconst vector result = results[row][column];\n"

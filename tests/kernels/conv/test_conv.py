@@ -186,6 +186,16 @@ def test_fast_algorithm(device, input, filter, options, batch):
         assert np.abs(got - want).max() <= 3e-6 * np.abs(want).max(), what
 
 
+def test_winograd_transforms_of_filters_are_shared(device):
+    """By filters of all sizes, and so is the sum of a filter's gradient; the products know their sizes."""
+    traits = dataclasses.replace(device.traits, schedule="cpu", vector_width=16, compute_units=1)
+    filters = [(3, 3, 64, 64), (3, 3, 32, 128), (3, 3, 96, 32)]
+    geometries = [Geometry.of((Dim(4), 32, 33, f[2]), f, padding=1) for f in filters]
+    for what, number, others in (("forward", 0, 1), ("filter_grad", 1, 0)):
+        texts = [[spec.source("f") for spec in specs_of(what, traits, g, "float32")[0]] for g in geometries]
+        assert len({text[number] for text in texts}) == 1 and len({text[others] for text in texts}) == 3
+
+
 @pytest.mark.parametrize("input,filter,options", GEOMETRIES)
 def test_eager_kernels(device, input, filter, options):
     check(device, device.traits, Geometry.of(input, filter, **options), all_arguments=True)
