@@ -68,7 +68,7 @@ class _FewChannels(DirectConvolution):
         text = f"{self.vector} results[{pixels * vectors}];\n"
         for r in range(pixels):
             text += " ".join(f"results[{r * vectors + v}] = a{r}_{v};" for v in range(vectors)) + "\n"
-        text += f"for (int pixel = 0; pixel < count; ++pixel) {{\n{self.scalar} total[{vectors}];\n"
+        text += f"for (int pixel = {self.stored}; pixel < count; ++pixel) {{\n{self.scalar} total[{vectors}];\n"
         text += f"for (int v = 0; v < {vectors}; ++v) {{\nconst {self.vector} s{width} = results[pixel * {vectors} + v];\n"
         half = width // 2
         while half:

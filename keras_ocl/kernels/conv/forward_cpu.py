@@ -203,6 +203,9 @@ class DirectConvolution:
         merge = not self.lanewise and geometry.groups == 1 and self.along.spread == 1 and self.along.dilation == 1
         self.merge_taps = merge and self.tile.axis == len(self.axes) - 1 and self.along.taps > 1
         self.segments = ceil_div(self.along.per_phase, self.tile.pixels) * self.along.period
+        # The last tile of an unknown extent is moved back, so that it is whole: its borders then do not depend on the extent.
+        self.moves = isinstance(self.along.output, Dim) and self.along.period == 1
+        self.stored = "moved" if self.moves else "0"  # the tile's first pixel that the tile before did not store
         self.ranges, self.masked = self._pixel_ranges()
 
     def _choose_tile(self, traits):
@@ -261,7 +264,7 @@ class DirectConvolution:
             return [], False
         extents = (axis.input, axis.output, axis.low)
         if any(isinstance(e, Dim) for e in extents):
-            return [], True
+            return self._ranges_at_ends(), True
         flops = 2.0 * product(hint(e) for e in self.geometry.output) * product(self.geometry.filter[:-1])
         most, found = self.tuning.large_bodies if flops > self.tuning.large_flops else self.tuning.bodies, []
         for at, size in _border_tiles(axis, pixels):
@@ -272,6 +275,20 @@ class DirectConvolution:
                 if len(found) > most:
                     return [], True
         return found, False
+
+    def _ranges_at_ends(self):
+        """The valid pixel ranges of the first tile and of the last one, which is moved back; by hints."""
+        axis, pixels = self.along, self.tile.pixels
+        size, input, low, found = hint(axis.output), hint(axis.input), hint(axis.low), []
+        if not self.moves or axis.spread > 1 or size < pixels:
+            return []
+        for start in (0, size - pixels):
+            for tap in range(axis.taps):
+                at = start * axis.stride + tap * axis.dilation - low
+                first, last = max(0, ceil_div(-at, axis.advance)), min(pixels, ceil_div(input - at, axis.advance))
+                if first < last and (first, last) != (0, pixels) and (first, last) not in found:
+                    found.append((first, last))
+        return found if len(found) <= self.tuning.bodies else []
 
     def _unit(self, counts, vectors, last_lanes):
         """One tile: decode its place, accumulate over the taps, store."""
@@ -287,7 +304,10 @@ class DirectConvolution:
             text += f"const int phase = {at} / {args.int(per)}; const int start = {at} % {args.int(per)} * {tile.pixels};\n"
             text += f"const int size = ({args.int(axis.output)} - phase + {axis.period - 1}) / {axis.period};\n"
         else:
-            text += f"const int start = {at} * {tile.pixels}; const int size = {args.int(axis.output)};\n"
+            text += f"const int size = {args.int(axis.output)};\n"
+            if self.moves:
+                text += f"const int moved = size < {tile.pixels} ? 0 : max(0, ({at} + 1) * {tile.pixels} - size);\n"
+            text += f"const int start = {at} * {tile.pixels}{' - moved' if self.moves else ''};\n"
         text += f"const int count = min({tile.pixels}, size - start);\n"
         for r in range(tile.pixels):
             text += "".join(f"{self.vector} a{r}_{v} = 0; " for v in range(vectors)) + "\n"
@@ -459,12 +479,13 @@ class DirectConvolution:
         if terms <= self.tuning.unrolled_terms and len(sample) <= self.tuning.unrolled_store:
             text = ""
             for r in range(tile.pixels):
-                text += f"if ({r} < count) {{\n" + "".join(store(str(r), v, f"a{r}_{v}") for v in range(vectors)) + "}\n"
+                inside = f"{r} >= {self.stored} && {r} < count" if self.moves else f"{r} < count"
+                text += f"if ({inside}) {{\n" + "".join(store(str(r), v, f"a{r}_{v}") for v in range(vectors)) + "}\n"
             return text
         text = f"{self.vector} results[{tile.pixels * vectors}];\n"
         for r in range(tile.pixels):
             text += " ".join(f"results[{r * vectors + v}] = a{r}_{v};" for v in range(vectors)) + "\n"
-        text += "for (int pixel = 0; pixel < count; ++pixel) {\n"
+        text += f"for (int pixel = {self.stored}; pixel < count; ++pixel) {{\n"
         for v in range(vectors):
             text += f"{{ const {self.vector} result = results[pixel * {vectors} + {v}];\n{store('pixel', v, 'result')}}}\n"
         return text + "}\n"

@@ -320,6 +320,38 @@ class Rectified(Sink):
         return text + super().store(args, coordinates, "shifted", width)
 
 
+class Adding(Sink):
+    """Adds to what is there, as an update in place does: each result may come once only."""
+
+    def store(self, args, coordinates, value, width):
+        pointer, offset = args.pointer(self.handle, self.dtype, out=True), coordinates[0]
+        for extent, c in zip(self.shape[1:], coordinates[1:], strict=True):
+            offset = f"({offset}) * {args.int(extent)} + {c}"
+        return super().store(args, coordinates, f"({value} + {prelude.load(self.dtype, width, pointer, f'({offset})')})", width)
+
+
+@pytest.mark.parametrize("extent", [30, 31, 41, 12, 5, 2])
+@pytest.mark.parametrize(
+    "shape, filter, options",
+    [
+        ((2, None, 9), (3, 9, 40), dict(padding=1)),
+        ((2, None, 9), (5, 9, 70), dict(padding=2, strides=2)),
+        ((2, 4, None, 32), (3, 3, 32, 2), dict(padding=1)),  # few outputs
+        ((None, 3, 3, 8), (3, 3, 8, 19), dict(padding=1)),  # tiles along the batch
+        ((2, None, 6), (3, 6, 20), dict(padding=1, input_dilation=2)),
+    ],
+)
+def test_each_result_is_stored_once(device, traits, shape, filter, options, extent):
+    """Where a tile at the end of an unknown extent is moved back, too."""
+    sizes = tuple(extent if e is None else e for e in shape)
+    plain = Geometry.of(sizes, filter, **options)
+    g = Geometry.of(tuple(Dim(extent, hint=30, probe=1299709) if e is None else e for e in shape), filter, **options)
+    arrays = {"x": random(plain.input, "float32", 0), "w": random(plain.filter, "float32", 1)}
+    want = reference(plain, **arrays, dy=np.zeros(plain.output))["forward"] + 77
+    got = compute(device, traits, "forward", g, arrays, "float32", sink=Adding(named("out"), g.output, "float32"))
+    np.testing.assert_allclose(got, want, rtol=0, atol=1e-4)
+
+
 @pytest.mark.parametrize("outputs", [8, 21, 64])
 def test_epilogue(device, traits, outputs):
     g = Geometry.of((2, 9, 11, 3), (3, 3, 3, outputs), padding=1)
