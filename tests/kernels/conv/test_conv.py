@@ -188,7 +188,7 @@ def test_fast_algorithm(device, input, filter, options, batch):
 
 def test_winograd_transforms_of_filters_are_shared(device):
     """By filters of all sizes, and so is the sum of a filter's gradient; the products know their sizes."""
-    traits = dataclasses.replace(device.traits, schedule="cpu", vector_width=16, compute_units=1)
+    traits = dataclasses.replace(device.traits, schedule="cpu", vector_width=16, compute_units=1, local_memory=2**20)
     filters = [(3, 3, 64, 64), (3, 3, 32, 128), (3, 3, 96, 32)]
     geometries = [Geometry.of((Dim(4), 32, 33, f[2]), f, padding=1) for f in filters]
     for what, number, others in (("forward", 0, 1), ("filter_grad", 1, 0)):
