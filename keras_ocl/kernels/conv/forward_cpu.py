@@ -262,33 +262,26 @@ class DirectConvolution:
         axis, pixels = self.along, self.tile.pixels
         if axis.inside and not isinstance(axis.output, Dim) and axis.output % pixels == 0:
             return [], False
-        extents = (axis.input, axis.output, axis.low)
-        if any(isinstance(e, Dim) for e in extents):
-            return self._ranges_at_ends(), True
+        unknown = any(isinstance(e, Dim) for e in (axis.input, axis.output, axis.low))
         flops = 2.0 * product(hint(e) for e in self.geometry.output) * product(self.geometry.filter[:-1])
         most, found = self.tuning.large_bodies if flops > self.tuning.large_flops else self.tuning.bodies, []
-        for at, size in _border_tiles(axis, pixels):
+        for at, size in self._tiles_at_ends() if unknown else _border_tiles(axis, pixels):
             first = min(max(0, ceil_div(-at, axis.advance)), size)
-            last = min(max(0, ceil_div(axis.input - at, axis.advance)), size)
+            last = min(max(0, ceil_div(hint(axis.input) - at, axis.advance)), size)
             if first < last and (first, last) != (0, pixels) and (first, last) not in found:
                 found.append((first, last))
                 if len(found) > most:
                     return [], True
-        return found, False
+        return found, unknown
 
-    def _ranges_at_ends(self):
-        """The valid pixel ranges of the first tile and of the last one, which is moved back; by hints."""
+    def _tiles_at_ends(self):
+        """As _border_tiles, by hints: for every tap the first tile of an unknown extent and the last one, which is moved back."""
         axis, pixels = self.along, self.tile.pixels
-        size, input, low, found = hint(axis.output), hint(axis.input), hint(axis.low), []
-        if not self.moves or axis.spread > 1 or size < pixels:
+        last = hint(axis.output) - pixels
+        if not self.moves or axis.spread > 1 or last < 0:
             return []
-        for start in (0, size - pixels):
-            for tap in range(axis.taps):
-                at = start * axis.stride + tap * axis.dilation - low
-                first, last = max(0, ceil_div(-at, axis.advance)), min(pixels, ceil_div(input - at, axis.advance))
-                if first < last and (first, last) != (0, pixels) and (first, last) not in found:
-                    found.append((first, last))
-        return found if len(found) <= self.tuning.bodies else []
+        starts = [start * axis.stride - hint(axis.low) for start in (0, last)]
+        return [(start + tap * axis.dilation, pixels) for start in starts for tap in range(axis.taps)]
 
     def _unit(self, counts, vectors, last_lanes):
         """One tile: decode its place, accumulate over the taps, store."""
