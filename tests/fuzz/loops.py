@@ -1,5 +1,7 @@
 """Loops as operations of random programs: `scan`, `fori_loop` and `while_loop` with bodies of a few drawn pieces."""
 
+import contextlib
+
 import numpy as np
 from hypothesis import strategies as st
 from keras import ops
@@ -16,10 +18,23 @@ _PIECES = {  # of a body: (carry by keras.ops, by NumPy); they keep the shape, a
 }
 
 
+_rounds = [lambda value: value]  # the last: what the reference does to each value inside a loop
+
+
+@contextlib.contextmanager
+def rounding(function):
+    """Inside, `function` stands for the rounding of each value that a loop's step of the reference makes."""
+    _rounds.append(function)
+    try:
+        yield
+    finally:
+        _rounds.pop()
+
+
 def _body(pieces, ours):
     def run(c):
         for piece in pieces:
-            c = _PIECES[piece][0 if ours else 1](c)
+            c = _PIECES[piece][0](c) if ours else _rounds[-1](_PIECES[piece][1](c))
         return c
 
     return run
@@ -76,7 +91,7 @@ def _their_scan(x, pieces, reverse):
     carry, states = np.zeros(x.shape[1:]), np.empty(x.shape)
     for k in range(len(x))[:: -1 if reverse else 1]:
         carry = states[k] = _body(pieces, False)(carry * 0.5 + x[k])
-    return states + carry
+    return states + carry  # which may cancel
 
 
 operation("fori_loop", _fori, _their_fori, _times)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from hypothesis import strategies as st
 
-import tests.fuzz.loops  # noqa: F401  adds operations
+from tests.fuzz.loops import rounding
 from tests.fuzz.operations import MOST, OPERATIONS, elements
 
 _EXTENTS = st.sampled_from([0, 1, 1, 2, 3, 5, 7, 8, 16, 17])
@@ -53,12 +53,15 @@ class Program:
         return [values[k] for k in self.outputs]
 
     def reference(self, inputs, noise=0.0, rng=None):
-        """The results, by NumPy in float64; with `noise`, each step's are off by a relative error of that size."""
+        """The results, by NumPy in float64; with `noise`, each step's are off by a relative error of that size, in loops too."""
         values = list(inputs)
-        with np.errstate(all="ignore"):
+
+        def rounded(value):
+            return value if rng is None else value * (1 + noise * rng.uniform(-1, 1, value.shape))
+
+        with np.errstate(all="ignore"), rounding(rounded):
             for name, operands, params in self.steps:
-                value = np.asarray(OPERATIONS[name].theirs(*(values[k] for k in operands), **params), float)
-                values.append(value if rng is None else value * (1 + noise * rng.uniform(-1, 1, value.shape)))
+                values.append(rounded(np.asarray(OPERATIONS[name].theirs(*(values[k] for k in operands), **params), float)))
         return [values[k] for k in self.outputs]
 
 

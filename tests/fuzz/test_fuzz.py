@@ -12,6 +12,19 @@ from tests.fuzz.checks import check_gradient, check_results, supported
 from tests.fuzz.programs import Program, programs
 
 FOUND = {
+    "a floor of two states of a loop that cancel": Program(
+        inputs=[(None, 7, 16)],
+        steps=[
+            ("add", [0, 0], {}),
+            ("scan", [1], {"pieces": ["flip", "sin", "sin"], "reverse": False}),
+            ("floor", [2], {}),
+        ],
+        outputs=[3],
+        dtype="float16",
+        seed=38,
+        batches=[7],
+        odd=True,
+    ),
     "an elementwise chain of nothing, concatenated": Program(
         inputs=[(0,)], steps=[("abs", [0], {}), ("abs", [1], {}), ("abs", [2], {}), ("concatenate", [3, 3], {"axis": 0})], outputs=[4]
     ),
