@@ -57,8 +57,9 @@ class BoundLoop:
         if loop.length is not None:
             changing.use(loop.length, partial(setattr, self, "length"))
         self.condition = loop.condition and [resolve(b) for b in loop.condition]
+        self.state = loop.state and resolve(loop.state)
         # Steps of kernels alone are launched by the device in one go.
-        self.plain = loop.condition is None and all(len(segments) == 1 and type(segments[0]) is list for segments, _ in variants)
+        self.plain = all(len(segments) == 1 and type(segments[0]) is list for segments, _ in variants)
 
 
 def _shapes(shapes, changing):

@@ -8,6 +8,8 @@ from keras_ocl import runtime
 from keras_ocl.compiler.binding import BoundLoop
 from keras_ocl.core import dtypes
 
+_FEWEST_AHEAD, _MOST_AHEAD = 4, 32  # steps of a while that are launched at once: at first, and after some that were all needed
+
 
 class Replay:
     """Runs bound launches on a device.
@@ -40,17 +42,23 @@ class Replay:
     def _loop(self, bound):
         self._copy(bound.before)
         if bound.condition is not None:
-            self._while(bound)
+            done = self._while_ahead(bound) if bound.state is not None else self._while(bound)
+            if done % len(bound.variants):
+                self._copy(bound.last)
         else:
             n, loop, count = bound.length, bound.loop, len(bound.variants)
             # The last step is of variant 0, which leaves the results where they belong.
             order = [(bound.variants[(n - 1 - k) % count], n - 1 - k if loop.reverse else k) for k in range(n)]
             if bound.plain:
-                self._device.repeat([(segments[0], places, struct.pack("i", number)) for (segments, places), number in order])
+                self._repeat(order)
             else:
                 for variant, number in order:
                     self._step(variant, number)
         self._copy(bound.after)
+
+    def _repeat(self, order):
+        """Launch steps of kernels alone, pairs (variant, number)."""
+        self._device.repeat([(segments[0], places, struct.pack("i", number)) for (segments, places), number in order])
 
     def _step(self, variant, number):
         segments, places = variant
@@ -59,6 +67,7 @@ class Replay:
         self.launch(segments)
 
     def _while(self, bound):
+        """Runs a while loop, whose condition is read before each step; returns the number of steps."""
         count, done = len(bound.variants), 0
         flag = bound.condition[0]
         while self._device.download(self._storages[flag], np.dtype(bool), ()):
@@ -66,8 +75,19 @@ class Replay:
             self._step(bound.variants[variant], done)
             flag = bound.condition[variant]
             done += 1
-        if done % count:
-            self._copy(bound.last)
+        return done
+
+    def _while_ahead(self, bound):
+        """`_while` where several steps are launched before the condition is read; those behind the last do nothing."""
+        device, count, done, ahead = self._device, len(bound.variants), 0, _FEWEST_AHEAD
+        going = device.download(self._storages[bound.condition[0]], np.dtype(bool), ())
+        if going:
+            device.write(self._storages[bound.state], np.asarray(1, np.int32))
+        while going:
+            self._repeat([(bound.variants[(k + 1) % count], k) for k in range(done, done + ahead)])
+            state = int(device.download(self._storages[bound.state], np.dtype(np.int32), ()))
+            going, done, ahead = state & 1, state >> 1, min(2 * ahead, _MOST_AHEAD)
+        return done
 
     def _copy(self, copies):
         for source, target, nbytes, start, end in copies:

@@ -1,8 +1,8 @@
 """Control flow over tensors: conditions, loops, scans and maps.
 
 Eagerly these are Python's own. Inside a trace a condition that is a traced value computes both branches and selects. A loop of a known
-number of steps is a scan, whose body is traced and compiled once; one of at most four steps is unrolled. A while_loop whose condition is a
-traced value runs masked up to `maximum_iterations`; without them the host reads the condition before each step.
+number of steps is a scan, whose body is traced and compiled once; one of at most four steps is unrolled. So is the body of a while_loop
+whose condition is a traced value; to be differentiated, it runs masked up to `maximum_iterations`.
 """
 
 import contextlib
@@ -17,7 +17,7 @@ from keras.src.backend.common.variables import Variable as KerasVariable
 from keras_ocl import primitives as P
 from keras_ocl.core.body import Draft
 from keras_ocl.core.dim import Dim
-from keras_ocl.core.primitive import current_trace
+from keras_ocl.core.primitive import active_tapes, current_trace
 from keras_ocl.core.tensor import Tensor
 from keras_ocl.ops.conversion import convert_to_tensor
 from keras_ocl.ops.promotion import as_bool, broadcast, promote
@@ -122,22 +122,24 @@ def _select(pred, on_true, on_false):
 def while_loop(cond, body, loop_vars, maximum_iterations=None):
     """Repeat `body` on the loop variables while `cond` of them holds, at most `maximum_iterations` times.
 
-    Inside a trace, a condition that depends on traced values makes a compiled loop, whose variables keep their shapes and dtypes. With
-    `maximum_iterations` it runs that often, masked, and differentiates; without, the host reads the condition before each step and a
-    gradient raises RuntimeError. A condition of Python values unrolls.
+    `maximum_iterations` is a number or a tensor of one. Inside a trace, a condition or a limit that is traced makes a compiled loop, whose
+    variables keep their shapes and dtypes. Under a gradient tape it runs as often as a limit of Python's says, masked; without such a limit
+    a gradient raises RuntimeError. A condition of Python values unrolls.
     """
     is_sequence = isinstance(loop_vars, (tuple, list))
-    state = tuple(loop_vars) if is_sequence else (loop_vars,)
+    state, limit = tuple(loop_vars) if is_sequence else (loop_vars,), maximum_iterations
     if current_trace.get() is None:
         state = tree.map_structure(convert_to_tensor, state)
+    if limit is not None and not _unknown(limit):
+        limit = int(limit)
     done = 0
-    while maximum_iterations is None or done < maximum_iterations:
+    while limit is None or _unknown(limit) or done < limit:
         going = cond(*state)
-        if _unknown(going):
+        if _unknown(going) or _unknown(limit):
             if in_symbolic_scope():
                 state = _step(body, state)
             else:
-                rest = None if maximum_iterations is None else maximum_iterations - done
+                rest = limit if limit is None or _unknown(limit) else limit - done
                 state = _compiled_while(cond, body, tree.map_structure(convert_to_tensor, state), rest)
             break
         if not going:
@@ -163,16 +165,28 @@ def _compiled_while(cond, body, state, limit):
     def step(variables):
         return _as_before(_step(body, packed(variables)), state)
 
+    flat = tree.flatten(state)
     if limit is None:
-        flat = tree.flatten(state)
         return packed(with_scope(lambda function, init: P.while_loop(lambda v: going(v[: len(flat)]), function, init), step, flat))
+
+    if isinstance(limit, Tensor) or not active_tapes.get():
+        limit, one = P.reshape(convert_to_tensor(limit, "int32"), ()), P.constant(1, "int32")
+
+        def below(variables):
+            return P.and_(P.lt(variables[0], limit), going(variables[1 : 1 + len(flat)]))
+
+        def counted(variables):
+            return [P.add(variables[0], one), *step(variables[1:])]
+
+        first = [P.constant(0, "int32"), *flat]
+        return packed(with_scope(lambda function, init: P.while_loop(below, function, init), counted, first)[1:])
 
     def masked(_, carries, slices):
         active, *variables = carries
         active = P.and_(active, going(variables))
         return [active, *_select_run(active, [lambda: variables, lambda: step(variables)])], []
 
-    first = [P.constant(True, "bool"), *tree.flatten(state)]
+    first = [P.constant(True, "bool"), *flat]
     return packed(scan_steps(masked, first, [], limit)[0][1:])
 
 

@@ -33,6 +33,15 @@ class First(NamedTuple):
         return f"the function {self.scope}"
 
 
+class Then(NamedTuple):
+    """Puts `code` behind the statement `statement` of every function `name`, or, where that has no such statement, `otherwise` first."""
+
+    name: str
+    statement: str
+    code: str
+    otherwise: str
+
+
 class Alike(NamedTuple):
     """Makes the comparison in `scope` that accepts the backend `like` accept ours too."""
 
@@ -89,5 +98,16 @@ EDITS: dict[str, tuple[Branch | First | Alike, ...]] = {
     "keras.src.layers.preprocessing.image_preprocessing.equalization": (
         Alike("Equalization._custom_histogram_fixed_width", "jax"),
         Alike("Equalization._apply_equalization", "jax"),
+    ),
+}
+
+# KerasHub compiles what generates text and images by the backend's name. The rule is for all its modules, so that it outlives their names
+# and finds tasks to come; where it does not fit, a task runs eagerly, as KerasHub lets it.
+EDITS_OF_PACKAGE: dict[str, Then] = {
+    "keras_hub": Then(
+        "make_generate_function",
+        "self.generate_function = self.generate_step",
+        "from keras_ocl.hooks.generation import compiled\nself.generate_function = compiled(self)",
+        "from keras_ocl.hooks.generation import runs_eagerly\nruns_eagerly(self)",
     ),
 }

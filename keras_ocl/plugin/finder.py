@@ -5,7 +5,7 @@ import sys
 from importlib import import_module
 from importlib.machinery import ModuleSpec
 
-from keras_ocl.plugin.edits import BACKEND, EDITS, SUPPORTED_KERAS
+from keras_ocl.plugin.edits import BACKEND, EDITS, EDITS_OF_PACKAGE, SUPPORTED_KERAS
 
 # `keras.config.set_backend` drops every module whose name begins with "keras", ours too. These hold contexts, memory, compiled programs and
 # the finder itself, and do not depend on Keras: once loaded they are handed out again, so that a process has one of each.
@@ -29,6 +29,8 @@ class BackendFinder:
         if name in EDITS:
             return self._wrap(name, path, EditingLoader)
         package, _, rest = name.partition(".")
+        if package in EDITS_OF_PACKAGE:
+            return self._wrap(name, path, PackageLoader)
         part = rest.partition(".")[0]
         if package != "keras_ocl":
             return None
@@ -96,6 +98,22 @@ class EditingLoader(_Loader):
                 f"install Keras with its sources (pip install 'keras{SUPPORTED_KERAS}')."
             )
         exec(rewrite(name, source, module.__spec__.origin, EDITS[name]), module.__dict__)
+
+
+class PackageLoader(_Loader):
+    """Runs a module of a package that builds on Keras with our edit, where it has the function for it and Keras is set to our backend."""
+
+    def _run(self, module):
+        name = module.__name__
+        edit = EDITS_OF_PACKAGE[name.partition(".")[0]]
+        get_source = getattr(self._loader, "get_source", None)
+        source = get_source(name) if get_source else None
+        if source is None or f"def {edit.name}(" not in source or _chosen_backend() != BACKEND:
+            self._loader.exec_module(module)
+            return
+        from keras_ocl.plugin.rewrite import rewrite_package
+
+        exec(rewrite_package(source, module.__spec__.origin, edit), module.__dict__)
 
 
 class KeepingLoader(_Loader):

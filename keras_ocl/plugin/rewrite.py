@@ -4,7 +4,7 @@ import ast
 import copy
 from importlib import metadata
 
-from keras_ocl.plugin.edits import BACKEND, SUPPORTED_KERAS, Alike, Branch, First
+from keras_ocl.plugin.edits import BACKEND, SUPPORTED_KERAS, Alike, Branch, First, Then
 
 
 class UnsupportedKeras(ImportError):
@@ -40,6 +40,19 @@ def rewrite(name, source, filename, edits):
     return compile(tree, filename, "exec", dont_inherit=True)
 
 
+def rewrite_package(source, filename, edit: Then):
+    """The code object of a module of another package than Keras, with `edit` applied wherever it fits."""
+    tree = ast.parse(source, filename)
+    for function in ast.walk(tree):
+        if isinstance(function, ast.FunctionDef) and function.name == edit.name:
+            places = [k for k, statement in enumerate(function.body) if ast.unparse(statement) == edit.statement]
+            for k in reversed(places):
+                function.body[k + 1 : k + 1] = _parsed(edit.code, function.body[k])
+            if not places:
+                _put_in_front(function, edit.otherwise)
+    return compile(tree, filename, "exec", dont_inherit=True)
+
+
 def _add_branch(tree, edit: Branch):
     scope = _find_scope(tree, edit.scope)
     if scope is None:
@@ -61,9 +74,13 @@ def _put_first(tree, edit: First):
     scope = _find_scope(tree, edit.scope)
     if scope is None:
         return False
-    start = 1 if ast.get_docstring(scope) is not None else 0
-    scope.body[start:start] = _parsed(edit.code, scope.body[start])
+    _put_in_front(scope, edit.code)
     return True
+
+
+def _put_in_front(function, code):
+    start = 1 if ast.get_docstring(function) is not None and len(function.body) > 1 else 0
+    function.body[start:start] = _parsed(code, function.body[start])
 
 
 def _accept_alike(tree, edit: Alike):
@@ -75,7 +92,7 @@ def _accept_alike(tree, edit: Alike):
     (accepted,) = comparison.comparators
     ours = _place(ast.Constant(BACKEND), accepted)
     match comparison.ops[0], accepted:
-        case (ast.In() | ast.NotIn()), ast.Tuple():
+        case ((ast.In() | ast.NotIn()), ast.Tuple()):
             accepted.elts.append(ours)
         case ast.Eq(), ast.Constant():
             comparison.ops = [ast.In()]

@@ -101,7 +101,7 @@ def _check(name, init, new):
 def _while_vjp(*_, **__):
     raise RuntimeError(
         "while_loop: its number of steps depends on values computed in this compiled function, so it has no gradient; give"
-        " maximum_iterations, or run eagerly (run_eagerly=True)."
+        " maximum_iterations as a Python number, or run eagerly (run_eagerly=True)."
     )
 
 
@@ -132,8 +132,8 @@ _while = Primitive(
 def while_loop(condition, function, init):
     """Repeat `function(variables) -> variables`, lists of Tensors, while `condition(variables)`, a bool of rank 0, holds.
 
-    Each is traced once; the host reads the condition once per step. Returns the last variables. ValueError when one changes its shape or
-    dtype. There is no gradient: differentiating raises RuntimeError.
+    Each is traced once; the host reads the condition once in several steps, or before each that is more than kernels. Returns the last
+    variables. ValueError when one changes its shape or dtype. There is no gradient: differentiating raises RuntimeError.
     """
     going = condition(list(init))
     with Draft() as draft:

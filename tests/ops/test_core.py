@@ -137,6 +137,15 @@ def test_loops_whose_end_is_computed():
         n, y = keras_ocl.jit(lambda x, limit, most=most: doubled(x, limit, most))(x, np.float32(limit))
         assert value(n) == steps
         np.testing.assert_allclose(value(y), x * 2**steps)
+        n, y = keras_ocl.jit(doubled)(x, np.float32(limit), np.int32(400 if most is None else most))  # the number is a tensor
+        assert value(n) == steps
+        np.testing.assert_allclose(value(y), x * 2**steps)
+    assert value(doubled(x, 50.0, ops.convert_to_tensor(3))[0]) == 3
+    for cut in (0, 2, 7):  # a condition that Python knows, and a number that it does not
+        counted = keras_ocl.jit(lambda n: ops.while_loop(lambda n: True, lambda n: n + 1, ops.zeros((), "int32"), maximum_iterations=n))
+        assert value(counted(np.int32(cut))) == cut
+    with pytest.raises(RuntimeError, match="maximum_iterations"):
+        keras_ocl.jit(lambda x, n: keras_ocl.grad(lambda x: ops.sum(doubled(x, 50.0, n)[1]))(x))(x, np.int32(3))
     gradient = keras_ocl.jit(keras_ocl.grad(lambda x: ops.sum(doubled(x, 50.0, 9)[1])))(ops.convert_to_tensor(x))
     np.testing.assert_allclose(value(gradient), [32, 32])
     power = keras_ocl.jit(lambda x, n: ops.fori_loop(0, n, lambda i, v: v * x + ops.cast(i, "float32"), ops.ones_like(x)))

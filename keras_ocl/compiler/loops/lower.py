@@ -3,13 +3,15 @@
 A step reads slices of stacked tensors, and writes its ys, where they are: pointers in the body's kernels begin at the present step's part
 (kernels.spec.StepSlice), whose number is an argument. What a step carries to the next one is overwritten where that is safe, lies in its
 history where there is one, and else alternates between two buffers, for which there are two sets of kernel objects.
+
+Steps of a while of kernels alone are launched ahead of its condition: every kernel looks first whether the loop still goes on.
 """
 
 from keras_ocl.compiler import ir, lower
 from keras_ocl.core import dtypes
 from keras_ocl.core.dim import Dim, product
 from keras_ocl.core.primitive import Kind
-from keras_ocl.kernels.spec import Buffer, StepSlice
+from keras_ocl.kernels.spec import STEP, Arg, Buffer, KernelSpec, StepSlice
 from keras_ocl.primitives.loop_steps import hold_p
 
 
@@ -24,12 +26,13 @@ class Loop:
         length, reverse: of a scan; the length may be a Dim.
         condition: of a while, the Buffer with the flag before the first step, and for each variant after it.
         last: of a while, copies to do when the last step was of variant 1.
+        state: of a while of kernels alone, the Buffer (outside) of one int32 that they read: twice the steps done, plus 1 while it goes on.
     """
 
     def __init__(self, name):
         self.name, self.provenance = name, None
         self.held, self.before, self.after, self.last = [], [], [], []
-        self.length, self.reverse, self.condition = None, False, None
+        self.length, self.reverse, self.condition, self.state = None, False, None, None
 
     def resolver(self, variant, outside):
         """The function from the body's Buffers to those of the executable, given that of the graph around."""
@@ -72,6 +75,8 @@ class _Lowering:
         lowered = lower.lower_graph(self.graph, updates, builder.traits, builder.all_arguments, lower_loop, self.extra)
         loop.launches, loop.shared = lowered.launches, lowered.shared
         self._bind(lowered.overwritten)
+        if not self.is_scan and loop.launches and all(isinstance(launch, KernelSpec) for launch in loop.launches):
+            self._predicate()
 
     def _input(self, k):
         """The node of the body's input k; None where it is not read."""
@@ -199,3 +204,18 @@ class _Lowering:
         loop.variants = variants if alternating and steps != 1 else variants[:1]
         if not self.is_scan:
             loop.condition = flags[0]
+
+    def _predicate(self):
+        """Kernels of steps behind the last do nothing; a last kernel of each step looks at the condition."""
+        loop, again = self.loop, self.graph.outputs[0].buffer
+        state = loop.state = Buffer(1, "int32")
+        loop.held.append(state)
+        for launch in loop.launches:
+            name = f"p{sum(a.kind in ('in', 'out') for a in launch.args)}"
+            launch.args.append(Arg(name, "in", "int32", state))
+            launch.body = f"if (!({name}[0] & 1)) return;\n{launch.body}"
+        args = [Arg("p0", "out", "int32", state), Arg("p1", "in", "bool", again), Arg("n0", "int", value=STEP)]
+        body = "if (p0[0] & 1) p0[0] = 2 * (n0 + 1) + (p1[0] != 0);\n"
+        advance = KernelSpec("condition", args, body, (1,), title="a loop's state after a step")
+        advance.provenance = loop.launches[-1].provenance
+        loop.launches.append(advance)

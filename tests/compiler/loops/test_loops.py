@@ -248,7 +248,9 @@ def test_sorts_and_host_operations_in_the_body():
         np.testing.assert_allclose(f, e, rtol=1e-9)
 
 
-def test_while_reads_its_condition_on_the_host():
+def test_steps_of_a_while_run_ahead_of_its_condition():
+    """Which is read once before the first step, and then after 4, 8, ... more; what is launched beyond the end changes nothing."""
+
     def function(x, limit):
         def going(variables):
             return P.lt(P.reduce_max(variables[1], (0,)), limit)
@@ -262,14 +264,38 @@ def test_while_reads_its_condition_on_the_host():
     x = np.array([1, 3, 2], "float32")
     compiled = Jitted(function)
     statistics = runtime.current_device().statistics
-    for limit, steps in ((100.0, 6), (1.0, 0), (25.0, 4), (7.0, 2), (4.0, 1)):
+    for limit, steps, batches in ((100.0, 6, 2), (1.0, 0, 0), (25.0, 4, 1), (7.0, 2, 1), (4.0, 1, 1), (3e30, 100, 6)):
         before = statistics.downloads
         n, y = compiled(x, np.float32(limit))
-        assert statistics.downloads - before == steps + 1
+        assert statistics.downloads - before == batches + 1
         assert to_numpy(n) == steps
         np.testing.assert_array_equal(to_numpy(y), x * 2**steps)
     with pytest.raises(RuntimeError, match="maximum_iterations"):
         Jitted(lambda x, limit: gradients(lambda x: P.reduce_sum(function(x, limit)[1], (0,)), x))(x, np.float32(9))
+
+
+@pytest.mark.parametrize("what", ["host operation", "loop"])
+def test_steps_of_a_while_that_are_more_than_kernels_wait_for_its_condition(what):
+    def inner(x):
+        if what == "host operation":
+            return P.inverse(x)
+        return P.scan(lambda i, c, s: ([P.sub(P.full((3, 3), 1.0, "float32"), c[0])], []), [x], [], 5)[0][0]
+
+    def function(x, limit):
+        return P.while_loop(
+            lambda v: P.lt(v[0], limit), lambda v: [P.add(v[0], P.constant(1, "int32")), inner(v[1])], [P.constant(0, "int32"), x]
+        )
+
+    x = np.diag([0.5, 2.0, 4.0]).astype("float32")
+    compiled = Jitted(function)
+    statistics = runtime.current_device().statistics
+    for limit in (0, 1, 2, 5):
+        before = statistics.downloads
+        n, y = compiled(x, np.int32(limit))
+        assert statistics.downloads - before == (limit + 1) + (limit if what == "host operation" else 0)
+        once = np.linalg.inv(x) if what == "host operation" else 1 - x
+        assert to_numpy(n) == limit
+        np.testing.assert_allclose(to_numpy(y), once if limit % 2 else x, rtol=1e-6)
 
 
 def test_a_carry_must_keep_its_shape():

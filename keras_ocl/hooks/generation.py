@@ -1,0 +1,40 @@
+"""Generation: tasks of KerasHub run the function that makes their tokens or images compiled, as on TensorFlow and JAX."""
+
+import warnings
+
+from keras.src import tree
+
+from keras_ocl.compiler.jit import Jitted
+from keras_ocl.ops.conversion import convert_to_tensor
+
+
+def compiled(task):
+    """`task.generate_step` as a compiled function, or as it is where the task runs eagerly."""
+    if task.run_eagerly:
+        return task.generate_step
+    step = Jitted(task.generate_step, name=f"{task.name}: generate_step")
+
+    def generate(*args, **kwargs):
+        return step(*tree.map_structure(_tensor, args), **tree.map_structure(_tensor, kwargs))
+
+    return generate
+
+
+def _tensor(leaf):
+    """Arrays of other libraries, as a tokenizer's, as Tensors; Python's own values count among those of a signature."""
+    return convert_to_tensor(leaf) if hasattr(leaf, "__array__") else leaf
+
+
+_told = set()
+
+
+def runs_eagerly(task):
+    """A warning, once for each class, that its functions are called op by op."""
+    kind = type(task).__name__
+    if kind not in _told:
+        _told.add(kind)
+        package = type(task).__module__.partition(".")[0]
+        warnings.warn(
+            f"keras_ocl does not know how this version of {package} compiles {kind}.generate, so it runs op by op, which is slow.",
+            stacklevel=3,
+        )
