@@ -6,6 +6,9 @@ Several index tensors of one shape S address the axes `axes` together: element s
 
 from keras_ocl import primitives as P
 from keras_ocl.core import dtypes
+from keras_ocl.core.access import ANYWHERE, ONLY, Along, same_place
+from keras_ocl.core.dim import same
+from keras_ocl.core.index import Affine, is_one
 from keras_ocl.core.primitive import Primitive
 from keras_ocl.kernels import scatter as template
 from keras_ocl.primitives.batching import all_spread, examples, next_axes, to_front
@@ -275,8 +278,18 @@ def _start(gen, start, extent):
 
 def _dynamic_slice_pointwise(gen, node, index):
     x, *starts = node.inputs
-    places = tuple(i + _start(gen, s, n - size + 1) for i, s, n, size in zip(index, starts, x.shape, node.shape, strict=True))
+    places = tuple(
+        i if same((n,), (size,)) else i + _start(gen, s, n - size + 1)
+        for i, s, n, size in zip(index, starts, x.shape, node.shape, strict=True)
+    )
     return gen.value(x, places)
+
+
+def _dynamic_slice_access(node, position):
+    if position:
+        return ()
+    extents = enumerate(zip(node.inputs[0].shape, node.shape, strict=True))
+    return tuple(Along(i) if same((n,), (size,)) else ANYWHERE for i, (n, size) in extents)
 
 
 def _dynamic_slice_vjp(ct, out, x, *starts, sizes):
@@ -313,6 +326,7 @@ _dynamic_slice = Primitive(
     _dynamic_slice_vjp,
     _dynamic_slice_pointwise,
     dynamic_extents=("sizes",),
+    access=_dynamic_slice_access,
     batch=_dynamic_slice_batch,
 )
 
@@ -337,11 +351,24 @@ def _update_pointwise(gen, node, index):
         return gen.value(x, index)
     mask, places = None, []
     for i, s, n, size in zip(index, starts, x.shape, update.shape, strict=True):
+        if same((n,), (size,)):  # it begins where x does
+            places.append(i)
+            continue
         place = i - _start(gen, s, n - size + 1)
         within = gen.inside(place, 0, size)
-        places.append(gen.safe(place, within))
+        places.append(Affine() if is_one(size) else gen.safe(place, within))
         mask = gen.both(mask, within)
     return gen.select(mask, gen.value(update, tuple(places)), gen.value(x, index))
+
+
+def _update_access(node, position):
+    if position > 1:
+        return ()
+    x, update = node.inputs[:2]
+    if position == 0:
+        return same_place(len(x.shape))
+    extents = enumerate(zip(x.shape, update.shape, strict=True))
+    return tuple(Along(i) if same((n,), (size,)) else ONLY if is_one(size) else ANYWHERE for i, (n, size) in extents)
 
 
 def _update_vjp(ct, out, x, update, *starts):
@@ -359,7 +386,9 @@ def _update_batch(inputs, batched, size):
     return scatter(x, places, update, range(len(places)))
 
 
-_dynamic_update_slice = Primitive("dynamic_update_slice", _update_shape, _update_vjp, _update_pointwise, batch=_update_batch)
+_dynamic_update_slice = Primitive(
+    "dynamic_update_slice", _update_shape, _update_vjp, _update_pointwise, batch=_update_batch, access=_update_access
+)
 
 
 def dynamic_update_slice(x, update, starts):

@@ -53,6 +53,10 @@ CASES = [  # a primitive, shapes of its operands and parameters
     ("window_argmax", [(5, 3)], {"kind": "max", **OVERLAPPING}),
     ("window_gather_sum", [(2, 3), (2, 3)], {"input_shape": (5, 3), **OVERLAPPING}),
     ("window_pick", [(5, 3), (2, 3)], OVERLAPPING),
+    ("dynamic_slice", [(4, 3), (), ()], {"sizes": (2, 3)}),
+    ("dynamic_slice", [(4, 1), (), ()], {"sizes": (3, 1)}),
+    ("dynamic_update_slice", [(4, 3), (2, 3), (), ()], {}),
+    ("dynamic_update_slice", [(3, 4), (3, 1), (), ()], {}),
 ]
 EXACT = (Kind.VIEW, Kind.MASKED, Kind.REDUCTION)  # of which each element that the map says counts
 
@@ -63,6 +67,8 @@ def node_of(name, shapes, params):
     kinds = ["bool" if name.endswith(("_and", "_or")) else "float32"] * len(shapes)
     if len(shapes) > 1 and name.startswith("window"):
         kinds[-1] = last
+    if name.startswith("dynamic"):  # starts
+        kinds = ["float32" if shape else "int32" for shape in shapes]
     graph = ir.Graph()
     inputs = [graph.input(Tensor(shape, dtype)) for shape, dtype in zip(shapes, kinds, strict=True)]
     return graph.add(PRIMITIVES[name], tuple(inputs), params)

@@ -6,6 +6,7 @@ from keras_ocl import primitives as P
 from keras_ocl.compiler import to_numpy
 from keras_ocl.compiler.fuse import Region
 from keras_ocl.compiler.jit import Jitted
+from keras_ocl.kernels.layout import indented
 
 
 def test_chains_of_small_products_are_not_nested():
@@ -31,6 +32,22 @@ def test_chains_of_small_products_are_not_nested():
     (only,) = compiled.traces
     sources = [launch.body for launch in only.executable.launches]
     assert len(sources) <= 15 and max(map(len, sources)) < 10_000, [len(s) for s in sources]
+
+
+def test_what_one_element_is_updated_with_is_computed_once():
+    """As a generated text's next token, which is the argmax of all logits: it stands outside the loop over the text."""
+
+    def write(text, logits, place):
+        token = P.argmax(logits, axis=1, dtype="int32")
+        return P.dynamic_update_slice(text, P.reshape(token, (1, 1)), (P.constant(0, "int32"), place))
+
+    text, logits = np.arange(40, dtype="int32")[None], np.random.default_rng(0).normal(size=(1, 500)).astype("float32")
+    compiled = Jitted(write)
+    result = to_numpy(compiled(text, logits, np.int32(7)))
+    np.testing.assert_array_equal(result, np.where(np.arange(40) == 7, logits.argmax(), text))
+    (only,) = compiled.traces
+    for launch in only.executable.launches:
+        assert not any(line.startswith("    ") and "for (" in line for line in indented(launch.body).splitlines()), launch.body
 
 
 def test_regions_know_what_depends_on_them():

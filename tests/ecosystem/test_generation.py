@@ -1,0 +1,90 @@
+"""KerasHub's generated text: the tokens that TensorFlow makes, from compiled functions."""
+
+import importlib.util
+import json
+from functools import cache
+
+import pytest
+
+from tests.plugin.process import run_python
+
+pytestmark = pytest.mark.skipif(
+    any(importlib.util.find_spec(name) is None for name in ("keras_hub", "tensorflow")), reason="keras-hub or TensorFlow is not installed"
+)
+
+GENERATE = """
+    import json
+    import keras, keras_hub
+    import numpy as np
+
+    VOCABULARY = 97
+    rng = np.random.default_rng(0)
+    backbone = keras_hub.models.GPT2Backbone(
+        vocabulary_size=VOCABULARY, num_layers=2, num_heads=2, hidden_dim=32, intermediate_dim=64, max_sequence_length=40
+    )
+    for v in backbone.weights:
+        v.assign(rng.normal(size=v.shape) * (0.5 if "embedding" in v.path else 0.2))
+    model = keras_hub.models.GPT2CausalLM(backbone, preprocessor=None)
+    batch = rng.integers(1, VOCABULARY, (3, 24))
+    lengths = np.array([[3], [7], [5]])
+
+    def tokens(sampler, rows=3, length=24, stop=None):
+        model.compile(sampler=sampler)
+        mask = np.arange(length) < lengths[:rows]
+        prompt = {"token_ids": np.where(mask, batch[:rows, :length], 0), "padding_mask": mask}
+        return np.asarray(model.generate(prompt, stop_token_ids=stop)["token_ids"]).tolist()
+
+    greedy = tokens("greedy")
+    made = {
+        "greedy": greedy,
+        "one prompt": tokens("greedy", rows=1),
+        "another length": tokens("greedy", length=17),
+        "stopped": tokens("greedy", stop=[greedy[0][9], greedy[1][12], greedy[2][15]]),
+        "beam": tokens(keras_hub.samplers.BeamSampler(num_beams=3)),
+        "contrastive": tokens(keras_hub.samplers.ContrastiveSampler(k=3, alpha=0.3)),
+        "top_k of one": tokens(keras_hub.samplers.TopKSampler(k=1)),
+    }
+    if keras.config.backend() == "ocl":
+        seeded = [tokens(keras_hub.samplers.TopPSampler(p=0.9, k=20, seed=4)) for _ in range(2)]
+        again = tokens(keras_hub.samplers.TopKSampler(k=20, seed=5))
+        made["seeded"] = seeded + [again]
+        from keras_ocl import runtime
+        statistics = runtime.current_device().statistics
+        model.compile(sampler="greedy")
+        prompt = {"token_ids": batch[:1], "padding_mask": np.arange(24)[None] < 3}
+        model.generate(prompt, stop_token_ids=None)
+        before = statistics.builds, statistics.downloads
+        model.generate(prompt, stop_token_ids=None)
+        made["second call"] = [statistics.builds - before[0], statistics.downloads - before[1]]
+        model.compile(sampler="greedy", run_eagerly=True)
+        made["eager"] = np.asarray(model.generate(prompt, stop_token_ids=None)["token_ids"]).tolist()
+    print(json.dumps(made))
+"""
+
+
+@cache
+def made(backend):
+    return json.loads(run_python(GENERATE, timeout=600, KERAS_BACKEND=backend).splitlines()[-1])
+
+
+@pytest.mark.parametrize("how", ["greedy", "one prompt", "another length", "stopped", "beam", "contrastive", "top_k of one"])
+def test_tokens_are_those_of_tensorflow(how):
+    assert made("ocl")[how] == made("tensorflow")[how]
+
+
+def test_a_stop_token_ends_a_text():
+    assert made("ocl")["stopped"] != made("ocl")["greedy"]
+
+
+def test_samples_depend_on_the_seed():
+    first, same, other = made("ocl")["seeded"]
+    assert first == same and first != other
+
+
+def test_the_second_text_builds_nothing_and_seldom_waits():
+    """21 tokens in three batches of steps, the condition before them, and the two results."""
+    assert made("ocl")["second call"] == [0, 6]
+
+
+def test_eager_tokens_are_the_same():
+    assert made("ocl")["eager"] == made("ocl")["one prompt"]
