@@ -1,9 +1,10 @@
-"""KerasHub's generated text: the tokens that TensorFlow makes, from compiled functions."""
+"""KerasHub's generated text and images: the tokens and pixels that TensorFlow makes, from compiled functions."""
 
 import importlib.util
 import json
 from functools import cache
 
+import numpy as np
 import pytest
 
 from tests.plugin.process import run_python
@@ -61,10 +62,39 @@ GENERATE = """
     print(json.dumps(made))
 """
 
+DENOISE = """
+    import json
+    import keras, keras_hub
+    import numpy as np
+    from keras_hub.models import CLIPTextEncoder, StableDiffusion3Backbone, StableDiffusion3TextToImage
+    from keras_hub.src.models.vae.vae_backbone import VAEBackbone
+
+    rng = np.random.default_rng(0)
+    vae = VAEBackbone([32] * 4, [1] * 4, [32] * 4, [1] * 4, sampler_method="mode", name="vae")
+    clip_l, clip_g = (CLIPTextEncoder(20, n, n, 2, 2, 2 * n, "quick_gelu", -2, name=f"clip_{name}") for name, n in (("l", 32), ("g", 64)))
+    backbone = StableDiffusion3Backbone(
+        mmdit_patch_size=2, mmdit_hidden_dim=32, mmdit_num_layers=2, mmdit_num_heads=2, mmdit_position_size=192, mmdit_qk_norm=None,
+        mmdit_dual_attention_indices=None, vae=vae, clip_l=clip_l, clip_g=clip_g, image_shape=(32, 32, 3)
+    )
+    for v in backbone.weights:
+        v.assign(rng.normal(size=v.shape) * 0.15 + ("gamma" in v.path or "scale" in v.path))
+    task = StableDiffusion3TextToImage(backbone, None)
+    tokens = tuple({name: rng.integers(1, 19, (2, 5)).astype("int32") for name in ("clip_l", "clip_g")} for _ in range(2))
+    latents = keras.ops.convert_to_tensor(rng.normal(size=(2, 4, 4, 16)), "float32")
+    made = []
+    for steps in (4, 6):
+        backbone.configure_scheduler(steps)
+        task.compile()
+        numbers = keras.ops.convert_to_tensor(steps, "int32"), keras.ops.convert_to_tensor(4.0)
+        images = task.make_generate_function()(latents, tokens, *numbers)
+        made.append(keras.ops.convert_to_numpy(images).tolist())
+    print(json.dumps(made))
+"""
+
 
 @cache
-def made(backend):
-    return json.loads(run_python(GENERATE, timeout=600, KERAS_BACKEND=backend).splitlines()[-1])
+def made(backend, program=GENERATE):
+    return json.loads(run_python(program, timeout=600, KERAS_BACKEND=backend).splitlines()[-1])
 
 
 @pytest.mark.parametrize("how", ["greedy", "one prompt", "another length", "stopped", "beam", "contrastive", "top_k of one"])
@@ -88,3 +118,10 @@ def test_the_second_text_builds_nothing_and_seldom_waits():
 
 def test_eager_tokens_are_the_same():
     assert made("ocl")["eager"] == made("ocl")["one prompt"]
+
+
+def test_images_are_those_of_tensorflow():
+    """Of Stable Diffusion 3, whose number of steps is a tensor."""
+    ours, theirs = (np.array(made(backend, DENOISE)) for backend in ("ocl", "tensorflow"))
+    assert ours.shape == (2, 2, 32, 32, 3)
+    np.testing.assert_allclose(ours, theirs, atol=2e-4)
