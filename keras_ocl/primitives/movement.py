@@ -9,6 +9,7 @@ from keras_ocl.core.dim import Dim, ceil_div, key, maximum, product, same
 from keras_ocl.core.index import Affine, is_one, linear
 from keras_ocl.core.primitive import Kind, Primitive
 from keras_ocl.primitives.batching import all_spread, first, moved_axes, next_axes, next_axis
+from keras_ocl.primitives.joined_updates import joined_updates
 from keras_ocl.primitives.prices import DIVISION, masking
 
 
@@ -483,6 +484,7 @@ concat_p = Primitive(
     access=_concat_access,
     masks=lambda node: [node.params["axis"]],
     joined_axis="axis",
+    simplify=joined_updates,
     batch=moved_axes(lambda: concat_p, axis=next_axis),
 )
 
