@@ -1,15 +1,17 @@
 """`python -m tests.fuzz --seconds N --seed S`: random programs, and models where TensorFlow is installed, until the time is up.
 
 A failing one is made small, printed, and ends the run. Add it, as printed, to FOUND in tests/fuzz/test_fuzz.py or test_models.py with what
-was wrong.
+was wrong. Should the process crash, as in a device's compiler, the file that `--last` names holds what it was at.
 """
 
 import argparse
 import contextlib
 import os
 import sys
+import tempfile
 import time
 from importlib.util import find_spec
+from pathlib import Path
 
 parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
 parser.add_argument("--seconds", type=float, default=60)
@@ -17,6 +19,7 @@ parser.add_argument("--seed", type=int, default=0)
 parser.add_argument("--device", help="as KERAS_OCL_DEVICE")
 parser.add_argument("--steps", type=int, default=8, help="most operations of a program; 0: no programs")
 parser.add_argument("--layers", type=int, default=6, help="most layers of a model; 0: no models")
+parser.add_argument("--last", type=Path, default=Path(tempfile.gettempdir(), f"keras_ocl-fuzz-{os.getpid()}.txt"), help="while it runs")
 options = parser.parse_args()
 os.environ["KERAS_BACKEND"] = "ocl"
 if options.device:
@@ -56,8 +59,9 @@ def left():
 
 
 @contextlib.contextmanager
-def noticing():
+def noticing(case):
     global failed
+    options.last.write_text(f"{case!r}\n")
     try:
         yield
     except Exception:
@@ -71,7 +75,7 @@ def counted(kind, steps):
 
 def check(program):
     if left() and supported(program):
-        with noticing():
+        with noticing(program):
             check_results(program)
             check_gradient(program)
         counted("programs", len(program.steps))
@@ -81,7 +85,7 @@ def checked_with(reference):
     def check(model):
         keras.backend.clear_session()
         if left() and model.steps:
-            with noticing():
+            with noticing(model):
                 checked = check_model(model, reference)
             counted("models" if checked else "models left out", len(model.steps))
 
@@ -113,5 +117,6 @@ def hunt(stack):
 
 with contextlib.ExitStack() as stack:
     status = hunt(stack)
+options.last.unlink(missing_ok=True)
 print(*(f"{n} {kind} of {steps} steps" for kind, (n, steps) in counts.items()), f"{time.monotonic() - start:.0f} s", sep=", ")
 sys.exit(status)
