@@ -56,6 +56,14 @@ def test_custom_loops():
     np.testing.assert_allclose(np.asarray(names["second"]), expected, rtol=1e-5)
 
 
+def test_generation():
+    pytest.importorskip("keras_hub", exc_type=ImportError)
+    names = run("generation.md")
+    tokens = np.asarray(names["text"]["token_ids"])
+    assert tokens.shape == (1, 16) and tokens[0, :3].tolist() == [7, 42, 5] and (tokens[0, 3:] != 0).any()
+    assert int(names["collatz"](np.int32(27))) == 111
+
+
 def test_custom_kernels():
     names = run("custom-kernels.md")
     x = keras.random.normal((5, 131), seed=1)
@@ -87,5 +95,5 @@ def test_checks():
 
 @pytest.mark.parametrize("page", sorted(path.relative_to(PAGES).as_posix() for path in PAGES.glob("*.md")))
 def test_every_page_with_python_is_run(page):
-    tested = {"start.md", "custom-loops.md", "custom-kernels.md", "profiling.md", "checks.md"}
+    tested = {"start.md", "custom-loops.md", "custom-kernels.md", "generation.md", "profiling.md", "checks.md"}
     assert bool(BLOCK.findall((PAGES / page).read_text(encoding="utf-8"))) == (page in tested)
