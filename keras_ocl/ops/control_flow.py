@@ -170,6 +170,7 @@ def _compiled_while(cond, body, state, limit):
         return packed(with_scope(lambda function, init: P.while_loop(lambda v: going(v[: len(flat)]), function, init), step, flat))
 
     if isinstance(limit, Tensor) or not active_tapes.get():
+        limit = limit if isinstance(limit, Tensor) else min(limit, 2**31 - 1)
         limit, one = P.reshape(convert_to_tensor(limit, "int32"), ()), P.constant(1, "int32")
 
         def below(variables):

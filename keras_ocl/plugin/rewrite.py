@@ -92,7 +92,7 @@ def _accept_alike(tree, edit: Alike):
     (accepted,) = comparison.comparators
     ours = _place(ast.Constant(BACKEND), accepted)
     match comparison.ops[0], accepted:
-        case ((ast.In() | ast.NotIn()), ast.Tuple()):
+        case (ast.In() | ast.NotIn()), ast.Tuple():
             accepted.elts.append(ours)
         case ast.Eq(), ast.Constant():
             comparison.ops = [ast.In()]
