@@ -62,6 +62,34 @@ GENERATE = """
     print(json.dumps(made))
 """
 
+FAMILIES = """
+    import json
+    import keras_hub.models as hub
+    import numpy as np
+
+    def tokens(task, kind, more=None, **sizes):
+        backbone, rng = kind(vocabulary_size=90, num_layers=2, hidden_dim=32, intermediate_dim=64, **sizes), np.random.default_rng(0)
+        for v in backbone.weights:
+            v.assign(rng.normal(size=v.shape) * 0.2 + (len(v.shape) == 1 and ("scale" in v.path or "gamma" in v.path)))
+        model = task(backbone, preprocessor=None)
+        model.compile(sampler="greedy")
+        made = model.generate(prompt if more is None else more, stop_token_ids=None)
+        return np.asarray(made["token_ids" if more is None else "decoder_token_ids"]).tolist()
+
+    mask = np.arange(20) < np.array([[5], [8]])
+    ids = np.where(mask, np.random.default_rng(1).integers(1, 90, (2, 20)), 0)
+    prompt = {"token_ids": ids, "padding_mask": mask}
+    pair = {"encoder_token_ids": ids[:, :5], "encoder_padding_mask": mask[:, :5], "decoder_token_ids": ids, "decoder_padding_mask": mask}
+    grouped = {"num_query_heads": 4, "num_key_value_heads": 2}
+    made = {
+        "llama": tokens(hub.LlamaCausalLM, hub.LlamaBackbone, **grouped),
+        "gemma": tokens(hub.GemmaCausalLM, hub.GemmaBackbone, head_dim=8, **grouped),
+        "mistral": tokens(hub.MistralCausalLM, hub.MistralBackbone, sliding_window=6, **grouped),
+        "bart": tokens(hub.BartSeq2SeqLM, hub.BartBackbone, pair, num_heads=2, max_sequence_length=40),
+    }
+    print(json.dumps(made))
+"""
+
 DENOISE = """
     import json
     import keras, keras_hub
@@ -118,6 +146,11 @@ def test_the_second_text_builds_nothing_and_seldom_waits():
 
 def test_eager_tokens_are_the_same():
     assert made("ocl")["eager"] == made("ocl")["one prompt"]
+
+
+@pytest.mark.parametrize("family", ["llama", "gemma", "mistral", "bart"])
+def test_tokens_of_other_families(family):
+    assert made("ocl", FAMILIES)[family] == made("tensorflow", FAMILIES)[family]
 
 
 def test_images_are_those_of_tensorflow():
