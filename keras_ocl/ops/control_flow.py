@@ -127,10 +127,11 @@ def while_loop(cond, body, loop_vars, maximum_iterations=None):
     a gradient raises RuntimeError. A condition of Python values unrolls.
     """
     is_sequence = isinstance(loop_vars, (tuple, list))
-    state, limit = tuple(loop_vars) if is_sequence else (loop_vars,), maximum_iterations
+    state = tuple(loop_vars) if is_sequence else (loop_vars,)
+    limit = maximum_iterations.value if isinstance(maximum_iterations, KerasVariable) else maximum_iterations
     if current_trace.get() is None:
         state = tree.map_structure(convert_to_tensor, state)
-    if limit is not None and not _unknown(limit):
+    if isinstance(limit, Tensor) and not _unknown(limit):
         limit = int(limit)
     done = 0
     while limit is None or _unknown(limit) or done < limit:
@@ -170,7 +171,7 @@ def _compiled_while(cond, body, state, limit):
         return packed(with_scope(lambda function, init: P.while_loop(lambda v: going(v[: len(flat)]), function, init), step, flat))
 
     if isinstance(limit, Tensor) or not active_tapes.get():
-        limit = limit if isinstance(limit, Tensor) else min(limit, 2**31 - 1)
+        limit = limit if isinstance(limit, (Tensor, Dim)) else min(limit, 2**31 - 1)
         limit, one = P.reshape(convert_to_tensor(limit, "int32"), ()), P.constant(1, "int32")
 
         def below(variables):

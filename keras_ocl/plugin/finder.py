@@ -79,6 +79,11 @@ class _Loader:
     def __getattr__(self, name):
         return getattr(self._loader, name)
 
+    def _source(self, module):
+        """The module's text; None where it is not installed."""
+        get_source = getattr(self._loader, "get_source", None)
+        return get_source(module.__name__) if get_source else None
+
 
 class EditingLoader(_Loader):
     """Runs a module of Keras with our edits if Keras is set to our backend, and exactly as it is if not."""
@@ -89,9 +94,7 @@ class EditingLoader(_Loader):
             return
         from keras_ocl.plugin.rewrite import UnsupportedKeras, rewrite
 
-        name = module.__name__
-        get_source = getattr(self._loader, "get_source", None)
-        source = get_source(name) if get_source else None
+        name, source = module.__name__, self._source(module)
         if source is None:
             raise UnsupportedKeras(
                 f"keras_ocl edits Keras's modules as they load, but the source text of {name} is not installed: "
@@ -104,10 +107,7 @@ class PackageLoader(_Loader):
     """Runs a module of a package that builds on Keras with our edit, where it has the function for it and Keras is set to our backend."""
 
     def _run(self, module):
-        name = module.__name__
-        edit = EDITS_OF_PACKAGE[name.partition(".")[0]]
-        get_source = getattr(self._loader, "get_source", None)
-        source = get_source(name) if get_source else None
+        edit, source = EDITS_OF_PACKAGE[module.__name__.partition(".")[0]], self._source(module)
         if source is None or f"def {edit.name}(" not in source or _chosen_backend() != BACKEND:
             self._loader.exec_module(module)
             return

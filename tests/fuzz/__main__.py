@@ -19,7 +19,8 @@ parser.add_argument("--seed", type=int, default=0)
 parser.add_argument("--device", help="as KERAS_OCL_DEVICE")
 parser.add_argument("--steps", type=int, default=8, help="most operations of a program; 0: no programs")
 parser.add_argument("--layers", type=int, default=6, help="most layers of a model; 0: no models")
-parser.add_argument("--last", type=Path, default=Path(tempfile.gettempdir(), f"keras_ocl-fuzz-{os.getpid()}.txt"), help="while it runs")
+last = Path(tempfile.gettempdir(), f"keras_ocl-fuzz-{os.getpid()}.txt")
+parser.add_argument("--last", type=Path, default=last, help="holds the present case while it runs")
 options = parser.parse_args()
 os.environ["KERAS_BACKEND"] = "ocl"
 if options.device:

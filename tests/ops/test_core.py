@@ -144,6 +144,8 @@ def test_loops_whose_end_is_computed():
     for cut in (0, 2, 7):  # a condition that Python knows, and a number that it does not
         counted = keras_ocl.jit(lambda n: ops.while_loop(lambda n: True, lambda n: n + 1, ops.zeros((), "int32"), maximum_iterations=n))
         assert value(counted(np.int32(cut))) == cut
+    most = keras.Variable(3, dtype="int32")
+    assert value(keras_ocl.jit(lambda x: doubled(x, 50.0, most)[0])(x)) == 3
     with pytest.raises(RuntimeError, match="maximum_iterations"):
         keras_ocl.jit(lambda x, n: keras_ocl.grad(lambda x: ops.sum(doubled(x, 50.0, n)[1]))(x))(x, np.int32(3))
     gradient = keras_ocl.jit(keras_ocl.grad(lambda x: ops.sum(doubled(x, 50.0, 9)[1])))(ops.convert_to_tensor(x))
@@ -154,6 +156,17 @@ def test_loops_whose_end_is_computed():
         for i in range(n):
             expected = expected * x + i
         np.testing.assert_allclose(value(power(x, np.int32(n))), expected, rtol=1e-6)
+
+
+def test_a_limit_of_steps_may_be_an_extent_that_varies():
+    steps = keras_ocl.jit(
+        lambda x, limit: ops.while_loop(lambda n: n < limit, lambda n: n + 1, ops.zeros((), "int32"), maximum_iterations=x.shape[0])
+    )
+    traces = []
+    for length in (3, 5, 9, 12):
+        assert value(steps(np.zeros(length, "float32"), np.int32(10))) == min(length, 10)
+        traces.append(len(steps.traces))
+    assert traces[1:] == [2, 2, 2]
 
 
 def test_compiled_loops_carry_what_they_assign():
