@@ -44,6 +44,7 @@ class Region:
         self.anchor = None
         self.reductions = False
         self.operands = set()  # materialised nodes read
+        self.fetched = frozenset()  # nodes that the template computes where it reads its operand
         self.consumers = set()  # regions that read our outputs
         self.producers = set()  # regions whose outputs we read
         self.bit = 1 << number  # stands for this region in `below`
@@ -116,7 +117,7 @@ class Placement:
         anchored: whether a kernel template or the host computes it.
         shared: the node whose memory it is, of a view that lies there as it is.
         part: its Parts in a concat's memory.
-        passed: whether others store it: a concat that its parts store, or a reshape between.
+        passed: whether others store it: a concat that its parts store, or a reshape between; or a template fetches it.
     """
 
     __slots__ = ("wanted", "cut", "in_memory", "inlined", "producer", "anchored", "shared", "part", "passed")
@@ -279,6 +280,7 @@ class _Fuser:
                     self._materialise(node, region)
                 at.producer = at.producer or region
                 region.operands.update(node.inputs)
+                self._fetch(node, region)
                 return
         region = Region(node.shape, next(self._numbers))
         region.anchor = node
@@ -290,6 +292,44 @@ class _Fuser:
             if k.kind is Kind.PROJECTION:
                 self._materialise(k, region)
         region.operands.update(node.inputs)
+        self._fetch(node, region)
+
+    def _fetch(self, node, region):
+        """Leave computing an operand to the template where less than half the memory is read for it, as for quantised weights."""
+        position = None if node.primitive.fetches is None else node.primitive.fetches(node, self.schedule)
+        if position is None or node.inputs.count(node.inputs[position]) > 1:
+            return
+        operand = node.inputs[position]
+        inside, leaves, waiting = {node}, set(), [(-operand.order, id(operand), operand)]
+        while waiting:  # users before what they use
+            *_, n = heapq.heappop(waiting)
+            if n in inside or n in leaves:
+                continue
+            if self._fetchable(n, operand) and inside.issuperset(self.users[n]):
+                inside.add(n)
+                for i in n.inputs:
+                    heapq.heappush(waiting, (-i.order, id(i), i))
+            else:
+                leaves.add(n)
+        inside.remove(node)
+        if not inside or 2 * sum(map(_bytes, leaves)) > _bytes(operand) or sum(map(cost.price, inside)) > self.limits.fetched:
+            return
+        for n in inside:
+            at = self.at[n]
+            at.anchored, at.passed, at.producer = True, True, region
+            region.maps[n] = (ANY,) * len(n.shape)
+        region.fetched = frozenset(inside)
+        region.operands = region.operands - {operand} | leaves
+
+    def _fetchable(self, node, operand):
+        """Whether `node` can be computed element by element where `operand` is read: what is smaller is better computed before."""
+        at = self.at[node]
+        return (
+            node.kind in (Kind.ELEMENTWISE, Kind.VIEW, Kind.INDEXED)
+            and node.primitive.pointwise is not None
+            and not (at.in_memory or at.wanted or at.cut or node.primitive.stored)
+            and cost.size(node) == cost.size(operand)
+        )
 
     def _feeds_itself(self, node, region):
         """Whether storing `node` as another result of `region` closes a cycle."""
@@ -526,6 +566,10 @@ class _Fuser:
             for n in region.outputs:
                 self.at[n].producer = target
         self.regions = merged
+
+
+def _bytes(node):
+    return cost.size(node) * cost.itemsize(node)
 
 
 def _permutes(node):

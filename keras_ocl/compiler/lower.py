@@ -14,10 +14,13 @@ from keras_ocl.kernels.spec import Buffer, Sink
 
 
 class Builder:
-    """What a primitive's `kernels` rule may ask about the compilation, and for loops the function that lowers them."""
+    """What a primitive's `kernels` rule may ask about the compilation, and for loops the function that lowers them.
 
-    def __init__(self, traits, all_arguments, lower_loop=None):
-        self.traits, self.all_arguments, self.lower_loop = traits, all_arguments, lower_loop
+    `source` computes the operand that the template fetches (see Primitive's `fetches`), None where it is in memory.
+    """
+
+    def __init__(self, traits, all_arguments, lower_loop=None, source=None):
+        self.traits, self.all_arguments, self.lower_loop, self.source = traits, all_arguments, lower_loop, source
 
 
 class HostCall:
@@ -138,6 +141,11 @@ def _lower_region(region, materialised, users, builder, alias, extra, parts):
         return [HostCall(node, [node])]
     else:
         sinks = [region_kernels.RegionSink(view, node, builder.traits)]
+        if region.fetched:
+            operand = next(i for i in node.inputs if i in region.fetched)
+            source = region_kernels.RegionSource(operand, materialised, alias)
+            builder = Builder(builder.traits, builder.all_arguments, builder.lower_loop, source)
+            sinks.append(source)
         specs = node.primitive.kernels(builder, node, sinks[0])
     helpers = frozenset().union(*(s.helpers for s in sinks))
     for spec in specs:
@@ -185,7 +193,7 @@ def in_place(regions, materialised, updates, views, after=-1):
             continue
         if any(_base(n, views) is entry and n is not entry for n in region.operands):
             continue
-        if entry in region.operands and not _reads_in_place(region, materialised, entry):
+        if entry in region.operands and (region.fetched or not _reads_in_place(region, materialised, entry)):
             continue
         alias[new] = entry
         taken.add(entry)

@@ -115,6 +115,25 @@ class RegionSink(Sink):
         return "{\n" + gen.top.render(2) + "  }"
 
 
+class RegionSource:
+    """An operand that a kernel template computes where it reads it: the value of `node`, whose elements lie as those of a matrix."""
+
+    def __init__(self, node, materialised, alias):
+        self.node, self.materialised, self.alias = node, materialised, alias
+        self.helpers = set()
+
+    def load(self, args, row, column, extents, width, wide):
+        """(statements, text of a register) of `width` elements from a place on; see gemm.parts.Operand."""
+        nest = Generator(Args(), self.materialised, width).nest("root", extents)
+        gen = Generator(args, self.materialised, width, {"root": nest}, self.alias)
+        gen.wide, gen.aligned = wide, width
+        (k,), (c,) = (gen.group_vars(nest, [i], f"({place})", gen.top) for i, place in enumerate((row, column)))
+        gen.vector = c if width > 1 else None
+        register = gen.value_flat(self.node, Affine.of(k) * extents[1] + Affine.of(c))
+        self.helpers |= gen.helpers
+        return gen.top.render(), gen.widen(register, width).text
+
+
 def dry_run(region, materialised):
     """A dry run of a fused region (with its anchor as a plain value): the generator, for its `reads` and `root_index`."""
     gen = Generator(Args(), materialised, 1, None, None, region.outputs)

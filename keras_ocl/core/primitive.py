@@ -64,6 +64,8 @@ class Primitive:
         partial: of a reduction, the primitive that reduces parts of an axis; the reduction then reduces the parts' results.
         stored: whether it is always stored by a kernel of its own.
         dynamic_extents: names of parameters that count elements: arguments of eager kernels. Any other parameter selects the kernel.
+        fetches(node, schedule) -> the position of an operand that the kernel template can compute where it reads it, which it reads but few
+            times; None where there is none.
         invariant_operand(inputs, params) -> (position, permutation, params): an operand that is better transposed once, before a loop that
             repeats the primitive with it, and the parameters for the transposed one; None where there is none.
 
@@ -101,6 +103,7 @@ class Primitive:
         simplify=None,
         fold=None,
         literal=None,
+        fetches=None,
         invariant_operand=None,
         multiple_results=False,
         registered=True,
@@ -112,7 +115,7 @@ class Primitive:
         self.masks, self.shares_memory, self.flat, self.joined_axis = masks, shares_memory, flat, joined_axis
         self.partial, self.stored, self.dynamic_extents = partial, stored, frozenset(dynamic_extents)
         self.batch, self.total, self.simplify, self.fold, self.literal = batch, total, simplify, fold, literal
-        self.invariant_operand = invariant_operand
+        self.fetches, self.invariant_operand = fetches, invariant_operand
         self.multiple_results = multiple_results
         self.registered, self.cache = registered, None  # the cache is eager code's
         if registered:

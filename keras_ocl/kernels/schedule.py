@@ -48,6 +48,7 @@ class Schedule:
         group: work-group of kernels that need no particular one, None to leave it to the driver.
         shared_row: most elements of a row for which one work-item reduces and computes the whole row.
         scan_steps, scan_walks, scan_parts: a scan of at least so many steps and at most so many walks is cut into so many parts.
+        fetched_rows: most rows of a product that computes its right operand, such as quantised weights, where it reads it.
         plain_channels, plain_pixels: convolutions with one tap are matrix products from so many channels on, their filters' gradients
             up to so many pixels.
     """
@@ -75,6 +76,7 @@ class Schedule:
     scan_parts: int
     plain_channels: int
     plain_pixels: float
+    fetched_rows: int = 0
     attention_gradients: Callable = _never
     attention_pays: Callable = _never
 

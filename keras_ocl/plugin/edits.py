@@ -87,6 +87,14 @@ EDITS: dict[str, tuple[Branch | First | Alike, ...]] = {
             "    return ours(logs)",
         ),
     ),
+    # A product reads what one operation unpacks as it is stored; of Keras's nine, whose order of elements is another, it cannot.
+    "keras.src.quantizers.quantizers": (
+        First(
+            "unpack_int4",
+            'from keras.src import backend\nif backend.backend() == "ocl":\n    from keras_ocl.hooks.quantization import unpacked\n'
+            "    ours = unpacked(packed, orig_len, axis, dtype)\n    if ours is not None:\n        return ours",
+        ),
+    ),
     # Loading TensorFlow takes longer than loading Keras, and more memory than a small model's training.
     "keras.src.utils.rng_utils": (First("set_random_seed", "from keras_ocl.hooks.seeds import tensorflow as tf"),),
     "keras.src.utils.backend_utils": (

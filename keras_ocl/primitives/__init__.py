@@ -41,6 +41,7 @@ from keras_ocl.primitives.movement import (
     transpose,
     zeros_like,
 )
+from keras_ocl.primitives.nibbles import unpack_int4
 from keras_ocl.primitives.random import random_binomial, random_bits, random_gamma
 from keras_ocl.primitives.reduce import (
     argmax,

@@ -1,5 +1,7 @@
 """dot_general: products summed over any pairs of axes, batched over others; lowered to one matrix product."""
 
+from dataclasses import replace
+
 from keras_ocl import primitives as P
 from keras_ocl.core import dtypes
 from keras_ocl.core.dim import Dim, hint, key, present, product
@@ -159,7 +161,7 @@ def _kernels(builder, node, sink):
     batch, m, n = (product(p) for p in parts)
     k = product(a.shape[i] for i in ac)
     total = dtypes.accumulator(node.dtype)
-    left, right = _operand(a, ab, af, ac), _operand(b, bb, bc, bf)
+    left, right = _operand(a, ab, af, ac), replace(_operand(b, bb, bc, bf), source=builder.source)
     # One column (the gradient of the last layer of a regression): its lanes run along the rows where these are contiguous.
     vectors = schedule_of(builder.traits).vectors and not builder.all_arguments
     turned = vectors and is_one(n) and not is_one(m) and is_one(left.row_stride) and not is_one(left.column_stride)
@@ -189,6 +191,17 @@ def _terms(node):
 def _operations(node):
     """Two per multiply-add."""
     return 2 * product(node.shape) * product(node.inputs[0].shape[i] for i in node.params["contract"][0])
+
+
+def _fetches(node, schedule):
+    """The right operand of few rows, where it lies as a matrix does."""
+    a, b = node.inputs
+    (ac, bc), (_, batch) = node.params["contract"], node.params["batch"]
+    rows, columns = product(a.shape[i] for i in _free(a, ac, ())), product(b.shape[i] for i in _free(b, bc, ()))
+    if batch or any(isinstance(n, Dim) for n in (rows, *b.shape)):
+        return None
+    lies = _joint_stride(b, bc) == columns and _joint_stride(b, _free(b, bc, ())) == 1
+    return 1 if rows <= schedule.fetched_rows and columns >= schedule.widest and lies else None
 
 
 def _simplify(graph, inputs, params, origin):
@@ -277,6 +290,7 @@ dot_general_p = Primitive(
     simplify=_simplify,
     batch=_batch,
     total=_total,
+    fetches=_fetches,
     invariant_operand=_invariant_operand,
 )
 

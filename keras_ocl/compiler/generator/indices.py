@@ -79,7 +79,7 @@ class Indices(Writer):
         block.lines.append(f"const {self.ctype} {name} = {expression_of(self.text(affine, lanes))};")
         return name, block
 
-    def _in_step(self, affine, *edges):
+    def in_step(self, affine, *edges):
         """Whether the lanes of a vector loop see consecutive values of `affine` that no multiple-of-lanes edge divides."""
         root = self.nests.get("root")
         if not self.aligned or root is None or not root.extents:
@@ -127,7 +127,7 @@ class Indices(Writer):
             tests.append(lambda t: f"{t} < {self.int(high)}")
         if not tests:
             return None
-        step = self._in_step(affine, low, high)
+        step = self.in_step(affine, low, high)
         if not step and not self.dry and self.lanes(affine):
             place = self.number(affine, "int64" if self.wide else "int32")
             sides = [("ge", low, not at_least(least, low)), ("lt", high, not at_least(high - 1, greatest))]
@@ -147,11 +147,11 @@ class Indices(Writer):
         affine = Affine.of(affine)
         if mask is None:
             return affine
-        if mask.width > 1 or (self.dry and self._runs_along_lanes(affine) and not self._in_step(affine, fallback)):
+        if mask.width > 1 or (self.dry and self._runs_along_lanes(affine) and not self.in_step(affine, fallback)):
             return affine + Affine.of(self._beyond)
         block = self._deepest([mask.block, *(v.block for v in affine.terms)])
         name = self.name("i")
-        if self._in_step(affine, fallback):
+        if self.in_step(affine, fallback):
             # An offset instead of another index, so that lanes stay consecutive.
             block.lines.append(f"const {self.ctype} {name} = {mask.text} ? 0 : {self.int(fallback)} - ({self.text(affine, True)});")
             return affine + Affine.of(Var(name, 1, block))

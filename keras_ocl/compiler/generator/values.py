@@ -123,6 +123,25 @@ class Generator(Loops):
             text = f"{base.text} >= 0 && {base.text} + {count or w} <= {size} ? {whole} : {text}"
         return self.define(node.dtype, w, text, [base.block])
 
+    def load_nibble(self, node, offset, dtype):
+        """A register with 0 to 15: of the bytes of `node` in memory, two of which lie in each, the one at a row-major offset."""
+        self.reads.setdefault(node, []).append(None)
+        pointer, blocks = self.args.pointer(self.alias.get(node, node), node.dtype), [v.block for v in offset.terms]
+        if self.dry or not self.lanes(offset):
+            at = self.define("int32", 1, self.text(offset, True), blocks, self.ctype)
+            return self.define(dtype, 1, f"({pointer}[{at.text} >> 1] >> (({at.text} & 1) << 2)) & 15", [at.block])
+        w, half, register = self.width, self.width // 2, dtypes.register_ctype(dtype)
+        if self.in_step(offset) and not self.partial:
+            pair, byte = f"ushort{half}", f"as_uchar{half}(vload{half}(0, {pointer} + (({self.text(offset, True)}) >> 1)))"
+            pairs = self.define("uint16", half, f"convert_{pair}({byte})", blocks, pair)
+            # A pair's lower half is its first lane, as on all little-endian devices.
+            text = f"as_{register}{w}(({pairs.text} | ({pairs.text} << ({pair})(4))) & ({pair})(0x0f0f))"
+            return self.define(dtype, w, text, [pairs.block])
+        base, step = self.define("int32", 1, self.text(offset, True), blocks, self.ctype), self.int(self.lane_stride(offset))
+        places = [f"({base.text} + {k} * {step})" for k in range(self.partial or w)]
+        lanes = [f"({pointer}[{place} >> 1] >> (({place} & 1) << 2)) & 15" for place in places] + ["0"] * (w - len(places))
+        return self.define(dtype, w, f"({register}{w})({', '.join(lanes)})", [base.block])
+
     def random(self, helper, dtype, key, counter, *parameters, word=()):
         """What the prelude's `helper` draws for a counter, an index expression: `key` is two registers, `parameters` and `word` follow."""
         low = self.number(counter, "uint32")

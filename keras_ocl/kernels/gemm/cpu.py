@@ -184,10 +184,14 @@ class _Rows(_Writer):
         lines.append(f"__global const {dtypes.storage_ctype(p.a.dtype)}* x = {start};\n")
         if t.block:
             lines.append(f"const {p.register}* y = {summed('panel', self.first)};\n")
-        else:
+        elif not p.b.source:
             lines.append(f"__global const {dtypes.storage_ctype(p.b.dtype)}* y = {summed('b', 'left')};\n")
         lines.append(f"for ({self.index} q = 0; q < depth; ++q) {{\n")
         for v in columns:
+            if p.b.source:
+                statements, value = p.computed(self.args, summed(n.k_start, "q"), summed("left", str(v * width)), width)
+                lines.append(f"{vector} y{v};\n{{\n{statements}y{v} = {value};\n}}\n")
+                continue
             load = f"vload{width}(0, y + {v * width})" if t.block else p.load(p.b, width, "y", str(v * width))
             lines.append(f"const {vector} y{v} = {load};\n")
         for r in range(rows):
@@ -195,7 +199,8 @@ class _Rows(_Writer):
             lines.append(f"{{ const {vector} e = ({vector})({p.load(p.a, 1, 'x', offset)});\n")
             lines += [f"s{r}_{v} = {p.fma('e', f'y{v}', f's{r}_{v}')};\n" for v in columns]
             lines.append("}\n")
-        lines.append(f"x += {n.a_column};\ny += {self.panel if t.block else n.b_row};\n}}\n")
+        further = "" if p.b.source else f"y += {self.panel if t.block else n.b_row};\n"
+        lines.append(f"x += {n.a_column};\n{further}}}\n")
         lines += [f"kept[base + {r * t.vectors + v}] = s{r}_{v};\n" for r in range(rows) for v in columns]
         return lines
 

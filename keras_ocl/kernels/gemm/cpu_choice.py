@@ -33,6 +33,8 @@ def _shapes(problem):
 
 def _in_place(problem):
     """Whether B can be read without packing: unit stride, and near enough that rows do not evict each other."""
+    if problem.b.source:
+        return True
     if isinstance(problem.n, Dim) or isinstance(problem.b.column_stride, Dim) or problem.b.column_stride != 1:
         return False
     far = hint(problem.b.row_stride) * dtypes.itemsize(problem.b.dtype) >= 3072
@@ -42,7 +44,8 @@ def _in_place(problem):
 def _dots(problem):
     p = problem
     return (
-        not any(isinstance(e, Dim) for e in (p.n, p.k, p.a.column_stride, p.b.row_stride))
+        not p.b.source
+        and not any(isinstance(e, Dim) for e in (p.n, p.k, p.a.column_stride, p.b.row_stride))
         and p.a.column_stride == 1
         and p.b.row_stride == 1
         and p.k >= p.lanes

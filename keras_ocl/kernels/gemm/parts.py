@@ -13,6 +13,9 @@ class Operand:
     """A matrix, or a batch of them, read from a buffer: strides and offset in elements.
 
     `a` has rows m and columns k, `b` rows k and columns n; a transpose is swapped strides, a broadcast batch has `batch_stride` 0.
+    With a `source` (of `b` alone) the kernel computes the elements where it reads them: `source.load(args, row, column, extents, width,
+    wide)`, given the C texts of a place in a matrix of `extents` and whether indices take 64 bits, returns (statements, the text of a
+    register of `width` elements along the row).
     """
 
     handle: object  # goes to Args.pointer
@@ -21,6 +24,7 @@ class Operand:
     column_stride: int
     batch_stride: int = 0
     offset: int = 0
+    source: object = None
 
     def transposed(self):
         """The same memory with rows and columns exchanged."""
@@ -79,10 +83,16 @@ class Problem:
     def load(self, operand, width, pointer, offset):
         """Expression that loads `width` consecutive elements into accumulator registers."""
         self.helpers |= prelude.helpers_for(operand.dtype, width)
-        text = prelude.load(operand.dtype, width, pointer, offset)
-        if dtypes.register_ctype(operand.dtype) != self.register:
-            text = f"convert_{self.vector(width)}({text})"
-        return text
+        return self._accumulated(operand, width, prelude.load(operand.dtype, width, pointer, offset))
+
+    def computed(self, args, row, column, width):
+        """(statements, expression) of what `load` gives, for an operand `b` with a source."""
+        statements, text = self.b.source.load(args, row, column, (self.k, self.n), width, self.index == "long")
+        return statements, self._accumulated(self.b, width, text)
+
+    def _accumulated(self, operand, width, text):
+        """`text`, a register of the operand's elements, in the accumulator's type."""
+        return text if dtypes.register_ctype(operand.dtype) == self.register else f"convert_{self.vector(width)}({text})"
 
     def fma(self, x, y, z):
         """Expression `x * y + z` in the accumulator's type."""
@@ -104,11 +114,12 @@ class Names:
 
         self.m, self.n, self.k = text(p.m), text(p.n), text(p.k)
         self.total = self.k  # steps of k in all; `k` is those of this work-item
-        self.a_pointer, self.b_pointer = args.pointer(p.a.handle, p.a.dtype), args.pointer(p.b.handle, p.b.dtype)
+        self.a_pointer = args.pointer(p.a.handle, p.a.dtype)
+        self.b_pointer = None if p.b.source else args.pointer(p.b.handle, p.b.dtype)
         self.a_row, self.a_column = text(p.a.row_stride), text(p.a.column_stride)
         self.b_row, self.b_column = text(p.b.row_stride), text(p.b.column_stride)
         self.lines = [f"const {p.index} z = get_global_id(2);\n"]
-        self.coordinates = () if p.batch is None else ("z",)
+        self.coordinates, self.k_start = () if p.batch is None else ("z",), "0"
         z = "z"
         starts = ["0", "0"]
         if p.split:
@@ -117,10 +128,12 @@ class Names:
             z = f"(z / {splits})"
             self.lines.append(f"const {p.index} k_first = z % {splits} * {depth};\n")
             self.lines.append(f"const {p.index} k_size = min(({p.index}){depth}, ({p.index}){self.k} - k_first);\n")
-            starts = [scaled("k_first", self.a_column), scaled("k_first", self.b_row)]
+            starts, self.k_start = [scaled("k_first", self.a_column), scaled("k_first", self.b_row)], "k_first"
             self.coordinates = (f"(z % {splits} * {text(1 if p.batch is None else p.batch)} + {z})",)
             self.k = "k_size"
         for name, pointer, operand, start in (("a", self.a_pointer, p.a, starts[0]), ("b", self.b_pointer, p.b, starts[1])):
+            if operand.source:
+                continue
             batch = "0" if p.batch is None else scaled(z, text(operand.batch_stride))
             where = summed(pointer, text(operand.offset), batch, start)
             self.lines.append(f"__global const {dtypes.storage_ctype(operand.dtype)}* {name} = {where};\n")

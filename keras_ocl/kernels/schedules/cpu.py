@@ -127,6 +127,7 @@ SCHEDULE = register(
         scan_steps=4096,
         scan_walks=64,
         scan_parts=64,
+        fetched_rows=8,  # which a tile holds: each element is computed once
         plain_channels=48,  # the direct kernel keeps up where there are fewer
         plain_pixels=2048,  # the direct kernel walks many of them faster
     )

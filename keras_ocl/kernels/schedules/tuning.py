@@ -12,6 +12,7 @@ class Fusion:
 
     alone: int = 8192  # element steps of reductions that one work-item may do alone
     nodes: int = 96  # nodes in a region: bounds the size of a kernel's source
+    fetched: int = 96  # price of an operand's element that a template may compute where it reads it
     copies: int = 8  # places of a kernel where the code of a reduction may be repeated
 
 

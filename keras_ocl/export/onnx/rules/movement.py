@@ -76,7 +76,21 @@ def _concat(g, node):
     return g.add("Concat", *(g.value(x) for x in node.inputs), axis=node.params["axis"])
 
 
+def _unpack_int4(g, node):
+    (x,), axis = node.inputs, node.params["axis"]
+    sixteen, eight = g.scalar(16, "int32"), g.scalar(8, "int32")
+    byte = g.add("Mod", g.cast(g.value(x), "int32"), g.scalar(256, "int32"))
+    halves = [g.unsqueeze(half, [axis + 1]) for half in (g.add("Mod", byte, sixteen), g.add("Div", byte, sixteen))]
+    shape = [2 * n if i == axis else n for i, n in enumerate(x.shape)]
+    name = g.reshape(g.add("Concat", *halves, axis=axis + 1), shape)
+    name = sliced(g, name, shape, [0] * len(shape), node.shape, [1] * len(shape))
+    if node.dtype == "int8":
+        name = g.add("Sub", g.add("Mod", g.add("Add", name, eight), sixteen), eight)
+    return g.cast(name, node.dtype)
+
+
 RULES = {
+    "unpack_int4": _unpack_int4,
     "reshape": _reshape,
     "transpose": _transpose,
     "reverse": _reverse,
