@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 import keras
 import numpy as np
 from hypothesis import strategies as st
+from keras.src import backend
 
 from tests.fuzz.layers import LAYERS, MOST, SHARED, varying
 
@@ -66,7 +67,11 @@ class RandomModel:
         """The outputs, of values or symbolic tensors of all used inputs; `after` is applied to each layer's result."""
         known = dict(zip(self.used(), values, strict=True))
         for k, ((_, operands, _), layer) in enumerate(zip(self.steps, layers, strict=True), len(self.inputs)):
-            known[k] = after(call_layer(layer, [known[o] for o in operands], training))
+            taken = [known[o] for o in operands]
+            masks = [backend.get_keras_mask(x) for x in taken]
+            known[k] = after(call_layer(layer, taken, training))
+            for x, mask in zip(taken, masks, strict=True):  # attention takes those of tensors away; other layers of a model still find them
+                backend.set_keras_mask(x, mask)
         return [known[k] for k in self.outputs()]
 
     def build(self):

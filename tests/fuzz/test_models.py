@@ -16,6 +16,16 @@ from tests.fuzz.reference import Reference
 pytestmark = pytest.mark.skipif(find_spec("tensorflow") is None, reason="TensorFlow is not installed")
 
 FOUND = {
+    "a mask that attention takes from its operand": RandomModel(
+        inputs=[()],
+        steps=[
+            ("Embedding", [0], {"input_dim": 7, "output_dim": 1, "mask_zero": True}),
+            ("MultiHeadAttention", [1, 1], {"num_heads": 1, "key_dim": 1, "use_bias": False, "value_dim": None}),
+            ("Activation", [1], {"activation": "tanh"}),
+        ],
+        calls=[(1, 3)],
+        seed=14,
+    ),
     "a bias of heads that are as many as time steps": RandomModel(
         inputs=[(None, 1)],
         steps=[("MultiHeadAttention", [0, 0], {"num_heads": 3, "key_dim": 1, "use_bias": True, "value_dim": None})],
