@@ -60,7 +60,7 @@ def lower_graph(graph, updates, traits, all_arguments, lower_loop, extra=None):
     Args:
         updates: (entry node, position in graph.outputs) of states to update in place where that is safe.
         all_arguments: print every extent as an argument (eager code).
-        lower_loop: the function (builder, node, projections) -> launch for loops.
+        lower_loop: the function (builder, node, projections) -> launches for loops.
         extra: for the body of a loop, a dict from a node to Buffers where it is stored as well.
     """
     users = {n: [] for n in graph.live()}
@@ -86,7 +86,7 @@ def lower_graph(graph, updates, traits, all_arguments, lower_loop, extra=None):
     for region in regions:
         found, provenance = _lower_region(region, materialised, users, builder, alias, extra or {}, parts), Provenance(region)
         for launch in found:
-            launch.provenance, launch.overwrites = provenance, not updates.isdisjoint(region.outputs)
+            launch.provenance, launch.overwrites = launch.provenance or provenance, not updates.isdisjoint(region.outputs)
         launches += found
     return Lowered(launches, alias, overwritten)
 
@@ -132,7 +132,7 @@ def _lower_region(region, materialised, users, builder, alias, extra, parts):
     if node.results is not None:
         projections = {u.params["index"]: u for u in users[node] if u.kind is Kind.PROJECTION}
         if node.primitive.loops:
-            return [builder.lower_loop(builder, node, projections)]
+            return builder.lower_loop(builder, node, projections)
         if node.primitive.host is not None:
             return [HostCall(node, [projections.get(k) for k in range(len(node.results))])]
         sinks = [Sink(projections.get(k) or Buffer(product(shape), dtype), shape, dtype) for k, (shape, dtype) in enumerate(node.results)]

@@ -4,15 +4,20 @@ A step reads slices of stacked tensors, and writes its ys, where they are: point
 (kernels.spec.StepSlice), whose number is an argument. What a step carries to the next one is overwritten where that is safe, lies in its
 history where there is one, and else alternates between two buffers, for which there are two sets of kernel objects.
 
+Kernels that read nothing which a step changes run once, before the loop, unless what they make is much more than what they read: that
+would have to be kept.
+
 Steps of a while of kernels alone are launched ahead of its condition: every kernel looks first whether the loop still goes on.
 """
 
 from keras_ocl.compiler import ir, lower
 from keras_ocl.core import dtypes
-from keras_ocl.core.dim import Dim, product
+from keras_ocl.core.dim import Dim, hint, product
 from keras_ocl.core.primitive import Kind
 from keras_ocl.kernels.spec import STEP, Arg, Buffer, KernelSpec, StepSlice
 from keras_ocl.primitives.loop_steps import hold_p
+
+_KEPT = 2**20  # bytes that are kept throughout a loop, however few they are made of
 
 
 class Loop:
@@ -46,8 +51,9 @@ class Loop:
 
 
 def lower_loop(builder, node, projections):
-    """The Loop of a scan or while node; `projections`: dict from number of a result to the node that stands for it."""
-    return _Lowering(builder, node, projections).loop
+    """The launches of a scan or while node, the Loop last; `projections`: dict from number of a result to the node that stands for it."""
+    lowering = _Lowering(builder, node, projections)
+    return [*lowering.first, lowering.loop]
 
 
 class _Lowering:
@@ -75,6 +81,7 @@ class _Lowering:
         lowered = lower.lower_graph(self.graph, updates, builder.traits, builder.all_arguments, lower_loop, self.extra)
         loop.launches, loop.shared = lowered.launches, lowered.shared
         self._bind(lowered.overwritten)
+        self.first = self._invariant()
         if not self.is_scan and loop.launches and all(isinstance(launch, KernelSpec) for launch in loop.launches):
             self._predicate()
 
@@ -204,6 +211,42 @@ class _Lowering:
         loop.variants = variants if alternating and steps != 1 else variants[:1]
         if not self.is_scan:
             loop.condition = flags[0]
+
+    def _invariant(self):
+        """Takes from the loop, and returns, the kernels that do the same in every step."""
+        loop, (outside, *_) = self.loop, self.loop.variants
+        constant = {n.buffer: outside[n.buffer] for k in range(self.consts) if (n := self._input(k)) is not None}
+        fixed = {n.buffer for n in self.graph.outputs} | {b for buffers in self.extra.values() for b in buffers} | set(outside)
+
+        def resolved(launch, kind):
+            return [loop.shared.get(a.value, a.value) for a in launch.args if a.kind == kind]
+
+        def nbytes(buffers):
+            return sum(hint(b.elements) * dtypes.itemsize(b.dtype) for b in set(buffers))
+
+        kernels = [launch for launch in loop.launches if isinstance(launch, KernelSpec) and all(a.value is not STEP for a in launch.args)]
+        found = [k for k in kernels if nbytes(resolved(k, "out")) <= max(_KEPT, nbytes(resolved(k, "in")))]
+        writers = {}
+        for launch in loop.launches:
+            for b in resolved(launch, "out") if isinstance(launch, KernelSpec) else ():
+                writers.setdefault(b, []).append(launch)
+        changed = True
+        while changed:
+            chosen = set(map(id, found))
+
+            def made(b, chosen=chosen):
+                return b in writers and b not in fixed and all(id(w) in chosen for w in writers[b])
+
+            stay = [k for k in found if all(b in constant or made(b) for b in resolved(k, "in")) and all(map(made, resolved(k, "out")))]
+            changed, found = len(stay) < len(found), stay
+        chosen = set(map(id, found))
+        loop.launches = [launch for launch in loop.launches if id(launch) not in chosen]
+        for a in (a for launch in found for a in launch.args if a.kind in ("in", "out")):
+            b = loop.shared.get(a.value, a.value)
+            a.value = constant.get(b, b)
+            if a.kind == "out":
+                loop.held.append(b)
+        return found
 
     def _predicate(self):
         """Kernels of steps behind the last do nothing; a last kernel of each step looks at the condition."""
