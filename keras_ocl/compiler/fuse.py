@@ -296,10 +296,12 @@ class _Fuser:
 
     def _fetch(self, node, region):
         """Leave computing an operand to the template where less than half the memory is read for it, as for quantised weights."""
-        position = None if node.primitive.fetches is None else node.primitive.fetches(node, self.schedule)
-        if position is None or node.inputs.count(node.inputs[position]) > 1:
+        if node.primitive.fetches is None or (found := node.primitive.fetches(node, self.schedule)) is None:
             return
+        position, extents = found
         operand = node.inputs[position]
+        if node.inputs.count(operand) > 1:
+            return
         inside, leaves, waiting = {node}, set(), [(-operand.order, id(operand), operand)]
         while waiting:  # users before what they use
             *_, n = heapq.heappop(waiting)
@@ -314,12 +316,23 @@ class _Fuser:
         inside.remove(node)
         if not inside or 2 * sum(map(_bytes, leaves)) > _bytes(operand) or sum(map(cost.price, inside)) > self.limits.fetched:
             return
+        if not self._runs_in_lanes(operand, extents, inside):
+            return
         for n in inside:
             at = self.at[n]
             at.anchored, at.passed, at.producer = True, True, region
             region.maps[n] = (ANY,) * len(n.shape)
         region.fetched = frozenset(inside)
         region.operands = region.operands - {operand} | leaves
+
+    def _runs_in_lanes(self, operand, extents, inside):
+        """Dry run: whether rows of `operand`, a matrix of these extents, can be computed of `inside` in lanes that read neighbours."""
+        gen = Generator(Args(), _Outside(self.at, inside), self.schedule.width(self.traits))
+        nest = gen.nest("root", extents)
+        k, c = (Affine.of(*gen.open_loop(nest, [i], gen.block)) for i in range(2))
+        gen.value_flat(operand, k * extents[1] + c)
+        analyse(gen.nests)
+        return nest.vectorisable and not nest.strided and len(gen.nests) == 1
 
     def _fetchable(self, node, operand):
         """Whether `node` can be computed element by element where `operand` is read: what is smaller is better computed before."""

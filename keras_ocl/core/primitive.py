@@ -64,8 +64,8 @@ class Primitive:
         partial: of a reduction, the primitive that reduces parts of an axis; the reduction then reduces the parts' results.
         stored: whether it is always stored by a kernel of its own.
         dynamic_extents: names of parameters that count elements: arguments of eager kernels. Any other parameter selects the kernel.
-        fetches(node, schedule) -> the position of an operand that the kernel template can compute where it reads it, which it reads but few
-            times; None where there is none.
+        fetches(node, schedule) -> (position, (rows, columns)) of an operand that the kernel template can compute where it reads it, and of
+            the matrix as which it does, few times; None where there is none.
         invariant_operand(inputs, params) -> (position, permutation, params): an operand that is better transposed once, before a loop that
             repeats the primitive with it, and the parameters for the transposed one; None where there is none.
 

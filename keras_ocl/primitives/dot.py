@@ -201,7 +201,8 @@ def _fetches(node, schedule):
     if batch or any(isinstance(n, Dim) for n in (rows, *b.shape)):
         return None
     lies = _joint_stride(b, bc) == columns and _joint_stride(b, _free(b, bc, ())) == 1
-    return 1 if rows <= schedule.fetched_rows and columns >= schedule.widest and lies else None
+    few = rows <= schedule.fetched_rows and columns >= schedule.widest
+    return (1, (product(b.shape[i] for i in bc), columns)) if few and lies else None
 
 
 def _simplify(graph, inputs, params, origin):

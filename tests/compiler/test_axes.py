@@ -57,6 +57,8 @@ CASES = [  # a primitive, shapes of its operands and parameters
     ("dynamic_slice", [(4, 1), (), ()], {"sizes": (3, 1)}),
     ("dynamic_update_slice", [(4, 3), (2, 3), (), ()], {}),
     ("dynamic_update_slice", [(3, 4), (3, 1), (), ()], {}),
+    ("unpack_int4", [(3, 2)], {"axis": 0, "length": 5, "dtype": "int8"}),
+    ("unpack_int4", [(2, 2)], {"axis": 1, "length": 4, "dtype": "uint8"}),
 ]
 EXACT = (Kind.VIEW, Kind.MASKED, Kind.REDUCTION)  # of which each element that the map says counts
 
@@ -69,6 +71,8 @@ def node_of(name, shapes, params):
         kinds[-1] = last
     if name.startswith("dynamic"):  # starts
         kinds = ["float32" if shape else "int32" for shape in shapes]
+    if name == "unpack_int4":
+        kinds = ["int8"]
     graph = ir.Graph()
     inputs = [graph.input(Tensor(shape, dtype)) for shape, dtype in zip(shapes, kinds, strict=True)]
     return graph.add(PRIMITIVES[name], tuple(inputs), params)
@@ -97,11 +101,11 @@ def dependences(node, position):
     for x in node.inputs:
         if x.dtype == "bool":
             base.append(np.full(x.shape, "and" in node.name))
-        elif x.dtype == "int32":
-            base.append(rng.integers(0, 3, x.shape).astype("i4"))
+        elif x.dtype in ("int32", "int8"):
+            base.append(rng.integers(0, 3, x.shape).astype(x.dtype))
         else:
             base.append((rng.permutation(int(np.prod(x.shape))).reshape(x.shape) + 1).astype("f4"))
-    changes = {"bool": (True, False), "int32": (0, 1, 2), "float32": (-100.5, 100.5)}[node.inputs[position].dtype]
+    changes = {"bool": (True, False), "int32": (0, 1, 2), "int8": (0, -1), "float32": (-100.5, 100.5)}[node.inputs[position].dtype]
 
     def run(arrays):
         return to_numpy(node.primitive(*map(from_numpy, arrays), **node.params))

@@ -7,7 +7,7 @@ import pytest
 from keras import ops
 
 import keras_ocl
-from keras_ocl import GradientTape
+from keras_ocl import GradientTape, runtime
 
 
 def nudged(low, high, bits, narrow):
@@ -125,6 +125,30 @@ def test_quantized_models_predict_nearly_the_same(mode, tolerance, tmp_path):
     np.testing.assert_allclose(model(x), after, rtol=1e-4, atol=1e-5)
     model.save(tmp_path / "quantized.keras")
     np.testing.assert_allclose(keras.models.load_model(tmp_path / "quantized.keras").predict(x, verbose=0), after, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("block", [None, 16])
+@pytest.mark.parametrize("name", ["dense", "einsum"])
+def test_weights_of_four_bits_are_read_as_they_are_stored(name, block):
+    """One kernel of a prediction for few rows, beside the groups' numbers."""
+    layer = keras.layers.Dense(64) if name == "dense" else keras.layers.EinsumDense("ab,bcd->acd", (4, 16), bias_axes="cd")
+    model = keras.Sequential([keras.layers.Input((48,)), layer])
+    x, kernel = np.random.default_rng(1).normal(size=(3, 48)).astype("float32"), np.asarray(layer.kernel).reshape(48, 64)
+    model.quantize(config=keras.quantizers.Int4QuantizationConfig(block_size=block))
+    compiled = keras_ocl.jit(lambda x: model(x))
+    got = np.asarray(compiled(x)).reshape(3, 64)
+    assert 0 < np.abs(got - x @ kernel).max() < 0.2 * np.abs(x @ kernel).max()
+    stored, scale = keras.quantizers.unpack_int4(layer._kernel, 64, axis=-1), np.asarray(layer.kernel_scale).astype("float64")
+    stored = np.asarray(stored).astype("float64")
+    if block is None:
+        weights = stored / scale.reshape(-1)
+    else:
+        groups = np.arange(48) // block
+        weights = (stored - np.asarray(layer.kernel_zero).reshape(3, 64)[groups]) * scale.reshape(3, 64)[groups]
+    np.testing.assert_allclose(got, x @ weights, rtol=1e-4, atol=1e-4)
+    (step,) = compiled.traces
+    if runtime.current_device().traits.schedule == "cpu":
+        assert len(step.executable.launches) <= (1 if block is None else 2)
 
 
 @pytest.mark.parametrize("mode", [None, "int8"])

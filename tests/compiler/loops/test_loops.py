@@ -363,3 +363,56 @@ def test_what_the_step_number_gives_stays_in_the_loop():
 
     x = np.array([1.0, -2.0, 3.0], "float32")
     np.testing.assert_allclose(to_numpy(Jitted(counted)(from_numpy(x))), 37 * x, rtol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["scan", "while", "loop in a loop"])
+def test_kernels_that_do_the_same_in_every_step_run_before_the_loop(kind):
+    """Here the sums of a matrix and what is made of them, unless that is much more than what they read."""
+    steps, x, m = 5, normal(16).astype("f4"), (normal(16, 300) / 20).astype("f4")
+
+    def step(x, m):
+        rows = P.tanh(P.reduce_sum(m, (1,)))  # a host operation keeps the passes on graphs from seeing that it is invariant
+        order = P.sort((rows, P.iota((16,), 0, "int32")), 0, keys=1)[1]
+        return P.add(P.gather(x, (order,), (0,)), rows)
+
+    def function(x, m):
+        if kind == "while":
+            return P.while_loop(
+                lambda v: P.lt(v[0], P.constant(steps, "int32")),
+                lambda v: [P.add(v[0], P.constant(1, "int32")), step(v[1], m)],
+                [P.constant(0, "int32"), x],
+            )[1]
+        if kind == "scan":
+            return P.scan(lambda i, c, s: ([step(c[0], m)], []), [x], [], steps)[0][0]
+        inner = lambda c: P.scan(lambda i, c, s: ([step(c[0], m)], []), [c], [], 1)[0][0]  # noqa: E731
+        return P.scan(lambda i, c, s: ([P.neg(inner(P.neg(c[0])))], []), [x], [], steps)[0][0]
+
+    expected, rows = x.astype("f8"), np.tanh(m.astype("f8").sum(1))
+    order = np.argsort(rows)
+    for _ in range(steps):
+        expected = -(-expected[order] + rows) if kind == "loop in a loop" else expected[order] + rows
+    compiled, (got,) = run(function, x, m)
+    np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-4)
+    (loop,) = loops(compiled)
+    assert not any("sort" in launch.name for launch in loop.launches)
+    again, (got,) = run(function, x, m)  # the kept buffers lie elsewhere, among others' in the arena
+    np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_what_would_take_much_memory_is_made_in_every_step():
+    x, m = normal(40, 600).astype("f4"), RNG.integers(-8, 8, (600, 600)).astype("i1")
+
+    def step(c, m):
+        return P.tanh(P.dot_general(c, P.convert(m, "float32"), ((1,), (0,))))  # of forty rows: the matrix is stored as floats
+
+    def function(x, m):
+        return P.while_loop(
+            lambda v: P.lt(v[0], P.constant(2, "int32")),
+            lambda v: [P.add(v[0], P.constant(1, "int32")), step(v[1], m)],
+            [P.constant(0, "int32"), x],
+        )[1]
+
+    compiled, (got,) = run(function, x, m)
+    np.testing.assert_allclose(got, np.tanh(np.tanh(x.astype("f8") @ m) @ m), atol=1e-3)
+    (loop,) = loops(compiled)
+    assert any("convert" in launch.name for launch in loop.launches)

@@ -292,6 +292,14 @@ def test_transposed_convolution(extents, params):
 # ---- indexing
 
 
+def test_numbers_of_four_bits():
+    x = RNG.integers(-128, 128, (4, 6)).astype("i1")
+    for dtype in ("int8", "uint8"):
+        check(lambda x, dtype=dtype: P.unpack_int4(x, 1, 12, dtype), x)
+        check(lambda x, dtype=dtype: P.unpack_int4(x, 1, 11, dtype), x.view("u1"))
+        check(lambda x, dtype=dtype: P.unpack_int4(x, 0, 2 * x.shape[0] - 1, dtype), x)
+
+
 def test_gather_and_scatter():
     x = RNG.normal(size=(5, 4, 3)).astype("f4")
     at, other = np.array([[0, 3], [-1, 9]], "i4"), np.array([[1, 2], [0, 3]], "i4")
