@@ -16,7 +16,7 @@ def tolerances(runs, key):
     """(results in float64, how far each element may be off), of the exact run and those with noise; as for programs."""
     wanted = runs[0][key]
     spread = [np.max([np.abs(r[key][k] - w) for r in runs[1:]], axis=0) for k, w in enumerate(wanted)]
-    return wanted, [8 * s + 16 * _EPSILON * max(1.0, float(np.abs(w).max(initial=0))) for s, w in zip(spread, wanted, strict=True)]
+    return wanted, [16 * s + 16 * _EPSILON * max(1.0, float(np.abs(w).max(initial=0))) for s, w in zip(spread, wanted, strict=True)]
 
 
 def finite(answer):
