@@ -61,7 +61,8 @@ def _candidates(problem):
         direct = in_place and n >= vectors * lanes
         if in_place and not direct and n >= lanes:
             continue
-        for rows in range(1, min(most, m) + 1):
+        # An operand that is computed where it is read is computed once.
+        for rows in range(m if problem.b.source else 1, min(most, m) + 1):
             for chunk in _chunks(m, rows, None if direct else most_rows(t.kept, rows, vectors)):
                 yield Tile("rows", rows, vectors, chunk, 0 if direct else t.block)
             if not direct and not isinstance(problem.n, Dim) and n >= t.across * vectors * lanes and _bytes(problem.b, k * n) > t.near:
