@@ -91,7 +91,7 @@ EDITS: dict[str, tuple[Branch | First | Alike, ...]] = {
     "keras.src.quantizers.quantizers": (
         First(
             "unpack_int4",
-            'from keras.src import backend\nif backend.backend() == "ocl":\n    from keras_ocl.hooks.quantization import unpacked\n'
+            'if backend.backend() == "ocl":\n    from keras_ocl.ops.quantization import unpacked\n'
             "    ours = unpacked(packed, orig_len, axis, dtype)\n    if ours is not None:\n        return ours",
         ),
     ),
