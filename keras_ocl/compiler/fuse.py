@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from keras_ocl.compiler import cost
 from keras_ocl.compiler.axes import ANY, axis_map
+from keras_ocl.compiler.fetch import fetched
 from keras_ocl.compiler.generator import Generator
 from keras_ocl.compiler.nests import Register, analyse
 from keras_ocl.core.access import Along, Inner
@@ -295,54 +296,21 @@ class _Fuser:
         self._fetch(node, region)
 
     def _fetch(self, node, region):
-        """Leave computing an operand to the template where less than half the memory is read for it, as for quantised weights."""
-        if node.primitive.fetches is None or (found := node.primitive.fetches(node, self.schedule)) is None:
+        """Leave computing an operand to the template of `node` where that pays."""
+        found = fetched(node, self.users, self._may_be_fetched, self.traits, self.limits.fetched)
+        if found is None:
             return
-        position, extents = found
-        operand = node.inputs[position]
-        if node.inputs.count(operand) > 1:
-            return
-        inside, leaves, waiting = {node}, set(), [(-operand.order, id(operand), operand)]
-        while waiting:  # users before what they use
-            *_, n = heapq.heappop(waiting)
-            if n in inside or n in leaves:
-                continue
-            if self._fetchable(n, operand) and inside.issuperset(self.users[n]):
-                inside.add(n)
-                for i in n.inputs:
-                    heapq.heappush(waiting, (-i.order, id(i), i))
-            else:
-                leaves.add(n)
-        inside.remove(node)
-        if not inside or 2 * sum(map(_bytes, leaves)) > _bytes(operand) or sum(map(cost.price, inside)) > self.limits.fetched:
-            return
-        if not self._runs_in_lanes(operand, extents, inside):
-            return
+        operand, inside, leaves = found
         for n in inside:
             at = self.at[n]
             at.anchored, at.passed, at.producer = True, True, region
             region.maps[n] = (ANY,) * len(n.shape)
-        region.fetched = frozenset(inside)
+        region.fetched = inside
         region.operands = region.operands - {operand} | leaves
 
-    def _runs_in_lanes(self, operand, extents, inside):
-        """Dry run: whether rows of `operand`, a matrix of these extents, can be computed of `inside` in lanes that read neighbours."""
-        gen = Generator(Args(), _Outside(self.at, inside), self.schedule.width(self.traits))
-        nest = gen.nest("root", extents)
-        k, c = (Affine.of(*gen.open_loop(nest, [i], gen.block)) for i in range(2))
-        gen.value_flat(operand, k * extents[1] + c)
-        analyse(gen.nests)
-        return nest.vectorisable and not nest.strided and len(gen.nests) == 1
-
-    def _fetchable(self, node, operand):
-        """Whether `node` can be computed element by element where `operand` is read: what is smaller is better computed before."""
+    def _may_be_fetched(self, node):
         at = self.at[node]
-        return (
-            node.kind in (Kind.ELEMENTWISE, Kind.VIEW, Kind.INDEXED)
-            and node.primitive.pointwise is not None
-            and not (at.in_memory or at.wanted or at.cut or node.primitive.stored)
-            and cost.size(node) == cost.size(operand)
-        )
+        return not (at.in_memory or at.wanted or at.cut or node.primitive.stored)
 
     def _feeds_itself(self, node, region):
         """Whether storing `node` as another result of `region` closes a cycle."""
@@ -579,10 +547,6 @@ class _Fuser:
             for n in region.outputs:
                 self.at[n].producer = target
         self.regions = merged
-
-
-def _bytes(node):
-    return cost.size(node) * cost.itemsize(node)
 
 
 def _permutes(node):

@@ -123,19 +123,3 @@ def test_weights_that_others_need_too_are_stored():
     product, whole = Jitted(twice)(x, packed(w, 1))
     same(product, x.astype("f8") @ w, 1e-4)
     same(whole, w.astype("f4"))
-
-
-def test_a_state_that_a_product_reads_is_not_overwritten_before():
-    """The product's result has the shape of what it computes its operand of."""
-    x, w = RNG.normal(size=(8, 8)).astype("f4"), RNG.integers(-8, 8, (8, 16)).astype("i1")
-
-    def step(x, w):
-        for _ in range(3):
-            x = P.dot_general(x, P.convert(P.unpack_int4(w, 1, 16), "float32"), ((1,), (0,)))
-            x = P.tanh(P.slice(x, (0, 0), (8, 8)))
-        return x
-
-    expected = x.astype("f8")
-    for _ in range(3):
-        expected = np.tanh((expected @ w)[:, :8])
-    same(Jitted(step)(x, packed(w, 1)), expected, 1e-3)

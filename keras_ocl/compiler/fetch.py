@@ -1,0 +1,75 @@
+"""Operands that a kernel template computes where it reads them, such as quantised weights: less memory is read than if they were stored."""
+
+import heapq
+
+from keras_ocl.compiler import cost
+from keras_ocl.compiler.generator import Generator
+from keras_ocl.compiler.nests import analyse
+from keras_ocl.core.index import Affine
+from keras_ocl.core.primitive import Kind
+from keras_ocl.kernels.schedule import schedule_of
+from keras_ocl.kernels.spec import Args
+
+
+class _Except:
+    """The set of all nodes but some: what those are computed of is in memory."""
+
+    def __init__(self, inside):
+        self.inside = inside
+
+    def __contains__(self, node):
+        return node not in self.inside
+
+
+def fetched(node, users, free, traits, most):
+    """The operand that the template of `node` computes, where its primitive's rule `fetches` allows it and less than half as much is read.
+
+    Args:
+        users: dict from a node to the nodes that read it.
+        free: function of a node: whether nothing says yet that it is stored.
+        most: price of an element that may be computed there.
+    Returns:
+        (operand, frozenset of the nodes that are computed, set of the nodes that those are computed of), or None.
+    """
+    schedule = schedule_of(traits)
+    if node.primitive.fetches is None or (found := node.primitive.fetches(node, schedule)) is None:
+        return None
+    position, extents = found
+    operand = node.inputs[position]
+    if node.inputs.count(operand) > 1:
+        return None
+    inside, leaves, waiting = {node}, set(), [(-operand.order, id(operand), operand)]
+    while waiting:  # users before what they use
+        *_, n = heapq.heappop(waiting)
+        if n in inside or n in leaves:
+            continue
+        if free(n) and _elementwise(n, operand) and inside.issuperset(users[n]):
+            inside.add(n)
+            for i in n.inputs:
+                heapq.heappush(waiting, (-i.order, id(i), i))
+        else:
+            leaves.add(n)
+    inside.remove(node)
+    if not inside or 2 * sum(map(_bytes, leaves)) > _bytes(operand) or sum(map(cost.price, inside)) > most:
+        return None
+    return (operand, frozenset(inside), leaves) if _runs_in_lanes(operand, extents, inside, schedule.width(traits)) else None
+
+
+def _elementwise(node, operand):
+    """Whether `node` can be computed element by element where `operand` is read: what is smaller is better computed before."""
+    pointwise = node.kind in (Kind.ELEMENTWISE, Kind.VIEW, Kind.INDEXED) and node.primitive.pointwise is not None
+    return pointwise and cost.size(node) == cost.size(operand)
+
+
+def _bytes(node):
+    return cost.size(node) * cost.itemsize(node)
+
+
+def _runs_in_lanes(operand, extents, inside, width):
+    """Dry run: whether rows of `operand`, a matrix of these extents, can be computed of `inside` in lanes that read neighbours."""
+    gen = Generator(Args(), _Except(inside), width)
+    nest = gen.nest("root", extents)
+    k, c = (Affine.of(*gen.open_loop(nest, [i], gen.block)) for i in range(2))
+    gen.value_flat(operand, k * extents[1] + c)
+    analyse(gen.nests)
+    return nest.vectorisable and not nest.strided and len(gen.nests) == 1
