@@ -21,7 +21,9 @@ class Tile:
     """One work-item does `chunk` rows of one column panel, in register tiles.
 
     A tile of kind "rows" has rows x vectors accumulators, and the panel is `across` such tiles wide; `block` is the depth of a packed
-    block of B, 0 when B is read in place. A tile of kind "dots" has rows x `vectors` columns; the panel is `across` such tiles.
+    block of B, 0 when B is read in place. With `steps` above 1 the accumulators are in memory, and a wide panel of B in place is passed
+    over once for so many steps of k: long runs of as many rows, which prefetchers follow. A tile of kind "dots" has rows x `vectors`
+    columns; the panel is `across` such tiles.
     """
 
     kind: str
@@ -30,6 +32,7 @@ class Tile:
     chunk: int
     block: int = 0
     across: int = 1
+    steps: int = 1
 
     @property
     def splits(self):
@@ -170,6 +173,8 @@ class _Rows(_Writer):
 
     def accumulate(self, rows):
         p, t, n, width = self.p, self.tile, self.names, self.width
+        if t.steps > 1:
+            return self._passes(rows)
         vector, columns = p.vector(width), range(t.vectors)
         lines = [f"{vector} " + ", ".join(f"s{r}_{v}" for r in range(rows) for v in columns) + ";\n"]
         if self.blocked:
@@ -203,6 +208,40 @@ class _Rows(_Writer):
         lines.append(f"x += {n.a_column};\n{further}}}\n")
         lines += [f"kept[base + {r * t.vectors + v}] = s{r}_{v};\n" for r in range(rows) for v in columns]
         return lines
+
+    def _passes(self, rows):
+        """`accumulate` in passes over the panel: of `steps` steps of k each, and of one each at the end."""
+        p, t, i = self.p, self.tile, self.index
+        lines = [f"for (int v = 0; v < {rows * t.vectors}; ++v) kept[v] = ({p.vector(self.width)})(0);\n", f"{i} q = 0;\n"]
+        for steps in (t.steps, 1) if not p.literal(p.k) or p.split or p.k % t.steps else (t.steps,):
+            lines += [f"for (; q + {steps} <= depth; q += {steps}) {{\n", *self._pass(rows, range(steps)), "}\n"]
+        return lines
+
+    def _pass(self, rows, steps):
+        p, t, n, width = self.p, self.tile, self.names, self.width
+        vector, lines = p.vector(width), []
+
+        def at(u):
+            return f"(q + {u})" if u else "q"
+
+        for r in range(rows):
+            x = f"({summed('a', scaled(str(r), n.a_row))})"
+            lines += [f"const {vector} e{r}_{u} = ({vector})({p.load(p.a, 1, x, scaled(at(u), n.a_column))});\n" for u in steps]
+        lines.append(f"for (int v = 0; v < {t.vectors}; ++v) {{\n")
+        for u in steps:
+            column = f"v * {width}"
+            if p.b.source:
+                statements, value = p.computed(self.args, summed(n.k_start, at(u)), summed("left", column), width)
+                lines.append(f"{vector} y{u};\n{{\n{statements}y{u} = {value};\n}}\n")
+            else:
+                load = p.load(p.b, width, summed("b", "left", scaled(at(u), n.b_row)), column)
+                lines.append(f"const {vector} y{u} = {load};\n")
+        for r in range(rows):
+            total = f"kept[{r * t.vectors} + v]"
+            for u in steps:
+                total = p.fma(f"e{r}_{u}", f"y{u}", total if u == 0 else f"({total})")
+            lines.append(f"kept[{r * t.vectors} + v] = {total};\n")
+        return [*lines, "}\n"]
 
     def pack(self):
         """Statements that fill panel[depth][columns] with a block of B."""

@@ -14,8 +14,28 @@ def groups(problem, tile):
 
 def choose(problem):
     """The Tile for `problem`, from the hints of its extents."""
+    if streamed := _streamed(problem):
+        return streamed
     tiles = list(_eager(problem) if problem.all_arguments else _candidates(problem))
     return min(tiles, key=lambda tile: _cycles(problem, tile))
+
+
+def _streamed(problem):
+    """The tile for few rows of a far B in place: memory decides, and a wide panel is read in long runs. None elsewhere."""
+    p, t = problem, _tuning(problem)
+    if p.all_arguments or any(isinstance(e, Dim) for e in (p.m, p.n)) or not _in_place(p):
+        return None
+    size = _bytes(p.b, hint(p.k) * p.n)
+    # Reading a narrow operand in long runs gains more: twice the rows when it is far.
+    rows = t.streamed_rows * (2 if p.b.source and size >= t.streamed_computed else 1)
+    if p.m > rows or size < t.streamed or p.n < p.traits.compute_units * min(t.streamed_vectors) * p.lanes:
+        return None
+
+    def rounds(vectors):
+        return vectors * -(-p.n // (vectors * p.lanes * p.traits.compute_units))
+
+    fits = [v for v in t.streamed_vectors if v * p.lanes <= p.n]
+    return Tile("rows", p.m, min(fits, key=rounds), p.m, steps=t.streamed_steps)
 
 
 def _tuning(problem):

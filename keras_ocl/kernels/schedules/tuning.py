@@ -62,6 +62,11 @@ class CpuProduct:
     kept: int = 2048  # vectors of partial sums that an item keeps for a panel, in the second-level cache too
     block: int = 512  # depth of a packed block: 64 columns of it and the part of A that meets it stay in the second-level cache
     turned: int = 64  # steps of k whose packed rows stay in the first-level cache while column after column is written into them
+    streamed: int = 2**21  # bytes of a B from which few rows of A pass over it in wide panels
+    streamed_rows: int = 2  # most such rows
+    streamed_computed: int = 2**25  # bytes of a B computed where it is read, from which twice the rows do
+    streamed_steps: int = 8  # steps of k of a pass: as many rows of B are read at once
+    streamed_vectors: tuple = (128, 96, 64, 48, 32, 24, 16)  # of a panel, the widest first
     split: int = 4096  # least steps of k in a part
     split_strided: int = 1024  # steps of k whose rows of both operands, which are strided, fit a core's cache
     partial: int = 2**21  # elements of partial sums that are worth writing

@@ -10,6 +10,7 @@ from keras_ocl.core.dim import Dim
 from keras_ocl.kernels import gemm
 from keras_ocl.kernels.contraction import Tile
 from keras_ocl.kernels.gemm import cpu as gemm_cpu
+from keras_ocl.kernels.gemm import cpu_choice as gemm_choice
 from keras_ocl.kernels.gemm import gpu as gemm_gpu
 from keras_ocl.kernels.gemm import strips as gemm_strips
 from keras_ocl.kernels.gemm.parts import Names, Problem
@@ -311,6 +312,29 @@ def test_tiles_for_cpus(device, tile, m, k, n, transposed):
     rng = np.random.default_rng(9)
     a, b = random(rng, (1, m, k), "float32"), random(rng, (1, k, n), "float32")
     check(device, cpu(device), a, b, "float32", transposed=transposed, tile=tile)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "int8", "float64"])
+@pytest.mark.parametrize("m,k,n", [(1, 64, 512), (1, 301, 700), (2, 77, 517), (4, 9, 530), (3, 8, 1024), (2, 5, 600)])
+@pytest.mark.parametrize("transposed", [False, True])
+def test_few_rows_pass_over_wide_panels(device, dtype, m, k, n, transposed):
+    if dtypes.needs_double(dtype) and not device.traits.fp64:
+        pytest.skip("the device has no float64")
+    rng, tile = np.random.default_rng(12), gemm_cpu.Tile("rows", m, 32, m, steps=8)
+    a, b = random(rng, (1, m, k), dtype), random(rng, (1, k, n), dtype)
+    check(device, cpu(device), a, b, dtype, transposed=(transposed, False), tile=tile)
+
+
+def test_few_rows_of_a_far_matrix_are_streamed(device):
+    traits = cpu(device)
+    far, near = (1024, 1024), (256, 1024)
+    for m, (k, n), expected in ((1, far, True), (2, far, True), (3, far, False), (1, near, False), (1, (2**16, 16), False)):
+        a, b = gemm.Operand(named("a"), "float32", k, 1), gemm.Operand(named("b"), "float32", n, 1)
+        problem = Problem(dataclasses.replace(traits, compute_units=2), None, m, n, k, a, b, "float32", None)
+        tile = gemm_choice.choose(problem)
+        assert (tile.steps > 1) == expected
+        if expected:
+            assert gemm_choice.groups(problem, tile) % 2 == 0, "one unit has more to do than the other"
 
 
 @pytest.mark.parametrize("m,k,n", [(5, 40, 9), (30, 50, 70), (12, 64, 64)])
