@@ -95,6 +95,7 @@ def _typed(value):
 
 
 _cache = Cache()
+_executed = 0
 
 
 def compiled_once(identity, compile, cache=_cache):
@@ -103,7 +104,14 @@ def compiled_once(identity, compile, cache=_cache):
     if found is None:
         found = cache.add(identity, compile())
     found.used = Cache.now
+    global _executed
+    _executed += 1
     return found
+
+
+def executed():
+    """How many operations eager code has run, by and large: threads may miss one of one another's."""
+    return _executed
 
 
 def _cache_of(prim):

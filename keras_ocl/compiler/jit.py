@@ -56,12 +56,12 @@ class Jitted:
     def __call__(self, *args, **kwargs):
         if current_trace.get() is not None or active_tapes.get():
             return self.function(*args, **kwargs)  # part of a larger trace, or to be differentiated by a tape outside
-        bound, arrays = self._find(args, kwargs)
+        bound, arrays = self.find(args, kwargs)
         return bound.compiled.run(arrays, bound)
 
     def compiled(self, *args, **kwargs):
         """What these arguments would run: the Compiled of their signature, traced if it is new, for their extents. Nothing runs."""
-        bound, _ = self._find(args, kwargs)
+        bound, _ = self.find(args, kwargs)
         bound.compiled.executable.at(bound.values)
         return bound.compiled
 
@@ -70,8 +70,8 @@ class Jitted:
         """The Compileds that it keeps."""
         return list({id(bound.compiled): bound.compiled for bound in self._compiled.values()}.values())
 
-    def _find(self, args, kwargs):
-        """(the Bound of the arguments' signature, the arrays among them)."""
+    def find(self, args, kwargs):
+        """(the Bound of the arguments' signature, traced if it is new; the arrays among them). Nothing runs."""
         leaves, structure = tree.flatten((args, kwargs))
         arrays, key = [], [structure, self.context(), checks.active()]
         for leaf in leaves:
@@ -316,6 +316,18 @@ def own_copy(variable, device):
     variable._owned = Owned(old.shape, old.dtype, storage)
 
 
+def eager_graph(name, device, tensors, call):
+    """The Bound of `call(symbolic, extents)` for tensors like these: one graph of eager code, whose extents are arguments of its kernels.
+
+    `symbolic` are the trace's tensors in the place of `tensors`; `extents` makes an unknown extent of one that `call` is given besides.
+    """
+    extents, trace = Extents(), Trace()
+    symbolic = [trace.input(tuple(extents(n) for n in t.shape), t.dtype) for t in tensors]
+    with tracing(trace), scope(NOWHERE):  # it is kept for every caller
+        result = call(symbolic, extents)
+    return Bound(Compiled(trace, result, device, name, all_arguments=True))
+
+
 def fused(function):
     """Decorator for a composite of primitives: eager calls run it as one compiled graph instead of operation by operation.
 
@@ -324,13 +336,11 @@ def fused(function):
     """
 
     def compile_for(device, tensors, static):
-        extents, trace = Extents(), Trace()
-        symbolic = [trace.input(tuple(extents(n) for n in t.shape), t.dtype) for t in tensors]
-        if "shape" in static:
-            static = {**static, "shape": tuple(extents(n) for n in static["shape"])}
-        with tracing(trace), scope(NOWHERE):  # it is kept for every caller
-            result = function(*symbolic, **static)
-        return Bound(Compiled(trace, result, device, function.__name__.strip("_"), all_arguments=True))
+        def call(symbolic, extents):
+            given = {**static, "shape": tuple(extents(n) for n in static["shape"])} if "shape" in static else static
+            return function(*symbolic, **given)
+
+        return eager_graph(function.__name__.strip("_"), device, tensors, call)
 
     @functools.wraps(function)
     def run(*tensors, **static):

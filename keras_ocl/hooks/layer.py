@@ -1,6 +1,7 @@
 """The layer hook."""
 
 from keras_ocl import custom  # noqa: F401  (registers its class, which model files may name)
+from keras_ocl.hooks import hot_calls
 
 
 class OclLayer:
@@ -11,3 +12,11 @@ class OclLayer:
         """What profiles call the operations of `call`: the class of a layer that is not Keras's own; "" lets each go by its own name."""
         kind = type(self)
         return "" if kind.__module__.startswith("keras.") else kind.__name__
+
+    def __call__(self, *args, **kwargs):
+        """What Keras's `Layer.__call__` ends in, once inputs are tensors and the layer is built."""
+        return hot_calls.call(self, super().__call__, args, kwargs)
+
+    def _setattr_hook(self, name, value):
+        hot_calls.changed(self, name, value)
+        return name, value

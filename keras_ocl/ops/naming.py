@@ -9,6 +9,7 @@ from keras_ocl.core.origin import Origin, current_origin, operation_name
 from keras_ocl.core.primitive import current_trace
 from keras_ocl.core.trace import origins_kept
 from keras_ocl.ops.bounds import check_numbers
+from keras_ocl.ops.composites import composite
 
 _WITH_RANK = {
     "conv": "Conv{}D",
@@ -17,12 +18,17 @@ _WITH_RANK = {
     "conv_transpose": "Conv{}DTranspose",
 }
 _CALL_BACK = {"vectorize", "jvp"}  # the operations are those of the function that they are given
+_BY_VALUES = {"bincount"}  # the result's shape depends on values in eager code, and not in a trace
 
 
-def named_operations(namespace):
-    """The operations of Keras among a module's `globals()`, each so that it marks what it records: a dict to update them by."""
+def named_operations(namespace, pure=True):
+    """The operations of Keras among a module's `globals()`, each so that it marks what it records: a dict to update them by.
+
+    Those that are `pure`, which depend on their arguments alone, are compiled where eager code repeats them.
+    """
     ours = {n: f for n, f in namespace.items() if inspect.isfunction(f) and f.__module__.startswith("keras_ocl.") and not n.startswith("_")}
-    return {name: named_operation(f) for name, f in ours.items() if name not in _CALL_BACK}
+    repeated = {name: composite(f) if pure and name not in _BY_VALUES else f for name, f in ours.items() if name not in _CALL_BACK}
+    return {name: named_operation(f) for name, f in repeated.items()}
 
 
 def named_operation(function):

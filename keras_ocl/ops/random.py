@@ -282,4 +282,4 @@ def binomial(shape, counts, probabilities, dtype=None, seed=None):
     probabilities = _parameter("binomial", "probabilities", probabilities, shape, work)
     return _binomial(_key(seed), counts, probabilities, shape=shape, dtype=dtype)
 
-globals().update(naming.named_operations(globals()))
+globals().update(naming.named_operations(globals(), pure=False))

@@ -1,0 +1,160 @@
+"""Layers that are called again and again outside of compiled functions: after a few calls they run as compiled functions themselves.
+
+`model(x)` in a loop, a layer in an environment's step, features taken by one layer after the other: each of a layer's operations is
+bound, launched and waited for by Python. What is compiled is the outermost layer of Keras's own; layers that hold code of the user's run as
+they are written, and the layers of Keras's within them are compiled one by one.
+"""
+
+import weakref
+
+from keras.src import backend
+from keras.src.backend import config
+from keras.src.backend.common import global_state
+from keras.src.backend.common.stateless_scope import in_stateless_scope
+
+from keras_ocl import runtime
+from keras_ocl.compiler import eager
+from keras_ocl.compiler.jit import Jitted
+from keras_ocl.core import checks, tree
+from keras_ocl.core.primitive import active_tapes, current_trace
+from keras_ocl.core.tensor import Tensor
+
+HOT = 8  # calls op by op before a layer is compiled: a model that is called once to be built costs no compilation
+
+# What a call of these does is not known, or goes beyond its results and variables.
+_ELSEWHERE = {"ActivityRegularization", "FlaxLayer", "JaxLayer", "Lambda", "TFSMLayer", "TorchModuleWrapper"}
+_BEFORE_CALLS = ("_initializer", "_regularizer", "_constraint")  # endings of attributes whose functions no call uses
+_PLAIN = (bool, int, float, str)
+
+
+class _Calls:
+    """What is known of one layer's calls.
+
+    Attributes:
+        number: of calls op by op.
+        step: the Jitted that runs the layer; None before it is hot, and where it cannot be.
+        refused: whether it stays op by op, until an attribute of it changes.
+        seen, parts: the count of all changes when the layer was last looked at, and the ids of the layers in it with the number of theirs.
+    """
+
+    __slots__ = ("number", "parts", "refused", "seen", "step")
+
+    def __init__(self, layer):
+        self.number, self.step, self.refused = 0, None, False
+        self.seen, self.parts = _changes, _parts(layer)
+
+
+_calls = weakref.WeakKeyDictionary()  # layer -> _Calls
+_changes = 0  # how many attributes of layers were changed
+
+
+def changed(layer, name, value):
+    """Notes that an attribute of a layer is set: what was traced may depend on its value before."""
+    global _changes
+    own = vars(layer)
+    if own.get(name, own) is not value:
+        own["_ocl_changes"] = own.get("_ocl_changes", 0) + 1
+        _changes += 1
+
+
+def call(layer, plain, args, kwargs):
+    """The result of calling `layer`, whose inputs and state are ready: `plain(*args, **kwargs)`, or the same compiled."""
+    if current_trace.get() is not None or active_tapes.get() or checks.active() or in_stateless_scope() or not _simple(args, kwargs):
+        return plain(*args, **kwargs)
+    calls = _calls.get(layer)
+    if calls is None or calls.seen != _changes and not _unchanged(layer, calls):
+        calls = _calls[layer] = _Calls(layer)
+    if calls.step is None:
+        if calls.refused or calls.number < HOT:
+            calls.number += 1
+            before = eager.executed()
+            result = plain(*args, **kwargs)
+            if calls.number == HOT:  # one kernel is launched as quickly by itself
+                calls.refused = eager.executed() - before < 2 or not _known(layer)
+            return result
+        calls.step = _step(layer, plain.__func__)
+    try:
+        bound, arrays = calls.step.find(args, kwargs)
+    except Exception:  # Python code that needs values, for one: it has them here
+        calls.step, calls.refused = None, True
+        return plain(*args, **kwargs)
+    result, marks = bound.compiled.run(arrays, bound)
+    if marks:
+        for tensor, (mask, logits) in zip(_tensors(result), marks, strict=True):
+            _mark(tensor, mask, logits)
+    return result
+
+
+def _simple(args, kwargs):
+    """Whether arguments are tensors of the device in use, without masks (which layers read and remove), and plain values."""
+    device, found = runtime.current_device(), False
+    for leaf in tree.flatten((args, kwargs))[0]:
+        if type(leaf) is Tensor:
+            if leaf.storage is None or leaf.storage.device is not device or backend.get_keras_mask(leaf) is not None:
+                return False
+            found = True
+        elif not isinstance(leaf, _PLAIN):
+            return False
+    return found
+
+
+def _parts(layer):
+    return [(id(part), vars(part).get("_ocl_changes", 0)) for part in layer._flatten_layers()]
+
+
+def _unchanged(layer, calls):
+    if _parts(layer) != calls.parts:
+        return False
+    calls.seen = _changes
+    return True
+
+
+def _known(layer):
+    """Whether all that runs in a call is Keras's own code, which does nothing but give results and assign variables."""
+    for part in layer._flatten_layers():
+        kind = type(part)
+        if not kind.__module__.startswith(("keras.src.layers.", "keras.src.models.")) or kind.__name__ in _ELSEWHERE:
+            return False
+        if part is not layer and part.activity_regularizer is not None:
+            return False
+        values = [value for name, value in vars(part).items() if not name.endswith(_BEFORE_CALLS)]
+        if not all(_of_keras(value) for value in values if callable(value)):
+            return False
+        if not all(_of_keras(operation) for operation in getattr(part, "operations", ())):
+            return False
+    return True
+
+
+def _of_keras(value):
+    return str(getattr(value, "__module__", "")).startswith(("keras.", "keras_ocl."))
+
+
+def _step(layer, function):
+    """A Jitted of `function`, a method of `layer`: (results, what Keras has marked each tensor among them with; empty without marks)."""
+    kept = weakref.ref(layer)
+
+    def step(*args, **kwargs):
+        result = function(kept(), *args, **kwargs)
+        marks = [(backend.get_keras_mask(t), getattr(t, "_keras_logits", None)) for t in _tensors(result)]
+        return result, marks if any(part is not None for mark in marks for part in mark) else []
+
+    return Jitted(step, name=layer.name, context=_context)
+
+
+def _tensors(nest):
+    return [leaf for leaf in tree.flatten(nest)[0] if type(leaf) is Tensor]
+
+
+def _mark(tensor, mask, logits):
+    if mask is not None:
+        backend.set_keras_mask(tensor, mask)
+    if logits is not None:
+        tensor._keras_logits = logits
+
+
+def _context():
+    """What a trace of a layer depends on beside the layer and its arguments: settings, and what the layers around it have said."""
+    autocast, around = backend.get_autocast_scope(), global_state.get_global_attribute("current_call_ctx")
+    said = tuple((name, value) for name, value in vars(around).items() if name != "entry_layer") if around else ()
+    flash = global_state.get_global_attribute("flash_attention")
+    return config.floatx(), config.epsilon(), config.image_data_format(), flash, autocast and autocast.dtype, said

@@ -1,0 +1,103 @@
+"""Operations of several primitives in eager code: called again and again, each runs as one compiled graph.
+
+The first calls run primitive by primitive, whose kernels all sizes and operations share. What is compiled then takes extents as arguments
+too, so that other sizes reuse its kernels.
+"""
+
+import functools
+
+from keras.src.backend import config
+
+from keras_ocl.compiler import eager
+from keras_ocl.compiler.jit import eager_graph
+from keras_ocl.core import checks, tree
+from keras_ocl.core.primitive import active_tapes, current_trace
+from keras_ocl.core.tensor import Tensor
+
+HOT = 16  # calls with the same signature before it is compiled
+_MOST = 4096  # signatures of a function that are counted
+_REFUSED = -1
+
+
+def composite(function):
+    """`function`, an operation on tensors and plain values, so that it is compiled for signatures that come again and again."""
+    views = set()  # types of arguments with which it ran nothing, as a reshape does
+    calls = {}  # signature -> number of calls, or _REFUSED
+
+    @functools.wraps(function)
+    def run(*args, **kwargs):
+        types = (*map(type, args), *kwargs)
+        if types in views or current_trace.get() is not None or active_tapes.get() or checks.active():
+            return function(*args, **kwargs)
+        signature, tensors = _signature(args, kwargs)
+        number = _REFUSED if signature is None else calls.get(signature, 0)
+        if number == HOT:
+            device = tensors[0].storage.device
+            try:
+                bound = eager.compiled_once((device, function, signature), lambda: _compiled(function, device, tensors, args, kwargs))
+            except Exception:  # Python code that needs values, for one: it has them here
+                calls[signature] = _REFUSED
+                return function(*args, **kwargs)
+            return bound.compiled.run(tensors, bound)
+        before = eager.executed()
+        result = function(*args, **kwargs)
+        if eager.executed() == before:
+            views.add(types)
+        elif number != _REFUSED:
+            if len(calls) >= _MOST:
+                calls.clear()
+            calls[signature] = number + 1
+        return result
+
+    return run
+
+
+def _signature(args, kwargs):
+    """(hashable of all that a trace of an operation depends on, the tensors); None in its place where that cannot be said."""
+    key, tensors = [len(args), config.floatx(), config.epsilon(), config.image_data_format()], []
+    if kwargs:
+        key.append(tuple(kwargs))
+        args = (*args, *kwargs.values())
+    if not _add(args, key, tensors) or not tensors or any(t.storage.device is not tensors[0].storage.device for t in tensors):
+        return None, ()
+    return tuple(key), tensors
+
+
+def _add(leaves, key, tensors):
+    """Adds what tells arguments apart to `key`, and the tensors among them to `tensors`; False where there is a value of another kind."""
+    for leaf in leaves:
+        kind = type(leaf)
+        if kind is Tensor:
+            # Keras marks tensors with masks and logits, which an operation may look at.
+            marked = getattr(leaf, "_keras_mask", None) is not None or getattr(leaf, "_keras_logits", None) is not None
+            if leaf.storage is None or marked:
+                return False
+            tensors.append(leaf)
+            key.append(leaf.shape)
+            key.append(leaf.dtype)
+        elif leaf is None:
+            key.append(None)
+        elif kind is int or kind is bool or kind is str:
+            key.append(kind)
+            key.append(leaf)
+        elif kind is float:
+            key.append(leaf.hex())  # 0.0 is not -0.0
+        elif isinstance(leaf, (tuple, list, dict)):
+            parts, structure = tree.flatten(leaf)
+            key.append(structure)
+            if not _add(parts, key, tensors):
+                return False
+        else:
+            return False
+    return True
+
+
+def _compiled(function, device, tensors, args, kwargs):
+    leaves, structure = tree.flatten((args, kwargs))
+
+    def call(symbolic, _):
+        rest = iter(symbolic)
+        args, kwargs = tree.unflatten(structure, [next(rest) if type(leaf) is Tensor else leaf for leaf in leaves])
+        return function(*args, **kwargs)
+
+    return eager_graph(function.__name__, device, tensors, call)
