@@ -2,6 +2,7 @@
 
 import contextlib
 import csv
+import html
 import json
 import time
 from collections import defaultdict
@@ -245,6 +246,10 @@ class Profile:
 
     def __str__(self) -> str:
         return self._by_kernel() if self.by == "kernel" else self._report(self.by)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the text, scrolled where it is too wide, for notebooks wrap what is printed."""
+        return f'<pre style="white-space: pre; overflow-x: auto">{html.escape(str(self))}</pre>'
 
     def _by_kernel(self) -> str:
         total = self.milliseconds
