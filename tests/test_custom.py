@@ -149,8 +149,11 @@ def test_errors():
     with pytest.raises(ValueError, match=r"gradient for x has the shape \(\), but x has \(4, 6\)"):
         op = keras_ocl.custom_op("out[i] = x[i];", "x", gradient=lambda cotangent, out, x: ops.sum(cotangent))
         keras_ocl.grad(lambda x: ops.sum(op(x)))(X)
-    with pytest.raises(RuntimeError, match="undeclared_name"):
-        keras_ocl.custom_op("out[i] = undeclared_name;", "x")(X)
+    wrong = keras_ocl.custom_op("out[i] = undeclared_name;", "x")
+    for called in (wrong, keras.layers.Activation(wrong), keras_ocl.jit(wrong)):
+        with pytest.raises(keras_ocl.KernelBuildError, match="undeclared_name") as error:
+            called(X)
+        assert "undeclared_name" in error.value.log and "out[i] = undeclared_name;" in error.value.source
     np.testing.assert_allclose(swish()(X), X * sigmoid(X), rtol=1e-5)
 
 

@@ -23,6 +23,7 @@ class KernelBuildError(RuntimeError):
     names: tuple[str, ...]
     log: str
     source: str
+    _keras_call_info_injected = True  # else Keras, to add a call's arguments, raises a RuntimeError without all this in its place
 
     def __init__(self, names: Iterable[str], device: object, options: str, log: str, source: str) -> None:
         self.names, self.log, self.source = tuple(names), log, source
