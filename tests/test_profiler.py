@@ -2,7 +2,9 @@
 
 import csv
 import gzip
+import html
 import json
+import re
 
 import keras
 import numpy as np
@@ -167,6 +169,11 @@ def test_the_printed_report(training):
     first = lines[1].split("|")
     assert first[0].strip() == training.table()[0].title and "(100.00%, " in first[2]
     assert "averages of 3 steps" in str(training) and str(training.device) in str(training)
+
+
+def test_notebooks_show_what_print_shows(training):
+    shown = training._repr_html_()
+    assert shown.startswith("<pre ") and html.unescape(re.sub(r"</?pre[^>]*>", "", shown)) == str(training)
 
 
 def test_kernels_are_what_print_shows_by_default(network):
