@@ -6,14 +6,23 @@ import json
 import re
 import time
 
-import nbformat
 import pytest
-from jupyter_client.manager import start_new_kernel
 
-from tests import notebooks
+for needed in ("nbclient", "ipykernel"):
+    pytest.importorskip(needed, reason=f"the package {needed} is not installed")
+
+import nbformat  # noqa: E402
+from jupyter_client.manager import start_new_kernel  # noqa: E402
+
+from tests import notebooks  # noqa: E402
 
 NAMES = sorted(path.stem for path in notebooks.FOLDER.glob("*.ipynb"))
 PATHS = re.compile(r"/(tmp|home|root|work|Users)/|[A-Z]:\\\\")
+
+
+def needs(*packages):
+    missing = [name for name in packages if importlib.util.find_spec(name) is None]
+    return pytest.mark.skipif(bool(missing), reason=f"not installed: {', '.join(missing)}")
 
 
 def outputs_of(notebook):
@@ -56,6 +65,7 @@ def run(request, tmp_path):
         yield Run(client)
 
 
+@needs("matplotlib", "sklearn")
 def test_train(run):
     assert run.value("keras.config.backend()") == "ocl"
     accuracy = run.value("float(accuracy)")
@@ -65,6 +75,7 @@ def test_train(run):
     assert run.value("len(more.history['loss'])") == 12
 
 
+@needs("matplotlib", "sklearn")
 def test_kernel(run):
     assert run.value("float(accuracy)") > 0.85
     signs = "(weights[..., None] * np.sign(x[:, None] - centres))"  # of which NumPy makes the gradients here, and Keras in the notebook
@@ -81,7 +92,7 @@ def test_kernel(run):
     assert "Distances" not in fused and "prototypes" in fused
 
 
-@pytest.mark.skipif(importlib.util.find_spec("keras_hub") is None, reason="keras-hub is not installed")
+@needs("keras_hub")
 def test_text(run):
     text = run.value("text")
     assert run.value("history.history['accuracy'][-1]") > 0.85
