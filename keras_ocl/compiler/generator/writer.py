@@ -72,6 +72,8 @@ class Writer:
     def _constant_text(self, value, dtype):
         if isinstance(value, Dim):
             text = self.args.int(value, "long" if dtypes.is_integer(dtype) else "int")
+            if dtypes.is_complex(dtype):  # one number in the place of two would be both parts
+                return f"(({dtypes.register_ctype(dtype)})({text}, 0))"
             return f"(({dtypes.register_ctype(dtype)}){text})"
         if dtypes.is_float(dtype) and value not in (0.0, 1.0, -1.0, 0.5, 2.0) and value == value and abs(value) != float("inf"):
             rounded = dtypes.numpy_dtype(dtype).type(value)

@@ -108,6 +108,13 @@ def test_running_products_have_gradients():
 
 
 @WIDTHS
+def test_an_extent_that_varies_is_a_real_number(dtype):
+    z, _ = tensors(dtype)
+    mean = keras_ocl.jit(ops.mean, dynamic=True)
+    close(mean(z), Z.astype(dtype).mean(), dtype)
+
+
+@WIDTHS
 def test_near_zero(dtype):
     tensors(dtype)
     tiny = np.array([1e-9 + 2e-9j, 2e-8 - 3e-9j])
