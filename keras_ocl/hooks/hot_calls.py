@@ -32,15 +32,15 @@ class _Calls:
 
     Attributes:
         number: of calls op by op.
-        step: the Jitted that runs the layer; None before it is hot, and where it cannot be.
-        refused: whether it stays op by op, until an attribute of it changes.
+        hot: None while they are counted; then whether it is compiled, or stays op by op until an attribute of it changes.
+        step: the Jitted that runs a hot layer.
         seen, parts: the count of all changes when the layer was last looked at, and the ids of the layers in it with the number of theirs.
     """
 
-    __slots__ = ("number", "parts", "refused", "seen", "step")
+    __slots__ = ("hot", "number", "parts", "seen", "step")
 
     def __init__(self, layer):
-        self.number, self.step, self.refused = 0, None, False
+        self.number, self.hot, self.step = 0, None, None
         self.seen, self.parts = _changes, _parts(layer)
 
 
@@ -64,19 +64,19 @@ def call(layer, plain, args, kwargs):
     calls = _calls.get(layer)
     if calls is None or calls.seen != _changes and not _unchanged(layer, calls):
         calls = _calls[layer] = _Calls(layer)
+    if not calls.hot:
+        calls.number = number = calls.number + 1
+        before = eager.executed()
+        result = plain(*args, **kwargs)
+        if calls.hot is None and number >= HOT:
+            calls.hot = eager.executed() - before > 1 and _known(layer)  # one kernel is launched as quickly by itself
+        return result
     if calls.step is None:
-        if calls.refused or calls.number < HOT:
-            calls.number += 1
-            before = eager.executed()
-            result = plain(*args, **kwargs)
-            if calls.number == HOT:  # one kernel is launched as quickly by itself
-                calls.refused = eager.executed() - before < 2 or not _known(layer)
-            return result
         calls.step = _step(layer, plain.__func__)
     try:
         bound, arrays = calls.step.find(args, kwargs)
     except Exception:  # Python code that needs values, for one: it has them here
-        calls.step, calls.refused = None, True
+        calls.hot = False
         return plain(*args, **kwargs)
     result, marks = bound.compiled.run(arrays, bound)
     if marks:
@@ -153,8 +153,7 @@ def _mark(tensor, mask, logits):
 
 
 def _context():
-    """What a trace of a layer depends on beside the layer and its arguments: settings, and what the layers around it have said."""
+    """What a trace of a layer depends on beside the layer and its arguments: settings, and what the layers around it say of training."""
     autocast, around = backend.get_autocast_scope(), global_state.get_global_attribute("current_call_ctx")
-    said = tuple((name, value) for name, value in vars(around).items() if name != "entry_layer") if around else ()
-    flash = global_state.get_global_attribute("flash_attention")
-    return config.floatx(), config.epsilon(), config.image_data_format(), flash, autocast and autocast.dtype, said
+    training, flash = around and around.get_value("training"), global_state.get_global_attribute("flash_attention")
+    return config.floatx(), config.epsilon(), config.image_data_format(), flash, autocast and autocast.dtype, training

@@ -2,6 +2,8 @@
 
 import functools
 import gc
+import threading
+import time
 import weakref
 
 import keras
@@ -129,6 +131,30 @@ def test_code_of_the_users_runs_as_it_is_written():
     assert executed(lambda: mine.dense(x))[0] == 0
 
 
+def test_threads_that_call_the_same_layer_do_not_compile_code_of_the_users():
+    seen, barrier = [], threading.Barrier(4)
+
+    def activation(x):
+        seen.append(1)
+        time.sleep(0.001)  # the others come in between
+        return x
+
+    layer, x = layers.Dense(2, activation=activation), tensor(2, 4)
+    layer.build((None, 4))
+
+    def work():
+        barrier.wait()
+        for _ in range(hot_calls.HOT):
+            layer(x)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(seen) == 4 * hot_calls.HOT
+
+
 def test_masks_and_logits_stay_with_their_tensors():
     embedding, ids = layers.Embedding(9, 4, mask_zero=True), ops.convert_to_tensor(np.array([[1, 2, 0], [3, 0, 0]], "int32"))
     model = keras.Sequential([embedding, layers.LSTM(3, return_sequences=True)])
@@ -193,7 +219,7 @@ def test_a_layer_that_cannot_be_traced_stays_op_by_op(monkeypatch):
     monkeypatch.setattr(hot_calls.Jitted, "find", find)
     heat(lambda: layer(x))
     np.testing.assert_array_equal(layer(x), expected)
-    assert hot_calls._calls[layer].refused
+    assert hot_calls._calls[layer].hot is False
 
 
 def test_layers_that_are_dropped_are_forgotten():
