@@ -14,6 +14,7 @@ Training loops of your own:
 - ``jit(function)`` compiles a function of arrays and Keras variables into a list of kernel launches.
 - ``GradientTape()`` records operations and computes gradients, as TensorFlow's does.
 - ``grad(function)`` and ``value_and_grad(function)`` make functions that return gradients.
+- ``callback(function, x)`` calls a Python function with values from inside compiled code.
 
 Kernels, profiles and checks:
 
@@ -40,6 +41,7 @@ from typing import TYPE_CHECKING
 from keras_ocl.plugin import install
 
 if TYPE_CHECKING:
+    from keras_ocl.callback import callback
     from keras_ocl.compiler.jit import jit
     from keras_ocl.core.autodiff import GradientTape
     from keras_ocl.core.checks import checks
@@ -59,6 +61,7 @@ __all__ = [
     "OutOfMemory",
     "UnsupportedKeras",
     "__version__",
+    "callback",
     "checks",
     "clear_cache",
     "custom_op",
@@ -84,6 +87,7 @@ _ALONE = {
 }
 _WITH_KERAS = {
     "GradientTape": "core.autodiff",
+    "callback": "callback",
     "custom_op": "custom",
     "grad": "gradient",
     "jit": "compiler.jit",

@@ -37,6 +37,7 @@ def training() -> None:
     assert_type(compiled_with_options(1.0), str)
     assert_type(keras_ocl.value_and_grad(loss, argnums=(0,))(1.0, 2), tuple[float, Any])
     keras_ocl.grad(loss, has_aux=False)(1.0, scale=2)
+    keras_ocl.callback(print, 1.0, [2.0])
     with keras_ocl.GradientTape(persistent=True) as tape:
         tape.watch([])
     assert_type(tape, keras_ocl.GradientTape)

@@ -36,6 +36,7 @@ BELOW = {
     "ops.nn": {"numpy"},
     "ops.image": {"numpy", "nn"},
     "layers": {"core", "primitives", "ops"},
+    "callback": {"core"},
     "gradient": {"core"},
     "custom": {"core", "kernels"},
     "export": {"core", "primitives", "compiler"},
@@ -44,7 +45,7 @@ BELOW = {
     "hooks": {"core", "compiler", "runtime", "chrome_trace", "ops", "layers", "custom"},
     "backend": {"ops", "hooks"},
 }
-WITH_KERAS = {"backend", "custom", "export", "gradient", "hooks", "layers", "lowering", "ops", "plugin"}
+WITH_KERAS = {"backend", "callback", "custom", "export", "gradient", "hooks", "layers", "lowering", "ops", "plugin"}
 # Packages that their own modules take as a namespace, which they read when they run: gradient rules need each other.
 NAMESPACES = {"keras_ocl", "keras_ocl.primitives"}
 

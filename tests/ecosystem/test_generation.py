@@ -57,6 +57,13 @@ GENERATE = """
         before = statistics.builds, statistics.downloads
         model.generate(prompt, stop_token_ids=None)
         made["second call"] = [statistics.builds - before[0], statistics.downloads - before[1]]
+        import keras_ocl
+        made["streamed"] = []
+        class Streamed(keras_hub.samplers.GreedySampler):
+            def get_next_token(self, probabilities):
+                return keras_ocl.callback(lambda tokens: made["streamed"].append(int(tokens[0])), super().get_next_token(probabilities))
+        model.compile(sampler=Streamed())
+        model.generate(prompt, stop_token_ids=None)
         model.compile(sampler="greedy", run_eagerly=True)
         made["eager"] = np.asarray(model.generate(prompt, stop_token_ids=None)["token_ids"]).tolist()
     print(json.dumps(made))
@@ -142,6 +149,10 @@ def test_samples_depend_on_the_seed():
 def test_the_second_text_builds_nothing_and_seldom_waits():
     """21 tokens in three batches of steps, the condition before them, and the two results."""
     assert made("ocl")["second call"] == [0, 6]
+
+
+def test_a_callback_sees_the_tokens_as_they_are_made():
+    assert made("ocl")["streamed"] == made("ocl")["one prompt"][0][3:]
 
 
 def test_eager_tokens_are_the_same():

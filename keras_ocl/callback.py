@@ -1,0 +1,57 @@
+"""Python functions called with values from inside compiled code."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from keras.src import backend
+
+from keras_ocl.core.primitive import Primitive, current_trace
+from keras_ocl.core.tensor import Tensor
+
+
+def _called(arrays: list[np.ndarray], *, function: Callable[..., object]) -> np.ndarray:
+    function(*arrays)
+    return arrays[0]
+
+
+_callback = Primitive(
+    "callback",
+    lambda x, *others, function: (tuple(x.shape), x.dtype),
+    lambda ct, out, x, *others, function: [ct, *(None for _ in others)],
+    host=_called,
+    registered=False,
+)
+
+
+def callback(function: Callable[..., object], x: Any, *others: Any) -> Tensor:
+    """Calls a Python function with the values of tensors, from inside compiled code too, and returns the first tensor.
+
+        class Shown(keras_hub.samplers.TopKSampler):
+            def get_next_token(self, probabilities):
+                return keras_ocl.callback(print, super().get_next_token(probabilities))
+
+    In compiled functions (`fit`, `predict`, `generate`, `keras_ocl.jit`) it is called in each run, and in a loop in each step, when the
+    device has computed the values; that waits for the device. It belongs to the returned tensor: where nothing uses that, it is not
+    called. An exception ends the run; variables then hold their values from before.
+
+    Args:
+        function: takes one NumPy array per tensor; what it returns is ignored.
+        x: array, Tensor or Variable of any shape and dtype.
+        *others: more of them.
+
+    Returns:
+        A Tensor with the values of `x`, through which gradients pass unchanged.
+
+    Raises:
+        TypeError: `function` cannot be called or hashed, or a tensor is the symbolic input of a Functional model.
+    """
+    if not callable(function) or type(function).__hash__ is None:
+        raise TypeError(f"keras_ocl.callback takes a function first, which can be hashed, not {type(function).__name__}.")
+    if any(isinstance(t, backend.KerasTensor) for t in (x, *others)):
+        raise TypeError("keras_ocl.callback cannot take a KerasTensor: call it in the `call` method of a layer.")
+    tensors = [backend.convert_to_tensor(t) for t in (x, *others)]
+    if current_trace.get() is not None:
+        return _callback(*tensors, function=function)
+    function(*map(np.asarray, tensors))
+    return tensors[0]
