@@ -227,6 +227,6 @@ def program_specs(launches, traits):
             launch.attributes = "__attribute__((intel_vec_len_hint(1))) "
         name, text = function_name(launch)
         source = text.replace(" k(", f" {name}(", 1)
-        extensions = ("cl_khr_fp64",) if traits.fp64 and "double" in source else ()
-        specs.append((launch, (name, source, prelude.pieces(launch.helpers, extensions))))
+        extensions = ("cl_khr_fp64",) if traits.fp64 and any("double" in t for t in (source, *launch.functions)) else ()
+        specs.append((launch, (name, source, (*prelude.pieces(launch.helpers, extensions), *launch.functions))))
     return specs

@@ -67,6 +67,11 @@ class Provenance:
                 found[operand.buffer] = max(elements, found.get(operand.buffer, 0))
         return found
 
+    @functools.cached_property
+    def work(self):
+        """About how many operations the region takes with its loads and stores."""
+        return self.operations + _MOVED * (sum(self.loads.values()) + sum(map(_size, self._outputs)))
+
     def _evaluations(self, node):
         """How often the kernel evaluates each element of `node`."""
         return max(1, cost.evaluations(self._places.get(node, ())) / cost.size(node))
@@ -106,6 +111,34 @@ class Provenance:
                     seen.add(i)
                     pending.append(i)
         return node
+
+
+class ChainProvenance:
+    """What a chain of `specs` (KernelSpecs) computes, as Provenance tells it."""
+
+    def __init__(self, specs):
+        self._found = dict.fromkeys(spec.provenance for spec in specs)
+        self._writers = {a.value: spec.provenance for spec in specs for a in spec.args if a.kind == "out"}
+
+    @functools.cached_property
+    def shares(self):
+        """Shares that add up to 1."""
+        total = sum(p.work for p in self._found) or 1
+        return tuple(s._replace(fraction=s.fraction * p.work / total) for p in self._found for s in p.shares)
+
+    @property
+    def operations(self):
+        """About how many operations the chain takes."""
+        return sum(p.operations for p in self._found)
+
+    @property
+    def loads(self):
+        """Elements that the chain reads of each operand: a dict from its Buffer to their number."""
+        return {buffer: n for p in self._found for buffer, n in p.loads.items()}
+
+    def allocator(self, buffer):
+        """Provenance.allocator of what writes the Buffer."""
+        return self._writers[buffer].allocator(buffer)
 
 
 def key(node):

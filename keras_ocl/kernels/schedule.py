@@ -39,7 +39,8 @@ class Schedule:
     splitting: when long reductions are split into parts, a tuning.Splitting.
 
     Prices, in cheap operations on one element of a vector:
-        launch: of one more kernel. gather: of an element, where the lanes of a vector read elements that are not adjacent.
+        launch: of one more kernel. chained: work that a chain may take from other compute units for one launch less, 0 where there are no
+        chains. gather: of an element, where the lanes of a vector read elements that are not adjacent.
 
     Limits and shapes:
         vectors: whether a work-item computes explicit vectors, their lanes along the last axis of the result.
@@ -77,6 +78,7 @@ class Schedule:
     plain_channels: int
     plain_pixels: float
     fetched_rows: int = 0
+    chained: int = 0
     attention_gradients: Callable = _never
     attention_pays: Callable = _never
 

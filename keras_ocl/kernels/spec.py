@@ -43,13 +43,14 @@ class KernelSpec:
     title: str = field(kw_only=True)
     provenance: object = None  # which operations it computes (compiler/provenance.py); not part of the source either
     overwrites: bool = False  # whether it writes over a variable's value; likewise
+    functions: tuple = ()  # texts of functions that only this kernel calls; its pointers may then lie in the same memory
 
     def signature(self):
         parts = []
         for a in self.args:
             if a.kind in ("in", "out"):
-                const = "const " if a.kind == "in" else ""
-                parts.append(f"__global {const}{dtypes.storage_ctype(a.dtype)}* restrict {a.name}")
+                const, restrict = "const " if a.kind == "in" else "", "" if self.functions else "restrict "
+                parts.append(f"__global {const}{dtypes.storage_ctype(a.dtype)}* {restrict}{a.name}")
             elif a.kind == "local":
                 parts.append(f"__local {a.dtype}* {a.name}")
             else:
@@ -60,8 +61,11 @@ class KernelSpec:
         """The kernel's OpenCL C text under the function name `function`."""
         sizes = ", ".join(str(g) for g in (tuple(self.group) + (1, 1))[:3]) if self.group else ""
         required = f"__attribute__((reqd_work_group_size({sizes})))\n" if sizes else ""
-        body = self.body if self.scalar else indented(self.body)
-        return f"// {self.title}\n__kernel {required}{self.attributes}void {function}({self.signature()}) {{\n{body}}}\n"
+        return f"// {self.title}\n__kernel {required}{self.attributes}void {function}({self.signature()}) {{\n{self.text()}}}\n"
+
+    def text(self):
+        """The body's text as it is printed."""
+        return self.body if self.scalar else indented(self.body)
 
 
 @dataclass(frozen=True)

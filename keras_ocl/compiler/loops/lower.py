@@ -7,10 +7,13 @@ history where there is one, and else alternates between two buffers, for which t
 Kernels that read nothing which a step changes run once, before the loop, unless what they make is much more than what they read: that
 would have to be kept.
 
+Small kernels of a step are joined (compiler/chain.py).
+
 Steps of a while of kernels alone are launched ahead of its condition: every kernel looks first whether the loop still goes on.
 """
 
 from keras_ocl.compiler import ir, lower
+from keras_ocl.compiler.chain import chained
 from keras_ocl.core import dtypes
 from keras_ocl.core.dim import Dim, hint, product
 from keras_ocl.core.primitive import Kind
@@ -84,6 +87,7 @@ class _Lowering:
         self.first = self._invariant()
         if not self.is_scan and loop.launches and all(isinstance(launch, KernelSpec) for launch in loop.launches):
             self._predicate()
+        loop.launches = chained(loop.launches, builder.traits)
 
     def _input(self, k):
         """The node of the body's input k; None where it is not read."""

@@ -118,6 +118,7 @@ SCHEDULE = register(
         fusion=Fusion(),
         splitting=Splitting(),
         launch=50_000,
+        chained=200_000,
         gather=8,
         vectors=True,
         as_written=True,
