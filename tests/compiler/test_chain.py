@@ -64,6 +64,8 @@ def test_a_step_of_small_kernels_is_one_launch(joins, one_by_one, reverse):
 
 
 def test_large_kernels_stay_by_themselves(joins):
+    if runtime.current_device().traits.compute_units < 2:
+        pytest.skip("one compute unit does all the work anyway")
     c, u, xs = normal(512, 512), normal(512, 512), normal(2, 512, 512)
     compiled = Jitted(recurrent)
     compiled(c, u, xs)
