@@ -40,7 +40,7 @@ def main():
             "PYTHONPATH": os.pathsep.join(filter(None, [str(HERE.parents[1]), os.environ.get("PYTHONPATH")])),
             "TF_CPP_MIN_LOG_LEVEL": os.environ.get("TF_CPP_MIN_LOG_LEVEL", "3"),
             "KERAS_CONFORMANCE_PART": f"{part}/{parts}",
-            "KERAS_CONFORMANCE_OUTCOMES": str(outcomes),
+            "KERAS_OCL_TEST_OUTCOMES": str(outcomes),
         }
         subprocess.run([*_pytest(options), *_targets(options.paths)], cwd=scratch, env=environment)
         if not outcomes.exists():

@@ -1,9 +1,7 @@
-"""The pytest plugin that Keras's tests run under: its conftest's duties, our branch in trainer_test.py, and the record of outcomes."""
+"""The pytest plugin that Keras's tests run under: its conftest's duties, and our branch in trainer_test.py."""
 
-import json
 import os
 import sys
-import time
 from importlib.abc import MetaPathFinder
 from importlib.machinery import SourceFileLoader
 from importlib.util import find_spec, spec_from_file_location
@@ -27,7 +25,6 @@ def skip_if_backend(name, reason):
 
 
 def pytest_configure(config):
-    config.pluginmanager.register(Outcomes(), "conformance-outcomes")
     if backend() == "ocl":
         trainer_test = TrainerTest()
         sys.meta_path.insert(0, trainer_test)
@@ -76,59 +73,3 @@ def pytest_collection_modifyitems(config, items):
     if left:
         config.hook.pytest_deselected(items=left)
         items[:] = items[part - 1 :: parts]
-
-
-class Outcomes:
-    """Collects each test's outcome, in the process that directs the workers, and writes them at the end."""
-
-    def __init__(self):
-        self.tests = {}
-        self.kernels = 0
-        self.device = None
-        self.start = time.time()
-
-    def pytest_runtest_logreport(self, report):
-        test = self.tests.setdefault(identifier(report.nodeid), {"outcome": "passed", "seconds": 0.0, "text": ""})
-        test["seconds"] += report.duration
-        if report.failed or report.skipped:
-            test["outcome"] = report.outcome
-            test["text"] = str(report.longrepr[2]) if report.skipped and isinstance(report.longrepr, tuple) else report.longreprtext
-
-    def pytest_collectreport(self, report):
-        if report.failed:
-            self.tests[identifier(report.nodeid)] = {"outcome": "failed", "seconds": 0.0, "text": report.longreprtext}
-        elif report.skipped:
-            self.tests[identifier(report.nodeid)] = {"outcome": "skipped", "seconds": 0.0, "text": str(report.longrepr[2])}
-
-    @pytest.hookimpl(optionalhook=True)
-    def pytest_testnodedown(self, node, error):
-        output = getattr(node, "workeroutput", {})
-        self.kernels += output.get("kernels", 0)
-        self.device = output.get("device") or self.device
-
-    @pytest.hookimpl(trylast=True)
-    def pytest_sessionfinish(self, session):
-        kernels, device = _device_statistics()
-        if hasattr(session.config, "workeroutput"):
-            session.config.workeroutput.update(kernels=kernels, device=device)
-            return
-        self.kernels += kernels
-        summary = {"seconds": time.time() - self.start, "kernels": self.kernels, "device": self.device or device}
-        Path(os.environ["KERAS_CONFORMANCE_OUTCOMES"]).write_text(json.dumps({**summary, "tests": self.tests}))
-
-
-def _device_statistics():
-    """Kernels that this process compiled, and the name of the device."""
-    if backend() != "ocl":
-        return 0, backend()
-    from keras_ocl import runtime
-
-    device = runtime.current_device()
-    return device.statistics.kernels, str(device)
-
-
-def identifier(nodeid):
-    """keras/src/a/b_test.py::Class::test as keras.src.a.b_test.Class::test, as JUnit reports join them."""
-    path, *names = nodeid.split("::")
-    module = path.removesuffix(".py").replace("/", ".")
-    return "::".join([".".join([module, *names[:-1]]), *names[-1:]])

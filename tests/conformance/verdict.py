@@ -10,6 +10,8 @@ from datetime import date
 from rich.console import Console
 from rich.table import Table
 
+from tests.outcomes import error_line
+
 MOST_EXCLUSIONS = 25
 SLOWEST = 15
 
@@ -39,7 +41,7 @@ class Verdict:
                     verdict.wrong.append((name, "is excluded, but passes: remove its exclusion"))
                 test["outcome"] = "excluded"
             elif test["outcome"] == "failed":
-                verdict.wrong.append((name, f"failed: {_last_line(test['text'])}"))
+                verdict.wrong.append((name, f"failed: {error_line(test['text'])[:300]}"))
         return verdict
 
     def compare(self, ids, whole):
@@ -94,11 +96,6 @@ class Verdict:
     def write(self, path):
         """Write summary and outcomes to `path` as JSON."""
         path.write_text(json.dumps({**self.summary, "wrong": self.wrong, "tests": self.tests}, indent=1))
-
-
-def _last_line(text):
-    lines = [line for line in text.splitlines() if line.startswith("E ")] or text.splitlines() or [""]
-    return lines[-1].removeprefix("E").strip()[:300]
 
 
 def _reason(test):
