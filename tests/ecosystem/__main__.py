@@ -81,7 +81,7 @@ def _outcomes(suite, folder, backend, options, scratch):
     }
     # A project's settings for pytest ask for plugins, coverage and warnings as errors, which are not about the backend.
     command = [sys.executable, "-m", "pytest", "-c", os.devnull, "--rootdir", str(folder), "-o", f"python_files={suite['files']}", "-q"]
-    command += ["-p", "tests.outcomes", "-p", "no:cacheprovider", "--tb=short", "--disable-warnings"]
+    command += ["-p", "tests.outcomes", "-p", "no:cacheprovider", "--tb=short", "--disable-warnings", "--continue-on-collection-errors"]
     command += [f"--ignore={folder / path}" for path in suite.get("ignore", [])]
     if options.k:
         command += ["-k", options.k]
