@@ -10,7 +10,7 @@ from datetime import date
 from rich.console import Console
 from rich.table import Table
 
-from tests.outcomes import error_line
+from tests.record.outcomes import error_line
 
 MOST_EXCLUSIONS = 25
 SLOWEST = 15

@@ -75,13 +75,14 @@ def _outcomes(suite, folder, backend, options, scratch):
     environment = {
         **os.environ,
         "KERAS_BACKEND": backend,
-        "PYTHONPATH": os.pathsep.join(filter(None, [str(folder), str(HERE.parents[1]), os.environ.get("PYTHONPATH")])),
+        # The plugin's own folder, not this project's, whose `tests` would hide, or be hidden by, that of the other.
+        "PYTHONPATH": os.pathsep.join(filter(None, [str(folder), str(HERE.parent / "record"), os.environ.get("PYTHONPATH")])),
         "TF_CPP_MIN_LOG_LEVEL": os.environ.get("TF_CPP_MIN_LOG_LEVEL", "3"),
         "KERAS_OCL_TEST_OUTCOMES": str(file),
     }
     # A project's settings for pytest ask for plugins, coverage and warnings as errors, which are not about the backend.
     command = [sys.executable, "-m", "pytest", "-c", os.devnull, "--rootdir", str(folder), "-o", f"python_files={suite['files']}", "-q"]
-    command += ["-p", "tests.outcomes", "-p", "no:cacheprovider", "--tb=short", "--disable-warnings", "--continue-on-collection-errors"]
+    command += ["-p", "outcomes", "-p", "no:cacheprovider", "--tb=short", "--disable-warnings", "--continue-on-collection-errors"]
     command += [f"--ignore={folder / path}" for path in suite.get("ignore", [])]
     if options.k:
         command += ["-k", options.k]

@@ -5,7 +5,7 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.outcomes import error_line
+from tests.record.outcomes import error_line
 
 BACKENDS = {"tensorflow", "jax", "torch", "numpy", "openvino"}
 

@@ -1,4 +1,4 @@
-"""A pytest plugin (``-p tests.outcomes``) that writes each test's outcome as JSON to the file `KERAS_OCL_TEST_OUTCOMES`."""
+"""A pytest plugin (``-p tests.record.outcomes``) that writes each test's outcome as JSON to the file `KERAS_OCL_TEST_OUTCOMES`."""
 
 import json
 import os
@@ -9,7 +9,7 @@ import pytest
 
 
 def pytest_configure(config):
-    config.pluginmanager.register(Outcomes(), "outcomes")
+    config.pluginmanager.register(Outcomes())
 
 
 class Outcomes:
