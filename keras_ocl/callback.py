@@ -8,6 +8,7 @@ from keras.src import backend
 
 from keras_ocl.core.primitive import Primitive, current_trace
 from keras_ocl.core.tensor import Tensor
+from keras_ocl.ops.conversion import convert_to_tensor
 
 
 def _called(arrays: list[np.ndarray], *, function: Callable[..., object]) -> np.ndarray:
@@ -50,7 +51,7 @@ def callback(function: Callable[..., object], x: Any, *others: Any) -> Tensor:
         raise TypeError(f"keras_ocl.callback takes a function first, which can be hashed, not {type(function).__name__}.")
     if any(isinstance(t, backend.KerasTensor) for t in (x, *others)):
         raise TypeError("keras_ocl.callback cannot take a KerasTensor: call it in the `call` method of a layer.")
-    tensors = [backend.convert_to_tensor(t) for t in (x, *others)]
+    tensors = [convert_to_tensor(t) for t in (x, *others)]
     if current_trace.get() is not None:
         return _callback(*tensors, function=function)
     function(*map(np.asarray, tensors))

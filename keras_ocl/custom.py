@@ -15,6 +15,7 @@ from keras_ocl.core.dim import product
 from keras_ocl.core.primitive import Primitive
 from keras_ocl.core.tensor import Tensor
 from keras_ocl.kernels.spec import Args, KernelSpec
+from keras_ocl.ops.conversion import convert_to_tensor
 
 ShapeRule = Callable[..., Sequence[int]]
 Extents = Callable[..., int | tuple[int, ...]]
@@ -81,7 +82,7 @@ class CustomOp(Operation):
         """
         if len(inputs) != len(self.inputs):
             raise ValueError(f"custom_op {self.name} takes {len(self.inputs)} inputs ({', '.join(self.inputs)}), but got {len(inputs)}.")
-        return self._primitive(*(backend.convert_to_tensor(x) for x in inputs))[0]
+        return self._primitive(*(convert_to_tensor(x) for x in inputs))[0]
 
     def compute_output_spec(self, *inputs: Any) -> Any:
         """Infers the output's shape and dtype, as Functional models ask.

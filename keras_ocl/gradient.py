@@ -7,6 +7,8 @@ from typing import Any, ParamSpec, TypeVar
 from keras.src import backend, tree
 
 from keras_ocl.core.autodiff import GradientTape, differentiable
+from keras_ocl.ops.conversion import convert_to_tensor
+from keras_ocl.ops.numpy import copy
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -54,7 +56,7 @@ def value_and_grad(
             for source in tree.flatten(sources):
                 tape.watch(source)
             result: Any = function(*args, **kwargs)
-            value = backend.convert_to_tensor(result[0] if has_aux else result)
+            value = convert_to_tensor(result[0] if has_aux else result)
         if tuple(value.shape) != ():
             raise ValueError(f"The gradient of {_name(function)} needs a scalar result, but its shape is {tuple(value.shape)}.")
         flat = tape.gradient(value, tree.flatten(sources), unconnected_gradients="zero")
@@ -90,7 +92,7 @@ def grad(function: Callable[P, Any], argnums: int | Sequence[int] = 0, has_aux: 
 
 def _source(function: Callable[..., Any], position: int, value: Any) -> Any:
     # A copy, as the same Tensor may also come in as another argument, which is not differentiated by.
-    source = value if isinstance(value, backend.Variable) else backend.numpy.copy(backend.convert_to_tensor(value))
+    source = value if isinstance(value, backend.Variable) else copy(convert_to_tensor(value))
     if not differentiable(source.dtype):
         raise ValueError(f"The gradient of {_name(function)} by argument {position} needs a floating-point dtype, not {source.dtype}.")
     return source

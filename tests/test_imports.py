@@ -36,16 +36,17 @@ BELOW = {
     "ops.nn": {"numpy"},
     "ops.image": {"numpy", "nn"},
     "layers": {"core", "primitives", "ops"},
-    "callback": {"core"},
-    "gradient": {"core"},
-    "custom": {"core", "kernels"},
+    "callback": {"core", "ops"},
+    "gradient": {"core", "ops"},
+    "custom": {"core", "kernels", "ops"},
     "export": {"core", "primitives", "compiler"},
     "export.onnx": set(),
     "export.onnx.rules": set(),
     "hooks": {"core", "compiler", "runtime", "chrome_trace", "ops", "layers", "custom"},
     "backend": {"ops", "hooks"},
+    "src": {"ops", "hooks", "export"},
 }
-WITH_KERAS = {"backend", "callback", "custom", "export", "gradient", "hooks", "layers", "lowering", "ops", "plugin"}
+WITH_KERAS = {"backend", "callback", "custom", "export", "gradient", "hooks", "layers", "lowering", "ops", "plugin", "src"}
 # Packages that their own modules take as a namespace, which they read when they run: gradient rules need each other.
 NAMESPACES = {"keras_ocl", "keras_ocl.primitives"}
 

@@ -7,10 +7,11 @@ they are written, and the layers of Keras's within them are compiled one by one.
 
 import weakref
 
-from keras.src import backend
 from keras.src.backend import config
 from keras.src.backend.common import global_state
+from keras.src.backend.common.masking import get_keras_mask, set_keras_mask
 from keras.src.backend.common.stateless_scope import in_stateless_scope
+from keras.src.backend.common.variables import get_autocast_scope
 
 from keras_ocl import runtime
 from keras_ocl.compiler import eager
@@ -90,7 +91,7 @@ def _simple(args, kwargs):
     device, found = runtime.current_device(), False
     for leaf in tree.flatten((args, kwargs))[0]:
         if type(leaf) is Tensor:
-            if leaf.storage is None or leaf.storage.device is not device or backend.get_keras_mask(leaf) is not None:
+            if leaf.storage is None or leaf.storage.device is not device or get_keras_mask(leaf) is not None:
                 return False
             found = True
         elif not isinstance(leaf, _PLAIN):
@@ -135,7 +136,7 @@ def _step(layer, function):
 
     def step(*args, **kwargs):
         result = function(kept(), *args, **kwargs)
-        marks = [(backend.get_keras_mask(t), getattr(t, "_keras_logits", None)) for t in _tensors(result)]
+        marks = [(get_keras_mask(t), getattr(t, "_keras_logits", None)) for t in _tensors(result)]
         return result, marks if any(part is not None for mark in marks for part in mark) else []
 
     return Jitted(step, name=layer.name, context=_context)
@@ -147,13 +148,13 @@ def _tensors(nest):
 
 def _mark(tensor, mask, logits):
     if mask is not None:
-        backend.set_keras_mask(tensor, mask)
+        set_keras_mask(tensor, mask)
     if logits is not None:
         tensor._keras_logits = logits
 
 
 def _context():
     """What a trace of a layer depends on beside the layer and its arguments: settings, and what the layers around it say of training."""
-    autocast, around = backend.get_autocast_scope(), global_state.get_global_attribute("current_call_ctx")
+    autocast, around = get_autocast_scope(), global_state.get_global_attribute("current_call_ctx")
     training, flash = around and around.get_value("training"), global_state.get_global_attribute("flash_attention")
     return config.floatx(), config.epsilon(), config.image_data_format(), flash, autocast and autocast.dtype, training

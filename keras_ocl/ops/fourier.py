@@ -207,8 +207,8 @@ def _stft_window(window, sequence_length, fft_length, dtype):
     if isinstance(window, str):
         if window not in ("hann", "hamming"):
             raise ValueError(f'If a string is passed to `window`, it must be one of `"hann"`, `"hamming"`. Received: window={window}')
-        # The periodic form: one sample more, the last dropped.
-        taps = np.hanning(sequence_length + 1)[:-1] if window == "hann" else np.hamming(sequence_length + 1)[:-1]
+        # The periodic form: one sample more, the last dropped. A single sample keeps its value.
+        taps = (np.hanning if window == "hann" else np.hamming)(sequence_length + 1)[:-1] if sequence_length > 1 else [1.0]
         window = from_host(taps, dtype)
     window = convert_to_tensor(window, dtype)
     if window.ndim != 1 or window.shape[0] != sequence_length:
@@ -257,7 +257,7 @@ def istft(x, sequence_length, sequence_stride, fft_length, length=None, window="
     if length is not None:
         end = start + length
     elif center:
-        end = -(fft_length // 2)
+        end = result.shape[-1] - fft_length // 2
     else:
         end = fft_length + sequence_stride * (re.shape[-2] - 1)
     return result[..., start:end]

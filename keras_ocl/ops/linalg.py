@@ -133,6 +133,21 @@ def pinv(x, rcond=None):
     return P.pinv(x, rcond)
 
 
+def matrix_power(x, n):
+    """Square matrices to the power of an integer, by repeated squaring; of the inverses where `n` is negative. Of Keras behind 3.15."""
+    x = products.check_matrices("matrix_power", convert_to_tensor(x), square=True)
+    if n == 0:
+        return broadcast_to(eye(x.shape[-1], dtype=x.dtype), x.shape)
+    base, result = inv(x) if n < 0 else x, None
+    bits = f"{abs(n):b}"[::-1]
+    for k, bit in enumerate(bits):
+        if k:
+            base = products.matmul(base, base)
+        if bit == "1":
+            result = base if result is None else products.matmul(result, base)
+    return result
+
+
 def matrix_rank(x, tol=None):
     """Number of singular values above `tol`, int32."""
     x = _matrices("matrix_rank", x)

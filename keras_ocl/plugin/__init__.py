@@ -2,7 +2,7 @@
 
 Released Keras chooses its backend in ``if``/``elif`` chains that know a fixed list of names. A finder on ``sys.meta_path`` adds our
 branch to those chains in memory while Keras's modules load, and only if Keras's configured backend is "ocl" at that moment. Nothing is
-written to disk.
+written to disk. A Keras that lists "ocl" itself, as its coming loader of backends will (`keras_ocl.src`), is left as it is.
 
 - ``edits.py`` says which constructs of which modules change,
 - ``rewrite.py`` changes them in a syntax tree,

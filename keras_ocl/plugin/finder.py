@@ -4,6 +4,7 @@ import os
 import sys
 from importlib import import_module
 from importlib.machinery import ModuleSpec
+from pathlib import Path
 
 from keras_ocl.plugin.edits import BACKEND, EDITS, EDITS_OF_PACKAGE, SUPPORTED_KERAS
 
@@ -12,7 +13,7 @@ from keras_ocl.plugin.edits import BACKEND, EDITS, EDITS_OF_PACKAGE, SUPPORTED_K
 KEPT = ("compiler", "core", "kernels", "plugin", "primitives", "runtime")
 
 # These need Keras, which in turn imports them: whichever is imported first, Keras must load first.
-AFTER_KERAS = ("backend", "custom", "export", "gradient", "hooks", "layers", "ops")
+AFTER_KERAS = ("backend", "custom", "export", "gradient", "hooks", "layers", "ops", "src")
 
 
 class BackendFinder:
@@ -89,7 +90,7 @@ class EditingLoader(_Loader):
     """Runs a module of Keras with our edits if Keras is set to our backend, and exactly as it is if not."""
 
     def _run(self, module):
-        if _chosen_backend() != BACKEND:
+        if _chosen_backend() != BACKEND or keras_lists_us():
             self._loader.exec_module(module)
             return
         from keras_ocl.plugin.rewrite import UnsupportedKeras, rewrite
@@ -147,6 +148,16 @@ def _chosen_backend():
         return import_module("keras.src.backend.config").backend()
     except (ModuleNotFoundError, AttributeError):
         return os.environ.get("KERAS_BACKEND")  # another Keras, such as Keras 2, is unsupported only where we were asked for
+
+
+def keras_lists_us():
+    """Whether this Keras loads `keras_ocl.src` by itself (see there): by a list of names, or in its chain of backends."""
+    try:
+        config = import_module("keras.src.backend.config")
+        names = getattr(config, "_PLUGGABLE_BACKENDS", ())
+        return BACKEND in names or f"keras_{BACKEND}.src" in Path(config.__file__).with_name("__init__.py").read_text()
+    except (ModuleNotFoundError, AttributeError, OSError):  # another Keras, or no sources
+        return False
 
 
 def _spec_of_loaded(name, module):

@@ -1,5 +1,7 @@
 """`python -m tests.conformance`: the installed Keras's own unit tests on this backend, in parallel processes, judged and summed up.
 
+`--loader FOLDER` runs those of a checkout of Keras's coming loader of backends instead, without our import hook.
+
 Needs the extra "conformance". Exit status 0 means: no failure, every test of `--against` passed or is excused, every exclusion still holds.
 """
 
@@ -11,6 +13,7 @@ import tempfile
 from importlib import metadata, util
 from pathlib import Path
 
+from tests.conformance.loader import listed
 from tests.conformance.verdict import Verdict
 
 HERE = Path(__file__).parent
@@ -28,24 +31,28 @@ def main():
     parser.add_argument("--report", metavar="FILE", type=Path, help="write each test's outcome and the summary as JSON")
     parser.add_argument("--against", metavar="FILE", type=Path, help="ids of tests that must pass or be excused, one per line")
     parser.add_argument("--backend", default="ocl", help="another backend, to compare with (no exclusions apply)")
+    parser.add_argument("--loader", metavar="FOLDER", type=Path, help="a checkout of Keras's branch pluggable_backend, to test instead")
     options = parser.parse_args()
 
     part, parts = map(int, options.part.split("/"))
     with tempfile.TemporaryDirectory() as scratch:
-        outcomes = Path(scratch, "outcomes.json")
+        outcomes, keras, version = Path(scratch, "outcomes.json"), KERAS, metadata.version("keras")
+        if options.loader:
+            keras = listed(options.loader, Path(scratch))
+            version = f"of {options.loader.resolve().name}"
         environment = {
             **os.environ,
             "KERAS_BACKEND": options.backend,
             "KERAS_OCL_COMPILERS": "0",  # all cores run tests already
-            "PYTHONPATH": os.pathsep.join(filter(None, [str(HERE.parents[1]), os.environ.get("PYTHONPATH")])),
+            "PYTHONPATH": os.pathsep.join(filter(None, [str(keras.parents[1]), str(HERE.parents[1]), os.environ.get("PYTHONPATH")])),
             "TF_CPP_MIN_LOG_LEVEL": os.environ.get("TF_CPP_MIN_LOG_LEVEL", "3"),
             "KERAS_CONFORMANCE_PART": f"{part}/{parts}",
             "KERAS_OCL_TEST_OUTCOMES": str(outcomes),
         }
-        subprocess.run([*_pytest(options), *_targets(options.paths)], cwd=scratch, env=environment)
+        subprocess.run([*_pytest(options, keras), *_targets(options.paths, keras)], cwd=scratch, env=environment)
         if not outcomes.exists():
             sys.exit("The tests did not run to their end; pytest's output above says why.")
-        verdict = Verdict.of(outcomes, options.backend, metadata.version("keras"), HERE / "exclusions.toml")
+        verdict = Verdict.of(outcomes, options.backend, version, HERE / "exclusions.toml")
     if options.against is not None:
         verdict.compare(options.against.read_text().splitlines(), whole=not (options.paths or options.k or parts > 1))
     verdict.show()
@@ -54,8 +61,8 @@ def main():
     sys.exit(0 if verdict.holds() else 1)
 
 
-def _pytest(options):
-    command = [sys.executable, "-m", "pytest", "-c", str(HERE / "keras.ini"), "--rootdir", str(KERAS.parents[1])]
+def _pytest(options, keras):
+    command = [sys.executable, "-m", "pytest", "-c", str(HERE / "keras.ini"), "--rootdir", str(keras.parents[1])]
     if options.jobs > 1:
         command += ["-n", str(options.jobs), "--dist", "worksteal"]
     if options.k:
@@ -63,14 +70,14 @@ def _pytest(options):
     return command
 
 
-def _targets(paths):
+def _targets(paths, keras):
     """Arguments for pytest: the paths given, or all folders of Keras but those left out."""
     if not paths:
-        return sorted(str(d) for d in KERAS.iterdir() if d.is_dir() and d.name not in LEFT_OUT and any(d.rglob("*_test.py")))
-    targets = [KERAS / path.removeprefix("keras/src/") for path in paths]
+        return sorted(str(d) for d in keras.iterdir() if d.is_dir() and d.name not in LEFT_OUT and any(d.rglob("*_test.py")))
+    targets = [keras / path.removeprefix("keras/src/") for path in paths]
     missing = [str(t) for t in targets if not Path(str(t).partition("::")[0]).exists()]
     if missing:
-        sys.exit(f"Not in the installed Keras: {', '.join(missing)}. Paths are relative to {KERAS}.")
+        sys.exit(f"Not in this Keras: {', '.join(missing)}. Paths are relative to {keras}.")
     return [str(t) for t in targets]
 
 

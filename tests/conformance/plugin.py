@@ -15,6 +15,8 @@ except ImportError:
 import pytest
 from keras.src.backend import backend
 
+from keras_ocl.plugin.finder import keras_lists_us
+
 # Keras's tests import this name from the conftest.py of its repository.
 sys.modules["conftest"] = sys.modules[__name__]
 
@@ -26,11 +28,11 @@ def skip_if_backend(name, reason):
 
 def pytest_configure(config):
     if backend() == "ocl":
-        trainer_test = TrainerTest()
+        trainer_test = TrainerTest(TrainerTest.EDITS[keras_lists_us() :])
         sys.meta_path.insert(0, trainer_test)
         if not hasattr(config, "workerinput"):
             print(f"Added in memory to {trainer_test.path}:")
-            print("".join(added for _, added in TrainerTest.EDITS))
+            print("".join(added for _, added in trainer_test.edits))
 
 
 class TrainerTest(SourceFileLoader, MetaPathFinder):
@@ -45,7 +47,8 @@ class TrainerTest(SourceFileLoader, MetaPathFinder):
         ('            "torch": "cpu",\n', '            "ocl": "cpu:0",\n'),
     )
 
-    def __init__(self):
+    def __init__(self, edits):
+        self.edits = edits
         super().__init__(self.MODULE, str(Path(find_spec("keras").origin).parent / "src" / "trainers" / "trainer_test.py"))
 
     def find_spec(self, name, path=None, target=None):
@@ -53,7 +56,7 @@ class TrainerTest(SourceFileLoader, MetaPathFinder):
 
     def get_code(self, fullname):
         source = Path(self.path).read_text()
-        for place, added in self.EDITS:
+        for place, added in self.edits:
             if source.count(place) != 1:
                 raise ImportError(f"The installed Keras's {self.path} lacks the lines {place!r}: does this Keras have another test?")
             source = source.replace(place, added + place)

@@ -77,6 +77,11 @@ def test_short_time(length, stride, fft_length):
     close(whole[:, 17:73], x[:, 17:73], 1e-5)  # at the ends fewer windows overlap than the weights are made for
 
 
+def test_short_time_of_single_samples():
+    x = RNG.normal(size=(2, 9)).astype("float32")
+    close(ops.istft(ops.stft(x, 1, 1, 1), 1, 1, 1), x, 1e-6)
+
+
 def test_gradient_of_a_large_prime_length():
     re, im = RNG.normal(size=(2, 2, 263))
     check_gradient(lambda a, b: math.fft((a, b)), re, im, second=False)

@@ -5,6 +5,7 @@ import pytest
 from keras import ops
 
 import keras_ocl
+from keras_ocl.ops import linalg
 from tests.ops.samples import same
 
 SINGULAR = np.ones((2, 3, 3), "float32")
@@ -84,6 +85,21 @@ def test_16_bits_are_computed_in_float32(dtype):
 
 def close(ours, reference):
     np.testing.assert_allclose(ops.convert_to_numpy(ours), reference, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("n", [0, 1, 2, 5, 8, -1, -3])
+def test_matrix_power(n):
+    for x in (DEFINITE, HERMITIAN, np.stack([DEFINITE, 2 * DEFINITE]), np.zeros((0, 3, 3), "float32")):
+        result = linalg.matrix_power(x, n)
+        assert result.dtype == x.dtype
+        np.testing.assert_allclose(ops.convert_to_numpy(result), np.linalg.matrix_power(x.astype("complex128"), n), rtol=1e-4, atol=1e-4)
+
+
+def test_matrix_power_of_integers_and_of_what_is_not_square():
+    x = np.array([[1, 1], [1, 0]])
+    assert linalg.matrix_power(x, 20).tolist() == np.linalg.matrix_power(x, 20).tolist()
+    with pytest.raises(ValueError, match="matrix_power: square matrices .*(2, 3)"):
+        linalg.matrix_power(np.ones((2, 3)), 2)
 
 
 def test_complex():

@@ -1,6 +1,6 @@
 """keras.ops.image, colours: conversions between RGB, HSV and grey, of (H, W, C) or (N, H, W, C) images in either data format."""
 
-from keras.src import backend
+from keras.src.backend import config
 
 from keras_ocl import primitives as P
 from keras_ocl.core import dtypes
@@ -20,7 +20,7 @@ def check_rank(images):
 
 def _channel_axis(images, data_format):
     check_rank(images)
-    return images.ndim - (1 if backend.standardize_data_format(data_format) == "channels_last" else 3)
+    return images.ndim - (1 if config.standardize_data_format(data_format) == "channels_last" else 3)
 
 
 def _planes(images, axis):

@@ -1,6 +1,6 @@
 """keras.ops.image, filters: Gaussian blur and Sobel edges."""
 
-from keras.src import backend
+from keras.src.backend import config
 
 from keras_ocl import primitives as P
 from keras_ocl.ops.conversion import convert_to_tensor
@@ -15,7 +15,7 @@ def gaussian_blur(images, kernel_size=(3, 3), sigma=(1.0, 1.0), data_format=None
 
     kernel_size and sigma (numbers or a tensor) are pairs: the first of the width, the second of the height.
     """
-    data_format = backend.standardize_data_format(data_format)
+    data_format = config.standardize_data_format(data_format)
     images = floating(images)
     check_rank(images)
     if len(kernel_size) != 2 or min(kernel_size) < 1:
@@ -48,7 +48,7 @@ def _gaussian(size, sigma):
 
 def sobel_edges(images, data_format=None):
     """Vertical and horizontal Sobel derivatives, (..., 2) = (dy, dx), of a batch of images mirrored at the borders."""
-    data_format = backend.standardize_data_format(data_format)
+    data_format = config.standardize_data_format(data_format)
     images = floating(images)
     if images.ndim != 4:
         raise ValueError(f"sobel_edges: expected a batch of images of rank 4. Received: images.shape={tuple(images.shape)}")

@@ -2,7 +2,7 @@
 
 import itertools
 
-from keras.src import backend
+from keras.src.backend import config
 
 from keras_ocl import primitives as P
 from keras_ocl.core import dtypes
@@ -139,7 +139,7 @@ class _Batch:
     def __init__(self, images, data_format):
         self.images = convert_to_tensor(images)
         check_rank(self.images)
-        self.first = backend.standardize_data_format(data_format) == "channels_first"
+        self.first = config.standardize_data_format(data_format) == "channels_first"
         self.single = self.images.ndim == 3
         x = P.reshape(self.images, (1, *self.images.shape)) if self.single else self.images
         self.x = to_channels_last(x) if self.first else x

@@ -2,7 +2,7 @@
 
 import math
 
-from keras.src import backend
+from keras.src.backend import config
 from keras.src.backend.common.backend_utils import canonicalize_axis
 
 from keras_ocl import primitives as P
@@ -117,7 +117,7 @@ def resize(
     data_format=None,
 ):
     """Images of another height and width. Integer images give float32 ones, but for interpolation="nearest"."""
-    data_format = backend.standardize_data_format(data_format)
+    data_format = config.standardize_data_format(data_format)
     if interpolation not in RESIZE_INTERPOLATIONS:
         raise ValueError(
             f"Invalid value for argument `interpolation`. Expected of one {RESIZE_INTERPOLATIONS}. Received: interpolation={interpolation}"

@@ -1,6 +1,6 @@
 """Convolutions as Keras's layers ask for them, on the channels-last convolution primitives."""
 
-from keras.src import backend
+from keras.src.backend import config
 from keras.src.backend.common.backend_utils import (
     check_conv_input_channels,
     check_conv_transpose_input_channels,
@@ -84,7 +84,7 @@ def conv(inputs, kernel, strides=1, padding="valid", data_format=None, dilation_
 
 
 def _conv(inputs, kernel, strides, padding, data_format, dilation_rate, groups):
-    data_format = backend.standardize_data_format(data_format)
+    data_format = config.standardize_data_format(data_format)
     rank = _same_rank("conv", inputs, kernel)
     strides = spatial(strides, rank, "strides")
     dilation = spatial(dilation_rate, rank, "dilation_rate")
@@ -114,7 +114,7 @@ def _conv(inputs, kernel, strides, padding, data_format, dilation_rate, groups):
 
 def depthwise_conv(inputs, kernel, strides=1, padding="valid", data_format=None, dilation_rate=1):
     """Each channel with filters of its own. kernel (*window, C, multiplier); output channels C * multiplier."""
-    data_format = backend.standardize_data_format(data_format)
+    data_format = config.standardize_data_format(data_format)
     inputs, kernel = convert_to_tensor(inputs), convert_to_tensor(kernel)
     _same_rank("depthwise_conv", inputs, kernel)
     check_conv_input_channels(inputs, kernel, data_format)
@@ -125,7 +125,7 @@ def depthwise_conv(inputs, kernel, strides=1, padding="valid", data_format=None,
 
 def separable_conv(inputs, depthwise_kernel, pointwise_kernel, strides=1, padding="valid", data_format=None, dilation_rate=1):
     """Depthwise convolution, then a 1x1 convolution."""
-    data_format = backend.standardize_data_format(data_format)
+    data_format = config.standardize_data_format(data_format)
     depthwise_kernel, pointwise_kernel = convert_to_tensor(depthwise_kernel), convert_to_tensor(pointwise_kernel)
     if pointwise_kernel.shape[-2] != depthwise_kernel.shape[-2] * depthwise_kernel.shape[-1]:
         raise ValueError(
@@ -138,7 +138,7 @@ def separable_conv(inputs, depthwise_kernel, pointwise_kernel, strides=1, paddin
 
 def conv_transpose(inputs, kernel, strides=1, padding="valid", output_padding=None, data_format=None, dilation_rate=1):
     """Transposed convolution: the input gradient of a convolution. kernel (*window, filters, C)."""
-    data_format = backend.standardize_data_format(data_format)
+    data_format = config.standardize_data_format(data_format)
     inputs, kernel = promote(inputs, kernel)
     rank = _same_rank("conv_transpose", inputs, kernel)
     check_conv_transpose_input_channels(inputs, kernel, data_format)

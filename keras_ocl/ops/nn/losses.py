@@ -2,7 +2,7 @@
 
 import warnings
 
-from keras.src import backend
+from keras.src.backend import config
 from keras.src.backend.common.backend_utils import canonicalize_axis
 
 from keras_ocl import primitives as P
@@ -42,7 +42,7 @@ def _log_sum(x, axis):
 
 
 def _clipped(x):
-    epsilon = backend.epsilon()
+    epsilon = config.epsilon()
     return P.min(P.max(x, scalar_like(epsilon, x)), scalar_like(1 - epsilon, x))
 
 

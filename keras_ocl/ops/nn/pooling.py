@@ -1,6 +1,6 @@
 """Pooling on the window primitives, in either data format."""
 
-from keras.src import backend
+from keras.src.backend import config
 
 from keras_ocl import primitives as P
 from keras_ocl.core.dim import Dim
@@ -12,7 +12,7 @@ from keras_ocl.ops.promotion import floating
 
 def _windows(op, x, pool_size, strides, padding, data_format):
     """(window, strides, padding) over all axes of x."""
-    data_format = backend.standardize_data_format(data_format)
+    data_format = config.standardize_data_format(data_format)
     rank = check_rank(op, x)
     first = 2 if data_format == "channels_first" else 1
     size = spatial(pool_size, rank, "pool_size")
@@ -69,7 +69,7 @@ def average_pool(inputs, pool_size, strides=None, padding="valid", data_format=N
 
 def _adaptive(op, inputs, output_size, data_format, reduce):
     """Windows from floor(i * n / m) to ceil((i + 1) * n / m) along each spatial axis, one axis after another."""
-    data_format = backend.standardize_data_format(data_format)
+    data_format = config.standardize_data_format(data_format)
     x = floating(inputs)
     rank = check_rank(op, x)
     first = 2 if data_format == "channels_first" else 1

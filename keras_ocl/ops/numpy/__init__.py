@@ -181,6 +181,7 @@ from keras_ocl.ops.numpy.shapes import (
     append,
     array_split,
     broadcast_to,
+    column_stack,
     concatenate,
     dsplit,
     dstack,

@@ -294,7 +294,11 @@ def slogdet(x):
 
 def matrices(op, x, square=False):
     """`x` as a floating tensor of rank 2 or more, its last two axes equal if `square`."""
-    x = floating(x)
+    return check_matrices(op, floating(x), square)
+
+
+def check_matrices(op, x, square=False):
+    """The tensor `x`; ValueError unless its rank is 2 or more, and its last two axes are equal if `square`."""
     if x.ndim < 2:
         raise ValueError(f"{op}: Expected input to have rank >= 2. Received input with shape {tuple(x.shape)}.")
     if square and x.shape[-1] != x.shape[-2]:

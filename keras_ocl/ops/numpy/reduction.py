@@ -146,6 +146,8 @@ def average(x, axis=None, weights=None):
     if weights is None:
         return mean(floating(x), axis)
     weights = convert_to_tensor(weights)
+    if isinstance(axis, (list, tuple)) and len(axis) == 1:
+        (axis,) = axis
     dtype = result_type(x.dtype, weights.dtype, float)
     x, weights = convert_to_tensor(x, dtype), convert_to_tensor(weights, dtype)
     if weights.shape != x.shape:

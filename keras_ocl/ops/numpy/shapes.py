@@ -212,6 +212,12 @@ def dstack(xs):
     return concatenate([_at_least(x, 3) for x in _sequence(xs)], 2)
 
 
+def column_stack(xs):
+    """Joined along the second axis, vectors as columns. Of Keras behind 3.15."""
+    xs = [convert_to_tensor(x) for x in _some("column_stack", _sequence(xs))]
+    return concatenate([P.reshape(x, (product(x.shape), 1)) if x.ndim < 2 else x for x in xs], 1)
+
+
 def split(x, indices_or_sections, axis=0):
     """Parts along an axis: equal ones for a count, else cut at the given indices."""
     x = convert_to_tensor(x)
@@ -298,13 +304,14 @@ def repeat(x, repeats, axis=None):
 
 
 def roll(x, shift, axis=None):
-    """Elements moved `shift` places along `axis`, those leaving one end entering at the other."""
+    """Elements moved `shift` places along `axis`, those leaving one end entering at the other. Several shifts of one axis add up."""
     x = convert_to_tensor(x)
     if axis is None:
         return P.reshape(roll(ravel(x), shift, 0), x.shape)
+    axis, shift = _indices(axis), _indices(shift)
     axes = axis if isinstance(axis, (list, tuple)) else (axis,)
-    shift = _indices(shift)
     shifts = shift if isinstance(shift, (list, tuple)) else (shift,) * len(axes)
+    axes = axes * len(shifts) if len(axes) == 1 else axes
     if len(shifts) != len(axes):
         raise ValueError(f"roll: {len(shifts)} shifts for {len(axes)} axes; give one for each axis, or one for all.")
     for s, a in zip(shifts, axes, strict=True):

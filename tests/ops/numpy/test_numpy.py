@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from keras import ops
 
+from keras_ocl.ops.numpy import shapes
 from tests.ops.samples import BINARY, COUNTS, HOLES, INTS, MASK, UNARY, VECTOR, A, B, C, same
 
 
@@ -50,6 +51,8 @@ CASES = [
     (lambda k: k.repeat(A, [1, 2, 0], 0)),
     (lambda k: k.roll(A, 2, 1)),
     (lambda k: k.roll(A, -1)),
+    (lambda k: k.roll(A, (1, 2), (1,))),
+    (lambda k: k.roll(A, np.array([1, 2]), np.array([0, 1]))),
     (lambda k: k.moveaxis(C, 0, -1)),
     (lambda k: k.swapaxes(C, 0, 2)),
     (lambda k: k.expand_dims(A, (0, 2))),
@@ -108,6 +111,7 @@ CASES = [
     (lambda k: k.clip(A, -0.5, 0.5)),
     (lambda k: k.round(A, 2)),
     (lambda k: k.average(A, axis=1, weights=COUNTS[0])),
+    (lambda k: k.average(A, axis=(1,), weights=COUNTS[0])),
     (lambda k: k.broadcast_to(A[:1], (3, 4))),
     (lambda k: k.rot90(A, 3)),
     (lambda k: k.correlate(VECTOR, VECTOR[:4], "full")),
@@ -119,6 +123,13 @@ CASES = [
     (lambda k: k.allclose(A, A + 1e-9)),
     (lambda k: k.view(INTS, dtype="uint32") if k is ops else INTS.view("uint32")),
 ]
+
+
+def test_column_stack():
+    for columns in ([VECTOR, VECTOR + 1], [A, B], [A, A[:, 0]], [np.float32(1), np.float32(2)], [VECTOR[:0], VECTOR[:0]]):
+        same(shapes.column_stack(columns), np.column_stack(columns))
+    with pytest.raises(ValueError, match="column_stack"):
+        shapes.column_stack([])
 
 
 @pytest.mark.parametrize("i", range(len(CASES)))
