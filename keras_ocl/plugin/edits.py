@@ -34,9 +34,9 @@ class First(NamedTuple):
 
 
 class Then(NamedTuple):
-    """Puts `code` behind the statement `statement` of every function `name`, or, where that has no such statement, `otherwise` first."""
+    """Puts `code` behind the statement `statement` of every function `scope`, or, where that has no such statement, `otherwise` first."""
 
-    name: str
+    scope: str
     statement: str
     code: str
     otherwise: str
@@ -111,11 +111,15 @@ EDITS: dict[str, tuple[Branch | First | Alike, ...]] = {
 
 # KerasHub compiles what generates text and images by the backend's name. The rule is for all its modules, so that it outlives their names
 # and finds tasks to come; where it does not fit, a task runs eagerly, as KerasHub lets it.
-EDITS_OF_PACKAGE: dict[str, Then] = {
-    "keras_hub": Then(
-        "make_generate_function",
-        "self.generate_function = self.generate_step",
-        "from keras_ocl.hooks.generation import compiled\nself.generate_function = compiled(self)",
-        "from keras_ocl.hooks.generation import runs_eagerly\nruns_eagerly(self)",
+EDITS_OF_PACKAGE: dict[str, tuple[Then | First, ...]] = {
+    "keras_hub": (
+        Then(
+            "make_generate_function",
+            "self.generate_function = self.generate_step",
+            "from keras_ocl.hooks.generation import compiled\nself.generate_function = compiled(self)",
+            "from keras_ocl.hooks.generation import runs_eagerly\nruns_eagerly(self)",
+        ),
+        # Whether `keras.ops.dot_product_attention` is one operation, which it knows of JAX and PyTorch.
+        First("fused_attention_op_available", 'if keras.config.backend() == "ocl":\n    return True'),
     ),
 }

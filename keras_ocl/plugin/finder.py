@@ -105,16 +105,17 @@ class EditingLoader(_Loader):
 
 
 class PackageLoader(_Loader):
-    """Runs a module of a package that builds on Keras with our edit, where it has the function for it and Keras is set to our backend."""
+    """Runs a module of a package that builds on Keras with our edits of the functions that it has, if Keras is set to our backend."""
 
     def _run(self, module):
-        edit, source = EDITS_OF_PACKAGE[module.__name__.partition(".")[0]], self._source(module)
-        if source is None or f"def {edit.name}(" not in source or _chosen_backend() != BACKEND:
+        source = self._source(module) or ""
+        edits = [edit for edit in EDITS_OF_PACKAGE[module.__name__.partition(".")[0]] if f"def {edit.scope}(" in source]
+        if not edits or _chosen_backend() != BACKEND:
             self._loader.exec_module(module)
             return
         from keras_ocl.plugin.rewrite import rewrite_package
 
-        exec(rewrite_package(source, module.__spec__.origin, edit), module.__dict__)
+        exec(rewrite_package(source, module.__spec__.origin, edits), module.__dict__)
 
 
 class KeepingLoader(_Loader):

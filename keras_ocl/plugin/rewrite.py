@@ -40,16 +40,11 @@ def rewrite(name, source, filename, edits):
     return compile(tree, filename, "exec", dont_inherit=True)
 
 
-def rewrite_package(source, filename, edit: Then):
-    """The code object of a module of another package than Keras, with `edit` applied wherever it fits."""
+def rewrite_package(source, filename, edits):
+    """The code object of a module of another package than Keras, with `edits` (`Then`, `First`) applied wherever they fit."""
     tree = ast.parse(source, filename)
-    for function in ast.walk(tree):
-        if isinstance(function, ast.FunctionDef) and function.name == edit.name:
-            places = [k for k, statement in enumerate(function.body) if ast.unparse(statement) == edit.statement]
-            for k in reversed(places):
-                function.body[k + 1 : k + 1] = _parsed(edit.code, function.body[k])
-            if not places:
-                _put_in_front(function, edit.otherwise)
+    for edit in edits:
+        _APPLY[type(edit)](tree, edit)
     return compile(tree, filename, "exec", dont_inherit=True)
 
 
@@ -102,7 +97,18 @@ def _accept_alike(tree, edit: Alike):
     return True
 
 
-_APPLY = {Branch: _add_branch, First: _put_first, Alike: _accept_alike}
+def _put_behind(tree, edit: Then):
+    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.name == edit.scope]
+    for function in functions:
+        places = [k for k, statement in enumerate(function.body) if ast.unparse(statement) == edit.statement]
+        for k in reversed(places):
+            function.body[k + 1 : k + 1] = _parsed(edit.code, function.body[k])
+        if not places:
+            _put_in_front(function, edit.otherwise)
+    return bool(functions)
+
+
+_APPLY = {Branch: _add_branch, First: _put_first, Alike: _accept_alike, Then: _put_behind}
 
 
 def _parsed(code, like):

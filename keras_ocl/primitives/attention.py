@@ -118,7 +118,11 @@ def _vjp(cts, outs, *inputs, **params):
         delta = P.add(delta, P.mul(rescale, cts[2]))
     extras = inputs[3:]
     operands = (*inputs[:3], ct, peak, rescale, delta, *extras)
-    return *_attention_gradient(*operands, **params), *_extra_gradients(operands, params)
+    if is_one(inputs[0].shape[1]):  # the matrix is a row
+        gradients = _composed(_named(operands, params, True), params)[:3]
+    else:
+        gradients = _attention_gradient(*operands, **params)
+    return *gradients, *_extra_gradients(operands, params)
 
 
 def _extra_gradients(operands, params):

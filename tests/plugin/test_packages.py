@@ -89,13 +89,21 @@ def test_other_backends_do_not_notice(package):
     assert use(package, "[Task, Odd]", backend="tensorflow") == ["3 8.0 []"] * 2
 
 
+def test_attention_is_one_operation(package):
+    """Where KerasHub asks for backends by name."""
+    attention = 'def fused_attention_op_available():\n    """Whether."""\n    return keras.config.backend() == "jax"\n'
+    Path(package, "keras_hub", "src", "attention.py").write_text(f"import keras\n\n{attention}")
+    code = f"import keras, sys; sys.path.insert(0, {package!r}); from keras_hub.src.attention import *; print(fused_attention_op_available())"
+    assert run_python(code, KERAS_BACKEND="ocl") == "True"
+
+
 def test_the_installed_package_has_what_is_edited():
     if importlib.util.find_spec("keras_hub") is None:
         pytest.skip("keras-hub is not installed")
     (root,) = importlib.util.find_spec("keras_hub").submodule_search_locations
-    edit, found = EDITS_OF_PACKAGE["keras_hub"], 0
-    for path in Path(root).rglob("*.py"):
-        text = path.read_text()
-        found += text.count(f"def {edit.name}(")
-        assert text.count(f"def {edit.name}(") == text.count(f"        {edit.statement}\n"), path
-    assert found
+    generates, attends = EDITS_OF_PACKAGE["keras_hub"]
+    texts = {path: path.read_text() for path in Path(root).rglob("*.py")}
+    for path, text in texts.items():
+        assert text.count(f"def {generates.scope}(") == text.count(f"        {generates.statement}\n"), path
+    assert sum(text.count(f"def {generates.scope}(") for text in texts.values())
+    assert sum(text.count(f"\ndef {attends.scope}():\n") for text in texts.values()) == 1

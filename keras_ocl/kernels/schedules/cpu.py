@@ -7,6 +7,8 @@ from keras_ocl.core.dim import hint, product
 from keras_ocl.kernels import sort
 from keras_ocl.kernels.attention import cpu as attention_cpu
 from keras_ocl.kernels.attention import gradient_cpu as attention_gradient_cpu
+from keras_ocl.kernels.attention import row_cpu as attention_row_cpu
+from keras_ocl.kernels.attention.parts import FORWARD
 from keras_ocl.kernels.conv import elements as conv_elements
 from keras_ocl.kernels.conv import few_cpu, filter_grad_cpu, filter_layout, forward_cpu, winograd_cpu, winograd_filter_cpu
 from keras_ocl.kernels.conv import pointwise as conv_pointwise
@@ -78,6 +80,13 @@ def _filter_gradient(traits, geometry, x, dy, dtype, sink, name, all_arguments):
     return fast or filter_grad_cpu.filter_grad(traits, geometry, x, dy, dtype, sink, name)
 
 
+def _attention(problem, scheme, sinks):
+    query, key = (problem.operands[name].shape for name in ("query", "key"))
+    if scheme is FORWARD and not problem.causal and attention_row_cpu.suits(problem.traits, query, key, problem.value_depth):
+        return attention_row_cpu.kernel(problem, sinks)
+    return attention_cpu.kernel(problem, scheme, sinks)
+
+
 def _attention_gradients(problem, sinks):
     enough = attention_gradient_cpu.enough(problem.traits, problem.batch, problem.key_heads)
     return attention_gradient_cpu.kernel(problem, sinks) if enough else None
@@ -85,8 +94,10 @@ def _attention_gradients(problem, sinks):
 
 def _attention_pays(traits, query, key, has_bias):
     """As measured, forward and with gradients: in float32, with enough heads for the one kernel of all gradients and enough positions to
-    fill the lanes. A bias's gradient needs the matrix anyway.
+    fill the lanes. A bias's gradient needs the matrix anyway. Of a single query always where the units have heads to work on.
     """
+    if attention_row_cpu.suits(traits, query.shape, key.shape, query.shape[3]):
+        return hint(query.shape[0]) * key.shape[2] >= min(traits.compute_units, _TUNING.attention.row_heads)
     fits = query.dtype == "float32" and not has_bias and hint(query.shape[3]) <= _TUNING.attention.depth
     long = min(hint(query.shape[1]), hint(key.shape[1])) >= traits.vector_width
     return fits and long and attention_gradient_cpu.enough(traits, query.shape[0], key.shape[2])
@@ -109,7 +120,7 @@ SCHEDULE = register(
         product=_product,
         convolution=_convolution,
         filter_gradient=_filter_gradient,
-        attention=attention_cpu.kernel,
+        attention=_attention,
         attention_gradients=_attention_gradients,
         attention_pays=_attention_pays,
         sort=functools.partial(sort.by_merging, block=1024, piece=2048, gathered=4096),

@@ -116,6 +116,8 @@ class CpuAttention:
 
     private: int = 1 << 17  # bytes of private memory that a work-item may use
     depth: int = 64  # up to which rows the kernels were measured
+    row_depth: int = 256  # of a single query, whose rows are held in registers
+    row_heads: int = 8  # which saturate the memory, whatever the number of units
 
 
 @dataclass(frozen=True)

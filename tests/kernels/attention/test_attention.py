@@ -154,6 +154,47 @@ def test_bias_and_mask(device, traits, masked, biased):
     check(device, traits, operands(2, 37, 41, 4, 2, 4, 4), causal=masked[2] > 1, mask=mask, bias=bias)
 
 
+SINGLE = [(1, 1, 70, 4, 4, 64, 64), (3, 1, 16, 6, 2, 43, 7), (2, 1, 1, 4, 1, 1, 33), (2, 1, 33, 2, 2, 80, 256), (1, 1, 15, 3, 3, 5, 2)]
+
+
+@pytest.mark.parametrize("size", SINGLE)
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_a_single_query(device, traits, size, dtype):
+    """Also where a mask or bias differs from head to head, or leaves nothing."""
+    arrays = operands(*size, dtype)
+    batch, _, source, heads, *_ = size
+    check(device, traits, arrays)
+    rng = np.random.default_rng(2)
+    mask = rng.uniform(size=(batch, 1, 1, source)) < 0.5
+    mask[-1] = False
+    check(device, traits, arrays, mask=mask, bias=rng.normal(size=(1, heads, 1, source)).astype(dtype))
+    check(device, traits, arrays, mask=rng.uniform(size=(1, heads, 1, 1)) < 0.5, causal=True)
+
+
+def test_a_single_query_with_infinities_and_nan(device, traits):
+    query, key, value, do = operands(6, 1, 50, 2, 2, 4, 4)
+    bias = np.zeros((6, 1, 1, 50), "float32")
+    bias[0] = -np.inf  # nothing else: NaN
+    bias[1, ..., :40] = -np.inf
+    bias[2, ..., 7], bias[3, ..., 45] = np.nan, np.inf
+    value[4, 49, 0, 1] = np.inf  # in the last row, behind which a block goes on
+    out, *_ = attend(device, traits, query, key, value, do, bias=bias)
+    with np.errstate(invalid="ignore"):
+        wanted = reference(query, key, value, do, 0.3, bias=bias)[0]
+    assert np.isnan(out[[0, 2, 3]]).all() and np.isinf(out[4, 0, 0, 1])
+    np.testing.assert_allclose(out[[1, 4, 5]], wanted[[1, 4, 5]], rtol=1e-4, atol=1e-5)
+
+
+def test_a_single_query_has_one_source_for_all_lengths(device, traits):
+    sources = set()
+    for batch, source in ((3, 40), (1, 70)):
+        extents = (Dim(batch, 3, 1000003), 1, Dim(source, 40, 15485863))
+        arrays = operands(batch, 1, source, 4, 2, 4, 6)
+        found = attend(device, traits, *arrays, extents=extents, sources=sources)
+        np.testing.assert_allclose(found[0], reference(*arrays, 0.3)[0], rtol=1e-4, atol=1e-4)
+    assert len(sources) <= 3
+
+
 def test_infinities_and_nan(device, traits):
     arrays = operands(1, 6, 50, 1, 1, 4, 4)
     bias = np.zeros((1, 1, 6, 50), "float32")
@@ -223,7 +264,10 @@ def test_where_these_kernels_pay(device):
     assert pays()
     assert not pays(dataclasses.replace(cpu, schedule="gpu")) and not pays(dataclasses.replace(cpu, compute_units=64))
     assert not pays(bias=True) and not pays(dtype="float16")
-    assert not pays(shape=(4, 1, 2, 64)) and not pays(shape=(4, 50, 2, 128))
+    assert not pays(shape=(4, 50, 2, 128))
+    single = {"shape": (4, 1, 2, 64)}
+    assert pays(**single) and pays(bias=True, dtype="float16", **single) and pays(dataclasses.replace(cpu, compute_units=64), **single)
+    assert not pays(shape=(4, 1, 2, 512)) and not pays(shape=(4, Dim(1, 9, 1299709), 2, 512))
 
 
 def test_wide_indices_only_when_needed():

@@ -73,6 +73,14 @@ def test_gradient():
         check_gradient(lambda *a: dot_product_attention(*a, is_causal=True), *args)
 
 
+def test_gradients_of_a_single_query():
+    """Its one kernel forward, and the formulas backward; slopes of slopes as well."""
+    query, key, value = operands(time=1)
+    mask = RNG.uniform(size=(2, 1, 1, 7)) < 0.6
+    mask[..., 0] = True
+    check_gradient(lambda q, k, v: dot_product_attention(q, k, v, mask=mask, flash_attention=True), query, key, value)
+
+
 def test_gradients_of_flash_attention():
     """Of bias and mask too, and second ones."""
     mask = RNG.uniform(size=(1, 1, 3, 4)) < 0.7
