@@ -93,7 +93,12 @@ def test_attention_is_one_operation(package):
     """Where KerasHub asks for backends by name."""
     attention = 'def fused_attention_op_available():\n    """Whether."""\n    return keras.config.backend() == "jax"\n'
     Path(package, "keras_hub", "src", "attention.py").write_text(f"import keras\n\n{attention}")
-    code = f"import keras, sys; sys.path.insert(0, {package!r}); from keras_hub.src.attention import *; print(fused_attention_op_available())"
+    code = f"""
+        import keras, sys
+        sys.path.insert(0, {package!r})
+        from keras_hub.src.attention import fused_attention_op_available
+        print(fused_attention_op_available())
+        """
     assert run_python(code, KERAS_BACKEND="ocl") == "True"
 
 
