@@ -17,6 +17,7 @@ from keras_ocl.core.primitive import current_trace
 from keras_ocl.core.tensor import Tensor
 from keras_ocl.ops.result_types import dtype_of, host_dtype, result_type
 
+_SOME = 48  # elements, where nobody knows how many
 _KEPT_SCALARS = 4096
 _scalars = {}
 
@@ -38,6 +39,16 @@ def extents_of(shape):
     if not isinstance(shape, (list, tuple)):
         shape = (shape,)
     return tuple(n if isinstance(n, int) else int(n) for n in shape)
+
+
+def count_of(n):
+    """A number of elements (an int, a tensor or array of one integer) as an extent; of a tensor that has no value yet, while shapes are
+    inferred, one that is unknown.
+    """
+    if isinstance(n, int):
+        return n
+    unknown = isinstance(n, Tensor) and n.is_symbolic() and in_symbolic_scope()
+    return Dim(_SOME) if unknown else int(n)
 
 
 def cast(x, dtype):

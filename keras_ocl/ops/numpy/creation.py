@@ -10,7 +10,7 @@ from keras_ocl import primitives as P
 from keras_ocl.core import dtypes
 from keras_ocl.core.dim import Dim, ceil_div, maximum
 from keras_ocl.core.tensor import Tensor
-from keras_ocl.ops.conversion import convert_to_tensor, extents_of, from_host
+from keras_ocl.ops.conversion import convert_to_tensor, count_of, extents_of, from_host
 from keras_ocl.ops.numpy.elementwise import absolute, exp, log, multiply, power, sign
 from keras_ocl.ops.numpy.shapes import expand_dims, moveaxis
 from keras_ocl.ops.promotion import broadcast, broadcast_to, floating, operand, promote, scalar_like
@@ -105,9 +105,9 @@ def linspace(start, stop, num=50, endpoint=True, retstep=False, dtype=None, axis
     """`num` evenly spaced values from `start` to `stop` (tensors give a new axis)."""
     if dtype is None:
         dtype = result_type(dtype_of(operand(start)), dtype_of(operand(stop)), float)
-    dtype = _dtype(dtype)
+    dtype, num = _dtype(dtype), count_of(num)
     divisions = num - 1 if endpoint else num
-    if all(isinstance(v, (int, float)) for v in (start, stop)):
+    if all(isinstance(v, (int, float)) for v in (start, stop)) and not isinstance(num, Dim):
         values, step = np.linspace(start, stop, num, endpoint, retstep=True, axis=axis)
         values = from_host(np.floor(values) if dtypes.is_integer(dtype) else values, dtype)
         return (values, convert_to_tensor(float(step), dtype)) if retstep else values
@@ -141,8 +141,8 @@ def logspace(start, stop, num=50, endpoint=True, base=10, dtype=None, axis=0):
     """`num` values from base**start to base**stop, evenly spaced on a log scale."""
     if dtype is None:
         dtype = result_type(dtype_of(operand(start)), dtype_of(operand(stop)), float)
-    dtype = _dtype(dtype)
-    if all(isinstance(v, (int, float)) for v in (start, stop, base)):
+    dtype, num = _dtype(dtype), count_of(num)
+    if all(isinstance(v, (int, float)) for v in (start, stop, base)) and not isinstance(num, Dim):
         return from_host(np.logspace(start, stop, num, endpoint, base, axis=axis), dtype)
     exponents = linspace(start, stop, num, endpoint, dtype=_computing(dtype), axis=axis)
     return convert_to_tensor(power(convert_to_tensor(base, exponents.dtype), exponents), dtype)
@@ -152,8 +152,8 @@ def geomspace(start, stop, num=50, endpoint=True, dtype=None, axis=0):
     """`num` values from `start` to `stop` with a constant ratio."""
     if dtype is None:
         dtype = result_type(dtype_of(operand(start)), dtype_of(operand(stop)), float)
-    dtype = _dtype(dtype)
-    if all(isinstance(v, (int, float)) for v in (start, stop)):
+    dtype, num = _dtype(dtype), count_of(num)
+    if all(isinstance(v, (int, float)) for v in (start, stop)) and not isinstance(num, Dim):
         return from_host(np.geomspace(start, stop, num, endpoint, axis=axis), dtype)
     start, stop = promote(start, stop, extra=(float,))
     steps = exp(linspace(log(absolute(start)), log(absolute(stop)), num, endpoint, axis=axis))

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from keras import ops
 
+import keras_ocl
 from keras_ocl.ops.numpy import shapes
 from tests.ops.samples import BINARY, COUNTS, HOLES, INTS, MASK, UNARY, VECTOR, A, B, C, same
 
@@ -123,6 +124,18 @@ CASES = [
     (lambda k: k.allclose(A, A + 1e-9)),
     (lambda k: k.view(INTS, dtype="uint32") if k is ops else INTS.view("uint32")),
 ]
+
+
+@pytest.mark.parametrize("name", ["linspace", "logspace", "geomspace"])
+@pytest.mark.parametrize("ends", [(1.0, 3.0), (np.float32([1, 2]), np.float32([3, 5]))])
+def test_the_number_of_spaced_values_may_be_a_tensor(name, ends):
+    for num in (np.array(4), ops.array(4), ops.array([4]), keras.Variable(4, dtype="int32")):
+        same(getattr(ops, name)(*ends, num), getattr(np, name)(*ends, 4))
+    spaced = keras.layers.Lambda(lambda x: getattr(ops, name)(*ends, x[0]))(keras.Input((), dtype="int32"))
+    assert spaced.shape == (None, *np.shape(ends[0]))
+    with pytest.raises(RuntimeError, match="value of a traced tensor"):
+        keras_ocl.jit(lambda n: getattr(ops, name)(*ends, n))(ops.array(4))
+    same(keras_ocl.jit(lambda x: getattr(ops, name)(*ends, x.shape[0]), dynamic=True)(ops.zeros(5)), getattr(np, name)(*ends, 5))
 
 
 def test_column_stack():
