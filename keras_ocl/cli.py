@@ -4,6 +4,7 @@ import argparse
 import dataclasses
 import importlib.metadata
 import json
+import math
 import os
 import platform
 import sys
@@ -30,6 +31,7 @@ def main(arguments=None):
     lower_parser.add_argument("--train", action="store_true", help="the training step too")
     lower_parser.add_argument("--json", action="store_true", help="as JSON")
     lower_parser.add_argument("--source", action="store_true", help="the OpenCL C")
+    lower_parser.add_argument("--compile", action="store_true", help="compile for the record with the vendor's compiler; estimate times")
     lower_parser.set_defaults(run=lower)
     options = parser.parse_args(arguments)
     return options.run(options)
@@ -167,6 +169,8 @@ def lower(options):
     except ValueError as error:
         print(error, file=sys.stderr)
         return 2
+    if options.compile:
+        return _compiled(options.traits, steps)
     if options.json:
         print(json.dumps([_described(step, options.source) for step in steps], indent=1))
     elif options.source:
@@ -175,6 +179,36 @@ def lower(options):
         for step in steps:
             _print_step(step)
     return 0
+
+
+def _compiled(record, steps):
+    """Print what the vendor's compiler makes of each kernel, and how long it should take; 1 where one is refused or spills."""
+    from keras_ocl import runtime, vendors
+
+    hardware = runtime.read_hardware(record) if record else None
+    if hardware is None or not hardware.compiler:
+        compiled = [name for name in runtime.record_names() if getattr(runtime.read_hardware(name), "compiler", "")]
+        print(f"lower: --compile needs --traits with a record that names a vendor's compiler: {', '.join(compiled)}", file=sys.stderr)
+        return 2
+    status = 0
+    for step in steps:
+        try:
+            found = vendors.compile_program(hardware.compiler, step.program())
+        except (FileNotFoundError, vendors.Rejected) as error:
+            print(error, file=sys.stderr)
+            return 2 if isinstance(error, FileNotFoundError) else 1
+        seconds = 0
+        print(f"{step.name} on {record}: registers, spilled and private bytes of an item; local bytes; waves; estimated time and its bound")
+        for launch in (launch for launch in step.launches if launch.kernel):
+            r, e = found[launch.kernel], vendors.estimate(hardware, launch, found[launch.kernel])
+            seconds += e.seconds * math.prod(n or 1 for _, n in launch.loops)
+            status |= bool(r.spilled or r.private)
+            takes = f"{r.registers:4} {r.spilled:4} {r.private:5} {launch.local:6} {e.waves:3} ({e.occupancy:4.0%})"
+            amounts = f"{launch.operations / 1e6:9.4g} Mop {(launch.read + launch.written) / 1e6:9.4g} MB"
+            print(f"  {takes} {amounts} {e.seconds * 1e6:9.2f} us {e.bound:7} {e.share:4.0%}  {launch.name}")
+        total = sum(launch.operations for launch in step.launches)
+        print(f"  {len(step.launches)} launches, {seconds * 1e3:.4g} ms, {total / seconds / hardware.flops:.1%} of the peak")
+    return status
 
 
 def _described(step, source):

@@ -33,8 +33,10 @@ class Launch:
         shares: the operations and layers that it computes, and how much of its work each is.
         grid, group: work-items in all and per group (None: the runtime chooses).
         read, written: bytes of memory; of gathered operands at most what is gathered.
-        operations: of everything that one region of the graph computes, which several launches may share: its last one has them.
+        operations: of everything that one region of the graph computes, which several launches may share: the one that moves the most
+            bytes has them.
         loops: the loops that repeat it, outermost first, as (name, number of steps or None where a condition ends it).
+        local: bytes of local memory of a group.
         source, helpers: its OpenCL C, and the texts that this calls.
     """
 
@@ -47,6 +49,7 @@ class Launch:
     written: int
     operations: int
     loops: tuple[tuple[str, int | None], ...]
+    local: int
     source: str = field(repr=False)
     helpers: tuple[str, ...] = field(repr=False)
 
@@ -153,17 +156,27 @@ def _launches(launches, traits, executable, loops):
         if isinstance(launch, Loop):
             yield from _launches(launch.launches, traits, executable, (*loops, (launch.name, launch.length)))
             continue
-        last = position + 1 == len(launches) or launches[position + 1].provenance is not provenance
-        operations = int(provenance.operations) if last else 0
+        operations = int(provenance.operations) if launch is _busiest(launches, position) else 0
         if isinstance(launch, HostCall):
             read = sum(b.nbytes for b in launch.reads)
             written = sum(b.nbytes for b in launch.writes if b is not None)
-            yield Launch(launch.name, "", provenance.shares, (), None, read, written, operations, loops, "", ())
+            yield Launch(launch.name, "", provenance.shares, (), None, read, written, operations, loops, 0, "", ())
             continue
         ((_, (kernel, source, helpers)),) = program_specs([launch], traits)
         read, written = _traffic(launch)
         grid, group = tuple(map(int, launch.grid)), launch.group and tuple(map(int, launch.group))
-        yield Launch(launch.name, kernel, provenance.shares, grid, group, read, written, operations, loops, source, tuple(helpers))
+        amounts = (read, written, operations, loops, _local(launch))
+        yield Launch(launch.name, kernel, provenance.shares, grid, group, *amounts, source, tuple(helpers))
+
+
+def _busiest(launches, position):
+    """Of the launches around `position` that one region of the graph became, the one that moves the most bytes."""
+    first = last = position
+    while first and launches[first - 1].provenance is launches[position].provenance:
+        first -= 1
+    while last + 1 < len(launches) and launches[last + 1].provenance is launches[position].provenance:
+        last += 1
+    return max(launches[first : last + 1], key=lambda launch: sum(_traffic(launch)) if isinstance(launch, KernelSpec) else 0)
 
 
 def _traffic(launch: KernelSpec):
@@ -177,6 +190,10 @@ def _traffic(launch: KernelSpec):
             nbytes = min(nbytes, int(loads[a.value]) * dtypes.itemsize(a.dtype))
         totals[a.kind] += nbytes
     return totals["in"], totals["out"]
+
+
+def _local(launch: KernelSpec):
+    return sum(int(a.value) * (8 if a.dtype in ("double", "long", "ulong") else 4) for a in launch.args if a.kind == "local")
 
 
 def load(target):

@@ -186,7 +186,8 @@ class Contraction:
         kept = ", ".join(f"{name}{r}_{c}" for r in self.rows for c in self.columns)
         return (
             f"const {self.register} kept[{t.rows * t.columns}] = {{{kept}}};\n"
-            f"for (int r = 0; r < {t.rows}; ++r)\nfor (int c = 0; c < {t.columns}; ++c) {{\n"
+            "#pragma unroll\n"  # else what is kept lies in memory where the body is long
+            f"for (int r = 0; r < {t.rows}; ++r) {{\n#pragma unroll\nfor (int c = 0; c < {t.columns}; ++c) {{\n"
             f"const {i} row = {first_row} + down + r * {t.down}, column = {first_column} + across + c * {t.across};\n"
-            f"if (row < {rows} && column < {columns}) {{\nconst {self.register} value = kept[r * {t.columns} + c];\n{body}}}\n}}\n"
+            f"if (row < {rows} && column < {columns}) {{\nconst {self.register} value = kept[r * {t.columns} + c];\n{body}}}\n}}\n}}\n"
         )

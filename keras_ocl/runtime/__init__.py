@@ -7,10 +7,11 @@ the process (contexts, memory, programs); keras_ocl.plugin keeps them when `kera
 from keras_ocl.runtime.arena import Arena
 from keras_ocl.runtime.device import Device, Statistics, living_devices, local_memory, set_argument
 from keras_ocl.runtime.errors import DeviceLost, KernelBuildError, OutOfMemory
+from keras_ocl.runtime.hardware import Hardware
 from keras_ocl.runtime.memory import Storage, before_out_of_memory
 from keras_ocl.runtime.profilers import BUILD, READ_BACK, UPLOAD, WAIT, Label, Record, Timeline
 from keras_ocl.runtime.profiling import profiled, profiling
-from keras_ocl.runtime.record import RecordDevice, read_record, record_names
+from keras_ocl.runtime.record import RecordDevice, read_hardware, read_record, record_names
 from keras_ocl.runtime.selection import DeviceInfo, current_device, device_scope, devices, find_device, platform_list
 from keras_ocl.runtime.traits import Traits
 
@@ -20,6 +21,7 @@ __all__ = [
     "Device",
     "DeviceInfo",
     "DeviceLost",
+    "Hardware",
     "KernelBuildError",
     "Label",
     "OutOfMemory",
@@ -42,6 +44,7 @@ __all__ = [
     "platform_list",
     "profiled",
     "profiling",
+    "read_hardware",
     "read_record",
     "record_names",
     "set_argument",

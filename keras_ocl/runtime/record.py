@@ -1,6 +1,6 @@
 """Devices that are known from a record of their traits alone: programs are lowered for them, and nothing runs.
 
-Records are TOML files with one entry per field of Traits; those in the folder `records` go by their names.
+Records are TOML files with one entry per field of Traits and, of GPUs, of Hardware; those in the folder `records` go by their names.
 """
 
 import collections
@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from keras_ocl.runtime.arena import Arena
+from keras_ocl.runtime.hardware import Hardware
 from keras_ocl.runtime.traits import Traits
 
 _FOLDER = Path(__file__).parent / "records"
@@ -27,15 +28,27 @@ def read_record(name):
     """The Traits of a record: the name of one that comes with the package, or a file's path.
 
     Raises:
-        ValueError: there is no such record, or its entries are not the fields of Traits.
+        ValueError: there is no such record, or its entries are not the fields of Traits and Hardware.
     """
+    return _read(name)[0]
+
+
+def read_hardware(name):
+    """The Hardware of a record as for `read_record`, which raises the same; None where the record does not tell."""
+    return _read(name)[1]
+
+
+def _read(name):
     path = _FOLDER / f"{name}.toml" if name in record_names() else Path(name)
     if not path.is_file():
         raise ValueError(f"there is no traits record {name!r}: it is a file, or one of {', '.join(record_names())}")
+    known = [field.name for field in dataclasses.fields(Hardware)]
     try:
-        return Traits(**tomllib.loads(path.read_text()))
+        entries = tomllib.loads(path.read_text())
+        hardware = {key: entries.pop(key) for key in known if key in entries}
+        return Traits(**entries), Hardware(**hardware) if hardware else None
     except (TypeError, tomllib.TOMLDecodeError) as error:
-        fields = ", ".join(field.name for field in dataclasses.fields(Traits))
+        fields = ", ".join([field.name for field in dataclasses.fields(Traits)] + known)
         raise ValueError(f"the traits record {path}: {error}; its entries are {fields}") from None
 
 

@@ -1,0 +1,171 @@
+"""GPU vendors' compilers, run for a device that is not there: what they reject, and what each kernel takes of a compute unit.
+
+- "nvidia:sm_86": clang makes PTX of OpenCL C, NVIDIA's ptxas machine code. NVIDIA's own OpenCL compiler is another front end.
+- "amd:gfx1030": clang's AMDGPU target with ROCm's device libraries, as ROCm's OpenCL compiler is made.
+- "intel:dg2": ocloc, Intel's OpenCL compiler itself.
+
+On Debian: clang-19, libclc-19 and rocm-device-libs, intel-opencl-icd; ptxas comes in the wheel nvidia-cuda-nvcc. The variables CLANG, PTXAS
+and OCLOC name other executables.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from importlib import util
+from pathlib import Path
+
+_CLANG = ["-x", "cl", "-cl-std=CL1.2", "-O3", "-Xclang", "-finclude-default-header", "-S"]
+_LIBCLC = Path("/usr/lib/clc")
+_ROCM = (Path("/usr/lib/x86_64-linux-gnu/amdgcn/bitcode"), Path("/opt/rocm/amdgcn/bitcode"))
+_PTXAS = re.compile(
+    r"entry function '(\w+)'.*?(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads"
+    r"\s+ptxas info\s*: Used (\d+) registers",
+    re.S,
+)
+_REMARK = re.compile(r"remark: [^\n]*?(Function Name|VGPRs|VGPRs Spill|ScratchSize \[bytes/lane\]): (\S+)")
+
+
+class Rejected(RuntimeError):
+    """A vendor's compiler refused a program; the message holds its log."""
+
+
+@dataclass(frozen=True)
+class Resources:
+    """What a compiler says of a kernel.
+
+    Attributes:
+        registers: 32-bit registers of a work-item.
+        spilled: bytes (AMD: registers) that a work-item moves to memory for want of registers.
+        private: bytes of memory of a work-item, for arrays that have no registers, what is spilled included.
+        wave: work-items that run in lockstep.
+    """
+
+    registers: int
+    spilled: int
+    private: int
+    wave: int
+
+
+def compile_program(target, source):
+    """Compiles OpenCL C for a device.
+
+    Args:
+        target: vendor and device, such as "nvidia:sm_86", "amd:gfx1030" or "intel:dg2".
+        source: the program's text.
+
+    Returns:
+        A dict from the kernels' names to their Resources.
+
+    Raises:
+        Rejected: the compiler refuses the program.
+        FileNotFoundError: a tool is not installed; the message says what is missing.
+        ValueError: there is no such vendor.
+    """
+    vendor, _, device = target.partition(":")
+    if vendor not in _VENDORS:
+        raise ValueError(f"there is no compiler {target!r}: it is one of {', '.join(_VENDORS)}, a colon and a device's name")
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "program.cl")
+        path.write_text(source)
+        return _VENDORS[vendor](path, device, Path(folder))
+
+
+def _tool(variable, *names):
+    """The path of an executable: what the environment variable says, or the first of `names` that is on the path."""
+    found = os.environ.get(variable) or next(filter(None, map(shutil.which, names)), None)
+    if not found and "ptxas" in names and (cu := util.find_spec("nvidia")):
+        found = next((str(p) for root in cu.submodule_search_locations for p in Path(root).glob("cu*/bin/ptxas")), None)
+    if not found:
+        raise FileNotFoundError(f"{names[-1]} is not installed; on Debian and PyPI: {_PACKAGES[variable]}, or set {variable}")
+    return found
+
+
+_PACKAGES = {
+    "CLANG": "apt install clang-19 libclc-19 libclc-19-dev rocm-device-libs",
+    "PTXAS": "pip install nvidia-cuda-nvcc",
+    "OCLOC": "apt install intel-opencl-icd",
+}
+
+
+def _run(command, target):
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace")
+    if done.returncode:
+        raise Rejected(f"{target}: {Path(command[0]).name} refused the program:\n{done.stdout[-4000:]}")
+    return done.stdout
+
+
+def _bitcode(paths, what):
+    found = next((path for path in paths if path.exists()), None)
+    if found is None:
+        raise FileNotFoundError(f"{what} is not installed; on Debian: {_PACKAGES['CLANG']}")
+    return str(found)
+
+
+def _nvidia(source, device, folder):
+    clang, ptxas, ptx = _tool("CLANG", "clang-19", "clang"), _tool("PTXAS", "ptxas"), folder / "program.ptx"
+    library = _bitcode([_LIBCLC / "nvptx64--nvidiacl.bc"], "libclc for NVIDIA")
+    options = [x for option in ("-target-cpu", device, "-mlink-bitcode-file", library) for x in ("-Xclang", option)]
+    _run([clang, *_CLANG, "-target", "nvptx64-nvidia-nvcl", *options, "-o", str(ptx), str(source)], device)
+    log = _run([ptxas, "-v", f"-arch={device}", str(ptx), "-o", str(folder / "program.cubin")], device)
+    return {
+        name: Resources(int(registers), int(stores) + int(loads), int(stack), 32)
+        for name, stack, stores, loads, registers in _PTXAS.findall(log)
+    }
+
+
+def _amd(source, device, folder):
+    clang, long = _tool("CLANG", "clang-19", "clang"), len(device) > len("gfx900")  # RDNA's names are longer
+    wave = 32 if long else 64
+    libraries = ["opencl", "ocml", "ockl", _isa_library(device), f"oclc_wavefrontsize64_{'off' if long else 'on'}"]
+    libraries += [f"oclc_{option}" for option in ("daz_opt_on", "finite_only_off", "unsafe_math_off", "correctly_rounded_sqrt_off")]
+    libraries.append("oclc_abi_version_500")
+    links = []
+    for name in libraries:
+        path = _bitcode([folder / f"{name}.bc" for folder in _ROCM], f"ROCm's library {name}")
+        links += ["-Xclang", "-mlink-builtin-bitcode", "-Xclang", path]
+    target = ["-target", "amdgcn-amd-amdhsa", f"-mcpu={device}", "-nogpulib"]
+    remarks = ["-Rpass-analysis=kernel-resource-usage", "-o", str(folder / "program.s"), str(source)]
+    found, kernels = {}, _run([clang, *_CLANG, *target, *links, *remarks], device)
+    for key, value in _REMARK.findall(kernels):
+        if key == "Function Name":
+            found[value] = now = {}
+        else:
+            now[key] = int(value)
+    return {
+        # Scalar registers that are short are kept in lanes of others, not in memory.
+        name: Resources(k["VGPRs"], k["VGPRs Spill"], k["ScratchSize [bytes/lane]"], wave)
+        for name, k in found.items()
+    }
+
+
+def _isa_library(device):
+    """The library that tells the others which instructions there are; where it is older than the device, that of the newest it knows."""
+    wanted = int(device.removeprefix("gfx"), 16)
+    known = {int(path.stem.rpartition("_")[2], 16) for folder in _ROCM for path in folder.glob("oclc_isa_version_*.bc")}
+    return f"oclc_isa_version_{max((n for n in known if n <= wanted), default=wanted):x}"
+
+
+def _intel(source, device, folder):
+    ocloc = _tool("OCLOC", "ocloc")
+    command = [ocloc, "compile", "-file", str(source), "-device", device, "--format", "zebin", "-options", "-cl-std=CL1.2"]
+    _run([*command, "-out_dir", str(folder)], device)
+    binary = next(folder.glob("*.bin")).read_bytes()
+    about = binary[binary.index(b"\nkernels:") :].split(b"\0", 1)[0].decode()  # the section .ze_info, which is YAML
+    found = {}
+    for text in re.split(r"\n  - name: +", about)[1:]:
+        if "simd_size" not in text:
+            continue  # of its arguments' names
+        number = {key: int(n) for key, n in re.findall(r"\n      (grf_count|simd_size): +(\d+)", text)}
+        memory = {usage: int(n) for usage, n in re.findall(r"type: +scratch\n\s+usage: +(\w+)\n\s+size: +(\d+)", text)}
+        spilled = memory.get("spill_fill_space", 0)
+        wave = number["simd_size"]
+        item = {key: -(-n // wave) for key, n in memory.items()}
+        registers = number["grf_count"] * (64 if device == "pvc" else 32) // 4 // wave
+        found[text.split("\n", 1)[0].strip()] = Resources(registers, -(-spilled // wave), sum(item.values()), wave)
+    return found
+
+
+_VENDORS = {"nvidia": _nvidia, "amd": _amd, "intel": _intel}
