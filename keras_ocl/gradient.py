@@ -8,7 +8,7 @@ from keras.src import backend, tree
 
 from keras_ocl.core.autodiff import GradientTape, differentiable
 from keras_ocl.ops.conversion import convert_to_tensor
-from keras_ocl.ops.numpy import copy
+from keras_ocl.ops.numpy.elementwise import copy
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -182,12 +182,10 @@ class Contraction:
 
     def each(self, first_row, rows, first_column, columns, body, name="s"):
         """Statements that run `body` for each result inside the limits: `value` at `row` and `column`."""
-        t, i = self.tile, self.index
-        kept = ", ".join(f"{name}{r}_{c}" for r in self.rows for c in self.columns)
-        return (
-            f"const {self.register} kept[{t.rows * t.columns}] = {{{kept}}};\n"
-            "#pragma unroll\n"  # else what is kept lies in memory where the body is long
-            f"for (int r = 0; r < {t.rows}; ++r) {{\n#pragma unroll\nfor (int c = 0; c < {t.columns}; ++c) {{\n"
-            f"const {i} row = {first_row} + down + r * {t.down}, column = {first_column} + across + c * {t.across};\n"
-            f"if (row < {rows} && column < {columns}) {{\nconst {self.register} value = kept[r * {t.columns} + c];\n{body}}}\n}}\n}}\n"
-        )
+        t, i, text = self.tile, self.index, []
+        for r in self.rows:
+            for c in self.columns:
+                row, column = f"{first_row} + down + {r * t.down}", f"{first_column} + across + {c * t.across}"
+                text.append(f"{{\nconst {i} row = {row}, column = {column};\nif (row < {rows} && column < {columns}) {{\n")
+                text.append(f"const {self.register} value = {name}{r}_{c};\n{body}}}\n}}\n")
+        return "".join(text)

@@ -13,7 +13,6 @@ class Hardware:
         simds: parts of a unit that issue waves by themselves.
         waves: most waves that are resident on one of those.
         registers: 32-bit registers of one of those, over all lanes of all its waves.
-        item_registers: most registers of a work-item.
         unit_local: bytes of local memory of a unit, which resident groups share.
         dedicated_local: whether that is memory of its own.
         banks: its banks, of 4 bytes each; 0 where it is not.
@@ -31,7 +30,6 @@ class Hardware:
     simds: int
     waves: int
     registers: int
-    item_registers: int
     unit_local: int
     dedicated_local: bool
     banks: int

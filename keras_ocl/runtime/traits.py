@@ -25,6 +25,7 @@ class Traits:
         alignment: bytes to which sub-ranges of a buffer are aligned.
         schedule: the name of the schedule by which kernels are written for it (kernels/schedules/).
         clock: the highest clock frequency in MHz, 0 where the driver does not tell.
+        item_registers: 32-bit registers that compilers give a work-item at most.
         vec_len_hint: whether kernels may forbid the compiler's own vectorisation (cl_intel_vec_len_hint).
     """
 
@@ -43,6 +44,7 @@ class Traits:
     schedule: str
     clock: int
     vec_len_hint: bool = False
+    item_registers: int = 255
 
 
 def read_traits(handle):
@@ -67,6 +69,8 @@ def read_traits(handle):
         schedule=os.environ.get("KERAS_OCL_SCHEDULE") or kind,
         clock=handle.max_clock_frequency,
         vec_len_hint="cl_intel_vec_len_hint" in extensions,
+        # 4 KiB for 16 work-items, where the compiler chooses how many share them. Nothing tells it of others.
+        item_registers=64 if "cl_intel_required_subgroup_size" in extensions and not cpu else 255,
     )
 
 

@@ -159,12 +159,11 @@ def _intel(source, device, folder):
         if "simd_size" not in text:
             continue  # of its arguments' names
         number = {key: int(n) for key, n in re.findall(r"\n      (grf_count|simd_size): +(\d+)", text)}
-        memory = {usage: int(n) for usage, n in re.findall(r"type: +scratch\n\s+usage: +(\w+)\n\s+size: +(\d+)", text)}
-        spilled = memory.get("spill_fill_space", 0)
-        wave = number["simd_size"]
-        item = {key: -(-n // wave) for key, n in memory.items()}
+        wave, item = number["simd_size"], {"spill_fill_space": 0}
+        for usage, size, each in re.findall(r"usage: +(\w+)\n +size: +(\d+)(\n +is_simt_thread: +true)?", text):
+            item[usage] = int(size) if each else -(-int(size) // wave)
         registers = number["grf_count"] * (64 if device == "pvc" else 32) // 4 // wave
-        found[text.split("\n", 1)[0].strip()] = Resources(registers, -(-spilled // wave), sum(item.values()), wave)
+        found[text.split("\n", 1)[0].strip()] = Resources(registers, item["spill_fill_space"], sum(item.values()), wave)
     return found
 
 

@@ -9,7 +9,7 @@ from keras_ocl import runtime, vendors
 from keras_ocl.vendors import roofline
 
 HARDWARE = runtime.Hardware(
-    units=10, wave=32, simds=4, waves=8, registers=16384, item_registers=255, unit_local=65536, dedicated_local=True, banks=32,
+    units=10, wave=32, simds=4, waves=8, registers=16384, unit_local=65536, dedicated_local=True, banks=32,
     max_group_items=[1024, 1024, 64], max_groups=[2**31 - 1, 65535, 65535], fma=True, flops=1e12, bandwidth=1e11, launch=1e-6,
 )  # fmt: skip
 
@@ -67,6 +67,6 @@ def test_records_agree_with_themselves():
         assert traits.local_memory <= hardware.unit_local and traits.max_group <= max(hardware.max_group_items)
         lanes = hardware.flops / (2e6 * traits.clock * hardware.units)
         assert lanes == pytest.approx(8 * round(lanes / 8), rel=0.03), name
-        assert hardware.item_registers * hardware.wave <= hardware.registers
+        assert traits.item_registers * hardware.wave <= hardware.registers
     with pytest.raises(ValueError, match="no traits record 'x'"):
         runtime.read_hardware("x")

@@ -23,6 +23,8 @@ def choose(problem):
         if not 1 <= across <= 64:
             continue
         for rows, columns in ((8, 8), (8, 4), (4, 8), (4, 4), (4, 2), (2, 4), (2, 2), (2, 1), (1, 2), (1, 1)):
+            if 2 * rows * columns > traits.item_registers:  # results may have half of them
+                continue
             tile = Tile(across, down, rows, columns, tuning.depth)
             while tile.depth > 1 and tile.local_bytes(size) > traits.local_memory:
                 tile = replace(tile, depth=tile.depth // 2)
