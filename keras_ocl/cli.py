@@ -197,17 +197,17 @@ def _compiled(record, steps):
         except (FileNotFoundError, vendors.Rejected) as error:
             print(error, file=sys.stderr)
             return 2 if isinstance(error, FileNotFoundError) else 1
-        seconds = 0
+        seconds = operations = 0
         print(f"{step.name} on {record}: registers, spilled and private bytes of an item; local bytes; waves; estimated time and its bound")
         for launch in (launch for launch in step.launches if launch.kernel):
             r, e = found[launch.kernel], vendors.estimate(hardware, launch, found[launch.kernel])
-            seconds += e.seconds * math.prod(n or 1 for _, n in launch.loops)
+            times = math.prod(n or 1 for _, n in launch.loops)
+            seconds, operations = seconds + times * e.seconds, operations + times * launch.operations
             status |= bool(r.spilled or r.private)
             takes = f"{r.registers:4} {r.spilled:4} {r.private:5} {launch.local:6} {e.waves:3} ({e.occupancy:4.0%})"
             amounts = f"{launch.operations / 1e6:9.4g} Mop {(launch.read + launch.written) / 1e6:9.4g} MB"
             print(f"  {takes} {amounts} {e.seconds * 1e6:9.2f} us {e.bound:7} {e.share:4.0%}  {launch.name}")
-        total = sum(launch.operations for launch in step.launches)
-        print(f"  {len(step.launches)} launches, {seconds * 1e3:.4g} ms, {total / seconds / hardware.flops:.1%} of the peak")
+        print(f"  {len(step.launches)} launches, {seconds * 1e3:.4g} ms, {operations / seconds / hardware.flops:.1%} of the peak")
     return status
 
 

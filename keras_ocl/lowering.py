@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from keras_ocl import runtime
+from keras_ocl.compiler.binding import size_of
 from keras_ocl.compiler.jit import Jitted
 from keras_ocl.compiler.loops.lower import Loop
 from keras_ocl.compiler.lower import HostCall, program_specs
@@ -193,7 +194,7 @@ def _traffic(launch: KernelSpec):
 
 
 def _local(launch: KernelSpec):
-    return sum(int(a.value) * (8 if a.dtype in ("double", "long", "ulong") else 4) for a in launch.args if a.kind == "local")
+    return sum(int(a.value) * size_of(a.dtype) for a in launch.args if a.kind == "local")
 
 
 def load(target):

@@ -196,7 +196,7 @@ class Binding:
                 if a.kind in ("in", "out"):
                     self._places.setdefault(resolve(a.value), []).append((kernel, position))
                 elif a.kind == "local":
-                    size = struct.calcsize(_FORMATS[a.dtype])
+                    size = size_of(a.dtype)
                     self.changing.use(a.value, partial(_set_local, kernel, position, size))
                 elif a.value is STEP:
                     steps.append((kernel, position))
@@ -214,6 +214,11 @@ class Binding:
 
 def _set_integer(kernel, position, form, value):
     runtime.set_argument(kernel, position, form.pack(value))
+
+
+def size_of(ctype):
+    """Bytes of a scalar of a C type."""
+    return struct.calcsize(_FORMATS[ctype])
 
 
 def _set_local(kernel, position, size, elements):

@@ -37,14 +37,16 @@ def main():
     part, parts = map(int, options.part.split("/"))
     with tempfile.TemporaryDirectory() as scratch:
         outcomes, keras, version = Path(scratch, "outcomes.json"), KERAS, metadata.version("keras")
+        paths = [str(HERE.parents[1]), os.environ.get("PYTHONPATH")]
         if options.loader:
             keras = listed(options.loader, Path(scratch))
             version = f"of {options.loader.resolve().name}"
+            paths.insert(0, scratch)
         environment = {
             **os.environ,
             "KERAS_BACKEND": options.backend,
             "KERAS_OCL_COMPILERS": "0",  # all cores run tests already
-            "PYTHONPATH": os.pathsep.join(filter(None, [str(keras.parents[1]), str(HERE.parents[1]), os.environ.get("PYTHONPATH")])),
+            "PYTHONPATH": os.pathsep.join(filter(None, paths)),
             "TF_CPP_MIN_LOG_LEVEL": os.environ.get("TF_CPP_MIN_LOG_LEVEL", "3"),
             "KERAS_CONFORMANCE_PART": f"{part}/{parts}",
             "KERAS_OCL_TEST_OUTCOMES": str(outcomes),

@@ -114,18 +114,20 @@ class _Writer(Writer):
                 for v in (v for v, (_, lanes) in enumerate(chunks) if lanes == width):
                     total = f"fma(x{q}_{v}, y{v}, {total})" if total else f"x{q}_{v} * y{v}"
                 text.append(f"const {self.vector(width)} t{q}_{width} = {total};\n")
-                totals.append(self._across(f"t{q}_{width}", width, text))
+                totals.append(self._across(f"t{q}_{width}", width, text, self._sum))
             text.append(f"weights[{q * self.block} + c] = {' + '.join(totals)};\n")
         return f"{{\n{''.join(lines)}{self._walk('key', ''.join(text))}}}\n"
 
-    def _across(self, name, lanes, text, op="{} + {}"):
-        """Name of the sum (or what `op` says) of a vector's lanes, halves on halves; `text` gets the statements."""
+    def _across(self, name, lanes, text, op):
+        """Name of what `op` makes of a vector's lanes, halves with halves; `text` gets the statements."""
         while lanes > 1:
             lanes //= 2
-            both = op.format(f"{name}.lo", f"{name}.hi") if isinstance(op, str) else op(f"{name}.lo", f"{name}.hi", lanes)
-            text.append(f"const {self.vector(lanes)} {name}h = {both};\n")
+            text.append(f"const {self.vector(lanes)} {name}h = {op(f'{name}.lo', f'{name}.hi', lanes)};\n")
             name += "h"
         return name
+
+    def _sum(self, a, b, lanes):
+        return f"{a} + {b}"
 
     def _greater(self, a, b, lanes):
         return self.op("select", lanes, self.compare("gt", lanes, a, b), a, b)
@@ -180,7 +182,7 @@ class _Writer(Writer):
 
     def _finish(self):
         lines = [f"const {self.vector(self.block)} total = {self._at('totals', 'slot', self.block, 0, self.block)};\n"]
-        total = self._across("total", self.block, lines)
+        total = self._across("total", self.block, lines, self._sum)
         lines.append(f"const {self.register} factor = 1 / {total}, peak = isfinite(peaks[slot]) ? peaks[slot] : 0;\n")
         lines.append(self.finish(1, ("batch", "own", "head"), "peak") + self.finish(2, ("batch", "own", "head"), "factor"))
         for at, lanes in self.chunks(self.p.value_depth):
