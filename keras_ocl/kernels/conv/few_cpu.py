@@ -54,7 +54,7 @@ class _FewChannels(DirectConvolution):
             for r in range(start, end):
                 value = load_lanes(self.dtype, width, count, "xp", f"{offsets[r]} + c")
                 value = f"(m{r} ? {value} : ({self.vector})(0))" if masked else value
-                sums = " ".join(f"a{r}_{v} = mad(value, w{v}, a{r}_{v});" for v in range(vectors))
+                sums = " ".join(f"a{r}_{v} = fma(value, w{v}, a{r}_{v});" for v in range(vectors))
                 code += f"{{ const {self.vector} value = {value}; {sums} }}\n"
             return code
 

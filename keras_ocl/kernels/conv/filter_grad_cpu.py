@@ -311,10 +311,10 @@ class _FilterGrad:
             if self.lanewise:
                 for v in range(vectors):
                     count = last if v == vectors - 1 else self.tile.width
-                    text += f"a{a}_{v} = mad({self._gathered(a, v, count)}, d{v}, a{a}_{v});\n"
+                    text += f"a{a}_{v} = fma({self._gathered(a, v, count)}, d{v}, a{a}_{v});\n"
                 continue
             text += f"{{ const {self.scalar} value = {values[a]}; "
-            text += " ".join(f"a{a}_{v} = mad(({self.vector})(value), d{v}, a{a}_{v});" for v in range(vectors)) + " }\n"
+            text += " ".join(f"a{a}_{v} = fma(({self.vector})(value), d{v}, a{a}_{v});" for v in range(vectors)) + " }\n"
         return text
 
     def _gathered(self, row, vector, count):

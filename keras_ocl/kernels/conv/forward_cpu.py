@@ -431,12 +431,12 @@ class DirectConvolution:
                     lanes_here = last_lanes if v == vectors - 1 else tile.width
                     value = self._gathered(offsets[r], v, lanes_here)
                     value = f"(m{r} ? {value} : ({self.vector})(0))" if masked else value
-                    text += f"a{r}_{v} = mad({value}, w{v}, a{r}_{v});\n"
+                    text += f"a{r}_{v} = fma({value}, w{v}, a{r}_{v});\n"
                 continue
             value = prelude.load(dtype, 1, "xp", f"{offsets[r]} + c")
             value = f"m{r} ? {value} : 0" if masked else value
             text += f"{{ const {self.scalar} value = {value}; "
-            text += " ".join(f"a{r}_{v} = mad(({self.vector})(value), w{v}, a{r}_{v});" for v in range(vectors)) + " }\n"
+            text += " ".join(f"a{r}_{v} = fma(({self.vector})(value), w{v}, a{r}_{v});" for v in range(vectors)) + " }\n"
         return text + f"wp += {row};\n}}\n"
 
     def _gathered(self, offset, vector, count):

@@ -162,7 +162,7 @@ def _convolve(geometry, x, transformed, dtype, sink, name, tile):
         text += f"const vector u{v} = {load_vector(dtype, width, 'up', str(v * width))};\n"
     for r in range(rows):
         text += f"{{ const float value = vp[{r * inputs} + c]; "
-        text += " ".join(f"a{r}_{v} = mad((vector)(value), u{v}, a{r}_{v});" for v in range(tile.vectors)) + " }\n"
+        text += " ".join(f"a{r}_{v} = fma((vector)(value), u{v}, a{r}_{v});" for v in range(tile.vectors)) + " }\n"
     text += f"up += {outputs};\n}}\n"
     for r in range(rows):
         for v in range(tile.vectors):

@@ -144,7 +144,7 @@ def _products(patches, gradients, out, dtype, inputs, outputs, tile):
     text += "".join(f"const vector d{v} = *(__local const loose*)(dp + {v * width});\n" for v in range(vectors))
     for r in range(rows):
         text += f"{{ const float value = xp[{r}]; "
-        text += " ".join(f"a{r}_{v} = mad((vector)(value), d{v}, a{r}_{v});" for v in range(vectors)) + " }\n"
+        text += " ".join(f"a{r}_{v} = fma((vector)(value), d{v}, a{r}_{v});" for v in range(vectors)) + " }\n"
     text += f"xp += {inputs}; dp += {outputs};\n}}\n"
     for r in range(rows):
         for v in range(vectors):
