@@ -15,6 +15,8 @@ SCRIPT = """
 import keras
 import numpy as np
 
+pytestmark = pytest.mark.usefixtures("apart")  # kernels are counted
+
 def model():
     m = keras.Sequential([keras.Input((6, 5)), keras.layers.LSTM(4), keras.layers.Dense(3, "softmax")])
     m.compile("adam", "sparse_categorical_crossentropy")

@@ -17,6 +17,8 @@ from keras_ocl.core.origin import NOWHERE, current_origin, kept_eagerly
 from keras_ocl.kernels.conv import Geometry
 from keras_ocl.kernels.conv import forward_cpu as conv_forward_cpu
 
+pytestmark = pytest.mark.usefixtures("apart")  # kernels are counted
+
 BATCH = 8
 MOVES = {"HostToDevice", "DeviceToHost", "Copy"}
 

@@ -1,7 +1,7 @@
 """Chains: small kernels that follow one another become one kernel, whose one work-item does the work of them all.
 
 A launch costs a CPU one to three microseconds, and some implementations ten times as much, which is more than a kernel of a small model
-computes. In a loop, which launches the same kernels again and again, kernels whose work is less than that are joined.
+computes, and a compiler takes tens of milliseconds for each kernel. Kernels whose work is less than a launch's cost are joined.
 """
 
 import hashlib
@@ -14,6 +14,7 @@ from keras_ocl.kernels.schedule import schedule_of
 from keras_ocl.kernels.spec import STEP, Args, KernelSpec
 
 _ARGUMENTS = 96  # of a kernel: an OpenCL device takes 1,024 bytes of them
+_GROWTH = 32  # times as many work-items as in the first trace may be done by one
 _ITEM = re.compile(r"get_global_id\((\d)\)")
 
 
@@ -42,7 +43,8 @@ def _is_small(spec, limit, units):
     if items <= 1:
         return True
     with noting(None):  # an estimate holds for no extent in particular
-        return spec.provenance.work * (1 - 1 / min(items, units)) <= limit
+        small = spec.provenance.work * (1 - 1 / min(items, units)) <= limit
+    return small and product(spec.grid) <= _GROWTH * items  # a batch of a thousand times as many wants all units
 
 
 def _joined(parts):

@@ -6,6 +6,7 @@ from keras_ocl import runtime
 from keras_ocl.compiler import lower as lowering
 from keras_ocl.compiler.binding import Binding
 from keras_ocl.compiler.cache import KERNEL_BYTES
+from keras_ocl.compiler.chain import chained
 from keras_ocl.compiler.loops.lower import Loop, lower_loop
 from keras_ocl.compiler.provenance import key
 from keras_ocl.compiler.replay import Replay
@@ -30,7 +31,7 @@ class Executable:
     def __init__(self, device, graph, inputs, updates=(), all_arguments=False, name="", states=(), unknowns=()):
         self.device, self.name, self.is_eager, self._states = device, name, all_arguments, tuple(states)
         lowered = lowering.lower_graph(graph, updates, device.traits, all_arguments, lower_loop)
-        self.launches = lowered.launches
+        self.launches = lowered.launches if all_arguments else chained(lowered.launches, device.traits)
         self.overwritten = lowered.overwritten  # entry nodes whose storage run() writes to
         self._alias, self._shared = lowered.alias, lowered.shared
         self._inputs = [n.buffer for n in inputs]

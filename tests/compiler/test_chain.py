@@ -1,4 +1,4 @@
-"""Chains: the small kernels of a loop's step are one launch, and compute what they compute one by one, to the last bit."""
+"""Chains: small kernels that follow one another are one launch, and compute what they compute one by one, to the last bit."""
 
 import keras
 import numpy as np
@@ -6,7 +6,7 @@ import pytest
 
 import keras_ocl
 from keras_ocl import runtime
-from keras_ocl.compiler import chain, to_numpy
+from keras_ocl.compiler import chain, executable, to_numpy
 from keras_ocl.compiler.jit import Jitted
 from keras_ocl.compiler.loops import lower
 from keras_ocl.kernels.schedule import schedule_of
@@ -31,7 +31,8 @@ def one_by_one(monkeypatch):
 
     def run(function):
         with monkeypatch.context() as patched:
-            patched.setattr(lower, "chained", lambda launches, traits: launches)
+            for module in (lower, executable):
+                patched.setattr(module, "chained", lambda launches, traits: launches)
             return function()
 
     return run
@@ -61,6 +62,43 @@ def test_a_step_of_small_kernels_is_one_launch(joins, one_by_one, reverse):
     for a, b, expected in zip(joined, separate, recurrent_reference(c, u, xs, reverse), strict=True):
         np.testing.assert_array_equal(to_numpy(a), to_numpy(b))
         np.testing.assert_allclose(to_numpy(a), expected, rtol=1e-5, atol=1e-6)
+
+
+def small_model():
+    keras.utils.set_random_seed(2)
+    dense = keras.layers.Dense
+    model = keras.Sequential([keras.Input((4,)), dense(5, "tanh"), keras.layers.BatchNormalization(), keras.layers.Dropout(0.3), dense(1)])
+    model.compile("sgd", "mse", metrics=["mae"])
+    return model
+
+
+def test_a_training_step_of_a_small_model_is_one_launch(joins, one_by_one):
+    x, y = normal(10, 4), normal(10, 1)
+
+    def steps():
+        model = small_model()
+        logs = [model.train_on_batch(x[:n], y[:n]) for n in (10, 10, 3)]  # the last with the kernels of the first
+        number, _ = launches(lambda: model.train_on_batch(x, y))
+        return number, [*map(np.asarray, logs), *model.get_weights()]
+
+    (number, joined), (more, separate) = steps(), one_by_one(steps)
+    assert number == 1 < more
+    for a, b in zip(joined, separate, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_a_batch_of_many_times_the_size_is_for_all_units(joins, one_by_one):
+    def composite(x):
+        return keras.ops.softmax(keras.ops.matmul(x, w)), keras.ops.sum(x, axis=0)
+
+    w = keras.ops.convert_to_tensor(normal(16, 16))
+    compiled = keras_ocl.jit(composite, dynamic=(0,))
+    for batch, expected in [(8, 1), (64, 1), (5000, 2), (20_000, 2), (8, 1), (0, 1)]:
+        x = normal(batch, 16)
+        number, results = launches(compiled, x)
+        assert (number > 1) == (expected > 1), batch
+        for a, b in zip(results, one_by_one(lambda x=x: composite(keras.ops.convert_to_tensor(x))), strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
 
 
 def test_large_kernels_stay_by_themselves(joins):

@@ -15,6 +15,8 @@ from keras_ocl.compiler.lower import function_name
 from keras_ocl.core.primitive import current_trace
 from keras_ocl.core.variable import Owned
 
+pytestmark = pytest.mark.usefixtures("apart")  # kernels are counted
+
 
 class State:
     """The least a variable must have: a value that a trace can read and assign."""

@@ -9,6 +9,8 @@ from keras import ops
 import keras_ocl
 from keras_ocl import GradientTape, runtime
 
+pytestmark = pytest.mark.usefixtures("apart")  # kernels are counted
+
 
 def nudged(low, high, bits, narrow):
     """The quantization range in which zero has a number of its own, and its step; Jacob et al. 2018, section 3."""

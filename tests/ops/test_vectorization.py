@@ -11,6 +11,8 @@ from keras_ocl import runtime
 from keras_ocl.core.primitive import Kind, Primitive
 from keras_ocl.ops.control_flow import map as one_by_one
 
+pytestmark = pytest.mark.usefixtures("apart")  # kernels are counted
+
 RNG = np.random.default_rng(3)
 
 

@@ -7,6 +7,8 @@ from keras_ocl import primitives as P
 from keras_ocl.compiler import to_numpy
 from keras_ocl.compiler.jit import Jitted
 
+pytestmark = pytest.mark.usefixtures("apart")  # kernels are counted
+
 RNG = np.random.default_rng(0)
 
 

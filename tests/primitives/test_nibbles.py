@@ -11,6 +11,8 @@ from keras_ocl.compiler import from_numpy, to_numpy
 from keras_ocl.compiler.jit import Jitted
 from tests.primitives.checking import same
 
+pytestmark = pytest.mark.usefixtures("apart")  # kernels are counted
+
 RNG = np.random.default_rng(5)
 LIMITS = {"int8": (-8, 8), "uint8": (0, 16)}
 

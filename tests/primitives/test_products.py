@@ -14,6 +14,8 @@ from keras_ocl.compiler.jit import Jitted
 from keras_ocl.core import dtypes
 from tests.primitives.checking import check_gradient, same
 
+pytestmark = pytest.mark.usefixtures("apart")  # kernels are counted
+
 RNG = np.random.default_rng(3)
 
 

@@ -12,6 +12,8 @@ from keras_ocl.core import dtypes
 from keras_ocl.core.autodiff import GradientTape
 from tests.primitives.checking import check_gradient, need_float64, same
 
+pytestmark = pytest.mark.usefixtures("apart")  # kernels are counted
+
 RNG = np.random.default_rng(2)
 few = settings(max_examples=25, deadline=None)
 SUMS = {"sum": np.sum, "prod": np.prod}

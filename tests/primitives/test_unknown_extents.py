@@ -14,6 +14,8 @@ from keras_ocl.compiler.lower import function_name
 from keras_ocl.core.autodiff import GradientTape
 from tests.primitives.checking import same
 
+pytestmark = pytest.mark.usefixtures("apart")  # kernels are counted
+
 RNG = np.random.default_rng(8)
 POOL = ((1, 2, 2, 1), (1, 2, 2, 1), ((0, 0),) * 4, (1, 1, 1, 1))
 OVERLAPPING = ((1, 3, 3, 1), (1, 2, 2, 1), ((0, 0), (1, 1), (0, 1), (0, 0)), (1, 1, 1, 1))

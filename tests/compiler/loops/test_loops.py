@@ -12,6 +12,8 @@ from keras_ocl.core.autodiff import GradientTape
 from tests.compiler.test_jit import State
 from tests.primitives.checking import need_float64
 
+pytestmark = pytest.mark.usefixtures("apart")  # kernels are counted
+
 RNG = np.random.default_rng(3)
 
 

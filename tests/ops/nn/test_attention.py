@@ -11,6 +11,8 @@ from keras_ocl.ops.nn.attention import dot_product_attention
 from tests.ops.checking import both
 from tests.primitives.checking import check_gradient
 
+pytestmark = pytest.mark.usefixtures("apart")  # kernels are counted
+
 RNG = np.random.default_rng(6)
 
 
