@@ -140,7 +140,8 @@ def _lower_region(region, materialised, users, builder, alias, extra, parts):
     elif node.primitive.host is not None:
         return [HostCall(node, [node])]
     else:
-        sinks = [region_kernels.RegionSink(view, node, builder.traits)]
+        wide = region_kernels.needs_64_bits(view, [node, *region.operands])
+        sinks = [region_kernels.RegionSink(view, node, builder.traits, wide)]
         if region.fetched:
             operand = next(i for i in node.inputs if i in region.fetched)
             source = region_kernels.RegionSource(operand, materialised, alias)

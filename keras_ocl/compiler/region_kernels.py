@@ -50,7 +50,7 @@ def pointwise_kernel(traits, body, all_arguments=False):
     analyse(dry.nests)
     args = Args(all_arguments)
     gen = Generator(args, body.materialised, width, dry.nests, body.alias, body.outputs)
-    gen.wide, gen.aligned = _needs_64_bits(body, dry), width
+    gen.wide, gen.aligned = needs_64_bits(body, dry.reads, *(product(nest.extents) for nest in dry.nests.values())), width
     if not extents:
         _evaluate(gen, body, axes, [])
         grid, group = (1,), (1,)
@@ -82,14 +82,16 @@ def _evaluate(gen, body, axes, variables):
         body.store(gen, node, register, index, width, True)
 
 
-def _needs_64_bits(body, dry):
-    return index_type(*(product(n.shape) for n in [*body.outputs, *dry.reads])) == "long"
+def needs_64_bits(body, read, *counts):
+    """Whether indices into what the body stores, into the nodes `read` or of `counts` elements take 64 bits."""
+    stored = [body.parts[n].concat if n in body.parts else n for n in body.outputs]
+    return index_type(*(product(n.shape) for n in [*stored, *read]), *counts) == "long"
 
 
 class RegionSink(Sink):
-    """The epilogue of a kernel template: evaluates a body on the template's accumulator and stores it."""
+    """The epilogue of a kernel template: evaluates a body on the template's accumulator and stores it. wide: with indices of 64 bits."""
 
-    def __init__(self, body, anchor, traits, wide=False):
+    def __init__(self, body, anchor, traits, wide):
         self.body, self.anchor, self.traits, self.wide = body, anchor, traits, wide
         self.shape, self.dtype = anchor.shape, anchor.dtype
         self.helpers = set()
@@ -102,7 +104,8 @@ class RegionSink(Sink):
         gen = Generator(args, body.materialised, width, {"root": nest}, body.alias, body.outputs)
         gen.wide = self.wide
         nest.groups = [[i] for i in range(n)]
-        variables = [v for i, c in enumerate(coordinates) for v in gen.group_vars(nest, [i], f"({c})", gen.top)]
+        cast = "(long)" if self.wide else ""  # the template's own coordinates may take fewer
+        variables = [v for i, c in enumerate(coordinates) for v in gen.group_vars(nest, [i], f"{cast}({c})", gen.top)]
         index = [Affine.of(v) if not is_one(e) else Affine() for v, e in zip(variables, self.anchor.shape, strict=True)]
         gen.bind_anchor(self.anchor, index, Register(value, self.anchor.dtype, width, gen.top))
         long = [v for v, e in zip(variables, self.anchor.shape, strict=True) if not is_one(e)]

@@ -24,11 +24,11 @@ def unflattened(args, flat, extents):
     return result
 
 
-def decode(name, extents, prefix, args):
-    """C statements that split the row-major index `name` over `extents` into `prefix`0, `prefix`1, ..."""
+def decode(name, extents, prefix, args, index="int"):
+    """C statements that split the row-major index `name` over `extents` into `prefix`0, `prefix`1, ..., of the C type `index`."""
     text, rest = "", name
     for i in range(len(extents) - 1, 0, -1):
         extent = args.int(extents[i])
-        text += f"const int {prefix}{i} = {rest} % {extent}; const int {prefix}r{i} = {rest} / {extent};\n"
+        text += f"const {index} {prefix}{i} = {rest} % {extent}; const {index} {prefix}r{i} = {rest} / {extent};\n"
         rest = f"{prefix}r{i}"
-    return text + f"const int {prefix}0 = {rest};\n"
+    return text + f"const {index} {prefix}0 = {rest};\n"

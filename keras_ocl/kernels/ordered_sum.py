@@ -15,10 +15,10 @@ def kernel(name, parts, count, shape, dtype, sink, all_arguments=False):
     `parts`: handle of a buffer (count, *shape) of `dtype`, the accumulator's.
     """
     args, elements = Args(all_arguments), product(shape)
-    source, register = args.pointer(parts, dtype), dtypes.register_ctype(dtype)
-    text = "const int element = get_global_id(0);\n" + decode("element", shape, "f", args)
+    source, register, i = args.pointer(parts, dtype), dtypes.register_ctype(dtype), index_type(elements)
+    text = f"const {i} element = get_global_id(0);\n" + decode("element", shape, "f", args, i)
     text += f"{register} total = 0;\n"
-    text += f"for (int chunk = 0; chunk < {args.int(count)}; ++chunk) total += {source}[(long)chunk * {args.int(elements)} + element];\n"
+    text += f"for (int chunk = 0; chunk < {args.int(count)}; ++chunk) total += {source}[(long)chunk * {args.int(elements, i)} + element];\n"
     text += sink.store(args, [f"f{i}" for i in range(len(shape))], "total", 1)
     return KernelSpec(name, args.args, text, (maximum(1, elements),), None, frozenset(sink.helpers), title=_TITLE)
 

@@ -9,7 +9,8 @@ result, and it returns the code that applies the fused operations and stores.
 from dataclasses import dataclass, field
 
 from keras_ocl.core import dtypes
-from keras_ocl.core.dim import Dim, present
+from keras_ocl.core.dim import Dim, present, product
+from keras_ocl.kernels.coordinates import index_type
 from keras_ocl.kernels.layout import indented
 
 
@@ -183,9 +184,9 @@ class Sink:
     def store(self, args, coordinates, value, width):
         from keras_ocl.kernels import prelude
 
-        pointer = args.pointer(self.handle, self.dtype, out=True)
-        offset = coordinates[0]
+        pointer, index = args.pointer(self.handle, self.dtype, out=True), index_type(product(self.shape))
+        offset = coordinates[0] if index == "int" else f"({index})({coordinates[0]})"
         for extent, c in zip(self.shape[1:], coordinates[1:], strict=True):
-            offset = f"({offset}) * {args.int(extent)} + {c}"
+            offset = f"({offset}) * {args.int(extent, index)} + {c}"
         self.helpers |= prelude.helpers_for(self.dtype, width)
         return prelude.store(self.dtype, width, pointer, offset, value) + "\n"

@@ -157,7 +157,9 @@ class Writer:
         """Offset in bias or mask of the pair of positions."""
         batch, head, time, source = self.strides[name]
         query, key = (own, other) if self.scheme.own == "query" else (other, own)
-        return summed(scaled("batch", batch), scaled("head", head), scaled(f"({self.i}){query}", time), scaled(f"({self.i}){key}", source))
+        cast = "" if self.i == "int" else f"({self.i})"
+        first = scaled(f"{cast}batch", batch), scaled(f"{cast}head", head)
+        return summed(*first, scaled(f"({self.i}){query}", time), scaled(f"({self.i}){key}", source))
 
     def own_stride(self, name):
         return self.strides[name][2 if self.scheme.own == "query" else 3]

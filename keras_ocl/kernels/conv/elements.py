@@ -7,7 +7,7 @@ from keras_ocl.core.dim import ceil_div, hint, product
 from keras_ocl.kernels import ordered_sum, prelude
 from keras_ocl.kernels.conv import geometry as conv_geometry
 from keras_ocl.kernels.conv.geometry import outside, position
-from keras_ocl.kernels.coordinates import decode
+from keras_ocl.kernels.coordinates import decode, index_type
 from keras_ocl.kernels.spec import Args, Buffer, KernelSpec
 
 _GRADIENT = "convolution, gradient of the filter: one element per work-item"
@@ -31,8 +31,9 @@ def forward(geometry, x, w, dtype, sink, name, transposed=False, all_arguments=F
     args = Args(all_arguments)
     xp, wp = args.pointer(x, dtype), args.pointer(w, dtype)
     axes, accumulator = conv_geometry.axes(geometry, merge=False), prelude.register_type(dtype, 1)
-    text = "const int channel = get_global_id(0);\nconst int pixel = get_global_id(1);\n"
-    text += decode("pixel", geometry.output[:-1], "o", args)
+    i = index_type(product(geometry.output[:-1]))
+    text = f"const int channel = get_global_id(0);\nconst {i} pixel = get_global_id(1);\n"
+    text += decode("pixel", geometry.output[:-1], "o", args, i)
     inputs = args.int(geometry.group_inputs)
     text += f"{accumulator} total = 0;\n"
     text += f"const int inner = channel / {args.int(geometry.group_outputs)} * {inputs};\n"

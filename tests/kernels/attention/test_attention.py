@@ -9,7 +9,7 @@ from keras_ocl.core import dtypes
 from keras_ocl.core.dim import Dim
 from keras_ocl.kernels import attention
 from keras_ocl.kernels.attention import gpu as attention_gpu
-from keras_ocl.kernels.attention.parts import FORWARD, KEY_VALUE_GRADIENT, QUERY_GRADIENT
+from keras_ocl.kernels.attention.parts import FORWARD, KEY_VALUE_GRADIENT, QUERY_GRADIENT, Writer
 from keras_ocl.kernels.spec import Sink
 from tests.kernels.launching import launch, named
 
@@ -278,3 +278,13 @@ def test_wide_indices_only_when_needed():
 
     assert index(100) == "int"
     assert index(3000) == "long"
+
+
+def test_a_bias_too_large_for_narrow_indices():
+    def place(batch):
+        given = {"bias": attention.Operand(named("bias"), "float32", (batch, 16, 1024, 1024))}
+        problem = attention.Problem(None, batch, 1024, 1024, 16, 16, 64, 64, "float32", 1.0, False, given)
+        return Writer(problem, FORWARD, ()).place("bias", "own", "other")
+
+    assert place(100) == "batch * 16777216 + head * 1048576 + (int)own * 1024 + (int)other"
+    assert place(200) == "(long)batch * 16777216 + (long)head * 1048576 + (long)own * 1024 + (long)other"
