@@ -17,7 +17,7 @@ from keras_ocl.core.facts import Changing
 from keras_ocl.kernels.spec import STEP
 
 _MARGIN = 8  # a buffer that outgrows its place gets an eighth more than it needs now
-_NOWHERE = object()  # as a home: other than any Storage, and than None, where the arena has none
+_NOWHERE = object()  # as a home: other than all Storages of an arena
 
 _FORMATS = {
     "int": "i",
@@ -94,9 +94,9 @@ class Binding:
         changing: the facts.Changing of all numbers that depend on the unknowns.
         segments: lists of (kernel, grid, group, label), with BoundHost and BoundLoop between.
         storages: dict from a Buffer to its Storage.
-        lives: dict from a Buffer in the arena to its Interval; `arena_bytes` is what they take together.
+        lives: dict from a Buffer in the arena to its Interval; `parts` are the bytes of the arena's parts, `arena_bytes` of all.
         sizes: dict from every Buffer, external ones too, to its present bytes.
-        home: the Storage in which they lie now.
+        home: the Storages in which they lie now.
         kernels: number of kernel objects.
     """
 
@@ -106,7 +106,7 @@ class Binding:
         for buffer in external:
             self._measure(buffer)
         self._live(launches, resolve, 0)
-        self.arena_bytes = place(self.lives.values(), device.traits.alignment)
+        self._plan()
         self._places = {}  # buffer -> [(kernel, argument position)]
         kernels = _kernels(device, launches, options)
         self.kernels = sum(map(len, kernels.values()))
@@ -120,6 +120,14 @@ class Binding:
         itemsize = dtypes.itemsize(buffer.dtype)
         self.changing.use(buffer.elements, lambda elements: self.sizes.__setitem__(buffer, elements * itemsize))
 
+    def _plan(self):
+        traits = self._device.traits
+        self.parts = place(self.lives.values(), traits.alignment, traits.max_allocation)
+
+    @property
+    def arena_bytes(self):
+        return sum(self.parts)
+
     def change(self, values):
         """The unknown extents have these values from now on. A plan of the arena stays while everything fits into its place.
 
@@ -127,19 +135,19 @@ class Binding:
         """
         self.changing.set(values)
         grown = [(interval, self.sizes[buffer]) for buffer, interval in self.lives.items() if self.sizes[buffer] > interval.nbytes]
-        if grown or self.arena_bytes is None:
-            self.arena_bytes = None
+        if grown or self.parts is None:
+            self.parts = None
             self.leave()
             for interval, nbytes in grown:
                 interval.nbytes = nbytes + nbytes // _MARGIN
-            self.arena_bytes = place(self.lives.values(), self._device.traits.alignment)
+            self._plan()
         self.changing.values = values
 
     def enter(self, arena):
         """Lie in the Arena's memory, until it calls `leave`. Under its lock."""
-        home = arena.enter(self, self.arena_bytes, self._name)
+        home = arena.enter(self, self.parts, self._name)
         for buffer, interval in self.lives.items():
-            self.bind(buffer, home.view(interval.offset, interval.nbytes))
+            self.bind(buffer, home[interval.part].view(interval.offset, interval.nbytes))
         self.home = home
 
     def leave(self):

@@ -99,7 +99,7 @@ class Executable:
                 return self._interrupt(arena, storages, publish)
             try:
                 arena.users = (self,)
-                if self._binding.home is not arena.storage:
+                if self._binding.home is not arena.storages:
                     self._binding.enter(arena)
                 return self._enqueue(storages, publish)
             finally:

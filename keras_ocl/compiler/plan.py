@@ -1,7 +1,8 @@
 """Memory planning: intermediate buffers share one arena by liveness.
 
 Greedy by size with best fit, as in "Efficient Memory Management for Deep Neural Net Inference"
-(Pisarchyk & Lee, 2020): largest buffers first, each at the lowest offset free during its lifetime.
+(Pisarchyk & Lee, 2020): largest buffers first, each at the lowest offset free during its lifetime. Where one buffer of the device cannot
+hold the arena it has several parts, each planned likewise.
 """
 
 from bisect import insort
@@ -11,28 +12,45 @@ from operator import attrgetter
 
 @dataclass
 class Interval:
-    """A buffer of `nbytes`, alive from launch `first` to launch `last` inclusive."""
+    """A buffer of `nbytes`, alive from launch `first` to launch `last` inclusive; it lies at `offset` of the arena's part `part`."""
 
     buffer: object
     nbytes: int
     first: int
     last: int
     offset: int = 0
+    part: int = 0
 
 
-def place(intervals, alignment):
-    """Give every interval an offset; returns the arena's size in bytes."""
-    placed, size = [], 0  # in order of offsets
+def place(intervals, alignment, limit):
+    """Give every interval a part and an offset; returns the bytes of the arena's parts.
+
+    None has more than `limit` bytes, but for one that a single interval of more fills.
+    """
+    parts, sizes = [], []  # of each part, its intervals in order of offsets
     for interval in sorted(intervals, key=lambda i: (-i.nbytes, i.first)):
         need = -(-interval.nbytes // alignment) * alignment
-        offset = 0
-        for other in placed:
-            if other.last < interval.first or interval.last < other.first:
-                continue
-            if offset + need <= other.offset:
+        for part, placed in enumerate(parts):  # noqa: B007 (the one where it fits)
+            offset = _lowest(interval, need, placed, alignment)
+            if offset + need <= limit:
                 break
-            offset = max(offset, other.offset + -(-other.nbytes // alignment) * alignment)
-        interval.offset = offset
+        else:
+            part, offset, placed = len(parts), 0, []
+            parts.append(placed)
+            sizes.append(0)
+        interval.part, interval.offset = part, offset
         insort(placed, interval, key=attrgetter("offset"))
-        size = max(size, offset + need)
-    return size
+        sizes[part] = max(sizes[part], min(offset + need, max(limit, interval.nbytes)))  # nothing lies behind it to be aligned
+    return sizes
+
+
+def _lowest(interval, need, placed, alignment):
+    """The lowest offset at which `need` bytes are free while the interval is alive."""
+    offset = 0
+    for other in placed:
+        if other.last < interval.first or interval.last < other.first:
+            continue
+        if offset + need <= other.offset:
+            break
+        offset = max(offset, other.offset + -(-other.nbytes // alignment) * alignment)
+    return offset

@@ -1,5 +1,6 @@
 """Executables share one arena per device: whoever runs last may write over it, and nobody can tell."""
 
+import dataclasses
 import gc
 import threading
 
@@ -11,7 +12,7 @@ from keras_ocl import runtime
 from keras_ocl.compiler.executable import Executable
 from keras_ocl.primitives import linalg
 from keras_ocl.runtime.device import Device
-from keras_ocl.runtime.memory import size_class
+from keras_ocl.runtime.memory import round_up, size_class
 from tests.compiler.graphs import graph_of
 
 
@@ -88,6 +89,21 @@ def test_two_sizes_take_the_memory_of_the_larger(device):
     assert device.memory.current == device.memory.reserved == size_class(max(sizes))
 
 
+def test_an_arena_larger_than_a_buffer(device):
+    """As where a buffer has a quarter of the memory at most; what needs fewer or smaller parts shares them."""
+    device.traits = dataclasses.replace(device.traits, max_allocation=100_000)
+    power = np.linalg.matrix_power
+    cases = [Case(device, 144), Case(device, 48), Case(device, 128, repeated, lambda x: power(x, 17)), Case(device, 156, seed=1)]
+    for _ in range(2):
+        for case in cases:
+            case.check(case.run())
+    large = round_up(156 * 156 * 4, device.traits.alignment)
+    assert [s.nbytes for s in device.arena.storages] == [large, large, 128 * 128 * 4]  # the loop has three, and two do not fit in one
+    with pytest.raises(runtime.OutOfMemory, match="160 x 160 needs 100.0 KiB.*a single buffer holds at most 97.7 KiB"):
+        Case(device, 160).executable.run([device.upload(cases[0].array)])
+    cases[0].check(cases[0].run())
+
+
 def test_a_step_binds_nothing_again(device, monkeypatch):
     small, large = Case(device, 48), Case(device, 144)
     small.run(), large.run(), small.run()
@@ -104,7 +120,7 @@ def test_loops_share_it(device):
     results = [(case, case.run()) for _ in range(5) for case in cases]
     for case, result in results:
         case.check(result)
-    assert device.arena.storage.nbytes == cases[1].executable.arena_bytes
+    assert [s.nbytes for s in device.arena.storages] == [cases[1].executable.arena_bytes]
 
 
 def test_growth_with_work_in_flight(device):
@@ -115,7 +131,7 @@ def test_growth_with_work_in_flight(device):
             results += [(case, case.run()) for case in cases[:count]]
     for case, result in results:
         case.check(result)
-    assert device.arena.storage.nbytes == cases[-1].executable.arena_bytes
+    assert [s.nbytes for s in device.arena.storages] == [cases[-1].executable.arena_bytes]
 
 
 def test_results_do_not_lie_in_the_arena(device):

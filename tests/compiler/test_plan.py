@@ -27,7 +27,7 @@ def peak(intervals, alignment):
 def offsets(alignment, *lives):
     """(offset of each (nbytes, first, last), size of the arena)."""
     intervals = [Interval(k, *life) for k, life in enumerate(lives)]
-    size = place(intervals, alignment)
+    (size,) = place(intervals, alignment, 1 << 40)
     return [i.offset for i in intervals], size
 
 
@@ -43,7 +43,7 @@ interval = st.builds(
 @given(st.lists(interval, max_size=25), st.sampled_from(ALIGNMENTS))
 def test_what_is_alive_together_lies_apart(lives, alignment):
     intervals = [Interval(k, *life) for k, life in enumerate(lives)]
-    size = place(intervals, alignment)
+    size = sum(place(intervals, alignment, 1 << 40))
     for i in intervals:
         assert i.offset >= 0 and i.offset % alignment == 0
         assert i.offset + i.nbytes <= size
@@ -73,7 +73,7 @@ def test_one_after_another_all_lie_at_the_beginning(chain):
 
 
 def test_none():
-    assert place([], 64) == 0
+    assert place([], 64, 1000) == []
 
 
 def test_the_last_launch_of_one_and_the_first_of_another_are_together():
@@ -108,3 +108,22 @@ def test_a_gap_that_is_too_small_is_not_used():
 def test_the_next_begins_at_a_multiple_of_the_alignment(alignment):
     (first, second), size = offsets(alignment, (10, 0, 1), (3, 0, 1))
     assert (first, second) == (0, aligned(10, alignment)) and size == second + aligned(3, alignment)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(interval, max_size=25), st.sampled_from(ALIGNMENTS), st.integers(100, 6000))
+def test_parts_where_no_buffer_is_as_large_as_all(lives, alignment, limit):
+    intervals = [Interval(k, *life) for k, life in enumerate(lives)]
+    sizes = place(intervals, alignment, limit)
+    for i in intervals:
+        assert i.offset % alignment == 0 and i.offset + i.nbytes <= sizes[i.part] and 0 <= i.part < len(sizes)
+        assert sizes[i.part] <= max(limit, *(other.nbytes for other in intervals if other.part == i.part), 0)
+    for a, b in itertools.combinations(intervals, 2):
+        if lives_together(a, b) and a.part == b.part:
+            assert a.offset + a.nbytes <= b.offset or b.offset + b.nbytes <= a.offset, (a, b)
+
+
+def test_a_part_is_filled_before_the_next():
+    intervals = [Interval(k, nbytes, 0, 0) for k, nbytes in enumerate((64, 48, 32, 16))]
+    assert place(intervals, 16, 96) == [96, 64]
+    assert [(i.part, i.offset) for i in intervals] == [(0, 0), (1, 0), (0, 64), (1, 48)]

@@ -38,7 +38,7 @@ def test_clear_session_forgets_what_was_compiled():
     expected = model.predict_on_batch(X)
     keras.utils.clear_session()
     assert [function() for function in compiled] == [None, None]
-    assert runtime.current_device().arena.storage is None
+    assert not runtime.current_device().arena.storages
     np.testing.assert_array_equal(model.predict_on_batch(X), expected)
     model.train_on_batch(X, Y)
     assert len(executables(model)) == 2

@@ -15,7 +15,8 @@ def stored(device, spec, *item):
     pointers |= dict.fromkeys(re.findall(r"__global const \w+\* (\w+) =", spec.body), "in")
     body = re.sub(r"get_global_id\((\d)\)", lambda found: f"((size_t){item[int(found[1])]}UL)", spec.body)
     text, at, places = "", 0, 0
-    for found in iter(lambda: re.compile(rf"\b({'|'.join(pointers)})\[").search(body, at), None):
+    access = re.compile(rf"\b({'|'.join(pointers)})\[")
+    while found := access.search(body, at):
         end = _closing(body, found.end())
         text, at = text + body[at : found.start()], end + 1
         if pointers[found[1]] == "in":
@@ -24,7 +25,8 @@ def stored(device, spec, *item):
             text += f"places[{places}] = {body[found.end() : end]}; float stored{places}"
             places += 1
     scalars = [a for a in spec.args if a.name not in pointers]
-    head = "".join(f", __global float* {name}" for name in pointers if name.startswith("p")) + "".join(f", {a.kind} {a.name}" for a in scalars)
+    head = "".join(f", __global float* {name}" for name in pointers if name.startswith("p"))
+    head += "".join(f", {a.kind} {a.name}" for a in scalars)
     source = f"__kernel void places(__global long* places{head}) {{\n{text}{body[at:]}}}\n"
     kernel = device.build([("places", source, prelude.pieces(spec.helpers))])["places"]
     results = device.upload(np.zeros(max(1, places), np.int64))
