@@ -16,7 +16,7 @@ import pyopencl as cl
 
 from keras_ocl.runtime import state
 from keras_ocl.runtime.arena import Arena
-from keras_ocl.runtime.errors import DeviceLost, OutOfMemory
+from keras_ocl.runtime.errors import DeviceLost
 from keras_ocl.runtime.memory import Memory, Storage
 from keras_ocl.runtime.profilers import READ_BACK, UPLOAD, WAIT, Profiler, Several, verbose_line
 from keras_ocl.runtime.programs import Programs
@@ -27,7 +27,8 @@ BACKLOG = 1024  # launches between two points of which the host never runs more 
 
 _CODE = cl.status_code
 _GONE = {_CODE.DEVICE_NOT_AVAILABLE, _CODE.INVALID_DEVICE, _CODE.INVALID_CONTEXT, _CODE.INVALID_COMMAND_QUEUE}
-_NO_MEMORY = {_CODE.MEM_OBJECT_ALLOCATION_FAILURE, _CODE.OUT_OF_HOST_MEMORY}
+# What drivers say that make a buffer's memory when a command first needs it.
+_NO_MEMORY = {_CODE.MEM_OBJECT_ALLOCATION_FAILURE, _CODE.OUT_OF_HOST_MEMORY, _CODE.OUT_OF_RESOURCES}
 
 
 class Statistics:
@@ -241,8 +242,7 @@ class Device:
     def _start_again(self, error, done, launches, copying, then, clock):
         """Go on where `_start` failed, when the device has done what is before. A variable that would stay half-updated is lost."""
         try:
-            self.check(error)
-            self._start(done, launches, copying, then, clock)
+            self._again(error, lambda: self._start(done, launches, copying, then, clock))
         except BaseException as again:
             begun = any(getattr(label, "overwrites", False) for _, _, _, label in launches[: len(done)])
             if begun and len(done) < len(launches) + len(copying):
@@ -252,10 +252,24 @@ class Device:
             kernel, _, _, label = launches[min(len(done), len(launches) - 1)]
             raise self._refused(again, label or kernel.function_name) from again
 
+    def _again(self, error, enqueue):
+        """What `enqueue()` returns once the device has done all before, when it failed with pyopencl's `error`.
+
+        For want of memory it is tried after each step of giving some back.
+        """
+        self.check(error)
+        for _ in self.memory.reclaim() if _code(error) in _NO_MEMORY else (None,):
+            try:
+                return enqueue()
+            except cl.Error as again:
+                error = again
+        raise error
+
     def _refused(self, error, name):
         """The exception for pyopencl's `error` at a launch of compiled code that has overwritten nothing yet."""
-        kind = OutOfMemory if _code(error) in _NO_MEMORY else RuntimeError
-        return kind(f"{name} could not be launched on {self}: {error}; no variable was changed")
+        if _code(error) in _NO_MEMORY:
+            return self.memory.out_of_memory(f"{name} could not be launched", f"the driver said {error}; no variable was changed")
+        return RuntimeError(f"{name} could not be launched on {self}: {error}; no variable was changed")
 
     def check(self, error):
         """After pyopencl's `error`: waits until everything enqueued is done, and raises DeviceLost where the device does not manage."""
@@ -323,7 +337,10 @@ class Device:
                         for kernel, position in places:
                             kernel._set_arg_buf(position, number)
                         for kernel, grid, group, label in launches:  # noqa: B007 (told where it fails)
-                            event = launch(queue, kernel, grid, group)
+                            try:
+                                event = launch(queue, kernel, grid, group)
+                            except cl.Error as error:
+                                event = self._again(error, partial(launch, queue, kernel, grid, group))
                             count += 1
                             if count & 7 == 1:
                                 queue.flush()
@@ -350,7 +367,10 @@ class Device:
                     for kernel, position in places:
                         kernel._set_arg_buf(position, number)
                     for kernel, grid, group, label in launches:  # noqa: B007 (told where it fails)
-                        events.append(launch(queue, kernel, grid, group))
+                        try:
+                            events.append(launch(queue, kernel, grid, group))
+                        except cl.Error as error:
+                            events.append(self._again(error, partial(launch, queue, kernel, grid, group)))
                         if len(events) & 7 == 1:
                             queue.flush()
                         ticks.append(clock())
@@ -367,7 +387,11 @@ class Device:
         """Enqueue another command than a kernel by pyopencl's function `enqueue`; returns its event."""
         with self._lock:
             try:
-                self.last_event = event = enqueue(self.queue, *args, **kwargs)
+                try:
+                    event = enqueue(self.queue, *args, **kwargs)
+                except cl.Error as error:
+                    event = self._again(error, lambda: enqueue(self.queue, *args, **kwargs))
+                self.last_event = event
                 self.queue.flush()
             except BaseException as error:
                 self._failed(error)
@@ -376,11 +400,15 @@ class Device:
 
     def _failed(self, error, loop=None):
         """After an exception while something was enqueued: memory is in use until whatever was is done. Of a loop's launch, the name."""
+        if isinstance(error, DeviceLost):
+            return
         if isinstance(error, cl.Error):
             self.check(error)
         self.last_event = cl.enqueue_marker(self.queue)
         if loop and isinstance(error, cl.Error):
             raise self._refused(error, loop) from error
+        if isinstance(error, cl.Error) and _code(error) in _NO_MEMORY:
+            raise self.memory.out_of_memory("a command could not be enqueued", f"the driver said {error}") from error
 
     def _launched(self, count, event):
         """Count launches, of which `event` is the last."""
@@ -437,8 +465,12 @@ class Device:
         try:
             self.transfer.download(storage, out)
         except cl.Error as error:
-            self.check(error)
-            raise
+            try:
+                self._again(error, partial(self.transfer.download, storage, out))
+            except cl.Error as again:
+                if _code(again) not in _NO_MEMORY:
+                    raise
+                raise self.memory.out_of_memory("a value could not be read", f"the driver said {again}") from again
 
     def copy(self, source, target, nbytes=None, start=0, end=0):
         """Enqueue a copy of the Storage `source` into `target`: `nbytes` (all) of it from byte `start` on, to byte `end` on."""

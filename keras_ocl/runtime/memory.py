@@ -306,7 +306,7 @@ class Memory:
     def _check_limit(self, nbytes, what):
         limit = self.device.traits.max_allocation
         if nbytes > limit:
-            raise self._out_of_memory(nbytes, what, f"a single buffer holds at most {readable(limit)}")
+            raise self._does_not_fit(nbytes, what, f"a single buffer holds at most {readable(limit)}")
 
     def allocate_state(self, nbytes, what=""):
         """A Storage for long-lived state, a range of a slab; neighbours in time are neighbours in the slab."""
@@ -379,15 +379,15 @@ class Memory:
         make = make or self._raw
         with self._lock:
             if size > self.budget:
-                raise self._out_of_memory(nbytes, what)  # nothing that could be forgotten would help
+                raise self._does_not_fit(nbytes, what)  # nothing that could be forgotten would help
             block, why = self._try(size, free, make)
             if block is None:
-                for _ in self._reclaim():
+                for _ in self.reclaim():
                     block, why = self._try(size, free, make)
                     if block is not None:
                         break
             if block is None:
-                raise self._out_of_memory(nbytes, what, why)
+                raise self._does_not_fit(nbytes, what, why)
             self._blocks.add(block)
             self.reserved += size
             return block
@@ -402,7 +402,7 @@ class Memory:
             self.device.check(error)
             return None, f"the driver said {error}"
 
-    def _reclaim(self):
+    def reclaim(self):
         """Gives memory back to the system, first what is not in use, then what can be made again; yields True after each step."""
         gc.collect()
         self.trim()
@@ -418,10 +418,14 @@ class Memory:
     def _fits(self, size):
         return self.reserved + size <= self.budget
 
-    def _out_of_memory(self, nbytes, what, why=""):
+    def _does_not_fit(self, nbytes, what, why=""):
+        return self.out_of_memory(f"{what or 'a buffer'} needs {readable(nbytes)}", why)
+
+    def out_of_memory(self, what, why=""):
+        """The OutOfMemory for `what`, a sentence, with more about it in `why`."""
         free = f"{readable(self.available)} of {readable(self.budget)} free"
         return OutOfMemory(
-            f"out of memory on {self.device}: {what or 'a buffer'} needs {readable(nbytes)}, {free}"
+            f"out of memory on {self.device}: {what}, {free}"
             f"{'; ' + why if why else ''}; use a smaller batch or model, or let go of arrays you no longer need"
         )
 

@@ -96,11 +96,14 @@ def ways_of_sharing(handle):
     """How the host may reach a device's memory, best first; the self-test tries them in this order.
 
     "shared": plain reads and writes (fine-grained shared virtual memory). "mapped": one physical memory, through
-    map and unmap. "copied": enqueued copies.
+    map and unmap. "copied": enqueued copies, all there is where the device's memory is its own.
     """
     ways = ["copied"]
+    # Devices with memory of their own may report shared virtual memory too: every access would cross the bus.
+    if not handle.host_unified_memory:
+        return ways
     # CPU devices too old for shared virtual memory get copies: Mesa's first rusticl aborts on unmap.
-    if handle.host_unified_memory and not handle.type & cl.device_type.CPU:
+    if not handle.type & cl.device_type.CPU:
         ways.insert(0, "mapped")
     try:
         if handle.svm_capabilities & cl.device_svm_capabilities.FINE_GRAIN_BUFFER:

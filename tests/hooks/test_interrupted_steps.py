@@ -271,16 +271,11 @@ def test_a_launch_that_fails_once_is_made_again(case, monkeypatch):
         with monkeypatch.context() as patch:
             launch = failing(cl.enqueue_nd_range_kernel, number, [refused(cl.status_code.OUT_OF_RESOURCES)])[0]
             patch.setattr(cl, "enqueue_nd_range_kernel", launch)
-            try:
-                case.step()
-            except RuntimeError as error:
-                assert "no variable was changed" in str(error) and not isinstance(error, cl.Error)
-                assert case.look() == 0  # in a loop, where nothing is overwritten yet
-            else:
-                assert case.look() == 1
+            case.step()
+            assert case.look() == 1
 
 
-@pytest.mark.parametrize(("code", "kind"), [("OUT_OF_RESOURCES", RuntimeError), ("MEM_OBJECT_ALLOCATION_FAILURE", runtime.OutOfMemory)])
+@pytest.mark.parametrize(("code", "kind"), [("INVALID_WORK_GROUP_SIZE", RuntimeError), ("OUT_OF_RESOURCES", runtime.OutOfMemory)])
 def test_a_launch_that_fails_again(case, code, kind, monkeypatch):
     """Where a variable was begun to be overwritten the device is lost, else nothing has happened."""
     device = runtime.current_device()
@@ -289,7 +284,7 @@ def test_a_launch_that_fails_again(case, code, kind, monkeypatch):
     for number in range(1, case.count(monkeypatch, cl, "enqueue_nd_range_kernel") + 1):
         case.rewind()
         with monkeypatch.context() as patch:
-            launch = failing(cl.enqueue_nd_range_kernel, number, [refused(getattr(cl.status_code, code))] * 2)[0]
+            launch = failing(cl.enqueue_nd_range_kernel, number, [refused(getattr(cl.status_code, code))] * 100)[0]
             patch.setattr(cl, "enqueue_nd_range_kernel", launch)
             with pytest.raises((kind, runtime.DeviceLost)) as caught:
                 case.step()

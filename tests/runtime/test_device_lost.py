@@ -122,11 +122,45 @@ def test_lost_at_an_allocation(device, monkeypatch):
 
 @pytest.mark.parametrize("use", ["enqueue", "repeat"])
 def test_a_launch_that_is_refused_is_no_loss(device, use, monkeypatch):
-    """As one that needs more registers than there are."""
+    """As one of a group that the device does not have."""
     storage, kernel = kernel_on(device)
     with monkeypatch.context() as patch:
-        patch.setattr(cl, "enqueue_nd_range_kernel", failing("OUT_OF_RESOURCES"))
-        with pytest.raises((RuntimeError, cl.RuntimeError), match="OUT_OF_RESOURCES"):
+        patch.setattr(cl, "enqueue_nd_range_kernel", failing("INVALID_WORK_GROUP_SIZE"))
+        with pytest.raises((RuntimeError, cl.RuntimeError), match="INVALID_WORK_GROUP_SIZE"):
             uses(device, storage, kernel)[use]()
     device.replay([(kernel, (8,), None, "add")])
     assert device.download(storage, np.float32, (8,)).tolist() == [1] * 8
+
+
+COMMANDS = {**dict.fromkeys(("enqueue", "replay", "repeat"), "enqueue_nd_range_kernel"), "copy": "enqueue_copy"}
+
+
+@pytest.mark.parametrize("code", ["MEM_OBJECT_ALLOCATION_FAILURE", "OUT_OF_RESOURCES"])
+@pytest.mark.parametrize("use", COMMANDS)
+def test_memory_that_is_missing_when_a_command_needs_it(device, use, code, monkeypatch):
+    """As where drivers make a buffer's memory late: what is not in use makes room for it, else the error is one of memory."""
+    storage, kernel = kernel_on(device)
+    call = uses(device, storage, kernel)[use]
+    enqueue, refuse = getattr(cl, COMMANDS[use]), failing(code)
+    unused = device.allocate(8 << 20)
+
+    def late(*args, **kwargs):
+        return refuse() if device.memory.reserved > 8 << 20 else enqueue(*args, **kwargs)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(cl, COMMANDS[use], late)
+        with pytest.raises(runtime.OutOfMemory, match=rf"out of memory on .* of .* free; the driver said .*{code}.*use a smaller batch"):
+            call()
+        del unused
+        if use != "enqueue":
+            call()
+    assert device.download(storage, np.float32, (8,)).tolist() == [{"replay": 1, "repeat": 3}.get(use, 0)] * 8
+
+
+def test_a_value_that_cannot_be_read_for_want_of_memory(device, monkeypatch):
+    storage, _ = kernel_on(device)
+    with monkeypatch.context() as patch:
+        patch.setattr(device.transfer, "download", failing("MEM_OBJECT_ALLOCATION_FAILURE"))
+        with pytest.raises(runtime.OutOfMemory, match="a value could not be read, .* free"):
+            device.download(storage, np.float32, (8,))
+    assert device.download(storage, np.float32, (8,)).tolist() == [0] * 8

@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import numpy as np
+import pyopencl as cl
 import pytest
 
 from keras_ocl import runtime
@@ -33,6 +34,21 @@ def test_each_way_can_be_forced(device):
     for way in ways_of_sharing(device.handle):
         result = run(WAY, KERAS_OCL_TRANSFER=way)
         assert result.stdout == f"{way} {way.title()}\n", result.stderr
+
+
+def test_memory_is_shared_only_where_it_is_one():
+    """Fine-grained shared memory alone is what cards with memory of their own report too."""
+
+    class Handle:
+        svm_capabilities = cl.device_svm_capabilities.FINE_GRAIN_BUFFER
+
+        def __init__(self, kind, unified):
+            self.type, self.host_unified_memory = kind, unified
+
+    gpu, cpu = cl.device_type.GPU, cl.device_type.CPU
+    assert ways_of_sharing(Handle(gpu, False)) == ["copied"]
+    assert ways_of_sharing(Handle(gpu, True)) == ["shared", "mapped", "copied"]
+    assert ways_of_sharing(Handle(cpu, True)) == ["shared", "copied"]
 
 
 def test_a_way_that_the_device_does_not_have(device):
