@@ -12,7 +12,7 @@ from keras_ocl.compiler import lower as lowering
 from keras_ocl.compiler.loops.lower import Loop
 from keras_ocl.compiler.plan import Interval, place
 from keras_ocl.core import dtypes
-from keras_ocl.core.dim import present
+from keras_ocl.core.dim import present, product
 from keras_ocl.core.facts import Changing
 from keras_ocl.kernels.spec import STEP
 
@@ -31,6 +31,14 @@ _FORMATS = {
     "char": "b",
     "uchar": "B",
 }
+
+
+class GroupTooLarge(RuntimeError):
+    """A kernel's group has more work-items than the device can give it, now that it is built: `limit` is what it can."""
+
+    def __init__(self, name, items, limit):
+        super().__init__(f"{name}: its groups have {items} work-items, but the device can run {limit} of this kernel in a group")
+        self.limit = limit
 
 
 class BoundHost:
@@ -89,6 +97,8 @@ class Binding:
         options: of the kernels' compilation.
         name: what the memory is for, in errors.
         unknowns: Dims that may have other values in other runs.
+
+    Raises GroupTooLarge where a kernel turns out to need smaller groups.
 
     Attributes:
         changing: the facts.Changing of all numbers that depend on the unknowns.
@@ -249,10 +259,21 @@ def _kernels(device, launches, options):
         batch = [unique[n] for n, c in counts.items() if c > repeat]
         for name, kernel in device.build(batch, options).items():
             free.setdefault(name, []).append(kernel)
+    _check_groups(device, found, free)
     kernels = {}
     for launch, spec in found:
         kernels.setdefault(id(launch), []).append(free[spec[0]].pop())
     return kernels
+
+
+def _check_groups(device, found, built):
+    """Raises GroupTooLarge for the kernel that can have the fewest work-items in a group, if that is less than it needs."""
+    groups = {name: (launch.name, product(launch.group)) for launch, (name, *_) in found if launch.group and product(launch.group) > 1}
+    short = [(device.group_limit(built[name][0]), items, title) for name, (title, items) in groups.items()]
+    short = [entry for entry in short if entry[0] < entry[1]]
+    if short:
+        limit, items, title = min(short)
+        raise GroupTooLarge(title, items, limit)
 
 
 def _specs(launches, times):

@@ -1,10 +1,11 @@
 """Executable: a compiled graph that runs on storages of its inputs."""
 
+import dataclasses
 import threading
 
 from keras_ocl import runtime
 from keras_ocl.compiler import lower as lowering
-from keras_ocl.compiler.binding import Binding
+from keras_ocl.compiler.binding import Binding, GroupTooLarge
 from keras_ocl.compiler.cache import KERNEL_BYTES
 from keras_ocl.compiler.chain import chained
 from keras_ocl.compiler.loops.lower import Loop, lower_loop
@@ -30,21 +31,31 @@ class Executable:
 
     def __init__(self, device, graph, inputs, updates=(), all_arguments=False, name="", states=(), unknowns=()):
         self.device, self.name, self.is_eager, self._states = device, name, all_arguments, tuple(states)
-        lowered = lowering.lower_graph(graph, updates, device.traits, all_arguments, lower_loop)
-        self.launches = lowered.launches if all_arguments else chained(lowered.launches, device.traits)
-        self.overwritten = lowered.overwritten  # entry nodes whose storage run() writes to
-        self._alias, self._shared = lowered.alias, lowered.shared
         self._inputs = [n.buffer for n in inputs]
         self._outputs = [n.buffer for n in graph.outputs]
-        # Gradients that vanish over many steps end in denormal numbers, with which CPUs compute 30 times as slowly. As in XLA and
-        # TensorFlow, compiled functions treat them as zero.
-        options = "" if all_arguments else "-cl-denorms-are-zero"
-        self._binding = Binding(device, self.launches, self._resolve, {*self._inputs, *self._outputs}, options, name, unknowns)
+        self._lower(graph, updates, unknowns, device.traits)
         self._replay = Replay(device, self._binding.storages)
         self.held_bytes = self._binding.kernels * KERNEL_BYTES
         self._arena = device.arena if self._binding.lives else None
         self._lock = self._arena.lock if self._arena else threading.Lock()
         self._sort_outputs()
+
+    def _lower(self, graph, updates, unknowns, traits):
+        """Kernels for a device of such traits, bound; where one needs smaller groups than they allow, all are written for such."""
+        lowered = lowering.lower_graph(graph, updates, traits, self.is_eager, lower_loop)
+        self.launches = lowered.launches if self.is_eager else chained(lowered.launches, traits)
+        self.overwritten = lowered.overwritten  # entry nodes whose storage run() writes to
+        self._alias, self._shared = lowered.alias, lowered.shared
+        # Gradients that vanish over many steps end in denormal numbers, with which CPUs compute 30 times as slowly. As in XLA and
+        # TensorFlow, compiled functions treat them as zero.
+        options, external = "" if self.is_eager else "-cl-denorms-are-zero", {*self._inputs, *self._outputs}
+        try:
+            self._binding = Binding(self.device, self.launches, self._resolve, external, options, self.name, unknowns)
+        except GroupTooLarge as error:
+            if traits.max_group == 1:
+                raise
+            fewer = min(error.limit, traits.max_group // 2)
+            self._lower(graph, updates, unknowns, dataclasses.replace(traits, max_group=max(1, fewer)))
 
     def _resolve(self, buffer):
         return self._shared.get(buffer, buffer)

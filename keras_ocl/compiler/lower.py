@@ -9,8 +9,9 @@ from keras_ocl.compiler.provenance import Provenance
 from keras_ocl.core.dim import product, same
 from keras_ocl.core.primitive import Kind
 from keras_ocl.kernels import prelude
+from keras_ocl.kernels.launch import fitted
 from keras_ocl.kernels.schedule import schedule_of
-from keras_ocl.kernels.spec import Buffer, Sink
+from keras_ocl.kernels.spec import Buffer, KernelSpec, Sink
 
 
 class Builder:
@@ -86,6 +87,8 @@ def lower_graph(graph, updates, traits, all_arguments, lower_loop, extra=None):
     for region in regions:
         found, provenance = _lower_region(region, materialised, users, builder, alias, extra or {}, parts), Provenance(region)
         for launch in found:
+            if isinstance(launch, KernelSpec):
+                fitted(launch, traits, all_arguments)
             launch.provenance, launch.overwrites = launch.provenance or provenance, not updates.isdisjoint(region.outputs)
         launches += found
     return Lowered(launches, alias, overwritten)

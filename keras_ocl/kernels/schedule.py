@@ -46,7 +46,8 @@ class Schedule:
         vectors: whether a work-item computes explicit vectors, their lanes along the last axis of the result.
         as_written: whether the compiler's own vectoriser is to leave kernels alone, where a device has a hint for that.
         widest: most lanes of the vectors in which generated code computes and reduces.
-        group: work-group of kernels that need no particular one, None to leave it to the driver.
+        group: work-group of kernels that need no particular one, None to leave it open.
+        open_group: work-items of a group that a kernel leaves open (kernels/launch.py), 0 to leave it to the driver.
         shared_row: most elements of a row for which one work-item reduces and computes the whole row.
         scan_steps, scan_walks, scan_parts: a scan of at least so many steps and at most so many walks is cut into so many parts.
         fetched_rows: most rows of a product that computes its right operand, such as quantised weights, where it reads it.
@@ -77,6 +78,7 @@ class Schedule:
     scan_parts: int
     plain_channels: int
     plain_pixels: float
+    open_group: int = 0
     fetched_rows: int = 0
     chained: int = 0
     attention_gradients: Callable = _never

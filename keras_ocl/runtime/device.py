@@ -169,6 +169,10 @@ class Device:
         state.check_not_forked()
         return self.programs.build(specs, options)
 
+    def group_limit(self, kernel):
+        """Most work-items of a group that a kernel of `build` can have here: fewer than the device's where each needs much."""
+        return kernel.get_work_group_info(cl.kernel_work_group_info.WORK_GROUP_SIZE, self.handle)
+
     # commands
 
     def enqueue(self, kernel, grid, group=None, label=""):

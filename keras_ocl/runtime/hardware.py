@@ -17,7 +17,6 @@ class Hardware:
         dedicated_local: whether that is memory of its own.
         banks: its banks, of 4 bytes each; 0 where it is not.
         max_group_items: most work-items of a group in each dimension.
-        max_groups: most groups of a launch in each dimension.
         fma: whether a fused multiply-add is one instruction.
         flops: peak float32 operations per second, of which a multiply-add is two.
         bandwidth: peak bytes per second of the memory.
@@ -34,7 +33,6 @@ class Hardware:
     dedicated_local: bool
     banks: int
     max_group_items: list
-    max_groups: list
     fma: bool
     flops: float
     bandwidth: float

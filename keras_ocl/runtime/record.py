@@ -46,6 +46,8 @@ def _read(name):
     try:
         entries = tomllib.loads(path.read_text())
         hardware = {key: entries.pop(key) for key in known if key in entries}
+        if "max_groups" in entries:
+            entries["max_groups"] = tuple(entries["max_groups"])
         return Traits(**entries), Hardware(**hardware) if hardware else None
     except (TypeError, tomllib.TOMLDecodeError) as error:
         fields = ", ".join([field.name for field in dataclasses.fields(Traits)] + known)
@@ -101,6 +103,9 @@ class RecordDevice:
 
     def build(self, specs, options=""):
         return {name: _Kernel() for name, *_ in specs}
+
+    def group_limit(self, kernel):
+        return self.traits.max_group
 
     def replay(self, launches, copies=(), then=()):
         collections.deque(then, 0)

@@ -26,6 +26,7 @@ class Traits:
         schedule: the name of the schedule by which kernels are written for it (kernels/schedules/).
         clock: the highest clock frequency in MHz, 0 where the driver does not tell.
         item_registers: 32-bit registers that compilers give a work-item at most.
+        max_groups: most groups of a launch in each dimension, empty where any number is.
         vec_len_hint: whether kernels may forbid the compiler's own vectorisation (cl_intel_vec_len_hint).
     """
 
@@ -45,6 +46,10 @@ class Traits:
     clock: int
     vec_len_hint: bool = False
     item_registers: int = 255
+    max_groups: tuple = ()
+
+
+_GROUPS = (2**24 - 1, 2**16 - 1, 2**16 - 1)  # OpenCL does not tell: what GPUs that tell it elsewhere can at least
 
 
 def read_traits(handle):
@@ -69,6 +74,7 @@ def read_traits(handle):
         schedule=os.environ.get("KERAS_OCL_SCHEDULE") or kind,
         clock=handle.max_clock_frequency,
         vec_len_hint="cl_intel_vec_len_hint" in extensions,
+        max_groups=() if cpu else _GROUPS,
         # 4 KiB for 16 work-items, where the compiler chooses how many share them. Nothing tells it of others.
         item_registers=64 if "cl_intel_required_subgroup_size" in extensions and not cpu else 255,
     )

@@ -10,6 +10,8 @@ import pytest
 from keras_ocl import primitives as P
 from keras_ocl import runtime
 from keras_ocl.compiler.executable import Executable
+from keras_ocl.compiler.loops.lower import Loop
+from keras_ocl.kernels.spec import KernelSpec
 from keras_ocl.primitives import linalg
 from keras_ocl.runtime.device import Device
 from keras_ocl.runtime.memory import round_up, size_class
@@ -210,3 +212,20 @@ def test_released_memory_is_taken_again(device):
     assert device.memory.current == size_class(64 * 64 * 4)
     case.check(result)
     case.check(case.run())
+
+
+def test_kernels_that_can_have_few_work_items_in_a_group(device, monkeypatch):
+    """As where each needs many registers: all are written again with smaller groups and tiles, those of loops too."""
+
+    def kernels(launches):
+        for launch in launches:
+            yield from kernels(launch.launches) if isinstance(launch, Loop) else [launch] * isinstance(launch, KernelSpec)
+
+    device.traits = dataclasses.replace(device.traits, schedule="gpu")
+    power = np.linalg.matrix_power
+    monkeypatch.setattr(device, "group_limit", lambda kernel: 24)
+    cases = [Case(device, 48), Case(device, 48, repeated, lambda x: power(x, 17)), Case(device, 32, with_host, with_host_reference)]
+    for case in cases:
+        groups = [np.prod(launch.group) for launch in kernels(case.executable.launches)]
+        assert groups and 1 < max(groups) <= 24, groups
+        case.check(case.run())

@@ -10,7 +10,7 @@ from keras_ocl.vendors import roofline
 
 HARDWARE = runtime.Hardware(
     units=10, wave=32, simds=4, waves=8, registers=16384, unit_local=65536, dedicated_local=True, banks=32,
-    max_group_items=[1024, 1024, 64], max_groups=[2**31 - 1, 65535, 65535], fma=True, flops=1e12, bandwidth=1e11, launch=1e-6,
+    max_group_items=[1024, 1024, 64], fma=True, flops=1e12, bandwidth=1e11, launch=1e-6,
 )  # fmt: skip
 
 

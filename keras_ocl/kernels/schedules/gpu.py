@@ -68,6 +68,7 @@ SCHEDULE = register(
         as_written=False,
         widest=16,
         group=None,
+        open_group=_TUNING.pointwise_group,
         shared_row=64,  # one work-item computes a row with a reduction inside: only short ones
         scan_steps=4096,
         scan_walks=64,

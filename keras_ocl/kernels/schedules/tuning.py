@@ -135,7 +135,7 @@ class CpuTuning:
 class GpuTuning:
     """The table of the gpu schedule."""
 
-    pointwise_group: int = 64  # work-items of a work-group of generated code
+    pointwise_group: int = 64  # work-items of a work-group of generated code, and where a kernel leaves it open
     product_items: int = 256  # most work-items of a work-group of a product
     product_split: int = 128  # least steps of k in a part of a product
     product_groups: int = 2  # work-groups of a product that keep a compute unit busy

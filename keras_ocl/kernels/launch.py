@@ -1,0 +1,73 @@
+"""Launch geometry: groups for kernels that leave them open, and grids within the number of groups that a device launches at once."""
+
+import re
+
+from keras_ocl.core.dim import Dim, ceil_div, hint, product
+from keras_ocl.core.index import is_one
+from keras_ocl.kernels.coordinates import index_type
+from keras_ocl.kernels.schedule import schedule_of
+from keras_ocl.kernels.spec import Args
+
+_ID = re.compile(r"get_(global|group)_id\((\d)\)")
+_SIZES = re.compile(r"get_(global_size|num_groups)\b")
+
+
+def fitted(spec, traits, all_arguments=False):
+    """The KernelSpec, changed so that a device of such traits launches it well.
+
+    Where its group is open it gets one, on a grid that this divides, and work-items beyond the grid that it had do nothing. Where it has
+    more groups in a dimension than can be launched they are counted along the others, and work out where they would have been.
+    """
+    if spec.scalar and _SIZES.search(spec.body):
+        return spec  # a user's text that knows its launch
+    items = min(schedule_of(traits).open_group, traits.max_group)
+    if spec.group is None and items:
+        _give_group(spec, items, all_arguments)
+    if spec.group is not None and traits.max_groups:
+        _fold(spec, traits.max_groups, all_arguments)
+    return spec
+
+
+def open_group(grid, items):
+    """The group of `items` work-items for a grid: along the first extents as far as they go, in few shapes, so that few texts differ."""
+    group = []
+    for k, extent in enumerate(grid):
+        n = hint(extent)
+        side = 64 if n >= 32 else 8 if n >= 4 else 1
+        rest = all(hint(other) == 1 for other in grid[k + 1 :])
+        group.append(max(1, min(items, items if rest and n > 1 else side)))
+        items //= group[-1]
+    return tuple(group)
+
+
+def _give_group(spec, items, all_arguments):
+    args = Args(all_arguments, spec.args)
+    group, outside = open_group(spec.grid, items), []
+    for k, (extent, side) in enumerate(zip(spec.grid, group, strict=True)):
+        if side > 1 and (all_arguments or isinstance(extent, Dim) or extent % side):
+            outside.append(f"get_global_id({k}) >= {args.int(extent, index_type(extent))}")
+    if outside:
+        spec.body = f"if ({' || '.join(outside)}) return;\n{spec.body}"
+    spec.grid, spec.group = tuple(ceil_div(n, side) * side for n, side in zip(spec.grid, group, strict=True)), group
+
+
+def _fold(spec, limits, all_arguments):
+    group = (*spec.group, 1, 1)[:3]
+    counts = [ceil_div(n, side) for n, side in zip((*spec.grid, 1, 1)[:3], group, strict=True)]
+    if all(count <= limit for count, limit in zip(counts, limits, strict=True)):
+        return
+    args, total = Args(all_arguments, spec.args), product(counts)
+    i = index_type(total)
+    across, down = (total, 1) if total <= limits[0] else (limits[0], ceil_div(total, limits[0]))
+    text = f"const {i} launch = get_group_id(0){'' if is_one(down) else f' + ({i})get_group_id(1) * {limits[0]}'};\n"
+    if not is_one(down):
+        text += f"if (launch >= {args.int(total, i)}) return;\n"
+    first, second = args.int(counts[0], i), args.int(counts[1], i)
+    text += f"const size_t launch_0 = launch % {first}, launch_1 = launch / {first} % {second}, launch_2 = launch / {first} / {second};\n"
+
+    def place(found):
+        number = int(found[2])
+        return f"launch_{number}" if found[1] == "group" else f"(launch_{number} * {group[number]} + get_local_id({number}))"
+
+    spec.body = text + _ID.sub(place, spec.body)
+    spec.grid, spec.group = (across * group[0], down * group[1], group[2]), group

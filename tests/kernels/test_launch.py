@@ -1,0 +1,81 @@
+"""Groups for kernels that leave them open, and grids within the number of groups that a device launches."""
+
+import dataclasses
+import itertools
+import math
+
+import numpy as np
+import pytest
+
+from keras_ocl import primitives as P
+from keras_ocl import runtime
+from keras_ocl.compiler import to_numpy
+from keras_ocl.compiler.jit import Jitted
+from keras_ocl.kernels.launch import fitted, open_group
+from keras_ocl.kernels.spec import Args, KernelSpec
+from tests.kernels.launching import launch, named
+
+LIMITS = [(), (2**24 - 1, 2**16 - 1, 2**16 - 1), (7, 80, 3), (10_000, 1, 1), (1, 10_000, 1)]
+
+
+def marking(grid, group, by_group, all_arguments=False):
+    """A kernel whose work-items count where they are in an array of the grid's shape, by their ids or those of their groups."""
+    args = Args(all_arguments)
+    out = args.pointer(named("out"), "int32", out=True)
+    sides = (*(group or ()), 1, 1, 1)
+    ids = [f"(get_group_id({k}) * {sides[k]} + get_local_id({k}))" if by_group else f"get_global_id({k})" for k in range(3)]
+    nx, ny, _ = (args.int(n) for n in (*grid, 1, 1)[:3])
+    return KernelSpec("mark", args.args, f"{out}[({ids[2]} * {ny} + {ids[1]}) * {nx} + {ids[0]}] += 1;\n", grid, group, title="marks")
+
+
+@pytest.mark.parametrize("limits", LIMITS, ids=str)
+@pytest.mark.parametrize("eager", [False, True])
+def test_each_work_item_is_where_it_was_and_once(device, limits, eager):
+    traits = dataclasses.replace(device.traits, schedule="gpu", max_groups=limits)
+    cases = [((n,), None, False) for n in (1, 64, 127, 640)]
+    cases += [(grid, None, False) for grid in ((1, 127), (5, 31), (97, 3), (40, 1), (3, 5, 7), (1, 1, 13), (64, 1, 9))]
+    cases += [(grid, (4, 2, 1), by_group) for grid in ((4, 2, 1), (20, 26, 7), (4, 62, 1)) for by_group in (False, True)]
+    for grid, group, by_group in cases:
+        spec = fitted(marking(grid, group, by_group, eager), traits, eager)
+        assert spec.group is not None and all(n % side == 0 for n, side in zip(spec.grid, spec.group, strict=False))
+        counts = [n // side for n, side in zip((*spec.grid, 1, 1)[:3], (*spec.group, 1, 1)[:3], strict=True)]
+        assert not limits or all(count <= limit for count, limit in zip(counts, limits, strict=True)), (grid, counts)
+        shape = (*grid, 1, 1)[2::-1]
+        storage = device.upload(np.zeros(shape, np.int32))
+        launch(device, [spec], {"out": storage})
+        assert (device.download(storage, np.int32, shape) == 1).all(), (grid, group)
+
+
+def test_groups_are_full_where_the_grid_is():
+    for grid in itertools.product((1, 6, 100), (1, 6, 100), (1, 6)):
+        group = open_group(grid, 64)
+        assert math.prod(group) <= 64
+        assert max(grid) < 100 or math.prod(group) >= 32, (grid, group)
+    assert open_group((1_000_003,), 64) == (64,) and open_group((1, 1_000_003), 64) == (1, 64) and open_group((50, 2), 16) == (16, 1)
+
+
+def test_what_leaves_it_to_the_driver(device):
+    reference = dataclasses.replace(device.traits, schedule="reference")
+    assert fitted(marking((127,), None, False), reference).group is None
+    of_a_user = KernelSpec("", [], "for (int k = i; k < n; k += get_global_size(0)) ;", (127,), None, scalar=True, title="")
+    spec = fitted(of_a_user, dataclasses.replace(device.traits, schedule="gpu", max_groups=(1, 1, 1)))
+    assert spec.group is None and spec.grid == (127,)
+
+
+def test_lengths_that_outgrow_the_limit(monkeypatch):
+    """What serves all lengths is traced anew from where its kernels have too many groups."""
+    device = runtime.current_device()
+    monkeypatch.setattr(device, "traits", dataclasses.replace(device.traits, schedule="gpu", max_groups=(40, 3, 2)))
+    traced = []
+
+    def function(x, w):
+        traced.append(x.shape)
+        return P.add(P.cumsum(P.dot_general(x, w, ((1,), (0,))), 1), P.exp(P.neg(x)))
+
+    compiled, w = Jitted(function), np.random.default_rng(0).normal(size=(7, 7)).astype("float32")
+    for again in (False, True):
+        before = len(traced)
+        for n in (3, 5, 9, 17, 1000, 1001, 40, 600):
+            x = np.random.default_rng(n).normal(size=(n, 7)).astype("float32")
+            np.testing.assert_allclose(to_numpy(compiled(x, w)), np.cumsum(x @ w, 1) + np.exp(-x), rtol=1e-4, atol=1e-4)
+        assert not again or len(traced) == before
