@@ -22,5 +22,5 @@ def any_device(request):
     if request.param != "pinned":
         return Device(current.handle, current.name, request.param)
     device = Device(current.handle, current.name, "copied")
-    device.transfer._pinned = True  # as on GPUs: staging in memory of the driver's own
+    device.transfer._on_a_bus = True  # as on GPUs: staging in memory of the driver's own, and a queue for writes
     return device
