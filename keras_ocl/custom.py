@@ -219,7 +219,7 @@ def custom_op(
             none), made of Keras ops or further custom ops. Without one the op cannot be differentiated.
         name: what errors and profiles call it.
         group: a function from the inputs' shapes to the work-items of a work-group, of as many extents as `items` has, each of which must
-            divide its number of work-items; by default the driver chooses. Needed where `source` uses `barrier` or `get_local_id`.
+            divide its number of work-items; by default any will do. Needed where `source` uses `barrier` or `get_local_id`.
         local: arrays in local memory, which a work-group shares: a dict from the name in `source` to (C type, number of elements).
 
     Returns:

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from keras_ocl.compiler import region_kernels
 from keras_ocl.compiler.fuse import partition
 from keras_ocl.compiler.provenance import Provenance
-from keras_ocl.core.dim import product, same
+from keras_ocl.core.dim import noting, product, same
 from keras_ocl.core.primitive import Kind
 from keras_ocl.kernels import prelude
-from keras_ocl.kernels.launch import fitted
+from keras_ocl.kernels.launch import fitted, pieces
 from keras_ocl.kernels.schedule import schedule_of
 from keras_ocl.kernels.spec import Buffer, KernelSpec, Sink
 
@@ -85,13 +85,27 @@ def lower_graph(graph, updates, traits, all_arguments, lower_loop, extra=None):
     builder = Builder(traits, all_arguments, lower_loop)
     launches = []
     for region in regions:
-        found, provenance = _lower_region(region, materialised, users, builder, alias, extra or {}, parts), Provenance(region)
+        provenance = Provenance(region)
+        found = _launchable(_lower_region(region, materialised, users, builder, alias, extra or {}, parts), provenance, builder)
         for launch in found:
-            if isinstance(launch, KernelSpec):
-                fitted(launch, traits, all_arguments)
             launch.provenance, launch.overwrites = launch.provenance or provenance, not updates.isdisjoint(region.outputs)
         launches += found
     return Lowered(launches, alias, overwritten)
+
+
+def _launchable(launches, provenance, builder):
+    """The launches of a region, those of kernels as the device can do them."""
+    traits, eager, found = builder.traits, builder.all_arguments, []
+    for launch in launches:
+        if not isinstance(launch, KernelSpec) or launch.provenance is not None:  # of a loop, which has seen to it
+            found.append(launch)
+            continue
+        work = 0
+        if traits.max_groups:
+            with noting(None):  # an estimate holds for no extent in particular
+                work = provenance.work
+        found += pieces(fitted(launch, traits, eager), traits, work, eager)
+    return found
 
 
 def _updates_last(regions, updated):

@@ -1,6 +1,9 @@
-"""Launch geometry: groups for kernels that leave them open, and grids within the number of groups that a device launches at once."""
+"""Launch geometry: groups for kernels that leave them open, grids within the number of groups that a device launches at once, and long
+kernels in several launches, since drivers stop a kernel that keeps a screen waiting for seconds.
+"""
 
 import re
+from dataclasses import replace
 
 from keras_ocl.core.dim import Dim, ceil_div, hint, product
 from keras_ocl.core.index import is_one
@@ -9,6 +12,8 @@ from keras_ocl.kernels.schedule import schedule_of
 from keras_ocl.kernels.spec import Args
 
 _ID = re.compile(r"get_(global|group)_id\((\d)\)")
+_SLOWEST = 2  # operations that a compute unit does in a cycle at least, however badly a kernel suits it
+_CLOCK = 500  # MHz where the driver does not tell
 _SIZES = re.compile(r"get_(global_size|num_groups)\b")
 
 
@@ -16,14 +21,15 @@ def fitted(spec, traits, all_arguments=False):
     """The KernelSpec, changed so that a device of such traits launches it well.
 
     Where its group is open it gets one, on a grid that this divides, and work-items beyond the grid that it had do nothing. Where it has
-    more groups in a dimension than can be launched they are counted along the others, and work out where they would have been.
+    more groups in a dimension than can be launched they are counted along the others, and work out where they would have been; but for
+    a user's own, whose text may ask for its place in any way.
     """
     if spec.scalar and _SIZES.search(spec.body):
         return spec  # a user's text that knows its launch
     items = min(schedule_of(traits).open_group, traits.max_group)
     if spec.group is None and items:
         _give_group(spec, items, all_arguments)
-    if spec.group is not None and traits.max_groups:
+    if spec.group is not None and traits.max_groups and not spec.scalar:
         _fold(spec, traits.max_groups, all_arguments)
     return spec
 
@@ -71,3 +77,27 @@ def _fold(spec, limits, all_arguments):
 
     spec.body = text + _ID.sub(place, spec.body)
     spec.grid, spec.group = (across * group[0], down * group[1], group[2]), group
+
+
+def pieces(spec, traits, work, all_arguments=False):
+    """KernelSpecs of one text that do a part each of what `spec` does in `work` operations: none takes a second, by a cautious estimate."""
+    count = int(work // (traits.compute_units * (traits.clock or _CLOCK) * 1e6 * _SLOWEST)) + 1
+    if count == 1 or spec.group is None or spec.scalar or not traits.max_groups:
+        return [spec]
+    sides = (*spec.group, 1, 1)
+    groups = [ceil_div(n, side) for n, side in zip(spec.grid, sides, strict=False)]
+    d = max(range(len(groups)), key=lambda k: hint(groups[k]))
+    of_each = ceil_div(groups[d], min(count, max(1, hint(groups[d]))))
+    starts = [0]
+    while starts[-1] + of_each < groups[d]:
+        starts.append(starts[-1] + of_each)
+    found = []
+    for start in starts:
+        args = Args(all_arguments, [replace(a) for a in spec.args])
+        first = args.scalar(start, "int")
+        shift = {"group": first, "global": f"{first} * {sides[d]}"}
+        body = _ID.sub(lambda id, shift=shift: f"({id[0]} + {shift[id[1]]})" if int(id[2]) == d else id[0], spec.body)
+        mine = of_each if start is not starts[-1] else groups[d] - start
+        grid = (*spec.grid[:d], mine * sides[d], *spec.grid[d + 1 :])
+        found.append(replace(spec, args=args.args, body=body, grid=grid))
+    return found

@@ -11,7 +11,7 @@ from keras_ocl import primitives as P
 from keras_ocl import runtime
 from keras_ocl.compiler import to_numpy
 from keras_ocl.compiler.jit import Jitted
-from keras_ocl.kernels.launch import fitted, open_group
+from keras_ocl.kernels.launch import fitted, open_group, pieces
 from keras_ocl.kernels.spec import Args, KernelSpec
 from tests.kernels.launching import launch, named
 
@@ -79,3 +79,37 @@ def test_lengths_that_outgrow_the_limit(monkeypatch):
             x = np.random.default_rng(n).normal(size=(n, 7)).astype("float32")
             np.testing.assert_allclose(to_numpy(compiled(x, w)), np.cumsum(x @ w, 1) + np.exp(-x), rtol=1e-4, atol=1e-4)
         assert not again or len(traced) == before
+
+
+@pytest.mark.parametrize("eager", [False, True])
+def test_long_kernels_are_several_launches(device, eager):
+    """Of one text, which do what one did; as many as a second has room for by the estimate."""
+    traits = dataclasses.replace(device.traits, schedule="gpu", max_groups=(10**6,) * 3, compute_units=10, clock=1000)
+    cases = [((1000,), None, False), ((3, 700, 2), None, False), ((20, 26, 7), (4, 2, 1), True), ((4, 2, 9), (4, 2, 1), True)]
+    for grid, group, by_group in cases:
+        found = pieces(fitted(marking(grid, group, by_group, eager), traits, eager), traits, 9e10, eager)
+        assert 4 <= len(found) <= 5 and len({spec.source("k") for spec in found}) == 1, grid
+        shape = (*grid, 1, 1)[2::-1]
+        storage = device.upload(np.zeros(shape, np.int32))
+        launch(device, found, {"out": storage})
+        assert (device.download(storage, np.int32, shape) == 1).all(), grid
+    short = fitted(marking((1000,), None, False), traits)
+    assert pieces(short, traits, 1e10) == [short]
+    assert len(pieces(short, dataclasses.replace(traits, clock=0), 1e11)) > 5
+
+
+def test_long_steps_of_a_function(monkeypatch):
+    """A slow device: the same results in more launches, and lengths that have fewer parts are traced anew."""
+    device = runtime.current_device()
+    slow = dataclasses.replace(device.traits, schedule="gpu", max_groups=(10**6,) * 3, compute_units=1, clock=0.001)
+    monkeypatch.setattr(device, "traits", slow)
+
+    def function(x, w):
+        return P.exp(P.neg(P.cumsum(P.dot_general(x, w, ((1,), (0,))), 0)))
+
+    compiled, w = Jitted(function), np.full((64, 64), 1e-3, np.float32)
+    for n in (300, 301, 40, 900, 5):
+        x = np.random.default_rng(n).uniform(size=(n, 64)).astype("float32")
+        np.testing.assert_allclose(to_numpy(compiled(x, w)), np.exp(-np.cumsum(x @ w, 0)), rtol=1e-3)
+    names = [launch.name for launch in compiled.traces[0].executable.launches]
+    assert len(names) > len(set(names)), names
