@@ -15,7 +15,6 @@ from keras_ocl.core.index import is_one
 from keras_ocl.core.primitive import Kind
 
 _LOAD = 1  # of an element that the kernel has just loaded for another place: it is in the cache
-_BYTE = 4  # writing a byte to memory and reading it in another kernel
 _VISITS = 256  # nodes that one decision looks at: a bound for graphs where each node repeats next to nothing
 
 _NOWHERE = (None, 0, 0)  # the index on an axis of extent 1
@@ -147,7 +146,7 @@ def size(node):
 
 def storing(node, places, schedule):
     """Writing `node` once, and loading it at `places`, a list of indices."""
-    return schedule.launch + size(node) * _BYTE * itemsize(node) + loading(node, places, schedule)
+    return schedule.launch + size(node) * schedule.byte * itemsize(node) + loading(node, places, schedule)
 
 
 def loading(node, places, schedule, factor=1):

@@ -41,8 +41,12 @@ class Fold:
             lanes = ", ".join("-1" if k < gen.partial else "0" for k in range(target.width))
             mask = Register(f"({prelude.register_type('bool', target.width)})({lanes})", "bool", target.width, gen.top)
             value = gen.op("select", self.dtype, mask, value, Register(self.start, self.dtype, 1, gen.top))
-        gen.helpers |= elementwise.helpers(self.op, target.width, self.dtype, [self.dtype] * 2)
-        gen.emit(f"{target.text} = {elementwise.emit(self.op, target.width, self.dtype, [self.dtype] * 2, [target.text, value.text])};")
+        gen.emit(f"{target.text} = {self.combined(target.text, value.text, target.width)};")
+
+    def combined(self, a, b, width=1):
+        """C expression of the operation on two registers."""
+        self.gen.helpers |= elementwise.helpers(self.op, width, self.dtype, [self.dtype] * 2)
+        return elementwise.emit(self.op, width, self.dtype, [self.dtype] * 2, [a, b])
 
     def finish(self):
         gen = self.gen

@@ -367,6 +367,8 @@ class _Fuser:
         if len(places) > self.limits.copies:
             return False
         length, evaluations = cost.terms(node), cost.evaluations(places)
+        if not self._one_level(region, length, evaluations):
+            return False
         if evaluations * length <= self.limits.alone:
             return True
         if evaluations > cost.size(node):
@@ -376,6 +378,18 @@ class _Fuser:
         if not self._worth_lanes(node, region, inner):
             return False
         return length <= self.schedule.shared_row or same(node.shape, region.space)
+
+    def _one_level(self, region, length, evaluations):
+        """Whether the long reductions of `region` and one more are for the same rows and none is inside another.
+
+        Where that is not asked, a kernel may have them at any depth.
+        """
+        if length <= self.schedule.nested_row:
+            return True
+        if evaluations > hint(product(region.space)):
+            return False
+        reductions = ((n, places) for n, places in region.places.items() if self._reduction(n))
+        return all(cost.terms(n) <= self.schedule.nested_row or cost.evaluations(places) == evaluations for n, places in reductions)
 
     def _places(self, node, region):
         """The indices at which `region` would evaluate `node`."""

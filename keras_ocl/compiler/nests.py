@@ -1,6 +1,6 @@
 """The pieces of generated code: registers, blocks and loop nests, and what a dry run tells of a nest."""
 
-from keras_ocl.core.dim import Dim, key
+from keras_ocl.core.dim import Dim, key, product
 from keras_ocl.core.index import is_one
 
 MASKED = "masked"  # an index expression that lanes need as a vector: it is neither an address nor a scalar
@@ -47,6 +47,18 @@ class Nest:
         self.breaks = set()  # dimensions that must begin a loop of their own
         self.unit = 0  # loads whose innermost stride is 1
         self.strided = 0  # loads whose innermost stride is neither 0 nor 1
+        self.levels = []  # of a reduction, how many loops of the index space are around each place of it; None inside another reduction
+        self.chunks = {}  # dimension -> how much of it a reduction of a part runs through
+        self.spread = None  # which loop the items of a team share
+
+    def split(self, dimension):
+        """Let no loop run through dimensions on both sides of where `dimension` begins."""
+        cut = [[[i for i in g if i < dimension], [i for i in g if i >= dimension]] for g in self.groups]
+        self.groups = [part for parts in cut for part in parts if part]
+
+    def length(self, group):
+        """Steps of the loop over a group of dimensions."""
+        return product(self.chunks.get(i, self.extents[i]) for i in group)
 
 
 def analyse(nests):

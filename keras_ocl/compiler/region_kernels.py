@@ -48,10 +48,14 @@ def pointwise_kernel(traits, body, all_arguments=False):
         b.var is not None and b.var.nest is not nest for block in _chain(dry.block)[1:-1] for b in block.lines if not isinstance(b, str)
     )
     analyse(dry.nests)
+    team = schedule.team(traits, dry.nests)
+    if team is not None:
+        nest.split(team.level)
     args = Args(all_arguments)
     gen = Generator(args, body.materialised, width, dry.nests, body.alias, body.outputs)
-    gen.wide, gen.aligned = needs_64_bits(body, dry.reads, *(product(nest.extents) for nest in dry.nests.values())), width
-    if not extents:
+    gen.wide = needs_64_bits(body, dry.reads, *(product(nest.extents) for nest in dry.nests.values()))
+    gen.aligned, gen.team = width, team
+    if not extents and team is None:
         _evaluate(gen, body, axes, [])
         grid, group = (1,), (1,)
     else:

@@ -17,13 +17,15 @@ def split(graph, limits, primitive, inputs, params, origin):
     count = hint(product(x.shape[a] for a in axes))
     results = hint(product(x.shape)) // max(1, count)
     longest = max(axes, key=lambda a: hint(x.shape[a]), default=None)
+    rows = len(x.shape) - 1 in axes
     wide = count * results >= limits.wide * max(1, limits.tall // max(1, count))
-    far = len(x.shape) - 1 not in axes and count >= 2 * limits.rows and wide
-    few = count >= limits.long and results <= limits.few
+    far = not rows and count >= 2 * limits.rows and wide
+    few = count >= (limits.long if rows else limits.high) and count * results >= limits.worth and results <= limits.few
     if not (far or few) or hint(x.shape[longest]) < limits.least:
         return None
-    parts = min(limits.parts, count * results // limits.part) if few else count // limits.rows
+    parts = min(limits.parts, count * results // limits.part, count // limits.steps) if few else count // limits.rows
     parts = max(2, min(parts, hint(x.shape[longest])))
-    chunk = -(-hint(x.shape[longest]) // parts)
-    partial = graph.add(primitive.partial, inputs, {"axes": tuple(axes), "axis": longest, "chunk": chunk}, origin)
+    axis = next(a for a in sorted(axes) if hint(x.shape[a]) >= parts) if limits.first else longest
+    chunk = -(-hint(x.shape[axis]) // parts)
+    partial = graph.add(primitive.partial, inputs, {"axes": tuple(axes), "axis": axis, "chunk": chunk}, origin)
     return graph.add(primitive, (partial,), {"axes": (0,)}, origin)

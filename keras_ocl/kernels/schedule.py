@@ -4,6 +4,7 @@ A schedule says how kernels are written for one kind of device. Each is one tabl
 itself; nothing else asks for a schedule's name.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -24,6 +25,7 @@ class Schedule:
         pointwise: (traits, gen, nest, cost, shared, evaluate) -> (grid, group): the loops of generated code over the index space `nest`,
             around what `evaluate(variables)` emits. cost: operations per element beyond the first. shared: whether a reduction's result
             serves a whole row. The generator itself writes the reductions inside `evaluate`, in vectors of `width()`.
+        team: (traits, nests) -> the pointwise.team.Team of work-items that reduce together in a kernel with these Nests, or None.
         product: (problem, tile or None) -> KernelSpecs of a gemm.parts.Problem whose result is not empty.
         convolution: (traits, geometry, x, w, dtype, sink, name, all_arguments, transposed) -> KernelSpecs of a convolution whose result is
             not empty; `transposed` as for conv.elements.filter_offset().
@@ -39,7 +41,8 @@ class Schedule:
     splitting: when long reductions are split into parts, a tuning.Splitting.
 
     Prices, in cheap operations on one element of a vector:
-        launch: of one more kernel. chained: work that a chain may take from other compute units for one launch less, 0 where there are no
+        launch: of one more kernel. byte: of writing a byte to memory and reading it in another kernel.
+        chained: work that a chain may take from other compute units for one launch less, 0 where there are no
         chains. gather: of an element, where the lanes of a vector read elements that are not adjacent.
 
     Limits and shapes:
@@ -48,7 +51,8 @@ class Schedule:
         widest: most lanes of the vectors in which generated code computes and reduces.
         group: work-group of kernels that need no particular one, None to leave it open.
         open_group: work-items of a group that a kernel leaves open (kernels/launch.py), 0 to leave it to the driver.
-        shared_row: most elements of a row for which one work-item reduces and computes the whole row.
+        shared_row: most elements of a row for which one work-item, or a group, reduces and computes the whole row.
+        nested_row: most elements of a reduction that may be done again for each row of another one in its kernel.
         scan_steps, scan_walks, scan_parts: a scan of at least so many steps and at most so many walks is cut into so many parts.
         fetched_rows: most rows of a product that computes its right operand, such as quantised weights, where it reads it.
         plain_channels, plain_pixels: convolutions with one tap are matrix products from so many channels on, their filters' gradients
@@ -79,10 +83,13 @@ class Schedule:
     plain_channels: int
     plain_pixels: float
     open_group: int = 0
+    byte: int = 4
+    nested_row: float = math.inf
     fetched_rows: int = 0
     chained: int = 0
     attention_gradients: Callable = _never
     attention_pays: Callable = _never
+    team: Callable = _never
 
     def width(self, traits):
         """Lanes of a vector of 32-bit elements in generated code."""

@@ -24,7 +24,8 @@ class Loops(Indices):
 
     Attributes:
         partial: how many lanes there are, where the rest of a loop is less than a vector; else 0.
-        bounds: dict from a reduction's node to (dimension, start, stop): C text limiting that dimension's loop.
+        bounds: dict from a reduction's node to (dimension, start, stop, steps): C text limiting that dimension's loop to so many steps.
+        team: the kernels.pointwise.team.Team that reduces together, if any.
         cost: elements that reductions take per element of the result.
     """
 
@@ -32,6 +33,7 @@ class Loops(Indices):
         super().__init__(args, width, analysis)
         self.partial = 0
         self.bounds = {}
+        self.team = None
         self.cost = 0.0
         self._index = ()  # at which the node around is evaluated
 
@@ -44,15 +46,17 @@ class Loops(Indices):
             return nest
         return self.nests[identity]
 
-    def open_loop(self, nest, group, parent, vector=0, bounds=None):
-        """Open a for loop over a merged group of dimensions; returns its Vars. `vector`: lanes per step, or 0."""
+    def open_loop(self, nest, group, parent, vector=0, bounds=None, team=None):
+        """Open a for loop over a merged group of dimensions; returns its Vars. `vector`: lanes per step, or 0. `team`: who shares it."""
         extent = product(nest.extents[i] for i in group)
         name = self.name("g")
         start, stop = bounds or ("0", self.int(extent))
-        if vector > 1:
-            header = f"for ({self.ctype} {name} = {start}; {name} + {vector} <= {stop}; {name} += {vector})"
+        if team is not None:
+            start, by = f"{start} + part" if vector <= 1 else f"{start} + part * {vector}", f"{name} += {max(1, vector) * team.count}"
         else:
-            header = f"for ({self.ctype} {name} = {start}; {name} < {stop}; ++{name})"
+            by = f"{name} += {vector}" if vector > 1 else f"++{name}"
+        inside = f"{name} + {vector} <= {stop}" if vector > 1 else f"{name} < {stop}"
+        header = f"for ({self.ctype} {name} = {start}; {inside}; {by})"
         block = Block(parent, header)
         self.block = block
         variables = self.group_vars(nest, group, name, block)
@@ -95,6 +99,9 @@ class Loops(Indices):
         elif self.dry:
             lanes = False
         self.cost += hint(product(extents))
+        if self.dry and fold.vectorises:
+            nest.levels.append(parent.depth if parent.var is None or parent.var.nest is self.nests.get("root") else None)
+        team = self.team if self.team is not None and parent is self.team.block and fold.vectorises and nest.spread is not None else None
         fold.begin(self.width if lanes else 1)
         bounds = self.bounds.get(node)
         if not real:
@@ -103,12 +110,13 @@ class Loops(Indices):
             if bounds is not None:
                 bounds = (real.index(bounds[0]), *bounds[1:])
                 nest.breaks.add(bounds[0])
-            self._loops(nest, body, fold, lanes, full, bounds)
-        result = fold.finish()
+                nest.chunks[bounds[0]] = bounds[3]
+            self._loops(nest, body, fold, lanes, full, bounds, team)
+        result = fold.finish() if team is None else team.fold(self, fold.finish(), fold.combined)
         self.block, self.vector, self.partial = saved
         return result
 
-    def _loops(self, nest, body, fold, lanes, full, bounds):
+    def _loops(self, nest, body, fold, lanes, full, bounds, team):
         parent, bound = self.block, {}
         *outer, inner = nest.groups
 
@@ -117,19 +125,20 @@ class Loops(Indices):
             indices = full([Affine.of(bound[i]) for i in range(len(nest.extents))])
             fold.step(body(indices), indices)
 
-        for g in outer:
-            bound.update(zip(g, self.open_loop(nest, g, self.block, 0, self._limits(nest, g, bounds)), strict=True))
+        sharing = [team if k == nest.spread else None for k in range(len(nest.groups))]
+        for g, shared in zip(outer, sharing, strict=False):
+            bound.update(zip(g, self.open_loop(nest, g, self.block, 0, self._limits(nest, g, bounds), shared), strict=True))
         extent = product(nest.extents[i] for i in inner)
         vectorised = not self.dry and not lanes and nest.vectorisable and fold.vectorises
         width = self.lane_width(extent) if vectorised else 1
         for part in self.parts(extent, width, self._limits(nest, inner, bounds), least=width):
-            self.in_part(nest, inner, part, functools.partial(step, inner))
+            self.in_part(nest, inner, part, functools.partial(step, inner), sharing[-1])
         for _ in outer:
             self.close_loop()
         assert self.block is parent
 
     def _limits(self, nest, group, bounds):
-        """(start, stop) of a group's loop when `bounds` = (dimension, start, stop) restricts its first dimension."""
+        """(start, stop) of a group's loop when `bounds` = (dimension, start, stop, steps) restricts its first dimension."""
         if bounds is None or bounds[0] not in group:
             return None
         scale = self.int(product(nest.extents[i] for i in group[1:]))
@@ -162,10 +171,10 @@ class Loops(Indices):
             found.append(Part(lanes, rest % lanes, str(whole), str(whole + lanes)))
         return found
 
-    def in_part(self, nest, group, part, body):
-        """A loop over a Part of a merged group of dimensions; `body` writes what is in it, given its Vars."""
+    def in_part(self, nest, group, part, body, team=None):
+        """A loop over a Part of a merged group of dimensions, shared by a `team` or not; `body` writes what is in it, given its Vars."""
         saved = self.width, self.vector, self.partial
-        variables = self.open_loop(nest, group, self.block, part.lanes, (part.start, part.stop))
+        variables = self.open_loop(nest, group, self.block, part.lanes, (part.start, part.stop), team)
         if part.lanes > 1:
             self.width, self.vector, self.partial = part.lanes, variables[-1], part.partial
         body(variables)

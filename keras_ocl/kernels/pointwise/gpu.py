@@ -1,16 +1,20 @@
-"""Pointwise loops for GPUs: a work-item computes one element, or one row where a reduction is shared along it."""
+"""Pointwise loops for GPUs: a work-item computes one element; where there is a reduction, a team of them computes one, or a row."""
 
 from keras_ocl.core.dim import ceil_div, product
+from keras_ocl.kernels.pointwise import team
 from keras_ocl.kernels.pointwise.unflatten import unflatten
 from keras_ocl.kernels.schedule import schedule_of
 
 
 def write(traits, gen, nest, cost, shared, evaluate):
     """(grid, group) of loops over `nest` around `evaluate`; see Schedule.pointwise."""
+    tuning = schedule_of(traits).tuning
+    if gen.team is not None:
+        return team.write(gen, nest, gen.team, evaluate)
     groups = nest.groups
     items = groups[:-1] if shared else groups
     count = product(nest.extents[i] for g in items for i in g)
-    size = min(schedule_of(traits).tuning.pointwise_group, traits.max_group)
+    size = min(tuning.pointwise_group, traits.max_group)
     gen.emit(f"const {gen.ctype} item = get_global_id(0);")
     gen.emit(f"if (item >= {gen.int(count)}) return;")
     variables = unflatten(gen, nest, items, "item") if items else []

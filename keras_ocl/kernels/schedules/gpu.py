@@ -12,6 +12,7 @@ from keras_ocl.kernels.conv import pointwise as conv_pointwise
 from keras_ocl.kernels.gemm import gpu as gemm_gpu
 from keras_ocl.kernels.gemm import split
 from keras_ocl.kernels.pointwise import gpu as pointwise_gpu
+from keras_ocl.kernels.pointwise import team
 from keras_ocl.kernels.schedule import Schedule, register
 from keras_ocl.kernels.schedules.tuning import Fusion, GpuTuning, Splitting
 
@@ -53,6 +54,7 @@ SCHEDULE = register(
     Schedule(
         name="gpu",
         pointwise=pointwise_gpu.write,
+        team=team.choose,
         product=_product,
         convolution=_convolution,
         filter_gradient=_filter_gradient,
@@ -61,15 +63,18 @@ SCHEDULE = register(
         scatter_block=_scatter_block,
         tuning=_TUNING,
         fusion=Fusion(),
-        splitting=Splitting(),
+        # A group's items are too few for a memory's latency: what is slower than two launches is cut until the units are full.
+        splitting=Splitting(long=1 << 14, high=512, worth=1 << 14, few=2048, part=4096, parts=512, steps=64, first=True, rows=1 << 30),
         launch=1_000_000,
+        byte=16,  # twice, once each way: some twenty operations are done in the time of a byte
         gather=0,
         vectors=False,
         as_written=False,
         widest=16,
         group=None,
         open_group=_TUNING.pointwise_group,
-        shared_row=64,  # one work-item computes a row with a reduction inside: only short ones
+        shared_row=8192,  # a group's items pass over so many in the time of two launches
+        nested_row=64,
         scan_steps=4096,
         scan_walks=64,
         scan_parts=64,

@@ -20,10 +20,14 @@ class Fusion:
 class Splitting:
     """Long reductions with few results, whose parts are summed side by side."""
 
-    long: int = 2048  # elements per result from which splitting pays
+    long: int = 2048  # elements per result from which splitting pays, along rows
+    high: int = 2048  # and along columns
+    worth: int = 0  # elements in all
     few: int = 4096  # results up to which rows alone give too few work-items
     part: int = 16384  # elements per part
     parts: int = 64  # most parts
+    steps: int = 1  # least elements per result of a part
+    first: bool = False  # cut the first axis that is long enough, so that what is left of the axes is one loop; else the longest
     least: int = 8  # steps of the longest axis, below which there is nothing to split
     rows: int = 32  # rows per part of a sum along columns: streams of memory that a CPU's prefetcher follows at once
     wide: int = 2**19  # elements from which that pays, more than a second-level cache holds
@@ -136,6 +140,10 @@ class GpuTuning:
     """The table of the gpu schedule."""
 
     pointwise_group: int = 64  # work-items of a work-group of generated code, and where a kernel leaves it open
+    team: int = 256  # most of a group that reduces together
+    team_elements: int = 4  # least that each of them reduces
+    team_lanes: int = 32  # neighbouring results of a group whose memory is contiguous along them
+    unit_items: int = 512  # work-items of a compute unit that hide the latency of memory
     product_items: int = 256  # most work-items of a work-group of a product
     product_split: int = 128  # least steps of k in a part of a product
     product_groups: int = 2  # work-groups of a product that keep a compute unit busy

@@ -1,0 +1,156 @@
+"""Teams: work-items of a group that reduce together, on GPUs.
+
+The items of a team take turns at the elements of a reduction and fold their results through local memory in halves, so that the order of a
+sum is a function of extents and traits. Afterwards all of them know the result: the first one stores what is computed from it, or each of
+them a part of the row that it belongs to.
+"""
+
+from dataclasses import dataclass
+
+from keras_ocl.core.dim import ceil_div, hint, product
+from keras_ocl.kernels import prelude
+from keras_ocl.kernels.pointwise.unflatten import unflatten
+from keras_ocl.kernels.schedule import schedule_of
+
+
+@dataclass
+class Team:
+    """How a kernel's groups consist of teams.
+
+    Attributes:
+        count: items of a team, a power of two.
+        teams: of a group, a power of two.
+        along: whether neighbouring items are of one team, because memory is contiguous along its reduction; else of neighbouring results.
+        level: dimensions of the index space, outermost first, of which each point has a team that computes the points beneath.
+        chunk: how many of these, where several teams share them and each reduces for itself; 0: all.
+        block: the block of code that all items of a group run through. end: the place in it behind the last fold.
+        local: dict from a C type to the name of an array in local memory, with an element for each item.
+    """
+
+    count: int
+    teams: int
+    along: bool
+    level: int
+    chunk: int = 0
+    block: object = None
+    end: int = 0
+
+    def __post_init__(self):
+        self.local = {}
+
+    @property
+    def size(self):
+        """Items of a group."""
+        return self.count * self.teams
+
+    @property
+    def stride(self):
+        """From an item to the next one of its team."""
+        return 1 if self.along else self.teams
+
+    def fold(self, gen, register, combine):
+        """The register with `register`'s values of all the team's items combined; `combine(a, b)` gives the C expression for two."""
+        ctype = prelude.register_type(register.dtype, 1)
+        name = self.local.get(ctype)
+        barrier = "barrier(CLK_LOCAL_MEM_FENCE);"
+        if name is None:
+            name = self.local[ctype] = gen.args.local(ctype, self.size)
+        else:
+            gen.emit(barrier)  # until all have read what was folded before
+        gen.emit(f"{name}[own] = {register.text};\n{barrier}")
+        distance = self.count // 2
+        while distance:
+            mine, other = f"{name}[own]", f"{name}[own + {distance * self.stride}]"
+            gen.emit(f"if (part < {distance}) {mine} = {combine(mine, other)};\n{barrier}")
+            distance //= 2
+        total = gen.define(register.dtype, 1, f"{name}[{'own - part' if self.along else f'own % {self.teams}'}]", [self.block])
+        self.end = len(self.block.lines)
+        return total
+
+
+def _power_below(n):
+    return 1 << max(0, int(n).bit_length() - 1)
+
+
+def _power_above(n):
+    return 1 << max(0, int(n) - 1).bit_length()
+
+
+def choose(traits, nests):
+    """The Team of a kernel with these Nests, or None where each item reduces for itself.
+
+    Sets the Nests' `spread`: which of their loops a team shares.
+    """
+    root, tuning = nests["root"], schedule_of(traits).tuning
+    rank = len(root.extents)
+    found = [(level, nest) for nest in nests.values() for level in nest.levels if level is not None]
+    rows = [entry for entry in found if entry[0] < rank]
+    level = max((at for at, _ in rows), default=rank)
+    shared = [nest for at, nest in found if at <= level]
+    if not shared:
+        return None
+    along = level < rank or any(nest.unit for nest in shared) and not any(nest.strided for nest in shared)
+    for nest in shared:
+        lengths = [hint(nest.length(group)) for group in nest.groups]
+        contiguous = along and lengths and lengths[-1] >= tuning.team
+        chosen = len(lengths) - 1 if contiguous else max(range(len(lengths)), key=lengths.__getitem__, default=None)
+        nest.spread = None if chosen is None or lengths[chosen] < 2 * tuning.team_elements else chosen
+    terms = max((hint(nest.length(nest.groups[nest.spread])) for nest in shared if nest.spread is not None), default=0)
+    count, length = (max(1, hint(product(extents))) for extents in (root.extents[:level], root.extents[level:]))
+    wanted = traits.compute_units * tuning.unit_items
+    group = _power_below(min(tuning.team, traits.max_group))
+    size, chunk = min(group, _power_below(max(1, terms, length if level < rank else 1) // tuning.team_elements)), 0
+    if not along:
+        lanes = min(tuning.team_lanes, group, _power_above(count))
+        size = min(size, group // lanes, _power_above(-(-wanted // count)))
+    if size == 1:
+        return None
+    if level < rank:
+        cuts = max(1, min(wanted // (count * size), length // max(terms, size * tuning.team_elements)))
+        chunk = -(-length // cuts) if cuts > 1 else 0
+    return Team(size, min(group // size, _power_above(count)), along, level, chunk)
+
+
+def write(gen, nest, team, evaluate):
+    """(grid, group) of teams around `evaluate`."""
+    cut = next((k for k, g in enumerate(nest.groups) if g[0] >= team.level), len(nest.groups))
+    rows, inner = nest.groups[:cut], nest.groups[cut:]
+    count, length = (product(nest.extents[i] for g in groups for i in g) for groups in (rows, inner))
+    t = gen.ctype
+    gen.emit("const int own = get_local_id(0);")
+    whole = team.teams == 1
+    if whole:
+        gen.emit("const int part = own;")
+    elif team.along:
+        gen.emit(f"const int part = own % {team.count};")
+    else:
+        gen.emit(f"const int part = own / {team.teams};")
+    place = "" if whole else f" + own / {team.count}" if team.along else f" + own % {team.teams}"
+    team.block, outside, variables = gen.block, [], []
+    if rows:
+        scale = "" if whole else f" * {team.teams}"
+        gen.emit(f"const {t} row = ({t})get_group_id(0){scale}{place};")
+        gen.emit(f"const {t} item = min(row, ({t}){gen.int(count)} - 1);")
+        variables = unflatten(gen, nest, rows, "item")
+        if not whole:
+            outside.append(f"row >= {gen.int(count)}")
+    grid, group, limits = [ceil_div(count, team.teams) * team.size], [team.size], None
+    if team.chunk:
+        size = gen.int(team.chunk)
+        gen.emit(f"const {t} begin = ({t})get_group_id(1) * {size};")
+        gen.emit(f"const {t} end = min(begin + {size}, ({t}){gen.int(length)});")
+        limits = ("begin", "end")
+        grid.append(ceil_div(length, team.chunk))
+        group.append(1)
+    team.end = len(team.block.lines)
+    if inner:
+        flat = [i for g in inner for i in g]
+        own = gen.open_loop(nest, flat, gen.block, 0, limits, team)
+        evaluate(variables + (own if len(inner) == 1 else unflatten(gen, nest, inner, own[-1].name)))
+        gen.close_loop()
+    else:
+        outside.append("part > 0")
+        evaluate(variables)
+    if outside:
+        team.block.lines.insert(team.end, f"if ({' || '.join(outside)}) return;")
+    return tuple(grid), tuple(group)
