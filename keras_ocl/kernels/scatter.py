@@ -2,8 +2,10 @@
 
 The result is a matrix: the indexed axes, flattened, are its rows and the trailing axes its columns. Blocks
 are cut along columns first, where work is even whatever the indices; every block sees the updates in the same
-order, so results do not depend on the cutting.
+order, so results do not depend on the cutting. Where that is too many steps, updates are sorted by row (scatter_sorted.py).
 """
+
+from dataclasses import dataclass
 
 from keras_ocl.core import dtypes
 from keras_ocl.core.dim import Dim, ceil_div, hint, product
@@ -15,8 +17,72 @@ from keras_ocl.kernels.spec import Args, KernelSpec
 _OPS = {"add": "add", "max": "max", "min": "min", "mul": "mul"}
 
 
+@dataclass(frozen=True)
+class Problem:
+    """What scatters where; see plan()."""
+
+    traits: object
+    shape: tuple
+    count: int  # of updates
+    mode: str
+    clip: bool
+    x: object
+    indices: list
+    updates: object
+    dtype: str
+    result: object
+    all_arguments: bool
+
+    @property
+    def extents(self):
+        """Those that are indexed."""
+        return self.shape[: len(self.indices)]
+
+    @property
+    def rows(self):
+        return product(self.extents)
+
+    @property
+    def columns(self):
+        return product(self.shape[len(self.indices) :])
+
+    @property
+    def index(self):
+        """C type of indices."""
+        return index_type(self.rows * self.columns, self.count * self.columns)
+
+    def find(self, args, dropped):
+        """Statements that define `row`, where the update `s` belongs; `dropped` is the one for an update that belongs nowhere."""
+        t, text, row = self.index, [], "at0"
+        for k, ((handle, dtype), extent) in enumerate(zip(self.indices, self.extents, strict=True)):
+            n = args.int(extent, t)
+            # Beyond 32 bits an index is out of range anyway, whichever end it is clipped to.
+            text.append(f"const {dtypes.register_ctype(dtype)} i{k} = {args.pointer(handle, dtype)}[s];\n")
+            if self.clip:
+                text.append(f"const {t} at{k} = {_clipped(f'i{k}', dtype, n)};\n")
+            else:
+                negative = f"i{k} < 0 || " if dtypes.is_signed(dtype) else ""
+                text.append(f"if ({negative}i{k} >= {_as(dtype, n)}) {dropped}\nconst {t} at{k} = i{k};\n")
+        for k, extent in enumerate(self.extents[1:], 1):
+            row = f"({row} * {args.int(extent, t)} + at{k})"
+        return f"{''.join(text)}const {t} row = {row};\n"
+
+    def combine(self, a, b, width, helpers):
+        """C expression of what the value `a` of the result becomes with the update `b`."""
+        if self.mode == "set":
+            return b
+        helpers.update(elementwise.helpers(_OPS[self.mode], width, self.dtype, [self.dtype] * 2))
+        return elementwise.emit(_OPS[self.mode], width, self.dtype, [self.dtype] * 2, [a, b])
+
+    def start(self, args, offset, width):
+        """C expression of what the result starts as."""
+        if self.x is None:
+            return elementwise.splat(elementwise.literal(0, self.dtype), self.dtype, width)
+        return prelude.load(self.dtype, width, args.pointer(self.x, self.dtype), offset)
+
+
 def plan(traits, *, shape, count, mode, clip, x, indices, updates, dtype, result, all_arguments=False):
-    """The kernel that scatters into `result`, a buffer of `shape`.
+    """Kernels that scatter into `result`, a buffer of `shape`.
 
     Args:
         count: shape of the index tensors; `updates` has it followed by the trailing extents of `shape`.
@@ -26,20 +92,26 @@ def plan(traits, *, shape, count, mode, clip, x, indices, updates, dtype, result
     """
     if 0 in shape:
         return []
-    args = Args(all_arguments)
-    extents, trailing = shape[: len(indices)], shape[len(indices) :]
-    rows, columns, updates_count = product(extents), product(trailing), product(count)
-    t = index_type(rows * columns, updates_count * columns)
+    problem = Problem(traits, tuple(shape), product(count), mode, clip, x, indices, updates, dtype, result, all_arguments)
+    return schedule_of(traits).scatter_sorted(problem) or [_by_walking(problem)]
+
+
+def _by_walking(problem):
+    """The KernelSpec of work-items that walk all updates."""
+    traits, dtype = problem.traits, problem.dtype
+    args, helpers = Args(problem.all_arguments), set()
+    rows, columns, t = problem.rows, problem.columns, problem.index
     schedule = schedule_of(traits)
     lanes = schedule.lanes(traits, dtype, columns)
     block_rows, block_columns = schedule.scatter_block(traits, rows, columns, lanes)
-    out = args.pointer(result, dtype, out=True)
-    start = args.pointer(x, dtype) if x is not None else None
-    updates = args.pointer(updates, dtype)
-    places = [(args.pointer(h, d), d) for h, d in indices]
-    row_text, column_text, count_text = (args.int(n, t) for n in (rows, columns, updates_count))
+    out = args.pointer(problem.result, dtype, out=True)
+    if problem.x is not None:
+        args.pointer(problem.x, dtype)
+    updates = args.pointer(problem.updates, dtype)
+    for handle, index_dtype in problem.indices:
+        args.pointer(handle, index_dtype)
+    row_text, column_text, count_text = (args.int(n, t) for n in (rows, columns, problem.count))
     rows_each, columns_each = args.int(block_rows, t), args.int(block_columns, t)
-    helpers = set()
 
     def columns_loop(statement):
         """`statement(width)` over the block's columns, c being the first of its lanes."""
@@ -52,41 +124,25 @@ def plan(traits, *, shape, count, mode, clip, x, indices, updates, dtype, result
 
     def begin(width):
         helpers.update(prelude.helpers_for(dtype, width))
-        zero = elementwise.splat(elementwise.literal(0, dtype), dtype, width)
-        return prelude.store(dtype, width, out, "(r + c)", prelude.load(dtype, width, start, "(r + c)") if start else zero)
+        return prelude.store(dtype, width, out, "(r + c)", problem.start(args, "(r + c)", width))
 
     def update(width):
-        value = prelude.load(dtype, width, updates, "(u + c)")
-        if mode != "set":
-            old = prelude.load(dtype, width, out, "(r + c)")
-            helpers.update(elementwise.helpers(_OPS[mode], width, dtype, [dtype] * 2))
-            value = elementwise.emit(_OPS[mode], width, dtype, [dtype] * 2, [old, value])
+        old = prelude.load(dtype, width, out, "(r + c)")
+        value = problem.combine(old, prelude.load(dtype, width, updates, "(u + c)"), width, helpers)
         return prelude.store(dtype, width, out, "(r + c)", value)
 
-    find = []
-    for k, ((pointer, index_dtype), extent) in enumerate(zip(places, extents, strict=True)):
-        n = args.int(extent, t)
-        # Beyond 32 bits an index is out of range anyway, whichever end it is clipped to.
-        find.append(f"const {dtypes.register_ctype(index_dtype)} i{k} = {pointer}[s];\n")
-        if clip:
-            find.append(f"const {t} at{k} = {_clipped(f'i{k}', index_dtype, n)};\n")
-        else:
-            negative = f"i{k} < 0 || " if dtypes.is_signed(index_dtype) else ""
-            find.append(f"if ({negative}i{k} >= {_as(index_dtype, n)}) continue;\nconst {t} at{k} = i{k};\n")
-    row = "at0"
-    for k, extent in enumerate(extents[1:], 1):
-        row = f"({row} * {args.int(extent, t)} + at{k})"
-    alone = not isinstance(rows, Dim) and not all_arguments and hint(block_rows) >= rows  # rows that grow make several blocks
+    find = problem.find(args, "continue;")
+    alone = not isinstance(rows, Dim) and not problem.all_arguments and hint(block_rows) >= rows  # rows that grow make several blocks
     mine = "" if alone else "if (row < r0 || row >= r1) continue;\n"
     body = (
         f"const {t} c0 = get_global_id(0) * {columns_each}, c1 = min(c0 + {columns_each}, {column_text});\n"
         f"const {t} r0 = get_global_id(1) * {rows_each}, r1 = min(r0 + {rows_each}, {row_text});\n"
         f"for ({t} row = r0; row < r1; ++row) {{\nconst {t} r = row * {column_text};\n{columns_loop(begin)}}}\n"
-        f"for ({t} s = 0; s < {count_text}; ++s) {{\n{''.join(find)}const {t} row = {row};\n{mine}"
+        f"for ({t} s = 0; s < {count_text}; ++s) {{\n{find}{mine}"
         f"const {t} r = row * {column_text}, u = s * {column_text};\n{columns_loop(update)}}}\n"
     )
     grid = (ceil_div(columns, block_columns), ceil_div(rows, block_rows))
-    return [KernelSpec("", args.args, body, grid, schedule.group, frozenset(helpers), title="scatter: a block of the result per work-item")]
+    return KernelSpec("", args.args, body, grid, schedule.group, frozenset(helpers), title="scatter: a block of the result per work-item")
 
 
 def _as(dtype, text):

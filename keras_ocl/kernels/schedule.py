@@ -35,6 +35,7 @@ class Schedule:
         attention_pays: (traits, query, key, has_bias) -> whether attention's kernels are at least as fast as its operations one by one.
         sort: (problem, results) -> KernelSpecs that sort the rows of a sort.Problem into `results`.
         scatter_block: (traits, rows, columns, lanes) -> (rows, columns) of the result that a work-item owns.
+        scatter_sorted: (problem) -> KernelSpecs that sort the updates of a scatter.Problem, None where each work-item walks all of them.
 
     tuning: the table of schedules/tuning.py from which this schedule's kernels take their numbers, None where they need none.
     fusion: the limits of regions that become one kernel, a tuning.Fusion.
@@ -90,6 +91,7 @@ class Schedule:
     attention_gradients: Callable = _never
     attention_pays: Callable = _never
     team: Callable = _never
+    scatter_sorted: Callable = _never
 
     def width(self, traits):
         """Lanes of a vector of 32-bit elements in generated code."""

@@ -1,6 +1,6 @@
 """Stable sorting of rows, and the greatest elements of rows.
 
-Sorting moves positions (with a short single key packed beside them), not elements: one work-item sorts a
+Sorting moves positions (with a short single key packed beside them), not elements: one work-item, or a group in local memory, sorts a
 block, then runs are merged pairwise, each work-item producing one piece of the merged run, whose start it
 finds by binary search along a diagonal of the merge path (Green, McColl & Bader, "GPU Merge Path", 2012);
 finally the operands are gathered.
@@ -16,6 +16,8 @@ from keras_ocl.kernels.schedule import schedule_of
 from keras_ocl.kernels.spec import Args, Buffer, KernelSpec
 
 _RUN = 16  # elements that insertion sort handles
+_GROUP = 256  # most work-items that sort a block in local memory
+_OF_LOCAL = 2  # they take this part of the local memory, so that a unit has several groups
 
 
 def plan(traits, *, shape, operands, keys, results, all_arguments=False):
@@ -43,22 +45,29 @@ class Problem:
     all_arguments: bool
 
 
-def by_merging(problem, results, block, piece, gathered):
-    """KernelSpecs that sort blocks and merge them.
-
-    `block`: elements that a work-item sorts, `piece`: of a merged run that one writes, `gathered`: of the results that one writes.
-    """
+def by_merging(problem, results, gathered, **sizes):
+    """KernelSpecs that sort blocks and merge them. `gathered`: elements of the results that a work-item writes; `sizes`: of `ordered`."""
     packed = problem.keys == 1 and dtypes.itemsize(problem.operands[0][1]) <= 4
-    sorter, n = (_Packed if packed else _Sorter)(problem), problem.n
-    buffers = [Buffer(problem.rows * n, sorter.dtype), Buffer(problem.rows * n, sorter.dtype)]
+    sorter = (Packed if packed else _Sorter)(problem)
+    specs, elements = ordered(sorter, **sizes)
+    return [*specs, sorter.collect(elements, results, gathered)]
+
+
+def ordered(sorter, block, piece, local=0):
+    """(KernelSpecs, the Buffer with what stands for the elements, in order).
+
+    `block`: elements that a work-item sorts, `piece`: of a merged run that one writes, `local`: most that a group sorts in local memory.
+    """
+    n = sorter.n
+    buffers = [Buffer(sorter.rows * n, sorter.dtype), Buffer(sorter.rows * n, sorter.dtype)]
+    local = min(local, sorter.local_elements)
     # The bound is a number, so that extents of one class share kernels; passes depend on the extent itself.
-    run = min(block, _power_above(hint(n)))
-    specs, here = [sorter.blocks(run, buffers[0], buffers[1])], 0
+    run = min(local or block, _power_above(hint(n)))
+    specs, here = [sorter.local_blocks(run, buffers[0]) if local else sorter.blocks(run, buffers[0], buffers[1])], 0
     while run < n:
         specs.append(sorter.merge(run, buffers[here], buffers[1 - here], min(piece, 2 * run)))
         here, run = 1 - here, 2 * run
-    specs.append(sorter.collect(buffers[here], results, gathered))
-    return specs
+    return specs, buffers[here]
 
 
 def by_counting(problem, results):
@@ -75,6 +84,7 @@ class _Sorter:
     """Sorts positions, looking keys up to compare them."""
 
     dtype, ctype = "int32", "int"
+    local_elements = 0  # that a group may sort in local memory
 
     def __init__(self, problem):
         p = problem
@@ -194,10 +204,37 @@ class _Sorter:
         return self._spec("collect", args, "".join(body) + "}\n", (ceil_div(self.n, piece), self.rows))
 
 
-class _Packed(_Sorter):
+class Packed(_Sorter):
     """Sorts one key of at most 32 bits together with its position, as one integer: the key's bits, made to order like it, on top."""
 
     dtype, ctype = "uint64", "ulong"
+
+    def __init__(self, problem):
+        super().__init__(problem)
+        self.most = problem.traits.max_group
+        self.local_elements = 1 << (problem.traits.local_memory // _OF_LOCAL // 8).bit_length() - 1
+
+    def local_blocks(self, block, target):
+        """Each group sorts `block` elements of a row, a power of two, by Batcher's bitonic network (1968): no two elements are equal."""
+        args, t, group = self._begin(), self.index, min(_GROUP, self.most, block // 2)
+        p, here = args.pointer(target, self.dtype, out=True), args.local(self.ctype, block)
+        n, size = args.int(self.n, t), args.scalar(block, "int")
+        prepare, element = self.element(args, "(first + i)")
+        body = (
+            f"const {t} row = get_group_id(1), base = row * {n}, first = get_group_id(0) * ({t}){size};\n"
+            f"const int own = get_local_id(0), count = min(({t}){size}, {n} - first);\n"
+            f"for (int i = own; i < {size}; i += {group}) {{\n"
+            f"if (i < count) {{\n{prepare}{here}[i] = {element};\n}} else {here}[i] = 0xffffffffffffffffUL;\n}}\n"
+            "barrier(CLK_LOCAL_MEM_FENCE);\n"
+            f"for (int run = 2; run <= {size}; run *= 2) {{\nfor (int step = run / 2; step > 0; step /= 2) {{\n"
+            f"for (int k = own; k < {size} / 2; k += {group}) {{\n"
+            "const int a = 2 * k - (k & (step - 1)), b = a + step;\n"
+            f"const ulong x = {here}[a], y = {here}[b];\nif ((x > y) == ((a & run) == 0)) {{ {here}[a] = y; {here}[b] = x; }}\n}}\n"
+            "barrier(CLK_LOCAL_MEM_FENCE);\n}\n}\n"
+            f"for (int i = own; i < count; i += {group}) {p}[base + first + i] = {here}[i];\n"
+        )
+        grid, helpers = (ceil_div(self.n, block) * group, self.rows), frozenset(self.helpers)
+        return KernelSpec("blocks", args.args, body, grid, (group, 1), helpers, title="sort: blocks in local memory")
 
     def element(self, args, position):
         handle, dtype = self.operands[0]

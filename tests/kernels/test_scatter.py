@@ -1,5 +1,6 @@
 """Scatter kernels against NumPy in float64, with all schedules."""
 
+import dataclasses
 import itertools
 
 import numpy as np
@@ -9,11 +10,22 @@ from keras_ocl import runtime
 from keras_ocl.core import dtypes
 from keras_ocl.core.dim import Dim
 from keras_ocl.kernels import scatter
+from keras_ocl.kernels.schedule import schedule_names
+from keras_ocl.kernels.schedules import gpu
 from tests.kernels.launching import launch, named
 
 COMBINE = {"set": lambda a, b: b, "add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum}
 WIDE = ["int32", "uint32", "int64", "uint64", "float32", "float64", "complex64", "complex128"]  # what sums and products are formed in
 PRECISION = {"float32": 2e-6, "complex64": 2e-6, "float64": 1e-13, "complex128": 1e-13}
+
+
+@pytest.fixture(params=[*schedule_names(), "gpu, sorted"])
+def traits(request, device, monkeypatch):
+    """Traits of each schedule, and of one that sorts all updates, of which it takes few at a time."""
+    name, *is_sorted = request.param.split(", ")
+    if is_sorted:
+        monkeypatch.setattr(gpu, "_TUNING", dataclasses.replace(gpu._TUNING, scatter_walked=0, scatter_chunk=5))
+    return dataclasses.replace(device.traits, schedule=name)
 
 
 def values(rng, shape, dtype):

@@ -4,7 +4,7 @@ import functools
 import math
 
 from keras_ocl.core.dim import hint
-from keras_ocl.kernels import sort
+from keras_ocl.kernels import scatter_sorted, sort
 from keras_ocl.kernels.attention import gpu as attention_gpu
 from keras_ocl.kernels.conv import elements as conv_elements
 from keras_ocl.kernels.conv import gpu as conv_gpu
@@ -50,6 +50,19 @@ def _scatter_block(traits, rows, columns, lanes):
     return -(-hint(rows) // ranges), 1
 
 
+_SORTED = {"block": 64, "piece": 8, "local": 2048}
+
+
+def _scatter_sorted(problem):
+    rows, columns, count = (hint(n) for n in (problem.rows, problem.columns, problem.count))
+    walked = min(rows * columns, _TUNING.scatter_items) * count
+    if walked < _TUNING.scatter_walked or 2 * rows >= 2**32:
+        return None
+    return scatter_sorted.kernels(
+        problem, functools.partial(sort.ordered, **_SORTED), _TUNING.scatter_chunk, min(_TUNING.pointwise_group, problem.traits.max_group)
+    )
+
+
 SCHEDULE = register(
     Schedule(
         name="gpu",
@@ -59,8 +72,9 @@ SCHEDULE = register(
         convolution=_convolution,
         filter_gradient=_filter_gradient,
         attention=attention_gpu.kernel,
-        sort=functools.partial(sort.by_merging, block=64, piece=32, gathered=1),
+        sort=functools.partial(sort.by_merging, gathered=1, **_SORTED),
         scatter_block=_scatter_block,
+        scatter_sorted=_scatter_sorted,
         tuning=_TUNING,
         fusion=Fusion(),
         # A group's items are too few for a memory's latency: what is slower than two launches is cut until the units are full.

@@ -151,4 +151,6 @@ class GpuTuning:
     convolution_side: int = 16  # work-items of a convolution's work-group, in each direction
     convolution_channels: int = 8  # output channels of a group below which a product's tile would stay empty
     attention_rows: int = 2  # own and other positions of one work-item, in each direction
-    scatter_items: int = 1 << 15  # work-items of a scatter
+    scatter_items: int = 1 << 15  # work-items of a scatter that walk all updates
+    scatter_walked: int = 1 << 25  # steps of all of them that take as long as sorting's launches
+    scatter_chunk: int = 32  # sorted updates that an item combines

@@ -1,0 +1,104 @@
+"""Scatter of updates that are sorted by row: the work grows with the updates and the result, not with their product.
+
+The order of the updates of a row stays. It is cut into chunks: a work-item combines the updates of one chunk for one column, row after
+row. What a chunk finds of a row that began before it is kept, and added to that row, chunk by chunk, by the item of the chunk where it
+began; so that a row which gets all updates costs no more than others.
+"""
+
+from keras_ocl.core.dim import ceil_div, product
+from keras_ocl.kernels import prelude, sort
+from keras_ocl.kernels.spec import Args, Buffer, KernelSpec
+
+_NOWHERE = "0xffffffffu"  # the row of updates that are dropped: they come last
+
+
+class _ByRow(sort.Packed):
+    """Sorts the updates of a scatter.Problem by row."""
+
+    def __init__(self, problem):
+        super().__init__(sort.Problem(problem.traits, 1, problem.count, [], 1, problem.all_arguments))
+        self.scatter = problem
+
+    def element(self, args, position):
+        find = self.scatter.find(args, "break;")
+        text = f"uint key = {_NOWHERE};\ndo {{\nconst {self.scatter.index} s = {position};\n{find}key = row;\n}} while (0);\n"
+        return text, f"((ulong)key << 32) | (ulong){position}"
+
+
+def kernels(problem, ordered, chunk, group):
+    """KernelSpecs of a scatter.Problem.
+
+    `ordered`: a function of a sort.Packed as sort.ordered. `chunk`: updates that a work-item combines. `group`: work-items of a group.
+    """
+    specs, order = ordered(_ByRow(problem))
+    heads = Buffer(ceil_div(problem.count, chunk) * problem.columns, problem.dtype)
+    make = _Kernels(problem, order, heads, chunk, group)
+    return [make.start(), *specs, make.chunks(), make.across()] if specs else [make.start()]
+
+
+class _Kernels:
+    def __init__(self, problem, order, heads, chunk, group):
+        self.problem, self.order, self.heads, self.chunk, self.group = problem, order, heads, chunk, group
+
+    def start(self):
+        """Each item stores what an element of the result starts as."""
+        p, args = self.problem, Args(self.problem.all_arguments)
+        out = args.pointer(p.result, p.dtype, out=True)
+        elements = product(p.shape)
+        store = prelude.store(p.dtype, 1, out, "item", p.start(args, "item", 1))
+        text = f"const {p.index} item = get_global_id(0);\nif (item < {args.int(elements, p.index)}) {store}\n"
+        return self._spec("start", args, text, elements, set(prelude.helpers_for(p.dtype, 1)))
+
+    def _begin(self):
+        """(Args, statements, names): what both kernels know of their chunk and column."""
+        p, t, args = self.problem, self.problem.index, Args(self.problem.all_arguments)
+        order, columns, count = args.pointer(self.order, "uint64"), args.int(p.columns, t), args.int(p.count, t)
+        size = args.scalar(self.chunk, "int")
+        text = (
+            f"const {t} item = get_global_id(0), chunk = item / {columns}, c = item % {columns}, first = chunk * {size};\n"
+            f"if (first >= {count}) return;\nconst {t} stop = min(first + {size}, {count});\n"
+        )
+        return args, text, order, columns, count, size
+
+    def chunks(self):
+        """Each item combines the updates of a chunk."""
+        p, t, helpers = self.problem, self.problem.index, set(prelude.helpers_for(self.problem.dtype, 1))
+        args, text, order, columns, _, _ = self._begin()
+        out, heads = args.pointer(p.result, p.dtype, out=True), args.pointer(self.heads, p.dtype, out=True)
+        updates, register = args.pointer(p.updates, p.dtype), prelude.register_type(p.dtype, 1)
+        place = f"(({t})row * {columns} + c)"
+        update = prelude.load(p.dtype, 1, updates, f"(({t})(uint)element * {columns} + c)")
+        old, more = prelude.load(p.dtype, 1, out, place), p.combine("total", update, 1, helpers)
+        keep = f"if (began) {prelude.store(p.dtype, 1, out, place, 'total')}\nelse {prelude.store(p.dtype, 1, heads, 'item', 'total')}\n"
+        text += (
+            f"ulong element = {order}[first];\nuint row = element >> 32;\nif (row == {_NOWHERE}) return;\n"
+            f"int began = first == 0 || (uint)({order}[first - 1] >> 32) != row;\n"
+            f"{register} total = {update};\nif (began) {{\nconst {register} next = total;\ntotal = {old};\n"
+            f"total = {p.combine('total', 'next', 1, helpers)};\n}}\n"
+            f"for ({t} s = first + 1; s < stop; ++s) {{\nelement = {order}[s];\n"
+            f"if ((uint)(element >> 32) != row) {{\n{keep}row = element >> 32;\nif (row == {_NOWHERE}) return;\n"
+            f"began = 1;\ntotal = {old};\n}}\ntotal = {more};\n}}\n{keep}"
+        )
+        return self._spec("chunks of updates", args, text, self.heads.elements, helpers)
+
+    def across(self):
+        """Each item finishes the row that begins in its chunk and goes on behind it."""
+        p, t, helpers = self.problem, self.problem.index, set(prelude.helpers_for(self.problem.dtype, 1))
+        args, text, order, columns, count, size = self._begin()
+        out, heads = args.pointer(p.result, p.dtype, out=True), args.pointer(self.heads, p.dtype)
+        register = prelude.register_type(p.dtype, 1)
+        place, head = f"(({t})row * {columns} + c)", prelude.load(p.dtype, 1, heads, f"(q * {columns} + c)")
+        text += (
+            f"const uint row = {order}[stop - 1] >> 32;\n"
+            f"if (row == {_NOWHERE} || stop == {count} || (uint)({order}[stop] >> 32) != row) return;\n"
+            f"if (first > 0 && (uint)({order}[first - 1] >> 32) == row) return;\n"
+            f"{register} total = {prelude.load(p.dtype, 1, out, place)};\n"
+            f"for ({t} q = chunk + 1; q * {size} < {count} && (uint)({order}[q * {size}] >> 32) == row; ++q)"
+            f" total = {p.combine('total', head, 1, helpers)};\n"
+            f"{prelude.store(p.dtype, 1, out, place, 'total')}\n"
+        )
+        return self._spec("rows across chunks", args, text, self.heads.elements, helpers)
+
+    def _spec(self, name, args, text, items, helpers):
+        grid = (ceil_div(items, self.group) * self.group,)
+        return KernelSpec(name, args.args, text, grid, (self.group,), frozenset(helpers), title=f"scatter of sorted updates: {name}")
