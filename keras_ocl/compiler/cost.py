@@ -17,7 +17,7 @@ from keras_ocl.core.primitive import Kind
 _LOAD = 1  # of an element that the kernel has just loaded for another place: it is in the cache
 _VISITS = 256  # nodes that one decision looks at: a bound for graphs where each node repeats next to nothing
 
-_NOWHERE = (None, 0, 0)  # the index on an axis of extent 1
+NOWHERE = (None, 0, 0)  # the index on an axis of extent 1
 
 
 class _Source:
@@ -46,7 +46,7 @@ class Places:
         """The index of what a kernel computes for each point of its `space`."""
         lane = max((i for i, n in enumerate(space) if not is_one(n)), default=None)
         sources = [self._source((region, i), hint(product(space[: i + 1])), i == lane) for i in range(len(space))]
-        return tuple(_NOWHERE if is_one(n) else (source, 1, 0) for n, source in zip(space, sources, strict=True))
+        return tuple(NOWHERE if is_one(n) else (source, 1, 0) for n, source in zip(space, sources, strict=True))
 
     def operand(self, user, position, index):
         """The index at which `user`, evaluated at `index`, reads its operand; the first one where a loop of its own reads several."""
@@ -62,7 +62,7 @@ class Places:
         if type(entry) is Along:
             return _moved(index[entry.axis], entry.stride, entry.start)
         if entry is ONLY or entry is ANYWHERE and is_one(user.inputs[position].shape[i]):
-            return _NOWHERE
+            return NOWHERE
         times = terms(user)
         if entry is ANYWHERE:
             return self._computed((user, position, i), index, times)
@@ -75,7 +75,7 @@ class Places:
         lane = _in_lanes([e for e in index if e not in kept])
         shapes = (tuple(user.shape), tuple(x.shape))
         return tuple(
-            _NOWHERE if e is None else self._computed((*shapes, i), index, 1, lane, lane) if e == ANY else e for i, e in enumerate(kept)
+            NOWHERE if e is None else self._computed((*shapes, i), index, 1, lane, lane) if e == ANY else e for i, e in enumerate(kept)
         )
 
     def _computed(self, key, index, times=1, lane=False, split=False):

@@ -9,78 +9,24 @@ its epilogue. Decisions use `hint` sizes, so that another batch size partitions 
 import functools
 import heapq
 import itertools
-import operator
 from dataclasses import dataclass
 
-from keras_ocl.compiler import cost
+from keras_ocl.compiler import cost, rows
 from keras_ocl.compiler.axes import ANY, axis_map
 from keras_ocl.compiler.fetch import fetched
 from keras_ocl.compiler.generator import Generator
 from keras_ocl.compiler.nests import Register, analyse
+from keras_ocl.compiler.regions import Parts, Placement, Region
 from keras_ocl.core.access import Along, Inner
 from keras_ocl.core.dim import Dim, hint, product, same
-from keras_ocl.core.index import Affine, is_one, linear
+from keras_ocl.core.index import Affine, is_one
 from keras_ocl.core.primitive import Kind
 from keras_ocl.kernels import elementwise
 from keras_ocl.kernels.schedule import schedule_of
 from keras_ocl.kernels.spec import Args
 
 _PLACED = (Kind.INPUT, Kind.PROJECTION, Kind.STEP_SLICE)  # nodes that stand for what is in memory
-_REDUCING = (Kind.REDUCTION, Kind.WINDOW, Kind.CONTRACTION)
 _INLINED = (Kind.VIEW, Kind.SOURCE)  # wherever they are used
-
-
-class Region:
-    """Nodes computed by one kernel. `anchor`: the template's node, when its epilogue is this region."""
-
-    def __init__(self, space, number):
-        self.space = tuple(space)
-        self.number = number  # in order of making
-        self.outputs = []  # nodes stored to memory
-        self.maps = {}  # node -> for each of its axes the axis of `space` it runs along, None (constant) or ANY
-        self.places = {}  # node -> the indices at which it is evaluated
-        self.work = 0  # what these evaluations cost
-        self.lanes = True  # whether they can be done in vectors
-        self.strided = False  # whether vectors are gathered from distances
-        self.anchor = None
-        self.reductions = False
-        self.operands = set()  # materialised nodes read
-        self.fetched = frozenset()  # nodes that the template computes where it reads its operand
-        self.consumers = set()  # regions that read our outputs
-        self.producers = set()  # regions whose outputs we read
-        self.bit = 1 << number  # stands for this region in `below`
-        self.below = 0  # the bits of all regions that depend on our outputs: to search for them each time is quadratic in large graphs
-
-    def feed(self, consumers):
-        """Note regions that read our outputs."""
-        for c in consumers:
-            self.consumers.add(c)
-            c.producers.add(self)
-        stack = [(self, functools.reduce(operator.or_, (c.below | c.bit for c in consumers), 0))]
-        while stack:
-            region, more = stack.pop()
-            if more & ~region.below:
-                region.below |= more
-                stack += [(p, more) for p in region.producers]
-
-    def reaches(self, other):
-        """Whether `other` depends on this region's outputs."""
-        return bool(self.below & other.bit)
-
-    def absorb(self, other):
-        """Become this region and `other`, of which neither depends on the other."""
-        self.outputs += other.outputs
-        self.maps.update(other.maps)
-        self.places.update(other.places)
-        self.operands |= other.operands
-        self.reductions |= other.reductions
-        for r in other.producers:
-            r.consumers.discard(other)
-        for r in other.consumers:
-            r.producers.discard(other)
-        self.feed(other.consumers)
-        for r in other.producers:
-            r.feed([self])
 
 
 class _Outside:
@@ -91,47 +37,6 @@ class _Outside:
 
     def __contains__(self, node):
         return self.placements[node].in_memory or node not in self.inside
-
-
-class Parts:
-    """How the parts of a concat in memory are stored: each by its own region, straight into the concat's buffer.
-
-    A part's element at `index` lies at linear(index[:split]) * row + linear(index[split:]) + start.
-    """
-
-    def __init__(self, concat, split, row, start):
-        self.concat, self.split, self.row, self.start = concat, split, row, start
-
-    def offset(self, index, shape):
-        return linear(index[: self.split], shape[: self.split]) * self.row + linear(index[self.split :], shape[self.split :]) + self.start
-
-
-class Placement:
-    """Where a node is computed and stored, as far as that is decided.
-
-    Attributes:
-        wanted: whether it must be in memory whatever its users do: a result of the graph.
-        cut: whether it is to be stored by a kernel of its own.
-        in_memory: whether it is, or will be, in memory.
-        inlined: regions that compute it for themselves.
-        producer: the region that stores it.
-        anchored: whether a kernel template or the host computes it.
-        shared: the node whose memory it is, of a view that lies there as it is.
-        part: its Parts in a concat's memory.
-        passed: whether others store it: a concat that its parts store, or a reshape between; or a template fetches it.
-    """
-
-    __slots__ = ("wanted", "cut", "in_memory", "inlined", "producer", "anchored", "shared", "part", "passed")
-
-    def __init__(self, wanted, cut, in_memory):
-        self.wanted, self.cut, self.in_memory = wanted, cut, in_memory
-        self.inlined, self.producer, self.shared, self.part = set(), None, None, None
-        self.anchored = self.passed = False
-
-    @property
-    def regions(self):
-        """Regions that evaluate it."""
-        return self.inlined | ({self.producer} if self.producer is not None else set())
 
 
 @dataclass(frozen=True)
@@ -380,16 +285,8 @@ class _Fuser:
         return length <= self.schedule.shared_row or same(node.shape, region.space)
 
     def _one_level(self, region, length, evaluations):
-        """Whether the long reductions of `region` and one more are for the same rows and none is inside another.
-
-        Where that is not asked, a kernel may have them at any depth.
-        """
-        if length <= self.schedule.nested_row:
-            return True
-        if evaluations > hint(product(region.space)):
-            return False
-        reductions = ((n, places) for n, places in region.places.items() if self._reduction(n))
-        return all(cost.terms(n) <= self.schedule.nested_row or cost.evaluations(places) == evaluations for n, places in reductions)
+        """Whether a reduction may stand beside those of `region`, where a kernel has one loop over rows."""
+        return length <= self.schedule.nested_row or rows.one_level(region, evaluations, self.schedule.nested_row)
 
     def _places(self, node, region):
         """The indices at which `region` would evaluate `node`."""
@@ -452,7 +349,7 @@ class _Fuser:
         return True
 
     def _reduction(self, node):
-        return node.kind in _REDUCING
+        return node.kind in rows.REDUCING
 
     # ---- what placing does
 
@@ -478,10 +375,12 @@ class _Fuser:
             if self.at[node].part is not None:  # not where the concat is read
                 candidates = [r for r in candidates if r not in self._consumer_regions(node)]
         for region in candidates:
-            if self._can_join(node, region):
+            if self._can_join(node, region) or self._can_lead(node, region) or self._can_repeat(node, region):
                 region.outputs.append(node)
                 region.maps[node] = self._map_in(node, region)
-                self._evaluate(node, region, [self.indices.results(region, region.space)])
+                place = self.indices.results(region, region.space)
+                place = place if same(node.shape, region.space) else rows.of(place, node.shape, cost.NOWHERE)
+                self._evaluate(node, region, list(dict.fromkeys([place, *self._places(node, region)])))
                 self._materialise(node, region)
                 region.operands.update(node.inputs)
                 return
@@ -501,8 +400,37 @@ class _Fuser:
             return False
         if not self._stays_in_lanes(node, region, [node]):
             return False
-        consumers = self._consumer_regions(node)
-        return all(c is region or not (c.reaches(region)) for c in consumers) and not self._operand_of(node, region)
+        return not self._closes_cycle(node, region) and not self._operand_of(node, region)
+
+    def _can_lead(self, node, region):
+        """Whether `region`, which computes rows, can also store `node`, which has an element for each and follows from reducing it."""
+        if not self.schedule.row_results or self.together is not None or region.anchor is not None:
+            return False
+        rank, length = rows.leading(node.shape, region.space), rows.reduced(node, self.at)
+        if rank is None or length is None or not self.schedule.nested_row < length <= self.schedule.shared_row:
+            return False
+        if 0 in region.space or len(region.maps) >= self.limits.nodes or hint(product(region.space[rank:])) < self.schedule.nested_row:
+            return False
+        others = (rows.leading(n.shape, region.space) for n in region.outputs if not same(n.shape, region.space))
+        along = self._map_in(node, region)
+        if any(k != rank for k in others) or any(along[i] != i for i in range(rank) if not is_one(node.shape[i])):
+            return False
+        return self._one_level(region, length, cost.size(node)) and not self._closes_cycle(node, region)
+
+    def _can_repeat(self, node, region):
+        """Whether `region`, which computes rows, can also store `node`, which it reads elsewhere too: computed twice, but not loaded."""
+        if not self.schedule.row_results or self.together is not None or region.anchor is not None or not region.reductions:
+            return False
+        if node.kind is not Kind.ELEMENTWISE or not same(node.shape, region.space) or len(region.maps) >= self.limits.nodes:
+            return False
+        root = self.indices.results(region, region.space)
+        places, stored = list(dict.fromkeys([root, *self._places(node, region)])), functools.partial(self._in_memory, readers={region})
+        limit = self.schedule.launch + cost.size(node) * cost.itemsize(node) * self.schedule.byte // 2
+        return cost.repeated(node, places, self.schedule, self.indices, stored, limit) < limit and not self._closes_cycle(node, region)
+
+    def _closes_cycle(self, node, region):
+        """Whether a reader of `node` comes before `region`."""
+        return any(c is not region and c.reaches(region) for c in self._consumer_regions(node))
 
     def _operand_of(self, node, region):
         """Whether `region`'s template itself reads `node`."""
@@ -548,7 +476,8 @@ class _Fuser:
         merged = []
         for region in self.regions:
             target = None
-            if region.anchor is None and hint(product(region.space)) <= 64 and not any(isinstance(n, Dim) for n in region.space):
+            small = hint(product(region.space)) <= 64 and not any(isinstance(n, Dim) for n in region.space)
+            if region.anchor is None and small and all(same(n.shape, region.space) for n in region.outputs):
                 for other in merged:
                     if other.anchor is None and same(other.space, region.space) and len(other.maps) + len(region.maps) <= self.limits.nodes:
                         if not other.reaches(region) and not region.reaches(other):

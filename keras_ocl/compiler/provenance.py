@@ -33,7 +33,7 @@ class Share(NamedTuple):
 
 
 class Provenance:
-    """What one launch computes. `region` is a fuse.Region; nothing is worked out before somebody asks."""
+    """What one launch computes. `region` is a regions.Region; nothing is worked out before somebody asks."""
 
     def __init__(self, region):
         self._maps, self._outputs, self._anchor, self._places = region.maps, region.outputs, region.anchor, region.places

@@ -1,8 +1,9 @@
 """From the values a kernel computes to its text: pointwise kernels, with loops as the schedule writes them, and epilogues of templates."""
 
+from keras_ocl.compiler import rows
 from keras_ocl.compiler.generator import Generator
 from keras_ocl.compiler.nests import Register, analyse
-from keras_ocl.core.dim import product
+from keras_ocl.core.dim import product, same
 from keras_ocl.core.index import Affine, is_one, linear
 from keras_ocl.kernels import prelude
 from keras_ocl.kernels.coordinates import index_type
@@ -11,14 +12,19 @@ from keras_ocl.kernels.spec import Args, KernelSpec, Sink
 
 
 class KernelBody:
-    """What one kernel computes: `outputs` over the index space `space`, reading `materialised` nodes.
+    """What one kernel computes: `outputs` over the index space `space`, or over its first axes, reading `materialised` nodes.
 
-    `extra`: dict from a node to further Buffers where it is stored. `parts`: dict from a node to its fuse.Parts, its only place.
+    `extra`: dict from a node to further Buffers where it is stored. `parts`: dict from a node to its regions.Parts, its only place.
     """
 
     def __init__(self, outputs, space, materialised, alias, label, extra, parts):
         self.outputs, self.space, self.materialised, self.alias, self.label = outputs, tuple(space), materialised, alias, label
         self.extra, self.parts = extra, parts
+
+    @property
+    def rows(self):
+        """How many axes of the space results run along of which there is one for each row of others; None where there is none."""
+        return next((rows.leading(n.shape, self.space) for n in self.outputs if not same(n.shape, self.space)), None)
 
     def store(self, gen, node, register, index, width, wide):
         """Statements that store `node`'s value at an index, everywhere it belongs."""
@@ -28,7 +34,11 @@ class KernelBody:
         for place in (self.alias.get(whole, whole), *self.extra.get(node, ())):
             pointer, count = gen.args.pointer(place, node.dtype, out=True), gen.partial if width > 1 else 0
             gen.helpers |= prelude.helpers_for(node.dtype, width, count)
-            gen.emit(prelude.store(node.dtype, width, pointer, gen.text(offset, wide), value, count))
+            statement = prelude.store(node.dtype, width, pointer, gen.text(offset, wide), value, count)
+            if gen.team is not None and not same(node.shape, self.space):
+                gen.team.once(gen, statement)
+            else:
+                gen.emit(statement)
 
 
 def pointwise_kernel(traits, body, all_arguments=False):
@@ -48,7 +58,7 @@ def pointwise_kernel(traits, body, all_arguments=False):
         b.var is not None and b.var.nest is not nest for block in _chain(dry.block)[1:-1] for b in block.lines if not isinstance(b, str)
     )
     analyse(dry.nests)
-    team = schedule.team(traits, dry.nests)
+    team = schedule.team(traits, dry.nests, None if body.rows is None else sum(i < body.rows for i in axes))
     if team is not None:
         nest.split(team.level)
     args = Args(all_arguments)
@@ -79,11 +89,12 @@ def _evaluate(gen, body, axes, variables):
     index = [Affine()] * len(body.space)
     for axis, v in zip(axes, variables, strict=True):
         index[axis] = Affine.of(v)
-    registers = [gen.value(node, index) for node in body.outputs]
-    for node, register in zip(body.outputs, registers, strict=True):
-        offset = linear(index, node.shape)
+    places = [index if same(node.shape, body.space) else rows.of(index, node.shape, Affine()) for node in body.outputs]
+    registers = [gen.value(node, at) for node, at in zip(body.outputs, places, strict=True)]
+    for node, register, at in zip(body.outputs, registers, places, strict=True):
+        offset = linear(at, node.shape)
         width = gen.width if gen.vector is not None and gen.lanes(offset) else 1
-        body.store(gen, node, register, index, width, True)
+        body.store(gen, node, register, at, width, True)
 
 
 def needs_64_bits(body, read, *counts):
@@ -150,5 +161,5 @@ def dry_run(region, materialised):
     if region.anchor is not None:
         gen.bind_anchor(region.anchor, gen.root_index, Register("acc", region.anchor.dtype, 1, gen.block))
     for node in region.outputs:
-        gen.value(node, gen.root_index)
+        gen.value(node, gen.root_index if same(node.shape, region.space) else rows.of(gen.root_index, node.shape, Affine()))
     return gen

@@ -25,7 +25,8 @@ class Schedule:
         pointwise: (traits, gen, nest, cost, shared, evaluate) -> (grid, group): the loops of generated code over the index space `nest`,
             around what `evaluate(variables)` emits. cost: operations per element beyond the first. shared: whether a reduction's result
             serves a whole row. The generator itself writes the reductions inside `evaluate`, in vectors of `width()`.
-        team: (traits, nests) -> the pointwise.team.Team of work-items that reduce together in a kernel with these Nests, or None.
+        team: (traits, nests, level) -> the pointwise.team.Team of work-items that reduce together in a kernel with these Nests, or None;
+            level: how many dimensions results have that are stored once for each row, None where there are none.
         product: (problem, tile or None) -> KernelSpecs of a gemm.parts.Problem whose result is not empty.
         convolution: (traits, geometry, x, w, dtype, sink, name, all_arguments, transposed) -> KernelSpecs of a convolution whose result is
             not empty; `transposed` as for conv.elements.filter_offset().
@@ -53,6 +54,7 @@ class Schedule:
         group: work-group of kernels that need no particular one, None to leave it open.
         open_group: work-items of a group that a kernel leaves open (kernels/launch.py), 0 to leave it to the driver.
         shared_row: most elements of a row for which one work-item, or a group, reduces and computes the whole row.
+        row_results: whether a kernel of rows may also store what it computes once for each row.
         nested_row: most elements of a reduction that may be done again for each row of another one in its kernel.
         scan_steps, scan_walks, scan_parts: a scan of at least so many steps and at most so many walks is cut into so many parts.
         fetched_rows: most rows of a product that computes its right operand, such as quantised weights, where it reads it.
@@ -86,6 +88,7 @@ class Schedule:
     open_group: int = 0
     byte: int = 4
     nested_row: float = math.inf
+    row_results: bool = False
     fetched_rows: int = 0
     chained: int = 0
     attention_gradients: Callable = _never

@@ -6,9 +6,9 @@ import pytest
 from keras_ocl import primitives as P
 from keras_ocl import runtime
 from keras_ocl.compiler import cost, from_numpy, to_numpy
-from keras_ocl.compiler.fuse import Region
 from keras_ocl.compiler.ir import Graph
 from keras_ocl.compiler.jit import Jitted
+from keras_ocl.compiler.regions import Region
 from keras_ocl.core.primitive import Primitive
 from keras_ocl.core.tensor import Tensor
 from tests.compiler.cut_search import Cut

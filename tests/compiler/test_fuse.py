@@ -4,8 +4,8 @@ import numpy as np
 
 from keras_ocl import primitives as P
 from keras_ocl.compiler import to_numpy
-from keras_ocl.compiler.fuse import Region
 from keras_ocl.compiler.jit import Jitted
+from keras_ocl.compiler.regions import Region
 from keras_ocl.kernels.layout import indented
 
 

@@ -24,6 +24,7 @@ class Team:
         level: dimensions of the index space, outermost first, of which each point has a team that computes the points beneath.
         chunk: how many of these, where several teams share them and each reduces for itself; 0: all.
         block: the block of code that all items of a group run through. end: the place in it behind the last fold.
+        first: C condition of the item that stores what there is once for a row.
         local: dict from a C type to the name of an array in local memory, with an element for each item.
     """
 
@@ -34,6 +35,7 @@ class Team:
     chunk: int = 0
     block: object = None
     end: int = 0
+    first: str = "part == 0"
 
     def __post_init__(self):
         self.local = {}
@@ -68,6 +70,13 @@ class Team:
         return total
 
 
+    def once(self, gen, statement):
+        """Emit a statement that one item runs for each row."""
+        inner, gen.block = gen.block, self.block
+        gen.emit(f"if ({self.first}) {statement}")
+        gen.block = inner
+
+
 def _power_below(n):
     return 1 << max(0, int(n).bit_length() - 1)
 
@@ -76,18 +85,20 @@ def _power_above(n):
     return 1 << max(0, int(n) - 1).bit_length()
 
 
-def choose(traits, nests):
-    """The Team of a kernel with these Nests, or None where each item reduces for itself.
+def choose(traits, nests, level):
+    """The Team of a kernel with these Nests, or None where each item reduces for itself. Sets the Nests' `spread`.
 
-    Sets the Nests' `spread`: which of their loops a team shares.
+    level: the dimensions of rows for each of which something is stored once; None where nothing is.
     """
     root, tuning = nests["root"], schedule_of(traits).tuning
     rank = len(root.extents)
     found = [(level, nest) for nest in nests.values() for level in nest.levels if level is not None]
     rows = [entry for entry in found if entry[0] < rank]
-    level = max((at for at, _ in rows), default=rank)
+    forced = level is not None
+    if not forced:
+        level = max((at for at, _ in rows), default=rank)
     shared = [nest for at, nest in found if at <= level]
-    if not shared:
+    if not shared and not forced:
         return None
     along = level < rank or any(nest.unit for nest in shared) and not any(nest.strided for nest in shared)
     for nest in shared:
@@ -103,7 +114,7 @@ def choose(traits, nests):
     if not along:
         lanes = min(tuning.team_lanes, group, _power_above(count))
         size = min(size, group // lanes, _power_above(-(-wanted // count)))
-    if size == 1:
+    if size == 1 and not forced:
         return None
     if level < rank:
         cuts = max(1, min(wanted // (count * size), length // max(terms, size * tuning.team_elements)))
@@ -134,12 +145,14 @@ def write(gen, nest, team, evaluate):
         variables = unflatten(gen, nest, rows, "item")
         if not whole:
             outside.append(f"row >= {gen.int(count)}")
+            team.first += f" && row < {gen.int(count)}"
     grid, group, limits = [ceil_div(count, team.teams) * team.size], [team.size], None
     if team.chunk:
         size = gen.int(team.chunk)
         gen.emit(f"const {t} begin = ({t})get_group_id(1) * {size};")
         gen.emit(f"const {t} end = min(begin + {size}, ({t}){gen.int(length)});")
         limits = ("begin", "end")
+        team.first += " && get_group_id(1) == 0"
         grid.append(ceil_div(length, team.chunk))
         group.append(1)
     team.end = len(team.block.lines)

@@ -88,6 +88,7 @@ SCHEDULE = register(
         group=None,
         open_group=_TUNING.pointwise_group,
         shared_row=8192,  # a group's items pass over so many in the time of two launches
+        row_results=True,
         nested_row=64,
         scan_steps=4096,
         scan_walks=64,

@@ -26,13 +26,14 @@ def device(request):
 
 
 def run(device, function, *arrays, extents="known"):
-    """(result, the Executable) of a function of primitives."""
+    """(result, or list of several, and the Executable) of a function of primitives."""
     shapes = [tuple(map(EXTENTS[extents], a.shape)) for a in arrays]
     graph, inputs = graph_of(function, *((shape, a.dtype.name) for shape, a in zip(shapes, arrays, strict=True)))
     executable = Executable(device, graph, inputs, all_arguments=extents == "arguments")
-    (result,) = executable.run([device.upload(a if a.size else np.zeros(1, a.dtype)) for a in arrays])
-    (node,) = graph.outputs
-    return device.download(result, np.dtype(arrays[0].dtype), tuple(map(int, node.shape))), executable
+    results = executable.run([device.upload(a if a.size else np.zeros(1, a.dtype)) for a in arrays])
+    shapes = [tuple(map(int, node.shape)) for node in graph.outputs]
+    got = [device.download(result, np.dtype(arrays[0].dtype), shape) for result, shape in zip(results, shapes, strict=True)]
+    return got if len(got) > 1 else got[0], executable
 
 
 def array(*shape):
@@ -103,6 +104,52 @@ def test_a_row_without_a_finite_element(device):
     with np.errstate(invalid="ignore"):
         want = softmax_reference(x)
     np.testing.assert_allclose(run(device, softmax, x)[0], want, atol=1e-6)
+
+
+def stored_softmax(x):
+    """What a gradient asks for as well: the exponentials, and the sum of each row, once with an axis of extent 1."""
+    kept = tuple(range(len(x.shape) - 1))
+    powers = P.exp(P.sub(x, P.broadcast(P.reduce_max(x, (len(kept),)), x.shape, kept)))
+    total = P.reduce_sum(powers, (len(kept),))
+    column = P.reshape(P.neg(total), (*total.shape, 1))
+    shares = P.div(powers, P.broadcast(total, x.shape, kept))
+    return P.add(shares, P.broadcast(column, x.shape, (*kept, len(kept)))), powers, total, column
+
+
+@pytest.mark.parametrize("extents", EXTENTS)
+@pytest.mark.parametrize("shape", [(1, 1), (5, 7), (1, 400), (9, 100), (2, 3, 130), (3, 1, 130), (33, 257), (3, 9001)])
+def test_what_there_is_once_for_a_row_is_stored_with_the_rows(device, shape, extents):
+    x = array(*shape)
+    (got, powers, total, column), executable = run(device, stored_softmax, x, extents=extents)
+    want = np.exp(x.astype("f8") - x.max(-1, keepdims=True))
+    np.testing.assert_allclose(powers, want, rtol=1e-5)
+    np.testing.assert_allclose(total, want.sum(-1), rtol=1e-5)
+    np.testing.assert_allclose(column, -want.sum(-1, keepdims=True), rtol=1e-5)
+    np.testing.assert_allclose(got, softmax_reference(x) - want.sum(-1, keepdims=True), rtol=1e-5)
+    if extents == "known" and 64 < shape[-1] < 8192:
+        assert len(executable.launches) == 1
+
+
+def test_results_of_rows_without_elements(device):
+    for shape in ((0, 300), (4, 0)):
+        (got, powers, total, _), _ = run(device, lambda x: stored_softmax(P.add(x, x)), np.zeros(shape, "f4"))
+        assert got.shape == powers.shape == shape
+        np.testing.assert_array_equal(total, np.zeros(shape[0]))
+
+
+def test_rows_of_two_lengths_have_kernels_of_their_own(device):
+    """In one, the longer ones would be reduced again for each of the shorter."""
+    x = array(4, 70, 90)
+
+    def normalised(x):
+        outer, inner = P.reduce_sum(x, (1, 2)), P.reduce_max(x, (2,))
+        return P.mul(P.sub(x, P.broadcast(outer, x.shape, (0,))), P.broadcast(inner, x.shape, (0, 1))), outer, inner
+
+    (got, outer, inner), executable = run(device, normalised, x)
+    np.testing.assert_allclose(outer, x.astype("f8").sum((1, 2)), atol=1e-3)
+    np.testing.assert_array_equal(inner, x.max(2))
+    np.testing.assert_allclose(got, (x - outer[:, None, None]) * inner[..., None], rtol=1e-4, atol=1e-4)
+    assert len(executable.launches) == 2
 
 
 def test_few_long_rows_are_cut_where_little_is_reduced(device):
