@@ -140,7 +140,7 @@ class Contraction:
             f"{BARRIER}{self.multiply(self.a, name)}{BARRIER}}}\n"
         )
 
-    def _axes(self, extent, along_k):
+    def shares(self, extent, along_k):
         """The _Axis of the rows and that of the steps of k by which a tile's elements are shared by the items."""
         depth, items = self.tile.depth, self.tile.items
         fast, slow = (depth, extent) if along_k else (extent, depth)
@@ -149,7 +149,7 @@ class Contraction:
         return (far, near) if along_k else (near, far)
 
     def _prepare(self, loader, extent):
-        rows, _ = self._axes(extent, loader.along_k)
+        rows, _ = self.shares(extent, loader.along_k)
         arrays = loader.prepare(rows.rounds)
         if not arrays:
             return ""
@@ -158,7 +158,7 @@ class Contraction:
 
     def fill(self, local, extent, pitch, loader, end):
         """Statements that copy `extent` rows of the steps from k_begin on to local memory, zeros beyond the edges."""
-        i, (rows, steps) = self.index, self._axes(extent, loader.along_k)
+        i, (rows, steps) = self.index, self.shares(extent, loader.along_k)
         statements, condition, value = loader.element("x")
         inside = " && ".join(filter(None, (f"at < {loader.limit}", f"k < {end}", condition)))
         guard = " && ".join(filter(None, (steps.guard("q"), rows.guard("o"))))

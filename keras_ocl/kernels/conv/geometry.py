@@ -142,6 +142,21 @@ class Axis:
         """Outputs of the fullest phase."""
         return ceil_div(self.output, self.period)
 
+    @property
+    def tap_period(self):
+        """Of the outputs of one phase, only taps k, k + tap_period and so on meet the input."""
+        return self.spread // math.gcd(self.spread, self.dilation)
+
+    @property
+    def tap_advance(self):
+        """Input positions between taps k and k + tap_period."""
+        return self.dilation * self.tap_period // self.spread
+
+    @property
+    def phase_taps(self):
+        """Taps of the fullest phase."""
+        return ceil_div(self.taps, self.tap_period)
+
 
 def axes(geometry, merge=True):
     """The pixel axes of a geometry, outermost first; with `merge`, neighbouring plain axes become one."""

@@ -4,16 +4,22 @@ A convolution is the product of (pixels x rows) by (rows x output channels), a r
 channel); its filter's gradient is (rows x pixels) by (pixels x output channels). Neither the rows of the
 pixels nor a transposed filter is ever stored: the tiles are gathered as they are loaded. Works for every
 geometry; groups are the third dimension of the grid.
+
+With an input dilation (the gradient of a strided convolution, a transposed one) a work-group computes outputs
+of one phase, whose rows are only those taps that meet the input: nothing is multiplied by the zeros between.
+
+The inner loop divides nothing. What is known of an item's rows is computed before it, and the tap and channel (or
+the pixel) of its step move on like the digits of an odometer, since the steps that an item loads are equally far apart.
 """
 
 from keras_ocl.core import dtypes
-from keras_ocl.core.dim import ceil_div, hint, product
+from keras_ocl.core.dim import Dim, ceil_div, hint, product
+from keras_ocl.core.index import is_one
 from keras_ocl.kernels import ordered_sum, prelude
 from keras_ocl.kernels.contraction import Contraction, Loader, Strided, Tile
 from keras_ocl.kernels.conv import geometry as conv_geometry
-from keras_ocl.kernels.conv.elements import filter_offset
-from keras_ocl.kernels.conv.geometry import outside, position
-from keras_ocl.kernels.coordinates import decode
+from keras_ocl.kernels.conv.geometry import outside
+from keras_ocl.kernels.coordinates import decode, index_type
 from keras_ocl.kernels.schedule import schedule_of
 from keras_ocl.kernels.spec import Args, Buffer, KernelSpec
 
@@ -27,83 +33,223 @@ def choose_tile(traits, results, channels):
     return Tile(side, side, block, block, tuning.depth)
 
 
+class _Odometer:
+    """Row-major coordinates of a step of k, in C variables `names`, that move on by `advance` steps at a time.
+
+    extents, texts: of the coordinates, and their C texts. begin: C text of the step at which the sum begins, first: of this item's first
+    one beyond it, which is less than `advance`.
+    """
+
+    def __init__(self, names, extents, texts, begin, first, advance):
+        self.names, self.extents, self.texts = names, extents, texts
+        self.begin, self.first, self.advance = begin, first, advance
+        self.outer, self.last = [i for i, extent in enumerate(extents[:-1]) if not is_one(extent)], len(extents) - 1
+
+    def start(self):
+        """Statements before the loop over k. It begins with a move, so the place is one before the first."""
+        digits, values, rest = [*self.outer, self.last], ["0"] * len(self.names), self.begin
+        for i in reversed(digits if rest != "0" else ()):
+            extent = f"max(1, {self.texts[i]})"
+            values[i], rest = (rest, "0") if i == digits[0] else (f"{rest} % {extent}", f"({rest} / {extent})")
+        values[self.last] += f" + {self.first} - {self.advance}"
+        return "".join(f"int {name} = {value};\n" for name, value in zip(self.names, values, strict=True))
+
+    def move(self, changed=""):
+        """Statements that move on; `changed`: what to do when more than the last coordinate has changed."""
+        name, extent = self.names[self.last], self.texts[self.last]
+        text = f"{name} += {self.advance};\n"
+        if not self.outer:
+            return text
+        carry = f"++{self.names[self.outer[0]]};\n"
+        for i in self.outer[1:]:
+            carry = f"if (++{self.names[i]} == {self.texts[i]}) {{\n{self.names[i]} = 0;\n{carry}}}\n"
+        carry = f"{name} -= {extent};\n{carry}"
+        once = not isinstance(self.extents[self.last], Dim) and self.extents[self.last] >= self.advance
+        carry = carry if once else f"do {{\n{carry}}} while ({name} >= {extent});\n"
+        return f"{text}if ({name} >= {extent}) {{\n{carry}{changed}}}\n"
+
+
 class _Patches(Loader):
-    """The input of a convolution as (pixels x rows); `transposed` as the transposed matrix is loaded, (rows x pixels)."""
+    """The input of a convolution as (pixels x rows), a sum over rows."""
 
-    def __init__(self, product, pointer, first, limit, transposed=False):
-        super().__init__(first, limit, along_k=not transposed)
-        self.p, self.pointer, self.transposed = product, pointer, transposed
-
-    def _pixel(self, name):
-        """Statements that take the pixel `name` apart: q0, q1, ..."""
-        return decode(name, self.p.geometry.output[:-1], "q", self.p.args)
-
-    def _row(self, name):
-        """Statements that take the row `name` apart: the taps k0, k1, ... and `inner`, the channel of the group."""
-        g, inputs = self.p.geometry, self.p.inputs
-        return f"const int tap = {name} / {inputs}, inner = {name} % {inputs};\n" + decode("tap", g.filter[: g.rank], "k", self.p.args)
-
-    @property
-    def _kept(self):
-        """Names of what is known of a tile's row (a pixel, or where it is transposed a row) before the loop over k."""
-        rank = self.p.geometry.rank
-        return [*(f"k{i}" for i in range(rank)), "inner"] if self.transposed else [f"q{i}" for i in range(rank + 1)]
+    def __init__(self, product, pointer, pixels, rows):
+        super().__init__("i_first", pixels, along_k=True)
+        self.p, self.pointer, self.rows = product, pointer, rows
+        self.bounded = [i for i, axis in enumerate(product.axes) if i and not axis.inside]
+        self.changed = []  # statements of others for a new tap
 
     def prepare(self, count):
-        return "int " + ", ".join(f"{name}_of[{count}]" for name in self._kept) + ";\n"
+        self.count = count
+        places = "".join(f"int at{i}_of[{count}];\n" for i in self.bounded)
+        return f"{self.rows.start()}{self._tap()}{self.p.index} base_of[{count}], from_of[{count}];\n{places}"
+
+    def _tap(self):
+        """Statements that say where the present tap is, from a pixel's first."""
+        p, text = self.p, ""
+        terms = []
+        for i, axis in enumerate(p.axes[1:], 1):
+            text += f"const int shift{i} = tap{i} * {p.args.int(axis.tap_advance)};\n"
+            terms.append(f"shift{i} * {p.step(axis)}")
+        return f"{text}const {p.index} shift = {' + '.join(terms)};\n"
+
+    def _reach(self):
+        """A statement that says where the present tap of pixel `x` is, -1 if it is outside."""
+        inputs = {i: self.p.args.int(self.p.axes[i].input) for i in self.bounded}
+        inside = " && ".join(f"(uint)(at{i}_of[x] + shift{i}) < (uint){inputs[i]}" for i in self.bounded)
+        return f"from_of[x] = {f'{inside} ? ' if inside else ''}base_of[x] + shift{' : -1' if inside else ''};\n"
 
     def row(self, x):
-        apart = self._row("at") if self.transposed else self._pixel("at")
-        return apart + "".join(f"{name}_of[{x}] = {name};\n" for name in self._kept)
+        p = self.p
+        text, line = p.pixel("at"), f"{p.wide('u0')} * {p.step(p.axes[0])} + group * {p.inputs}"
+        for i, axis in enumerate(p.axes[1:], 1):
+            text += f"const int at{i} = u{i} * {p.args.int(axis.advance)} + {p.starts[i]};\n"
+            line += f" + {p.wide(f'at{i}')} * {p.step(axis)}"
+        text += "".join(f"at{i}_of[x] = at{i};\n" for i in self.bounded)
+        return f"{text}base_of[x] = {line};\n{self._reach()}"
 
     def step(self):
-        return self._pixel("k") if self.transposed else self._row("k")
+        reach = f"for (int x = 0; x < {self.count}; ++x) {{\n{self._reach()}}}\n"
+        return self.rows.move(f"{self._tap()}{''.join(self.changed)}{reach}")
 
     def element(self, x):
-        p, args = self.p, self.p.args
-        text = "".join(f"const int {name} = {name}_of[{x}];\n" for name in self._kept)
-        line = f"(long)q0 * {args.int(p.axes[0].input_step, 'long')} + group * {p.inputs} + inner"
-        conditions = []
+        condition = "from_of[x] >= 0" if self.bounded else ""
+        return "", condition, prelude.load(self.p.dtype, 1, self.pointer, "(from_of[x] + inner)")
+
+
+class _Filter(Loader):
+    """A filter as (rows x output channels of the group), where its rows are not one after the other; `transposed` as for forward().
+
+    rows: an _Odometer of its own, or None where `patches`, which is filled before, loads the same steps and says which.
+    """
+
+    def __init__(self, product, pointer, transposed, rows, patches):
+        super().__init__("j_first", product.outputs, along_k=transposed)
+        self.p, self.pointer, self.transposed, self.rows = product, pointer, transposed, rows
+        self.prefix = "" if rows is None else "own_"
+        if rows is None:
+            patches.changed.append(self._tap())
+
+    def _tap(self):
+        """A statement that says where the present tap's elements for the group begin."""
+        p, args, g = self.p, self.p.args, self.p.geometry
+        tap = "0"
         for i, axis in enumerate(p.axes[1:], 1):
-            text += f"const int t{i} = {position(axis, f'q{i}', f'k{i - 1}', args)}, i{i} = t{i} / {args.int(axis.spread)};\n"
-            conditions.append(f"!({outside(axis, f't{i}', f'i{i}', args)})")
-            line += f" + (long)i{i} * {args.int(axis.input_step, 'long')}"
+            own = f"{self.prefix}tap{i}" if axis.tap_period == 1 else f"{self.prefix}tap{i} * {axis.tap_period}"
+            own = own if axis.spread == 1 else f"first{i} + {own}"
+            tap = own if tap == "0" else f"({tap}) * {args.int(axis.taps)} + {own}"
+        if self.transposed:
+            line = f"({args.int(product(g.filter[: g.rank]))} - 1 - ({tap})) * {p.outputs} * {args.int(g.input[-1])} + group * {p.inputs}"
+        else:
+            line = f"({tap}) * {p.inputs} * {args.int(g.output[-1])} + group * {p.outputs}"
+        return f"line = {line};\n"
+
+    def prepare(self, count):
+        return f"{self.rows.start() if self.rows else ''}int {self._tap()}"
+
+    def step(self):
+        return self.rows.move(self._tap()) if self.rows else ""
+
+    def element(self, x):
+        g, inner = self.p.geometry, f"{self.prefix}inner"
+        step = self.p.args.int(g.input[-1] if self.transposed else g.output[-1])
+        place = f"at * {step} + {inner}" if self.transposed else f"{inner} * {step} + at"
+        return "", "", prelude.load(self.p.dtype, 1, self.pointer, f"(line + {place})")
+
+
+class _PatchesAcross(Loader):
+    """The input of a convolution as (rows x pixels), a sum over pixels; `pixels`: their _Odometer."""
+
+    def __init__(self, product, pointer, rows, pixels):
+        super().__init__("i_first", rows, along_k=False)
+        self.p, self.pointer, self.pixels = product, pointer, pixels
+        self.bounded = [i for i, axis in enumerate(product.axes) if i and not axis.inside]
+
+    def prepare(self, count):
+        return f"{self.pixels.start()}{self.p.index} from_of[{count}];\n" + "".join(f"int at{i}_of[{count}];\n" for i in self.bounded)
+
+    def row(self, x):
+        p, g, args = self.p, self.p.geometry, self.p.args
+        text = f"const int tap = at / {p.inputs}, inner = at % {p.inputs};\n{decode('tap', g.filter[: g.rank], 'tap', args)}"
+        line = f"group * {p.inputs} + inner"
+        for i, axis in enumerate(p.axes[1:], 1):
+            text += f"const int at{i} = tap{i - 1} * {args.int(axis.dilation)} - {args.int(axis.low)};\n"
+            line += f" + {p.wide(f'at{i}')} * {p.step(axis)}" if axis.spread == 1 else ""
+        return text + "".join(f"at{i}_of[x] = at{i};\n" for i in self.bounded) + f"from_of[x] = {line};\n"
+
+    def step(self):
+        p, text, line = self.p, self.pixels.move(), f"{self.p.wide('u0')} * {self.p.step(self.p.axes[0])}"
+        for i, axis in enumerate(p.axes[1:], 1):
+            text += f"const int place{i} = u{i} * {p.args.int(axis.stride)};\n"
+            line += f" + {p.wide(f'place{i}')} * {p.step(axis)}" if axis.spread == 1 else ""
+        return f"{text}const {p.index} line = {line};\n"
+
+    def element(self, x):
+        p, text, line, conditions = self.p, "", "line + from_of[x]", []
+        for i in self.bounded:
+            axis = p.axes[i]
+            place, extent = f"place{i} + at{i}_of[x]", p.args.int(axis.input)
+            if axis.spread == 1:
+                conditions.append(f"(uint)({place}) < (uint){extent}")
+                continue
+            text += f"const int t{i} = {place}, i{i} = t{i} / {axis.spread};\n"
+            conditions.append(f"!({outside(axis, f't{i}', f'i{i}', p.args)})")
+            line += f" + {p.wide(f'i{i}')} * {p.step(axis)}"
         return text, " && ".join(conditions), prelude.load(p.dtype, 1, self.pointer, f"({line})")
 
 
 class _Product:
-    """What both products share: the group at work, its extents, the contraction."""
+    """What both products share: the group at work, its extents, the contraction.
 
-    def __init__(self, traits, geometry, dtype, results, chunks=1):
-        self.geometry, self.dtype, self.args = geometry, dtype, Args()
+    blocks: numbers of C names that tell the works of the grid's third dimension apart, beside the groups of channels.
+    """
+
+    def __init__(self, traits, geometry, dtype, results, **blocks):
+        self.geometry, self.dtype, self.args, self.blocks = geometry, dtype, Args(), blocks
         self.axes = conv_geometry.axes(geometry, merge=False)
         self.tile = choose_tile(traits, results, hint(geometry.group_outputs))
         self.inputs, self.outputs = self.args.int(geometry.group_inputs), self.args.int(geometry.group_outputs)
         self.contraction = Contraction(self.args, self.tile, prelude.register_type(dtype, 1), "fma({}, {}, {})".format)
-        self.chunks = chunks
+        self.index = index_type(product(geometry.input))
+
+    def wide(self, name):
+        """C text of a coordinate in the type of offsets into the input."""
+        return name if self.index == "int" else f"({self.index}){name}"
+
+    def step(self, axis):
+        """C text of the elements between neighbours of the input along `axis`."""
+        return self.args.int(axis.input_step, self.index)
+
+    def odometer(self, names, extents, texts, begin, extent, along_k):
+        """The _Odometer of the steps that an item loads of an operand with `extent` rows to the tile."""
+        _, steps = self.contraction.shares(extent, along_k)
+        return _Odometer(names, extents, texts, begin, f"({steps.first})", steps.side)
 
     def head(self):
-        """Statements that say who this item is: its place in the work-group, its group of channels and chunk."""
-        t = self.tile
+        """Statements that say who this item is: its place in the work-group, its group of channels, and which of the `blocks`."""
+        t, text, rest = self.tile, "", "get_group_id(2)"
+        for name, count in self.blocks.items():
+            text += f"const int {name} = {rest} % {count};\n"
+            rest = f"{rest} / {count}"
         return (
-            f"{self.contraction.head()}"
-            f"const int group = get_group_id(2) / {self.chunks}, chunk = get_group_id(2) % {self.chunks};\n"
+            f"{self.contraction.head()}{text}const int group = {rest};\n"
             f"const int i_first = get_group_id(1) * {t.height}, j_first = get_group_id(0) * {t.width};\n"
             f"{self.contraction.results()}"
         )
 
-    def columns(self, pointer, offset):
-        """The Loader of the operand (steps x output channels of the group); `offset(step, channel)`: C text of an element's offset."""
+    def dense(self, pointer):
+        """The Loader of an operand (steps x output channels of the group) that lies in memory like this."""
+        channels = self.args.int(self.geometry.output[-1])
 
         def load(where):
             return prelude.load(self.dtype, 1, pointer, f"({where})")
 
-        return Strided("j_first", self.outputs, False, load, lambda at, k: offset(k, f"(group * {self.outputs} + {at})"))
+        return Strided("j_first", self.outputs, False, load, lambda at, k: f"(long){k} * {channels} + group * {self.outputs} + {at}")
 
     def grid(self, results):
         """The global size for so many rows of results."""
         t, g = self.tile, self.geometry
-        return ceil_div(g.group_outputs, t.width) * t.across, ceil_div(results, t.height) * t.down, g.groups * self.chunks
+        across, down = ceil_div(g.group_outputs, t.width) * t.across, ceil_div(results, t.height) * t.down
+        return across, down, g.groups * product(self.blocks.values())
 
     @property
     def shape(self):
@@ -115,23 +261,71 @@ class _Product:
         return self.tile.across, self.tile.down, 1
 
 
+class _Forward(_Product):
+    """The product (pixels of a phase x rows) by (rows x output channels)."""
+
+    def __init__(self, traits, geometry, dtype):
+        axes = conv_geometry.axes(geometry, merge=False)
+        self.pixels = tuple(axis.per_phase for axis in axes)
+        super().__init__(traits, geometry, dtype, hint(product(self.pixels)), phase=product(axis.period for axis in axes))
+        args = self.args
+        # C texts for each axis: the taps of the phase, and the place in the input of its first output's first tap.
+        self.taps = [args.int(axis.taps) if axis.spread == 1 else f"taps{i}" for i, axis in enumerate(self.axes)]
+        self.starts = [f"-{args.int(axis.low)}" if axis.spread == 1 else f"start{i}" for i, axis in enumerate(self.axes)]
+
+    def head(self):
+        text = super().head() + decode("phase", [axis.period for axis in self.axes], "phase", self.args)
+        for i, axis in enumerate(self.axes):
+            if axis.spread == 1:
+                continue
+            low, taps, dilation = self.args.int(axis.low), self.args.int(axis.taps), axis.dilation
+            text += f"const int origin{i} = phase{i} * {axis.stride} - {low};\nint first{i} = 0;\n"
+            text += f"while (first{i} < {taps} && (origin{i} + first{i} * {dilation}) % {axis.spread} != 0) ++first{i};\n"
+            text += f"const int taps{i} = ({taps} - first{i} + {axis.tap_period - 1}) / {axis.tap_period};\n"
+            text += f"const int start{i} = (origin{i} + first{i} * {dilation}) / {axis.spread};\n"
+        return f"{text}const int rows = {' * '.join([self.inputs, *self.taps[1:]])};\n"
+
+    def pixel(self, name):
+        """Statements that take the pixel `name` of the phase apart: u0, u1, ..."""
+        return decode(name, self.pixels, "u", self.args)
+
+    def rows(self, extent, along_k, prefix=""):
+        """The odometer of rows (tap1, ..., inner) for an operand with `extent` rows to the tile."""
+        g, axes = self.geometry, self.axes[1:]
+        names = [*(f"{prefix}tap{i}" for i in range(1, g.rank + 1)), f"{prefix}inner"]
+        extents = [*(axis.phase_taps for axis in axes), g.group_inputs]
+        return self.odometer(names, extents, [*self.taps[1:], self.inputs], "0", extent, along_k)
+
+    def result(self, sink):
+        """Statements that give `value` at `row` and `column` to the sink."""
+        text, outputs, guards = self.pixel("row"), [], []
+        for i, axis in enumerate(self.axes):
+            outputs.append(f"u{i}" if axis.period == 1 else f"(phase{i} + u{i} * {axis.period})")
+            if axis.period > 1 and (isinstance(axis.output, Dim) or axis.output % axis.period):
+                guards.append(f"{outputs[-1]} < {self.args.int(axis.output)}")
+        store = sink.store(self.args, [*outputs, f"(group * {self.outputs} + column)"], "value", 1)
+        return text + (f"if ({' && '.join(guards)}) {{\n{store}}}\n" if guards else store)
+
+
 def forward(traits, geometry, x, w, dtype, sink, name, transposed=False):
-    """The KernelSpec of a convolution; `transposed` as for conv.elements.filter_offset()."""
-    p = _Product(traits, geometry, dtype, hint(product(geometry.output[:-1])))
-    args, rank = p.args, geometry.rank
+    """The KernelSpec of a convolution.
+
+    With `transposed`, `geometry` is the transposed one and w the filter it came from: taps in reverse, channels exchanged.
+    """
+    p = _Forward(traits, geometry, dtype)
+    args, tile = p.args, p.tile
     xp, wp = args.pointer(x, dtype), args.pointer(w, dtype)
-    pixels, taps = product(geometry.output[:-1]), args.int(product(geometry.filter[:rank]))
-    pixels_text, rows = args.int(pixels), args.int(product(geometry.filter[:-1]))
-
-    def offset(row, channel):
-        return filter_offset(args, geometry, f"{row} / {p.inputs}", taps, channel, f"{row} % {p.inputs}", transposed)
-
-    body = decode("row", geometry.output[:-1], "q", args)
-    body += sink.store(args, [f"q{i}" for i in range(rank + 1)] + [f"(group * {p.outputs} + column)"], "value", 1)
-    text = p.head()
-    text += p.contraction.walk("0", rows, _Patches(p, xp, "i_first", pixels_text), p.columns(wp, offset))
-    text += p.contraction.each("i_first", pixels_text, "j_first", p.outputs, body)
-    return KernelSpec(name, args.args, text, p.grid(pixels), p.group, frozenset(sink.helpers), title=f"convolution: {p.shape}")
+    pixels = args.int(product(p.pixels))
+    patches = _Patches(p, xp, pixels, p.rows(tile.height, along_k=True))
+    if transposed:
+        columns = _Filter(p, wp, True, None, patches)
+    elif any(axis.spread > 1 for axis in p.axes):
+        columns = _Filter(p, wp, False, p.rows(tile.width, along_k=False, prefix="own_"), patches)
+    else:
+        columns = p.dense(wp)
+    text = f"{p.head()}{p.contraction.walk('0', 'rows', patches, columns)}"
+    text += p.contraction.each("i_first", pixels, "j_first", p.outputs, p.result(sink))
+    return KernelSpec(name, args.args, text, p.grid(product(p.pixels)), p.group, frozenset(sink.helpers), title=f"convolution: {p.shape}")
 
 
 def filter_grad(traits, geometry, x, dy, dtype, sink, name):
@@ -140,20 +334,17 @@ def filter_grad(traits, geometry, x, dy, dtype, sink, name):
     tile = choose_tile(traits, hint(rows), hint(geometry.group_outputs))
     tiles = -(-hint(rows) // tile.height) * -(-hint(geometry.group_outputs) // tile.width) * geometry.groups
     chunks = max(1, min(4 * traits.compute_units // tiles, hint(pixels) // (4 * tile.depth)))
-    p = _Product(traits, geometry, dtype, hint(rows), chunks)
+    p = _Product(traits, geometry, dtype, hint(rows), chunk=chunks)
     args, kept = p.args, dtypes.accumulator(dtype)
     xp, dp = args.pointer(x, dtype), args.pointer(dy, dtype)
     partial = Buffer(product(geometry.filter) * chunks, kept)
     out = args.pointer(partial, kept, out=True)
     size, rows_text, channels = args.int(ceil_div(pixels, chunks)), args.int(rows), args.int(geometry.output[-1])
-
-    def offset(pixel, channel):
-        return f"(long){pixel} * {channels} + {channel}"
-
+    names, extents = [f"u{i}" for i in range(geometry.rank + 1)], geometry.output[:-1]
+    places = p.odometer(names, extents, [args.int(n) for n in extents], "begin", tile.height, along_k=False)
     text = p.head()
-    text += f"const int end = min((chunk + 1) * {size}, {args.int(pixels)});\n"
-    a = _Patches(p, xp, "i_first", rows_text, transposed=True)
-    text += p.contraction.walk(f"chunk * {size}", "end", a, p.columns(dp, offset))
+    text += f"const int begin = chunk * {size}, end = min(begin + {size}, {args.int(pixels)});\n"
+    text += p.contraction.walk("begin", "end", _PatchesAcross(p, xp, rows_text, places), p.dense(dp))
     place = f"((long)chunk * {rows_text} + row) * {channels} + group * {p.outputs} + column"
     text += p.contraction.each("i_first", rows_text, "j_first", p.outputs, f"{out}[{place}] = value;\n")
     first = KernelSpec(name, args.args, text, p.grid(rows), p.group, title=f"convolution, gradient of the filter: {p.shape}")

@@ -12,6 +12,7 @@ from keras_ocl.kernels import conv, prelude
 from keras_ocl.kernels.conv import Geometry
 from keras_ocl.kernels.conv import filter_layout as conv_filter_layout
 from keras_ocl.kernels.conv import forward_cpu as conv_forward_cpu
+from keras_ocl.kernels.conv import geometry as conv_geometry
 from keras_ocl.kernels.conv import winograd_cpu as conv_winograd_cpu
 from keras_ocl.kernels.conv import winograd_filter_cpu as conv_winograd_filter_cpu
 from keras_ocl.kernels.spec import Sink
@@ -39,6 +40,10 @@ GEOMETRIES = [
     ((2, 7, 8, 16), (3, 3, 16, 16), dict(padding=2, input_dilation=2)),
     ((2, 7, 8, 5), (4, 4, 5, 9), dict(padding=(3, 2), input_dilation=(3, 2), strides=(2, 1))),
     ((2, 7, 8, 5), (2, 2, 5, 9), dict(padding=1, input_dilation=3, dilation=2)),
+    ((2, 13, 14, 4), (3, 4, 4, 17), dict(padding=1, strides=(3, 2), dilation=2)),
+    ((2, 9, 10, 16), (3, 3, 8, 32), dict(padding=1, strides=2, groups=2)),
+    ((2, 11, 9, 6), (2, 2, 6, 10), dict(strides=(4, 5))),
+    ((3, 12, 5), (4, 5, 9), dict(padding=3, input_dilation=4, strides=6, dilation=2)),
     ((9, 4, 4, 8), (4, 4, 8, 19), dict()),
     ((33, 2, 2, 8), (3, 3, 8, 19), dict(padding=1)),
     ((3, 10, 10, 24), (1, 1, 24, 48), dict()),
@@ -109,6 +114,22 @@ def check(device, traits, g, dtype="float32", **options):
         got = compute(device, traits, what, g, arrays, dtype, **options)
         scale = max(1.0, np.abs(want).max())
         np.testing.assert_allclose(got, want, rtol=0, atol=PRECISION[dtype] * scale, err_msg=f"{what} of {g}")
+
+
+@pytest.mark.parametrize("input,filter,options", GEOMETRIES)
+def test_outputs_of_a_phase_use_the_same_taps(input, filter, options):
+    """As many as the axis says, equally far apart in the filter and in the input."""
+    plain = Geometry.of(input, filter, **options)
+    for g in (plain, plain.transposed()):
+        for axis in conv_geometry.axes(g, merge=False)[1:]:
+            taps, all_taps = {}, range(-(-axis.taps // axis.tap_period) * axis.tap_period)
+            for out in range(3 * axis.period):
+                places = [(tap, out * axis.stride + tap * axis.dilation - axis.low) for tap in all_taps]
+                met = [(tap, place // axis.spread) for tap, place in places if place % axis.spread == 0]
+                assert {b[0] - a[0] for a, b in itertools.pairwise(met)} <= {axis.tap_period}
+                assert {b[1] - a[1] for a, b in itertools.pairwise(met)} <= {axis.tap_advance}
+                assert len(met) in (0, axis.phase_taps)
+                assert taps.setdefault(out % axis.period, [tap for tap, _ in met]) == [tap for tap, _ in met]
 
 
 @pytest.mark.parametrize("input,filter,options", GEOMETRIES)
@@ -264,7 +285,7 @@ def test_special_values_stay_where_they_belong(device, traits, special):
 
 
 @pytest.mark.parametrize("what", ["forward", "input_grad", "filter_grad"])
-@pytest.mark.parametrize("input,filter,options", [GEOMETRIES[i] for i in (0, 1, 2, 4, 7, 9, 11, 13, 15, 18, 19, 20, 21, 23, 25)])
+@pytest.mark.parametrize("input,filter,options", [GEOMETRIES[i] for i in (0, 1, 2, 4, 7, 9, 11, 13, 15, 18, 19, 22, 23, 24, 25, 27, 29)])
 def test_source_is_the_same_for_other_batches(device, traits, what, input, filter, options):
     """The batch is a Dim: another one changes arguments only, and the kernels remain right for it."""
     sources = []
