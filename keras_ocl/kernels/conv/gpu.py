@@ -165,7 +165,8 @@ class _PatchesAcross(Loader):
         self.bounded = [i for i, axis in enumerate(product.axes) if i and not axis.inside]
 
     def prepare(self, count):
-        return f"{self.pixels.start()}{self.p.index} from_of[{count}];\n" + "".join(f"int at{i}_of[{count}];\n" for i in self.bounded)
+        places = "".join(f"int at{i}_of[{count}];\n" for i in self.bounded)
+        return f"{self.pixels.start()}{self.p.index} {self._line()}{self.p.index} from_of[{count}];\n{places}"
 
     def row(self, x):
         p, g, args = self.p, self.p.geometry, self.p.args
@@ -176,12 +177,18 @@ class _PatchesAcross(Loader):
             line += f" + {p.wide(f'at{i}')} * {p.step(axis)}" if axis.spread == 1 else ""
         return text + "".join(f"at{i}_of[x] = at{i};\n" for i in self.bounded) + f"from_of[x] = {line};\n"
 
-    def step(self):
-        p, text, line = self.p, self.pixels.move(), f"{self.p.wide('u0')} * {self.p.step(self.p.axes[0])}"
+    def _line(self):
+        """A statement that says where the present pixel's line of channels begins, along the axes without gaps between inputs."""
+        p, terms = self.p, [f"{self.p.wide('u0')} * {self.p.step(self.p.axes[0])}"]
         for i, axis in enumerate(p.axes[1:], 1):
-            text += f"const int place{i} = u{i} * {p.args.int(axis.stride)};\n"
-            line += f" + {p.wide(f'place{i}')} * {p.step(axis)}" if axis.spread == 1 else ""
-        return f"{text}const {p.index} line = {line};\n"
+            terms += [f"{p.wide(f'u{i}')} * {p.args.int(axis.stride)} * {p.step(axis)}"] if axis.spread == 1 else []
+        return f"line = {' + '.join(terms)};\n"
+
+    def step(self):
+        p, last = self.p, self.p.axes[-1]
+        text = f"line += {self.pixels.advance * last.stride} * {p.step(last)};\n" if last.spread == 1 else ""
+        text += self.pixels.move(self._line())
+        return text + "".join(f"const int place{i} = u{i} * {p.args.int(p.axes[i].stride)};\n" for i in self.bounded)
 
     def element(self, x):
         p, text, line, conditions = self.p, "", "line + from_of[x]", []
