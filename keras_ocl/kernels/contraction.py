@@ -76,6 +76,10 @@ class Loader:
         """Statements that fill these arrays at `x` (C text) for row `at` (a C variable)."""
         return ""
 
+    def move(self):
+        """Statements that move what is kept on to the next step that an item loads, once for each; the first move is to the first step."""
+        return ""
+
     def step(self):
         """Statements for the step `k` (a C variable), before the rows that an item loads of it."""
         return ""
@@ -140,16 +144,16 @@ class Contraction:
             f"{BARRIER}{self.multiply(self.a, name)}{BARRIER}}}\n"
         )
 
-    def shares(self, extent, along_k):
+    def shares(self, extent, loader):
         """The _Axis of the rows and that of the steps of k by which a tile's elements are shared by the items."""
         depth, items = self.tile.depth, self.tile.items
-        fast, slow = (depth, extent) if along_k else (extent, depth)
+        fast, slow = (depth, extent) if loader.along_k else (extent, depth)
         side = min(fast, items)
         near, far = _Axis(f"me % {side}", side, fast), _Axis(f"me / {side}", items // side, slow)
-        return (far, near) if along_k else (near, far)
+        return (far, near) if loader.along_k else (near, far)
 
     def _prepare(self, loader, extent):
-        rows, _ = self.shares(extent, loader.along_k)
+        rows, _ = self.shares(extent, loader)
         arrays = loader.prepare(rows.rounds)
         if not arrays:
             return ""
@@ -158,13 +162,13 @@ class Contraction:
 
     def fill(self, local, extent, pitch, loader, end):
         """Statements that copy `extent` rows of the steps from k_begin on to local memory, zeros beyond the edges."""
-        i, (rows, steps) = self.index, self.shares(extent, loader.along_k)
+        i, (rows, steps) = self.index, self.shares(extent, loader)
         statements, condition, value = loader.element("x")
         inside = " && ".join(filter(None, (f"at < {loader.limit}", f"k < {end}", condition)))
         guard = " && ".join(filter(None, (steps.guard("q"), rows.guard("o"))))
         store = f"{local}[q * {pitch} + o] = {inside} ? {value} : 0;\n"
         return (
-            f"for (int y = 0; y < {steps.rounds}; ++y) {{\nconst int q = {steps.place('y')};\nconst {i} k = k_begin + q;\n{loader.step()}"
+            f"for (int y = 0; y < {steps.rounds}; ++y) {{\nconst int q = {steps.place('y')};\nconst {i} k = k_begin + q;\n{loader.move()}{loader.step()}"
             f"for (int x = 0; x < {rows.rounds}; ++x) {{\nconst int o = {rows.place('x')};\nconst {i} at = {loader.first} + o;\n"
             f"{statements}{f'if ({guard}) ' if guard else ''}{store}}}\n}}\n"
         )

@@ -72,9 +72,9 @@ class _Odometer:
 class _Patches(Loader):
     """The input of a convolution as (pixels x rows), a sum over rows."""
 
-    def __init__(self, product, pointer, pixels, rows):
+    def __init__(self, product, pointer, pixels):
         super().__init__("i_first", pixels, along_k=True)
-        self.p, self.pointer, self.rows = product, pointer, rows
+        self.p, self.pointer, self.rows = product, pointer, product.rows(product.tile.height, self)
         self.bounded = [i for i, axis in enumerate(product.axes) if i and not axis.inside]
         self.changed = []  # statements of others for a new tap
 
@@ -107,7 +107,7 @@ class _Patches(Loader):
         text += "".join(f"at{i}_of[x] = at{i};\n" for i in self.bounded)
         return f"{text}base_of[x] = {line};\n{self._reach()}"
 
-    def step(self):
+    def move(self):
         reach = f"for (int x = 0; x < {self.count}; ++x) {{\n{self._reach()}}}\n"
         return self.rows.move(f"{self._tap()}{''.join(self.changed)}{reach}")
 
@@ -119,14 +119,14 @@ class _Patches(Loader):
 class _Filter(Loader):
     """A filter as (rows x output channels of the group), where its rows are not one after the other; `transposed` as for forward().
 
-    rows: an _Odometer of its own, or None where `patches`, which is filled before, loads the same steps and says which.
+    Transposed, its items load the same steps as those of `patches`, which are loaded before and say which; else it counts its own.
     """
 
-    def __init__(self, product, pointer, transposed, rows, patches):
+    def __init__(self, product, pointer, transposed, patches):
         super().__init__("j_first", product.outputs, along_k=transposed)
-        self.p, self.pointer, self.transposed, self.rows = product, pointer, transposed, rows
-        self.prefix = "" if rows is None else "own_"
-        if rows is None:
+        self.p, self.pointer, self.transposed, self.prefix = product, pointer, transposed, "" if transposed else "own_"
+        self.rows = None if transposed else product.rows(product.tile.width, self, self.prefix)
+        if transposed:
             patches.changed.append(self._tap())
 
     def _tap(self):
@@ -146,7 +146,7 @@ class _Filter(Loader):
     def prepare(self, count):
         return f"{self.rows.start() if self.rows else ''}int {self._tap()}"
 
-    def step(self):
+    def move(self):
         return self.rows.move(self._tap()) if self.rows else ""
 
     def element(self, x):
@@ -157,11 +157,14 @@ class _Filter(Loader):
 
 
 class _PatchesAcross(Loader):
-    """The input of a convolution as (rows x pixels), a sum over pixels; `pixels`: their _Odometer."""
+    """The input of a convolution as (rows x pixels), a sum over pixels from `begin` on."""
 
-    def __init__(self, product, pointer, rows, pixels):
+    def __init__(self, product, pointer, rows, begin):
         super().__init__("i_first", rows, along_k=False)
-        self.p, self.pointer, self.pixels = product, pointer, pixels
+        extents = product.geometry.output[:-1]
+        names, texts = [f"u{i}" for i in range(len(extents))], [product.args.int(n) for n in extents]
+        self.p, self.pointer = product, pointer
+        self.pixels = product.odometer(names, extents, texts, begin, product.tile.height, self)
         self.bounded = [i for i, axis in enumerate(product.axes) if i and not axis.inside]
 
     def prepare(self, count):
@@ -184,11 +187,13 @@ class _PatchesAcross(Loader):
             terms += [f"{p.wide(f'u{i}')} * {p.args.int(axis.stride)} * {p.step(axis)}"] if axis.spread == 1 else []
         return f"line = {' + '.join(terms)};\n"
 
-    def step(self):
+    def move(self):
         p, last = self.p, self.p.axes[-1]
         text = f"line += {self.pixels.advance * last.stride} * {p.step(last)};\n" if last.spread == 1 else ""
-        text += self.pixels.move(self._line())
-        return text + "".join(f"const int place{i} = u{i} * {p.args.int(p.axes[i].stride)};\n" for i in self.bounded)
+        return text + self.pixels.move(self._line())
+
+    def step(self):
+        return "".join(f"const int place{i} = u{i} * {self.p.args.int(self.p.axes[i].stride)};\n" for i in self.bounded)
 
     def element(self, x):
         p, text, line, conditions = self.p, "", "line + from_of[x]", []
@@ -226,9 +231,9 @@ class _Product:
         """C text of the elements between neighbours of the input along `axis`."""
         return self.args.int(axis.input_step, self.index)
 
-    def odometer(self, names, extents, texts, begin, extent, along_k):
+    def odometer(self, names, extents, texts, begin, extent, loader):
         """The _Odometer of the steps that an item loads of an operand with `extent` rows to the tile."""
-        _, steps = self.contraction.shares(extent, along_k)
+        _, steps = self.contraction.shares(extent, loader)
         return _Odometer(names, extents, texts, begin, f"({steps.first})", steps.side)
 
     def head(self):
@@ -296,12 +301,12 @@ class _Forward(_Product):
         """Statements that take the pixel `name` of the phase apart: u0, u1, ..."""
         return decode(name, self.pixels, "u", self.args)
 
-    def rows(self, extent, along_k, prefix=""):
+    def rows(self, extent, loader, prefix=""):
         """The odometer of rows (tap1, ..., inner) for an operand with `extent` rows to the tile."""
         g, axes = self.geometry, self.axes[1:]
         names = [*(f"{prefix}tap{i}" for i in range(1, g.rank + 1)), f"{prefix}inner"]
         extents = [*(axis.phase_taps for axis in axes), g.group_inputs]
-        return self.odometer(names, extents, [*self.taps[1:], self.inputs], "0", extent, along_k)
+        return self.odometer(names, extents, [*self.taps[1:], self.inputs], "0", extent, loader)
 
     def result(self, sink):
         """Statements that give `value` at `row` and `column` to the sink."""
@@ -320,16 +325,12 @@ def forward(traits, geometry, x, w, dtype, sink, name, transposed=False):
     With `transposed`, `geometry` is the transposed one and w the filter it came from: taps in reverse, channels exchanged.
     """
     p = _Forward(traits, geometry, dtype)
-    args, tile = p.args, p.tile
+    args = p.args
     xp, wp = args.pointer(x, dtype), args.pointer(w, dtype)
     pixels = args.int(product(p.pixels))
-    patches = _Patches(p, xp, pixels, p.rows(tile.height, along_k=True))
-    if transposed:
-        columns = _Filter(p, wp, True, None, patches)
-    elif any(axis.spread > 1 for axis in p.axes):
-        columns = _Filter(p, wp, False, p.rows(tile.width, along_k=False, prefix="own_"), patches)
-    else:
-        columns = p.dense(wp)
+    patches = _Patches(p, xp, pixels)
+    ordered = not transposed and all(axis.spread == 1 for axis in p.axes)
+    columns = p.dense(wp) if ordered else _Filter(p, wp, transposed, patches)
     text = f"{p.head()}{p.contraction.walk('0', 'rows', patches, columns)}"
     text += p.contraction.each("i_first", pixels, "j_first", p.outputs, p.result(sink))
     return KernelSpec(name, args.args, text, p.grid(product(p.pixels)), p.group, frozenset(sink.helpers), title=f"convolution: {p.shape}")
@@ -347,11 +348,9 @@ def filter_grad(traits, geometry, x, dy, dtype, sink, name):
     partial = Buffer(product(geometry.filter) * chunks, kept)
     out = args.pointer(partial, kept, out=True)
     size, rows_text, channels = args.int(ceil_div(pixels, chunks)), args.int(rows), args.int(geometry.output[-1])
-    names, extents = [f"u{i}" for i in range(geometry.rank + 1)], geometry.output[:-1]
-    places = p.odometer(names, extents, [args.int(n) for n in extents], "begin", tile.height, along_k=False)
     text = p.head()
     text += f"const int begin = chunk * {size}, end = min(begin + {size}, {args.int(pixels)});\n"
-    text += p.contraction.walk("begin", "end", _PatchesAcross(p, xp, rows_text, places), p.dense(dp))
+    text += p.contraction.walk("begin", "end", _PatchesAcross(p, xp, rows_text, "begin"), p.dense(dp))
     place = f"((long)chunk * {rows_text} + row) * {channels} + group * {p.outputs} + column"
     text += p.contraction.each("i_first", rows_text, "j_first", p.outputs, f"{out}[{place}] = value;\n")
     first = KernelSpec(name, args.args, text, p.grid(rows), p.group, title=f"convolution, gradient of the filter: {p.shape}")
