@@ -168,7 +168,8 @@ class Contraction:
         guard = " && ".join(filter(None, (steps.guard("q"), rows.guard("o"))))
         store = f"{local}[q * {pitch} + o] = {inside} ? {value} : 0;\n"
         return (
-            f"for (int y = 0; y < {steps.rounds}; ++y) {{\nconst int q = {steps.place('y')};\nconst {i} k = k_begin + q;\n{loader.move()}{loader.step()}"
+            f"for (int y = 0; y < {steps.rounds}; ++y) {{\nconst int q = {steps.place('y')};\nconst {i} k = k_begin + q;\n"
+            f"{loader.move()}{loader.step()}"
             f"for (int x = 0; x < {rows.rounds}; ++x) {{\nconst int o = {rows.place('x')};\nconst {i} at = {loader.first} + o;\n"
             f"{statements}{f'if ({guard}) ' if guard else ''}{store}}}\n}}\n"
         )

@@ -7,20 +7,43 @@ from keras_ocl.kernels.coordinates import decode, index_type, unflattened
 from keras_ocl.kernels.spec import Args, KernelSpec
 
 _TITLE = "the sum of parts of a result"
+_TEAMS = 16  # of a work-group: neighbouring elements, a memory transaction's
 
 
-def kernel(name, parts, count, shape, dtype, sink, all_arguments=False):
-    """The KernelSpec that adds `count` parts of a result of `shape`, one item per element, and hands the sums to the sink.
+def team(count, elements, items, most=16):
+    """How many work-items should share the sum of one element (a power of two), for `items` of them in all to be busy."""
+    size = 1
+    while size < most and 2 * size * hint(elements) <= items and 8 * size <= hint(count):
+        size *= 2
+    return size
+
+
+def kernel(name, parts, count, shape, dtype, sink, all_arguments=False, team=1):
+    """The KernelSpec that adds `count` parts of a result of `shape`, `team` items per element, and hands the sums to the sink.
 
     `parts`: handle of a buffer (count, *shape) of `dtype`, the accumulator's.
     """
     args, elements = Args(all_arguments), product(shape)
     source, register, i = args.pointer(parts, dtype), dtypes.register_ctype(dtype), index_type(elements)
-    text = f"const {i} element = get_global_id(0);\n" + decode("element", shape, "f", args, i)
-    text += f"{register} total = 0;\n"
-    text += f"for (int chunk = 0; chunk < {args.int(count)}; ++chunk) total += {source}[(long)chunk * {args.int(elements, i)} + element];\n"
-    text += sink.store(args, [f"f{i}" for i in range(len(shape))], "total", 1)
-    return KernelSpec(name, args.args, text, (maximum(1, elements),), None, frozenset(sink.helpers), title=_TITLE)
+    stop, total = args.int(count), args.int(elements, i)
+    store = decode("element", shape, "f", args, i) + sink.store(args, [f"f{k}" for k in range(len(shape))], "total", 1)
+    head = f"const {i} element = get_global_id(0);\n{register} total = 0;\n"
+    add = f"total += {source}[(long)chunk * {total} + element];\n"
+    helpers = frozenset(sink.helpers)
+    if team == 1:
+        text = f"{head}for (int chunk = 0; chunk < {stop}; ++chunk) {add}{store}"
+        return KernelSpec(name, args.args, text, (maximum(1, elements),), None, helpers, title=_TITLE)
+    local = args.local(register, _TEAMS * team)
+    text = (
+        f"const int me = get_local_id(0), member = get_local_id(1);\n{head}"
+        f"const int each = ({stop} + {team - 1}) / {team}, end = element < {total} ? min({stop}, (member + 1) * each) : 0;\n"
+        f"for (int chunk = member * each; chunk < end; ++chunk) {add}"
+        f"{local}[member * {_TEAMS} + me] = total;\nbarrier(CLK_LOCAL_MEM_FENCE);\n"
+        f"if (member == 0 && element < {total}) {{\n"
+        f"for (int other = 1; other < {team}; ++other) total += {local}[other * {_TEAMS} + me];\n{store}}}\n"
+    )
+    grid = (ceil_div(elements, _TEAMS) * _TEAMS, team)
+    return KernelSpec(name, args.args, text, grid, (_TEAMS, team), helpers, title=f"{_TITLE}, by teams of work-items")
 
 
 def in_vectors(name, parts, count, shape, dtype, sink, width, least=1, all_arguments=False):

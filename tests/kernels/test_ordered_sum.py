@@ -1,4 +1,4 @@
-"""Sums of parts, with an item per element and in vectors along rows: equal to NumPy's sums in the same order, to the last bit."""
+"""Sums of parts, with an item or a team per element and in vectors along rows: equal to NumPy's sums in the same order, to the last bit."""
 
 import functools
 
@@ -32,6 +32,8 @@ WRITERS = {"items": ordered_sum.kernel} | {
     for least in (1, 64)
 }
 
+TEAMS = {f"teams of {team}": functools.partial(ordered_sum.kernel, team=team) for team in (2, 16)}
+
 
 @pytest.mark.parametrize("wrap", [lambda n: n, lambda n: Dim(n, 8, 1009 + 2 * n)], ids=["literal", "unknown"])
 @pytest.mark.parametrize("shape", SHAPES)
@@ -44,13 +46,32 @@ def test_sums_are_those_of_numpy_in_order(write, shape, wrap):
     np.testing.assert_array_equal(summed(write, parts, wrap), want)
 
 
-@pytest.mark.parametrize("write", WRITERS.values(), ids=WRITERS)
+@pytest.mark.parametrize("wrap", [lambda n: n, lambda n: Dim(n, 8, 1009 + 2 * n)], ids=["literal", "unknown"])
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("count", [1, 7, 37])
+def test_members_of_a_team_sum_neighbouring_parts(count, shape, wrap):
+    parts = np.random.default_rng(count).standard_normal((count, *shape)).astype("float32")
+    each, want = -(-count // 4), 0
+    for first in range(0, count, each):
+        of_member = parts[first].copy()
+        for part in parts[first + 1 : first + each]:
+            of_member += part
+        want = want + of_member
+    np.testing.assert_array_equal(summed(functools.partial(ordered_sum.kernel, team=4), parts, wrap), want)
+
+
+def test_teams_fill_a_device_and_no_more():
+    assert [ordered_sum.team(count, 1000, 2**15) for count in (1, 15, 16, 64, 1000)] == [1, 2, 4, 16, 16]
+    assert [ordered_sum.team(1000, elements, 2**15) for elements in (1, 2**12, 2**14, 2**15)] == [16, 8, 2, 1]
+
+
+@pytest.mark.parametrize("write", (WRITERS | TEAMS).values(), ids=WRITERS | TEAMS)
 def test_all_extents_may_be_arguments(write):
     parts = np.random.default_rng(0).integers(-9, 9, (4, 9, 13)).astype("int32")
     np.testing.assert_array_equal(summed(functools.partial(write, all_arguments=True), parts), parts.sum(0))
 
 
-@pytest.mark.parametrize("write", WRITERS.values(), ids=WRITERS)
+@pytest.mark.parametrize("write", (WRITERS | TEAMS).values(), ids=WRITERS | TEAMS)
 def test_nan_and_infinities(write):
     parts = np.zeros((3, 4, 18), "float32")
     parts[1, 0, 0], parts[0, 3, 17], parts[2, 1, 16], parts[1, 1, 16] = np.nan, np.inf, np.inf, -np.inf

@@ -20,8 +20,11 @@ from keras_ocl.kernels.contraction import Contraction, Loader, Strided, Tile
 from keras_ocl.kernels.conv import geometry as conv_geometry
 from keras_ocl.kernels.conv.geometry import outside
 from keras_ocl.kernels.coordinates import decode, index_type
+from keras_ocl.kernels.gemm import gpu as gemm_gpu
+from keras_ocl.kernels.gemm import split
+from keras_ocl.kernels.gemm.parts import Problem
 from keras_ocl.kernels.schedule import schedule_of
-from keras_ocl.kernels.spec import Args, Buffer, KernelSpec
+from keras_ocl.kernels.spec import Args, Buffer, KernelSpec, Sink
 
 
 def choose_tile(traits, results, channels):
@@ -92,11 +95,11 @@ class _Patches(Loader):
             terms.append(f"shift{i} * {p.step(axis)}")
         return f"{text}const {p.index} shift = {' + '.join(terms)};\n"
 
-    def _reach(self):
-        """A statement that says where the present tap of pixel `x` is, -1 if it is outside."""
+    def _reach(self, x):
+        """A statement that says where the present tap of pixel `x` (C text) is, -1 if it is outside."""
         inputs = {i: self.p.args.int(self.p.axes[i].input) for i in self.bounded}
-        inside = " && ".join(f"(uint)(at{i}_of[x] + shift{i}) < (uint){inputs[i]}" for i in self.bounded)
-        return f"from_of[x] = {f'{inside} ? ' if inside else ''}base_of[x] + shift{' : -1' if inside else ''};\n"
+        inside = " && ".join(f"(uint)(at{i}_of[{x}] + shift{i}) < (uint){inputs[i]}" for i in self.bounded)
+        return f"from_of[{x}] = {f'{inside} ? ' if inside else ''}base_of[{x}] + shift{' : -1' if inside else ''};\n"
 
     def row(self, x):
         p = self.p
@@ -104,16 +107,16 @@ class _Patches(Loader):
         for i, axis in enumerate(p.axes[1:], 1):
             text += f"const int at{i} = u{i} * {p.args.int(axis.advance)} + {p.starts[i]};\n"
             line += f" + {p.wide(f'at{i}')} * {p.step(axis)}"
-        text += "".join(f"at{i}_of[x] = at{i};\n" for i in self.bounded)
-        return f"{text}base_of[x] = {line};\n{self._reach()}"
+        text += "".join(f"at{i}_of[{x}] = at{i};\n" for i in self.bounded)
+        return f"{text}base_of[{x}] = {line};\n{self._reach(x)}"
 
     def move(self):
-        reach = f"for (int x = 0; x < {self.count}; ++x) {{\n{self._reach()}}}\n"
+        reach = "".join(self._reach(x) for x in range(self.count))  # no loop: from_of shall stay in registers
         return self.rows.move(f"{self._tap()}{''.join(self.changed)}{reach}")
 
     def element(self, x):
-        condition = "from_of[x] >= 0" if self.bounded else ""
-        return "", condition, prelude.load(self.p.dtype, 1, self.pointer, "(from_of[x] + inner)")
+        condition = f"from_of[{x}] >= 0" if self.bounded else ""
+        return "", condition, prelude.load(self.p.dtype, 1, self.pointer, f"(from_of[{x}] + inner)")
 
 
 class _Filter(Loader):
@@ -178,7 +181,7 @@ class _PatchesAcross(Loader):
         for i, axis in enumerate(p.axes[1:], 1):
             text += f"const int at{i} = tap{i - 1} * {args.int(axis.dilation)} - {args.int(axis.low)};\n"
             line += f" + {p.wide(f'at{i}')} * {p.step(axis)}" if axis.spread == 1 else ""
-        return text + "".join(f"at{i}_of[x] = at{i};\n" for i in self.bounded) + f"from_of[x] = {line};\n"
+        return text + "".join(f"at{i}_of[{x}] = at{i};\n" for i in self.bounded) + f"from_of[{x}] = {line};\n"
 
     def _line(self):
         """A statement that says where the present pixel's line of channels begins, along the axes without gaps between inputs."""
@@ -196,10 +199,10 @@ class _PatchesAcross(Loader):
         return "".join(f"const int place{i} = u{i} * {self.p.args.int(self.p.axes[i].stride)};\n" for i in self.bounded)
 
     def element(self, x):
-        p, text, line, conditions = self.p, "", "line + from_of[x]", []
+        p, text, line, conditions = self.p, "", f"line + from_of[{x}]", []
         for i in self.bounded:
             axis = p.axes[i]
-            place, extent = f"place{i} + at{i}_of[x]", p.args.int(axis.input)
+            place, extent = f"place{i} + at{i}_of[{x}]", p.args.int(axis.input)
             if axis.spread == 1:
                 conditions.append(f"(uint)({place}) < (uint){extent}")
                 continue
@@ -215,10 +218,9 @@ class _Product:
     blocks: numbers of C names that tell the works of the grid's third dimension apart, beside the groups of channels.
     """
 
-    def __init__(self, traits, geometry, dtype, results, **blocks):
-        self.geometry, self.dtype, self.args, self.blocks = geometry, dtype, Args(), blocks
+    def __init__(self, geometry, dtype, tile, **blocks):
+        self.geometry, self.dtype, self.args, self.tile, self.blocks = geometry, dtype, Args(), tile, blocks
         self.axes = conv_geometry.axes(geometry, merge=False)
-        self.tile = choose_tile(traits, results, hint(geometry.group_outputs))
         self.inputs, self.outputs = self.args.int(geometry.group_inputs), self.args.int(geometry.group_outputs)
         self.contraction = Contraction(self.args, self.tile, prelude.register_type(dtype, 1), "fma({}, {}, {})".format)
         self.index = index_type(product(geometry.input))
@@ -278,8 +280,15 @@ class _Forward(_Product):
 
     def __init__(self, traits, geometry, dtype):
         axes = conv_geometry.axes(geometry, merge=False)
-        self.pixels = tuple(axis.per_phase for axis in axes)
-        super().__init__(traits, geometry, dtype, hint(product(self.pixels)), phase=product(axis.period for axis in axes))
+        self.pixels, phases = tuple(axis.per_phase for axis in axes), product(axis.period for axis in axes)
+        rows = product(axis.phase_taps for axis in axes) * geometry.group_inputs
+        tile, tuning = choose_tile(traits, hint(product(self.pixels)), hint(geometry.group_outputs)), schedule_of(traits).tuning
+        batch, accumulator = geometry.groups * phases, dtypes.accumulator(dtype)
+        problem = Problem(traits, batch, product(self.pixels), geometry.group_outputs, rows, None, None, accumulator, None)
+        wanted = traits.compute_units * tuning.product_groups
+        size = split.steps(problem, gemm_gpu.groups(problem, tile), wanted, tuning.product_split)
+        self.parts = -(-hint(rows) // size) if size else 1
+        super().__init__(geometry, dtype, tile, part=self.parts, phase=phases)
         args = self.args
         # C texts for each axis: the taps of the phase, and the place in the input of its first output's first tap.
         self.taps = [args.int(axis.taps) if axis.spread == 1 else f"taps{i}" for i, axis in enumerate(self.axes)]
@@ -295,7 +304,16 @@ class _Forward(_Product):
             text += f"while (first{i} < {taps} && (origin{i} + first{i} * {dilation}) % {axis.spread} != 0) ++first{i};\n"
             text += f"const int taps{i} = ({taps} - first{i} + {axis.tap_period - 1}) / {axis.tap_period};\n"
             text += f"const int start{i} = (origin{i} + first{i} * {dilation}) / {axis.spread};\n"
-        return f"{text}const int rows = {' * '.join([self.inputs, *self.taps[1:]])};\n"
+        text += f"const int rows = {' * '.join([self.inputs, *self.taps[1:]])};\n"
+        if self.parts == 1:
+            return text
+        size = f"((rows + {self.parts - 1}) / {self.parts} + {self.tile.depth - 1}) / {self.tile.depth} * {self.tile.depth}"
+        return f"{text}const int size = {size};\nconst int begin = part * size, end = min(begin + size, rows);\n"
+
+    @property
+    def begin(self):
+        """C text of the row at which an item's sum begins."""
+        return "0" if self.parts == 1 else "begin"
 
     def pixel(self, name):
         """Statements that take the pixel `name` of the phase apart: u0, u1, ..."""
@@ -306,7 +324,7 @@ class _Forward(_Product):
         g, axes = self.geometry, self.axes[1:]
         names = [*(f"{prefix}tap{i}" for i in range(1, g.rank + 1)), f"{prefix}inner"]
         extents = [*(axis.phase_taps for axis in axes), g.group_inputs]
-        return self.odometer(names, extents, [*self.taps[1:], self.inputs], "0", extent, loader)
+        return self.odometer(names, extents, [*self.taps[1:], self.inputs], self.begin, extent, loader)
 
     def result(self, sink):
         """Statements that give `value` at `row` and `column` to the sink."""
@@ -315,12 +333,13 @@ class _Forward(_Product):
             outputs.append(f"u{i}" if axis.period == 1 else f"(phase{i} + u{i} * {axis.period})")
             if axis.period > 1 and (isinstance(axis.output, Dim) or axis.output % axis.period):
                 guards.append(f"{outputs[-1]} < {self.args.int(axis.output)}")
+        outputs = outputs if self.parts == 1 else ["part", *outputs]
         store = sink.store(self.args, [*outputs, f"(group * {self.outputs} + column)"], "value", 1)
         return text + (f"if ({' && '.join(guards)}) {{\n{store}}}\n" if guards else store)
 
 
 def forward(traits, geometry, x, w, dtype, sink, name, transposed=False):
-    """The KernelSpec of a convolution.
+    """The KernelSpecs of a convolution: one, or where pixels are few sums over parts of the rows, then the parts in order.
 
     With `transposed`, `geometry` is the transposed one and w the filter it came from: taps in reverse, channels exchanged.
     """
@@ -331,27 +350,41 @@ def forward(traits, geometry, x, w, dtype, sink, name, transposed=False):
     patches = _Patches(p, xp, pixels)
     ordered = not transposed and all(axis.spread == 1 for axis in p.axes)
     columns = p.dense(wp) if ordered else _Filter(p, wp, transposed, patches)
-    text = f"{p.head()}{p.contraction.walk('0', 'rows', patches, columns)}"
-    text += p.contraction.each("i_first", pixels, "j_first", p.outputs, p.result(sink))
-    return KernelSpec(name, args.args, text, p.grid(product(p.pixels)), p.group, frozenset(sink.helpers), title=f"convolution: {p.shape}")
+    kept, count = dtypes.accumulator(dtype), product(geometry.output)
+    parts = Buffer(p.parts * count, kept)
+    stored = sink if p.parts == 1 else Sink(parts, (p.parts, *geometry.output), kept)
+    text = f"{p.head()}{p.contraction.walk(p.begin, 'rows' if p.parts == 1 else 'end', patches, columns)}"
+    text += p.contraction.each("i_first", pixels, "j_first", p.outputs, p.result(stored))
+    title = f"convolution: {p.shape}"
+    specs = [KernelSpec(name, args.args, text, p.grid(product(p.pixels)), p.group, frozenset(stored.helpers), title=title)]
+    return specs if p.parts == 1 else [*specs, _sum(traits, f"sum of a split {name}", parts, p.parts, geometry.output, kept, sink)]
+
+
+def _sum(traits, name, parts, count, shape, dtype, sink):
+    """The KernelSpec that adds parts."""
+    team = ordered_sum.team(count, product(shape), schedule_of(traits).tuning.summing_items)
+    return ordered_sum.kernel(name, parts, count, shape, dtype, sink, team=team)
 
 
 def filter_grad(traits, geometry, x, dy, dtype, sink, name):
-    """The two KernelSpecs of a filter gradient: sums over chunks of pixels, then the chunks in order."""
+    """The KernelSpecs of a filter gradient: one, or where there are many pixels sums over chunks of them, then the chunks in order."""
     pixels, rows = product(geometry.output[:-1]), product(geometry.filter[:-1])
     tile = choose_tile(traits, hint(rows), hint(geometry.group_outputs))
     tiles = -(-hint(rows) // tile.height) * -(-hint(geometry.group_outputs) // tile.width) * geometry.groups
     chunks = max(1, min(4 * traits.compute_units // tiles, hint(pixels) // (4 * tile.depth)))
-    p = _Product(traits, geometry, dtype, hint(rows), chunk=chunks)
+    p = _Product(geometry, dtype, tile, chunk=chunks)
     args, kept = p.args, dtypes.accumulator(dtype)
     xp, dp = args.pointer(x, dtype), args.pointer(dy, dtype)
+    size, rows_text = args.int(ceil_div(pixels, chunks)), args.int(rows)
     partial = Buffer(product(geometry.filter) * chunks, kept)
-    out = args.pointer(partial, kept, out=True)
-    size, rows_text, channels = args.int(ceil_div(pixels, chunks)), args.int(rows), args.int(geometry.output[-1])
+    stored = sink if chunks == 1 else Sink(partial, (chunks, *geometry.filter), kept)
     text = p.head()
     text += f"const int begin = chunk * {size}, end = min(begin + {size}, {args.int(pixels)});\n"
     text += p.contraction.walk("begin", "end", _PatchesAcross(p, xp, rows_text, "begin"), p.dense(dp))
-    place = f"((long)chunk * {rows_text} + row) * {channels} + group * {p.outputs} + column"
-    text += p.contraction.each("i_first", rows_text, "j_first", p.outputs, f"{out}[{place}] = value;\n")
-    first = KernelSpec(name, args.args, text, p.grid(rows), p.group, title=f"convolution, gradient of the filter: {p.shape}")
-    return [first, ordered_sum.kernel("convolution filter gradient sum", partial, chunks, geometry.filter, kept, sink)]
+    place = [f"f{i}" for i in range(geometry.rank + 1)] + [f"(group * {p.outputs} + column)"]
+    store = decode("row", geometry.filter[:-1], "f", args)
+    store += stored.store(args, place if chunks == 1 else ["chunk", *place], "value", 1)
+    text += p.contraction.each("i_first", rows_text, "j_first", p.outputs, store)
+    title = f"convolution, gradient of the filter: {p.shape}"
+    first = KernelSpec(name, args.args, text, p.grid(rows), p.group, frozenset(stored.helpers), title=title)
+    return [first] if chunks == 1 else [first, _sum(traits, f"{name} sum", partial, chunks, geometry.filter, kept, sink)]

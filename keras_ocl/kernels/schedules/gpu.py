@@ -34,7 +34,7 @@ def _convolution(traits, geometry, x, w, dtype, sink, name, all_arguments, trans
     if _by_element(geometry):
         return [conv_elements.forward(geometry, x, w, dtype, sink, name, transposed, all_arguments)]
     plain = conv_pointwise.forward(traits, geometry, x, w, dtype, sink, all_arguments, transposed)
-    return plain or [conv_gpu.forward(traits, geometry, x, w, dtype, sink, name, transposed)]
+    return plain or conv_gpu.forward(traits, geometry, x, w, dtype, sink, name, transposed)
 
 
 def _filter_gradient(traits, geometry, x, dy, dtype, sink, name, all_arguments):

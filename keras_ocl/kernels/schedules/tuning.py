@@ -149,6 +149,7 @@ class GpuTuning:
     product_groups: int = 2  # work-groups of a product that keep a compute unit busy
     depth: int = 16  # steps of a contraction in local memory
     convolution_side: int = 16  # work-items of a convolution's work-group, in each direction
+    summing_items: int = 1 << 15  # work-items of a sum of parts
     convolution_channels: int = 8  # output channels of a group below which a product's tile would stay empty
     attention_rows: int = 2  # own and other positions of one work-item, in each direction
     scatter_items: int = 1 << 15  # work-items of a scatter that walk all updates

@@ -247,6 +247,29 @@ def test_small_work_groups(device):
     check(device, traits, Geometry.of((2, 9, 11, 6), (3, 3, 6, 20), padding=1))
 
 
+@pytest.mark.parametrize("batch", [2, 5])
+@pytest.mark.parametrize(
+    "input,filter,options",
+    [
+        ((2, 3, 4, 70), (3, 3, 70, 72), dict(padding=1)),
+        ((2, 7, 5, 72), (3, 3, 72, 70), dict(padding=1, strides=2)),
+        ((2, 5, 4, 64), (3, 3, 32, 64), dict(padding=2, dilation=2, groups=2)),
+        ((2, 3, 3, 65), (4, 4, 65, 66), dict(padding=2, input_dilation=2)),
+    ],
+)
+def test_sums_in_parts(device, input, filter, options, batch):
+    """Few pixels and long sums, which are cut so that all units have work: with an epilogue, for another batch than the hint."""
+    traits = dataclasses.replace(device.traits, schedule="gpu", compute_units=64)
+    g = Geometry.of((Dim(batch, hint=2, probe=1299709), *input[1:]), filter, **options)
+    assert all(len(specs_of(what, traits, g, "float32")[0]) == 2 for what in ("forward", "input_grad"))
+    plain = Geometry.of((batch, *input[1:]), filter, **options)
+    arrays = {"x": random(plain.input, "float32", 0), "w": random(plain.filter, "float32", 1), "dy": random(plain.output, "float32", 2)}
+    for what, want in reference(plain, **arrays).items():
+        shape = {"forward": g.output, "input_grad": g.input, "filter_grad": g.filter}[what]
+        got = compute(device, traits, what, g, arrays, "float32", sink=Adding(named("out"), shape, "float32"))
+        np.testing.assert_allclose(got, want + 77, rtol=0, atol=1e-5 * np.abs(want).max())
+
+
 def test_no_kernels_without_results(device, traits):
     g = Geometry.of((0, 8, 8, 4), (3, 3, 4, 8))
     assert specs_of("forward", traits, g, "float32")[0] == []
