@@ -25,10 +25,10 @@ def kernel(name, parts, count, shape, dtype, sink, all_arguments=False, team=1):
     """
     args, elements = Args(all_arguments), product(shape)
     source, register, i = args.pointer(parts, dtype), dtypes.register_ctype(dtype), index_type(elements)
+    head = f"const {i} element = get_global_id(0);\n{decode('element', shape, 'f', args, i)}{register} total = 0;\n"
     stop, total = args.int(count), args.int(elements, i)
-    store = decode("element", shape, "f", args, i) + sink.store(args, [f"f{k}" for k in range(len(shape))], "total", 1)
-    head = f"const {i} element = get_global_id(0);\n{register} total = 0;\n"
     add = f"total += {source}[(long)chunk * {total} + element];\n"
+    store = sink.store(args, [f"f{i}" for i in range(len(shape))], "total", 1)
     helpers = frozenset(sink.helpers)
     if team == 1:
         text = f"{head}for (int chunk = 0; chunk < {stop}; ++chunk) {add}{store}"

@@ -57,36 +57,41 @@ def forward(geometry, x, w, dtype, sink, name, transposed=False, all_arguments=F
     return KernelSpec(name, args.args, text, grid, None, frozenset(sink.helpers), title="convolution: one element per work-item")
 
 
-def filter_grad(geometry, x, dy, dtype, sink, name, units=1, all_arguments=False):
-    """The KernelSpecs of a filter gradient, one item per filter element and chunk of images.
+def filter_grad(geometry, x, dy, dtype, sink, name, units=1, all_arguments=False, teams=False):
+    """The KernelSpecs of a filter gradient, one item per filter element and chunk of rows of output pixels.
 
-    `units` is the number of compute units to keep busy; the chunks' sums are added in order.
+    `units` is the number of compute units to keep busy; the chunks' sums are added in order, with `teams` by several items each.
     """
     args = Args(all_arguments)
     xp, dp = args.pointer(x, dtype), args.pointer(dy, dtype)
     axes, accumulator = conv_geometry.axes(geometry, merge=False), prelude.register_type(dtype, 1)
     elements = product(geometry.filter)
     # Eager work that comes here is small: its kernels do not depend on the number of images.
-    chunks = 1 if all_arguments else max(1, min(hint(geometry.input[0]), 256 * units // max(1, hint(elements))))
-    images = ceil_div(geometry.input[0], chunks)
+    items = 0 if all_arguments else 256 * units
+    chunks = max(1, min(hint(product(geometry.output[:-2])), items // max(1, hint(elements))))
+    outer = geometry.output[:-2] if chunks > 1 else geometry.output[:1]
+    rows = product(outer)
+    size = ceil_div(rows, chunks)
     inputs, outputs = args.int(geometry.group_inputs), args.int(geometry.group_outputs)
     text = "const int element = get_global_id(0);\nconst int chunk = get_global_id(1);\n"
     text += decode("element", geometry.filter, "f", args)
     rank = geometry.rank
     text += f"const int channel = f{rank + 1}; const int inner = channel / {outputs} * {inputs} + f{rank};\n"
     text += f"{accumulator} total = 0;\n"
-    text += f"const int end = min((chunk + 1) * {args.int(images)}, {args.int(geometry.input[0])});\n"
-    text += f"for (int o0 = chunk * {args.int(images)}; o0 < end; ++o0) {{\n"
+    text += f"const int end = min((chunk + 1) * {args.int(size)}, {args.int(rows)});\n"
+    row = "row" if len(outer) > 1 else "o0"
+    text += f"for (int {row} = chunk * {args.int(size)}; {row} < end; ++{row}) {{\n"
+    text += decode(row, outer, "o", args) if len(outer) > 1 else ""
     line, gradient = f"(long)o0 * {args.int(axes[0].input_step, 'long')}", f"(long)o0 * {args.int(axes[0].output_step, 'long')}"
     for i, axis in enumerate(axes[1:], 1):
-        text += f"for (int o{i} = 0; o{i} < {args.int(axis.output)}; ++o{i}) {{\n"
+        text += f"for (int o{i} = 0; o{i} < {args.int(axis.output)}; ++o{i}) {{\n" if i >= len(outer) else ""
         text += f"const int t{i} = {position(axis, f'o{i}', f'f{i - 1}', args)};\n"
         text += f"const int i{i} = t{i} / {args.int(axis.spread)};\n"
         text += f"if ({outside(axis, f't{i}', f'i{i}', args)}) continue;\n"
         line += f" + (long)i{i} * {args.int(axis.input_step, 'long')}"
         gradient += f" + (long)o{i} * {args.int(axis.output_step, 'long')}"
     value, factor = prelude.load(dtype, 1, xp, f"({line} + inner)"), prelude.load(dtype, 1, dp, f"({gradient} + channel)")
-    text += f"total += {value} * {factor};\n" + "}\n" * (rank + 1)
+    text += f"total += {value} * {factor};\n" + "}\n" * (rank + 2 - len(outer))
     if chunks == 1:
         text += sink.store(args, [f"f{i}" for i in range(rank + 2)], "total", 1)
         return [KernelSpec(name, args.args, text, (elements, 1), None, frozenset(sink.helpers), title=_GRADIENT)]
@@ -95,4 +100,5 @@ def filter_grad(geometry, x, dy, dtype, sink, name, units=1, all_arguments=False
     out = args.pointer(partial, kept, out=True)
     text += f"{out}[(long)chunk * {args.int(elements)} + element] = total;\n"
     first = KernelSpec(name, args.args, text, (elements, chunks), None, title=_GRADIENT)
-    return [first, ordered_sum.kernel("convolution filter gradient sum", partial, chunks, geometry.filter, kept, sink)]
+    team = ordered_sum.team(chunks, elements, items) if teams else 1
+    return [first, ordered_sum.kernel(f"{name} sum", partial, chunks, geometry.filter, kept, sink, team=team)]

@@ -39,7 +39,7 @@ def _convolution(traits, geometry, x, w, dtype, sink, name, all_arguments, trans
 
 def _filter_gradient(traits, geometry, x, dy, dtype, sink, name, all_arguments):
     if _by_element(geometry):
-        return conv_elements.filter_grad(geometry, x, dy, dtype, sink, name, traits.compute_units, all_arguments)
+        return conv_elements.filter_grad(geometry, x, dy, dtype, sink, name, traits.compute_units, all_arguments, teams=True)
     plain = conv_pointwise.filter_grad(traits, geometry, x, dy, dtype, sink, all_arguments)
     return plain or conv_gpu.filter_grad(traits, geometry, x, dy, dtype, sink, name)
 
