@@ -235,8 +235,9 @@ def _set_integer(kernel, position, form, value):
 
 
 def size_of(ctype):
-    """Bytes of a scalar of a C type."""
-    return struct.calcsize(_FORMATS[ctype])
+    """Bytes of a C type: a scalar, or a vector of such."""
+    scalar = ctype.rstrip("0123456789")
+    return struct.calcsize(_FORMATS[scalar]) * int(ctype[len(scalar) :] or 1)
 
 
 def _set_local(kernel, position, size, elements):

@@ -1,24 +1,32 @@
 """One tiled contraction for devices with local memory: sums over k of a(row, k) * b(k, column) for a block of rows and columns.
 
 A work-group of across x down items copies `depth` steps of both operands to local memory, and each item multiplies them into rows x
-columns results in its registers. What the operands are is their loaders' business: matrices in memory (`Strided`), the patches of images
-(conv/gpu.py), rows of queries and keys (attention/gpu.py). All extents of a tile are powers of two.
+columns results in its registers, while the next steps are on their way to others. What the operands are is their loaders' business:
+matrices in memory (`Strided`), the patches of images (conv/gpu.py), rows of queries and keys (attention/gpu.py). All extents of a tile
+are powers of two.
 """
 
 from dataclasses import dataclass
 
+from keras_ocl.kernels.prelude import vector_type
+
 BARRIER = "barrier(CLK_LOCAL_MEM_FENCE);\n"
+_UNROLLED = 512  # multiply-adds that are written out: instruction caches hold them
 
 
 @dataclass(frozen=True)
 class Tile:
-    """A work-group of across x down items, each with rows x columns results; `depth` steps of k in local memory."""
+    """A work-group of across x down items, each with rows x columns results; `depth` steps of k in local memory.
+
+    fragment: the most rows, and the most columns, of an item that are neighbours and come from local memory as one vector.
+    """
 
     across: int
     down: int
     rows: int
     columns: int
     depth: int
+    fragment: int = 4
 
     @property
     def items(self):
@@ -32,30 +40,70 @@ class Tile:
     def width(self):
         return self.across * self.columns
 
+    @property
+    def beside(self):
+        """Neighbouring columns of an item."""
+        return min(self.fragment, self.columns)
+
+    @property
+    def below(self):
+        """Neighbouring rows of an item."""
+        return min(self.fragment, self.rows)
+
+    def row(self, r):
+        """C text of the place in the block of row `r` of an item."""
+        return _place("down", self.down, self.below, r)
+
+    def column(self, c):
+        """C text of the place in the block of column `c` of an item."""
+        return _place("across", self.across, self.beside, c)
+
+    def pitch(self, extent):
+        """Elements from one step of k to the next of a tile of `extent` rows or columns: consecutive steps lie in different banks."""
+        return extent + self.fragment
+
     def local_bytes(self, size):
         """Bytes of both operands' tiles, with elements of `size` bytes."""
-        return self.depth * (self.height + 1 + self.width + 1) * size
+        return self.depth * (self.pitch(self.height) + self.pitch(self.width)) * size
+
+
+def _place(item, items, run, n):
+    """C text of the place of an item's `n`th row or column, which lie in runs of `run`, those of neighbouring items side by side."""
+    first = item if run == 1 else f"{item} * {run}"
+    return f"{first} + {n // run * run * items + n % run}"
 
 
 @dataclass(frozen=True)
 class _Axis:
-    """How items share `extent` places: each begins at `first` (C text), of `side` items side by side, and goes on in rounds."""
+    """How items share `extent` places: each begins at `first` (C text), of `side` items side by side, and goes on in rounds.
+
+    vector: elements that make up a place.
+    """
 
     first: str
     side: int
     extent: int
+    vector: int = 1
 
     @property
     def rounds(self):
         return max(1, self.extent // self.side)
 
     def place(self, round):
-        """C text of the place in a round (C text)."""
-        return self.first if self.rounds == 1 else f"{self.first} + {round} * {self.side}"
+        """C text of an item's first element in a round."""
+        first = self.first if self.vector == 1 else f"{self.first} * {self.vector}"
+        return f"{first} + {round * self.side * self.vector}" if round else first
 
-    def guard(self, place):
-        """C condition of there being such a place, "" where there always is."""
-        return f"{place} < {self.extent}" if self.side > self.extent else ""
+    @property
+    def guard(self):
+        """C condition of there being a place for an item, "" where there always is."""
+        return f"{self.first} < {self.extent}" if self.side > self.extent else ""
+
+
+def _guarded(rows, steps, body):
+    """`body`, for the items that have a place on both axes."""
+    guard = " && ".join(axis.guard for axis in (rows, steps) if axis.guard)
+    return f"if ({guard}) {{\n{body}}}\n" if guard else body
 
 
 class Loader:
@@ -63,17 +111,21 @@ class Loader:
 
     `first`: C text of the row (or column) at which the work-group's block begins, `limit`: C text of how many there are. along_k: whether
     neighbours along k are neighbours in memory, and so are loaded by neighbouring items; else neighbours along rows (or columns) are.
+    exact: whether no block reaches beyond the limit. vector: neighbours in memory that are loaded as one; it divides the block, the
+    limit and the steps of k, if it is along those.
     """
 
-    def __init__(self, first, limit, along_k):
-        self.first, self.limit, self.along_k = first, limit, along_k
+    safe = False  # whether any row and step inside of their limits can be loaded, whatever the condition
+
+    def __init__(self, first, limit, along_k, exact=False, vector=1):
+        self.first, self.limit, self.along_k, self.exact, self.vector = first, limit, along_k, exact, vector
 
     def prepare(self, count):
         """Statements before the loop over k that declare arrays of `count` elements, for the rows that an item loads."""
         return ""
 
     def row(self, x):
-        """Statements that fill these arrays at `x` (C text) for row `at` (a C variable)."""
+        """Statements that fill these arrays at `x` (a C variable) for row `at` (another)."""
         return ""
 
     def move(self):
@@ -81,19 +133,21 @@ class Loader:
         return ""
 
     def step(self):
-        """Statements for the step `k` (a C variable), before the rows that an item loads of it."""
+        """Statements for the step `k` (a C variable), once for each step of a tile that an item loads, before the rows of it."""
         return ""
 
     def element(self, x):
-        """(statements, condition, value) of the element at row `at` and step `k` (C variables), both inside of their limits."""
+        """(statements, condition, value) of the element, or vector, at row `at` and step `k` (C variables), inside of their limits."""
         raise NotImplementedError
 
 
 class Strided(Loader):
-    """A matrix in memory: `load(offset)` gives the C text of the element at an offset (C text) from its first."""
+    """A matrix in memory: `load(offset)` gives the C text of the element, or vector, at an offset (C text) from its first."""
 
-    def __init__(self, first, limit, along_k, load, offset):
-        super().__init__(first, limit, along_k)
+    safe = True
+
+    def __init__(self, first, limit, along_k, load, offset, exact=False, vector=1):
+        super().__init__(first, limit, along_k, exact, vector)
         self.load, self.offset = load, offset
 
     def element(self, x):
@@ -111,11 +165,14 @@ class Contraction:
     """
 
     def __init__(self, args, tile, register, fma, index="int"):
-        self.tile, self.register, self.fma, self.index = tile, register, fma, index
-        # One more than the rows or columns, so that consecutive k lie in different banks.
-        self.pitch_a, self.pitch_b = tile.height + 1, tile.width + 1
-        self.a = args.local(register, tile.depth * self.pitch_a)
-        self.b = args.local(register, tile.depth * self.pitch_b)
+        self.args, self.tile, self.register, self.fma, self.index = args, tile, register, fma, index
+        self.pitch_a, self.pitch_b = tile.pitch(tile.height), tile.pitch(tile.width)
+        self.a, self.b = self.local(tile.depth * self.pitch_a), self.local(tile.depth * self.pitch_b)
+
+    def local(self, elements):
+        """C text of a pointer to so many elements of local memory, aligned for vectors of them."""
+        name = self.args.local(vector_type(self.register, 4), -(-elements // 4))
+        return f"((__local {self.register}*){name})"
 
     @property
     def rows(self):
@@ -133,64 +190,130 @@ class Contraction:
         """Statements that declare the results and set them to 0."""
         return f"{self.register} " + ", ".join(f"{name}{r}_{c} = 0" for r in self.rows for c in self.columns) + ";\n"
 
-    def walk(self, begin, end, a, b, name="s"):
-        """Statements that add the products of all k from `begin` to `end` (C texts), of operands that these loaders load."""
+    def walk(self, begin, end, a, b, name="s", exact=False):
+        """Statements that add the products of all k from `begin` to `end` (C texts), of operands that these loaders load.
+
+        exact: whether their number is a multiple of the tile's depth.
+        """
         t, i = self.tile, self.index
+        sides = ((self.a, t.height, a, "left"), (self.b, t.width, b, "right"))
+        declared = "".join(self._declare(extent, loader, kept) + self._prepare(loader, extent) for _, extent, loader, kept in sides)
+        fetch = "".join(self._fetch(extent, loader, end, kept, exact) for _, extent, loader, kept in sides)
+        stash = "".join(self._stash(local, extent, loader, kept) for local, extent, loader, kept in sides)
         return (
-            f"{self._prepare(a, t.height)}{self._prepare(b, t.width)}"
+            f"{{\n{declared}{i} k_begin = {begin};\nif (k_begin < {end}) {{\n{fetch}}}\n"
             "#pragma unroll 1\n"  # AMD's compiler unrolls short loops whole, barriers included, and spills
-            f"for ({i} k_begin = {begin}; k_begin < {end}; k_begin += {t.depth}) {{\n"
-            f"{self.fill(self.a, t.height, self.pitch_a, a, end)}{self.fill(self.b, t.width, self.pitch_b, b, end)}"
-            f"{BARRIER}{self.multiply(self.a, name)}{BARRIER}}}\n"
+            f"while (k_begin < {end}) {{\n{stash}{BARRIER}k_begin += {t.depth};\nif (k_begin < {end}) {{\n{fetch}}}\n"
+            f"{self.multiply(self.a, name)}{BARRIER}}}\n}}\n"
         )
 
     def shares(self, extent, loader):
         """The _Axis of the rows and that of the steps of k by which a tile's elements are shared by the items."""
-        depth, items = self.tile.depth, self.tile.items
-        fast, slow = (depth, extent) if loader.along_k else (extent, depth)
+        depth, items, v = self.tile.depth, self.tile.items, loader.vector
+        fast, slow = (depth // v, extent) if loader.along_k else (extent // v, depth)
         side = min(fast, items)
-        near, far = _Axis(f"me % {side}", side, fast), _Axis(f"me / {side}", items // side, slow)
+        near, far = _Axis(f"me % {side}", side, fast, v), _Axis(f"me / {side}", items // side, slow)
         return (far, near) if loader.along_k else (near, far)
+
+    def _row(self, loader, place):
+        """Statement that declares `at`, the row at a place of the tile; beyond the limit the last one, whose results nobody stores."""
+        at = f"{loader.first} + {place}"
+        if not loader.exact:
+            last = loader.vector if not loader.along_k else 1
+            at = f"min(({self.index})({at}), ({self.index})({loader.limit} - {last}))"
+        return f"const {self.index} at = {at};\n"
 
     def _prepare(self, loader, extent):
         rows, _ = self.shares(extent, loader)
-        arrays = loader.prepare(rows.rounds)
-        if not arrays:
-            return ""
-        at = f"const {self.index} at = {loader.first} + {rows.place('x')};\n"
-        return f"{arrays}for (int x = 0; x < {rows.rounds}; ++x) {{\n{at}{loader.row('x')}}}\n"
+        text = loader.prepare(rows.rounds)
+        if text:
+            for x in range(rows.rounds):
+                text += f"{{\nconst int x = {x};\n{self._row(loader, rows.place(x))}{loader.row('x')}}}\n"
+        return text
 
-    def fill(self, local, extent, pitch, loader, end):
-        """Statements that copy `extent` rows of the steps from k_begin on to local memory, zeros beyond the edges."""
-        i, (rows, steps) = self.index, self.shares(extent, loader)
-        statements, condition, value = loader.element("x")
-        inside = " && ".join(filter(None, (f"at < {loader.limit}", f"k < {end}", condition)))
-        guard = " && ".join(filter(None, (steps.guard("q"), rows.guard("o"))))
-        store = f"{local}[q * {pitch} + o] = {inside} ? {value} : 0;\n"
-        return (
-            f"for (int y = 0; y < {steps.rounds}; ++y) {{\nconst int q = {steps.place('y')};\nconst {i} k = k_begin + q;\n"
-            f"{loader.move()}{loader.step()}"
-            f"for (int x = 0; x < {rows.rounds}; ++x) {{\nconst int o = {rows.place('x')};\nconst {i} at = {loader.first} + o;\n"
-            f"{statements}{f'if ({guard}) ' if guard else ''}{store}}}\n}}\n"
-        )
+    def _declare(self, extent, loader, kept):
+        """Statement that declares variables for all elements, or vectors, that an item loads of a tile."""
+        rows, steps = self.shares(extent, loader)
+        names = ", ".join(f"{kept}{y}_{x}" for y in range(steps.rounds) for x in range(rows.rounds))
+        return f"{vector_type(self.register, loader.vector)} {names};\n"
+
+    def _fetch(self, extent, loader, end, kept, exact=False):
+        """Statements that load an item's part of the steps from k_begin on to these variables, zeros beyond `end`."""
+        i, (rows, steps), text = self.index, self.shares(extent, loader), ""
+        last = loader.vector if loader.along_k else 1
+        for y in range(steps.rounds):
+            step = f"k_begin + {steps.place(y)}"
+            inside = "" if exact else f"{step} < {end}"
+            # A row or a step beyond the end reads the last one, so that no load waits for a condition.
+            k = step if exact or not loader.safe else f"min(({i})({step}), ({i})({end} - {last}))"
+            text += f"{{\nconst {i} k = {k};\n{loader.move()}{loader.step()}"
+            for x in range(rows.rounds):
+                name, (statements, condition, value) = f"{kept}{y}_{x}", loader.element("x")
+                text += f"{{\nconst int x = {x};\n{self._row(loader, rows.place(x))}{statements}"
+                if loader.safe:
+                    text += f"{name} = {value};\n" + (f"{name} = {inside} ? {name} : 0;\n" if inside else "")
+                else:
+                    condition = " && ".join(filter(None, (inside, condition)))
+                    text += f"{name} = {f'{condition} ? {value} : 0' if condition else value};\n"
+                text += "}\n"
+            text += "}\n"
+        return _guarded(rows, steps, text)
+
+    def _stash(self, local, extent, loader, kept):
+        """Statements that store what _fetch() loaded to local memory."""
+        v, pitch, (rows, steps), text = loader.vector, self.tile.pitch(extent), self.shares(extent, loader), ""
+        for y in range(steps.rounds):
+            for x in range(rows.rounds):
+                name, where = f"{kept}{y}_{x}", f"({steps.place(y)}) * {pitch} + {rows.place(x)}"
+                if loader.along_k and v > 1:
+                    text += "".join(f"{local}[{where} + {lane * pitch}] = {name}.s{lane:x};\n" for lane in range(v))
+                else:
+                    text += f"{self._vector(local, where, v)} = {name};\n"
+        return _guarded(rows, steps, text)
+
+    def _vector(self, local, where, lanes):
+        """C text of the `lanes` elements from a place (C text) of local memory on."""
+        return f"{local}[{where}]" if lanes == 1 else f"*(__local {vector_type(self.register, lanes)}*)({local} + {where})"
+
+    def fill(self, local, extent, loader, end):
+        """Statements to copy `extent` rows of the steps from k_begin on to local memory: zeros beyond `end`, anything beyond the limit."""
+        text = self._declare(extent, loader, "kept") + self._prepare(loader, extent) + self._fetch(extent, loader, end, "kept")
+        return f"{{\n{text}{self._stash(local, extent, loader, 'kept')}}}\n"
 
     def multiply(self, a, name="s", also=None):
         """Statements that add the products of the tiles `a` and self.b in local memory; `also(r)`: more, with a's element in `e`."""
         t, register = self.tile, self.register
-        lines = [f"for (int q = 0; q < {t.depth}; ++q) {{\n"]
-        lines += [f"const {register} y{c} = {self.b}[q * {self.pitch_b} + across + {c * t.across}];\n" for c in self.columns]
+        times = max(1, min(t.depth, _UNROLLED // (t.rows * t.columns)))
+        lines = [f"#pragma unroll {times}\nfor (int q = 0; q < {t.depth}; ++q) {{\n"]
+        parts = []
+        for local, pitch, side, run, count, place in (
+            (a, self.pitch_a, "x", t.below, t.rows, t.row),
+            (self.b, self.pitch_b, "y", t.beside, t.columns, t.column),
+        ):
+            kind = vector_type(register, run)
+            lines += [
+                f"const {kind} {side}{n} = {self._vector(local, f'q * {pitch} + {place(n)}', run)};\n" for n in range(0, count, run)
+            ]
+            parts.append([f"{side}{n - n % run}" + (f".s{n % run:x}" if run > 1 else "") for n in range(count)])
         for r in self.rows:
-            lines.append(f"{{\nconst {register} e = {a}[q * {self.pitch_a} + down + {r * t.down}];\n{also(r) if also else ''}")
-            lines += [f"{name}{r}_{c} = {self.fma('e', f'y{c}', f'{name}{r}_{c}')};\n" for c in self.columns]
-            lines.append("}\n")
+            if also:
+                lines.append(f"{{\nconst {register} e = {parts[0][r]};\n{also(r)}}}\n")
+            lines += [f"{name}{r}_{c} = {self.fma(parts[0][r], parts[1][c], f'{name}{r}_{c}')};\n" for c in self.columns]
         return "".join([*lines, "}\n"])
 
-    def each(self, first_row, rows, first_column, columns, body, name="s"):
-        """Statements that run `body` for each result inside the limits: `value` at `row` and `column`."""
+    def each(self, first_row, rows, first_column, columns, body, name="s", vectors=False):
+        """Statements that run `body` for each result inside the limits: `value` at `row` and `column`.
+
+        vectors: for each run of the tile's `beside` results of a row from `column` on; the limit is a multiple of their number.
+        """
         t, i, text = self.tile, self.index, []
+        run = t.beside if vectors else 1
+        kind = vector_type(self.register, run)
         for r in self.rows:
-            for c in self.columns:
-                row, column = f"{first_row} + down + {r * t.down}", f"{first_column} + across + {c * t.across}"
-                text.append(f"{{\nconst {i} row = {row}, column = {column};\nif (row < {rows} && column < {columns}) {{\n")
-                text.append(f"const {self.register} value = {name}{r}_{c};\n{body}}}\n}}\n")
+            text.append(f"{{\nconst {i} row = {first_row} + {t.row(r)};\nif (row < {rows}) {{\n")
+            for c in range(0, t.columns, run):
+                results = ", ".join(f"{name}{r}_{n}" for n in range(c, c + run))
+                text.append(f"{{\nconst {i} column = {first_column} + {t.column(c)};\nif (column < {columns}) {{\n")
+                text.append(f"const {kind} value = {f'({kind})({results})' if run > 1 else results};\n{body}}}\n}}\n")
+            text.append("}\n}\n")
         return "".join(text)

@@ -27,6 +27,7 @@ class Traits:
         clock: the highest clock frequency in MHz, 0 where the driver does not tell.
         item_registers: 32-bit registers that compilers give a work-item at most.
         max_groups: most groups of a launch in each dimension, empty where any number is.
+        unit_registers: 32-bit registers of a compute unit, over all its work-items.
         vec_len_hint: whether kernels may forbid the compiler's own vectorisation (cl_intel_vec_len_hint).
     """
 
@@ -47,6 +48,7 @@ class Traits:
     vec_len_hint: bool = False
     item_registers: int = 255
     max_groups: tuple = ()
+    unit_registers: int = 65536
 
 
 _GROUPS = (2**24 - 1, 2**16 - 1, 2**16 - 1)  # OpenCL does not tell: what GPUs that tell it elsewhere can at least
@@ -58,6 +60,8 @@ def read_traits(handle):
     cpu = bool(handle.type & cl.device_type.CPU)
     width = max(handle.preferred_vector_width_float, handle.native_vector_width_float, 4 if cpu else 1)
     kind = "cpu" if cpu else "gpu"
+    # Units of 8 threads with 4 KiB each for 16 work-items, where the compiler chooses how many share them. Nothing tells it of others.
+    threads = "cl_intel_required_subgroup_size" in extensions and not cpu
     return Traits(
         kind=kind,
         vector_width=min(width, 16),
@@ -75,8 +79,8 @@ def read_traits(handle):
         clock=handle.max_clock_frequency,
         vec_len_hint="cl_intel_vec_len_hint" in extensions,
         max_groups=() if cpu else _GROUPS,
-        # 4 KiB for 16 work-items, where the compiler chooses how many share them. Nothing tells it of others.
-        item_registers=64 if "cl_intel_required_subgroup_size" in extensions and not cpu else 255,
+        item_registers=64 if threads else 255,
+        unit_registers=8192 if threads else 65536,
     )
 
 

@@ -6,6 +6,7 @@ import re
 import numpy as np
 
 from keras_ocl import runtime
+from keras_ocl.compiler.binding import size_of
 from keras_ocl.kernels import prelude
 from keras_ocl.kernels.spec import Buffer
 
@@ -35,8 +36,7 @@ def launch(device, specs, storages):
                     buffers[arg.value] = device.allocate(arg.value.nbytes)
                 kernel.set_arg(position, buffers[arg.value].mem)
             elif arg.kind == "local":
-                size = 8 if arg.dtype in ("double", "long", "ulong") else 4
-                kernel.set_arg(position, runtime.local_memory(int(arg.value) * size))
+                kernel.set_arg(position, runtime.local_memory(int(arg.value) * size_of(arg.dtype)))
             else:
                 kind = {"long": np.int64, "float": np.float32, "double": np.float64}.get(arg.kind, np.int32)
                 kernel.set_arg(position, kind(arg.value))

@@ -36,12 +36,12 @@ class Tile:
     @property
     def logits(self):
         """The tile of the product of own and other rows."""
-        return contraction.Tile(self.side, self.side, self.rows, self.rows, self.depth)
+        return contraction.Tile(self.side, self.side, self.rows, self.rows, self.depth, fragment=1)
 
     @property
     def results(self):
         """The tile of the product of factors and other rows."""
-        return contraction.Tile(self.side, self.side, self.rows, self.columns, self.block)
+        return contraction.Tile(self.side, self.side, self.rows, self.columns, self.block, fragment=1)
 
 
 def choose(problem, scheme):
@@ -92,7 +92,7 @@ class _Writer(Writer):
         self.pitch = self.results.pitch_a
         first, *more = dict.fromkeys(factor for factor, _ in scheme.sums)
         self.factors = {first: self.results.a}
-        self.factors.update({factor: self.args.local(self.register, tile.block * self.pitch) for factor in more})
+        self.factors.update({factor: self.results.local(tile.block * self.pitch) for factor in more})
 
     def body(self):
         p, t, scheme, register = self.p, self.tile, self.scheme, self.register
@@ -214,7 +214,7 @@ class _Writer(Writer):
         """Adds the other rows, by their factors, to what result `k` is summed in."""
         results, rows = self.results, self.rows_of_item
         lines = ["{\nconst int k_begin = j;\n"]
-        lines.append(results.fill(results.b, self.tile.width, results.pitch_b, self._columns_of(name), self.others))
+        lines.append(results.fill(results.b, self.tile.width, self._columns_of(name), self.others))
         lines.append(BARRIER)
         if self.forward:
             lines += [f"total{r} *= shrink{r};\n" for r in rows]

@@ -20,8 +20,7 @@ from keras_ocl.kernels.contraction import Contraction, Loader, Strided, Tile
 from keras_ocl.kernels.conv import geometry as conv_geometry
 from keras_ocl.kernels.conv.geometry import outside
 from keras_ocl.kernels.coordinates import decode, index_type
-from keras_ocl.kernels.gemm import gpu as gemm_gpu
-from keras_ocl.kernels.gemm import split
+from keras_ocl.kernels.gemm import gpu_choice
 from keras_ocl.kernels.gemm.parts import Problem
 from keras_ocl.kernels.schedule import schedule_of
 from keras_ocl.kernels.spec import Args, Buffer, KernelSpec, Sink
@@ -282,11 +281,10 @@ class _Forward(_Product):
         axes = conv_geometry.axes(geometry, merge=False)
         self.pixels, phases = tuple(axis.per_phase for axis in axes), product(axis.period for axis in axes)
         rows = product(axis.phase_taps for axis in axes) * geometry.group_inputs
-        tile, tuning = choose_tile(traits, hint(product(self.pixels)), hint(geometry.group_outputs)), schedule_of(traits).tuning
+        tile = choose_tile(traits, hint(product(self.pixels)), hint(geometry.group_outputs))
         batch, accumulator = geometry.groups * phases, dtypes.accumulator(dtype)
         problem = Problem(traits, batch, product(self.pixels), geometry.group_outputs, rows, None, None, accumulator, None)
-        wanted = traits.compute_units * tuning.product_groups
-        size = split.steps(problem, gemm_gpu.groups(problem, tile), wanted, tuning.product_split)
+        _, size = gpu_choice.choose(problem, tile)
         self.parts = -(-hint(rows) // size) if size else 1
         super().__init__(geometry, dtype, tile, part=self.parts, phase=phases)
         args = self.args

@@ -1,46 +1,9 @@
 """Matrix product for GPUs: tiles of both operands in local memory, a block of results in each work-item's registers."""
 
-from dataclasses import replace
-
-from keras_ocl.core import dtypes
-from keras_ocl.core.dim import ceil_div, hint
-from keras_ocl.kernels.contraction import Contraction, Strided, Tile
+from keras_ocl.core.dim import ceil_div
+from keras_ocl.kernels.contraction import Contraction, Strided
 from keras_ocl.kernels.gemm.parts import Names, scaled, summed
-from keras_ocl.kernels.schedule import schedule_of
 from keras_ocl.kernels.spec import Args, KernelSpec
-
-
-def choose(problem):
-    """The Tile for `problem`: the cheapest by work per round of work-groups, within the device's limits."""
-    traits, size = problem.traits, dtypes.itemsize(problem.accumulator)
-    tuning = schedule_of(traits).tuning
-    m, n = max(1, hint(problem.m)), max(1, hint(problem.n))
-    batch = 1 if problem.batch is None else max(1, hint(problem.batch))
-    items = 1 << (max(1, min(tuning.product_items, traits.max_group)).bit_length() - 1)
-    best = None
-    for down in (1, 2, 4, 8, 16, 32):
-        across = items // down
-        if not 1 <= across <= 64:
-            continue
-        for rows, columns in ((8, 8), (8, 4), (4, 8), (4, 4), (4, 2), (2, 4), (2, 2), (2, 1), (1, 2), (1, 1)):
-            if 2 * rows * columns > traits.item_registers:  # results may have half of them
-                continue
-            tile = Tile(across, down, rows, columns, tuning.depth)
-            while tile.depth > 1 and tile.local_bytes(size) > traits.local_memory:
-                tile = replace(tile, depth=tile.depth // 2)
-            groups = -(-m // tile.height) * -(-n // tile.width) * batch
-            rounds = -(-groups // traits.compute_units)
-            steps = rows * columns + rows + columns + (tile.height + tile.width) / items + 8 / tile.depth
-            cost = (rounds * steps, tile.depth != tuning.depth, abs(across - 16))
-            if tile.local_bytes(size) <= traits.local_memory and (best is None or cost < best[0]):
-                best = (cost, tile)
-    return best[1] if best else Tile(1, 1, 1, 1, 1)
-
-
-def groups(problem, tile):
-    """Number of work-groups by the hints of the extents."""
-    batch = 1 if problem.batch is None else hint(problem.batch)
-    return -(-hint(problem.m) // tile.height) * -(-hint(problem.n) // tile.width) * batch
 
 
 def kernel(problem, tile):
@@ -67,22 +30,40 @@ def kernel(problem, tile):
 def _body(p, t, args, n):
     i = n.index
     contraction = Contraction(args, t, p.register, p.fma, i)
-
-    def strided(operand, name, first, limit, stride, k_stride, along_k):
-        def offset(at, k):
-            return summed(scaled(at, stride), scaled(k, k_stride))
-
-        return Strided(first, limit, along_k, lambda where: p.load(operand, 1, name, where), offset)
-
-    a = strided(p.a, "a", "i_first", n.m, n.a_row, n.a_column, n.a_column == "1")
-    b = strided(p.b, "b", "j_first", n.n, n.b_column, n.b_row, n.b_column != "1")
+    a = _loader(p, t, p.a, "a", ("i_first", p.m, n.m, t.height, p.a.row_stride, n.a_row), (p.a.column_stride, n.a_column))
+    b = _loader(p, t, p.b, "b", ("j_first", p.n, n.n, t.width, p.b.column_stride, n.b_column), (p.b.row_stride, n.b_row))
+    vectors = p.divides(t.beside, p.n)
+    store = p.sink.store(args, (*n.coordinates, "row", "column"), "value", t.beside if vectors else 1)
     return "".join(
         [
             *n.lines,
             contraction.head(),
             f"const {i} i_first = ({i})get_group_id(1) * {t.height}, j_first = ({i})get_group_id(0) * {t.width};\n",
             contraction.results(),
-            contraction.walk("0", n.k, a, b),
-            contraction.each("i_first", n.m, "j_first", n.n, p.sink.store(args, (*n.coordinates, "row", "column"), "value", 1)),
+            contraction.walk("0", n.k, a, b, exact=p.literal(p.k) and p.k % t.depth == 0),
+            contraction.each("i_first", n.m, "j_first", n.n, store, vectors=vectors),
         ]
     )
+
+
+def _loader(p, t, operand, name, rows, steps):
+    """The Loader of an operand.
+
+    rows: of the rows of `a` or columns of `b` the first (C text), their number and its text, those of a tile, their stride and its text.
+    steps: the stride of k and its text.
+    """
+    (first, extent, limit, side, stride, stride_text), (k_stride, k_text) = rows, steps
+    along_k = k_text == "1" and stride_text != "1"
+    length, of_tile, across = (p.k, t.depth, stride) if along_k else (extent, side, k_stride)
+    joined = k_text == "1" if along_k else stride_text == "1"
+    widths = (4,) if p.all_arguments else (4, 2)  # eager kernels of all sizes are few
+    fits = [v for v in widths if joined and of_tile % v == 0 and p.divides(v, length, across, operand.batch_stride, operand.offset)]
+    vector = min(t.fragment, fits[0]) if fits else 1
+
+    def load(where):
+        return p.load(operand, vector, name, where, aligned=True)
+
+    def offset(at, k):
+        return summed(scaled(at, stride_text), scaled(k, k_text))
+
+    return Strided(first, limit, along_k, load, offset, p.literal(extent) and extent % side == 0, vector)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field, replace
 
 from keras_ocl.core import dtypes
-from keras_ocl.core.dim import Dim, product
+from keras_ocl.core.dim import Dim, present, product
 from keras_ocl.kernels import prelude
 from keras_ocl.kernels.coordinates import index_type
 
@@ -57,6 +57,10 @@ class Problem:
         """Whether this extent's number may be in the source text."""
         return not self.all_arguments and not isinstance(extent, Dim)
 
+    def divides(self, number, *extents):
+        """Whether extents or strides are known to be multiples of `number`; the numbers themselves may be arguments."""
+        return all((self.all_arguments or not isinstance(e, Dim)) and present(e) % number == 0 for e in extents)
+
     @property
     def lanes(self):
         """Lanes of the accumulator in one hardware vector."""
@@ -80,10 +84,10 @@ class Problem:
     def vector(self, width):
         return prelude.vector_type(self.register, width)
 
-    def load(self, operand, width, pointer, offset):
-        """Expression that loads `width` consecutive elements into accumulator registers."""
+    def load(self, operand, width, pointer, offset, aligned=False):
+        """Expression that loads `width` consecutive elements into accumulator registers; `aligned` as for prelude.load()."""
         self.helpers |= prelude.helpers_for(operand.dtype, width)
-        return self._accumulated(operand, width, prelude.load(operand.dtype, width, pointer, offset))
+        return self._accumulated(operand, width, prelude.load(operand.dtype, width, pointer, offset, aligned=aligned))
 
     def computed(self, args, row, column, width):
         """(statements, expression) of what `load` gives, for an operand `b` with a source."""

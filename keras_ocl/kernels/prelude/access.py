@@ -13,16 +13,26 @@ def register_type(dtype, width):
     return vector_type(dtypes.register_ctype(dtype), width)
 
 
-def load(dtype, width, pointer, offset, count=0):
-    """Expression that loads `width` elements at `pointer + offset` into a register; unless it is 0, only the first `count`."""
+def load(dtype, width, pointer, offset, count=0, aligned=False):
+    """Expression that loads `width` elements at `pointer + offset` into a register; unless it is 0, only the first `count`.
+
+    aligned: whether that place is known to be aligned as a vector is. Some devices load vectors by their elements elsewhere.
+    """
     if count:
         parts = [load(dtype, lanes, pointer, f"{offset} + {at}") for at, lanes in runs(count)]
         return f"({register_type(dtype, width)})({', '.join(parts + ['0'] * (width - count))})"
     if dtype == "float16" and width == 1:
         return f"vload_half({offset}, {pointer})"
+    if dtype == "float16" and aligned:
+        return f"vloada_half{width}(0, {pointer} + {offset})"
     if dtype == "float16":
         return f"from_float16_{width}(vload{width}(0, (__global const ushort*)({pointer} + {offset})))"
-    raw = f"{pointer}[{offset}]" if width == 1 else f"vload{width}(0, {pointer} + {offset})"
+    if width == 1:
+        raw = f"{pointer}[{offset}]"
+    elif aligned:
+        raw = f"*(__global const {vector_type(dtypes.storage_ctype(dtype), width)}*)({pointer} + {offset})"
+    else:
+        raw = f"vload{width}(0, {pointer} + {offset})"
     if dtype == "bool":
         return f"-convert_{vector_type('int', width)}({raw})"
     if dtype == "bfloat16":

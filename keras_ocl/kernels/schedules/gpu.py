@@ -10,7 +10,7 @@ from keras_ocl.kernels.conv import elements as conv_elements
 from keras_ocl.kernels.conv import gpu as conv_gpu
 from keras_ocl.kernels.conv import pointwise as conv_pointwise
 from keras_ocl.kernels.gemm import gpu as gemm_gpu
-from keras_ocl.kernels.gemm import split
+from keras_ocl.kernels.gemm import gpu_choice, split
 from keras_ocl.kernels.pointwise import gpu as pointwise_gpu
 from keras_ocl.kernels.pointwise import team
 from keras_ocl.kernels.schedule import Schedule, register
@@ -20,9 +20,7 @@ _TUNING = GpuTuning()
 
 
 def _product(problem, tile):
-    tile = tile or gemm_gpu.choose(problem)
-    wanted = problem.traits.compute_units * _TUNING.product_groups
-    steps = split.steps(problem, gemm_gpu.groups(problem, tile), wanted, _TUNING.product_split)
+    tile, steps = gpu_choice.choose(problem, tile)
     return split.kernels(problem, tile, gemm_gpu.kernel, steps)
 
 

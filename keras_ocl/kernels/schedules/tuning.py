@@ -145,8 +145,16 @@ class GpuTuning:
     team_lanes: int = 32  # neighbouring results of a group whose memory is contiguous along them
     unit_items: int = 512  # work-items of a compute unit that hide the latency of memory
     product_items: int = 256  # most work-items of a work-group of a product
+    product_depth: int = 512  # multiply-adds of an item for a tile of k: more elements on their way take too many registers
     product_split: int = 128  # least steps of k in a part of a product
-    product_groups: int = 2  # work-groups of a product that keep a compute unit busy
+    # Costs of a product in multiply-adds of a work-item, by the ratios of instructions and of bytes to operations of current GPUs.
+    product_fetch: float = 4  # an element that comes to local memory: 4 of some 32 bytes that a unit of 128 lanes gets in a cycle
+    product_turn: float = 40  # a tile of k: addresses, stores to local memory, the barrier
+    product_start: float = 600  # of a group, which waits for its first elements
+    product_store: float = 8  # a result
+    product_hiding: float = 128  # work-items whose work a round of groups on a unit waits: its lanes, for latencies that few groups leave
+    product_part: float = 100  # a result of a part, which is written and read again: 8 of some 10 bytes that a unit gets in a cycle
+    product_launch: float = 400_000  # of the kernel that sums parts: 3 microseconds of 128 lanes
     depth: int = 16  # steps of a contraction in local memory
     convolution_side: int = 16  # work-items of a convolution's work-group, in each direction
     summing_items: int = 1 << 15  # work-items of a sum of parts

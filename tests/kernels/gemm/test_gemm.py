@@ -11,7 +11,7 @@ from keras_ocl.kernels import gemm
 from keras_ocl.kernels.contraction import Tile
 from keras_ocl.kernels.gemm import cpu as gemm_cpu
 from keras_ocl.kernels.gemm import cpu_choice as gemm_choice
-from keras_ocl.kernels.gemm import gpu as gemm_gpu
+from keras_ocl.kernels.gemm import gpu_choice
 from keras_ocl.kernels.gemm import strips as gemm_strips
 from keras_ocl.kernels.gemm.parts import Names, Problem
 from keras_ocl.kernels.spec import Args, Sink
@@ -345,12 +345,44 @@ def test_dot_tiles(device, tile, m, k, n):
     check(device, cpu(device), a, b, "float32", transposed=(False, True), tile=gemm_cpu.Tile("dots", *tile))
 
 
-@pytest.mark.parametrize("tile", [(16, 16, 4, 4, 16), (8, 4, 8, 8, 8), (4, 1, 1, 2, 4), (1, 1, 1, 1, 1)])
+GPU_TILES = [
+    (16, 16, 4, 4, 16), (8, 4, 8, 8, 8), (4, 1, 1, 2, 4), (1, 1, 1, 1, 1), (8, 4, 8, 8, 8, 1), (8, 8, 4, 8, 8, 2),
+    (4, 8, 8, 4, 16), (64, 1, 1, 4, 2),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("tile", GPU_TILES)
 def test_tiles_for_gpus(device, tile):
     traits = dataclasses.replace(device.traits, schedule="gpu")
     rng = np.random.default_rng(11)
     a, b = random(rng, (1, 45, 50), "float32"), random(rng, (1, 50, 70), "float32")
     check(device, traits, a, b, "float32", tile=Tile(*tile))
+
+
+@pytest.mark.parametrize("transposed", [(False, False), (True, False), (False, True), (True, True)])
+@pytest.mark.parametrize("tile", [(8, 4, 4, 8, 8), (8, 8, 4, 2, 16)])
+def test_vectors_of_gpus(device, tile, transposed):
+    """Extents, offsets and strides that four, two or no elements divide, with whole tiles and without."""
+    traits, rng = dataclasses.replace(device.traits, schedule="gpu"), np.random.default_rng(12)
+    for m, k, n in ((64, 32, 128), (36, 20, 52), (34, 22, 54), (35, 21, 53), (64, 21, 128), (36, 32, 53)):
+        for offset in (0, 2, 3) if m == 36 else (0,):
+            a, b = random(rng, (2, m, k), "float32"), random(rng, (2, k, n), "float32")
+            options = dict(transposed=transposed, offset=offset, batched=True, tile=Tile(*tile))
+            check(device, traits, a, b, "float32", **options)
+            check(device, traits, a, b, "float32", all_arguments=True, **options)
+
+
+@pytest.mark.parametrize("dtype,lanes", [("float32", 4), ("float16", 4), ("bfloat16", 4), ("int8", 4), ("float64", 2)])
+def test_aligned_matrices_are_loaded_as_vectors(device, dtype, lanes):
+    """Whole vectors where strides allow, which devices that have no others need to be aligned."""
+    traits = dataclasses.replace(device.traits, schedule="gpu")
+    for k, offset, vectors in ((64, 0, True), (64, 1, False), (65, 0, False), (Dim(64, hint=64), 0, False)):
+        a, b = gemm.Operand(named("a"), dtype, k, 1, offset=offset), gemm.Operand(named("b"), dtype, 1, k, offset=offset)
+        sink = Sink(named("c"), (64, 64), dtypes.accumulator(dtype))
+        (spec,) = gemm.plan(traits, batch=None, m=64, n=64, k=k, a=a, b=b, dtype=dtype, sink=sink, tile=Tile(8, 8, 4, 4, 8, lanes))
+        storage = dtypes.storage_ctype(dtype)
+        loads = spec.body.count(f"vloada_half{lanes}(" if dtype == "float16" else f"(__global const {storage}{lanes}*)(")
+        assert loads >= 2 if vectors else loads == 0, (k, offset)
 
 
 def test_gpu_tiles_respect_the_device(device):
@@ -359,7 +391,7 @@ def test_gpu_tiles_respect_the_device(device):
         for dtype, size in (("float32", 4), ("float64", 8)):
             a = gemm.Operand(named("a"), dtype, 500, 1)
             problem = Problem(traits, None, 500, 500, 500, a, a, dtype, None)
-            tile = gemm_gpu.choose(problem)
+            tile, _ = gpu_choice.choose(problem)
             assert tile.across * tile.down <= group
             assert tile.local_bytes(size) <= memory
 

@@ -1,0 +1,90 @@
+"""The tile of a matrix product on a GPU, and into how many parts its sums over k are cut: together, by what a unit has to do.
+
+A unit here is a share of the device with 65,536 registers, which is a compute unit of most. Costs are multiply-adds of one work-item, all
+items of a unit one after the other; only their ratios matter. All of it is a function of traits and hints, so that results do not change
+from run to run, nor with the batch size at hand.
+"""
+
+import functools
+import itertools
+import math
+from dataclasses import replace
+
+from keras_ocl.core import dtypes
+from keras_ocl.core.dim import ceil_div, hint
+from keras_ocl.kernels.contraction import Tile
+from keras_ocl.kernels.schedule import schedule_of
+
+_UNIT = 65536  # registers
+_SHAPES = ((8, 8), (8, 4), (4, 8), (4, 4), (4, 2), (2, 4), (2, 2), (2, 1), (1, 2), (1, 1))  # rows x columns of an item
+
+
+def choose(problem, tile=None):
+    """(the Tile of a product, the steps of k that a part sums or 0 for all); `tile`: the one to take."""
+    p = problem
+    batch = 1 if p.batch is None else max(1, hint(p.batch))
+    extents = batch, max(1, hint(p.m)), max(1, hint(p.n)), max(1, hint(p.k))
+    return _best(p.traits, *extents, dtypes.itemsize(p.accumulator), p.all_arguments, tile)
+
+
+@functools.lru_cache(4096)
+def _best(traits, batch, m, n, k, size, shared, tile):
+    tiles, parts, best = [tile] if tile else _tiles(traits, size, shared), _parts(traits, k), None
+    for t in tiles:
+        cost = costs(traits, t, batch, m, n, k)
+        for steps in parts:
+            rank = cost(steps), abs(t.across - 16)
+            if best is None or rank < best[0]:
+                best = rank, t, steps
+    return best[1:]
+
+
+@functools.cache
+def _tiles(traits, size, shared):
+    """Tiles that the device's groups, registers and local memory hold; few, where kernels of all sizes are to be `shared`."""
+    tuning, tiles = schedule_of(traits).tuning, []
+    most = 1 << (max(1, min(tuning.product_items, traits.max_group)).bit_length() - 1)
+    for items, across, (rows, columns) in itertools.product({most} if shared else {most, most // 2, most // 4}, (64, 32, 16, 8), _SHAPES):
+        if items < across or (shared and across not in (16, 64)):
+            continue
+        depth = max(1, min(tuning.depth, tuning.product_depth // (rows * columns)))
+        tile = Tile(across, items // across, rows, columns, depth, max(1, 16 // size))
+        while tile.depth > 1 and tile.local_bytes(size) > traits.local_memory:
+            tile = replace(tile, depth=tile.depth // 2)
+        if registers(tile) * size <= traits.item_registers * 4 and tile.local_bytes(size) <= traits.local_memory:
+            tiles.append(tile)
+    return tiles or [Tile(1, 1, 1, 1, 1)]
+
+
+def _parts(traits, k):
+    """Steps of k that a part may sum: 0 for all, else multiples of 32, which all depths of tiles divide."""
+    least = schedule_of(traits).tuning.product_split
+    return [0, *dict.fromkeys(-(-k // count // 32) * 32 for count in _COUNTS if count * least <= k)]
+
+
+_COUNTS = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)  # of parts
+
+
+def registers(tile):
+    """About how many registers a work-item takes: results, what it multiplies, what is on its way, and addresses."""
+    loaded = tile.depth * (tile.height + tile.width) // tile.items
+    return max(40, 3 * tile.rows * tile.columns // 2 + tile.rows + tile.columns + loaded + 10)  # as NVIDIA's compiler uses them
+
+
+def costs(traits, tile, batch, m, n, k):
+    """Function of the steps of a part, 0 for all, to the multiply-adds of an item that a unit's work is worth."""
+    t, tuning = tile, schedule_of(traits).tuning
+    units = max(1, traits.compute_units * traits.unit_registers / _UNIT)
+    tiles, results = ceil_div(m, t.height) * ceil_div(n, t.width) * batch, t.rows * t.columns
+    resident = max(1, _UNIT // (registers(t) * t.items))
+    step = results + t.rows + t.columns + tuning.product_fetch * (t.height + t.width) / t.items + tuning.product_turn / t.depth
+    once = tuning.product_start + tuning.product_store * results
+
+    def cost(steps):
+        count = ceil_div(k, steps) if steps else 1
+        groups = math.ceil(tiles * count / units)
+        work = ceil_div(steps or k, t.depth) * t.depth * step + once
+        total = work * (groups * t.items + tuning.product_hiding * math.ceil(groups / resident))
+        return total + (tuning.product_launch + tuning.product_part * count * batch * m * n / units if steps else 0)
+
+    return cost
