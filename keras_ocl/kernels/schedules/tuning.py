@@ -140,6 +140,7 @@ class GpuTuning:
     """The table of the gpu schedule."""
 
     pointwise_group: int = 64  # work-items of a work-group of generated code, and where a kernel leaves it open
+    tile: int = 16  # side of a group's tile where an operand is transposed: runs of 64 bytes
     team: int = 256  # most of a group that reduces together
     team_elements: int = 4  # least that each of them reduces
     team_lanes: int = 32  # neighbouring results of a group whose memory is contiguous along them
