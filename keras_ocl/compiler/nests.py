@@ -22,6 +22,7 @@ class Block:
     def __init__(self, parent=None, header=""):
         self.parent, self.header, self.lines = parent, header, []
         self.var = None  # the variable of the loop whose body this is
+        self.together = None  # of a loop that a team shares: what it is if all leave it together, a header, a statement and a condition
         self.depth = 0 if parent is None else parent.depth + 1
 
     def render(self, indent=1):

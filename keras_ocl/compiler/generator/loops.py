@@ -51,13 +51,16 @@ class Loops(Indices):
         extent = product(nest.extents[i] for i in group)
         name = self.name("g")
         start, stop = bounds or ("0", self.int(extent))
+        inside, own = f"{name} + {vector} <= {stop}" if vector > 1 else f"{name} < {stop}", f"part * {vector}" if vector > 1 else "part"
         if team is not None:
-            start, by = f"{start} + part" if vector <= 1 else f"{start} + part * {vector}", f"{name} += {max(1, vector) * team.count}"
+            by = f"{name} += {max(1, vector) * team.count}"
+            block = Block(parent, f"for ({self.ctype} {name} = {start} + {own}; {inside}; {by})")
+            block.together = f"for ({self.ctype} {name}t = {start}; {name}t < {stop}; {by.replace(name, name + 't')})", (
+                f"const {self.ctype} {name} = {name}t + {own};"
+            ), f"if ({inside})"
         else:
             by = f"{name} += {vector}" if vector > 1 else f"++{name}"
-        inside = f"{name} + {vector} <= {stop}" if vector > 1 else f"{name} < {stop}"
-        header = f"for ({self.ctype} {name} = {start}; {inside}; {by})"
-        block = Block(parent, header)
+            block = Block(parent, f"for ({self.ctype} {name} = {start}; {inside}; {by})")
         self.block = block
         variables = self.group_vars(nest, group, name, block)
         block.var = variables[-1]
@@ -69,8 +72,14 @@ class Loops(Indices):
 
     def close_loop(self):
         block = self.block
-        block.parent.lines.append(block)
         self.block = block.parent
+        if block.together and any(isinstance(line, Block) for line in block.lines):
+            # All items leave the loop together: PoCL 3.1 gets loops wrong that are inside one which they leave one by one.
+            loop, place, block.header = block.together
+            around = Block(block.parent, loop)
+            around.lines = [place, block]
+            block = around
+        self.block.lines.append(block)
 
     def reduce(self, node, kind, dtype, extents, body):
         """Reduction over `extents` of body(indices), in registers of `dtype`. kind: sum, prod, max, min, and, or."""
