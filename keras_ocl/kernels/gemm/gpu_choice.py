@@ -12,7 +12,9 @@ from dataclasses import replace
 
 from keras_ocl.core import dtypes
 from keras_ocl.core.dim import ceil_div, hint
+from keras_ocl.core.index import is_one
 from keras_ocl.kernels.contraction import Tile
+from keras_ocl.kernels.gemm import rows_gpu
 from keras_ocl.kernels.schedule import schedule_of
 
 _UNIT = 65536  # registers
@@ -63,6 +65,52 @@ def _parts(traits, k):
 
 
 _COUNTS = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)  # of parts
+
+
+def few(problem):
+    """(the Shape for a product of few rows or columns, the steps of k that a part sums or 0 for all), None for other products."""
+    tuning = schedule_of(problem.traits).tuning
+    turn = hint(problem.m) > tuning.product_few
+    p = rows_gpu.turned(problem) if turn else problem
+    if hint(p.m) > tuning.product_few or p.b.source:
+        return None
+    rows, along_k = _power(hint(p.m)), is_one(p.b.row_stride) and not is_one(p.b.column_stride)
+    across, length = (p.b.column_stride, p.k) if along_k else (p.b.row_stride, p.n)
+    joined = along_k or is_one(p.b.column_stride)
+    widths = (4, 1) if p.all_arguments else (4, 2, 1)
+    fits = (v for v in widths if v == 1 or (joined and p.divides(v, length, across, p.b.batch_stride, p.b.offset)))
+    vector = next(v for v in fits if v * rows <= 16)
+    places, items = 8 if along_k else 32, _power(min(tuning.product_items, problem.traits.max_group), up=False)
+    if not p.all_arguments:  # eager kernels of all sizes are few
+        places = min(places, _power(ceil_div(hint(p.n), 1 if along_k else vector)))
+    lanes = max(1, items // places)
+    if not p.all_arguments:
+        lanes = min(lanes, _power(ceil_div(hint(p.k), vector if along_k else 1)))
+    size = dtypes.itemsize(p.accumulator) * rows * (1 if along_k else vector)
+    while lanes > 1 and lanes * places * size > problem.traits.local_memory:
+        lanes //= 2
+    shape = rows_gpu.Shape(lanes, min(places, items), rows, along_k, vector, turn)
+    return shape, _few_parts(p, shape)
+
+
+def _power(n, up=True):
+    """The next power of two from `n` >= 1 up, or down."""
+    return 1 << ((max(1, n) - 1).bit_length() if up else max(1, n).bit_length() - 1)
+
+
+def _few_parts(p, shape):
+    """Steps of k of a part: as many parts as let all units read at the same time, where that pays for adding them."""
+    tuning, batch, m, n, k = schedule_of(p.traits).tuning, 1 if p.batch is None else hint(p.batch), hint(p.m), hint(p.n), hint(p.k)
+    units = max(1, p.traits.compute_units * p.traits.unit_registers / _UNIT)
+    groups = ceil_div(n, shape.places * shape.columns) * ceil_div(m, shape.rows) * batch
+    read = tuning.product_part / 2 * batch * n * k / units
+
+    def cost(steps):
+        count = ceil_div(k, steps) if steps else 1
+        total = read * max(1, tuning.product_readers * units / (groups * count))
+        return total + (tuning.product_launch + tuning.product_part * count * batch * m * n / units if steps else 0)
+
+    return min(_parts(p.traits, k), key=cost)
 
 
 def registers(tile):

@@ -10,7 +10,7 @@ from keras_ocl.kernels.conv import elements as conv_elements
 from keras_ocl.kernels.conv import gpu as conv_gpu
 from keras_ocl.kernels.conv import pointwise as conv_pointwise
 from keras_ocl.kernels.gemm import gpu as gemm_gpu
-from keras_ocl.kernels.gemm import gpu_choice, split
+from keras_ocl.kernels.gemm import gpu_choice, rows_gpu, split
 from keras_ocl.kernels.pointwise import gpu as pointwise_gpu
 from keras_ocl.kernels.pointwise import team
 from keras_ocl.kernels.schedule import Schedule, register
@@ -20,6 +20,10 @@ _TUNING = GpuTuning()
 
 
 def _product(problem, tile):
+    few = None if tile else gpu_choice.few(problem)
+    if few:
+        shape, steps = few
+        return split.kernels(problem, shape, rows_gpu.kernel, steps)
     tile, steps = gpu_choice.choose(problem, tile)
     return split.kernels(problem, tile, gemm_gpu.kernel, steps)
 

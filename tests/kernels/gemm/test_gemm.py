@@ -5,6 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
+from keras_ocl import runtime
 from keras_ocl.core import dtypes
 from keras_ocl.core.dim import Dim
 from keras_ocl.kernels import gemm
@@ -370,6 +371,30 @@ def test_vectors_of_gpus(device, tile, transposed):
             options = dict(transposed=transposed, offset=offset, batched=True, tile=Tile(*tile))
             check(device, traits, a, b, "float32", **options)
             check(device, traits, a, b, "float32", all_arguments=True, **options)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "int8", "float64"])
+@pytest.mark.parametrize("m,n", [(1, 1), (1, 300), (3, 64), (8, 33), (300, 1), (64, 3), (31, 8), (5, 6)])
+def test_few_rows_or_columns_on_gpus(device, m, n, dtype):
+    if dtypes.needs_double(dtype) and not device.traits.fp64:
+        pytest.skip("the device has no float64")
+    traits, rng = dataclasses.replace(device.traits, schedule="gpu", compute_units=32), np.random.default_rng(13)
+    for k in (1, 37, 64, 1000) if dtype == "float32" else (76,):
+        for transposed in ((False, False), (True, False), (False, True), (True, True)) if k in (64, 76) else ((False, False), (True, True)):
+            a, b = random(rng, (2, m, k), dtype), random(rng, (2, k, n), dtype)
+            check(device, traits, a, b, dtype, transposed=transposed, batched=True, offset=k % 3)
+            check(device, traits, a[:1], b[:1], dtype, transposed=transposed, all_arguments=True)
+
+
+def test_few_rows_have_a_kernel_of_their_own():
+    traits = runtime.read_record("sm_86")
+    for m, n, own in ((1, 4096, True), (8, 4096, True), (9, 4096, False), (4096, 2, True), (Dim(4, hint=4), 512, True)):
+        a, b = gemm.Operand(named("a"), "float32", 4096, 1), gemm.Operand(named("b"), "float32", n, 1)
+        sink = Sink(named("c"), (m, n), "float32")
+        first, *rest = gemm.plan(traits, batch=None, m=m, n=n, k=4096, a=a, b=b, dtype="float32", sink=sink)
+        assert ("lanes along the sum" in first.title) == own, (m, n)
+        if m in (1, 4096):
+            assert len(rest) == (m == 1), "parts of k where the columns make too few groups"
 
 
 @pytest.mark.parametrize("dtype,lanes", [("float32", 4), ("float16", 4), ("bfloat16", 4), ("int8", 4), ("float64", 2)])

@@ -1,0 +1,119 @@
+"""Matrix product of few rows, or few columns, for GPUs: it waits for its large operand, which each work-item reads once, past local memory.
+
+A work-group's items are lanes along k and places along the columns, whichever are neighbours in memory side by side. Each sums its steps
+of k for all rows at once; the lanes' sums are added in local memory, in halves, which is the same order each time.
+"""
+
+from dataclasses import dataclass, replace
+
+from keras_ocl.core.dim import ceil_div
+from keras_ocl.kernels.contraction import BARRIER
+from keras_ocl.kernels.gemm.parts import Names, scaled, summed
+from keras_ocl.kernels.spec import Args, KernelSpec
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A work-group of lanes along k x places along the columns, each item with `rows` rows; lanes and rows are powers of two.
+
+    along_k: whether lanes are neighbours in memory, else places are. vector: neighbours in memory that an item reads as one.
+    turned: whether rows and columns are exchanged, for few columns.
+    """
+
+    lanes: int
+    places: int
+    rows: int
+    along_k: bool
+    vector: int
+    turned: bool
+
+    @property
+    def columns(self):
+        """Columns of an item: neighbours."""
+        return 1 if self.along_k else self.vector
+
+
+def turned(problem):
+    """The same product with rows and columns exchanged."""
+    p = problem
+    return replace(p, m=p.n, n=p.m, a=p.b.transposed(), b=p.a.transposed())
+
+
+def kernel(problem, shape):
+    """The KernelSpec of `problem` with `shape`."""
+    s, p, args = shape, turned(problem) if shape.turned else problem, Args(problem.all_arguments)
+    n = Names(p, args)
+    body = _body(p, s, args, n)
+    splits, across = ceil_div(p.k, p.split) if p.split else 1, ceil_div(p.n, s.places * s.columns)
+    return KernelSpec(
+        name="matrix product",
+        args=args.args,
+        body=body,
+        grid=(across * s.lanes * s.places, ceil_div(p.m, s.rows), splits * (1 if p.batch is None else p.batch)),
+        group=(s.lanes * s.places, 1, 1),
+        helpers=frozenset(p.helpers) | frozenset(p.sink.helpers),
+        title=f"matrix product: {s.rows} {'columns' if s.turned else 'rows'}, {s.lanes} lanes along the sum per result",
+    )
+
+
+def _body(p, s, args, n):
+    i, width, v = n.index, s.places * s.columns, s.vector
+    kind, rows = p.vector(v), range(s.rows)
+    local = args.local(p.register, s.rows * s.lanes * width)
+    lane, place = ("me % {0}", "me / {0}") if s.along_k else ("me / {1}", "me % {1}")
+    text = [
+        *n.lines,
+        f"const int me = get_local_id(0), lane = {lane.format(s.lanes, s.places)}, place = {place.format(s.lanes, s.places)};\n",
+        f"const {i} column = ({i})get_group_id(0) * {width} + place * {s.columns}, first = ({i})get_group_id(1) * {s.rows};\n",
+        # What lies beyond the edges is computed again, and not stored.
+        f"const {i} at = min(column, ({i})({n.n} - {s.columns}));\n",
+    ]
+    for r in rows:
+        text.append(f"const {i} row{r} = min(first + {r}, ({i})({n.m} - 1));\n{kind} sum{r} = 0;\n")
+    step = s.lanes * (v if s.along_k else 1)
+    begin = f"lane * {v}" if s.along_k and v > 1 else "lane"
+    text.append("#pragma unroll 4\n")
+    text.append(f"for ({i} k = {begin}; k < {n.k}; k += {step}) {{\n")
+    text.append(f"const {kind} y = {p.load(p.b, v, 'b', summed(scaled('at', n.b_column), scaled('k', n.b_row)), aligned=True)};\n")
+    for r in rows:
+        text.append(f"{{\nconst {kind} x = {_left(p, s, n, f'row{r}')};\nsum{r} = {p.fma('x', 'y', f'sum{r}')};\n}}\n")
+    text.append("}\n")
+    own = f"(lane * {width} + place * {s.columns})"
+    size = s.lanes * width
+    for r in rows:
+        if s.along_k:
+            total = " + ".join(f"sum{r}.s{c:x}" for c in range(v)) if v > 1 else f"sum{r}"
+            text.append(f"{local}[{r * size} + {own}] = {total};\n")
+        else:
+            values = [f"sum{r}.s{c:x}" for c in range(v)] if v > 1 else [f"sum{r}"]
+            text += [f"{local}[{r * size + c} + {own}] = {value};\n" for c, value in enumerate(values)]
+    if s.lanes > 1:
+        mine = [f"{r * size + c} + {own}" for r in rows for c in range(s.columns)]
+        add = "".join(f"{local}[{at}] += {local}[{at} + fold * {width}];\n" for at in mine)
+        text.append(f"for (int fold = {s.lanes // 2}; fold > 0; fold /= 2) {{\n{BARRIER}if (lane < fold) {{\n{add}}}\n}}\n")
+    text.append(f"if (lane == 0 && column < {n.n}) {{\n")
+    vectors = not s.turned and p.divides(s.columns, p.n)
+    for r in rows:
+        text.append(f"if (first + {r} < {n.m}) {{\n")
+        for c in range(0, s.columns, s.columns if vectors else 1):
+            lanes = s.columns if vectors else 1
+            values = ", ".join(f"{local}[{r * size + c + x} + {own}]" for x in range(lanes))
+            values = f"({p.vector(lanes)})({values})" if lanes > 1 else values
+            where = (f"(first + {r})", f"(column + {c})")
+            store = p.sink.store(args, (*n.coordinates, *(where[::-1] if s.turned else where)), "value", lanes)
+            text.append(f"{{\nconst {p.vector(lanes)} value = {values};\n{store}}}\n")
+        text.append("}\n")
+    text.append("}\n")
+    return "".join(text)
+
+
+def _left(p, s, n, row):
+    """C text of what of `a` meets a vector of `b`, at a row."""
+    start = scaled(row, n.a_row)
+    if s.along_k and s.vector > 1:
+        if n.a_column == "1" and p.divides(s.vector, p.a.row_stride, p.a.batch_stride, p.a.offset):
+            return p.load(p.a, s.vector, "a", summed(start, "k"), aligned=True)
+        parts = (p.load(p.a, 1, "a", summed(start, scaled(f"(k + {x})", n.a_column))) for x in range(s.vector))
+        return f"({p.vector(s.vector)})({', '.join(parts)})"
+    value = p.load(p.a, 1, "a", summed(start, scaled("k", n.a_column)))
+    return f"({p.vector(s.vector)})({value})" if s.vector > 1 else value
