@@ -71,11 +71,11 @@ def test_larger_scatter_is_deterministic(rows, columns, count):
     index = RNG.integers(0, rows, count).astype("i4")
     index[: count // 2] = 3
     updates = RNG.normal(size=(count, columns)).astype("f4")
-    expected = np.zeros((rows, columns), "f4")
-    np.add.at(expected, index, updates)  # adds in order, as ours
+    expected = np.zeros((rows, columns))
+    np.add.at(expected, index, updates)
     results = [P.scatter_new((rows, columns), (from_numpy(index),), from_numpy(updates), (0,)) for _ in range(2)]
-    same(results[0], expected)
-    same(results[1], to_numpy(results[0]))
+    same(results[0], expected.astype("f4"), 1e-4)
+    same(results[1], to_numpy(results[0]), 0)
 
 
 def test_indexing_gradients():
