@@ -43,6 +43,11 @@ class Fold:
             value = gen.op("select", self.dtype, mask, value, Register(self.start, self.dtype, 1, gen.top))
         gen.emit(f"{target.text} = {self.combined(target.text, value.text, target.width)};")
 
+    @property
+    def ctype(self):
+        """The C type of a single accumulator."""
+        return prelude.register_type(self.dtype, 1)
+
     def combined(self, a, b, width=1):
         """C expression of the operation on two registers."""
         self.gen.helpers |= elementwise.helpers(self.op, width, self.dtype, [self.dtype] * 2)

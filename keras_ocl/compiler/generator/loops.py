@@ -121,7 +121,7 @@ class Loops(Indices):
                 nest.breaks.add(bounds[0])
                 nest.chunks[bounds[0]] = bounds[3]
             self._loops(nest, body, fold, lanes, full, bounds, team)
-        result = fold.finish() if team is None else team.fold(self, fold.finish(), fold.combined)
+        result = fold.finish() if team is None else team.fold(self, fold.finish(), fold.ctype, fold.combined)
         self.block, self.vector, self.partial = saved
         return result
 

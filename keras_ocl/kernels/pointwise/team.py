@@ -8,7 +8,6 @@ them a part of the row that it belongs to.
 from dataclasses import dataclass
 
 from keras_ocl.core.dim import ceil_div, hint, product
-from keras_ocl.kernels import prelude
 from keras_ocl.kernels.pointwise.unflatten import unflatten
 from keras_ocl.kernels.schedule import schedule_of
 
@@ -50,9 +49,8 @@ class Team:
         """From an item to the next one of its team."""
         return 1 if self.along else self.teams
 
-    def fold(self, gen, register, combine):
-        """The register with `register`'s values of all the team's items combined; `combine(a, b)` gives the C expression for two."""
-        ctype = prelude.register_type(register.dtype, 1)
+    def fold(self, gen, register, ctype, combine):
+        """The register with all items' values of `register`, of this C type, combined; `combine(a, b)` gives the C expression for two."""
         name = self.local.get(ctype)
         barrier = "barrier(CLK_LOCAL_MEM_FENCE);"
         if name is None:
