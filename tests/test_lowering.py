@@ -11,11 +11,11 @@ import pytest
 
 from keras_ocl import cli, lowering, runtime
 
+pytestmark = pytest.mark.usefixtures("apart")  # kernels are counted
+
 SCRIPT = """
 import keras
 import numpy as np
-
-pytestmark = pytest.mark.usefixtures("apart")  # kernels are counted
 
 def model():
     m = keras.Sequential([keras.Input((6, 5)), keras.layers.LSTM(4), keras.layers.Dense(3, "softmax")])

@@ -8,13 +8,12 @@ import hashlib
 import re
 
 from keras_ocl.compiler.provenance import ChainProvenance
-from keras_ocl.core.dim import hint, noting, product
+from keras_ocl.core.dim import hint, key, noting, product
 from keras_ocl.core.index import is_one
 from keras_ocl.kernels.schedule import schedule_of
 from keras_ocl.kernels.spec import STEP, Args, KernelSpec
 
 _ARGUMENTS = 96  # of a kernel: an OpenCL device takes 1,024 bytes of them
-_GROWTH = 32  # times as many work-items as in the first trace may be done by one
 _ITEM = re.compile(r"get_global_id\((\d)\)")
 
 
@@ -28,11 +27,16 @@ def chained(launches, traits):
 
     for launch in launches:
         fits = limit and isinstance(launch, KernelSpec) and _is_small(launch, limit, traits.compute_units)
-        if not fits or sum(len(part.args) for part in (*run, launch)) > _ARGUMENTS:
+        if not fits or _arguments((*run, launch)) > _ARGUMENTS:
             close()
         (run if fits else found).append(launch)
     close()
     return found
+
+
+def _arguments(parts):
+    """How many arguments a chain of these kernels has: each buffer and each extent is one."""
+    return len({(a.kind, key(a.value)) if isinstance(a.value, int) else a.value for part in parts for a in part.args})
 
 
 def _is_small(spec, limit, units):
@@ -43,8 +47,7 @@ def _is_small(spec, limit, units):
     if items <= 1:
         return True
     with noting(None):  # an estimate holds for no extent in particular
-        small = spec.provenance.work * (1 - 1 / min(items, units)) <= limit
-    return small and product(spec.grid) <= _GROWTH * items  # a batch of a thousand times as many wants all units
+        return spec.provenance.work * (1 - 1 / min(items, units)) <= limit
 
 
 def _joined(parts):

@@ -89,11 +89,11 @@ def test_a_training_step_of_a_small_model_is_one_launch(joins, one_by_one):
 
 def test_a_batch_of_many_times_the_size_is_for_all_units(joins, one_by_one):
     def composite(x):
-        return keras.ops.softmax(keras.ops.matmul(x, w)), keras.ops.sum(x, axis=0)
+        return keras.ops.softmax(keras.ops.matmul(x, w)), keras.ops.mean(x, axis=0)
 
     w = keras.ops.convert_to_tensor(normal(16, 16))
     compiled = keras_ocl.jit(composite, dynamic=(0,))
-    for batch, expected in [(8, 1), (64, 1), (5000, 2), (20_000, 2), (8, 1), (0, 1)]:
+    for batch, expected in [(8, 1), (64, 1), (5000, 2), (20_000, 2), (8, 1)]:
         x = normal(batch, 16)
         number, results = launches(compiled, x)
         assert (number > 1) == (expected > 1), batch
@@ -176,10 +176,10 @@ def test_a_profile_divides_a_chain_among_its_layers(joins):
 
 
 def test_a_kernel_with_many_arguments_begins_another_chain(joins, monkeypatch):
-    monkeypatch.setattr(chain, "_ARGUMENTS", 8)
+    monkeypatch.setattr(chain, "_ARGUMENTS", 5)
     c, u, xs = normal(5, 7), normal(7, 7), normal(9, 5, 7)
     compiled = Jitted(recurrent)
     results = compiled(c, u, xs)
-    assert len(loops(compiled)[0].launches) > 1 and all(len(launch.args) <= 8 for launch in loops(compiled)[0].launches)
+    assert len(loops(compiled)[0].launches) > 1 and all(len(launch.args) <= 5 for launch in loops(compiled)[0].launches)
     for a, expected in zip(results, recurrent_reference(c, u, xs), strict=True):
         np.testing.assert_allclose(to_numpy(a), expected, rtol=1e-5, atol=1e-6)
