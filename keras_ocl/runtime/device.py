@@ -65,7 +65,7 @@ def _code(error):
     return getattr(error.args[0], "code", lambda: None)() if error.args else None
 
 
-_USES = "allocate allocate_state build command copy download enqueue finish repeat replay upload wait".split()
+_USES = "allocate allocate_state build command copy download enqueue finish idle repeat replay upload wait".split()
 _living = weakref.WeakSet()
 
 
@@ -510,16 +510,20 @@ class Device:
 
     def finish(self):
         """Wait until everything enqueued is done."""
+        self.idle()
+        if self.profiler is not None:
+            with self._lock:
+                if self.profiler is not None:
+                    self.profiler.drain(wait=True)
+
+    def idle(self):
+        """`finish` that leaves a profiler alone, and so takes no lock: for those who hold memory's."""
         state.check_not_forked()
         with self.span(WAIT):
             try:
                 self.queue.finish()
             except cl.Error as error:
                 raise self.lose(error) from error
-        if self.profiler is not None:
-            with self._lock:
-                if self.profiler is not None:
-                    self.profiler.drain(wait=True)
 
 
 def set_argument(kernel, index, value):

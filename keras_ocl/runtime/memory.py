@@ -338,7 +338,7 @@ class Memory:
 
     def trim(self):
         """Release all free blocks to the system; waits for the device."""
-        self.device.finish()
+        self.device.idle()
         with self._lock:
             for free in [*self._free.values(), *self._staging.values()]:
                 while free:

@@ -67,7 +67,6 @@ class Team:
         self.end = len(self.block.lines)
         return total
 
-
     def once(self, gen, statement):
         """Emit a statement that one item runs for each row."""
         inner, gen.block = gen.block, self.block
