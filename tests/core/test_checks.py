@@ -53,7 +53,7 @@ def test_other_threads_check_too():
     assert len(caught) == 1 and "index 9" in caught[0]
 
 
-def test_without_checks_nothing_is_recorded(built):  # noqa: F811
+def test_without_checks_nothing_is_recorded(built, apart):  # noqa: F811
     """The same kernels, and as many launches, before and after."""
     function = keras_ocl.jit(lambda i: ops.sum(ops.take(TABLE, i, 0)))
     indices = np.array([1, 2, 3], "int32")
