@@ -40,7 +40,10 @@ def _arguments(parts):
 
 
 def _is_small(spec, limit, units):
-    """Whether one work-item may do all that the kernel does: what the other units would have done is less than a launch."""
+    """Whether one work-item may do all that the kernel does: what the other units would have done is less than a launch.
+
+    For the extents first seen: those that are more than eight times as large have kernels of their own (family.py).
+    """
     if not spec.group or not all(map(is_one, spec.group)) or any(a.kind == "local" for a in spec.args):
         return False
     items = hint(product(spec.grid))
