@@ -290,16 +290,16 @@ def test_free_blocks_make_room_for_other_sizes(any_device):
 def test_trimming_waits_for_what_another_thread_enqueues_meanwhile(any_device, monkeypatch, way):
     slow = any_device.build([SLOW])["slow"]
     held = [getattr(any_device, way)(20 << 20)]
-    block, finish, release = held[0].block, any_device.finish, held[0].block.release
+    block, idle, release = held[0].block, any_device.idle, held[0].block.release
     when = []  # the last event's status when the memory goes
 
     def others_go_on():
-        finish()
+        idle()
         runtime.set_argument(slow, 0, held[0])
         any_device.enqueue(slow, (1,))
         held.clear()
 
-    monkeypatch.setattr(any_device, "finish", others_go_on)
+    monkeypatch.setattr(any_device, "idle", others_go_on)
     block.release = lambda: (when.append(any_device.last_event.command_execution_status), release())
     any_device.memory.trim()
     assert when == [0]
