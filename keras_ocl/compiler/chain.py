@@ -8,7 +8,7 @@ import hashlib
 import re
 
 from keras_ocl.compiler.provenance import ChainProvenance
-from keras_ocl.core.dim import hint, key, noting, product
+from keras_ocl.core.dim import hint, key, product
 from keras_ocl.core.index import is_one
 from keras_ocl.kernels.schedule import schedule_of
 from keras_ocl.kernels.spec import STEP, Args, KernelSpec
@@ -46,11 +46,12 @@ def _is_small(spec, limit, units):
     """
     if not spec.group or not all(map(is_one, spec.group)) or any(a.kind == "local" for a in spec.args):
         return False
+    if spec.scalar:  # a user's, whose text may ask for its place in any way
+        return False
     items = hint(product(spec.grid))
     if items <= 1:
         return True
-    with noting(None):  # an estimate holds for no extent in particular
-        return spec.provenance.work * (1 - 1 / min(items, units)) <= limit
+    return spec.provenance.work * (1 - 1 / min(items, units)) <= limit
 
 
 def _joined(parts):

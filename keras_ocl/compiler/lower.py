@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from keras_ocl.compiler import region_kernels
 from keras_ocl.compiler.fuse import partition
 from keras_ocl.compiler.provenance import Provenance
-from keras_ocl.core.dim import noting, product, same
+from keras_ocl.core.dim import product, same
 from keras_ocl.core.primitive import Kind
 from keras_ocl.kernels import prelude
 from keras_ocl.kernels.launch import fitted, pieces
@@ -100,10 +100,7 @@ def _launchable(launches, provenance, builder):
         if not isinstance(launch, KernelSpec) or launch.provenance is not None:  # of a loop, which has seen to it
             found.append(launch)
             continue
-        work = 0
-        if traits.max_groups:
-            with noting(None):  # an estimate holds for no extent in particular
-                work = provenance.work
+        work = provenance.work if traits.max_groups else 0
         found += pieces(fitted(launch, traits, eager), traits, work, eager)
     return found
 

@@ -10,13 +10,13 @@ from collections import defaultdict
 from typing import NamedTuple
 
 from keras_ocl.compiler import cost
-from keras_ocl.core.dim import product
+from keras_ocl.compiler.rows import REDUCING
+from keras_ocl.core.dim import hint, noting, product
 from keras_ocl.core.origin import Origin
 from keras_ocl.core.primitive import Kind
 
 _MOVED = 8  # about how many operations loading or storing an element costs
 _NOTHING = (Kind.VIEW, Kind.SOURCE, Kind.PROJECTION, Kind.STEP_SLICE)  # computes nothing
-_REDUCING = (Kind.REDUCTION, Kind.WINDOW, Kind.CONTRACTION)
 
 
 class Share(NamedTuple):
@@ -69,8 +69,9 @@ class Provenance:
 
     @functools.cached_property
     def work(self):
-        """About how many operations the region takes with its loads and stores."""
-        return self.operations + _MOVED * (sum(self.loads.values()) + sum(map(_size, self._outputs)))
+        """About how many operations the region takes with its loads and stores, by the hints of its extents."""
+        with noting(None):  # an estimate holds for no extent in particular
+            return self.operations + _MOVED * (sum(self.loads.values()) + sum(map(_size, self._outputs)))
 
     def _evaluations(self, node):
         """How often the kernel evaluates each element of `node`."""
@@ -147,13 +148,13 @@ def key(node):
 
 
 def _reduces(node):
-    return node.kind in _REDUCING
+    return node.kind in REDUCING
 
 
 def _size(node):
     if node.results is not None:
-        return sum(int(product(shape)) for shape, _ in node.results)
-    return int(product(node.shape))
+        return sum(hint(product(shape)) for shape, _ in node.results)
+    return hint(product(node.shape))
 
 
 def _operations(node):
@@ -161,5 +162,5 @@ def _operations(node):
     if node.kind in _NOTHING:
         return 0
     if node.primitive.operations is not None:
-        return int(node.primitive.operations(node))
+        return hint(node.primitive.operations(node))
     return cost.price(node) * _size(node)

@@ -101,6 +101,14 @@ def test_a_batch_of_many_times_the_size_is_for_all_units(joins, one_by_one):
             np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
 
 
+def test_a_kernel_of_the_users_own_stays_by_itself(joins):
+    """Its text may ask for its place among all work-items in any way."""
+    place = keras_ocl.custom_op("out[i] = x[i] + get_group_id(0) + get_global_size(0) + get_global_id( 0 );", "x", group=lambda x: 1)
+    x = normal(5)
+    result = keras_ocl.jit(lambda x: keras.ops.flip(place(keras.ops.cumsum(x * 2))))(x)
+    np.testing.assert_allclose(result, (np.cumsum(x * 2) + 2 * np.arange(5) + 5)[::-1], rtol=1e-5, atol=1e-6)
+
+
 def test_large_kernels_stay_by_themselves(joins):
     if runtime.current_device().traits.compute_units < 2:
         pytest.skip("one compute unit does all the work anyway")
