@@ -51,6 +51,9 @@ class BoundHost:
         self.writes = [b if b is None else resolve(b) for b in call.writes]
         self.read_shapes = _shapes([n.shape for n in node.inputs], changing)
         self.written_shapes = _shapes([shape for shape, _ in node.results or [(node.shape, node.dtype)]], changing)
+        self.params = dict(node.params)
+        for name in node.primitive.dynamic_extents:
+            changing.use_all(node.params[name], partial(self.params.__setitem__, name))
 
 
 class BoundLoop:

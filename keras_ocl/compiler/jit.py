@@ -133,12 +133,16 @@ class Jitted:
             with noting(facts):
                 trace, result = call.trace(unknown)
                 identity = Identity(trace, result) if unknowns else None
-                kind = Checked if checks.active() else Compiled
-                compiled = kind(trace, result, call.device, self.name, variables=call.variables, unknowns=unknowns)
+                compiled = self._compile(trace, result, call, unknowns)
             compiled.family = family
             family.add(Member(unknown, facts, identity), compiled, call.identity_at if more_vary else None)
             found = compiled, tuple(map(present, unknowns))
         return Bound(*found)
+
+    def _compile(self, trace, result, call, unknowns):
+        """The Compiled of a new trace of a _Call."""
+        kind = Checked if checks.active() else Compiled
+        return kind(trace, result, call.device, self.name, variables=call.variables, unknowns=unknowns)
 
 
 class _Call:

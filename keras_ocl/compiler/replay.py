@@ -101,7 +101,7 @@ class Replay:
         for buffer, n, shape in zip(bound.reads, node.inputs, bound.read_shapes, strict=True):
             arrays.append(self._device.download(self._storages[buffer], dtypes.numpy_dtype(n.dtype), shape))
         with self._device.operation(bound.label):
-            results = node.primitive.host(arrays, **node.params)
+            results = node.primitive.host(arrays, **bound.params)
         outputs = node.results or [(node.shape, node.dtype)]
         results = results if node.results else [results]
         for buffer, array, shape, (_, dtype) in zip(bound.writes, results, bound.written_shapes, outputs, strict=True):

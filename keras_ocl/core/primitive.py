@@ -38,6 +38,7 @@ class Primitive:
         shape(*inputs, **params) -> (shape, dtype), or a list of them where `multiple_results`.
         vjp(ct, out, *inputs, **params) -> gradients for the inputs (None: no gradient); `ct` and `out` are
             lists where the primitive has multiple results, and a missing cotangent is None.
+        factors(seen) -> Factors: along which axes it falls into parts (core/factors.py); by default that of the kind or the access maps.
         batch(inputs, batched, size, **params) -> the result(s) for `size` examples at once, which lie along a new first axis of the inputs
             for which the tuple `batched` holds True; None where there is no such rule.
         total(summed, stacked, inputs, params, number) -> a function that computes the sum of the result over a loop's steps, or None
@@ -61,6 +62,7 @@ class Primitive:
         shares_memory(node) -> whether the value lies in the operand's memory as it is, from its first element on.
         flat: whether elements keep their row-major positions, so that another shape changes nothing.
         joined_axis: the parameter that names the axis along which operands are put side by side.
+        combines: of a reduction, how the results of parts become that of the whole: "sum", "max" etc.
         partial: of a reduction, the primitive that reduces parts of an axis; the reduction then reduces the parts' results.
         stored: whether it is always stored by a kernel of its own.
         dynamic_extents: names of parameters that count elements: arguments of eager kernels. Any other parameter selects the kernel.
@@ -99,6 +101,8 @@ class Primitive:
         stored=False,
         dynamic_extents=(),
         batch=None,
+        factors=None,
+        combines=None,
         total=None,
         simplify=None,
         fold=None,
@@ -114,6 +118,7 @@ class Primitive:
         self._access, self.cost, self.terms, self.operations = access, cost, terms, operations
         self.masks, self.shares_memory, self.flat, self.joined_axis = masks, shares_memory, flat, joined_axis
         self.partial, self.stored, self.dynamic_extents = partial, stored, frozenset(dynamic_extents)
+        self.factors, self.combines = factors, combines
         self.batch, self.total, self.simplify, self.fold, self.literal = batch, total, simplify, fold, literal
         self.fetches, self.invariant_operand = fetches, invariant_operand
         self.multiple_results = multiple_results

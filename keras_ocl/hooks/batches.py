@@ -5,6 +5,8 @@ import itertools
 from keras.src import tree
 from keras.src.trainers.epoch_iterator import EpochIterator
 
+from keras_ocl.hooks.distribution import whole_batches
+
 
 class Batches(EpochIterator):
     """Keras's iterator over lists of `steps_per_execution` batches. As on JAX, that a pass ends with a shorter list is no lack of data.
@@ -16,7 +18,8 @@ class Batches(EpochIterator):
     def __init__(self, caller, x, **settings):
         if caller is not None:
             check_rows(caller, x)
-        super().__init__(x, **settings)
+        with whole_batches():
+            super().__init__(x, **settings)
         self._told = f"{caller}: x ({type(x).__name__}) has no batches; pass at least one." if caller is not None else None
         if self._num_batches == 0 and self._told:
             raise ValueError(self._told)

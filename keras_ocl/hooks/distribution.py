@@ -1,14 +1,25 @@
-"""The distribution hook for one process and one device."""
+"""The distribution hook: Keras's device meshes are the ranks of an MPI job, one device each."""
+
+import os
+from contextlib import contextmanager
+
+import numpy as np
+from keras.src.backend.common.global_state import get_global_attribute
 
 from keras_ocl import runtime
+from keras_ocl.distribution import mpi
+from keras_ocl.distribution.placement import Placement
 
 
 def list_devices(device_type=None):
-    """Names the usable devices of one kind, such as ``["gpu:0"]``.
+    """Names the devices that a mesh can be made of: in an MPI job one for each rank, in their order, such as ``["cpu:0", "cpu:1"]``.
 
     Args:
-        device_type: "cpu" or "gpu"; by default "gpu" if there is a usable one, else "cpu".
+        device_type: "cpu" or "gpu"; by default that of the devices in use in a job, else "gpu" if there is a usable one, else "cpu".
     """
+    if num_processes() > 1:
+        kinds = mpi.world().gather_objects(runtime.current_device().kind)
+        return [f"{kind}:{rank}" for rank, kind in enumerate(kinds) if device_type in (None, kind)]
     names = [device.name for device in runtime.devices() if device.usable]
     kinds = [device_type.lower()] if device_type else ["gpu", "cpu"]
     for kind in kinds:
@@ -24,34 +35,39 @@ def get_device_count(device_type=None):
 
 
 def initialize(job_addresses=None, num_processes=None, process_id=None):
-    """Accepts a cluster of one process, which needs no setting up.
+    """Joins the MPI job that this process was started in (`mpiexec`, `srun`); without one, a single process stays what it is.
+
+    Where no seed has been set, all ranks get that of the first, so that weights and shuffling are the same everywhere.
 
     Raises:
-        NotImplementedError: more than one process is asked for.
+        ValueError: the arguments are not those of the job.
+        RuntimeError: several processes are asked for, but there is no MPI job, or mpi4py is not installed.
     """
-    several_addresses = job_addresses is not None and "," in job_addresses
-    if several_addresses or (num_processes or 1) > 1 or (process_id or 0) > 0:
-        raise NotImplementedError("keras_ocl computes in one process: `keras.distribution.initialize` cannot join several.")
+    mpi.initialize(job_addresses, num_processes, process_id)
+    from keras.src.utils import rng_utils  # not while Keras is being imported
+
+    if mpi.world().size > 1 and rng_utils.get_random_seed() is None:
+        rng_utils.set_random_seed(mpi.world().gather_objects(int(np.random.SeedSequence().generate_state(1)[0]))[0])
 
 
 def num_processes():
-    """The number of processes that compute together: one."""
-    return 1
+    """The number of processes that compute together."""
+    return mpi.world().size
 
 
 def process_id():
-    """This process's place among them: the first."""
-    return 0
+    """This process's place among them."""
+    return mpi.world().rank
 
 
 def distribute_tensor(tensor, layout):
-    """Returns `tensor`, which lies whole on its device whatever the layout on a mesh of one device says."""
+    """Returns `tensor`: where values lie follows from the variables and the batch, and a layout of a tensor between is a hint."""
     _backend_layout(layout)
     return tensor
 
 
 def distribute_data_input(per_process_batch, layout, batch_dim_name):
-    """Returns the batch, as one process holds all of it."""
+    """Returns the batch, of which a compiled step takes what this process computes."""
     _backend_layout(layout)
     return per_process_batch
 
@@ -61,25 +77,88 @@ def _backend_layout(layout):
 
 
 def _to_backend_mesh(device_mesh):
-    """Returns the mesh's only device, as Keras names it.
+    """Returns the mesh's devices, as Keras names them.
 
     Raises:
-        NotImplementedError: the mesh holds more than one device.
+        ValueError: the mesh has not one device for each process of the job.
     """
-    if device_mesh.devices.size != 1:
-        raise NotImplementedError(
-            f"keras_ocl computes on one device, but the mesh {device_mesh.axis_names} has the shape {device_mesh.shape}: "
-            "pass a single device, such as `keras.distribution.list_devices()[:1]`."
+    if device_mesh.devices.size != num_processes():
+        raise ValueError(
+            f"The mesh {device_mesh.axis_names} has {device_mesh.devices.size} devices (shape {tuple(device_mesh.shape)}), but"
+            f" {num_processes()} processes compute together, with one device each: start as many with `mpiexec -n"
+            f" {device_mesh.devices.size}` and call `keras.distribution.initialize()`, or pass the devices of `list_devices()`"
+            f" ({len(list_devices())}); a single process takes one, such as `list_devices()[:1]`."
         )
-    return device_mesh.devices.item()
+    return device_mesh.devices
 
 
 def _to_backend_layout(tensor_layout):
-    """Returns the device that holds a tensor of this layout.
+    """Returns the names of the mesh's axes along which the tensor's axes are cut.
 
     Raises:
         ValueError: the layout has no mesh.
     """
     if tensor_layout.device_mesh is None:
         raise ValueError("Cannot place a tensor: its TensorLayout has no device mesh. Set `device_mesh` first.")
-    return tensor_layout.device_mesh.backend_mesh
+    _to_backend_mesh(tensor_layout.device_mesh)
+    return tensor_layout.axes
+
+
+def placement():
+    """The Placement of Keras's present distribution; None where this process computes alone."""
+    distribution = get_global_attribute("distribution")
+    if distribution is None or num_processes() == 1:
+        return None
+    found = getattr(distribution, "_ocl_placement", None)
+    if found is None:
+        mesh = distribution.device_mesh
+        _to_backend_mesh(mesh)
+        if not distribution.auto_shard_dataset:
+            raise NotImplementedError(
+                "auto_shard_dataset=False: on this backend every rank is given the whole batches, of which it computes its rows; leave it True."
+            )
+        found = distribution._ocl_placement = Placement(
+            mesh.shape,
+            mesh.axis_names,
+            distribution.batch_dim_name or mesh.axis_names[0],
+            mpi.world(),
+            _shares(distribution.num_model_replicas),
+        )
+    return found
+
+
+def _shares(parts):
+    """How many rows of a batch each part gets in relation to the others: KERAS_OCL_SHARES, such as "2,1", by default all as many."""
+    text = os.environ.get("KERAS_OCL_SHARES", "")
+    if not text:
+        return None
+    shares = [int(share) if share.strip().isdecimal() else 0 for share in text.split(",")]
+    if len(shares) != parts or min(shares) < 1:
+        raise ValueError(f"KERAS_OCL_SHARES={text!r}: give {parts} whole numbers above 0, one for each part of the batch, such as 2,1.")
+    return shares
+
+
+def check_whole(variables):
+    """Raises NotImplementedError where the present distribution cuts one of these variables."""
+    distribution = get_global_attribute("distribution")
+    for variable in variables:
+        axes = distribution.get_variable_layout(variable).axes
+        if any(axes):
+            raise NotImplementedError(
+                f"ModelParallel: the LayoutMap cuts {variable.path} of shape {tuple(variable.shape)} along {axes}, but on this backend every"
+                " process holds all of each variable; leave its layout out, or use DataParallel."
+            )
+
+
+@contextmanager
+def whole_batches():
+    """Data adapters made inside give whole batches, as they do in one process: steps take their rows of them."""
+    distribution = get_global_attribute("distribution")
+    if distribution is None or not distribution._is_multi_process:
+        yield
+        return
+    distribution._is_multi_process = False
+    try:
+        yield
+    finally:
+        distribution._is_multi_process = True

@@ -22,7 +22,8 @@ from keras_ocl import runtime
 from keras_ocl.compiler.jit import Jitted
 from keras_ocl.core.autodiff import GradientTape
 from keras_ocl.core.trace import operation
-from keras_ocl.hooks import tensorboard
+from keras_ocl.distribution.step import DistributedStep
+from keras_ocl.hooks import distribution, ranks, tensorboard
 from keras_ocl.hooks.batches import Batches, check_rows
 from keras_ocl.hooks.logs import pythonify_logs
 from keras_ocl.ops import core
@@ -46,6 +47,7 @@ class OclTrainer(base_trainer.Trainer):
         self.train_function = None
         self.test_function = None
         self.predict_function = None
+        self._placement = None  # of the functions' steps
 
     # ---- one step
 
@@ -117,16 +119,23 @@ class OclTrainer(base_trainer.Trainer):
 
     def _step_function(self, step):
         """`step` as a function of a batch."""
-        name = f"{self.name}.{step.__name__}"
+        name, placement = f"{self.name}.{step.__name__}", distribution.placement()
         if self.run_eagerly or not self.jit_compile:
-            one_step = _eager(step, name)
-        else:
-            one_step = Jitted(step, dynamic=(0,), name=name, context=lambda: self._trace_context)
-        return one_step
+            return _eager(step, name)
+        settings = {"dynamic": (0,), "name": name, "context": lambda: self._trace_context}
+        return Jitted(step, **settings) if placement is None else DistributedStep(step, placement, **settings)
 
     def _refresh_trace_context(self):
         """What a trace depends on beside its data; looked at once per call of fit, evaluate or predict."""
         self._trace_context = (tuple(v.trainable for v in self.variables), config.floatx())
+        placement = distribution.placement()
+        if placement is not self._placement:  # set or taken away since the functions were made
+            self._placement = placement
+            self.train_function = self.test_function = self.predict_function = None
+            if placement is not None:
+                variables = [*self.variables, *(self.optimizer.variables if getattr(self, "optimizer", None) else ())]
+                distribution.check_whole(variables)
+                ranks.agree(variables)
 
     def make_train_function(self, force=False):
         self._refresh_trace_context()
@@ -366,6 +375,8 @@ class OclTrainer(base_trainer.Trainer):
     def _callback_list(self, callbacks, verbose, epochs, steps, add_history=False):
         if isinstance(callbacks, callbacks_module.CallbackList):
             return callbacks
+        if distribution.process_id() > 0:
+            verbose, callbacks = 0, ranks.without_writers(tree.flatten(callbacks or []))
         return callbacks_module.CallbackList(
             callbacks, add_history=add_history, add_progbar=verbose != 0, verbose=verbose, epochs=epochs, steps=steps, model=self
         )

@@ -3,7 +3,9 @@
 from keras_ocl import primitives as P
 from keras_ocl.core import dtypes
 from keras_ocl.core.autodiff import GradientTape
+from keras_ocl.core.dim import key as same_extent
 from keras_ocl.core.dim import product
+from keras_ocl.core.factors import Factors
 from keras_ocl.core.index import is_one
 from keras_ocl.core.primitive import Primitive
 from keras_ocl.kernels import attention as template
@@ -211,6 +213,23 @@ def _operations(forward, backward):
     return rule
 
 
+def _factors(gradient):
+    """Rule: examples are apart, and heads where each has a key of its own."""
+
+    def rule(seen):
+        query, keys = seen.inputs[:2]
+        heads = "head" if same_extent(query.shape[2]) == same_extent(keys.shape[2]) else None
+        wide, statistics = ("batch", None, heads, None), ("batch", None, heads)
+        operands = {name: wide for name in ("query", "key", "value", "do")} | dict.fromkeys(_STATISTICS, statistics)
+        labels = []
+        for name, x in _named(seen.inputs, seen.params, gradient).items():
+            shared = tuple(None if is_one(n) else label for n, label in zip(x.shape, ("batch", heads, None, None), strict=False))
+            labels.append(operands.get(name, shared))
+        return Factors(tuple(labels), (wide,) * 3 if gradient else (wide, statistics, statistics))
+
+    return rule
+
+
 _attention = Primitive(
     "attention",
     _shape,
@@ -219,6 +238,7 @@ _attention = Primitive(
     multiple_results=True,
     operations=_operations(1, 1),
     batch=_batch(lambda: _attention),
+    factors=_factors(False),
 )
 _attention_gradient = Primitive(
     "attention_gradient",
@@ -228,6 +248,7 @@ _attention_gradient = Primitive(
     multiple_results=True,
     operations=_operations(3, 2),
     batch=_batch(lambda: _attention_gradient),
+    factors=_factors(True),
 )
 
 

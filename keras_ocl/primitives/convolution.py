@@ -6,6 +6,7 @@ x (N, *spatial, C), w (*window, C / groups, C_out), y (N, *spatial', C_out), wit
 from keras_ocl import primitives as P
 from keras_ocl.core import dtypes
 from keras_ocl.core.dim import maximum, product
+from keras_ocl.core.factors import Factors, sized
 from keras_ocl.core.primitive import Primitive
 from keras_ocl.kernels import conv as templates
 from keras_ocl.kernels.conv.geometry import Geometry
@@ -149,12 +150,38 @@ def _filter_grad_batch(inputs, batched, size, *, filter_shape, groups, **params)
     return _out_of_groups(dw, groups, size)
 
 
+# ---- parts: of the batch and, without groups, of the channels
+
+
+def _labels(seen, rank):
+    """Labels of the axes of x, w and y."""
+    inner, outer = ("in", "out") if seen.params["groups"] == 1 else (None, None)
+    middle = (None,) * (rank - 2)
+    return ("batch", *middle, inner), (*middle, inner, outer), ("batch", *middle, outer)
+
+
+def _forward_factors(seen):
+    x, w, y = _labels(seen, len(seen.shape))
+    return Factors((x, w), (y,), {"in": "sum"})
+
+
+def _input_grad_factors(seen):
+    x, w, y = _labels(seen, len(seen.shape))
+    return Factors((y, w), (x,), {"out": "sum"}, sized("input_shape"))
+
+
+def _filter_grad_factors(seen):
+    x, w, y = _labels(seen, len(seen.shape))
+    return Factors((x, y), (w,), {"batch": "sum"}, sized("filter_shape"))
+
+
 _conv = Primitive(
     "conv",
     _forward_shape,
     _forward_vjp,
     kernels=_forward_kernels,
     batch=_conv_batch,
+    factors=_forward_factors,
     operations=lambda node: 2 * product(node.shape) * product(node.inputs[1].shape[:-1]),
 )
 _conv_input_grad = Primitive(
@@ -163,6 +190,7 @@ _conv_input_grad = Primitive(
     _input_grad_vjp,
     kernels=_input_grad_kernels,
     batch=_input_grad_batch,
+    factors=_input_grad_factors,
     dynamic_extents=("input_shape",),
     operations=lambda node: 2 * product(node.inputs[0].shape) * product(node.inputs[1].shape[:-1]),
 )
@@ -172,6 +200,7 @@ _conv_filter_grad = Primitive(
     _filter_grad_vjp,
     kernels=_filter_grad_kernels,
     batch=_filter_grad_batch,
+    factors=_filter_grad_factors,
     dynamic_extents=("filter_shape",),
     operations=lambda node: 2 * product(node.inputs[1].shape) * product(node.shape[:-1]),
 )

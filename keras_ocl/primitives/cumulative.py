@@ -2,6 +2,7 @@
 
 from keras_ocl import primitives as P
 from keras_ocl.core import dtypes
+from keras_ocl.core.factors import all_but
 from keras_ocl.core.primitive import Primitive
 from keras_ocl.kernels import cumulative
 from keras_ocl.primitives.batching import moved_axes, next_axis
@@ -39,7 +40,8 @@ def _kernels(kind):
 
 
 def _declare(name, vjp):
-    primitive = Primitive(name, _shape(name), vjp, kernels=_kernels(name), batch=moved_axes(lambda: primitive, axis=next_axis))
+    rules = {"batch": moved_axes(lambda: primitive, axis=next_axis), "factors": all_but(lambda seen: seen.params["axis"])}
+    primitive = Primitive(name, _shape(name), vjp, kernels=_kernels(name), **rules)
     return primitive
 
 

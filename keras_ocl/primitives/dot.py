@@ -5,6 +5,7 @@ from dataclasses import replace
 from keras_ocl import primitives as P
 from keras_ocl.core import dtypes
 from keras_ocl.core.dim import Dim, hint, key, present, product
+from keras_ocl.core.factors import Factors
 from keras_ocl.core.index import is_one
 from keras_ocl.core.primitive import Kind, Primitive
 from keras_ocl.kernels import elementwise, gemm, prelude
@@ -278,6 +279,20 @@ def _invariant_operand(inputs, params):
     return 1, (1, 0), {**params, "contract": (ac, (0,))}
 
 
+def _factors(seen):
+    (a, b), ((ac, bc), (ab, bb)) = seen.inputs, (seen.params["contract"], seen.params["batch"])
+    left, right = {}, {}
+    for name, mine, theirs in (("summed", ac, bc), ("batch", ab, bb)):
+        for k, (i, j) in enumerate(zip(mine, theirs, strict=True)):
+            left[i] = right[j] = (name, k)
+    rows, columns = _free(a, ac, ab), _free(b, bc, bb)
+    left |= {i: ("row", i) for i in rows}
+    right |= {j: ("column", j) for j in columns}
+    result = (*(left[i] for i in ab), *(left[i] for i in rows), *(right[j] for j in columns))
+    labels = tuple(tuple(side[i] for i in range(len(x.shape))) for side, x in ((left, a), (right, b)))
+    return Factors(labels, (result,), {("summed", k): "sum" for k in range(len(ac))})
+
+
 dot_general_p = Primitive(
     "dot_general",
     _shape,
@@ -292,6 +307,7 @@ dot_general_p = Primitive(
     batch=_batch,
     total=_total,
     fetches=_fetches,
+    factors=_factors,
     invariant_operand=_invariant_operand,
 )
 

@@ -8,6 +8,7 @@ from keras_ocl import primitives as P
 from keras_ocl.core import dtypes
 from keras_ocl.core.access import ANYWHERE, ONLY, Along, same_place
 from keras_ocl.core.dim import same
+from keras_ocl.core.factors import Factors, sized
 from keras_ocl.core.index import Affine, is_one
 from keras_ocl.core.primitive import Primitive
 from keras_ocl.kernels import scatter as template
@@ -42,6 +43,51 @@ def _in_range(shape, indices, axes, wanted):
             inside = P.and_(inside, P.ge(i, P.zeros_like(i)))
         mask = inside if mask is None else P.and_(mask, inside)
     return P.broadcast(mask, wanted, tuple(range(len(mask.shape))))
+
+
+# ---- parts of indexed axes
+
+
+def _indexed_labels(seen, indices, shape, axes, first):
+    """(labels of the index tensors' axes, labels of the axes of `shape`, operands that count): see core.factors.
+
+    Where an index counts along an axis of the index tensors as long as what it addresses, as in a batched gather, each part of
+    that axis stays within the same part of what is addressed. `first` is the position of the first index among the operands.
+    """
+    counted, rebased = {}, {}
+    for k, (index, axis) in enumerate(zip(indices, axes, strict=True)):
+        along = seen.counting(index)
+        if along is not None and along not in counted.values() and same((index.shape[along],), (shape[axis],)):
+            counted[axis] = along
+            rebased[first + k] = ("index", along)
+    labels = tuple(("index", i) for i in range(len(indices[0].shape)))
+    addressed = tuple(
+        ("rest", i) if i not in axes else ("index", counted[i]) if i in counted else None for i in range(len(shape))
+    )
+    return labels, addressed, rebased
+
+
+def _gather_factors(seen):
+    (x, *indices), axes = seen.inputs, seen.params["axes"]
+    labels, addressed, rebased = _indexed_labels(seen, indices, x.shape, axes, 1)
+    result = (*labels, *(addressed[i] for i in _rest(len(x.shape), axes)))
+    return Factors((addressed, *(labels,) * len(indices)), (result,), rebased=rebased)
+
+
+def _new_factors(seen):
+    *indices, updates = seen.inputs
+    shape, axes = seen.params["shape"], tuple(range(len(indices)))
+    labels, addressed, rebased = _indexed_labels(seen, indices, shape, axes, 0)
+    rest = tuple(addressed[len(axes) :])
+    sums = {label: "sum" for label in labels if label not in addressed} if seen.params["mode"] == "add" else {}
+    return Factors((*(labels,) * len(indices), (*labels, *rest)), (addressed,), sums, sized("shape"), rebased)
+
+
+def _scatter_factors(seen):
+    x, *indices, updates = seen.inputs
+    labels, addressed, rebased = _indexed_labels(seen, indices, x.shape, tuple(range(len(indices))), 1)
+    rest = tuple(addressed[len(indices) :])
+    return Factors((addressed, *(labels,) * len(indices), (*labels, *rest)), (addressed,), rebased=rebased)
 
 
 # ---- gather
@@ -80,7 +126,7 @@ def _gather_batch(inputs, batched, size, *, axes):
     return _gather(x, examples(size, indices[0].shape[1:]), *indices, axes=(0, *next_axes(axes, size)))
 
 
-_gather = Primitive("gather", _gather_shape, _gather_vjp, _gather_pointwise, batch=_gather_batch)
+_gather = Primitive("gather", _gather_shape, _gather_vjp, _gather_pointwise, batch=_gather_batch, factors=_gather_factors)
 
 
 def gather(x, indices, axes):
@@ -209,9 +255,16 @@ def _new_batch(inputs, batched, size, *, shape, mode, clip):
 
 
 # One result each, but `multiple_results`: the template accumulates in the result's own buffer.
-_scatter = Primitive("scatter", _scatter_shape, _scatter_vjp, kernels=_kernels, multiple_results=True, batch=_scatter_batch)
+_scatter = Primitive("scatter", _scatter_shape, _scatter_vjp, kernels=_kernels, multiple_results=True, batch=_scatter_batch, factors=_scatter_factors)
 _scatter_new = Primitive(
-    "scatter_new", _new_shape, _new_vjp, kernels=_kernels, multiple_results=True, dynamic_extents=("shape",), batch=_new_batch
+    "scatter_new",
+    _new_shape,
+    _new_vjp,
+    kernels=_kernels,
+    multiple_results=True,
+    dynamic_extents=("shape",),
+    batch=_new_batch,
+    factors=_new_factors,
 )
 
 
@@ -320,6 +373,22 @@ def _dynamic_slice_batch(inputs, batched, size, *, sizes):
     return gather(x, (examples(size, sizes), *places), range(len(sizes) + 1))
 
 
+def _whole_axes(seen, position):
+    """Labels of the axes that the operand at `position` (the smaller one) has whole."""
+    extents = zip(seen.inputs[0].shape, (*seen.shape,) if position == 0 else seen.inputs[position].shape, strict=True)
+    return tuple(i if same((n,), (m,)) else None for i, (n, m) in enumerate(extents))
+
+
+def _dynamic_slice_factors(seen):
+    labels = _whole_axes(seen, 0)
+    return Factors((labels, *((),) * (len(seen.inputs) - 1)), (labels,), resized=sized("sizes"))
+
+
+def _update_factors(seen):
+    labels = _whole_axes(seen, 1)
+    return Factors((labels, labels, *((),) * (len(seen.inputs) - 2)), (labels,))
+
+
 _dynamic_slice = Primitive(
     "dynamic_slice",
     _dynamic_slice_shape,
@@ -327,6 +396,7 @@ _dynamic_slice = Primitive(
     _dynamic_slice_pointwise,
     dynamic_extents=("sizes",),
     access=_dynamic_slice_access,
+    factors=_dynamic_slice_factors,
     batch=_dynamic_slice_batch,
 )
 
@@ -387,7 +457,13 @@ def _update_batch(inputs, batched, size):
 
 
 _dynamic_update_slice = Primitive(
-    "dynamic_update_slice", _update_shape, _update_vjp, _update_pointwise, batch=_update_batch, access=_update_access
+    "dynamic_update_slice",
+    _update_shape,
+    _update_vjp,
+    _update_pointwise,
+    batch=_update_batch,
+    access=_update_access,
+    factors=_update_factors,
 )
 
 

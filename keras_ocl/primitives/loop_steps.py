@@ -1,6 +1,7 @@
 """What the bodies of loops are made of: a step's slices of stacked tensors, its number, and values held in memory of their own."""
 
 from keras_ocl.core.access import same_place
+from keras_ocl.core.factors import Factors
 from keras_ocl.core.index import Affine, Var
 from keras_ocl.core.primitive import Kind, Primitive
 
@@ -10,7 +11,18 @@ def _at_step_batch(inputs, batched, size, *, shift):
     return at_step_p(*inputs, shift=shift)
 
 
-at_step_p = Primitive("at_step", lambda x, *, shift: (tuple(x.shape[1:]), x.dtype), kind=Kind.STEP_SLICE, batch=_at_step_batch)
+def _at_step_factors(seen):
+    labels = tuple(range(len(seen.shape)))
+    return Factors(((None, *labels),), (labels,))
+
+
+at_step_p = Primitive(
+    "at_step",
+    lambda x, *, shift: (tuple(x.shape[1:]), x.dtype),
+    kind=Kind.STEP_SLICE,
+    batch=_at_step_batch,
+    factors=_at_step_factors,
+)
 
 
 def at_step(x, shift=0):

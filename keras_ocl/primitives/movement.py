@@ -6,6 +6,7 @@ from keras_ocl import primitives as P
 from keras_ocl.core import dtypes
 from keras_ocl.core.access import ANYWHERE, ONLY, REGROUPED, Along
 from keras_ocl.core.dim import Dim, ceil_div, key, maximum, product, same
+from keras_ocl.core.factors import Factors, sized
 from keras_ocl.core.index import Affine, is_one, linear
 from keras_ocl.core.primitive import Kind, Primitive
 from keras_ocl.primitives.batching import all_spread, first, moved_axes, next_axes, next_axis
@@ -49,6 +50,11 @@ def zeros_like(x, fill=0):
     return full(x.shape, fill, x.dtype)
 
 
+def _iota_factors(seen):
+    axis = seen.params["axis"]
+    return Factors((), (tuple(None if i == axis else i for i in range(len(seen.shape))),), resized=sized("shape"))
+
+
 iota_p = Primitive(
     "iota",
     lambda *, shape, axis, dtype: (shape, dtype),
@@ -57,6 +63,7 @@ iota_p = Primitive(
     kind=Kind.SOURCE,
     cost=0,
     dynamic_extents=("shape",),
+    factors=_iota_factors,
 )
 
 
@@ -117,6 +124,13 @@ def _broadcast_access(node, position):
     return tuple(ONLY if i in stretched else Along(d) for i, d in enumerate(dims))
 
 
+def _broadcast_factors(seen):
+    (x,), dims = seen.inputs, seen.params["dims"]
+    stretched = _stretched(x, seen.shape, dims)
+    labels = tuple(None if i in stretched else d for i, d in enumerate(dims))
+    return Factors((labels,), (tuple(range(len(seen.shape))),), resized=sized("shape"))
+
+
 broadcast_p = Primitive(
     "broadcast",
     _broadcast_shape,
@@ -125,6 +139,7 @@ broadcast_p = Primitive(
     kind=Kind.VIEW,
     cost=0,
     access=_broadcast_access,
+    factors=_broadcast_factors,
     dynamic_extents=("shape",),
     simplify=_simplified_broadcast,
     batch=moved_axes(lambda: broadcast_p, shape=first(None), dims=lambda dims, size: (0, *next_axes(dims, size))),
@@ -299,6 +314,22 @@ def _is_prefix(node):
     return len(node.shape) > 0 and whole and all(s == 0 and not isinstance(s, Dim) for s in p["starts"]) and set(p["strides"]) == {1}
 
 
+def _slice_factors(seen):
+    """Axes of which all is taken."""
+    (x,), starts, strides = seen.inputs, seen.params["starts"], seen.params["strides"]
+    extents = zip(x.shape, seen.shape, starts, strides, strict=True)
+    labels = tuple(
+        i if same((n,), (m,)) and is_one(stride) and not isinstance(start, Dim) and start == 0 else None
+        for i, (n, m, start, stride) in enumerate(extents)
+    )
+
+    def resized(params, shape):
+        limits = (m if labels[i] is not None else limit for i, (m, limit) in enumerate(zip(shape, params["limits"], strict=True)))
+        return {**params, "limits": tuple(limits)}
+
+    return Factors((labels,), (labels,), resized=resized)
+
+
 slice_p = Primitive(
     "slice",
     _slice_shape,
@@ -307,6 +338,7 @@ slice_p = Primitive(
     kind=Kind.VIEW,
     cost=0,
     access=_slice_access,
+    factors=_slice_factors,
     shares_memory=_is_prefix,
     dynamic_extents=("starts", "limits"),
     batch=moved_axes(lambda: slice_p, starts=first(0), limits=first(None), strides=first(1)),
@@ -399,6 +431,12 @@ def _pad_total(summed, stacked, inputs, params, number):
     return None if inner is None else lambda: pad(inner(), constant(0, inputs[0].dtype), **params)
 
 
+def _pad_factors(seen):
+    padded = _padded_axes(seen)
+    labels = tuple(None if i in padded else i for i in range(len(seen.shape)))
+    return Factors((labels, ()), (labels,))
+
+
 pad_p = Primitive(
     "pad",
     _pad_shape,
@@ -408,6 +446,7 @@ pad_p = Primitive(
     cost=_pad_cost,
     access=_pad_access,
     masks=_padded_axes,
+    factors=_pad_factors,
     batch=_pad_batch,
     total=_pad_total,
     dynamic_extents=("low", "high"),
@@ -474,6 +513,11 @@ def _concat_access(node, position):
     return tuple(Along(i, 1, -start) if i == axis else Along(i) for i in range(len(node.shape)))
 
 
+def _concat_factors(seen):
+    labels = tuple(None if i == seen.params["axis"] else i for i in range(len(seen.shape)))
+    return Factors((labels,) * len(seen.inputs), (labels,))
+
+
 concat_p = Primitive(
     "concat",
     _concat_shape,
@@ -484,6 +528,7 @@ concat_p = Primitive(
     access=_concat_access,
     masks=lambda node: [node.params["axis"]],
     joined_axis="axis",
+    factors=_concat_factors,
     simplify=joined_updates,
     batch=moved_axes(lambda: concat_p, axis=next_axis),
 )

@@ -147,6 +147,7 @@ def _declare(kind, vjp, allowed, text):
         partial=_partial(name, pointwise),
         batch=moved_axes(lambda: primitive, axes=next_axes),
         total=_sum_total if kind == "sum" else None,
+        combines=kind,
     )
 
     def function(x, axes):

@@ -5,6 +5,7 @@ import math
 from keras_ocl import primitives as P
 from keras_ocl.core import dtypes
 from keras_ocl.core.dim import hint, product
+from keras_ocl.core.factors import all_but
 from keras_ocl.core.primitive import Primitive
 from keras_ocl.kernels import sort as template
 from keras_ocl.primitives.batching import same_parameters
@@ -69,6 +70,7 @@ _sort = Primitive(
     kernels=_sort_kernels,
     multiple_results=True,
     operations=_operations,
+    factors=all_but(lambda seen: -1),
     batch=same_parameters(lambda: _sort),
 )
 
@@ -122,6 +124,7 @@ _top_k = Primitive(
     kernels=_top_k_kernels,
     multiple_results=True,
     operations=_operations,
+    factors=all_but(lambda seen: -1),
     batch=same_parameters(lambda: _top_k),
 )
 

@@ -7,6 +7,7 @@ covers positions o * stride + k * dilation - low for 0 <= k < window; what lies 
 from keras_ocl.core import dtypes
 from keras_ocl.core.access import Along, Tap, same_place
 from keras_ocl.core.dim import hint, maximum, product
+from keras_ocl.core.factors import Factors, sized
 from keras_ocl.core.index import is_one, linear
 from keras_ocl.core.primitive import Kind, Primitive
 from keras_ocl.primitives.batching import first, moved_axes
@@ -84,11 +85,21 @@ def _cost(terms, divided):
     return rule
 
 
+def _factors(*resized):
+    """Rule: axes with windows of one element fall into parts; the parameters `resized` are the result's shape."""
+
+    def rule(seen):
+        labels = tuple(i if _alone(seen.params, i) else None for i in range(len(seen.shape)))
+        return Factors((labels,) * len(seen.inputs), (labels,), resized=sized(*resized))
+
+    return rule
+
+
 _EACH = {"window": first(1), "strides": first(1), "padding": first((0, 0)), "dilation": first(1)}  # entries of the axis of examples
 
 
-def _primitive(name, shape, vjp, pointwise, terms=_positions_in_window, divided=False, access=_access, batch=_EACH, **rules):
-    rules |= {"access": access, "terms": terms, "cost": _cost(terms, divided), "batch": moved_axes(lambda: primitive, **batch)}
+def _primitive(name, shape, vjp, pointwise, terms=_positions_in_window, divided=False, access=_access, batch=_EACH, resized=(), **rules):
+    rules |= {"access": access, "factors": _factors(*resized), "terms": terms, "cost": _cost(terms, divided), "batch": moved_axes(lambda: primitive, **batch)}
     primitive = Primitive(name, shape, vjp, pointwise, kind=Kind.WINDOW, **rules)
     return primitive
 
@@ -240,6 +251,7 @@ _window_gather_sum = _primitive(
     _overlapping,
     divided=True,
     dynamic_extents=("input_shape",),
+    resized=("input_shape",),
     batch={**_EACH, "input_shape": first(None)},
 )
 

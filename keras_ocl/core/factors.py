@@ -1,0 +1,95 @@
+"""Factors: along which axes an operation falls into parts that can be computed apart.
+
+A rule `factors(seen) -> Factors` of a primitive (core/primitive.py) gives labels to the axes of operands and results: axes with one label
+run together, and each part of them needs only the same part of the others. It is what partitioning a step over devices asks (after the
+sharding rules of GSPMD: Xu et al., 2021, and of Shardy).
+"""
+
+from typing import Any, NamedTuple
+
+from keras_ocl.core.access import Along, Inner
+from keras_ocl.core.dim import same
+from keras_ocl.core.primitive import Kind
+
+
+class Seen(NamedTuple):
+    """An equation as rules see it; `shape` is the first result's. `counting(tensor)` is the axis along which the tensor's values count
+    0, 1, 2, ..., None where they do not."""
+
+    inputs: tuple
+    outputs: tuple
+    params: dict
+    counting: Any
+
+    @property
+    def shape(self):
+        return self.outputs[0].shape
+
+
+class Factors(NamedTuple):
+    """Labels of axes.
+
+    Attributes:
+        operands, results: for each a tuple with a label (any hashable) per axis, None for an axis that must be whole.
+        sums: how parts of a result combine where a label that no result has is split: label -> "sum", "prod", "max", "min", "and", "or".
+            A label that no result has and that is not in it is an axis that must be whole.
+        resized: (params, shape) -> the parameters for a part whose first result has this shape.
+        rebased: position of an operand that counts along an axis -> that axis's label: in a part it counts from 0.
+    """
+
+    operands: tuple
+    results: tuple
+    sums: dict = {}
+    resized: Any = None
+    rebased: dict = {}
+
+
+def of(primitive, seen):
+    """The Factors of an equation: by the primitive's own rule or from its access maps; None where nothing is known."""
+    if primitive.factors is not None:
+        return primitive.factors(seen)
+    if primitive.kind is Kind.ELEMENTWISE:
+        labels = tuple(range(len(seen.shape)))
+        return Factors(tuple(labels[: len(x.shape)] for x in seen.inputs), (labels,))
+    if primitive.kind in (Kind.VIEW, Kind.MASKED, Kind.REDUCTION, Kind.WINDOW, Kind.INDEXED):
+        return _from_access(primitive, seen)
+    return None
+
+
+def _from_access(primitive, seen):
+    """Axes that are read along an axis of the result, whole and in order, fall into parts as that does."""
+    operands, found = [], set()
+    for position, x in enumerate(seen.inputs):
+        labels = []
+        for n, entry in zip(x.shape, primitive.access(seen, position), strict=True):
+            whole = isinstance(entry, Along) and entry.stride == 1 and same((n,), (seen.shape[entry.axis],))
+            if isinstance(entry, Inner) and primitive.combines:
+                labels.append(("reduced", entry.axis))
+            else:
+                labels.append(entry.axis if whole and _is_zero(entry.start) else None)
+        operands.append(tuple(labels))
+        found.update(labels)
+    results = tuple(i if i in found else None for i in range(len(seen.shape)))
+    sums = {label: primitive.combines for labels in operands for label in labels if isinstance(label, tuple)}
+    return Factors(tuple(operands), (results,), sums)
+
+
+def _is_zero(start):
+    return type(start) is int and start == 0
+
+
+def sized(*names):
+    """A rule for `resized`: these parameters are the result's shape."""
+    return lambda params, shape: {**params, **dict.fromkeys(names, tuple(shape))}
+
+
+def all_but(*whole):
+    """A rule for operands and results of one rank whose axes all fall into parts but those that `whole` (functions of Seen) name."""
+
+    def rule(seen):
+        rank = len(seen.inputs[0].shape)
+        kept = {f(seen) % rank for f in whole}
+        labels = tuple(None if i in kept else i for i in range(rank))
+        return Factors((labels,) * len(seen.inputs), (labels,) * len(seen.outputs))
+
+    return rule

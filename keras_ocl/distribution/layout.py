@@ -1,0 +1,109 @@
+"""How tensors lie on a mesh of parts: whole on each, or an axis of theirs cut along an axis of the mesh."""
+
+from typing import NamedTuple
+
+from keras_ocl.core.dim import key, product
+
+
+class Axis:
+    """An axis of a mesh: `size` parts, of which this one is number `place`.
+
+    Attributes:
+        name: as in Keras's DeviceMesh.
+        shares: how the parts divide what is cut: whole numbers.
+        group: what collects along this axis (a communicator's all_reduce, all_gather, reduce_scatter), None for a mesh that only plans.
+    """
+
+    def __init__(self, name, size, place=0, group=None, shares=None):
+        self.name, self.size, self.place, self.group = name, size, place, group
+        self.shares = tuple(shares or (1,) * size)
+        self._before = [sum(self.shares[:k]) for k in range(size + 1)]
+
+    def bounds(self, rows, place=None):
+        """[begin, end) of the rows of a part (by default this one), for a number of rows that may be a Dim."""
+        place, whole = self.place if place is None else place, self._before[-1]
+        return rows * self._before[place] // whole, rows * self._before[place + 1] // whole
+
+    def __repr__(self):
+        return f"{self.name}[{self.place} of {self.size}]"
+
+
+class Shard(NamedTuple):
+    """An axis of a tensor that is cut along `axis` of the mesh: `outer` times it runs through `rows` of `block` elements each; of every
+    run a part has the same rows."""
+
+    axis: Axis
+    rows: int
+    block: int = 1
+    outer: int = 1
+
+    @property
+    def key(self):
+        return self.axis.name, key(self.rows), key(self.block), key(self.outer)
+
+    @property
+    def contiguous(self):
+        """Whether a part is one range of the axis."""
+        return key(self.outer) == 1
+
+    def bounds(self):
+        """[begin, end) of this part's elements of a run."""
+        begin, end = self.axis.bounds(self.rows)
+        return begin * self.block, end * self.block
+
+    def extent(self):
+        """How many elements this part has."""
+        begin, end = self.bounds()
+        return (end - begin) * self.outer
+
+    def extents(self):
+        """The elements of a run that each part has, in order."""
+        bounds = (self.axis.bounds(self.rows, place) for place in range(self.axis.size))
+        return [(end - begin) * self.block for begin, end in bounds]
+
+
+def layout_key(layout):
+    """A hashable that equal layouts share."""
+    return tuple(None if shard is None else shard.key for shard in layout)
+
+
+def whole(rank):
+    """The layout of a tensor of which each part has all."""
+    return (None,) * rank
+
+
+def local_shape(shape, layout):
+    """The shape of this part of a tensor."""
+    return tuple(n if shard is None else shard.extent() for n, shard in zip(shape, layout, strict=True))
+
+
+def reshaped(shape, layout, new):
+    """The layout of a row-major reshape from `shape` to `new`; None where parts would not be whole rows of one axis."""
+    result = [None] * len(new)
+    for i, shard in enumerate(layout):
+        if shard is None:
+            continue
+        place, moved = _row_axis(shape, i, shard, new)
+        if place is None or result[place] is not None:
+            return None
+        result[place] = moved
+    return tuple(result)
+
+
+def _row_axis(shape, i, shard, new):
+    """(axis of `new` along which the rows of the cut axis i of `shape` run, its Shard), Nones where there is none."""
+    runs, row = product(shape[:i]) * shard.outer, shard.block * product(shape[i + 1 :])
+    for j, n in enumerate(new):
+        before, inner = product(new[:j]), product(new[j + 1 :])
+        outer, block = _quotient(runs, before), _quotient(row, inner)
+        if outer is not None and block is not None and key(outer * shard.rows * block) == key(n):
+            return j, shard._replace(block=block, outer=outer)
+    return None, None
+
+
+def _quotient(n, by):
+    """n / by where that is exact for all values of unknown extents, else None."""
+    if key(by) == 0:
+        return None
+    result = n // by
+    return result if key(result * by) == key(n) else None

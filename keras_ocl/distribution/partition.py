@@ -1,0 +1,277 @@
+"""Partitioning: from a step on the whole batch, as it was traced, to what one part of a mesh computes of it.
+
+The rules of core/factors.py tell along which axes an equation falls into parts. A cut goes with the data: each equation computes what
+its operands' cuts allow, what must be whole is gathered, and what every part has is cut for nothing. Sums over cut axes are pending
+until everything that does without them is done; then all that wait are reduced in one collective. All decisions depend on the step as
+a whole, never on the part, so all parts run the same collectives in the same order. (After GSPMD: Xu et al., 2021.)
+"""
+
+from typing import NamedTuple
+
+from keras_ocl import primitives as P
+from keras_ocl.core.body import needed
+from keras_ocl.core.dim import key
+from keras_ocl.core.factors import Factors, Seen, of
+from keras_ocl.core.origin import scope
+from keras_ocl.core.primitive import Kind, current_trace
+from keras_ocl.core.tensor import Tensor
+from keras_ocl.core.trace import Trace, tracing
+from keras_ocl.distribution.layout import Shard, layout_key, local_shape, reshaped, whole
+from keras_ocl.distribution.loops import CollectiveInLoop, partition_scan
+from keras_ocl.primitives.collective import all_gather_p, all_reduce_p
+
+_DEEPEST = 40  # how many equations are computed again on a part only, rather than cutting their result
+
+
+class Value(NamedTuple):
+    """A tensor's part. `pending` is (axis of the mesh, kind) where the parts' values are still to be combined, else None."""
+
+    tensor: Tensor
+    layout: tuple
+    pending: tuple | None = None
+
+
+class Partition:
+    """The part of one trace's equations.
+
+    Args:
+        equations: as they were traced.
+        known: dict from the id of a Tensor that they start from to its Value.
+        collective: whether collectives may be used; in the bodies of loops they may not.
+    """
+
+    def __init__(self, equations, known, collective=True):
+        self._equations, self.values, self._collective = equations, dict(known), collective
+        self._makers = {id(o): eq for eq in equations for o in eq.outputs}
+        self._parts = {}  # (id of a tensor, its layout) -> the part of that layout
+        self._token = None
+
+    def run(self, outputs):
+        """Computes the Values of `outputs`, none of them pending, in the trace that is being recorded."""
+        waiting = needed(self._equations, outputs)
+        while waiting:
+            later = []
+            for eq in waiting:
+                if not self._ready(eq) or not self._apply(eq):
+                    later.append(eq)
+            if len(later) == len(waiting):
+                self._reduce([x for eq in later for x in eq.inputs])
+            waiting = later
+        self._reduce(outputs)
+        return [self.value(t) for t in outputs]
+
+    def value(self, t):
+        """The Value of a Tensor; what no equation made and nobody named is whole everywhere, such as a constant."""
+        found = self.values.get(id(t))
+        return Value(t, whole(len(t.shape))) if found is None else found
+
+    def _ready(self, eq):
+        return all(id(x) in self.values or id(x) not in self._makers for x in eq.inputs)
+
+    # ---- one equation
+
+    def _apply(self, eq):
+        """Computes the equation's part; False where it has to wait for a sum."""
+        operands = [self.value(x) for x in eq.inputs]
+        pending = {v.pending for v in operands if v.pending}
+        if pending:
+            alike = eq.primitive.name == "add" and len(pending) == 1 and all(v.pending for v in operands)
+            if not alike or {kind for _, kind in pending} != {"sum"} or len({layout_key(v.layout) for v in operands}) > 1:
+                return False
+        current_trace.get().tag = eq.tag
+        with scope(eq.origin):
+            if eq.primitive.kind is Kind.SCAN:
+                results = partition_scan(self, eq, Partition, Value)
+            elif eq.primitive.name == "reshape":
+                results = [self._reshape(eq)]
+            else:
+                results = self._split(eq)
+        for o, value in zip(eq.outputs, results, strict=True):
+            self.values[id(o)] = value if not pending else value._replace(pending=next(iter(pending)))
+        return True
+
+    def _reshape(self, eq):
+        (x,), new = eq.inputs, eq.params["shape"]
+        value = self.value(x)
+        layout = reshaped(x.shape, value.layout, new)
+        if layout is None:
+            return Value(P.reshape(self.part(x, whole(len(x.shape))), new), whole(len(new)))
+        return Value(P.reshape(value.tensor, local_shape(new, layout)), layout)
+
+    def _seen(self, eq):
+        return Seen(eq.inputs, eq.outputs, eq.params, self._counting)
+
+    def _counting(self, t):
+        """The axis along which the values of `t` count 0, 1, 2, ...; None where they do not, or nobody knows."""
+        eq = self._makers.get(id(t))
+        if eq is None:
+            return None
+        if eq.primitive.name == "iota":
+            return eq.params["axis"]
+        if eq.primitive.name == "broadcast":
+            inner = self._counting(eq.inputs[0])
+            return None if inner is None else eq.params["dims"][inner]
+        if eq.primitive.name == "convert":
+            return self._counting(eq.inputs[0])
+        return None
+
+    def _split(self, eq):
+        seen = self._seen(eq)
+        factors = of(eq.primitive, seen)
+        if factors is None:
+            factors = Factors(tuple(whole(len(x.shape)) for x in eq.inputs), tuple(whole(len(o.shape)) for o in eq.outputs))
+        return self._computed(eq, factors, self._chosen(eq, factors))
+
+    def _chosen(self, eq, factors):
+        """label -> Shard: which labels are cut as operands are, of which the first prevails; each axis of the mesh cuts one label."""
+        shown = {label for labels in factors.results for label in labels} | set(factors.sums)
+        cuts = [
+            (shard, label)
+            for x, labels in zip(eq.inputs, factors.operands, strict=True)
+            for shard, label in zip(self.value(x).layout, labels, strict=True)
+            if shard is not None and label is not None and label in shown
+        ]
+        chosen, used = {}, set()
+        ranges = set(factors.rebased.values())
+        for shard, label in cuts:
+            if label not in chosen and shard.axis.name not in used and (shard.contiguous or label not in ranges):
+                chosen[label] = shard
+                used.add(shard.axis.name)
+        return chosen
+
+    def _computed(self, eq, factors, chosen):
+        """The equation's Values where the labels in `chosen` are cut."""
+        operands = []
+        for position, (x, labels) in enumerate(zip(eq.inputs, factors.operands, strict=True)):
+            value = self.value(x)
+            layout = tuple(chosen.get(label) for label in labels)
+            part = value.tensor if value.pending else self.part(x, layout)
+            along = chosen.get(factors.rebased.get(position))
+            operands.append(part if along is None else P.sub(part, P.full(part.shape, along.bounds()[0], part.dtype)))
+        layouts = [tuple(chosen.get(label) for label in labels) for labels in factors.results]
+        params = eq.params
+        if factors.resized is not None and any(layouts[0]):
+            params = factors.resized(params, local_shape(eq.outputs[0].shape, layouts[0]))
+        results = eq.primitive(*operands, **params)
+        results = results if eq.primitive.multiple_results else (results,)
+        summed = [(shard.axis, factors.sums[label]) for label, shard in chosen.items() if label in factors.sums]
+        if len(summed) > 1:
+            raise NotImplementedError(f"{eq.primitive}: a sum along two axes of a device mesh at once.")
+        return [Value(r, layout, summed[0] if summed else None) for r, layout in zip(results, layouts, strict=True)]
+
+    # ---- other layouts
+
+    def part(self, t, layout):
+        """The part of a Tensor that is not pending in this layout."""
+        value = self.value(t)
+        identity = id(t), layout_key(layout)
+        if layout_key(value.layout) == identity[1]:
+            return value.tensor
+        found = self._parts.get(identity)
+        if found is None:
+            found = self._parts[identity] = self._moved(t, value, layout)
+        return found
+
+    def _moved(self, t, value, layout, depth=0):
+        if not any(value.layout) and depth < _DEEPEST:
+            again = self._again(t, layout, depth)
+            if again is not None:
+                return again
+        x, held = value.tensor, list(value.layout)
+        for i, (shard, wanted) in enumerate(zip(value.layout, layout, strict=True)):
+            if shard is not None and (wanted is None or shard.key != wanted.key):
+                x, held[i] = self._gathered(x, i, shard), None
+        for i, (shard, wanted) in enumerate(zip(held, layout, strict=True)):
+            if shard is None and wanted is not None:
+                x = _cut(x, i, wanted)
+        return x
+
+    def _again(self, t, layout, depth):
+        """The part of something whole that is cheaply computed for the part alone; None where cutting it is better."""
+        eq = self._makers.get(id(t))
+        if eq is None or eq.primitive.kind not in (Kind.ELEMENTWISE, Kind.SOURCE) and eq.primitive.name != "broadcast":
+            return None
+        factors = of(eq.primitive, self._seen(eq))
+        if factors is None or any(s is not None and label is None for s, label in zip(layout, factors.results[0], strict=True)):
+            return None
+        cut = {label: shard for label, shard in zip(factors.results[0], layout, strict=True) if shard is not None}
+        operands = []
+        for x, labels in zip(eq.inputs, factors.operands, strict=True):
+            inner = tuple(cut.get(label) for label in labels)
+            identity = id(x), layout_key(inner)
+            if identity not in self._parts:
+                value = self.value(x)
+                same = layout_key(value.layout) == identity[1]
+                self._parts[identity] = value.tensor if same else self._moved(x, value, inner, depth + 1)
+            operands.append(self._parts[identity])
+        shape = local_shape(t.shape, layout)
+        params = eq.params if factors.resized is None else factors.resized(eq.params, shape)
+        with scope(eq.origin):
+            return eq.primitive(*operands, **params)
+
+    # ---- collectives
+
+    def _next_token(self):
+        if not self._collective:
+            raise CollectiveInLoop
+        return P.constant(0, "int32") if self._token is None else self._token
+
+    def _gathered(self, x, i, shard):
+        group, extents, shape = shard.axis.group, tuple(shard.extents()), x.shape
+        if not shard.contiguous:
+            x, i = P.reshape(x, (*shape[:i], shard.outer, shard.extent() // shard.outer, *shape[i + 1 :])), i + 1
+        y, self._token = all_gather_p(x, self._next_token(), group=group, axis=i, extents=extents)
+        return y if shard.contiguous else P.reshape(y, (*shape[: i - 1], shard.outer * y.shape[i], *shape[i:]))
+
+    def _reduce(self, tensors):
+        """Combines all of `tensors` that are pending, in one collective for each kind and axis of the mesh."""
+        waiting = {}
+        for t in tensors:
+            pending = self.value(t).pending
+            if pending is not None:
+                waiting.setdefault(pending, {})[id(t)] = t
+        for (axis, kind), found in waiting.items():
+            parts = [self.value(t) for t in found.values()]
+            *whole_values, self._token = all_reduce_p(*(v.tensor for v in parts), self._next_token(), group=axis.group, kind=kind)
+            for t, v, y in zip(found, parts, whole_values, strict=True):
+                self.values[t] = Value(y, v.layout)
+
+
+def _cut(x, i, shard):
+    """This part of `x` along axis i."""
+    shape, run = x.shape, shard.rows * shard.block
+    if not shard.contiguous:
+        x = P.reshape(x, (*shape[:i], shard.outer, run, *shape[i + 1 :]))
+    at, bounds = i if shard.contiguous else i + 1, shard.bounds()
+    starts = [bounds[0] if k == at else 0 for k in range(len(x.shape))]
+    x = P.slice(x, starts, [bounds[1] if k == at else n for k, n in enumerate(x.shape)])
+    return x if shard.contiguous else P.reshape(x, (*shape[:i], shard.extent(), *shape[i + 1 :]))
+
+
+def partition(trace, results, layouts):
+    """(local Trace, Tensors in the place of `results`) of one part.
+
+    Args:
+        trace: the whole step.
+        results: Tensors of it that are returned; each part gets them whole.
+        layouts: of the trace's inputs. Variables are whole on every part.
+    """
+    local, known = Trace(), {}
+    for t, layout in zip(trace.inputs, layouts, strict=True):
+        known[id(t)] = Value(local.input(local_shape(t.shape, layout), t.dtype), layout)
+    for slot in trace.states.values():
+        known[id(slot.entry)] = Value(local.read(slot.variable), whole(len(slot.entry.shape)))
+    slots = trace.assigned()
+    with tracing(local):
+        whole_step = Partition(trace.equations, known)
+        targets = [*results, *(s.value for s in slots)]
+        whole_step.run(targets)
+        outputs = [whole_step.part(t, whole(len(t.shape))) for t in results]
+        for slot in slots:
+            local.assign(slot.variable, whole_step.part(slot.value, whole(len(slot.value.shape))))
+    return local, outputs
+
+
+def batch_layouts(shapes, axis):
+    """Layouts for arrays whose first axes are cut along `axis` of a mesh; those of rank 0, and where it has one part, are whole."""
+    return [(Shard(axis, s[0]), *whole(len(s) - 1)) if len(s) and axis.size > 1 and key(s[0]) != 1 else whole(len(s)) for s in shapes]

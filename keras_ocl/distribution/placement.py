@@ -1,0 +1,25 @@
+"""Placement: which axes a mesh has, and along which of them batches are cut."""
+
+from keras_ocl.distribution.layout import Axis
+
+
+class Placement:
+    """How one part of a mesh takes part in a step.
+
+    Args:
+        shape, names: of the mesh, row-major over the ranks of `communicator`.
+        batch_axis: the name of the axis along which batches are cut.
+        communicator: of all parts (distribution/communicator.py).
+        shares: along the batch axis, how many rows each part gets in relation to others.
+    """
+
+    def __init__(self, shape, names, batch_axis, communicator, shares=None):
+        place, self.axes = communicator.rank, []
+        for k, (size, name) in enumerate(zip(shape, names, strict=True)):
+            stride = 1
+            for n in shape[k + 1 :]:
+                stride *= n
+            here = place // stride % size
+            group = communicator if size == communicator.size else communicator.split(place - here * stride)
+            self.axes.append(Axis(name, size, here, group, shares if name == batch_axis else None))
+        self.batch_axis = next(axis for axis in self.axes if axis.name == batch_axis)

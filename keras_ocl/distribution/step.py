@@ -1,0 +1,63 @@
+"""A compiled step of which this process computes its part."""
+
+from keras_ocl import primitives as P
+from keras_ocl.compiler import checking
+from keras_ocl.compiler.jit import Compiled, Jitted
+from keras_ocl.core import checks, tree
+from keras_ocl.core.facts import formulas
+from keras_ocl.core.tensor import Tensor
+from keras_ocl.distribution.partition import batch_layouts, partition
+
+
+class DistributedStep(Jitted):
+    """A function of whole batches, of which each part of a mesh computes its rows.
+
+    Every part calls it with the same arguments, of which it takes its rows, and gets whole results.
+
+    Args:
+        function, settings: as for Jitted; it is traced with the whole batch.
+        placement: a Placement.
+    """
+
+    def __init__(self, function, placement, **settings):
+        super().__init__(function, **settings)
+        self._placement = placement
+
+    def _compile(self, trace, result, call, unknowns):
+        return Part(self._placement, trace, result, call, self.name, unknowns)
+
+
+class Part(Compiled):
+    """One part of a trace, compiled. `run` takes the whole arrays."""
+
+    def __init__(self, placement, trace, result, call, name, unknowns):
+        self._sites = checking.instrumented(trace, result, name) if checks.active() else None
+        if self._sites is not None:
+            result = result, self._sites.found
+        leaves, structure = tree.flatten(result)
+        places = [k for k, leaf in enumerate(leaves) if type(leaf) is Tensor]
+        layouts = batch_layouts([x.shape for x in trace.inputs], placement.batch_axis)
+        local, outputs = partition(trace, [leaves[k] for k in places], layouts)
+        for k, output in zip(places, outputs, strict=True):
+            leaves[k] = output
+        bounds = [n for layout in layouts if any(layout) for n in layout[0].bounds()]
+        self._cut = [any(layout) for layout in layouts]
+        self._bounds = formulas(unknowns, bounds)
+        super().__init__(local, tree.unflatten(structure, leaves), call.device, name, variables=call.variables, unknowns=unknowns)
+
+    def run(self, arrays, bound):
+        bounds = iter(self._bounds(*bound.values))
+        rows = [_rows(x, next(bounds), next(bounds)) if cut else x for x, cut in zip(arrays, self._cut, strict=True)]
+        result = super().run(rows, bound)
+        if self._sites is None:
+            return result
+        result, found = result
+        self._sites.judge(found)
+        return result
+
+
+def _rows(x, begin, end):
+    if type(x) is not Tensor:
+        return x[begin:end]
+    rest = x.shape[1:]
+    return P.slice(x, (begin, *(0 for _ in rest)), (end, *rest))

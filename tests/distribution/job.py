@@ -1,0 +1,34 @@
+"""Runs programs as jobs of several ranks."""
+
+import os
+import shutil
+import subprocess
+import sys
+import textwrap
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+MPIEXEC = shutil.which("mpiexec", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}")
+needs_mpi = pytest.mark.skipif(MPIEXEC is None or find_spec("mpi4py") is None, reason="no MPI: pip install 'keras-ocl[distributed]'")
+
+
+def run_job(code, ranks, timeout=300, **environment):
+    """What all ranks of a job print; AssertionError with what they say where it fails.
+
+    Each rank runs `code` behind `import keras, numpy as np` and `keras.distribution.initialize()`; `rank` is its number.
+    """
+    head = """
+        import keras
+        import numpy as np
+        keras.distribution.initialize()
+        from keras_ocl.hooks.distribution import process_id
+        rank = process_id()
+    """
+    env = {"TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONWARNINGS": "ignore", **os.environ, "KERAS_BACKEND": "ocl", **environment}
+    program = textwrap.dedent(head) + textwrap.dedent(code)
+    command = [MPIEXEC, "-n", str(ranks), sys.executable, "-c", program]
+    result = subprocess.run(command, env=env, capture_output=True, text=True, timeout=timeout)
+    assert result.returncode == 0, result.stdout[-2000:] + result.stderr[-4000:]
+    return result.stdout

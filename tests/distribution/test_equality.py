@@ -1,0 +1,94 @@
+"""Ranks that share batches train to what one process trains to: losses, metrics, weights, predictions."""
+
+import pytest
+
+from tests.distribution.job import needs_mpi, run_job
+from tests.distribution.models import MODELS
+
+pytestmark = needs_mpi
+
+TRAINING = """
+    import sys
+    sys.path.insert(0, {root!r})
+    from tests.distribution.models import make
+    from keras.distribution import DataParallel, set_distribution
+
+    STEPS = {steps}
+
+    def train(name):
+        model, x, y, weights = make(name)
+        model.compile("adam", "sparse_categorical_crossentropy", metrics=["accuracy"], weighted_metrics=["accuracy"])
+        rows = lambda n: ([a[:n] for a in x] if isinstance(x, list) else x[:n], y[:n], weights[:n])
+        losses = [model.train_on_batch(*rows(37 if k % 3 else 30)) for k in range(STEPS)]
+        history = model.fit(x, y, sample_weight=weights, batch_size=16, epochs=1, verbose=0).history
+        measured = model.evaluate(x, y, batch_size=16, verbose=0)
+        weights = [np.asarray(w) for w in model.get_weights()]
+        return np.array(losses), np.array([v[0] for v in history.values()]), np.array(measured), model.predict(x, batch_size=16, verbose=0), weights
+
+    for name in {names!r}:
+        set_distribution(None)
+        alone = train(name)
+        set_distribution(DataParallel())
+        together = train(name)
+        worst = np.abs(together[0] / np.where(alone[0] == 0, 1, alone[0]) - 1)[alone[0] != 0].max()
+        if rank == 0:
+            print(name, "losses of steps differ by", worst)
+        assert worst < 1e-5, (name, alone[0], together[0])
+        for before, after in zip(alone[1:4], together[1:4]):
+            np.testing.assert_allclose(after, before, rtol=5e-3, atol=2e-4, err_msg=name)
+        for before, after in zip(alone[4], together[4]):
+            np.testing.assert_allclose(after, before, rtol=2e-2, atol=2e-3, err_msg=name)
+"""
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_losses_are_those_of_one_process(ranks, pytestconfig):
+    code = TRAINING.format(root=str(pytestconfig.rootpath), steps=9, names=list(MODELS))
+    assert run_job(code, ranks).count("losses of steps differ by") == len(MODELS)
+
+
+def test_unequal_shares(pytestconfig):
+    code = TRAINING.format(root=str(pytestconfig.rootpath), steps=5, names=["mlp", "recurrent"])
+    assert run_job(code, 2, KERAS_OCL_SHARES="3,1").count("differ") == 2
+
+
+def test_batches_with_fewer_rows_than_ranks(pytestconfig):
+    output = run_job(
+        """
+        def losses():
+            keras.utils.set_random_seed(3)
+            model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3, activation="tanh"), keras.layers.Dense(1)])
+            model.compile("sgd", "mse")
+            x = np.arange(40, dtype="float32").reshape(10, 4) / 40
+            return [float(model.train_on_batch(x[:n], x[:n, :1])) for n in (10, 2, 1, 10, 5)]
+
+        alone = losses()
+        keras.distribution.set_distribution(keras.distribution.DataParallel())
+        np.testing.assert_allclose(losses(), alone, rtol=1e-5)
+        print("equal")
+        """,
+        3,
+    )
+    assert output.count("equal") == 3
+
+
+def test_one_collective_a_step():
+    """All gradients, the loss and the metrics of a model without batch norm cross the wire together."""
+    output = run_job(
+        """
+        from keras_ocl.hooks.distribution import placement
+        keras.distribution.set_distribution(keras.distribution.DataParallel())
+        model = keras.Sequential([keras.Input((6,)), keras.layers.Dense(8, activation="relu"), keras.layers.Dense(2)])
+        model.compile("adam", "mse", metrics=["mae"])
+        x = np.ones((10, 6), "float32")
+        model.train_on_batch(x, x[:, :2])
+        group = placement().batch_axis.group
+        calls, reduce = [], group.all_reduce
+        group.all_reduce = lambda arrays, kind: calls.append([a.shape for a in arrays]) or reduce(arrays, kind)
+        model.train_on_batch(x, x[:, :2])
+        if rank == 0:
+            print(len(calls), sorted(calls[0]))
+        """,
+        2,
+    )
+    assert output.strip().endswith("1 [(), (), (2,), (6, 8), (8,), (8, 2)]")
