@@ -131,7 +131,7 @@ def _wait_for_all(mpi, this):
     request, limit = mpi.COMM_WORLD.Ibarrier(), time.monotonic() + seconds(STALL, 600)
     while not request.Test():
         if time.monotonic() > limit:
-            print(f"keras_ocl: {this} waits in keras.distribution.initialize for others that do not call it; the job ends.", file=sys.stderr)
+            print(f"keras_ocl: {this} waits in distribution.initialize for others that never call it; the job ends.", file=sys.stderr)
             mpi.COMM_WORLD.Abort(1)
         time.sleep(_NAP)
 
@@ -211,11 +211,11 @@ class MpiCommunicator(Communicator):
                 buffer = wire.ravelled(array)
             else:
                 buffer = wire.packed(parts, carrier, kind)
-            if carrier != self._wire or carrier == array.dtype:
+            if carrier == wire.HALF:
+                result = self._summed(buffer, counts)
+            else:
                 result = np.empty(counts[self.rank], carrier)
                 self._transfer(buffer.nbytes, lambda: self._comm.Ireduce_scatter(buffer, result, counts, op))
-            else:
-                result = self._summed(buffer, counts)
             return wire.decode(result, array.dtype).reshape(parts[self.rank].shape)
 
         return self._watched(_described(f"reduce_scatter({kind}, axis {axis}, extents {tuple(extents)})", (array.dtype, array.shape)), run)
@@ -267,7 +267,7 @@ class MpiCommunicator(Communicator):
                 self._transfer(buffer.nbytes, lambda: self._comm.Iallreduce(buffer, combined, op))
         else:
             combined = wire.packed(arrays, carrier, kind)
-            if combined.size and carrier == self._wire != np.float32:
+            if combined.size and carrier == wire.HALF:
                 self._sum_of_halves(combined)
             elif combined.size:
                 self._transfer(combined.nbytes, lambda: self._comm.Iallreduce(self._mpi.IN_PLACE, combined, op))

@@ -8,6 +8,7 @@ import numpy as np
 
 KINDS = ("sum", "prod", "max", "min", "and", "or")
 WIRE = "KERAS_OCL_WIRE"
+HALF = np.dtype(ml_dtypes.bfloat16)
 _TURNED = {"float32": np.dtype("int32"), "float64": np.dtype("int64")}  # floats -> integers of the same size, which order them
 
 
@@ -20,7 +21,7 @@ def wire_dtype():
     name = os.environ.get(WIRE) or "float32"
     if name not in ("float32", "bfloat16"):
         raise ValueError(f"{WIRE}={name}: sums of float32 travel as float32 (the default) or bfloat16.")
-    return np.dtype(ml_dtypes.bfloat16) if name == "bfloat16" else np.dtype(np.float32)
+    return HALF if name == "bfloat16" else np.dtype(np.float32)
 
 
 @functools.lru_cache(maxsize=256)
