@@ -11,6 +11,7 @@ from types import SimpleNamespace
 
 import numpy as np
 
+from keras_ocl import runtime
 from keras_ocl.distribution import launcher, wire
 from keras_ocl.distribution.communicator import Communicator, check_extents
 from keras_ocl.distribution.exits import Exits
@@ -123,6 +124,8 @@ def _join(mpi):
     joined = MpiCommunicator(mpi, comm, watchdog, "the world", list(range(comm.size)))
     watchdog.start()
     Exits(watchdog).install()
+    if comm.rank == 0:  # launchers name a process that was killed by its number, and end the rest before one of them could say a word
+        runtime.announce("keras_ocl runs on %d ranks: %s", comm.size, ", ".join(f"{m.rank} (process {m.pid} on {m.host})" for m in members))
     return SimpleNamespace(world=joined, local_rank=comm.Split_type(mpi.COMM_TYPE_SHARED).rank)
 
 

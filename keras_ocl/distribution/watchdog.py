@@ -17,6 +17,7 @@ from typing import NamedTuple
 HEARTBEAT, STALL = "KERAS_OCL_HEARTBEAT", "KERAS_OCL_STALL"
 _SENT = 16  # collectives that a heartbeat names
 _KEPT = 4096  # collectives that a rank can still compare with a heartbeat
+_LOOKS = 50  # at what has arrived: MPI takes in a message or two each time, and where this rank makes no other calls, old ones come first
 _GOODBYE_TICK = 0.02  # seconds between looks at the others while this rank waits for their end
 _TURN = 0.4  # seconds by which a higher rank reports later what a lower one may have seen too
 
@@ -53,9 +54,6 @@ class State(NamedTuple):
 
     sequence: int  # collectives begun
     recent: tuple  # (number, chain, text) of the last of them
-
-    def last(self):
-        return f"last it began {self.recent[-1][2]} (number {self.sequence})" if self.recent else "it has begun no collective yet"
 
 
 class Progress:
@@ -224,11 +222,13 @@ class Watchdog:
 
     def _receive(self):
         status = self._mpi.Status()
-        while message := self._comm.improbe(status=status):
-            states, goodbye = message.recv()
-            heard = self._heard.setdefault(status.Get_source(), _Heard())
-            heard.states.update(states)
-            heard.time, heard.goodbye = time.monotonic(), goodbye
+        for _ in range(_LOOKS):
+            message = self._comm.improbe(status=status)
+            if message:
+                states, goodbye = message.recv()
+                heard = self._heard.setdefault(status.Get_source(), _Heard())
+                heard.states.update(states)
+                heard.time, heard.goodbye = time.monotonic(), goodbye
 
     def _problem(self):
         """What is wrong with a rank before this one, as a message; None if nothing is."""
@@ -238,7 +238,7 @@ class Watchdog:
             problem = self._disagreement(progress, other, state) or self._waiting(progress, other, state, heard.goodbye)
             silent = time.monotonic() - heard.time
             if not problem and not heard.goodbye and silent > self._limit - self._tick:
-                problem = f"{other} has been silent for {silent:.0f} s (stopped, killed, or its host cannot be reached), {state.last()}"
+                problem = f"{other} has been silent for {silent:.0f} s: stopped, killed, or its host cannot be reached"
             if problem:
                 return problem
         return None
@@ -263,7 +263,8 @@ class Watchdog:
         if ended and state.sequence < number:
             return f"{other} has ended {here}"
         if waited > self._stall and state.sequence < number:
-            return f"{other} has not arrived for {waited:.0f} s {here}; {state.last()}"
+            last = f"; what it began last is {state.recent[-1][2]}, collective {state.sequence}" if state.recent else ""
+            return f"{other} has not arrived for {waited:.0f} s {here}{last}"
         if waited > 2 * self._stall:
             return f"a collective does not finish for {waited:.0f} s {here}"
         return None
