@@ -1,5 +1,6 @@
 """The world of several processes: how it comes to be, and its collectives over MPI. mpi4py is imported when a launcher has started them."""
 
+import atexit
 import functools
 import importlib.metadata
 import os
@@ -17,7 +18,7 @@ from keras_ocl.distribution.communicator import Communicator, check_extents
 from keras_ocl.distribution.exits import Exits
 from keras_ocl.distribution.watchdog import STALL, Member, Watchdog, seconds
 
-_LARGE = 2**18  # bytes: before more than this are sent all ranks wait for one another, sleeping; then they send without
+_LARGE = 2**18  # bytes: before more than this are sent all ranks wait for one another, in which they may sleep long
 _SPINS = 20
 _YIELDS = 1e-3  # seconds in which a waiting rank gives its core away without sleeping, since a sleep takes 50 us and more
 _NAP = 1e-3  # seconds of the longest sleep of a rank that waits for others
@@ -89,6 +90,11 @@ def _load(started):
     name, size = started
     os.environ.setdefault("MPIR_CVAR_SUPPRESS_ABORT_MESSAGE", "1")  # MPICH's own message would follow ours
     try:
+        import mpi4py
+
+        ours = "mpi4py.MPI" not in sys.modules
+        if ours:
+            mpi4py.rc.finalize = False  # by mpi4py it would be in forked children too, where it does not return
         from mpi4py import MPI
     except (ImportError, RuntimeError) as error:  # the latter where there is mpi4py, but no MPI library
         cause = str(error).partition("\n")[0]
@@ -104,7 +110,15 @@ def _load(started):
         raise RuntimeError(
             "MPI was initialised without MPI_THREAD_MULTIPLE: call keras.distribution.initialize before what else uses mpi4py."
         )
+    if ours:
+        atexit.register(_finalize, MPI, os.getpid())
     return MPI
+
+
+def _finalize(mpi, process):
+    """End MPI in the process that began it."""
+    if os.getpid() == process:
+        mpi.Finalize()
 
 
 def _join(mpi):
@@ -159,6 +173,8 @@ class MpiCommunicator(Communicator):
         self.rank, self.size = comm.rank, comm.size
         self._mpi, self._comm, self._watchdog, self._name, self._ranks = mpi, comm, watchdog, name, ranks
         self._progress = watchdog.follow(name, ranks)
+        self._meetings = comm.Dup()
+        self._known = set()  # digests of the collectives that ranks have met for
         self._wire = wire.wire_dtype()
         self._splits = 0
         self._unfinished = None  # a request that was interrupted, which keeps its buffers
@@ -311,8 +327,11 @@ class MpiCommunicator(Communicator):
         with self._lock:
             if self._unfinished is not None:
                 raise RuntimeError(f"A collective of {self._name} was interrupted, so its ranks have come apart: start the job again.")
-            self._progress.begin(text)
+            digest, chain = self._progress.begin(text)
             try:
+                if digest not in self._known:
+                    self._meet(chain)
+                    self._known.add(digest)
                 return run()
             except self._mpi.Exception:
                 self._watchdog.explained()
@@ -320,10 +339,18 @@ class MpiCommunicator(Communicator):
             finally:
                 self._progress.end()
 
+    def _meet(self, chain):
+        """Return when all ranks have come to the same collective: MPI may end the process where they send one another what does not fit."""
+        chains = np.empty(self.size, np.uint64)
+        self._wait(self._meetings.Iallgather(np.array([chain], np.uint64), chains), _NAP)
+        if np.any(chains != chains[0]):
+            self._watchdog.explained()
+            raise RuntimeError(f"Ranks of {self._name} call different collectives.")
+
     def _transfer(self, nbytes, begin):
         """Do what `begin` starts; of many bytes only when all ranks are there."""
         if nbytes > _LARGE:
-            self._wait(self._comm.Ibarrier(), _NAP)
+            self._wait(self._meetings.Ibarrier(), _NAP)
         self._wait(begin(), _SENDING_NAP if nbytes > _LARGE else _NAP)
 
     def _wait(self, request, nap):

@@ -72,13 +72,14 @@ class Progress:
         self._lock = threading.Lock()
 
     def begin(self, text):
-        """This rank calls the collective that `text` describes in full."""
+        """This rank calls the collective that `text` describes in full; returns its digest, and that of all up to it."""
         digest, short = _digest(text)
         with self._lock:
             self._sequence += 1
             self._chain = (self._chain * 0x9E3779B97F4A7C15 + digest) % 2**64
             self._recent.append((self._sequence, self._chain, short))
             self._since = time.monotonic()
+            return digest, self._chain
 
     def end(self):
         """It has returned."""

@@ -59,7 +59,11 @@ def check(found, message, status=1, limit=10):
     [
         ('raise ValueError("no rows")', "ended by ValueError: no rows", 1),
         ("from keras_ocl import DeviceLost\nraise DeviceLost('cpu:0 is lost')", "ended by DeviceLost: cpu:0 is lost", 1),
-        ("threading.Thread(target=lambda: 1 / 0, name='T').start()\ntime.sleep(60)", "ended by ZeroDivisionError: division by zero in thread T", 1),
+        (
+            "threading.Thread(target=lambda: 1 / 0, name='T').start()\ntime.sleep(9)",
+            "ended by ZeroDivisionError: division by zero in thread T",
+            1,
+        ),
         ("sys.exit(5)", r"called sys.exit\(5\)", 5),
         ("sys.exit('no data')", r"called sys.exit\(1\)", 1),
         ("threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGINT)).start()\ntime.sleep(60)", "ended by KeyboardInterrupt", 130),
