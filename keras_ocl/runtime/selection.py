@@ -186,11 +186,15 @@ class _Registry:
             self.announced.add(device.name)
         if isinstance(device, RecordDevice):
             return  # nothing runs there
-        if not logger.hasHandlers() and logger.level == logging.NOTSET:
-            # Nobody has set up logging, and this line should be seen: which device is the first question.
-            logger.addHandler(logging.StreamHandler())
-            logger.setLevel(logging.INFO)
-        logger.info("keras_ocl runs on %s: %s, %s, driver %s", device.name, device.model, device.platform, device.driver)
+        announce("keras_ocl runs on %s: %s, %s, driver %s", device.name, device.model, device.platform, device.driver)
+
+
+def announce(text, *values):
+    """Log what should be seen, such as which device computes; `text` is formatted with the values."""
+    if not logger.hasHandlers() and logger.level == logging.NOTSET:  # nobody has set up logging
+        logger.addHandler(logging.StreamHandler())
+        logger.setLevel(logging.INFO)
+    logger.info(text, *values)
 
 
 _registry = _Registry()

@@ -1,0 +1,382 @@
+"""The world of several processes: how it comes to be, and its collectives over MPI. mpi4py is imported when a launcher has started them."""
+
+import atexit
+import functools
+import importlib.metadata
+import os
+import pickle
+import sys
+import threading
+import time
+from types import SimpleNamespace
+
+import numpy as np
+
+from keras_ocl import runtime
+from keras_ocl.distribution import launcher, wire
+from keras_ocl.distribution.communicator import Communicator, check_extents
+from keras_ocl.distribution.exits import Exits
+from keras_ocl.distribution.watchdog import STALL, Member, Watchdog, seconds
+
+_LARGE = 2**18  # bytes: before more than this are sent all ranks wait for one another, in which they may sleep long
+_SPINS = 20
+_YIELDS = 1e-3  # seconds in which a waiting rank gives its core away without sleeping, since a sleep takes 50 us and more
+_NAP = 1e-3  # seconds of the longest sleep of a rank that waits for others
+_SENDING_NAP = 5e-5  # and of one that sends, which goes on only while it looks
+_yield = getattr(os, "sched_yield", functools.partial(time.sleep, 0))
+
+_joined = None  # what `initialize` made: world, local_rank
+
+
+def initialize(job_addresses=None, num_processes=None, process_id=None):
+    """Join the processes that an MPI launcher has started; one process without a launcher stays as it is. Calling it again changes nothing.
+
+    Args:
+        job_addresses: the addresses of all processes or of the first, separated by commas, which MPI does not need; they are counted.
+        num_processes: how many there are, which MPI knows too.
+        process_id: this process's rank, which MPI knows too.
+
+    Raises:
+        ValueError: what is given differs from what the launcher says.
+        RuntimeError: several processes are asked for and no launcher has started them; mpi4py is missing, or belongs to another MPI than
+            the launcher; the ranks run different versions.
+    """
+    global _joined
+    if _joined is None:
+        started = launcher.started_by(os.environ)
+        if started is None:
+            _check_alone(job_addresses, num_processes, process_id)
+            _joined = SimpleNamespace(world=Communicator(), local_rank=0)
+            return
+        mpi = _load(started)
+        _check_given(mpi.COMM_WORLD.size, mpi.COMM_WORLD.rank, job_addresses, num_processes, process_id)
+        _joined = _join(mpi)
+    else:
+        _check_given(_joined.world.size, _joined.world.rank, job_addresses, num_processes, process_id)
+
+
+def world():
+    """The Communicator of all ranks; before `initialize` that of this process alone."""
+    return Communicator() if _joined is None else _joined.world
+
+
+def local_rank():
+    """This process's place among those of its host, by which they choose different devices; 0 before `initialize`."""
+    return 0 if _joined is None else _joined.local_rank
+
+
+def _check_alone(job_addresses, num_processes, process_id):
+    """Raise where several processes are asked for."""
+    asked = max(num_processes or 1, (process_id or 0) + 1, len((job_addresses or "").split(",")))
+    if asked > 1:
+        raise RuntimeError(
+            f"keras.distribution.initialize asks for {asked} processes (job_addresses={job_addresses!r}, num_processes={num_processes}, "
+            f"process_id={process_id}), but no MPI launcher has started this one: {launcher.advice(asked)}."
+        )
+
+
+def _check_given(size, rank, job_addresses, num_processes, process_id):
+    """Raise where the arguments of `initialize` differ from what MPI says."""
+    addresses = len(job_addresses.split(",")) if job_addresses else 1
+    if num_processes not in (None, size) or process_id not in (None, rank) or addresses not in (1, size):
+        raise ValueError(
+            f"keras.distribution.initialize(job_addresses={job_addresses!r}, num_processes={num_processes}, process_id={process_id}) "
+            f"differs from MPI, by which this is process {rank} of {size}: leave the arguments out."
+        )
+
+
+def _load(started):
+    """The module mpi4py.MPI, with MPI initialised for calls from several threads."""
+    name, size = started
+    os.environ.setdefault("MPIR_CVAR_SUPPRESS_ABORT_MESSAGE", "1")  # MPICH's own message would follow ours
+    try:
+        import mpi4py
+
+        ours = "mpi4py.MPI" not in sys.modules
+        if ours:
+            mpi4py.rc.finalize = False  # by mpi4py it would be in forked children too, where it does not return
+        from mpi4py import MPI
+    except (ImportError, RuntimeError) as error:  # the latter where there is mpi4py, but no MPI library
+        cause = str(error).partition("\n")[0]
+        how = launcher.advice(size or 2)
+        raise RuntimeError(f"{name} has started this process, but mpi4py cannot be used ({cause}): {how}.") from error
+    if size is not None and MPI.COMM_WORLD.size != size:
+        library = MPI.Get_library_version().split("\n")[0].strip()
+        raise RuntimeError(
+            f"{name} has started {size} processes, but each sees {MPI.COMM_WORLD.size}, since mpi4py uses the library of another MPI, "
+            f"{library}: start them by that one's mpiexec, or build mpi4py for the launcher's (pip install --no-binary mpi4py mpi4py)."
+        )
+    if MPI.Query_thread() < MPI.THREAD_MULTIPLE:
+        raise RuntimeError(
+            "MPI was initialised without MPI_THREAD_MULTIPLE: call keras.distribution.initialize before what else uses mpi4py."
+        )
+    if ours:
+        atexit.register(_finalize, MPI, os.getpid())
+    return MPI
+
+
+def _finalize(mpi, process):
+    """End MPI in the process that began it."""
+    if os.getpid() == process:
+        mpi.Finalize()
+
+
+def _join(mpi):
+    """The world of all ranks, with its watchdog running; only this process's where it is the only one."""
+    comm, host = mpi.COMM_WORLD, mpi.Get_processor_name()
+    if comm.size == 1:
+        return SimpleNamespace(world=Communicator(), local_rank=0)
+    _wait_for_all(mpi, f"rank {comm.rank} (process {os.getpid()} on {host})")
+    comm, beats = comm.Dup(), comm.Dup()
+    found = comm.allgather((Member(comm.rank, host, os.getpid()), _versions()))
+    members = [member for member, _ in found]
+    for member, versions in found:
+        if versions != found[0][1]:
+            differ = ", ".join(f"{name} {versions[name]}, not {value}" for name, value in found[0][1].items() if versions[name] != value)
+            raise RuntimeError(f"{member} has {differ} as {members[0]} has: all ranks need the same.")
+    watchdog = Watchdog(mpi, beats, members)
+    joined = MpiCommunicator(mpi, comm, watchdog, "the world", list(range(comm.size)))
+    watchdog.start()
+    Exits(watchdog).install()
+    if comm.rank == 0:  # launchers name a process that was killed by its number, and end the rest before one of them could say a word
+        runtime.announce("keras_ocl runs on %d ranks: %s", comm.size, ", ".join(f"{m.rank} (process {m.pid} on {m.host})" for m in members))
+    return SimpleNamespace(world=joined, local_rank=comm.Split_type(mpi.COMM_TYPE_SHARED).rank)
+
+
+def _wait_for_all(mpi, this):
+    """Return when all processes have come here, or end the job."""
+    request, limit = mpi.COMM_WORLD.Ibarrier(), time.monotonic() + seconds(STALL, 600)
+    while not request.Test():
+        if time.monotonic() > limit:
+            print(f"keras_ocl: {this} waits in distribution.initialize for others that never call it; the job ends.", file=sys.stderr)
+            mpi.COMM_WORLD.Abort(1)
+        time.sleep(_NAP)
+
+
+def _versions():
+    """What must be equal on all ranks: the versions that decide which operations a script becomes, and how sums travel."""
+    return {**{name: importlib.metadata.version(name) for name in ("keras", "keras-ocl")}, wire.WIRE: wire.wire_dtype().name}
+
+
+class MpiCommunicator(Communicator):
+    """Several ranks, by nonblocking MPI calls that are looked at until they are done, since MPI's own waiting would hold a core.
+
+    Args:
+        mpi: the module mpi4py.MPI.
+        comm: an MPI communicator of these ranks that nothing else uses.
+        watchdog: this process's Watchdog.
+        name: what messages call it, equal on all ranks.
+        ranks: the ranks of the world that belong to it.
+    """
+
+    def __init__(self, mpi, comm, watchdog, name, ranks):
+        self.rank, self.size = comm.rank, comm.size
+        self._mpi, self._comm, self._watchdog, self._name, self._ranks = mpi, comm, watchdog, name, ranks
+        self._progress = watchdog.follow(name, ranks)
+        self._meetings = comm.Dup()
+        self._known = set()  # digests of the collectives that ranks have met for
+        self._wire = wire.wire_dtype()
+        self._splits = 0
+        self._unfinished = None  # a request that was interrupted, which keeps its buffers
+        self._lock = threading.Lock()
+
+    def all_reduce(self, arrays, kind):
+        arrays = [np.asarray(array) for array in arrays]
+        groups = {}  # (the dtype in which they travel, how they are combined) -> their places
+        for place, array in enumerate(arrays):
+            groups.setdefault((self._carrier(array.dtype, kind), wire.combined(array.dtype, kind)), []).append(place)
+        results = [None] * len(arrays)
+
+        def run():
+            for (carrier, combined), places in groups.items():
+                reduced = self._reduced([arrays[place] for place in places], carrier, combined)
+                for place, result in zip(places, reduced, strict=True):
+                    results[place] = result
+            return results
+
+        return self._watched(_described(f"all_reduce({kind})", *((array.dtype, array.shape) for array in arrays)), run)
+
+    def all_gather(self, array, axis, extents):
+        array = np.asarray(array)
+        axis %= array.ndim
+        check_extents(self, array.shape[axis], (extents[self.rank],), extents)
+        shape, rest = list(array.shape), array.shape[:axis] + array.shape[axis + 1 :]
+        shape[axis] = sum(extents)
+        item = int(np.prod(rest)) * array.itemsize
+        counts = [n * item for n in extents]
+
+        def run():
+            gathered = np.empty(sum(counts), np.uint8)
+            self._transfer(gathered.nbytes, lambda: self._comm.Iallgatherv(_bytes(array), [gathered, counts]))
+            if wire.lie_in_order(shape, axis):
+                return gathered.view(array.dtype).reshape(shape)
+            result, ends = np.empty(shape, array.dtype), np.cumsum(counts)
+            for part, end, count in zip(wire.parts(result, axis, extents), ends, counts, strict=True):
+                part[...] = gathered[end - count : end].view(array.dtype).reshape(part.shape)
+            return result
+
+        return self._watched(_described(f"all_gather(axis {axis}, extents {tuple(extents)})", (array.dtype, rest)), run)
+
+    def reduce_scatter(self, array, axis, extents, kind="sum"):
+        array = np.asarray(array)
+        axis %= array.ndim
+        check_extents(self, array.shape[axis], extents, extents)
+        carrier, op = self._carrier(array.dtype, kind), self._operation(wire.combined(array.dtype, kind))
+        parts = wire.parts(array, axis, extents)
+        counts = [part.size for part in parts]
+
+        def run():
+            if carrier == array.dtype and wire.lie_in_order(array.shape, axis):
+                buffer = wire.ravelled(array)
+            else:
+                buffer = wire.packed(parts, carrier, kind)
+            if carrier == wire.HALF:
+                result = self._summed(buffer, counts)
+            else:
+                result = np.empty(counts[self.rank], carrier)
+                self._transfer(buffer.nbytes, lambda: self._comm.Ireduce_scatter(buffer, result, counts, op))
+            return wire.decode(result, array.dtype).reshape(parts[self.rank].shape)
+
+        return self._watched(_described(f"reduce_scatter({kind}, axis {axis}, extents {tuple(extents)})", (array.dtype, array.shape)), run)
+
+    def broadcast(self, array, root=0):
+        array = np.asarray(array)
+
+        def run():
+            result = np.array(array, order="C")
+            self._transfer(result.nbytes, lambda: self._comm.Ibcast(_bytes(result), root))
+            return result
+
+        return self._watched(_described(f"broadcast(root {root})", (array.dtype, array.shape)), run)
+
+    def gather_objects(self, thing):
+        return self._watched("gather_objects", lambda: self._gathered(thing))
+
+    def barrier(self):
+        self._watched("barrier", lambda: self._wait(self._comm.Ibarrier(), _NAP))
+
+    def split(self, color):
+        def run():
+            colors = self._gathered(color)  # all ranks are here: MPI's own call, which blocks, will not wait
+            ranks = [rank for rank, other in zip(self._ranks, colors, strict=True) if other == color]
+            return ranks, self._comm.Split(color, self.rank)
+
+        ranks, comm = self._watched("split", run)
+        self._splits += 1
+        if len(ranks) == 1:
+            return Communicator()
+        return MpiCommunicator(self._mpi, comm, self._watchdog, f"{self._name}, part {color} of split {self._splits}", ranks)
+
+    def _carrier(self, dtype, kind):
+        """The dtype in which arrays travel."""
+        return self._wire if kind == "sum" and dtype == np.float32 else wire.carrier(dtype, kind)
+
+    def _operation(self, combined):
+        """MPI's operation of a kind."""
+        mpi = self._mpi
+        return {"sum": mpi.SUM, "prod": mpi.PROD, "max": mpi.MAX, "min": mpi.MIN, "and": mpi.BAND, "or": mpi.BOR}[combined]
+
+    def _reduced(self, arrays, carrier, kind):
+        """The combined arrays, which share a carrier, by one call of MPI."""
+        op = self._operation(kind)
+        if len(arrays) == 1 and arrays[0].dtype == carrier:
+            buffer = wire.ravelled(arrays[0])
+            combined = np.empty_like(buffer)
+            if buffer.size:
+                self._transfer(buffer.nbytes, lambda: self._comm.Iallreduce(buffer, combined, op))
+        else:
+            combined = wire.packed(arrays, carrier, kind)
+            if combined.size and carrier == wire.HALF:
+                self._sum_of_halves(combined)
+            elif combined.size:
+                self._transfer(combined.nbytes, lambda: self._comm.Iallreduce(self._mpi.IN_PLACE, combined, op))
+        return [wire.decode(part, array.dtype).reshape(array.shape) for part, array in zip(wire.cut(combined, arrays), arrays, strict=True)]
+
+    def _sum_of_halves(self, values):
+        """Sum bfloat16 over the ranks, in place: each adds up one part in float32, in the order of ranks, and rounds it once."""
+        extent = -(-values.size // self.size)
+        padded = np.zeros(extent * self.size, values.dtype)
+        padded[: values.size] = values
+        part = self._summed(padded, [extent] * self.size).astype(values.dtype)
+        self._transfer(padded.nbytes, lambda: self._comm.Iallgather(part.view(np.uint16), padded.view(np.uint16)))
+        values[...] = padded[: values.size]
+
+    def _summed(self, values, counts):
+        """This rank's part of the sum of bfloat16 over the ranks, in float32."""
+        count = counts[self.rank]
+        arrived = np.empty(count * self.size, values.dtype)
+        whole, mine = [values.view(np.uint16), counts], [arrived.view(np.uint16), [count] * self.size]
+        self._transfer(values.nbytes, lambda: self._comm.Ialltoallv(whole, mine))
+        total = np.zeros(count, np.float32)
+        for part in arrived.reshape(self.size, count):
+            total += part.astype(np.float32)
+        return total
+
+    def _gathered(self, thing):
+        """Every rank's object."""
+        mine = np.frombuffer(pickle.dumps(thing), np.uint8)
+        sizes = np.empty(self.size, np.int64)
+        self._wait(self._comm.Iallgather(np.array([mine.size]), sizes), _NAP)
+        everything = np.empty(sizes.sum(), np.uint8)
+        self._wait(self._comm.Iallgatherv(mine, [everything, sizes]), _NAP)
+        ends = np.cumsum(sizes)
+        return [pickle.loads(everything[end - size : end]) for end, size in zip(ends, sizes, strict=True)]
+
+    def _watched(self, text, run):
+        """The result of a collective, which the watchdog knows meanwhile."""
+        with self._lock:
+            if self._unfinished is not None:
+                raise RuntimeError(f"A collective of {self._name} was interrupted, so its ranks have come apart: start the job again.")
+            digest, chain = self._progress.begin(text)
+            try:
+                if digest not in self._known:
+                    self._meet(chain)
+                    self._known.add(digest)
+                return run()
+            except self._mpi.Exception:
+                self._watchdog.explained()
+                raise
+            finally:
+                self._progress.end()
+
+    def _meet(self, chain):
+        """Return when all ranks have come to the same collective: MPI may end the process where they send one another what does not fit."""
+        chains = np.empty(self.size, np.uint64)
+        self._wait(self._meetings.Iallgather(np.array([chain], np.uint64), chains), _NAP)
+        if np.any(chains != chains[0]):
+            self._watchdog.explained()
+            raise RuntimeError(f"Ranks of {self._name} call different collectives.")
+
+    def _transfer(self, nbytes, begin):
+        """Do what `begin` starts; of many bytes only when all ranks are there."""
+        if nbytes > _LARGE:
+            self._wait(self._meetings.Ibarrier(), _NAP)
+        self._wait(begin(), _SENDING_NAP if nbytes > _LARGE else _NAP)
+
+    def _wait(self, request, nap):
+        """Return when the request is done: look at it, give the core away in between, then sleep for longer and longer, up to `nap`."""
+        try:
+            for _ in range(_SPINS):
+                if request.Test():
+                    return
+            begun = time.perf_counter()
+            while not request.Test():
+                waited = time.perf_counter() - begun
+                if waited < _YIELDS:
+                    _yield()
+                else:
+                    time.sleep(min(waited / 20, nap))
+        except BaseException:
+            self._unfinished = request
+            raise
+
+
+@functools.lru_cache(maxsize=4096)
+def _described(call, *arrays):
+    """A collective as all ranks must call it: its name and the (dtype, shape) of its arrays."""
+    return f"{call} of " + ", ".join(f"{dtype.name}{list(map(int, shape))}" for dtype, shape in arrays)
+
+
+def _bytes(array):
+    """The bytes of an array; its own where it is contiguous."""
+    return wire.ravelled(array).view(np.uint8)

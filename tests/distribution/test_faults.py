@@ -1,0 +1,188 @@
+"""Whatever ends or stops one rank ends the job on all of them in bounded time, with one message; what is no fault does not."""
+
+import re
+import time
+
+import pytest
+
+HEAD = """
+    import os, signal, sys, threading, time
+    import numpy as np
+    from keras_ocl.distribution import mpi
+    mpi.initialize()
+    world = mpi.world()
+    rank, size = world.rank, world.size
+"""
+SCRIPT = (
+    HEAD
+    + """
+    x = np.ones(3, np.float32)
+    for _ in range(3): world.all_reduce([x], "sum")
+    last = rank == size - 1
+    if last:
+        {fault}
+    world.all_reduce([x], "sum")
+    {after}
+    world.all_reduce([x], "sum")
+    world.barrier()
+"""
+)
+KILLED_WITHIN = """
+x = np.ones(30_000_000, np.float32)
+threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGKILL)).start()
+"""
+QUICK = {"KERAS_OCL_HEARTBEAT": "2", "KERAS_OCL_STALL": "2"}
+WHO = r"rank {} \(process \d+ on \S+\)"
+
+
+def indented(text):
+    return text.replace("\n", "\n        ")
+
+
+def fault(mpiexec, text, *options, ranks=2, after="pass", **environment):
+    """(status, what our messages say, all output, seconds) of a job whose last rank does something."""
+    begun = time.monotonic()
+    job = mpiexec(ranks, SCRIPT.format(fault=indented(text), after=after), *options, **environment)
+    lines = [line for line in job.output.splitlines() if line.startswith("keras_ocl: ")]
+    return job.status, lines, job.output, time.monotonic() - begun
+
+
+def check(found, message, status=1, limit=10):
+    """The job ended in time, with the status and the one message."""
+    ended, lines, output, seconds = found
+    assert ended == status and seconds < limit, output
+    assert len(lines) == 1 and re.fullmatch(f"keras_ocl: {message}; the job ends on all ranks.", lines[0]), output
+
+
+@pytest.mark.parametrize(
+    "text, cause, status",
+    [
+        ('raise ValueError("no rows")', "ended by ValueError: no rows", 1),
+        ("from keras_ocl import DeviceLost\nraise DeviceLost('cpu:0 is lost')", "ended by DeviceLost: cpu:0 is lost", 1),
+        (
+            "threading.Thread(target=lambda: 1 / 0, name='T').start()\ntime.sleep(9)",
+            "ended by ZeroDivisionError: division by zero in thread T",
+            1,
+        ),
+        ("sys.exit(5)", r"called sys.exit\(5\)", 5),
+        ("sys.exit('no data')", r"called sys.exit\(1\)", 1),
+        ("threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGINT)).start()\ntime.sleep(60)", "ended by KeyboardInterrupt", 130),
+        ("sys.excepthook = lambda *a: print('mine')\nraise ValueError('no rows')", "ended by ValueError: no rows", 1),
+    ],
+)
+def test_a_rank_that_raises_or_exits(mpiexec, text, cause, status):
+    check(fault(mpiexec, text), f"{WHO.format(1)} {cause}", status)
+
+
+def test_interrupt_in_a_collective(mpiexec):
+    """The rank that waits is not deaf to signals."""
+    text = "threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGINT)).start()"
+    check(fault(mpiexec, text, after="if not last: time.sleep(60)"), f"{WHO.format(1)} ended by KeyboardInterrupt", 130)
+
+
+@pytest.mark.parametrize("text", ["sys.exit()", "raise SystemExit(3)"])
+def test_a_rank_that_ends_early(mpiexec, text):
+    waits = f"{WHO.format(0)} waits in collective 4 of the world, all_reduce\\(sum\\) of float32\\[3\\]"
+    check(fault(mpiexec, text), f"{WHO.format(1)} has ended while {waits}")
+
+
+@pytest.mark.parametrize("text", ["os.kill(os.getpid(), signal.SIGKILL)", KILLED_WITHIN], ids=["between", "within"])
+def test_killed(mpiexec, text):
+    """The launcher ends the job at once, and tells a process and a host; whose process that is we said at the start."""
+    status, _, output, seconds = fault(mpiexec, text)
+    assert status == 9 and seconds < 10, output
+    process, host = re.search(r"PID (\d+) RUNNING AT (\S+)", output).groups()
+    assert f"1 (process {process} on {host})" in output and "Killed (signal 9)" in output
+
+
+def test_gone_where_the_launcher_says_nothing(mpiexec):
+    """As with srun without --kill-on-bad-exit."""
+    found = fault(mpiexec, "os._exit(0)", "-disable-auto-cleanup", ranks=3, **QUICK)
+    check(found, f"{WHO.format(2)} has been silent for 2 s: stopped, killed, or its host cannot be reached")
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_stopped(mpiexec, ranks):
+    found = fault(mpiexec, "os.kill(os.getpid(), signal.SIGSTOP)", ranks=ranks, KERAS_OCL_HEARTBEAT="2")
+    check(found, f"{WHO.format(ranks - 1)} has been silent for 2 s: stopped, killed, or its host cannot be reached")
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_a_rank_that_does_not_arrive(mpiexec, ranks):
+    found = fault(mpiexec, "time.sleep(60)", ranks=ranks, **QUICK)
+    last = r"what it began last is all_reduce\(sum\) of float32\[3\], collective 3"
+    waits = rf"waits in collective 4 of the world, all_reduce\(sum\) of float32\[3\]; {last}"
+    check(found, f"{WHO.format(ranks - 1)} has not arrived for 2 s while {WHO.format(0)} {waits}")
+
+
+@pytest.mark.parametrize(
+    "text, call",
+    [
+        ("x = np.ones((3, 1), np.float32)", r"all_reduce\(sum\) of float32\[3, 1\]"),
+        ("x = np.ones(100_000, np.float32)", r"all_reduce\(sum\) of float32\[100000\]"),
+        ("x = np.ones(3, np.int32)", r"all_reduce\(sum\) of int32\[3\]"),
+        ("world.barrier()", "barrier"),
+        ("world.all_reduce([x], 'max')", r"all_reduce\(max\) of float32\[3\]"),
+        ("world.split(0)", "split"),
+    ],
+)
+def test_ranks_that_disagree(mpiexec, text, call):
+    """Of shapes, dtypes, kinds, or the order of collectives; what MPI itself says to it, or computes from it, does not matter."""
+    calls = rf"{WHO.format(0)} calls all_reduce\(sum\) of float32\[3\], {WHO.format(1)} calls {call}"
+    found = fault(mpiexec, text, after="if not last: world.barrier()")
+    check(found, f"ranks disagree at collective 4 of the world: {calls}. All ranks must run the same script on the same shapes")
+
+
+def test_disagreement_in_a_part(mpiexec):
+    """Heartbeats go round in every communicator."""
+    script = """
+    part = world.split(int(rank > 0))
+    part.all_reduce([np.ones(3 + last)], "sum")
+    world.barrier()
+    """
+    job = mpiexec(3, HEAD + "    last = rank == size - 1\n" + script)
+    where = "at collective 1 of the world, part 1 of split 1: rank 1 "
+    assert job.status == 1 and job.output.count("keras_ocl: ranks disagree " + where) == 1, job.output
+
+
+def test_ranks_that_end_at_different_times(mpiexec):
+    """Goodbye ends the heartbeats: the end is silent, though one rank ends later than the limits."""
+    job = mpiexec(3, HEAD + "    if rank == 2: time.sleep(3)\n", **QUICK)
+    assert job.status == 0 and [line[:22] for line in job.output.splitlines()] == ["keras_ocl runs on 3 ra"], job.output
+
+
+def test_what_is_no_fault(mpiexec):
+    """`sys.exit` that is caught, `exit` of threads and of forked children, a rank that is late, a process that was stopped and goes on."""
+    text = """
+try: sys.exit(3)
+except SystemExit as error: assert error.code == 3 and type(error).__name__ == "SystemExit"
+thread = threading.Thread(target=sys.exit, args=(1,))
+thread.start()
+thread.join()
+child = os.fork()
+if not child: sys.exit(4)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 4
+child = os.fork()
+if not child: raise ValueError("of a child")
+os.waitpid(child, 0)
+time.sleep(1)
+"""
+    status, lines, output, _ = fault(mpiexec, text, **QUICK)
+    assert status == 0 and not lines and "of a child" in output, output
+
+
+def test_an_interrupted_communicator_says_so(mpiexec):
+    """Where a script catches Ctrl-C and goes on, the buffers of the collective are kept, and the next one is refused."""
+    text = """
+threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+try: world.all_reduce([x], "sum")
+except KeyboardInterrupt: pass
+"""
+    script = SCRIPT.format(fault=indented(text), after="pass").replace("if last:", "if not last: time.sleep(60)\n    if last:")
+    job = mpiexec(2, script)
+    assert job.status == 1 and "A collective of the world was interrupted, so its ranks have come apart" in job.output, job.output
+
+
+def test_limits_that_are_no_numbers(mpiexec):
+    job = mpiexec(2, "from keras_ocl.distribution import mpi; mpi.initialize()", KERAS_OCL_HEARTBEAT="soon")
+    assert job.status and "KERAS_OCL_HEARTBEAT=soon is not a number of seconds above 0, such as 30" in job.output
