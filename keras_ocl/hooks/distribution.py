@@ -115,7 +115,7 @@ def placement():
         _to_backend_mesh(mesh)
         if not distribution.auto_shard_dataset:
             raise NotImplementedError(
-                "auto_shard_dataset=False: on this backend every rank is given the whole batches, of which it computes its rows; leave it True."
+                "auto_shard_dataset=False: on this backend every rank is given whole batches, of which it computes its rows; leave it True."
             )
         found = distribution._ocl_placement = Placement(
             mesh.shape,
@@ -145,8 +145,8 @@ def check_whole(variables):
         axes = distribution.get_variable_layout(variable).axes
         if any(axes):
             raise NotImplementedError(
-                f"ModelParallel: the LayoutMap cuts {variable.path} of shape {tuple(variable.shape)} along {axes}, but on this backend every"
-                " process holds all of each variable; leave its layout out, or use DataParallel."
+                f"ModelParallel: the LayoutMap cuts {variable.path} of shape {tuple(variable.shape)} along {axes}, but on this backend"
+                " every process holds all of each variable; leave its layout out, or use DataParallel."
             )
 
 

@@ -49,5 +49,6 @@ def agree(variables):
     for k in different:
         variables[k].assign(world.broadcast(values[k]))
     if different and world.rank == 0:
-        _log.info("%d variables began differently on the ranks, %s first; all have the first rank's values now.", len(different), names[different[0]][0])
+        first = names[different[0]][0]
+        _log.info("%d variables began differently on the ranks, %s first; all have the first rank's values now.", len(different), first)
     return different

@@ -255,7 +255,15 @@ def _new_batch(inputs, batched, size, *, shape, mode, clip):
 
 
 # One result each, but `multiple_results`: the template accumulates in the result's own buffer.
-_scatter = Primitive("scatter", _scatter_shape, _scatter_vjp, kernels=_kernels, multiple_results=True, batch=_scatter_batch, factors=_scatter_factors)
+_scatter = Primitive(
+    "scatter",
+    _scatter_shape,
+    _scatter_vjp,
+    kernels=_kernels,
+    multiple_results=True,
+    batch=_scatter_batch,
+    factors=_scatter_factors,
+)
 _scatter_new = Primitive(
     "scatter_new",
     _new_shape,

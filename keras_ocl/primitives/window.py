@@ -99,7 +99,8 @@ _EACH = {"window": first(1), "strides": first(1), "padding": first((0, 0)), "dil
 
 
 def _primitive(name, shape, vjp, pointwise, terms=_positions_in_window, divided=False, access=_access, batch=_EACH, resized=(), **rules):
-    rules |= {"access": access, "factors": _factors(*resized), "terms": terms, "cost": _cost(terms, divided), "batch": moved_axes(lambda: primitive, **batch)}
+    rules |= {"factors": _factors(*resized)}
+    rules |= {"access": access, "terms": terms, "cost": _cost(terms, divided), "batch": moved_axes(lambda: primitive, **batch)}
     primitive = Primitive(name, shape, vjp, pointwise, kind=Kind.WINDOW, **rules)
     return primitive
 

@@ -23,7 +23,8 @@ TRAINING = """
         history = model.fit(x, y, sample_weight=weights, batch_size=16, epochs=1, verbose=0).history
         measured = model.evaluate(x, y, batch_size=16, verbose=0)
         weights = [np.asarray(w) for w in model.get_weights()]
-        return np.array(losses), np.array([v[0] for v in history.values()]), np.array(measured), model.predict(x, batch_size=16, verbose=0), weights
+        seen = np.array([v[0] for v in history.values()])
+        return np.array(losses), seen, np.array(measured), model.predict(x, batch_size=16, verbose=0), weights
 
     for name in {names!r}:
         set_distribution(None)
