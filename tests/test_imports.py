@@ -43,7 +43,8 @@ BELOW = {
     "export": {"core", "primitives", "compiler"},
     "export.onnx": set(),
     "export.onnx.rules": set(),
-    "hooks": {"core", "compiler", "runtime", "chrome_trace", "ops", "layers", "custom"},
+    "distribution": {"core", "primitives", "compiler", "runtime"},
+    "hooks": {"core", "compiler", "runtime", "chrome_trace", "ops", "layers", "custom", "distribution"},
     "backend": {"ops", "hooks"},
     "src": {"ops", "hooks", "export"},
 }

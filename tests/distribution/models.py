@@ -14,8 +14,8 @@ def _mlp():
     return _classes(layers.Dense(32, activation="relu"), layers.Dropout(0.3), shape=(20,)), "floats"
 
 
-def _cnn(synchronized):
-    norm = [layers.BatchNormalization(synchronized=synchronized) for _ in range(2)]
+def _cnn():
+    norm = [layers.BatchNormalization() for _ in range(2)]
     body = layers.Conv2D(8, 3), norm[0], layers.ReLU(), layers.MaxPooling2D(), layers.Conv2D(8, 3, strides=2, padding="same"), norm[1]
     return _classes(*body, layers.Flatten(), shape=(8, 8, 3)), "floats"
 
@@ -46,8 +46,7 @@ def _recommender():
 
 MODELS = {
     "mlp": _mlp,
-    "cnn": lambda: _cnn(False),
-    "cnn, synchronized": lambda: _cnn(True),
+    "cnn": _cnn,
     "recurrent": _recurrent,
     "masked": _masked,
     "transformer": _transformer,
