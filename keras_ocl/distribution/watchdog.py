@@ -252,7 +252,8 @@ class Watchdog:
         if here == there:
             differ = f"before collective {number} of {progress.name}, {here}"
         else:
-            differ = f"at collective {number} of {progress.name}: {self.member} calls {here}, {other} calls {there}"
+            calls = sorted([(self.member.rank, f"{self.member} calls {here}"), (other.rank, f"{other} calls {there}")])
+            differ = f"at collective {number} of {progress.name}: {', '.join(text for _, text in calls)}"
         return f"ranks disagree {differ}. All ranks must run the same script on the same shapes"
 
     def _waiting(self, progress, other, state, ended):
