@@ -56,6 +56,13 @@ def test_custom_loops():
     np.testing.assert_allclose(np.asarray(names["second"]), expected, rtol=1e-5)
 
 
+def test_distribution():
+    try:
+        assert run("distribution.md")["model"].history.history["loss"]
+    finally:
+        keras.distribution.set_distribution(None)
+
+
 def test_generation():
     pytest.importorskip("keras_hub", exc_type=ImportError)
     names = run("generation.md")
