@@ -6,6 +6,7 @@ collectives in the same order, which `token`, the last operand and result of eac
 
 from keras_ocl import primitives as P
 from keras_ocl.core.primitive import Primitive
+from keras_ocl.primitives.batching import all_spread, spread
 
 
 def _reduce_shape(*operands, group, kind):
@@ -26,6 +27,10 @@ def _reduce_vjp(cts, outs, *operands, group, kind):
     return *grads, None
 
 
+def _reduce_batch(inputs, batched, size, **params):
+    return all_reduce_p(*all_spread(inputs[:-1], batched[:-1], size), inputs[-1], **params)
+
+
 def _gather_shape(x, token, *, group, axis, extents):
     total = 0
     for n in extents:
@@ -38,7 +43,12 @@ def _gather_host(arrays, *, group, axis, extents):
     return [group.all_gather(x, axis, list(extents)), token]
 
 
-all_reduce_p = Primitive("all_reduce", _reduce_shape, _reduce_vjp, host=_reduce_host, multiple_results=True)
+def _gather_batch(inputs, batched, size, *, axis, **params):
+    x, token = inputs
+    return all_gather_p(spread(x, batched[0], size), token, axis=axis + 1, **params)
+
+
+all_reduce_p = Primitive("all_reduce", _reduce_shape, _reduce_vjp, host=_reduce_host, batch=_reduce_batch, multiple_results=True)
 all_gather_p = Primitive(
-    "all_gather", _gather_shape, None, host=_gather_host, multiple_results=True, dynamic_extents=("extents",)
+    "all_gather", _gather_shape, host=_gather_host, batch=_gather_batch, multiple_results=True, dynamic_extents=("extents",)
 )

@@ -15,10 +15,11 @@ from keras_ocl.core.facts import Facts
 from keras_ocl.core.primitive import active_tapes
 from keras_ocl.core.trace import Trace, tracing
 from keras_ocl.export.onnx.graph import OnnxGraph, onnx_type
-from keras_ocl.export.onnx.rules import attention, elementwise, indexing, loops, movement, products, reduce
+from keras_ocl.export.onnx.rules import attention, collective, elementwise, indexing, loops, movement, products, reduce
 
 _FAMILIES = (
     attention,
+    collective,
     elementwise,
     indexing,
     loops,

@@ -1,0 +1,6 @@
+"""Collectives, which belong to the ranks of a job and not to a model."""
+
+RULES = {}
+
+_RANKS = "ONNX has no ranks"
+REFUSED = {"all_reduce": _RANKS, "all_gather": _RANKS}
