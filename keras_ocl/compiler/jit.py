@@ -25,7 +25,7 @@ from keras_ocl.core.origin import NOWHERE, scope
 from keras_ocl.core.primitive import active_tapes, current_trace
 from keras_ocl.core.tensor import Tensor
 from keras_ocl.core.trace import Trace, tracing
-from keras_ocl.core.variable import Owned, is_variable
+from keras_ocl.core.variable import is_variable
 from keras_ocl.kernels.schedule import schedule_of
 
 
@@ -141,6 +141,9 @@ class Jitted:
 
     def _compile(self, trace, result, call, unknowns):
         """The Compiled of a new trace of a _Call."""
+        for slot in trace.states.values():
+            if slot.variable._owned.layout is not None:
+                return slot.variable._owned.compiled(trace, result, call, self.name, unknowns)
         kind = Checked if checks.active() else Compiled
         return kind(trace, result, call.device, self.name, variables=call.variables, unknowns=unknowns)
 
@@ -251,7 +254,7 @@ class Compiled:
         self._guarded = [k for k, node in enumerate(inputs[1]) if node in in_place]
         others = [(k, s) for k, s in enumerate(slots) if node_of.get(id(s.entry)) not in in_place or id(s.entry) not in node_of]
         self._assigned = [s.variable for _, s in others]
-        self._assigned_values = [(tuple(s.variable.shape), s.variable.dtype, len(outputs) + k) for k, s in others]
+        self._assigned_values = [len(outputs) + k for k, _ in others]
         self.held_bytes = self.executable.held_bytes + sum(t.storage.nbytes for t in self._constants)
         self._results = [(tuple(t.shape), t.dtype) for t in outputs]
         self.bounds = 0  # how many Bounds there are of it
@@ -295,7 +298,7 @@ class Compiled:
 
     def _assign(self, results):
         """An iterator that gives the variables their new values."""
-        values = [Owned(shape, dtype, results[k]) for shape, dtype, k in self._assigned_values]
+        values = [v._owned.in_storage(results[k]) for v, k in zip(self._assigned, self._assigned_values, strict=True)]
         return map(setattr, self._assigned, repeat("_owned"), values)
 
 
@@ -317,7 +320,7 @@ def own_copy(variable, device):
     old = variable._owned
     storage = device.allocate_state(old.storage.nbytes, variable.path)
     device.copy(on_device(old, device), storage)
-    variable._owned = Owned(old.shape, old.dtype, storage)
+    variable._owned = old.in_storage(storage)
 
 
 def eager_graph(name, device, tensors, call):

@@ -44,11 +44,14 @@ class Trace:
     def read(self, variable):
         """The variable's current value in this trace."""
         slot = self.states.get(id(variable))
-        if slot is None:
-            # Of the raw value: a Keras variable's own `dtype` depends on the autocast scope.
-            entry = Tensor(variable._owned.shape, variable._owned.dtype, None, self)
-            slot = self.states[id(variable)] = StateSlot(variable, entry)
-        return slot.value
+        return self.enter(variable, variable._owned.shape) if slot is None else slot.value
+
+    def enter(self, variable, shape):
+        """The value, of this shape, that a variable has when the graph begins; the variable has not been read before."""
+        # Of the raw value: a Keras variable's own `dtype` depends on the autocast scope.
+        entry = Tensor(shape, variable._owned.dtype, None, self)
+        self.states[id(variable)] = StateSlot(variable, entry)
+        return entry
 
     def assign(self, variable, tensor):
         self.read(variable)

@@ -18,9 +18,13 @@ class Owned:
         shape, dtype: of the value.
         storage: its memory. Only compiled functions read or write it, under the device's `state_lock`.
         shared: others hold `storage` itself, as after the assignment of a tensor: it is never overwritten.
+
+    Attributes:
+        layout: how the value is cut over the parts of a mesh, of which `storage` is one; None where it is whole.
     """
 
     __slots__ = ("shape", "dtype", "storage", "_shared", "_handle", "_lent")
+    layout = None
 
     def __init__(self, shape, dtype, storage, shared=False):
         self.shape, self.dtype, self.storage, self._shared = shape, dtype, storage, shared
@@ -32,6 +36,10 @@ class Owned:
         owned = cls(tensor.shape, tensor.dtype, tensor.storage, shared=True)
         owned._lent = weakref.ref(tensor)
         return owned
+
+    def in_storage(self, storage):
+        """The same variable's value in other memory, which nobody else holds."""
+        return Owned(self.shape, self.dtype, storage)
 
     def lend(self):
         """The value as a Tensor for others, which keeps what it shows: the same one as long as somebody holds it."""

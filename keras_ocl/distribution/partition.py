@@ -24,7 +24,7 @@ _DEEPEST = 40  # how many equations are computed again on a part only, rather th
 
 
 class Value(NamedTuple):
-    """A tensor's part. `pending` is (axis of the mesh, kind) where the parts' values are still to be combined, else None."""
+    """A tensor's part. `pending` is (axes of the mesh, kind) where the parts' values are still to be combined, else None."""
 
     tensor: Tensor
     layout: tuple
@@ -154,10 +154,12 @@ class Partition:
             params = factors.resized(params, local_shape(eq.outputs[0].shape, layouts[0]))
         results = eq.primitive(*operands, **params)
         results = results if eq.primitive.multiple_results else (results,)
-        summed = [(shard.axis, factors.sums[label]) for label, shard in chosen.items() if label in factors.sums]
-        if len(summed) > 1:
-            raise NotImplementedError(f"{eq.primitive}: a sum along two axes of a device mesh at once.")
-        return [Value(r, layout, summed[0] if summed else None) for r, layout in zip(results, layouts, strict=True)]
+        summed = sorted((shard.axis for label, shard in chosen.items() if label in factors.sums), key=lambda axis: axis.name)
+        pending = None
+        if summed:
+            (kind,) = {factors.sums[label] for label in chosen if label in factors.sums}
+            pending = tuple(summed), kind
+        return [Value(r, layout, pending) for r, layout in zip(results, layouts, strict=True)]
 
     # ---- other layouts
 
@@ -224,16 +226,18 @@ class Partition:
         return y if shard.contiguous else P.reshape(y, (*shape[: i - 1], shard.outer * y.shape[i], *shape[i:]))
 
     def _reduce(self, tensors):
-        """Combines all of `tensors` that are pending, in one collective for each kind and axis of the mesh."""
+        """Combines all of `tensors` that are pending, those of a kind and the same axes of the mesh together."""
         waiting = {}
         for t in tensors:
             pending = self.value(t).pending
             if pending is not None:
                 waiting.setdefault(pending, {})[id(t)] = t
-        for (axis, kind), found in waiting.items():
+        for (axes, kind), found in waiting.items():
             parts = [self.value(t) for t in found.values()]
-            *whole_values, self._token = all_reduce_p(*(v.tensor for v in parts), self._next_token(), group=axis.group, kind=kind)
-            for t, v, y in zip(found, parts, whole_values, strict=True):
+            reduced = [v.tensor for v in parts]
+            for axis in axes:
+                *reduced, self._token = all_reduce_p(*reduced, self._next_token(), group=axis.group, kind=kind)
+            for t, v, y in zip(found, parts, reduced, strict=True):
                 self.values[t] = Value(y, v.layout)
 
 
@@ -254,13 +258,14 @@ def partition(trace, results, layouts):
     Args:
         trace: the whole step.
         results: Tensors of it that are returned; each part gets them whole.
-        layouts: of the trace's inputs. Variables are whole on every part.
+        layouts: of the trace's inputs.
     """
     local, known = Trace(), {}
     for t, layout in zip(trace.inputs, layouts, strict=True):
         known[id(t)] = Value(local.input(local_shape(t.shape, layout), t.dtype), layout)
     for slot in trace.states.values():
-        known[id(slot.entry)] = Value(local.read(slot.variable), whole(len(slot.entry.shape)))
+        layout = _variable_layout(slot)
+        known[id(slot.entry)] = Value(local.enter(slot.variable, local_shape(slot.entry.shape, layout)), layout)
     slots = trace.assigned()
     with tracing(local):
         whole_step = Partition(trace.equations, known)
@@ -268,10 +273,17 @@ def partition(trace, results, layouts):
         whole_step.run(targets)
         outputs = [whole_step.part(t, whole(len(t.shape))) for t in results]
         for slot in slots:
-            local.assign(slot.variable, whole_step.part(slot.value, whole(len(slot.value.shape))))
+            local.assign(slot.variable, whole_step.part(slot.value, _variable_layout(slot)))
     return local, outputs
 
 
+def _variable_layout(slot):
+    return slot.variable._owned.layout or whole(len(slot.entry.shape))
+
+
 def batch_layouts(shapes, axis):
-    """Layouts for arrays whose first axes are cut along `axis` of a mesh; those of rank 0, and where it has one part, are whole."""
-    return [(Shard(axis, s[0]), *whole(len(s) - 1)) if len(s) and axis.size > 1 and key(s[0]) != 1 else whole(len(s)) for s in shapes]
+    """Layouts for arrays whose first axes are cut along `axis` of a mesh; those of rank 0 are whole, and all where it has one part or
+    is None."""
+    if axis is None or axis.size == 1:
+        return [whole(len(s)) for s in shapes]
+    return [(Shard(axis, s[0]), *whole(len(s) - 1)) if len(s) and key(s[0]) != 1 else whole(len(s)) for s in shapes]

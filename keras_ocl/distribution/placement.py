@@ -11,15 +11,18 @@ class Placement:
         batch_axis: the name of the axis along which batches are cut.
         communicator: of all parts (distribution/communicator.py).
         shares: along the batch axis, how many rows each part gets in relation to others.
+
+    Attributes:
+        axes: name -> Axis.
     """
 
     def __init__(self, shape, names, batch_axis, communicator, shares=None):
-        place, self.axes = communicator.rank, []
+        place, self.axes = communicator.rank, {}
         for k, (size, name) in enumerate(zip(shape, names, strict=True)):
             stride = 1
             for n in shape[k + 1 :]:
                 stride *= n
             here = place // stride % size
             group = communicator if size == communicator.size else communicator.split(place - here * stride)
-            self.axes.append(Axis(name, size, here, group, shares if name == batch_axis else None))
-        self.batch_axis = next(axis for axis in self.axes if axis.name == batch_axis)
+            self.axes[name] = Axis(name, size, here, group, shares if name == batch_axis else None)
+        self.batch_axis = self.axes[batch_axis]

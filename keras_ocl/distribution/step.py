@@ -24,19 +24,19 @@ class DistributedStep(Jitted):
         self._placement = placement
 
     def _compile(self, trace, result, call, unknowns):
-        return Part(self._placement, trace, result, call, self.name, unknowns)
+        return Part(self._placement.batch_axis, trace, result, call, self.name, unknowns)
 
 
 class Part(Compiled):
-    """One part of a trace, compiled. `run` takes the whole arrays."""
+    """One part of a trace, compiled. `run` takes the whole arrays, whose first axes are cut along `batch_axis`, if there is one."""
 
-    def __init__(self, placement, trace, result, call, name, unknowns):
+    def __init__(self, batch_axis, trace, result, call, name, unknowns):
         self._sites = checking.instrumented(trace, result, name) if checks.active() else None
         if self._sites is not None:
             result = result, self._sites.found
         leaves, structure = tree.flatten(result)
         places = [k for k, leaf in enumerate(leaves) if type(leaf) is Tensor]
-        layouts = batch_layouts([x.shape for x in trace.inputs], placement.batch_axis)
+        layouts = batch_layouts([x.shape for x in trace.inputs], batch_axis)
         local, outputs = partition(trace, [leaves[k] for k in places], layouts)
         for k, output in zip(places, outputs, strict=True):
             leaves[k] = output

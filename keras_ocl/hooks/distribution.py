@@ -8,6 +8,7 @@ from keras.src.backend.common.global_state import get_global_attribute
 
 from keras_ocl import runtime
 from keras_ocl.distribution import mpi
+from keras_ocl.distribution.cut import layout_of
 from keras_ocl.distribution.placement import Placement
 
 
@@ -138,16 +139,42 @@ def _shares(parts):
     return shares
 
 
-def check_whole(variables):
-    """Raises NotImplementedError where the present distribution cuts one of these variables."""
+def variable_layout(variable):
+    """How the present distribution cuts a variable that is being made (distribution/layout.py); None where it stays whole.
+
+    As on JAX, the variable's `_layout` becomes Keras's TensorLayout, which an optimizer's slots take over.
+
+    Raises:
+        ValueError: the layout does not fit the variable.
+    """
     distribution = get_global_attribute("distribution")
+    if distribution is None:
+        return None
+    if variable._layout is None:
+        variable._layout = distribution.get_variable_layout(variable)
+    axes, shape = getattr(variable._layout, "axes", variable._layout), tuple(variable.shape)
+    if num_processes() == 1 or not any(axes):
+        return None
+    named = placement().axes
+    cut = [name for name in axes if name is not None]
+    if len(axes) != len(shape) or len(set(cut)) < len(cut) or not set(cut) <= set(named):
+        raise ValueError(
+            f"Variable {variable.path} of shape {shape}: the layout {tuple(axes)} does not fit; give for each of its {len(shape)} axes None or"
+            f" one of the mesh's axes {tuple(named)}, each of these at most once."
+        )
+    return layout_of(shape, [named.get(name) for name in axes])
+
+
+def check_mesh(variables):
+    """Raises ValueError where one of these variables is cut over another mesh than the present distribution's."""
+    axes = placement().axes
     for variable in variables:
-        axes = distribution.get_variable_layout(variable).axes
-        if any(axes):
-            raise NotImplementedError(
-                f"ModelParallel: the LayoutMap cuts {variable.path} of shape {tuple(variable.shape)} along {axes}, but on this backend"
-                " every process holds all of each variable; leave its layout out, or use DataParallel."
-            )
+        for shard in variable._owned.layout or ():
+            if shard is not None and axes.get(shard.axis.name) is not shard.axis:
+                raise ValueError(
+                    f"Variable {variable.path} was cut over the mesh of another distribution; make the model (or load it) after"
+                    " `keras.distribution.set_distribution`."
+                )
 
 
 @contextmanager

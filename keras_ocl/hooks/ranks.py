@@ -28,13 +28,13 @@ def _nothing(*_, **__):
 
 
 def agree(variables):
-    """Gives all ranks the first one's values of `variables`, and says which differed.
+    """Gives all ranks the first one's values of those `variables` that each has whole, and says which differed.
 
     Raises:
         RuntimeError: ranks have other variables: their scripts build different models.
     """
     world = mpi.world()
-    names = [(v.path, tuple(v.shape), str(v.dtype)) for v in variables]
+    names = [(v.path, tuple(v.shape), str(v.dtype), getattr(v._layout, "axes", None)) for v in variables]
     for rank, theirs in enumerate(world.gather_objects(names)):
         if theirs != names:
             odd = next((pair for pair in zip(names, theirs, strict=False) if pair[0] != pair[1]), (len(names), len(theirs)))
@@ -42,6 +42,7 @@ def agree(variables):
                 f"The ranks of the job have different models: rank {world.rank} has {odd[0]} where rank {rank} has {odd[1]};"
                 " every rank must run the same script."
             )
+    variables = [v for v in variables if v._owned.layout is None]
     values = [np.ascontiguousarray(v) for v in variables]
     digests = [hashlib.sha256(value.tobytes()).digest() for value in values]
     everybody = world.gather_objects(digests)
@@ -49,6 +50,6 @@ def agree(variables):
     for k in different:
         variables[k].assign(world.broadcast(values[k]))
     if different and world.rank == 0:
-        first = names[different[0]][0]
+        first = variables[different[0]].path
         _log.info("%d variables began differently on the ranks, %s first; all have the first rank's values now.", len(different), first)
     return different

@@ -134,7 +134,7 @@ class OclTrainer(base_trainer.Trainer):
             self.train_function = self.test_function = self.predict_function = None
             if placement is not None:
                 variables = [*self.variables, *(self.optimizer.variables if getattr(self, "optimizer", None) else ())]
-                distribution.check_whole(variables)
+                distribution.check_mesh(variables)
                 ranks.agree(variables)
 
     def make_train_function(self, force=False):

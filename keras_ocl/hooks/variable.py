@@ -8,10 +8,15 @@ from keras_ocl import runtime
 from keras_ocl.core.primitive import active_tapes, current_trace
 from keras_ocl.core.trace import tracing
 from keras_ocl.core.variable import Owned
+from keras_ocl.distribution.cut import Cut
+from keras_ocl.hooks.distribution import variable_layout
 
 
 class Variable(KerasVariable):
     """A Keras variable whose storage lies in a state slab of the device that was current when it was made.
+
+    Under `keras.distribution.ModelParallel` a process holds its part of what the LayoutMap cuts; reading the whole value outside of
+    compiled functions is then a collective of all processes.
 
     Reading it in a traced function gives a symbolic value and assigning records the new one; compiled steps
     update the storage in place when nobody else holds it.
@@ -25,9 +30,16 @@ class Variable(KerasVariable):
                 " Create variables outside, or from an initializer with `shape=`."
             )
         device = runtime.current_device() if value.storage.device is None else value.storage.device
-        storage = device.allocate_state(value.storage.nbytes, self._path)
-        device.copy(value.storage, storage)
-        self._owned = Owned(value.shape, value.dtype, storage)
+        self._shape = value.shape
+        self._cut = variable_layout(self)
+        owned = self._holding(value)
+        storage = device.allocate_state(owned.storage.nbytes, self._path)
+        device.copy(owned.storage, storage)
+        self._owned = owned.in_storage(storage)
+
+    def _holding(self, tensor):
+        """A value for the variable: this tensor, or this process's part of it."""
+        return Owned.sharing(tensor) if self._cut is None else Cut.of(tensor, self._cut)
 
     def _initialize_with_initializer(self, initializer):
         # Also when a layer is built during a trace: a variable's first value is computed at once.
@@ -50,7 +62,7 @@ class Variable(KerasVariable):
                 " compiled function, or return the tensor."
             )
         else:
-            self._owned = Owned.sharing(value)
+            self._owned = self._holding(value)
 
     def _convert_to_tensor(self, value, dtype=None):
         from keras_ocl.ops.core import convert_to_tensor

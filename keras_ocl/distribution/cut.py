@@ -1,0 +1,72 @@
+"""Variables that are cut over a mesh: each part holds its rows, and what reads the whole value outside of steps gathers it."""
+
+import numpy as np
+
+from keras_ocl import primitives as P
+from keras_ocl.core import dtypes
+from keras_ocl.core.tensor import Tensor
+from keras_ocl.core.variable import Owned
+from keras_ocl.distribution.layout import Shard, local_shape
+from keras_ocl.distribution.step import Part
+
+
+class Cut(Owned):
+    """This part of a variable's value.
+
+    Reading the whole value is a collective of all parts: each reads it at the same place of the same program.
+
+    Args:
+        shape, dtype: of the whole value.
+        storage: memory of this part of it.
+        layout: for each axis a Shard of one row an element, or None.
+        shared: as for Owned.
+    """
+
+    __slots__ = ("layout", "_array")
+
+    def __init__(self, shape, dtype, storage, layout, shared=False):
+        super().__init__(shape, dtype, storage, shared)
+        self.layout, self._array = layout, None
+
+    @classmethod
+    def of(cls, tensor, layout):
+        """This part of a whole value."""
+        bounds = [(0, n) if shard is None else shard.bounds() for n, shard in zip(tensor.shape, layout, strict=True)]
+        part = P.slice(tensor, *zip(*bounds, strict=True))
+        return cls(tensor.shape, tensor.dtype, part.storage, layout, shared=True)
+
+    def in_storage(self, storage):
+        return Cut(self.shape, self.dtype, storage, self.layout)
+
+    def lend(self):
+        """The whole value, which is gathered anew each time: whether somebody still holds it is not the same on all parts."""
+        return Tensor(self.shape, self.dtype, self.storage.device.upload(self.array()))
+
+    def array(self):
+        """The whole value as a NumPy array, gathered from all parts unless it is kept."""
+        if self._array is not None:
+            return self._array
+        with self.storage.device.state_lock:
+            shape = local_shape(self.shape, self.layout)
+            array = self.storage.device.download(self.storage, dtypes.numpy_dtype(self.dtype), shape)
+        for i, shard in enumerate(self.layout):
+            if shard is not None:
+                array = shard.axis.group.all_gather(np.ascontiguousarray(array), i, shard.extents())
+        return array
+
+    def keep(self):
+        """Gathers the whole value, which `array` then returns until `release`, without asking the others."""
+        self._array = self.array()
+
+    def release(self):
+        self._array = None
+
+    def compiled(self, trace, result, call, name, unknowns):
+        """A trace that reads this value outside of steps on shared batches, compiled: all its arguments are whole."""
+        return Part(None, trace, result, call, name, unknowns)
+
+
+def layout_of(shape, axes):
+    """The layout of a variable whose axes are cut along these (Axis or None for each); None where nothing is cut."""
+    layout = tuple(Shard(axis, n) if axis is not None and axis.size > 1 else None for axis, n in zip(axes, shape, strict=True))
+    return layout if any(layout) else None
