@@ -18,7 +18,8 @@ from keras_ocl.core.tensor import Tensor
 from keras_ocl.core.trace import Trace, tracing
 from keras_ocl.distribution.layout import Shard, layout_key, local_shape, reshaped, whole
 from keras_ocl.distribution.loops import CollectiveInLoop, partition_scan
-from keras_ocl.primitives.collective import all_gather_p, all_reduce_p
+from keras_ocl.primitives.collective import all_gather_p, all_reduce_p, reduce_scatter_p
+from keras_ocl.primitives.movement import inverse_permutation
 
 _DEEPEST = 40  # how many equations are computed again on a part only, rather than cutting their result
 
@@ -37,11 +38,15 @@ class Partition:
     Args:
         equations: as they were traced.
         known: dict from the id of a Tensor that they start from to its Value.
+        states: ids of those that are the values of variables.
+        wanted: dict from the id of a Tensor to the layout in which what becomes of it is kept.
+        batch_axis: along which batches are cut, or None.
         collective: whether collectives may be used; in the bodies of loops they may not.
     """
 
-    def __init__(self, equations, known, collective=True):
-        self._equations, self.values, self._collective = equations, dict(known), collective
+    def __init__(self, equations, known, states=(), wanted=None, batch_axis=None, collective=True):
+        self._equations, self.values, self._states = equations, dict(known), set(states)
+        self._wanted, self._batch_axis, self._collective = wanted or {}, batch_axis, collective
         self._makers = {id(o): eq for eq in equations for o in eq.outputs}
         self._parts = {}  # (id of a tensor, its layout) -> the part of that layout
         self._token = None
@@ -86,6 +91,8 @@ class Partition:
                 results = [self._reshape(eq)]
             else:
                 results = self._split(eq)
+        if id(eq.inputs[0] if eq.inputs else None) in self._states and _same_elements(eq):
+            self._states.add(id(eq.outputs[0]))
         for o, value in zip(eq.outputs, results, strict=True):
             self.values[id(o)] = value if not pending else value._replace(pending=next(iter(pending)))
         return True
@@ -123,21 +130,39 @@ class Partition:
         return self._computed(eq, factors, self._chosen(eq, factors))
 
     def _chosen(self, eq, factors):
-        """label -> Shard: which labels are cut as operands are, of which the first prevails; each axis of the mesh cuts one label."""
+        """label -> Shard: which labels are cut as operands are; each axis of the mesh cuts one label.
+
+        Of operands that are cut differently data prevail along the batch axis; along others a variable's new value, and what leads to it,
+        is cut as the variable is, then as an operand that is one, since these layouts are what the user asked for; else the first prevails.
+        """
         shown = {label for labels in factors.results for label in labels} | set(factors.sums)
         cuts = [
-            (shard, label)
+            (-1, shard, label)
+            for o, labels in zip(eq.outputs, factors.results, strict=True)
+            for shard, label in zip(self._wanted.get(id(o), ()), labels, strict=False)
+            if shard is not None and label is not None and shard.axis is not self._batch_axis
+        ]
+        cuts += [
+            ((shard.axis is self._batch_axis) is (id(x) in self._states), shard, label)
             for x, labels in zip(eq.inputs, factors.operands, strict=True)
             for shard, label in zip(self.value(x).layout, labels, strict=True)
             if shard is not None and label is not None and label in shown
         ]
+        if self._updates_whole(eq):
+            cuts = [cut for cut in cuts if cut[1].axis is self._batch_axis]
         chosen, used = {}, set()
         ranges = set(factors.rebased.values())
-        for shard, label in cuts:
+        for _, shard, label in sorted(cuts, key=lambda cut: cut[0]):
             if label not in chosen and shard.axis.name not in used and (shard.contiguous or label not in ranges):
                 chosen[label] = shard
                 used.add(shard.axis.name)
         return chosen
+
+    def _updates_whole(self, eq):
+        """Whether a variable that every part has whole is computed with, element by element, as optimizers do with its gradient."""
+        return eq.primitive.kind is Kind.ELEMENTWISE and any(
+            id(x) in self._states and len(x.shape) and not any(self.value(x).layout) for x in eq.inputs
+        )
 
     def _computed(self, eq, factors, chosen):
         """The equation's Values where the labels in `chosen` are cut."""
@@ -226,9 +251,12 @@ class Partition:
         return y if shard.contiguous else P.reshape(y, (*shape[: i - 1], shard.outer * y.shape[i], *shape[i:]))
 
     def _reduce(self, tensors):
-        """Combines all of `tensors` that are pending, those of a kind and the same axes of the mesh together."""
+        """Combines all of `tensors` that are pending: what is wanted cut is reduced and scattered, all else of a kind and the same axes of
+        the mesh together."""
         waiting = {}
-        for t in tensors:
+        for t in {id(t): t for t in tensors}.values():
+            if self.value(t).pending is not None:
+                self._scatter(t)
             pending = self.value(t).pending
             if pending is not None:
                 waiting.setdefault(pending, {})[id(t)] = t
@@ -239,6 +267,39 @@ class Partition:
                 *reduced, self._token = all_reduce_p(*reduced, self._next_token(), group=axis.group, kind=kind)
             for t, v, y in zip(found, parts, reduced, strict=True):
                 self.values[t] = Value(y, v.layout)
+
+    def _scatter(self, t):
+        """Combines a pending Tensor along the axes of the mesh along which it is wanted cut, and leaves each part its own."""
+        (axes, kind), layout, x = self.value(t).pending, list(self.value(t).layout), self.value(t).tensor
+        for i, shard in enumerate(self._wanted.get(id(t), ())):
+            if shard is not None and shard.axis in axes and shard.contiguous and layout[i] is None:
+                extents = tuple(shard.extents())
+                x, self._token = reduce_scatter_p(x, self._next_token(), group=shard.axis.group, axis=i, extents=extents, kind=kind)
+                layout[i], axes = shard, tuple(axis for axis in axes if axis is not shard.axis)
+        self.values[id(t)] = Value(x, tuple(layout), (axes, kind) if axes else None)
+
+
+def _wanted(equations, slots):
+    """id -> the layout of the variable of which a tensor becomes the new value, element by element, where that is cut."""
+    found = {id(slot.value): layout for slot in slots if any(layout := _variable_layout(slot))}
+    for eq in reversed(equations):
+        layout = found.get(id(eq.outputs[0]))
+        for x in eq.inputs if layout is not None else ():
+            before = None
+            if eq.primitive.kind is Kind.ELEMENTWISE and len(x.shape) == len(layout):
+                before = layout
+            elif eq.primitive.name == "reshape":
+                before = reshaped(eq.outputs[0].shape, layout, x.shape)
+            elif eq.primitive.name == "transpose":
+                before = tuple(layout[k] for k in inverse_permutation(eq.params["perm"]))
+            if before is not None:
+                found.setdefault(id(x), before)
+    return found
+
+
+def _same_elements(eq):
+    """Whether the result has its first operand's elements, each once."""
+    return eq.primitive.name in ("reshape", "transpose", "convert", "stop_gradient")
 
 
 def _cut(x, i, shard):
@@ -252,23 +313,25 @@ def _cut(x, i, shard):
     return x if shard.contiguous else P.reshape(x, (*shape[:i], shard.extent(), *shape[i + 1 :]))
 
 
-def partition(trace, results, layouts):
+def partition(trace, results, layouts, batch_axis=None):
     """(local Trace, Tensors in the place of `results`) of one part.
 
     Args:
         trace: the whole step.
         results: Tensors of it that are returned; each part gets them whole.
         layouts: of the trace's inputs.
+        batch_axis: along which batches are cut, or None.
     """
-    local, known = Trace(), {}
+    local, known, states = Trace(), {}, set()
     for t, layout in zip(trace.inputs, layouts, strict=True):
         known[id(t)] = Value(local.input(local_shape(t.shape, layout), t.dtype), layout)
     for slot in trace.states.values():
         layout = _variable_layout(slot)
         known[id(slot.entry)] = Value(local.enter(slot.variable, local_shape(slot.entry.shape, layout)), layout)
+        states.add(id(slot.entry))
     slots = trace.assigned()
     with tracing(local):
-        whole_step = Partition(trace.equations, known)
+        whole_step = Partition(trace.equations, known, states, _wanted(trace.equations, slots), batch_axis)
         targets = [*results, *(s.value for s in slots)]
         whole_step.run(targets)
         outputs = [whole_step.part(t, whole(len(t.shape))) for t in results]

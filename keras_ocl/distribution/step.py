@@ -37,7 +37,7 @@ class Part(Compiled):
         leaves, structure = tree.flatten(result)
         places = [k for k, leaf in enumerate(leaves) if type(leaf) is Tensor]
         layouts = batch_layouts([x.shape for x in trace.inputs], batch_axis)
-        local, outputs = partition(trace, [leaves[k] for k in places], layouts)
+        local, outputs = partition(trace, [leaves[k] for k in places], layouts, batch_axis)
         for k, output in zip(places, outputs, strict=True):
             leaves[k] = output
         bounds = [n for layout in layouts if any(layout) for n in layout[0].bounds()]

@@ -48,7 +48,21 @@ def _gather_batch(inputs, batched, size, *, axis, **params):
     return all_gather_p(spread(x, batched[0], size), token, axis=axis + 1, **params)
 
 
+def _scatter_shape(x, token, *, group, axis, extents, kind):
+    return [((*x.shape[:axis], extents[group.rank], *x.shape[axis + 1 :]), x.dtype), (token.shape, token.dtype)]
+
+
+def _scatter_host(arrays, *, group, axis, extents, kind):
+    x, token = arrays
+    return [group.reduce_scatter(x, axis, list(extents), kind), token]
+
+
+def _scatter_batch(inputs, batched, size, *, axis, **params):
+    x, token = inputs
+    return reduce_scatter_p(spread(x, batched[0], size), token, axis=axis + 1, **params)
+
+
 all_reduce_p = Primitive("all_reduce", _reduce_shape, _reduce_vjp, host=_reduce_host, batch=_reduce_batch, multiple_results=True)
-all_gather_p = Primitive(
-    "all_gather", _gather_shape, host=_gather_host, batch=_gather_batch, multiple_results=True, dynamic_extents=("extents",)
-)
+_RESIZED = {"multiple_results": True, "dynamic_extents": ("extents",)}
+all_gather_p = Primitive("all_gather", _gather_shape, host=_gather_host, batch=_gather_batch, **_RESIZED)
+reduce_scatter_p = Primitive("reduce_scatter", _scatter_shape, host=_scatter_host, batch=_scatter_batch, **_RESIZED)

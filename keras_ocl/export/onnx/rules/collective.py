@@ -3,4 +3,4 @@
 RULES = {}
 
 _RANKS = "ONNX has no ranks"
-REFUSED = {"all_reduce": _RANKS, "all_gather": _RANKS}
+REFUSED = {"all_reduce": _RANKS, "all_gather": _RANKS, "reduce_scatter": _RANKS}
