@@ -1,5 +1,7 @@
 """Variables that are cut over a mesh: each part holds its rows, and what reads the whole value outside of steps gathers it."""
 
+import weakref
+
 import numpy as np
 
 from keras_ocl import primitives as P
@@ -42,24 +44,23 @@ class Cut(Owned):
         """The whole value, which is gathered anew each time: whether somebody still holds it is not the same on all parts."""
         return Tensor(self.shape, self.dtype, self.storage.device.upload(self.array()))
 
-    def array(self):
-        """The whole value as a NumPy array, gathered from all parts unless it is kept."""
-        if self._array is not None:
-            return self._array
+    def array(self, shown=False):
+        """The whole value as a NumPy array, gathered from all parts.
+
+        Args:
+            shown: whether this part reads it without asking the others as long as the returned array is held.
+        """
+        kept = self._array and self._array()
+        if kept is not None:
+            return kept
         with self.storage.device.state_lock:
             shape = local_shape(self.shape, self.layout)
             array = self.storage.device.download(self.storage, dtypes.numpy_dtype(self.dtype), shape)
         for i, shard in enumerate(self.layout):
             if shard is not None:
                 array = shard.axis.group.all_gather(np.ascontiguousarray(array), i, shard.extents())
+        self._array = weakref.ref(array) if shown else None
         return array
-
-    def keep(self):
-        """Gathers the whole value, which `array` then returns until `release`, without asking the others."""
-        self._array = self.array()
-
-    def release(self):
-        self._array = None
 
     def compiled(self, trace, result, call, name, unknowns):
         """A trace that reads this value outside of steps on shared batches, compiled: all its arguments are whole."""

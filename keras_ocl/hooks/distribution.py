@@ -159,8 +159,8 @@ def variable_layout(variable):
     cut = [name for name in axes if name is not None]
     if len(axes) != len(shape) or len(set(cut)) < len(cut) or not set(cut) <= set(named):
         raise ValueError(
-            f"Variable {variable.path} of shape {shape}: the layout {tuple(axes)} does not fit; give for each of its {len(shape)} axes None or"
-            f" one of the mesh's axes {tuple(named)}, each of these at most once."
+            f"Variable {variable.path} of shape {shape}: the layout {tuple(axes)} does not fit; give for each of its {len(shape)} axes"
+            f" None or one of the mesh's axes {tuple(named)}, each of these at most once."
         )
     return layout_of(shape, [named.get(name) for name in axes])
 

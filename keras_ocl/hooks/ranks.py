@@ -2,11 +2,13 @@
 
 import hashlib
 import logging
+from functools import partial
 
 import numpy as np
 from keras.src import callbacks as keras_callbacks
 
 from keras_ocl.distribution import mpi
+from keras_ocl.hooks.distribution import placement, process_id
 
 _WRITERS = (keras_callbacks.CSVLogger, keras_callbacks.TensorBoard, keras_callbacks.RemoteMonitor)
 _log = logging.getLogger("keras_ocl")
@@ -16,15 +18,33 @@ def without_writers(callbacks):
     """The callbacks of a rank but the first, which alone writes; what they restore and decide is the same everywhere."""
     kept = [c for c in callbacks if not isinstance(c, _WRITERS)]
     for callback in kept:
-        if isinstance(callback, (keras_callbacks.ModelCheckpoint, keras_callbacks.BackupAndRestore)):
-            callback._save_model = _nothing
+        if isinstance(callback, keras_callbacks.ModelCheckpoint):
+            callback.verbose = 0
+            callback._save_model = partial(_checkpoint, callback)
         if isinstance(callback, keras_callbacks.BackupAndRestore):
-            callback.on_train_end = _nothing  # removes the backup
+            callback._save_model = lambda callback=callback: whole_values(callback.model)
+            callback.on_train_end = lambda logs=None: None  # would remove the backup
     return kept
 
 
-def _nothing(*_, **__):
-    return None
+def _checkpoint(callback, epoch, batch, logs):
+    """What ModelCheckpoint does with a step, but for the file."""
+    if callback._should_save_model(epoch, batch, logs, callback._get_file_path(epoch, batch, logs)):
+        whole_values(callback.model)
+
+
+def whole_values(model):
+    """What is called on all ranks where a model is saved: the first rank, which writes, gets a list of the whole values of cut variables,
+    which it reads alone as long as it holds that; the others, which give it their parts, get None."""
+    first = process_id() == 0
+    variables = [*model.variables, *(getattr(model, "optimizer", None) or model).variables]
+    cut = {id(v): v._owned for v in variables if v._owned.layout is not None}
+    arrays = []
+    for owned in cut.values():
+        array = owned.array(shown=first)
+        if first:
+            arrays.append(array)
+    return arrays if first or not (cut or placement()) else None
 
 
 def agree(variables):

@@ -52,6 +52,11 @@ class Alike(NamedTuple):
         return f'the comparison with "{self.like}" in {self.scope}'
 
 
+_SAVE = (
+    'from keras.src import backend\nif backend.backend() == "ocl":\n    from keras_ocl.hooks.ranks import whole_values\n'
+    "    held_until_saved = whole_values(model)\n    if held_until_saved is None:\n        return"
+)
+
 EDITS: dict[str, tuple[Branch | First | Alike, ...]] = {
     "keras.src.backend": (
         Branch("", "BackendVariable", "from keras_ocl.backend import *\nfrom keras_ocl.hooks.variable import Variable as BackendVariable"),
@@ -102,6 +107,12 @@ EDITS: dict[str, tuple[Branch | First | Alike, ...]] = {
         Branch("DynamicBackend.__getattr__", None, 'return getattr(importlib.import_module("keras_ocl.backend"), name)'),
     ),
     "keras.src.callbacks.tensorboard": (Alike("TensorBoard.__init__", "tensorflow"),),  # which backends can profile
+    "keras.src.layers.normalization.batch_normalization": (Alike("BatchNormalization.__init__", "tensorflow"),),  # synchronized=True
+    # In a job of several processes one writes, for which the others give it their parts.
+    "keras.src.saving.saving_api": (
+        First("save_model", _SAVE),
+        First("save_weights", _SAVE),
+    ),
     # Its general branches have shapes that depend on data, which a trace cannot hold.
     "keras.src.layers.preprocessing.image_preprocessing.equalization": (
         Alike("Equalization._custom_histogram_fixed_width", "jax"),

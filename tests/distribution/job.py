@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+ROOT = Path(__file__).parents[2]
 MPIEXEC = shutil.which("mpiexec", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}")
 needs_mpi = pytest.mark.skipif(MPIEXEC is None or find_spec("mpi4py") is None, reason="no MPI: pip install 'keras-ocl[distributed]'")
 
@@ -26,7 +27,8 @@ def run_job(code, ranks, timeout=300, **environment):
         from keras_ocl.hooks.distribution import process_id
         rank = process_id()
     """
-    env = {"TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONWARNINGS": "ignore", **os.environ, "KERAS_BACKEND": "ocl", **environment}
+    ours = {"KERAS_BACKEND": "ocl", "PYTHONPATH": str(ROOT)}
+    env = {"TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONWARNINGS": "ignore", **os.environ, **ours, **environment}
     program = textwrap.dedent(head) + textwrap.dedent(code)
     command = [MPIEXEC, "-n", str(ranks), sys.executable, "-c", program]
     result = subprocess.run(command, env=env, capture_output=True, text=True, timeout=timeout)

@@ -8,8 +8,6 @@ from tests.distribution.models import MODELS
 pytestmark = needs_mpi
 
 TRAINING = """
-    import sys
-    sys.path.insert(0, {root!r})
     from tests.distribution.models import make
     from keras.distribution import DataParallel, set_distribution
 
@@ -43,17 +41,17 @@ TRAINING = """
 
 
 @pytest.mark.parametrize("ranks", [2, 3])
-def test_losses_are_those_of_one_process(ranks, pytestconfig):
-    code = TRAINING.format(root=str(pytestconfig.rootpath), steps=9, names=list(MODELS))
+def test_losses_are_those_of_one_process(ranks):
+    code = TRAINING.format(steps=9, names=list(MODELS))
     assert run_job(code, ranks).count("losses of steps differ by") == len(MODELS)
 
 
-def test_unequal_shares(pytestconfig):
-    code = TRAINING.format(root=str(pytestconfig.rootpath), steps=5, names=["mlp", "recurrent"])
+def test_unequal_shares():
+    code = TRAINING.format(steps=5, names=["mlp", "recurrent"])
     assert run_job(code, 2, KERAS_OCL_SHARES="3,1").count("differ") == 2
 
 
-def test_batches_with_fewer_rows_than_ranks(pytestconfig):
+def test_batches_with_fewer_rows_than_ranks():
     output = run_job(
         """
         def losses():

@@ -38,9 +38,10 @@ def variance_about(x, mean, axes):
 
 
 def moments(x, axes, keepdims=False, synchronized=False):
-    """(mean, variance) of `x` along `axes`, in its dtype; float16 results are kept within its range."""
-    if synchronized:
-        raise NotImplementedError("Argument synchronized=True is not supported with the ocl backend.")
+    """(mean, variance) of `x` along `axes`, in its dtype; float16 results are kept within its range.
+
+    `synchronized` changes nothing: where processes share a batch, a step's tensors are the whole batch's (distribution/partition.py).
+    """
     x = floating(x)
     dtype = x.dtype
     x = convert_to_tensor(x, result_type(dtype, "float32"))
