@@ -1,5 +1,7 @@
 """A compiled step of which this process computes its part."""
 
+from contextvars import ContextVar
+
 from keras_ocl import primitives as P
 from keras_ocl.compiler import checking
 from keras_ocl.compiler.jit import Compiled, Jitted
@@ -7,6 +9,13 @@ from keras_ocl.core import checks, tree
 from keras_ocl.core.facts import formulas
 from keras_ocl.core.tensor import Tensor
 from keras_ocl.distribution.partition import batch_layouts, partition
+
+_partitioned = ContextVar("keras_ocl_partitioned", default=False)
+
+
+def being_partitioned():
+    """Whether what runs now is traced as a step of whole batches, to be partitioned."""
+    return _partitioned.get()
 
 
 class DistributedStep(Jitted):
@@ -22,6 +31,13 @@ class DistributedStep(Jitted):
     def __init__(self, function, placement, **settings):
         super().__init__(function, **settings)
         self._placement = placement
+
+    def _bind(self, call, key):
+        token = _partitioned.set(True)
+        try:
+            return super()._bind(call, key)
+        finally:
+            _partitioned.reset(token)
 
     def _compile(self, trace, result, call, unknowns):
         return Part(self._placement, trace, result, call, self.name, unknowns)
