@@ -17,7 +17,7 @@ from keras_ocl.distribution import launcher, mpi, wire
 
 _VARIABLES = (
     "KERAS_OCL_DEVICE", "KERAS_OCL_SHARES", "KERAS_OCL_WIRE", "KERAS_OCL_HEARTBEAT", "KERAS_OCL_STALL",
-    "MPI4PY_LIBMPI", "MPI4PY_MPIABI", "FI_PROVIDER", "UCX_TLS", "UCX_NET_DEVICES", "OMPI_MCA_pml", "OMPI_MCA_btl",
+    "MPI4PY_LIBMPI", "MPI4PY_MPIABI", "MPIR_CVAR_CH4_NETMOD", "UCX_TLS", "UCX_NET_DEVICES", "FI_PROVIDER", "OMPI_MCA_pml", "OMPI_MCA_btl",
 )  # fmt: skip
 _LOCAL_RANK = ("MPI_LOCALRANKID", "OMPI_COMM_WORLD_LOCAL_RANK", "MV2_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID")
 _SIZES = ((1, 200), (2**22, 5))  # numbers in an array, and how often it is reduced
@@ -26,7 +26,7 @@ _OTHER_MPI = (
     "start by the mpiexec of that library, name this mpiexec's library in MPI4PY_LIBMPI, or build mpi4py for it: "
     "pip install --no-binary mpi4py mpi4py"
 )
-_TRANSPORT = "try another transport (FI_PROVIDER=tcp with MPICH and Intel MPI, OMPI_MCA_pml=ob1 with Open MPI)"
+_TRANSPORT = "try another transport (UCX_TLS=tcp,self with pip's MPICH, FI_PROVIDER=tcp with Intel MPI, OMPI_MCA_pml=ob1 with Open MPI)"
 
 
 class _Known(NamedTuple):

@@ -145,7 +145,7 @@ def job(monkeypatch, capsys, found, second):
 def test_wrong_sums(monkeypatch, capsys):
     status, output = job(monkeypatch, capsys, device(), lambda rank: rank._replace(host="another"))
     assert status == 1 and output.count("WRONG") == 2 and "warning" not in output
-    assert "rank 1 got wrong sums, by a fault of the MPI library or the network: try another transport (FI_PROVIDER=tcp" in output
+    assert "rank 1 got wrong sums, by a fault of the MPI library or the network: try another transport (UCX_TLS=tcp,self" in output
 
 
 def test_two_ranks_on_one_device(monkeypatch, capsys):
