@@ -1,11 +1,12 @@
 """Collectives for training loops of one's own, in which each rank has data of its own."""
 
+import os
 from typing import Any
 
 from keras.src import backend, tree
 
 from keras_ocl.core import dtypes
-from keras_ocl.distribution import mpi, wire
+from keras_ocl.distribution import launcher, mpi, wire
 from keras_ocl.distribution.step import being_partitioned
 from keras_ocl.ops.conversion import convert_to_tensor
 from keras_ocl.primitives import collective
@@ -34,7 +35,8 @@ def all_reduce(x: Any, kind: str = "sum") -> Any:
     Raises:
         ValueError: another kind.
         TypeError: a dtype that the kind does not go with; the symbolic input of a Functional model.
-        RuntimeError: it is called in a step that a distribution of Keras divides among the ranks.
+        RuntimeError: it is called in a step that a distribution of Keras divides among the ranks, or before
+            `keras.distribution.initialize()` in a process that an MPI launcher started.
         NotImplementedError: the gradient of another kind than "sum".
     """
     leaves = [leaf for leaf in tree.flatten(x) if leaf is not None]
@@ -49,6 +51,11 @@ def all_reduce(x: Any, kind: str = "sum") -> Any:
             " batch already, so leave the call out, or train without set_distribution."
         )
     group = mpi.world()
+    if not mpi.joined() and launcher.started_by(os.environ):
+        raise RuntimeError(
+            "keras_ocl.all_reduce is called in a process that an MPI launcher started, but that does not know the others: call"
+            " keras.distribution.initialize() first."
+        )
     if tensors and group.size > 1:
         tensors = collective.all_reduce(tensors, group, kind)
     results = iter(tensors)

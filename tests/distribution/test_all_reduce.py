@@ -6,6 +6,7 @@ import pytest
 from keras import ops
 
 import keras_ocl
+from keras_ocl.distribution import mpi
 from tests.distribution.job import needs_mpi, run_job
 
 JOB = """
@@ -198,6 +199,14 @@ def test_one_process_keeps_its_values(wrap):
 def test_eager_tensors_are_returned_as_they_are():
     x = ops.ones(3)
     assert keras_ocl.all_reduce([x])[0] is x
+
+
+def test_a_launched_process_that_has_not_joined(monkeypatch):
+    monkeypatch.setattr(mpi, "_joined", None)
+    monkeypatch.setenv("PMI_RANK", "0")
+    monkeypatch.setenv("PMI_SIZE", "2")
+    with pytest.raises(RuntimeError, match=r"does not know the others: call keras.distribution.initialize\(\) first\."):
+        keras_ocl.all_reduce([1.0])
 
 
 @pytest.mark.parametrize(
