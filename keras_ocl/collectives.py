@@ -7,7 +7,6 @@ from keras.src import backend, tree
 
 from keras_ocl.core import dtypes
 from keras_ocl.distribution import launcher, mpi, wire
-from keras_ocl.distribution.step import being_partitioned
 from keras_ocl.ops.conversion import convert_to_tensor
 from keras_ocl.primitives import collective
 
@@ -35,8 +34,8 @@ def all_reduce(x: Any, kind: str = "sum") -> Any:
     Raises:
         ValueError: another kind.
         TypeError: a dtype that the kind does not go with; the symbolic input of a Functional model.
-        RuntimeError: it is called in a step that a distribution of Keras divides among the ranks, or before
-            `keras.distribution.initialize()` in a process that an MPI launcher started.
+        RuntimeError: it is called before `keras.distribution.initialize()` in a process that an MPI launcher started; or, when that is
+            compiled, in a step that a distribution of Keras divides among the ranks.
         NotImplementedError: the gradient of another kind than "sum".
     """
     leaves = [leaf for leaf in tree.flatten(x) if leaf is not None]
@@ -45,11 +44,6 @@ def all_reduce(x: Any, kind: str = "sum") -> Any:
     tensors = [convert_to_tensor(leaf) for leaf in leaves]
     for tensor in tensors:
         wire.carrier(dtypes.numpy_dtype(tensor.dtype), kind)
-    if being_partitioned():
-        raise RuntimeError(
-            "keras_ocl.all_reduce is called in a step that keras.distribution divides among the ranks: its tensors are those of the whole"
-            " batch already, so leave the call out, or train without set_distribution."
-        )
     group = mpi.world()
     if not mpi.joined() and launcher.started_by(os.environ):
         raise RuntimeError(

@@ -1,7 +1,5 @@
 """A compiled step of which this process computes its part."""
 
-from contextvars import ContextVar
-
 from keras_ocl import primitives as P
 from keras_ocl.compiler import checking
 from keras_ocl.compiler.jit import Compiled, Jitted
@@ -9,13 +7,7 @@ from keras_ocl.core import checks, tree
 from keras_ocl.core.facts import formulas
 from keras_ocl.core.tensor import Tensor
 from keras_ocl.distribution.partition import batch_layouts, partition
-
-_partitioned = ContextVar("keras_ocl_partitioned", default=False)
-
-
-def being_partitioned():
-    """Whether what runs now is traced as a step of whole batches, to be partitioned."""
-    return _partitioned.get()
+from keras_ocl.primitives import collective
 
 
 class DistributedStep(Jitted):
@@ -32,13 +24,6 @@ class DistributedStep(Jitted):
         super().__init__(function, **settings)
         self._placement = placement
 
-    def _bind(self, call, key):
-        token = _partitioned.set(True)
-        try:
-            return super()._bind(call, key)
-        finally:
-            _partitioned.reset(token)
-
     def _compile(self, trace, result, call, unknowns):
         return Part(self._placement, trace, result, call, self.name, unknowns)
 
@@ -50,6 +35,7 @@ class Part(Compiled):
         self._sites = checking.instrumented(trace, result, name) if checks.active() else None
         if self._sites is not None:
             result = result, self._sites.found
+        collective.check_unused(trace)
         leaves, structure = tree.flatten(result)
         places = [k for k, leaf in enumerate(leaves) if type(leaf) is Tensor]
         layouts = batch_layouts([x.shape for x in trace.inputs], placement.batch_axis)

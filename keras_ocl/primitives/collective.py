@@ -35,29 +35,6 @@ def _reduce_batch(inputs, batched, size, **params):
     return all_reduce_p(*all_spread(inputs[:-1], batched[:-1], size), inputs[-1], **params)
 
 
-def _gather_shape(x, token, *, group, axis, extents):
-    total = 0
-    for n in extents:
-        total = total + n
-    return [((*x.shape[:axis], total, *x.shape[axis + 1 :]), x.dtype), (token.shape, token.dtype)]
-
-
-def _gather_host(arrays, *, group, axis, extents):
-    x, token = arrays
-    return [group.all_gather(x, axis, list(extents)), token]
-
-
-def _gather_batch(inputs, batched, size, *, axis, **params):
-    x, token = inputs
-    return all_gather_p(spread(x, batched[0], size), token, axis=axis + 1, **params)
-
-
-all_reduce_p = Primitive("all_reduce", _reduce_shape, _reduce_vjp, host=_reduce_host, batch=_reduce_batch, multiple_results=True)
-all_gather_p = Primitive(
-    "all_gather", _gather_shape, host=_gather_host, batch=_gather_batch, multiple_results=True, dynamic_extents=("extents",)
-)
-
-
 class _Sequence:
     """The token as a Variable (core/variable.py), which loops carry and steps keep: what follows in program order follows in a trace too,
     gradients included, and a collective whose result nothing uses runs as well, as its peers wait for it."""
@@ -92,3 +69,36 @@ def all_reduce(tensors, group, kind):
     *results, token = all_reduce_p(*tensors, trace.read(_sequence), group=group, kind=kind)
     trace.assign(_sequence, token)
     return results
+
+
+def check_unused(trace):
+    """Raise RuntimeError where `all_reduce` was called in a trace of whole values, which is to be divided among the parts."""
+    if id(_sequence) in trace.states:
+        layer = next((eq.origin.layer for eq in trace.equations if eq.primitive is all_reduce_p), "")
+        raise RuntimeError(
+            f"keras_ocl.all_reduce is called{f' by {layer}' if layer else ''} in a step that keras.distribution divides among the ranks:"
+            " its tensors are those of the whole batch already, so leave the call out, or train without set_distribution."
+        )
+
+
+def _gather_shape(x, token, *, group, axis, extents):
+    total = 0
+    for n in extents:
+        total = total + n
+    return [((*x.shape[:axis], total, *x.shape[axis + 1 :]), x.dtype), (token.shape, token.dtype)]
+
+
+def _gather_host(arrays, *, group, axis, extents):
+    x, token = arrays
+    return [group.all_gather(x, axis, list(extents)), token]
+
+
+def _gather_batch(inputs, batched, size, *, axis, **params):
+    x, token = inputs
+    return all_gather_p(spread(x, batched[0], size), token, axis=axis + 1, **params)
+
+
+all_reduce_p = Primitive("all_reduce", _reduce_shape, _reduce_vjp, host=_reduce_host, batch=_reduce_batch, multiple_results=True)
+all_gather_p = Primitive(
+    "all_gather", _gather_shape, host=_gather_host, batch=_gather_batch, multiple_results=True, dynamic_extents=("extents",)
+)

@@ -161,19 +161,21 @@ TRAINING = """
         def call(self, x):
             return keras_ocl.all_reduce(ops.sum(x, axis=0, keepdims=True)) + 0 * x
 
-    model = keras.Sequential([keras.Input((5,)), Total()])
+    model = keras.Sequential([keras.Input((5,)), Total()], name="totals")
     model.compile("sgd", "mse", metrics=["mae"])
     logs = model.evaluate(np.tile(mine, (3, 1)), np.zeros((3, 5), "float32"), verbose=0)
     check("evaluate", logs[1], np.abs(3 * total).mean())
 
     # where Keras's distribution divides the batch there is nothing to add up
     keras.distribution.set_distribution(keras.distribution.DataParallel())
-    try:
-        model.predict(np.ones((6, 5), "float32"), verbose=0)
-    except RuntimeError as error:
-        assert "keras_ocl.all_reduce is called in a step that keras.distribution divides among the ranks" in str(error), error
-    else:
-        raise AssertionError("all_reduce of whole batches")
+    looped = keras.layers.Lambda(lambda x: ops.scan(lambda c, row: (keras_ocl.all_reduce(c), row), x[0], ops.ones((6, 1)))[0] + 0 * x)
+    for where, divided in [(" by totals/total", model), ("", keras.Sequential([keras.Input((5,)), looped]))]:
+        try:
+            divided.predict(np.ones((6, 5), "float32"), verbose=0)
+        except RuntimeError as error:
+            assert f"all_reduce is called{where} in a step that keras.distribution divides among the ranks: its" in str(error), error
+        else:
+            raise AssertionError("all_reduce of whole batches")
     check("after", keras_ocl.jit(keras_ocl.all_reduce)(mine), total)
     print("training")
 """
