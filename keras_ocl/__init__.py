@@ -15,6 +15,7 @@ Training loops of your own:
 - ``GradientTape()`` records operations and computes gradients, as TensorFlow's does.
 - ``grad(function)`` and ``value_and_grad(function)`` make functions that return gradients.
 - ``callback(function, x)`` calls a Python function with values from inside compiled code.
+- ``all_reduce(x)`` adds up tensors over the ranks of an MPI job, each of which has data of its own.
 
 Kernels, profiles and checks:
 
@@ -42,6 +43,7 @@ from keras_ocl.plugin import install
 
 if TYPE_CHECKING:
     from keras_ocl.callback import callback
+    from keras_ocl.collectives import all_reduce
     from keras_ocl.compiler.jit import jit
     from keras_ocl.core.autodiff import GradientTape
     from keras_ocl.core.checks import checks
@@ -61,6 +63,7 @@ __all__ = [
     "OutOfMemory",
     "UnsupportedKeras",
     "__version__",
+    "all_reduce",
     "callback",
     "checks",
     "clear_cache",
@@ -87,6 +90,7 @@ _ALONE = {
 }
 _WITH_KERAS = {
     "GradientTape": "core.autodiff",
+    "all_reduce": "collectives",
     "callback": "callback",
     "custom_op": "custom",
     "grad": "gradient",

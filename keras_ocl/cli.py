@@ -21,7 +21,9 @@ def main(arguments=None):
     parser = argparse.ArgumentParser(prog="python -m keras_ocl", description="OpenCL for Keras: devices and diagnosis.")
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("devices", help="list every OpenCL device; * marks the one in use").set_defaults(run=devices)
-    commands.add_parser("doctor", help="explain what was found, what is chosen, and what to install").set_defaults(run=doctor)
+    doctor_parser = commands.add_parser("doctor", help="explain what was found, what is chosen, and what to install")
+    doctor_parser.add_argument("--mpi", action="store_true", help="for jobs of several processes; under mpiexec or srun of the job itself")
+    doctor_parser.set_defaults(run=doctor)
     cache_parser = commands.add_parser("cache", help="show or clear the compiled programs on disk")
     cache_parser.add_argument("--clear", action="store_true", help="delete them")
     cache_parser.set_defaults(run=cache)
@@ -93,11 +95,15 @@ def devices(options):
 
 
 def doctor(options):
-    """Print everything that decides which device is used; status 1 when there is none."""
+    """Print everything that decides which device is used, or how processes find one another; status 1 when that fails."""
     from keras_ocl import runtime
     from keras_ocl.runtime import discovery
 
     _quiet()
+    if options.mpi:
+        from keras_ocl.distribution import doctor as of_jobs
+
+        return of_jobs.check(_choice)
     print(f"Python {platform.python_version()} on {platform.system()} {platform.machine()}")
     print("packages: " + ", ".join(f"{name} {_version(name)}" for name in ("keras-ocl", "keras", "numpy", "pyopencl")))
     settings = [f"{name}={os.environ[name]}" for name in VARIABLES if name in os.environ]

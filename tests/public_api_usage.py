@@ -38,6 +38,7 @@ def training() -> None:
     assert_type(keras_ocl.value_and_grad(loss, argnums=(0,))(1.0, 2), tuple[float, Any])
     keras_ocl.grad(loss, has_aux=False)(1.0, scale=2)
     keras_ocl.callback(print, 1.0, [2.0])
+    keras_ocl.all_reduce([1.0, None], kind="max")
     with keras_ocl.GradientTape(persistent=True) as tape:
         tape.watch([])
     assert_type(tape, keras_ocl.GradientTape)

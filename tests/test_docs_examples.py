@@ -58,7 +58,7 @@ def test_custom_loops():
 
 def test_distribution():
     try:
-        assert run("distribution.md")["model"].history.history["loss"]
+        assert np.isfinite(float(run("distribution.md")["loss"]))
     finally:
         keras.distribution.set_distribution(None)
 

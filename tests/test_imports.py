@@ -30,7 +30,7 @@ BELOW = {
     "monitor": {"compiler", "runtime"},
     "lowering": {"core", "kernels", "compiler", "runtime"},
     "vendors": set(),
-    "cli": {"lowering", "runtime", "vendors"},
+    "cli": {"lowering", "runtime", "vendors", "distribution"},
     "__main__": {"cli"},
     "ops": {"core", "kernels", "primitives", "compiler", "runtime"},
     "ops.numpy": set(),
@@ -44,11 +44,12 @@ BELOW = {
     "export.onnx": set(),
     "export.onnx.rules": set(),
     "distribution": {"core", "primitives", "compiler", "runtime"},
+    "collectives": {"core", "primitives", "ops", "distribution"},
     "hooks": {"core", "compiler", "runtime", "chrome_trace", "ops", "layers", "custom", "distribution"},
     "backend": {"ops", "hooks"},
     "src": {"ops", "hooks", "export"},
 }
-WITH_KERAS = {"backend", "callback", "custom", "export", "gradient", "hooks", "layers", "lowering", "ops", "plugin", "src"}
+WITH_KERAS = {"backend", "callback", "collectives", "custom", "export", "gradient", "hooks", "layers", "lowering", "ops", "plugin", "src"}
 # Packages that their own modules take as a namespace, which they read when they run: gradient rules need each other.
 NAMESPACES = {"keras_ocl", "keras_ocl.primitives"}
 

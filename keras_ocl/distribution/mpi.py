@@ -60,6 +60,11 @@ def world():
     return Communicator() if _joined is None else _joined.world
 
 
+def joined():
+    """Whether `initialize` was called."""
+    return _joined is not None
+
+
 def local_rank():
     """This process's place among those of its host, by which they choose different devices; 0 before `initialize`."""
     return 0 if _joined is None else _joined.local_rank

@@ -7,6 +7,7 @@ from keras_ocl.core import checks, tree
 from keras_ocl.core.facts import formulas
 from keras_ocl.core.tensor import Tensor
 from keras_ocl.distribution.partition import batch_layouts, partition
+from keras_ocl.primitives import collective
 
 
 class DistributedStep(Jitted):
@@ -34,6 +35,7 @@ class Part(Compiled):
         self._sites = checking.instrumented(trace, result, name) if checks.active() else None
         if self._sites is not None:
             result = result, self._sites.found
+        collective.check_unused(trace)
         leaves, structure = tree.flatten(result)
         places = [k for k, leaf in enumerate(leaves) if type(leaf) is Tensor]
         layouts = batch_layouts([x.shape for x in trace.inputs], batch_axis)

@@ -4,8 +4,12 @@
 collectives in the same order, which `token`, the last operand and result of each, keeps.
 """
 
+from contextvars import Context
+
 from keras_ocl import primitives as P
-from keras_ocl.core.primitive import Primitive
+from keras_ocl.core.autodiff import differentiable
+from keras_ocl.core.primitive import Primitive, current_trace
+from keras_ocl.core.variable import Owned
 from keras_ocl.primitives.batching import all_spread, spread
 
 
@@ -22,13 +26,59 @@ def _reduce_vjp(cts, outs, *operands, group, kind):
     """What each part's value does to all parts' results."""
     if kind != "sum":
         raise NotImplementedError(f"all_reduce: only sums have a gradient, not kind {kind!r}.")
-    given = [P.zeros_like(x) if ct is None else ct for x, ct in zip(operands[:-1], cts, strict=False)]
-    *grads, _ = all_reduce_p(*given, operands[-1], group=group, kind=kind)
-    return *grads, None
+    pairs = list(zip(operands[:-1], cts, strict=False))
+    found = iter(all_reduce([P.zeros_like(x) if ct is None else ct for x, ct in pairs if differentiable(x.dtype)], group, kind))
+    return *(next(found) if differentiable(x.dtype) else None for x, _ in pairs), None
 
 
 def _reduce_batch(inputs, batched, size, **params):
     return all_reduce_p(*all_spread(inputs[:-1], batched[:-1], size), inputs[-1], **params)
+
+
+class _Sequence:
+    """The token as a Variable (core/variable.py), which loops carry and steps keep: what follows in program order follows in a trace too,
+    gradients included, and a collective whose result nothing uses runs as well, as its peers wait for it."""
+
+    trainable, path, shape, dtype = False, "sequence of collectives", (), "int32"
+
+    def __init__(self):
+        self._owned = Owned.sharing(Context().run(P.constant, 0, self.dtype))  # concrete, whatever is being traced
+
+    @property
+    def _value(self):
+        return self._owned.lend()
+
+
+_sequence = None
+
+
+def all_reduce(tensors, group, kind):
+    """The Tensors, combined elementwise over all members of the group by one collective, behind those called before it.
+
+    Args:
+        tensors: a list of any shapes and dtypes, the same for all members.
+        kind: see `Communicator.all_reduce`.
+    """
+    global _sequence
+    trace = current_trace.get()
+    if trace is None:
+        *results, _ = all_reduce_p(*tensors, P.constant(0, "int32"), group=group, kind=kind)
+        return results
+    if _sequence is None:
+        _sequence = _Sequence()
+    *results, token = all_reduce_p(*tensors, trace.read(_sequence), group=group, kind=kind)
+    trace.assign(_sequence, token)
+    return results
+
+
+def check_unused(trace):
+    """Raise RuntimeError where `all_reduce` was called in a trace of whole values, which is to be divided among the parts."""
+    if id(_sequence) in trace.states:
+        layer = next((eq.origin.layer for eq in trace.equations if eq.primitive is all_reduce_p), "")
+        raise RuntimeError(
+            f"keras_ocl.all_reduce is called{f' by {layer}' if layer else ''} in a step that keras.distribution divides among the ranks:"
+            " its tensors are those of the whole batch already, so leave the call out, or train without set_distribution."
+        )
 
 
 def _gather_shape(x, token, *, group, axis, extents):

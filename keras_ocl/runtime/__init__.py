@@ -13,7 +13,7 @@ from keras_ocl.runtime.profilers import BUILD, READ_BACK, UPLOAD, WAIT, Label, R
 from keras_ocl.runtime.profiling import profiled, profiling
 from keras_ocl.runtime.record import RecordDevice, read_hardware, read_record, record_names
 from keras_ocl.runtime.selection import DeviceInfo, announce, current_device, device_scope, devices, find_device, platform_list
-from keras_ocl.runtime.traits import Traits
+from keras_ocl.runtime.traits import Traits, pci_address
 
 __all__ = [
     "Arena",
@@ -42,6 +42,7 @@ __all__ = [
     "find_device",
     "living_devices",
     "local_memory",
+    "pci_address",
     "platform_list",
     "profiled",
     "profiling",

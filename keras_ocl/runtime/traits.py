@@ -51,6 +51,21 @@ class Traits:
     unit_registers: int = 65536
 
 
+def pci_address(handle):
+    """Where the device of a pyopencl Device is plugged in, which tells two of a host apart, whatever a process sees of them: such as
+    "0000:65:00"; "" where the driver does not tell, as most do not but NVIDIA's and AMD's."""
+    extensions = handle.extensions.split()
+    try:
+        if "cl_nv_device_attribute_query" in extensions:
+            return f"{handle.pci_domain_id_nv:04x}:{handle.pci_bus_id_nv:02x}:{handle.pci_slot_id_nv:02x}"
+        if "cl_amd_device_attribute_query" in extensions:
+            place = handle.topology_amd
+            return f"{place.bus:02x}:{place.device:02x}.{place.function}"
+    except cl.Error:  # older drivers have the extension without all of it
+        pass
+    return ""
+
+
 _GROUPS = (2**24 - 1, 2**16 - 1, 2**16 - 1)  # OpenCL does not tell: what GPUs that tell it elsewhere can at least
 
 
