@@ -93,3 +93,29 @@ def test_one_collective_a_step():
         2,
     )
     assert output.strip().endswith("1 [(), (), (2,), (6, 8), (8,), (8, 2)]")
+
+
+def test_ranks_stay_together_when_keras_is_loaded_again():
+    """`keras.config.set_backend` drops Keras's and our modules, but not the job."""
+    output = run_job(
+        """
+        import warnings
+        warnings.simplefilter("ignore")
+        keras.config.set_backend("ocl")
+        from keras_ocl.hooks.distribution import num_processes, process_id
+        print(process_id(), "of", num_processes())
+        """,
+        2,
+    )
+    assert "0 of 2" in output and "1 of 2" in output
+
+
+def test_one_rank_may_ask_for_devices():
+    output = run_job(
+        """
+        if rank == 1:
+            print(len(keras.distribution.list_devices()), "devices")
+        """,
+        2,
+    )
+    assert "2 devices" in output
