@@ -23,7 +23,7 @@ from keras_ocl.compiler.jit import Jitted
 from keras_ocl.core.autodiff import GradientTape
 from keras_ocl.core.trace import operation
 from keras_ocl.distribution.step import DistributedStep
-from keras_ocl.hooks import distribution, ranks, tensorboard
+from keras_ocl.hooks import checkpoints, distribution, ranks, tensorboard
 from keras_ocl.hooks.batches import Batches, check_rows
 from keras_ocl.hooks.logs import pythonify_logs
 from keras_ocl.ops import core
@@ -375,8 +375,12 @@ class OclTrainer(base_trainer.Trainer):
     def _callback_list(self, callbacks, verbose, epochs, steps, add_history=False):
         if isinstance(callbacks, callbacks_module.CallbackList):
             return callbacks
+        callbacks = tree.flatten(callbacks or [])
+        checkpoints.make_whole(callbacks)
         if distribution.process_id() > 0:
-            verbose, callbacks = 0, ranks.without_writers(tree.flatten(callbacks or []))
+            verbose, callbacks = 0, ranks.without_writers(callbacks)
+        if distribution.placement() is not None:
+            ranks.restore_together(callbacks)
         return callbacks_module.CallbackList(
             callbacks, add_history=add_history, add_progbar=verbose != 0, verbose=verbose, epochs=epochs, steps=steps, model=self
         )
