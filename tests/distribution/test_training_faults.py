@@ -22,4 +22,4 @@ def test_training_goes_on(reference, tmp_path, fault):
     with faults.small_disk(folder) as mounted:
         if fault == "full disk" and not mounted:
             pytest.skip("only root may mount a small file system")
-        faults.check(fault, folder, reference, moment=2)
+        faults.check(fault, folder, reference, moment=2, later=3 if fault == "saving" else 1)
