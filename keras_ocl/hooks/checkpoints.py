@@ -6,20 +6,30 @@ Keras writes over the file that it has. A process that ends meanwhile would leav
 import functools
 import os
 import shutil
+import tempfile
+from contextlib import contextmanager
+from pathlib import Path
 
 from keras.src import callbacks as keras_callbacks
 from keras.src.utils import file_utils
 
+from keras_ocl.distribution import mpi
+
 _PARTIAL, _COMPLETE = ".partial", ".complete"  # what a name begins with, always the same: a next attempt writes over what is left
+_FILES = "_weights_path", "_training_metadata_path", "_prev_weights_path", "_prev_training_metadata_path"  # attributes of BackupAndRestore
 
 
-def make_whole(callbacks):
-    """Lets the callbacks among these that save models do so in two steps, and the one that restores finish what was begun."""
+def make_whole(callbacks, together):
+    """Lets the callbacks among these that save models do so in two steps, and the one that restores finish what was begun.
+
+    Args:
+        together: whether all ranks of the job train one model: they restore what the first one has.
+    """
     for callback in callbacks:
         if isinstance(callback, keras_callbacks.BackupAndRestore):
             if not file_utils.is_remote_path(callback.backup_dir):
                 callback._save_model = functools.partial(_back_up, callback)
-                callback._load_model = functools.partial(_load, callback)
+                callback.on_train_begin = functools.partial(_restore_together if together else _restore, callback)
         elif isinstance(callback, keras_callbacks.ModelCheckpoint):
             callback._save_model = functools.partial(_save, callback)
 
@@ -69,25 +79,33 @@ def _replace(path, write):
 
 def _back_up(callback):
     """`BackupAndRestore._save_model`: weights and metadata, which belong together, become the backup by one renaming of a folder."""
-    final = callback.backup_dir, callback._weights_path, callback._training_metadata_path
-    folder = final[0]
-    partial, complete = os.path.join(folder, _PARTIAL), os.path.join(folder, _COMPLETE)
+    partial, complete = (os.path.join(callback.backup_dir, name) for name in (_PARTIAL, _COMPLETE))
     _adopt(callback)
     shutil.rmtree(partial, ignore_errors=True)
-    callback.backup_dir, callback._weights_path, callback._training_metadata_path = (
-        partial, *(os.path.join(partial, os.path.basename(path)) for path in final[1:])
-    )  # fmt: skip
     try:
-        type(callback)._save_model(callback)
+        with _in_folder(callback, partial):
+            type(callback)._save_model(callback)
         for name in os.listdir(partial):
             _flush(os.path.join(partial, name))
         os.rename(partial, complete)
     except BaseException:
         shutil.rmtree(partial, ignore_errors=True)
         raise
-    finally:
-        callback.backup_dir, callback._weights_path, callback._training_metadata_path = final
     _adopt(callback)
+
+
+@contextmanager
+def _in_folder(callback, folder):
+    """The files of BackupAndRestore are those of another folder meanwhile."""
+    paths = {name: getattr(callback, name) for name in ("backup_dir", *_FILES)}
+    callback.backup_dir = folder
+    for name in _FILES:
+        setattr(callback, name, os.path.join(folder, os.path.basename(paths[name])))
+    try:
+        yield
+    finally:
+        for name, path in paths.items():
+            setattr(callback, name, path)
 
 
 def _adopt(callback):
@@ -105,10 +123,26 @@ def _adopt(callback):
     os.rmdir(complete)
 
 
-def _load(callback):
-    """`BackupAndRestore._load_model`."""
+def _restore(callback, logs=None):
+    """`BackupAndRestore.on_train_begin`."""
     _adopt(callback)
-    type(callback)._load_model(callback)
+    type(callback).on_train_begin(callback, logs)
+
+
+def _restore_together(callback, logs=None):
+    """The same of all ranks, from the first one's files: others may not see them, or when it has removed them already."""
+    world, files = mpi.world(), None
+    if world.rank == 0:
+        _adopt(callback)
+        files = {name: Path(getattr(callback, name)).read_bytes() for name in _FILES if os.path.exists(getattr(callback, name))}
+    files = world.gather_objects(files)[0]
+    if world.rank == 0:
+        type(callback).on_train_begin(callback, logs)
+        return
+    with tempfile.TemporaryDirectory() as folder, _in_folder(callback, folder):
+        for name, content in files.items():
+            Path(getattr(callback, name)).write_bytes(content)
+        type(callback).on_train_begin(callback, logs)
 
 
 def _flush(path):

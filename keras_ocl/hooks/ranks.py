@@ -1,6 +1,5 @@
 """What the ranks of a job do differently, and what must be equal on all of them."""
 
-import functools
 import hashlib
 import logging
 
@@ -26,23 +25,6 @@ def without_writers(callbacks):
 
 def _nothing(*_, **__):
     return None
-
-
-def restore_together(callbacks):
-    """Lets BackupAndRestore give all ranks what the first one reads: only there its files must be, and it may remove them at any time."""
-    for callback in callbacks:
-        if isinstance(callback, keras_callbacks.BackupAndRestore):
-            callback.on_train_begin = functools.partial(_restore, callback)
-
-
-def _restore(callback, logs=None):
-    """`BackupAndRestore.on_train_begin`."""
-    world, model = mpi.world(), callback.model
-    if world.rank == 0:
-        type(callback).on_train_begin(callback, logs)
-    model._initial_epoch = world.gather_objects(model._initial_epoch)[0]
-    for variable in [*model.variables, *(model.optimizer.variables if model.optimizer is not None else ())]:
-        variable.assign(world.broadcast(np.asarray(variable)))
 
 
 def agree(variables):

@@ -376,11 +376,9 @@ class OclTrainer(base_trainer.Trainer):
         if isinstance(callbacks, callbacks_module.CallbackList):
             return callbacks
         callbacks = tree.flatten(callbacks or [])
-        checkpoints.make_whole(callbacks)
+        checkpoints.make_whole(callbacks, together=distribution.placement() is not None)
         if distribution.process_id() > 0:
             verbose, callbacks = 0, ranks.without_writers(callbacks)
-        if distribution.placement() is not None:
-            ranks.restore_together(callbacks)
         return callbacks_module.CallbackList(
             callbacks, add_history=add_history, add_progbar=verbose != 0, verbose=verbose, epochs=epochs, steps=steps, model=self
         )

@@ -112,8 +112,10 @@ x = rng.normal(size=(STEPS * ROWS, 16)).astype("float32")
 y = rng.normal(size=(STEPS * ROWS, 4)).astype("float32")
 checkpoint, backup, weights = folder / "model.keras", folder / "backup", Weights()
 whole = flat(keras.saving.load_model(checkpoint)) if checkpoint.exists() and world.rank == 0 else None
-callbacks = [Fault(), keras.callbacks.BackupAndRestore(backup), keras.callbacks.ModelCheckpoint(checkpoint), weights]
-model.fit(x, y, batch_size=ROWS, epochs=EPOCHS, shuffle=False, verbose=0, callbacks=callbacks)
+saving = [keras.callbacks.BackupAndRestore(backup), keras.callbacks.ModelCheckpoint(checkpoint)]
+if moment % 2:  # the other file is the first to find the disk full
+    saving.reverse()
+model.fit(x, y, batch_size=ROWS, epochs=EPOCHS, shuffle=False, verbose=0, callbacks=[Fault(), *saving, weights])
 if fault == "reference":
     np.savez(folder / "reference.npz", *weights.after)
     checkpoint.unlink()
