@@ -8,7 +8,7 @@ from keras.src import callbacks as keras_callbacks
 
 from keras_ocl.distribution import mpi
 
-_WRITERS = (keras_callbacks.CSVLogger, keras_callbacks.TensorBoard, keras_callbacks.RemoteMonitor)
+_WRITERS = (keras_callbacks.CSVLogger, keras_callbacks.ProgbarLogger, keras_callbacks.RemoteMonitor, keras_callbacks.TensorBoard)
 _log = logging.getLogger("keras_ocl")
 
 

@@ -373,14 +373,16 @@ class OclTrainer(base_trainer.Trainer):
             raise ValueError(f"{caller}: x is None; pass the model's inputs, as arrays, a dataset or a generator.")
 
     def _callback_list(self, callbacks, verbose, epochs, steps, add_history=False):
-        if isinstance(callbacks, callbacks_module.CallbackList):
-            return callbacks
-        callbacks = tree.flatten(callbacks or [])
-        checkpoints.make_whole(callbacks, together=distribution.placement() is not None)
+        made = isinstance(callbacks, callbacks_module.CallbackList)
+        listed = callbacks.callbacks if made else tree.flatten(callbacks or [])
+        checkpoints.make_whole(listed, together=distribution.placement() is not None)
         if distribution.process_id() > 0:
-            verbose, callbacks = 0, ranks.without_writers(callbacks)
+            verbose, listed = 0, ranks.without_writers(listed)
+        if made:
+            callbacks.callbacks = listed
+            return callbacks
         return callbacks_module.CallbackList(
-            callbacks, add_history=add_history, add_progbar=verbose != 0, verbose=verbose, epochs=epochs, steps=steps, model=self
+            listed, add_history=add_history, add_progbar=verbose != 0, verbose=verbose, epochs=epochs, steps=steps, model=self
         )
 
 

@@ -19,10 +19,11 @@ from keras_ocl.distribution import launcher
 ROOT = Path(__file__).parents[2]
 PROGRAM = Path(__file__).with_name("faulty_training.py")
 FAULTS = "step", "all-reduce", "stopped", "sleeps", "saving", "saving on another", "full disk"
+ANY = r"\d+"
 RANK = r"rank {} \(process \d+ on \S+\)"
 MESSAGES = {  # of our own; a rank that is killed is the launcher's to tell
     "stopped": f"keras_ocl: {RANK.format(1)} has been silent for ",
-    "sleeps": f"keras_ocl: {RANK.format(1)} has not arrived for .* while {RANK.format(0)} waits in ",
+    "sleeps": f"keras_ocl: {RANK.format(1)} has not arrived for .* while {RANK.format(ANY)} waits in ",
     "full disk": f"keras_ocl: {RANK.format(0)} ended by .*No space left on device",
 }
 

@@ -157,6 +157,24 @@ def test_values(mpiexec, ranks):
     assert job.status == 0 and "\n".join(job.output.splitlines()[1:]) == "", job.output
 
 
+@pytest.mark.parametrize("extent", [3, 3_000_000])
+def test_a_rank_that_waits_leaves_its_core(mpiexec, extent):
+    """To the rank that computes, on a machine of few cores."""
+    script = f"""
+        import time
+        x = np.ones({extent}, np.float32)
+        world.all_reduce([x], "sum")
+        begun = time.process_time(), time.monotonic()
+        if rank: time.sleep(2)
+        world.all_reduce([x], "sum")
+        used, waited = time.process_time() - begun[0], time.monotonic() - begun[1]
+        print("cpu", used, "of", waited, flush=True)
+        assert waited >= 1.9 and used < 0.3, (used, waited)
+    """
+    job = mpiexec(2, HEAD + script.replace("\n    ", "\n"))
+    assert job.status == 0, job.output
+
+
 def test_any_number_of_splits(mpiexec):
     """MPI has some 2000 communicators: splits into the same parts share one."""
     script = """

@@ -119,3 +119,30 @@ def test_one_rank_may_ask_for_devices():
         2,
     )
     assert "2 devices" in output
+
+
+def test_the_first_rank_writes(tmp_path):
+    """Whichever way callbacks are given."""
+    output = run_job(
+        f"""
+        import os
+        from keras.callbacks import BackupAndRestore, CallbackList, CSVLogger, ModelCheckpoint, ProgbarLogger
+        keras.distribution.set_distribution(keras.distribution.DataParallel())
+        keras.utils.set_random_seed(0)
+        model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+        model.compile("sgd", "mse")
+        x = np.ones((4, 2), "float32")
+        os.chdir({str(tmp_path)!r})
+        for way in "list", "made":
+            paths = [f"{{way}}-{{rank}}.{{end}}" for end in ("csv", "keras", "backup")]
+            backup = BackupAndRestore(paths[2], delete_checkpoint=False)
+            callbacks = [CSVLogger(paths[0]), ModelCheckpoint(paths[1]), backup, ProgbarLogger()]
+            if way == "made":
+                callbacks = CallbackList(callbacks, model=model, epochs=1, verbose=2, steps=1)
+            model.fit(x, x[:, :1], verbose=0, callbacks=callbacks)
+        """,
+        2,
+    )
+    files = [f"{way}-0.{end}" for way in ("list", "made") for end in ("backup", "csv", "keras")]
+    assert sorted(path.name for path in tmp_path.iterdir()) == files
+    assert output.count("loss:") == 1  # of ProgbarLogger, which is verbose where the list was made
