@@ -48,15 +48,9 @@ def initialize(job_addresses=None, num_processes=None, process_id=None):
         if started is None:
             _check_alone(job_addresses, num_processes, process_id)
         name, size = started or ("", 1)
-        if size == 1:  # a notebook's process in a Slurm job, too: it needs no MPI
-            _check_given(1, 0, job_addresses, num_processes, process_id)
-            _joined = Communicator()
-            return
-        mpi = _load(name, size)
-        _check_given(mpi.COMM_WORLD.size, mpi.COMM_WORLD.rank, job_addresses, num_processes, process_id)
-        _joined = _join(mpi)
-    else:
-        _check_given(_joined.size, _joined.rank, job_addresses, num_processes, process_id)
+        # A single process needs no MPI, such as a notebook's in a Slurm job.
+        _joined = Communicator() if size == 1 else _join(_load(name, size))
+    _check_given(_joined.size, _joined.rank, job_addresses, num_processes, process_id)  # when a rank's error ends the job
 
 
 def world():
