@@ -75,7 +75,10 @@ class Communicator:
         """Returns when all ranks have called it."""
 
     def split(self, color):
-        """The Communicator of the ranks that give an equal `color`, an int of at least 0, in the order that they have here."""
+        """The Communicator of the ranks that give an equal `color`, an int of at least 0, in the order that they have here.
+
+        Splits by the same colors give the same Communicator.
+        """
         return Communicator()
 
 

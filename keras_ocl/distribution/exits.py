@@ -3,20 +3,25 @@
 import atexit
 import os
 import sys
+import textwrap
 import threading
+import time
 
 
 class Exits:
-    """The hooks of the interpreter by which a rank's end becomes known.
+    """How a rank ends: the hooks of the interpreter by which it becomes known, and the end of the job.
 
     Args:
-        watchdog: the Watchdog that ends the job, or says goodbye at a normal end.
+        mpi: the module mpi4py.MPI.
+        member: this rank as messages name it.
     """
 
-    def __init__(self, watchdog):
-        self._watchdog = watchdog
+    def __init__(self, mpi, member):
+        self._mpi, self._member = mpi, member
         self._pid = os.getpid()  # forked children have the hooks too, and end for themselves
         self._status = 0
+        self._leave = None
+        self._ending = threading.Lock()
         self._hook, self._thread_hook = sys.excepthook, threading.excepthook
 
     def install(self):
@@ -24,6 +29,24 @@ class Exits:
         sys.excepthook, threading.excepthook = self._raised, self._raised_in_thread
         sys.exit = self._exit_function(sys.exit)
         atexit.register(self._at_exit)
+
+    def joined(self, leave):
+        """The ranks have met: `leave` says goodbye to the others, and is called at a normal end."""
+        self._leave = leave
+
+    def abort(self, message, status=1):
+        """End the job on all ranks with a message."""
+        self._ending.acquire()  # never released: the first message is the only one
+        for stream in (sys.stdout, sys.stderr):
+            try:
+                if stream is sys.stderr:
+                    stream.write(f"keras_ocl: {message}; the job ends on all ranks.\n")
+                stream.flush()
+            except (AttributeError, OSError, ValueError):  # no stream, closed, or its reader has gone
+                pass
+        time.sleep(0.1)  # launchers forward output by and by, and forget it when they kill
+        self._mpi.COMM_WORLD.Abort(status)
+        os._exit(status)
 
     def _raised(self, kind, error, trace):
         self._hook(kind, error, trace)
@@ -38,10 +61,8 @@ class Exits:
         if os.getpid() != self._pid:
             return
         cause = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-        first, _, rest = cause.partition("\n")
-        self._watchdog.abort(
-            f"{self._watchdog.member} ended by {first}{' ...' if rest else ''}{where}", 130 if isinstance(error, KeyboardInterrupt) else 1
-        )
+        cause = textwrap.shorten(cause, 1000, placeholder=" ...")  # all its lines: MPI's errors say what is wrong in the last one
+        self.abort(f"{self._member} ended by {cause}{where}", 130 if isinstance(error, KeyboardInterrupt) else 1)
 
     def _exit_function(self, original):
         """`sys.exit` that notes its status, unless somebody catches the exception: then that is freed with Python code running."""
@@ -66,10 +87,12 @@ class Exits:
         if os.getpid() != self._pid:
             return
         if self._status:
-            self._watchdog.abort(f"{self._watchdog.member} called sys.exit({self._status})", self._status)
+            self.abort(f"{self._member} called sys.exit({self._status})", self._status)
         if getattr(sys, "last_value", None) is not None:  # printed by a hook that replaced ours
             self._end(sys.last_value, "")
+        if self._leave is None:  # others may wait for it in `initialize`, and MPI's end for them
+            self.abort(f"{self._member} ended before the ranks had met")
         try:
-            self._watchdog.leave()
+            self._leave()
         except KeyboardInterrupt as error:
             self._end(error, " while it waited for the other ranks to end")

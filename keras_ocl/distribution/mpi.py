@@ -1,6 +1,7 @@
 """The world of several processes: how it comes to be, and its collectives over MPI. mpi4py is imported when a launcher has started them."""
 
 import atexit
+import faulthandler
 import functools
 import importlib.metadata
 import os
@@ -8,7 +9,6 @@ import pickle
 import sys
 import threading
 import time
-from types import SimpleNamespace
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from keras_ocl import runtime
 from keras_ocl.distribution import launcher, wire
 from keras_ocl.distribution.communicator import Communicator, check_extents
 from keras_ocl.distribution.exits import Exits
-from keras_ocl.distribution.watchdog import STALL, Member, Watchdog, seconds
+from keras_ocl.distribution.watchdog import STALL, STALL_DEFAULT, Member, Watchdog, seconds
 
 _LARGE = 2**18  # bytes: before more than this are sent all ranks wait for one another, in which they may sleep long
 _SPINS = 20
@@ -25,7 +25,8 @@ _NAP = 1e-3  # seconds of the longest sleep of a rank that waits for others
 _SENDING_NAP = 5e-5  # and of one that sends, which goes on only while it looks
 _yield = getattr(os, "sched_yield", functools.partial(time.sleep, 0))
 
-_joined = None  # what `initialize` made: world, local_rank
+_joined = None  # the Communicator that `initialize` made
+_kinds = None  # of each rank's device
 
 
 def initialize(job_addresses=None, num_processes=None, process_id=None):
@@ -46,18 +47,15 @@ def initialize(job_addresses=None, num_processes=None, process_id=None):
         started = launcher.started_by(os.environ)
         if started is None:
             _check_alone(job_addresses, num_processes, process_id)
-            _joined = SimpleNamespace(world=Communicator(), local_rank=0)
-            return
-        mpi = _load(started)
-        _check_given(mpi.COMM_WORLD.size, mpi.COMM_WORLD.rank, job_addresses, num_processes, process_id)
-        _joined = _join(mpi)
-    else:
-        _check_given(_joined.world.size, _joined.world.rank, job_addresses, num_processes, process_id)
+        name, size = started or ("", 1)
+        # A single process needs no MPI, such as a notebook's in a Slurm job.
+        _joined = Communicator() if size == 1 else _join(_load(name, size))
+    _check_given(_joined.size, _joined.rank, job_addresses, num_processes, process_id)  # when a rank's error ends the job
 
 
 def world():
     """The Communicator of all ranks; before `initialize` that of this process alone."""
-    return Communicator() if _joined is None else _joined.world
+    return Communicator() if _joined is None else _joined
 
 
 def joined():
@@ -65,9 +63,12 @@ def joined():
     return _joined is not None
 
 
-def local_rank():
-    """This process's place among those of its host, by which they choose different devices; 0 before `initialize`."""
-    return 0 if _joined is None else _joined.local_rank
+def device_kinds():
+    """The kind of each rank's device. Collective the first time: then any rank may ask at any time."""
+    global _kinds
+    if _kinds is None:
+        _kinds = world().gather_objects(runtime.current_device().kind)
+    return _kinds
 
 
 def _check_alone(job_addresses, num_processes, process_id):
@@ -90,9 +91,8 @@ def _check_given(size, rank, job_addresses, num_processes, process_id):
         )
 
 
-def _load(started):
-    """The module mpi4py.MPI, with MPI initialised for calls from several threads."""
-    name, size = started
+def _load(name, size):
+    """The module mpi4py.MPI, with MPI initialised for calls from several threads, in a process of the launcher `name`."""
     os.environ.setdefault("MPIR_CVAR_SUPPRESS_ABORT_MESSAGE", "1")  # MPICH's own message would follow ours
     try:
         import mpi4py
@@ -100,7 +100,7 @@ def _load(started):
         ours = "mpi4py.MPI" not in sys.modules
         if ours:
             mpi4py.rc.finalize = False  # by mpi4py it would be in forked children too, where it does not return
-        from mpi4py import MPI
+        MPI = _meeting_others_in_mpi_init()
     except (ImportError, RuntimeError) as error:  # the latter where there is mpi4py, but no MPI library
         cause = str(error).partition("\n")[0]
         how = launcher.advice(size or 2)
@@ -120,6 +120,23 @@ def _load(started):
     return MPI
 
 
+def _meeting_others_in_mpi_init():
+    """The module mpi4py.MPI. Importing it calls MPI_Init, which waits for all ranks and holds the interpreter meanwhile.
+
+    Where another rank ends before it comes here, only C code can end the wait: it prints where this rank is (this function's name), and
+    the launcher ends the rest.
+    """
+    stream = sys.__stderr__  # with a file descriptor, unlike what may have replaced it
+    if stream is not None:
+        faulthandler.dump_traceback_later(seconds(STALL, STALL_DEFAULT), exit=True, file=stream)
+    try:
+        from mpi4py import MPI
+    finally:
+        if stream is not None:
+            faulthandler.cancel_dump_traceback_later()
+    return MPI
+
+
 def _finalize(mpi, process):
     """End MPI in the process that began it."""
     if os.getpid() == process:
@@ -127,34 +144,38 @@ def _finalize(mpi, process):
 
 
 def _join(mpi):
-    """The world of all ranks, with its watchdog running; only this process's where it is the only one."""
-    comm, host = mpi.COMM_WORLD, mpi.Get_processor_name()
+    """The Communicator of all ranks, with its watchdog running; one of this process only where it is the only one."""
+    comm, this = mpi.COMM_WORLD, Member(mpi.COMM_WORLD.rank, mpi.Get_processor_name(), os.getpid())
     if comm.size == 1:
-        return SimpleNamespace(world=Communicator(), local_rank=0)
-    _wait_for_all(mpi, f"rank {comm.rank} (process {os.getpid()} on {host})")
+        return Communicator()
+    exits = Exits(mpi, this)
+    exits.install()  # before all that may fail on one rank, while the others wait for it
+    _wait_for_all(mpi, exits, this)
     comm, beats = comm.Dup(), comm.Dup()
-    found = comm.allgather((Member(comm.rank, host, os.getpid()), _versions()))
+    found = comm.allgather((this, _versions()))
     members = [member for member, _ in found]
     for member, versions in found:
         if versions != found[0][1]:
             differ = ", ".join(f"{name} {versions[name]}, not {value}" for name, value in found[0][1].items() if versions[name] != value)
             raise RuntimeError(f"{member} has {differ} as {members[0]} has: all ranks need the same.")
-    watchdog = Watchdog(mpi, beats, members)
+    watchdog = Watchdog(mpi, beats, members, exits.abort)
     joined = MpiCommunicator(mpi, comm, watchdog, "the world", list(range(comm.size)))
     watchdog.start()
-    Exits(watchdog).install()
+    exits.joined(watchdog.leave)
+    on_host = comm.Split_type(mpi.COMM_TYPE_SHARED)
+    runtime.take_turn(on_host.rank)
+    on_host.Free()
     if comm.rank == 0:  # launchers name a process that was killed by its number, and end the rest before one of them could say a word
         runtime.announce("keras_ocl runs on %d ranks: %s", comm.size, ", ".join(f"{m.rank} (process {m.pid} on {m.host})" for m in members))
-    return SimpleNamespace(world=joined, local_rank=comm.Split_type(mpi.COMM_TYPE_SHARED).rank)
+    return joined
 
 
-def _wait_for_all(mpi, this):
+def _wait_for_all(mpi, exits, this):
     """Return when all processes have come here, or end the job."""
-    request, limit = mpi.COMM_WORLD.Ibarrier(), time.monotonic() + seconds(STALL, 600)
+    request, limit = mpi.COMM_WORLD.Ibarrier(), time.monotonic() + seconds(STALL, STALL_DEFAULT)
     while not request.Test():
         if time.monotonic() > limit:
-            print(f"keras_ocl: {this} waits in distribution.initialize for others that never call it; the job ends.", file=sys.stderr)
-            mpi.COMM_WORLD.Abort(1)
+            exits.abort(f"{this} waits in keras.distribution.initialize for others that never call it")
         time.sleep(_NAP)
 
 
@@ -181,8 +202,9 @@ class MpiCommunicator(Communicator):
         self._meetings = comm.Dup()
         self._known = set()  # digests of the collectives that ranks have met for
         self._wire = wire.wire_dtype()
-        self._splits = 0
-        self._unfinished = None  # a request that was interrupted, which keeps its buffers
+        self._parts = {}  # every rank's color -> this rank's Communicator: MPI has few thousand, and freeing one is collective
+        self._request = None  # what this rank waits for, or waited for when an exception came: it keeps its buffers
+        self._broken = False
         self._lock = threading.Lock()
 
     def all_reduce(self, arrays, kind):
@@ -262,15 +284,19 @@ class MpiCommunicator(Communicator):
 
     def split(self, color):
         def run():
-            colors = self._gathered(color)  # all ranks are here: MPI's own call, which blocks, will not wait
-            ranks = [rank for rank, other in zip(self._ranks, colors, strict=True) if other == color]
-            return ranks, self._comm.Split(color, self.rank)
+            colors = tuple(self._gathered(color))  # all ranks are here: MPI's own calls, which block, will not wait
+            if colors not in self._parts:
+                ranks = [rank for rank, other in zip(self._ranks, colors, strict=True) if other == color]
+                comm = self._comm.Split(color, self.rank)
+                if len(ranks) > 1:
+                    name = f"{self._name}, part {color} of split {len(self._parts) + 1}"
+                    self._parts[colors] = MpiCommunicator(self._mpi, comm, self._watchdog, name, ranks)
+                else:
+                    comm.Free()
+                    self._parts[colors] = Communicator()
+            return self._parts[colors]
 
-        ranks, comm = self._watched("split", run)
-        self._splits += 1
-        if len(ranks) == 1:
-            return Communicator()
-        return MpiCommunicator(self._mpi, comm, self._watchdog, f"{self._name}, part {color} of split {self._splits}", ranks)
+        return self._watched("split", run)
 
     def _carrier(self, dtype, kind):
         """The dtype in which arrays travel."""
@@ -330,19 +356,22 @@ class MpiCommunicator(Communicator):
     def _watched(self, text, run):
         """The result of a collective, which the watchdog knows meanwhile."""
         with self._lock:
-            if self._unfinished is not None:
+            if self._broken:
                 raise RuntimeError(f"A collective of {self._name} was interrupted, so its ranks have come apart: start the job again.")
             digest, chain = self._progress.begin(text)
+            self._broken = True
             try:
                 if digest not in self._known:
                     self._meet(chain)
                     self._known.add(digest)
-                return run()
+                result = run()
+                self._broken = False
+                return result
             except self._mpi.Exception:
                 self._watchdog.explained()
                 raise
             finally:
-                self._progress.end()
+                self._progress.end(finished=not self._broken)
 
     def _meet(self, chain):
         """Return when all ranks have come to the same collective: MPI may end the process where they send one another what does not fit."""
@@ -360,20 +389,16 @@ class MpiCommunicator(Communicator):
 
     def _wait(self, request, nap):
         """Return when the request is done: look at it, give the core away in between, then sleep for longer and longer, up to `nap`."""
-        try:
-            for _ in range(_SPINS):
-                if request.Test():
-                    return
-            begun = time.perf_counter()
-            while not request.Test():
-                waited = time.perf_counter() - begun
-                if waited < _YIELDS:
-                    _yield()
-                else:
-                    time.sleep(min(waited / 20, nap))
-        except BaseException:
-            self._unfinished = request
-            raise
+        self._request = request
+        looks, begun = 0, time.perf_counter()
+        while not request.Test():
+            looks += 1
+            waited = time.perf_counter() - begun
+            if looks > _SPINS and waited < _YIELDS:
+                _yield()
+            elif waited >= _YIELDS:
+                time.sleep(min(waited / 20, nap))
+        self._request = None
 
 
 @functools.lru_cache(maxsize=4096)

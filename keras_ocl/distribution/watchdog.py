@@ -9,12 +9,12 @@ import collections
 import functools
 import hashlib
 import os
-import sys
 import threading
 import time
 from typing import NamedTuple
 
 HEARTBEAT, STALL = "KERAS_OCL_HEARTBEAT", "KERAS_OCL_STALL"
+STALL_DEFAULT = 600
 _SENT = 16  # collectives that a heartbeat names
 _KEPT = 4096  # collectives that a rank can still compare with a heartbeat
 _LOOKS = 50  # at what has arrived: MPI takes in a message or two each time, and where this rank makes no other calls, old ones come first
@@ -52,7 +52,8 @@ class Member(NamedTuple):
 class State(NamedTuple):
     """How far a rank has come in a communicator."""
 
-    sequence: int  # collectives begun
+    begun: int  # collectives
+    finished: int  # the number of the last one that returned a result
     recent: tuple  # (number, chain, text) of the last of them
 
 
@@ -66,7 +67,7 @@ class Progress:
     def __init__(self, name, ranks, rank):
         place = ranks.index(rank)
         self.name, self.before, self.after = name, ranks[place - 1], ranks[(place + 1) % len(ranks)]
-        self._sequence = self._chain = 0
+        self._begun = self._finished = self._chain = 0
         self._since = None
         self._recent = collections.deque(maxlen=_KEPT)
         self._lock = threading.Lock()
@@ -75,26 +76,29 @@ class Progress:
         """This rank calls the collective that `text` describes in full; returns its digest, and that of all up to it."""
         digest, short = _digest(text)
         with self._lock:
-            self._sequence += 1
+            self._begun += 1
             self._chain = (self._chain * 0x9E3779B97F4A7C15 + digest) % 2**64
-            self._recent.append((self._sequence, self._chain, short))
+            self._recent.append((self._begun, self._chain, short))
             self._since = time.monotonic()
             return digest, self._chain
 
-    def end(self):
-        """It has returned."""
-        self._since = None
+    def end(self, finished):
+        """It has returned, or ended by an exception."""
+        with self._lock:
+            self._since = None
+            if finished:
+                self._finished = self._begun
 
     def state(self):
         with self._lock:
-            return State(self._sequence, tuple(self._recent[n] for n in range(-min(_SENT, len(self._recent)), 0)))
+            return State(self._begun, self._finished, tuple(self._recent[n] for n in range(-min(_SENT, len(self._recent)), 0)))
 
     def waiting(self):
         """(number of the collective that this rank is in, its text, seconds since it began), or None."""
         with self._lock:
             if self._since is None:
                 return None
-            return self._sequence, self._recent[-1][2], time.monotonic() - self._since
+            return self._begun, self._recent[-1][2], time.monotonic() - self._since
 
     def difference(self, other):
         """(number, text here, text there) of the first known collective where another rank's State differs, or None."""
@@ -103,7 +107,7 @@ class Progress:
                 return None
             first = self._recent[0][0]
             for number, chain, text in other.recent:
-                if first <= number <= self._sequence and self._recent[number - first][1] != chain:
+                if first <= number <= self._begun and self._recent[number - first][1] != chain:
                     return number, self._recent[number - first][2], text
         return None
 
@@ -120,7 +124,7 @@ class _Heard:
 
     def __init__(self):
         self.time = time.monotonic()
-        self.states = {}
+        self.states = {}  # the name of a communicator -> State
         self.goodbye = False
 
 
@@ -131,29 +135,30 @@ class Watchdog:
         mpi: the module mpi4py.MPI.
         comm: a communicator of all ranks that nothing else uses.
         members: the Members, by rank.
+        abort: a function that ends the job with a message.
 
     Raises:
         ValueError: an environment variable of its holds no number of seconds.
     """
 
-    def __init__(self, mpi, comm, members):
-        self._mpi, self._comm, self._members = mpi, comm, members
-        self.member = members[comm.rank]
-        self._limit, self._stall = seconds(HEARTBEAT, 30), seconds(STALL, 600)
+    def __init__(self, mpi, comm, members, abort):
+        self._mpi, self._comm, self._members, self._abort = mpi, comm, members, abort
+        self._member = members[comm.rank]
+        # With what is added until a message is out (a heartbeat's time, a look's, ranks' turns) a job ends within 30 s.
+        self._limit, self._stall = seconds(HEARTBEAT, 25), seconds(STALL, STALL_DEFAULT)
         self._tick = min(1.0, self._limit / 4)
         self._followed = []
-        self._heard = {}
+        self._heard = [_Heard() for _ in members]
         self._pending = {}  # rank -> the request of the last heartbeat to it
         self._told = set()  # ranks that have our goodbye
-        self._leaving = False
-        self._wake = threading.Event()
-        self._ending = threading.Lock()
+        self._leaving = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="keras_ocl heartbeat", daemon=True)
 
     def follow(self, name, ranks):
         """The Progress of a communicator of the ranks; `name` is equal on all of them. Heartbeats of it are sent from now on."""
         progress = Progress(name, ranks, self._comm.rank)
-        self._heard.setdefault(progress.before, _Heard())
+        if progress.before not in self._befores():
+            self._heard[progress.before].time = time.monotonic()  # it was not expected to be heard until now
         self._followed.append(progress)
         return progress
 
@@ -162,37 +167,25 @@ class Watchdog:
 
     def leave(self):
         """Say goodbye, and return when all ranks whose heartbeats arrive here have said it too."""
-        self._leaving = True
-        self._wake.set()
+        self._leaving.set()
         self._thread.join()
 
     def explained(self):
         """Wait long enough for the watching thread to end the job, if what just failed here is what it looks for."""
         time.sleep(3 * self._tick + _TURN * 5)
 
-    def abort(self, message, status=1):
-        """End the job on all ranks with a message."""
-        self._ending.acquire()  # never released: the first message is the only one
-        for stream in (sys.stdout, sys.stderr):
-            try:
-                if stream is sys.stderr:
-                    stream.write(f"keras_ocl: {message}; the job ends on all ranks.\n")
-                stream.flush()
-            except (AttributeError, OSError, ValueError):  # no stream, closed, or its reader has gone
-                pass
-        time.sleep(0.1)  # launchers forward output by and by, and forget it when they kill
-        self._mpi.COMM_WORLD.Abort(status)
-        os._exit(status)
+    def _befores(self):
+        """The ranks whose heartbeats are expected here."""
+        return {progress.before for progress in list(self._followed)}
 
     def _watch(self):
         last = time.monotonic()
         while not self._parted():
-            self._wake.wait(_GOODBYE_TICK if self._leaving else self._tick)
-            if self._leaving:
-                self._wake.clear()
+            if self._leaving.wait(self._tick):
+                time.sleep(_GOODBYE_TICK)
             now = time.monotonic()
             if now - last > 2 * self._tick + 1:  # this process was stopped itself: the others' silence proves nothing
-                for heard in self._heard.values():
+                for heard in self._heard:
                     heard.time += now - last
             last = now
             self._send()
@@ -200,23 +193,23 @@ class Watchdog:
             problem = self._problem()
             if problem:
                 time.sleep(_TURN * min(self._comm.rank, 5))
-                self.abort(problem)
+                self._abort(problem)
 
     def _parted(self):
         """Whether this rank and those before it have said goodbye."""
         return (
-            self._leaving
+            self._leaving.is_set()
             and self._told >= {progress.after for progress in self._followed}
             and all(request.Test() for request in self._pending.values())
-            and all(heard.goodbye for heard in self._heard.values())
+            and all(self._heard[rank].goodbye for rank in self._befores())
         )
 
     def _send(self):
-        leaving = self._leaving
-        for rank in {progress.after for progress in self._followed} - self._told:
+        leaving, followed = self._leaving.is_set(), list(self._followed)
+        for rank in {progress.after for progress in followed} - self._told:
             if rank in self._pending and not self._pending[rank].Test():
                 continue  # it takes nothing in; whether it is alive is for the next rank after it to say
-            states = {progress.name: progress.state() for progress in self._followed if progress.after == rank}
+            states = {progress.name: progress.state() for progress in followed if progress.after == rank}
             self._pending[rank] = self._comm.isend((states, leaving), rank)
             if leaving:
                 self._told.add(rank)
@@ -227,7 +220,7 @@ class Watchdog:
             message = self._comm.improbe(status=status)
             if message:
                 states, goodbye = message.recv()
-                heard = self._heard.setdefault(status.Get_source(), _Heard())
+                heard = self._heard[status.Get_source()]
                 heard.states.update(states)
                 heard.time, heard.goodbye = time.monotonic(), goodbye
 
@@ -235,7 +228,7 @@ class Watchdog:
         """What is wrong with a rank before this one, as a message; None if nothing is."""
         for progress in list(self._followed):
             heard, other = self._heard[progress.before], self._members[progress.before]
-            state = heard.states.get(progress.name, State(0, ()))
+            state = heard.states.get(progress.name, State(0, 0, ()))
             problem = self._disagreement(progress, other, state) or self._waiting(progress, other, state, heard.goodbye)
             silent = time.monotonic() - heard.time
             if not problem and not heard.goodbye and silent > self._limit - self._tick:
@@ -252,7 +245,7 @@ class Watchdog:
         if here == there:
             differ = f"before collective {number} of {progress.name}, {here}"
         else:
-            calls = sorted([(self.member.rank, f"{self.member} calls {here}"), (other.rank, f"{other} calls {there}")])
+            calls = sorted([(self._member.rank, f"{self._member} calls {here}"), (other.rank, f"{other} calls {there}")])
             differ = f"at collective {number} of {progress.name}: {', '.join(text for _, text in calls)}"
         return f"ranks disagree {differ}. All ranks must run the same script on the same shapes"
 
@@ -261,11 +254,11 @@ class Watchdog:
         if waiting is None:
             return None
         number, text, waited = waiting
-        here = f"while {self.member} waits in collective {number} of {progress.name}, {text}"
-        if ended and state.sequence < number:
+        here = f"while {self._member} waits in collective {number} of {progress.name}, {text}"
+        if ended and state.finished < number:
             return f"{other} has ended {here}"
-        if waited > self._stall and state.sequence < number:
-            last = f"; what it began last is {state.recent[-1][2]}, collective {state.sequence}" if state.recent else ""
+        if waited > self._stall and state.begun < number:
+            last = f"; what it began last is {state.recent[-1][2]}, collective {state.begun}" if state.recent else ""
             return f"{other} has not arrived for {waited:.0f} s {here}{last}"
         if waited > 2 * self._stall:
             return f"a collective does not finish for {waited:.0f} s {here}"

@@ -19,8 +19,7 @@ def list_devices(device_type=None):
         device_type: "cpu" or "gpu"; by default that of the devices in use in a job, else "gpu" if there is a usable one, else "cpu".
     """
     if num_processes() > 1:
-        kinds = mpi.world().gather_objects(runtime.current_device().kind)
-        return [f"{kind}:{rank}" for rank, kind in enumerate(kinds) if device_type in (None, kind)]
+        return [f"{kind}:{rank}" for rank, kind in enumerate(mpi.device_kinds()) if device_type in (None, kind)]
     names = [device.name for device in runtime.devices() if device.usable]
     kinds = [device_type.lower()] if device_type else ["gpu", "cpu"]
     for kind in kinds:
@@ -47,7 +46,10 @@ def initialize(job_addresses=None, num_processes=None, process_id=None):
     mpi.initialize(job_addresses, num_processes, process_id)
     from keras.src.utils import rng_utils  # not while Keras is being imported
 
-    if mpi.world().size > 1 and rng_utils.get_random_seed() is None:
+    if mpi.world().size == 1:
+        return
+    mpi.device_kinds()
+    if rng_utils.get_random_seed() is None:
         rng_utils.set_random_seed(mpi.world().gather_objects(int(np.random.SeedSequence().generate_state(1)[0]))[0])
 
 

@@ -10,7 +10,7 @@ from keras.src import callbacks as keras_callbacks
 from keras_ocl.distribution import mpi
 from keras_ocl.hooks.distribution import placement, process_id
 
-_WRITERS = (keras_callbacks.CSVLogger, keras_callbacks.TensorBoard, keras_callbacks.RemoteMonitor)
+_WRITERS = (keras_callbacks.CSVLogger, keras_callbacks.ProgbarLogger, keras_callbacks.RemoteMonitor, keras_callbacks.TensorBoard)
 _log = logging.getLogger("keras_ocl")
 
 

@@ -23,7 +23,7 @@ from keras_ocl.compiler.jit import Jitted
 from keras_ocl.core.autodiff import GradientTape
 from keras_ocl.core.trace import operation
 from keras_ocl.distribution.step import DistributedStep
-from keras_ocl.hooks import distribution, ranks, tensorboard
+from keras_ocl.hooks import checkpoints, distribution, ranks, tensorboard
 from keras_ocl.hooks.batches import Batches, check_rows
 from keras_ocl.hooks.logs import pythonify_logs
 from keras_ocl.ops import core
@@ -373,12 +373,16 @@ class OclTrainer(base_trainer.Trainer):
             raise ValueError(f"{caller}: x is None; pass the model's inputs, as arrays, a dataset or a generator.")
 
     def _callback_list(self, callbacks, verbose, epochs, steps, add_history=False):
-        if isinstance(callbacks, callbacks_module.CallbackList):
-            return callbacks
+        made = isinstance(callbacks, callbacks_module.CallbackList)
+        listed = callbacks.callbacks if made else tree.flatten(callbacks or [])
+        checkpoints.make_whole(listed, together=distribution.placement() is not None)
         if distribution.process_id() > 0:
-            verbose, callbacks = 0, ranks.without_writers(tree.flatten(callbacks or []))
+            verbose, listed = 0, ranks.without_writers(listed)
+        if made:
+            callbacks.callbacks = listed
+            return callbacks
         return callbacks_module.CallbackList(
-            callbacks, add_history=add_history, add_progbar=verbose != 0, verbose=verbose, epochs=epochs, steps=steps, model=self
+            listed, add_history=add_history, add_progbar=verbose != 0, verbose=verbose, epochs=epochs, steps=steps, model=self
         )
 
 

@@ -8,9 +8,10 @@ from pathlib import Path
 
 from keras_ocl.plugin.edits import BACKEND, EDITS, EDITS_OF_PACKAGE, SUPPORTED_KERAS
 
-# `keras.config.set_backend` drops every module whose name begins with "keras", ours too. These hold contexts, memory, compiled programs and
-# the finder itself, and do not depend on Keras: once loaded they are handed out again, so that a process has one of each.
-KEPT = ("compiler", "core", "kernels", "plugin", "primitives", "runtime")
+# `keras.config.set_backend` drops every module whose name begins with "keras", ours too. These hold contexts, memory, compiled programs,
+# the connection to other ranks and the finder itself, and do not depend on Keras: once loaded they are handed out again, so that a process
+# has one of each.
+KEPT = ("compiler", "core", "distribution", "kernels", "plugin", "primitives", "runtime")
 
 # These need Keras, which in turn imports them: whichever is imported first, Keras must load first.
 AFTER_KERAS = ("backend", "custom", "export", "gradient", "hooks", "layers", "ops", "src")

@@ -90,6 +90,7 @@ class _Registry:
         self.found = None
         self.platforms = []  # (name, version, number of devices)
         self.default = None
+        self.turn = 0  # this process's place among those of its host that share devices
         self.by_name = {}
         self.parts = {}  # name -> Device of some of another's compute units
         self.announced = set()
@@ -170,14 +171,20 @@ class _Registry:
         """KERAS_OCL_DEVICE, read once, else the best device that works."""
         with self.lock:
             if self.default is None:
-                name = os.environ.get("KERAS_OCL_DEVICE")
+                name = os.environ.get("KERAS_OCL_DEVICE", "")
                 if name:
-                    self.default = self.resolve(name)
+                    chosen = self.resolve(name)
                 else:
-                    self.default = next((c.device for c in self.candidates() if self.usable(c)), None)
-                    if self.default is None:
+                    chosen = next((c.device for c in self.candidates() if self.usable(c)), None)
+                    if chosen is None:
                         raise RuntimeError(self.not_found())
+                self.default = chosen if re.search(r":\d|/\w", name) else self.in_turn(chosen)
             return self.default
+
+    def in_turn(self, device):
+        """Of all usable devices like `device` (of one platform: two may list the same hardware) the one for this process."""
+        alike = [c for c in self.candidates() if (c.platform, c.model) == (device.platform, device.model) and self.usable(c)]
+        return alike[self.turn % len(alike)].device if self.turn and alike else device
 
     def announce(self, device):
         with self.lock:
@@ -239,6 +246,11 @@ def current_device() -> Device:
     if device.name not in _registry.announced:
         _registry.announce(device)
     return device
+
+
+def take_turn(place: int) -> None:
+    """Where several like devices could be the default, choose the one that is `place` behind the first; ranks of a host differ in it."""
+    _registry.turn = place
 
 
 def find_device(name: str) -> Device:

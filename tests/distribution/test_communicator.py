@@ -6,6 +6,7 @@ import sys
 import numpy as np
 import pytest
 
+from keras_ocl import runtime
 from keras_ocl.distribution import launcher, mpi, wire
 from keras_ocl.distribution.communicator import Communicator
 
@@ -117,7 +118,6 @@ MOVE = """
                 raise AssertionError(extents)
     assert world.gather_objects({"rank": rank, "text": "x" * 10**rank}) == [{"rank": r, "text": "x" * 10**r} for r in range(size)]
     world.barrier()
-    assert mpi.local_rank() == rank
 """
 
 SPLIT = """
@@ -155,6 +155,49 @@ def test_values(mpiexec, ranks):
     """Every collective, dtype, odd size and way to divide; the end is silent."""
     job = mpiexec(ranks, HEAD + REDUCE + MOVE + SPLIT)
     assert job.status == 0 and "\n".join(job.output.splitlines()[1:]) == "", job.output
+
+
+@pytest.mark.parametrize("extent", [3, 3_000_000])
+def test_a_rank_that_waits_leaves_its_core(mpiexec, extent):
+    """To the rank that computes, on a machine of few cores."""
+    script = f"""
+        import time
+        x = np.ones({extent}, np.float32)
+        world.all_reduce([x], "sum")
+        begun = time.process_time(), time.monotonic()
+        if rank: time.sleep(2)
+        world.all_reduce([x], "sum")
+        used, waited = time.process_time() - begun[0], time.monotonic() - begun[1]
+        print("cpu", used, "of", waited, flush=True)
+        assert waited >= 1.9 and used < 0.3, (used, waited)
+    """
+    job = mpiexec(2, HEAD + script.replace("\n    ", "\n"))
+    assert job.status == 0, job.output
+
+
+def test_any_number_of_splits(mpiexec):
+    """MPI has some 2000 communicators: splits into the same parts share one."""
+    script = """
+        for _ in range(1100):
+            pair, alone = world.split(3), world.split(rank)
+        assert pair.gather_objects(rank) == [0, 1] and alone.size == 1
+    """
+    job = mpiexec(2, HEAD + script.replace("\n    ", "\n"))
+    assert job.status == 0, job.output
+
+
+def test_ranks_of_a_host_take_devices_in_turn(mpiexec):
+    """PoCL can show one processor as several devices."""
+    script = """
+        from keras_ocl import runtime
+        name = runtime.current_device().name
+        names = world.gather_objects(name)
+        assert names[0] != names[1] and names[0] == names[2], names
+    """
+    if not any("Portable" in device.platform for device in runtime.devices()):
+        pytest.skip("no PoCL")
+    job = mpiexec(3, HEAD + script.replace("\n    ", "\n"), KERAS_OCL_DEVICE="portable", POCL_DEVICES="pthread pthread")
+    assert job.status == 0, job.output
 
 
 def test_wire_of_bfloat16(mpiexec):
@@ -229,7 +272,7 @@ def test_one_process_without_a_launcher(no_launcher):
         from keras_ocl.distribution import mpi
         mpi.initialize()
         mpi.initialize("localhost:1234", 1, 0)
-        assert mpi.world().size == 1 and mpi.local_rank() == 0
+        assert mpi.world().size == 1
         assert not [name for name in sys.modules if "mpi4py" in name]
         try:
             mpi.initialize(num_processes=2)
@@ -238,6 +281,17 @@ def test_one_process_without_a_launcher(no_launcher):
     """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert "process 0 of 1" in done.stdout
+
+
+def test_one_process_of_a_launcher(no_launcher, monkeypatch):
+    """As of srun, around a notebook: it needs no mpi4py."""
+    monkeypatch.setenv("PMI_RANK", "0")
+    monkeypatch.setenv("PMI_SIZE", "1")
+    monkeypatch.setitem(sys.modules, "mpi4py", None)
+    mpi.initialize()
+    assert mpi.world().size == 1
+    with pytest.raises(ValueError, match="process 0 of 1"):
+        mpi.initialize(num_processes=2)
 
 
 def test_launcher_without_mpi4py(no_launcher, monkeypatch):

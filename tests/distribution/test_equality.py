@@ -91,3 +91,56 @@ def test_one_collective_a_step():
         2,
     )
     assert output.strip().endswith("1 [(), (), (2,), (6, 8), (8,), (8, 2)]")
+
+
+def test_ranks_stay_together_when_keras_is_loaded_again():
+    """`keras.config.set_backend` drops Keras's and our modules, but not the job."""
+    output = run_job(
+        """
+        import warnings
+        warnings.simplefilter("ignore")
+        keras.config.set_backend("ocl")
+        from keras_ocl.hooks.distribution import num_processes, process_id
+        print(process_id(), "of", num_processes())
+        """,
+        2,
+    )
+    assert "0 of 2" in output and "1 of 2" in output
+
+
+def test_one_rank_may_ask_for_devices():
+    output = run_job(
+        """
+        if rank == 1:
+            print(len(keras.distribution.list_devices()), "devices")
+        """,
+        2,
+    )
+    assert "2 devices" in output
+
+
+def test_the_first_rank_writes(tmp_path):
+    """Whichever way callbacks are given."""
+    output = run_job(
+        f"""
+        import os
+        from keras.callbacks import BackupAndRestore, CallbackList, CSVLogger, ModelCheckpoint, ProgbarLogger
+        keras.distribution.set_distribution(keras.distribution.DataParallel())
+        keras.utils.set_random_seed(0)
+        model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+        model.compile("sgd", "mse")
+        x = np.ones((4, 2), "float32")
+        os.chdir({str(tmp_path)!r})
+        for way in "list", "made":
+            paths = [f"{{way}}-{{rank}}.{{end}}" for end in ("csv", "keras", "backup")]
+            backup = BackupAndRestore(paths[2], delete_checkpoint=False)
+            callbacks = [CSVLogger(paths[0]), ModelCheckpoint(paths[1]), backup, ProgbarLogger()]
+            if way == "made":
+                callbacks = CallbackList(callbacks, model=model, epochs=1, verbose=2, steps=1)
+            model.fit(x, x[:, :1], verbose=0, callbacks=callbacks)
+        """,
+        2,
+    )
+    files = [f"{way}-0.{end}" for way in ("list", "made") for end in ("backup", "csv", "keras")]
+    assert sorted(path.name for path in tmp_path.iterdir()) == files
+    assert output.count("loss:") == 1  # of ProgbarLogger, which is verbose where the list was made

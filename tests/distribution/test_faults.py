@@ -1,9 +1,18 @@
 """Whatever ends or stops one rank ends the job on all of them in bounded time, with one message; what is no fault does not."""
 
+import os
 import re
+import signal
+import subprocess
+import sys
+import textwrap
 import time
+from pathlib import Path
 
 import pytest
+
+from keras_ocl.distribution import launcher
+from tests.distribution.conftest import ROOT
 
 HEAD = """
     import os, signal, sys, threading, time
@@ -27,11 +36,22 @@ SCRIPT = (
     world.barrier()
 """
 )
-KILLED_WITHIN = """
-x = np.ones(30_000_000, np.float32)
-threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGKILL)).start()
-"""
+KILLED = {
+    "between": """
+    for _ in range(3): world.all_reduce([np.ones(3)], "sum")
+    if rank == size - 1: os.kill(os.getpid(), signal.SIGKILL)
+    world.all_reduce([np.ones(3)], "sum")
+    """,
+    "within": """
+    x = np.ones(5_000_000, np.float32)
+    world.all_reduce([x], "sum")
+    world.barrier()
+    if rank == size - 1: threading.Timer(0.1, lambda: os.kill(os.getpid(), signal.SIGKILL)).start()
+    while True: world.all_reduce([x], "sum")
+    """,
+}
 QUICK = {"KERAS_OCL_HEARTBEAT": "2", "KERAS_OCL_STALL": "2"}
+SOME = r"\d+ s"
 WHO = r"rank {} \(process \d+ on \S+\)"
 
 
@@ -86,25 +106,25 @@ def test_a_rank_that_ends_early(mpiexec, text):
     check(fault(mpiexec, text), f"{WHO.format(1)} has ended while {waits}")
 
 
-@pytest.mark.parametrize("text", ["os.kill(os.getpid(), signal.SIGKILL)", KILLED_WITHIN], ids=["between", "within"])
-def test_killed(mpiexec, text):
-    """The launcher ends the job at once, and tells a process and a host; whose process that is we said at the start."""
-    status, _, output, seconds = fault(mpiexec, text)
-    assert status == 9 and seconds < 10, output
-    process, host = re.search(r"PID (\d+) RUNNING AT (\S+)", output).groups()
-    assert f"1 (process {process} on {host})" in output and "Killed (signal 9)" in output
+@pytest.mark.parametrize("when", KILLED)
+def test_killed(mpiexec, when):
+    """MPICH's launcher ends the job at once. It tells the host, the signal and a process: it may be one that it has killed itself."""
+    job = mpiexec(2, HEAD + KILLED[when])
+    assert job.status == 9, job.output
+    process, host = re.search(r"PID (\d+) RUNNING AT (\S+)", job.output).groups()
+    assert f"(process {process} on {host})" in job.output and "Killed (signal 9)" in job.output
 
 
 def test_gone_where_the_launcher_says_nothing(mpiexec):
     """As with srun without --kill-on-bad-exit."""
     found = fault(mpiexec, "os._exit(0)", "-disable-auto-cleanup", ranks=3, **QUICK)
-    check(found, f"{WHO.format(2)} has been silent for 2 s: stopped, killed, or its host cannot be reached")
+    check(found, f"{WHO.format(2)} has been silent for {SOME}: stopped, killed, or its host cannot be reached")
 
 
 @pytest.mark.parametrize("ranks", [2, 3])
 def test_stopped(mpiexec, ranks):
     found = fault(mpiexec, "os.kill(os.getpid(), signal.SIGSTOP)", ranks=ranks, KERAS_OCL_HEARTBEAT="2")
-    check(found, f"{WHO.format(ranks - 1)} has been silent for 2 s: stopped, killed, or its host cannot be reached")
+    check(found, f"{WHO.format(ranks - 1)} has been silent for {SOME}: stopped, killed, or its host cannot be reached")
 
 
 @pytest.mark.parametrize("ranks", [2, 3])
@@ -112,7 +132,7 @@ def test_a_rank_that_does_not_arrive(mpiexec, ranks):
     found = fault(mpiexec, "time.sleep(60)", ranks=ranks, **QUICK)
     last = r"what it began last is all_reduce\(sum\) of float32\[3\], collective 3"
     waits = rf"waits in collective 4 of the world, all_reduce\(sum\) of float32\[3\]; {last}"
-    check(found, f"{WHO.format(ranks - 1)} has not arrived for 2 s while {WHO.format(0)} {waits}")
+    check(found, f"{WHO.format(ranks - 1)} has not arrived for {SOME} while {WHO.format(0)} {waits}")
 
 
 @pytest.mark.parametrize(
@@ -183,6 +203,102 @@ except KeyboardInterrupt: pass
     assert job.status == 1 and "A collective of the world was interrupted, so its ranks have come apart" in job.output, job.output
 
 
+def test_a_rank_that_catches_an_interrupt_and_ends(mpiexec):
+    """It has begun the collective in which the other waits, and never finishes it."""
+    text = """
+threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+try: world.all_reduce([np.ones(3_000_000, np.float32)], "sum")
+except KeyboardInterrupt: sys.exit()
+"""
+    late = "if not last:\n        time.sleep(1.5)\n        world.all_reduce([np.ones(3_000_000, np.float32)], 'sum')\n    if last:"
+    job = mpiexec(2, SCRIPT.format(fault=indented(text), after="pass").replace("if last:", late))
+    waits = rf"{WHO.format(0)} waits in collective 4 of the world, all_reduce\(sum\) of float32\[3000000\]"
+    assert job.status == 1 and re.search(f"{WHO.format(1)} has ended while {waits}", job.output), job.output
+
+
+def test_all_ranks_catch_an_interrupt_and_end(mpiexec):
+    """One of them within a large collective: MPI ends nevertheless, silently."""
+    text = """
+threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+try: world.all_reduce([np.ones(3_000_000, np.float32)], "sum")
+except KeyboardInterrupt: pass
+"""
+    script = HEAD + "    if rank:\n        " + indented(text) + "\n    time.sleep(1)\n"
+    job = mpiexec(2, script, **QUICK)
+    assert job.status == 0 and len(job.output.splitlines()) == 1, job.output
+
+
+def test_a_collective_that_fails_breaks_the_communicator(mpiexec):
+    """The other ranks are in it already, so the next one would be summed with what they have sent for this one."""
+    text = """
+world._comm = None
+try: world.all_reduce([x], "sum")
+except AttributeError: pass
+"""
+    _, _, output, seconds = fault(mpiexec, text)
+    assert seconds < 10 and "RuntimeError: A collective of the world was interrupted" in output, output
+
+
+def running(number):
+    """Whether there is a process of this number that has not ended."""
+    try:
+        return Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def test_interrupt_of_the_launcher(mpiexec, tmp_path):
+    """Ctrl-C in a terminal: every rank is interrupted, and nothing is left."""
+    (tmp_path / "script.py").write_text(textwrap.dedent(HEAD + "    while True: world.all_reduce([np.ones(3)], 'sum')\n"))
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
+    command = [launcher.mpiexec(), "-n", "2", sys.executable, "script.py"]
+    with subprocess.Popen(command, cwd=tmp_path, env=environment, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True) as job:
+        try:
+            ranks = [int(number) for number in re.findall(r"process (\d+) on", job.stderr.readline())]
+            job.send_signal(signal.SIGINT)
+            output = job.communicate(timeout=20)[1]
+        finally:
+            job.kill()
+    assert "ended by KeyboardInterrupt" in output and len(ranks) == 2
+    limit = time.monotonic() + 10
+    while any(map(running, ranks)):
+        assert time.monotonic() < limit
+        time.sleep(0.1)
+
+
+def test_a_rank_that_fails_before_it_joins(mpiexec):
+    """The others wait in MPI_Init, where no Python code runs; the launcher does not know the rank yet."""
+    script = "import os\n    if os.environ['PMI_RANK'] == '1': raise ValueError('no data')\n" + HEAD
+    job = mpiexec(2, "    " + script, KERAS_OCL_STALL="2")
+    assert job.status and "ValueError: no data" in job.output and "_meeting_others_in_mpi_init" in job.output, job.output
+
+
+@pytest.mark.parametrize(
+    "given, cause",
+    [
+        ("os.environ['KERAS_OCL_HEARTBEAT'] = 'soon'", "ended by ValueError: KERAS_OCL_HEARTBEAT=soon is not a number of seconds above 0"),
+        ("mpi.initialize(process_id=0)", r"ended by ValueError: keras.distribution.initialize\(job_addresses=None, .* differs from MPI"),
+    ],
+)
+def test_a_rank_that_fails_while_it_joins(mpiexec, given, cause):
+    """The others wait for it already, within MPI."""
+    script = f"""
+    import os
+    from keras_ocl.distribution import mpi
+    if os.environ["PMI_RANK"] == "1": {given}
+    mpi.initialize()
+    mpi.world().barrier()
+    """
+    job = mpiexec(2, script)
+    assert job.status and re.search(f"{WHO.format(1)} {cause}", job.output), job.output
+
+
 def test_limits_that_are_no_numbers(mpiexec):
-    job = mpiexec(2, "from keras_ocl.distribution import mpi; mpi.initialize()", KERAS_OCL_HEARTBEAT="soon")
-    assert job.status and "KERAS_OCL_HEARTBEAT=soon is not a number of seconds above 0, such as 30" in job.output
+    job = mpiexec(2, HEAD, KERAS_OCL_STALL="soon")
+    assert job.status and "KERAS_OCL_STALL=soon is not a number of seconds above 0, such as 600" in job.output
+
+
+def test_messages_tell_all_lines_of_an_error(mpiexec):
+    """MPI's first line is "Other MPI error, error stack:"."""
+    found = fault(mpiexec, "raise ValueError('one\\n  two\\nthree')")
+    check(found, f"{WHO.format(1)} ended by ValueError: one two three")
