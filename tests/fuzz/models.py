@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 import keras
 import numpy as np
 from hypothesis import strategies as st
-from keras.src import backend
 
 from tests.fuzz.layers import LAYERS, MOST, SHARED, varying
 
@@ -63,22 +62,14 @@ class RandomModel:
             made.append(made[arguments] if name == "again" else make_layer(name, arguments, f"layer{k}"))
         return made
 
-    def run(self, layers, values, training=None, after=lambda value: value):
-        """The outputs, of values or symbolic tensors of all used inputs; `after` is applied to each layer's result."""
-        known = dict(zip(self.used(), values, strict=True))
-        for k, ((_, operands, _), layer) in enumerate(zip(self.steps, layers, strict=True), len(self.inputs)):
-            taken = [known[o] for o in operands]
-            masks = [backend.get_keras_mask(x) for x in taken]
-            known[k] = after(call_layer(layer, taken, training))
-            for x, mask in zip(taken, masks, strict=True):  # attention takes those of tensors away; other layers of a model still find them
-                backend.set_keras_mask(x, mask)
-        return [known[k] for k in self.outputs()]
-
     def build(self):
-        """(a functional model, its layers by step), with weights as `weights` makes them."""
+        """(a functional model, its layers by step), with weights as `set_weights` makes them."""
         layers = self.layers()
-        inputs = [keras.Input(shape or (None,), dtype=None if shape else "int32") for shape in (self.inputs[k] for k in self.used())]
-        model = keras.Model(inputs, self.run(layers, inputs))
+        known = {k: keras.Input(self.inputs[k] or (None,), dtype=None if self.inputs[k] else "int32") for k in self.used()}
+        inputs = list(known.values())
+        for k, ((_, operands, _), layer) in enumerate(zip(self.steps, layers, strict=True), len(self.inputs)):
+            known[k] = call_layer(layer, [known[o] for o in operands])
+        model = keras.Model(inputs, [known[k] for k in self.outputs()])
         self.set_weights(layers)
         return model, layers
 
@@ -99,12 +90,11 @@ def make_layer(name, arguments, called=None):
     return getattr(keras.layers, name)(**arguments, name=called)
 
 
-def call_layer(layer, operands, training=None):
+def call_layer(layer, operands):
     """Layers that merge take a list, attention takes a query and a value."""
-    training = {"training": training} if layer._call_has_training_arg else {}
     if len(operands) == 1 or isinstance(layer, keras.layers.MultiHeadAttention):
-        return layer(*operands, **training)
-    return layer(operands, **training)
+        return layer(*operands)
+    return layer(operands)
 
 
 def variables(layers):

@@ -53,40 +53,57 @@ def _moments(moments, noisy, *arguments, **options):
     return noisy(mean), variance
 
 
-def _run(model, layers, call, targets, rng):
-    """What a call of the model makes, exact or, with `rng`, with noise."""
-    from keras.src import backend
+def _rounded(operation_fn, noisy, operation, **context):
+    """What Keras's functional models call in an operation's place: the operation, then noise. The result's mask stays.
 
-    noisy = partial(_noisy, rng)
-    with mock.patch.object(backend.nn, "moments", partial(_moments, backend.nn.moments, noisy)):
-        return _step(model, layers, call, targets, noisy)
-
-
-def _step(model, layers, call, targets, noisy):
-    """What a call of the model predicts, its loss, and the gradients and variables after a step: dict of lists of arrays."""
-    import keras
-    import numpy as np
-    import tensorflow as tf
+    Operations that compute masks are among a model's: what is not floating stays too.
+    """
     from keras.src.backend import get_keras_mask, set_keras_mask
 
-    from tests.fuzz.models import variables
-
-    def after(value):
-        changed = noisy(value)
+    def call(*arguments, **options):
+        value = operation_fn(operation, **context)(*arguments, **options)
+        changed = noisy(value) if value.dtype.is_floating else value
         if get_keras_mask(value) is not None:
             set_keras_mask(changed, get_keras_mask(value))
         return changed
 
+    return call
+
+
+def _run(model, built, layers, call, targets, rng):
+    """What a call of the model makes, exact or, with `rng`, with noise.
+
+    Keras's own functional model runs the layers: attention takes masks away from its operands, so other layers' masks depend on the order.
+    """
+    from keras.src import backend
+    from keras.src.models import functional
+
+    noisy = partial(_noisy, rng)
+    moments = mock.patch.object(backend.nn, "moments", partial(_moments, backend.nn.moments, noisy))
+    with moments, mock.patch.object(functional, "operation_fn", partial(_rounded, functional.operation_fn, noisy)):
+        return _step(model, built, layers, call, targets, noisy)
+
+
+def _step(model, built, layers, call, targets, noisy):
+    """What a call of the model predicts, its loss, and the gradients and variables after a step: dict of lists of arrays."""
+    import keras
+    import numpy as np
+    import tensorflow as tf
+
+    from tests.fuzz.models import variables
+
+    def outputs(training):
+        return keras.tree.flatten(built(inputs, training=training))
+
     model.set_weights(layers, noisy)
     inputs = [tf.constant(a, _dtype(a)) for a in model.arrays(call)]
-    made = {"predicted": [r.numpy() for r in model.run(layers, inputs, False, after)]}
+    made = {"predicted": [r.numpy() for r in outputs(False)]}
     floats = [x for x in inputs if x.dtype.is_floating]
     parts = variables(layers)
     trained = [v for v in parts if v.trainable]
     with tf.GradientTape() as tape:
         tape.watch(floats)
-        outputs = model.run(layers, inputs, True, after)
-        loss = sum(keras.losses.MeanSquaredError()(t, o) for t, o in zip(targets, outputs, strict=True))
+        loss = sum(keras.losses.MeanSquaredError()(t, o) for t, o in zip(targets, outputs(True), strict=True))
     sources = [v.value for v in trained] + floats
     found = tape.gradient(loss, sources)
     gradients = [np.zeros(s.shape) if g is None else tf.convert_to_tensor(g).numpy() for g, s in zip(found, sources, strict=True)]
@@ -122,11 +139,11 @@ def _serve():
             return
         try:
             keras.backend.clear_session()
-            layers, answer = model.layers(), []
-            model.run(layers, [keras.KerasTensor(a.shape, _dtype(a)) for a in model.arrays(model.calls[0])])  # makes their variables
+            built, layers = model.build()
+            answer = []
             for call, wanted in zip(model.calls, targets, strict=True):
                 noises = [None] + [np.random.default_rng(k) for k in range(_RUNS)]
-                answer.append([_run(model, layers, call, wanted, rng) for rng in noises])
+                answer.append([_run(model, built, layers, call, wanted, rng) for rng in noises])
         except Exception as error:  # TensorFlow lacks what the model asks for
             answer = f"{type(error).__name__}: {error}"
         pickle.dump(answer, answers)

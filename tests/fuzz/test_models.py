@@ -26,6 +26,17 @@ FOUND = {
         calls=[(1, 3)],
         seed=14,
     ),
+    "masks that layers find or not, by Keras's order of the layers": RandomModel(
+        inputs=[()],
+        steps=[
+            ("Embedding", [0], {"input_dim": 7, "output_dim": 3, "mask_zero": True}),
+            ("Add", [1, 1], {}),
+            ("TimeDistributed", [1], {"layer": ("Dense", {"units": 3, "activation": "linear", "use_bias": True})}),
+            ("MultiHeadAttention", [1, 1], {"num_heads": 1, "key_dim": 2, "use_bias": True, "value_dim": None}),
+        ],
+        calls=[(3, 5)],
+        seed=29,
+    ),
     "a bias of heads that are as many as time steps": RandomModel(
         inputs=[(None, 1)],
         steps=[("MultiHeadAttention", [0, 0], {"num_heads": 3, "key_dim": 1, "use_bias": True, "value_dim": None})],
