@@ -8,11 +8,12 @@ import threading
 import time
 from pathlib import Path
 
-import h5py
-import keras
-import numpy as np
+sys.modules.update(dict.fromkeys(("matplotlib", "sklearn", "tensorflow")))  # Keras loads what it finds, which takes longer than training
 
-sys.modules["tensorflow"] = None  # saving would load it
+import h5py  # noqa: E402
+import keras  # noqa: E402
+import numpy as np  # noqa: E402
+
 keras.distribution.initialize()
 
 from keras_ocl.distribution import mpi  # noqa: E402

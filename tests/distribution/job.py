@@ -1,17 +1,17 @@
 """Runs programs as jobs of several ranks."""
 
 import os
-import shutil
 import subprocess
 import sys
 import textwrap
 from importlib.util import find_spec
-from pathlib import Path
 
 import pytest
 
+from keras_ocl.distribution import launcher
+
 ROOT = Path(__file__).parents[2]
-MPIEXEC = shutil.which("mpiexec", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}")
+MPIEXEC = launcher.mpiexec()
 needs_mpi = pytest.mark.skipif(MPIEXEC is None or find_spec("mpi4py") is None, reason="no MPI: pip install 'keras-ocl[distributed]'")
 
 
@@ -21,6 +21,8 @@ def run_job(code, ranks, timeout=300, **environment):
     Each rank runs `code` behind `import keras, numpy as np` and `keras.distribution.initialize()`; `rank` is its number.
     """
     head = """
+        import sys
+        sys.modules.update(dict.fromkeys(("matplotlib", "sklearn", "tensorflow")))  # Keras loads what it finds
         import keras
         import numpy as np
         keras.distribution.initialize()
