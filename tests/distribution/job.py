@@ -5,6 +5,7 @@ import subprocess
 import sys
 import textwrap
 from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 
