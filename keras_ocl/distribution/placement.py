@@ -1,5 +1,6 @@
 """Placement: which axes a mesh has, and along which of them batches are cut."""
 
+from keras_ocl.distribution.drift import Drift
 from keras_ocl.distribution.layout import Axis
 
 
@@ -11,12 +12,14 @@ class Placement:
         batch_axis: the name of the axis along which batches are cut.
         communicator: of all parts (distribution/communicator.py).
         shares: along the batch axis, how many rows each part gets in relation to others.
+        compared: after how many steps it is looked whether all parts have the same values; 0 for never.
 
     Attributes:
         axes: name -> Axis.
+        drift: a Drift.
     """
 
-    def __init__(self, shape, names, batch_axis, communicator, shares=None):
+    def __init__(self, shape, names, batch_axis, communicator, shares=None, compared=0):
         place, self.axes = communicator.rank, {}
         for k, (size, name) in enumerate(zip(shape, names, strict=True)):
             stride = 1
@@ -26,3 +29,4 @@ class Placement:
             group = communicator if size == communicator.size else communicator.split(place - here * stride)
             self.axes[name] = Axis(name, size, here, group, shares if name == batch_axis else None)
         self.batch_axis = self.axes[batch_axis]
+        self.drift = Drift(communicator, compared)

@@ -25,13 +25,16 @@ class DistributedStep(Jitted):
         self._placement = placement
 
     def _compile(self, trace, result, call, unknowns):
-        return Part(self._placement.batch_axis, trace, result, call, self.name, unknowns)
+        return Part(self._placement, trace, result, call, self.name, unknowns)
 
 
 class Part(Compiled):
-    """One part of a trace, compiled. `run` takes the whole arrays, whose first axes are cut along `batch_axis`, if there is one."""
+    """One part of a trace, compiled. `run` takes the whole arrays, whose first axes are cut as batches are where there is a placement."""
 
-    def __init__(self, batch_axis, trace, result, call, name, unknowns):
+    def __init__(self, placement, trace, result, call, name, unknowns):
+        batch_axis = None if placement is None else placement.batch_axis
+        self._drift = None if placement is None else placement.drift
+        self._changed = [slot.variable for slot in trace.assigned() if slot.variable._owned.layout is None]
         self._sites = checking.instrumented(trace, result, name) if checks.active() else None
         if self._sites is not None:
             result = result, self._sites.found
@@ -51,6 +54,8 @@ class Part(Compiled):
         bounds = iter(self._bounds(*bound.values))
         rows = [_rows(x, next(bounds), next(bounds)) if cut else x for x, cut in zip(arrays, self._cut, strict=True)]
         result = super().run(rows, bound)
+        if self._drift is not None and self._changed:
+            self._drift.step_done(self._changed)
         if self._sites is None:
             return result
         result, found = result

@@ -126,6 +126,7 @@ def placement():
             distribution.batch_dim_name or mesh.axis_names[0],
             mpi.world(),
             _shares(distribution.num_model_replicas),
+            _compared(),
         )
     return found
 
@@ -139,6 +140,14 @@ def _shares(parts):
     if len(shares) != parts or min(shares) < 1:
         raise ValueError(f"KERAS_OCL_SHARES={text!r}: give {parts} whole numbers above 0, one for each part of the batch, such as 2,1.")
     return shares
+
+
+def _compared():
+    """After how many steps ranks are compared: KERAS_OCL_COMPARE, by default never."""
+    text = os.environ.get("KERAS_OCL_COMPARE", "0")
+    if not text.isdecimal():
+        raise ValueError(f"KERAS_OCL_COMPARE={text!r}: give a number of steps, after each of which all ranks are compared, or 0.")
+    return int(text)
 
 
 def variable_layout(variable):

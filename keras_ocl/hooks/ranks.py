@@ -1,6 +1,5 @@
 """What the ranks of a job do differently, and what must be equal on all of them."""
 
-import hashlib
 import logging
 from functools import partial
 
@@ -8,6 +7,7 @@ import numpy as np
 from keras.src import callbacks as keras_callbacks
 
 from keras_ocl.distribution import mpi
+from keras_ocl.distribution.drift import differing
 from keras_ocl.hooks.distribution import placement, process_id
 
 _WRITERS = (keras_callbacks.CSVLogger, keras_callbacks.ProgbarLogger, keras_callbacks.RemoteMonitor, keras_callbacks.TensorBoard)
@@ -63,12 +63,9 @@ def agree(variables):
                 " every rank must run the same script."
             )
     variables = [v for v in variables if v._owned.layout is None]
-    values = [np.ascontiguousarray(v) for v in variables]
-    digests = [hashlib.sha256(value.tobytes()).digest() for value in values]
-    everybody = world.gather_objects(digests)
-    different = [k for k, ours in enumerate(zip(*everybody, strict=True)) if len(set(ours)) > 1]
+    different = differing(world, variables)
     for k in different:
-        variables[k].assign(world.broadcast(values[k]))
+        variables[k].assign(world.broadcast(np.array(variables[k])))
     if different and world.rank == 0:
         first = variables[different[0]].path
         _log.info("%d variables began differently on the ranks, %s first; all have the first rank's values now.", len(different), first)

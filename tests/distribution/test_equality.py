@@ -144,3 +144,24 @@ def test_the_first_rank_writes(tmp_path):
     files = [f"{way}-0.{end}" for way in ("list", "made") for end in ("backup", "csv", "keras")]
     assert sorted(path.name for path in tmp_path.iterdir()) == files
     assert output.count("loss:") == 1  # of ProgbarLogger, which is verbose where the list was made
+
+
+def test_ranks_that_drift():
+    code = """
+    keras.distribution.set_distribution(keras.distribution.DataParallel())
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3, name="first"), keras.layers.Dense(2, name="second")])
+    model.compile("sgd", "mse")
+    x = np.ones((6, 4), "float32")
+    for _ in range(4):  # of which two are followed by a comparison
+        model.train_on_batch(x, x[:, :2])
+    if rank == 1:
+        model.layers[1].bias.assign([1, 2])
+    model.train_on_batch(x, x[:, :2])
+    try:
+        model.train_on_batch(x, x[:, :2])
+    except RuntimeError as error:
+        print(error)
+    """
+    output = run_job(code, 2, KERAS_OCL_COMPARE="2")
+    expected = "after 6 steps 1 of 7 variables differ, sequential/second/bias of shape (2,) first"  # gradients are the same
+    assert output.count(expected) == 2, output
