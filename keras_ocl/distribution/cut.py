@@ -9,7 +9,7 @@ from keras_ocl.core import dtypes
 from keras_ocl.core.tensor import Tensor
 from keras_ocl.core.variable import Owned
 from keras_ocl.distribution.layout import Shard, local_shape
-from keras_ocl.distribution.step import Part
+from keras_ocl.distribution.step import compile_parts
 
 
 class Cut(Owned):
@@ -64,7 +64,7 @@ class Cut(Owned):
 
     def compiled(self, trace, result, call, name, unknowns):
         """A trace that reads this value outside of steps on shared batches, compiled: all its arguments are whole."""
-        return Part(None, trace, result, call, name, unknowns)
+        return compile_parts(None, trace, result, call, name, unknowns)
 
 
 def layout_of(shape, axes):

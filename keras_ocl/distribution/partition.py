@@ -313,7 +313,7 @@ def _cut(x, i, shard):
     return x if shard.contiguous else P.reshape(x, (*shape[:i], shard.extent(), *shape[i + 1 :]))
 
 
-def partition(trace, results, layouts, batch_axis=None):
+def partition(trace, results, layouts, batch_axis, held):
     """(local Trace, Tensors in the place of `results`) of one part.
 
     Args:
@@ -321,13 +321,14 @@ def partition(trace, results, layouts, batch_axis=None):
         results: Tensors of it that are returned; each part gets them whole.
         layouts: of the trace's inputs.
         batch_axis: along which batches are cut, or None.
+        held: a function that returns the Variable that the part has in the place of one of the trace.
     """
     local, known, states = Trace(), {}, set()
     for t, layout in zip(trace.inputs, layouts, strict=True):
         known[id(t)] = Value(local.input(local_shape(t.shape, layout), t.dtype), layout)
     for slot in trace.states.values():
         layout = _variable_layout(slot)
-        known[id(slot.entry)] = Value(local.enter(slot.variable, local_shape(slot.entry.shape, layout)), layout)
+        known[id(slot.entry)] = Value(local.enter(held(slot.variable), local_shape(slot.entry.shape, layout)), layout)
         states.add(id(slot.entry))
     slots = trace.assigned()
     with tracing(local):
@@ -336,7 +337,7 @@ def partition(trace, results, layouts, batch_axis=None):
         whole_step.run(targets)
         outputs = [whole_step.part(t, whole(len(t.shape))) for t in results]
         for slot in slots:
-            local.assign(slot.variable, whole_step.part(slot.value, _variable_layout(slot)))
+            local.assign(held(slot.variable), whole_step.part(slot.value, _variable_layout(slot)))
     return local, outputs
 
 

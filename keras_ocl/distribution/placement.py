@@ -2,6 +2,7 @@
 
 from keras_ocl.distribution.drift import Drift
 from keras_ocl.distribution.layout import Axis
+from keras_ocl.distribution.step import Part
 
 
 class Placement:
@@ -17,7 +18,10 @@ class Placement:
     Attributes:
         axes: name -> Axis.
         drift: a Drift.
+        kind: the class of compiled steps.
     """
+
+    kind = Part
 
     def __init__(self, shape, names, batch_axis, communicator, shares=None, compared=0):
         place, self.axes = communicator.rank, {}

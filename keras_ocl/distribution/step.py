@@ -17,7 +17,7 @@ class DistributedStep(Jitted):
 
     Args:
         function, settings: as for Jitted; it is traced with the whole batch.
-        placement: a Placement.
+        placement: a Placement, or the LocalPlacement of several devices.
     """
 
     def __init__(self, function, placement, **settings):
@@ -25,30 +25,48 @@ class DistributedStep(Jitted):
         self._placement = placement
 
     def _compile(self, trace, result, call, unknowns):
-        return Part(self._placement, trace, result, call, self.name, unknowns)
+        return compile_parts(self._placement, trace, result, call, self.name, unknowns)
+
+
+def compile_parts(placement, trace, result, call, name, unknowns):
+    """What this process computes of a trace on whole values, compiled; without a placement all its arguments stay whole."""
+    collective.check_unused(trace)
+    sites = checking.instrumented(trace, result, name) if checks.active() else None
+    if sites is not None:
+        result = result, sites.found
+    kind = Part if placement is None else placement.kind
+    compiled = kind(placement, trace, result, call.device, name, call.variables, unknowns)
+    compiled.sites = sites
+    return compiled
 
 
 class Part(Compiled):
-    """One part of a trace, compiled. `run` takes the whole arrays, whose first axes are cut as batches are where there is a placement."""
+    """One part of a trace, compiled. `run` takes the whole arrays, whose first axes are cut as batches are where there is a placement.
 
-    def __init__(self, placement, trace, result, call, name, unknowns):
+    Args:
+        device: that computes it.
+        held: a function that returns what this part has as the Variable in the place of one of the trace.
+
+    Attributes:
+        sites: what the trace was instrumented with (compiler/checking.py), or None.
+    """
+
+    sites = None
+
+    def __init__(self, placement, trace, result, device, name, variables, unknowns, held=lambda variable: variable):
         batch_axis = None if placement is None else placement.batch_axis
         self._drift = None if placement is None else placement.drift
         self._changed = [slot.variable for slot in trace.assigned() if slot.variable._owned.layout is None]
-        self._sites = checking.instrumented(trace, result, name) if checks.active() else None
-        if self._sites is not None:
-            result = result, self._sites.found
-        collective.check_unused(trace)
         leaves, structure = tree.flatten(result)
         places = [k for k, leaf in enumerate(leaves) if type(leaf) is Tensor]
         layouts = batch_layouts([x.shape for x in trace.inputs], batch_axis)
-        local, outputs = partition(trace, [leaves[k] for k in places], layouts, batch_axis)
+        local, outputs = partition(trace, [leaves[k] for k in places], layouts, batch_axis, held)
         for k, output in zip(places, outputs, strict=True):
             leaves[k] = output
         bounds = [n for layout in layouts if any(layout) for n in layout[0].bounds()]
         self._cut = [any(layout) for layout in layouts]
         self._bounds = formulas(unknowns, bounds)
-        super().__init__(local, tree.unflatten(structure, leaves), call.device, name, variables=call.variables, unknowns=unknowns)
+        super().__init__(local, tree.unflatten(structure, leaves), device, name, variables=variables, unknowns=unknowns)
 
     def run(self, arrays, bound):
         bounds = iter(self._bounds(*bound.values))
@@ -56,10 +74,10 @@ class Part(Compiled):
         result = super().run(rows, bound)
         if self._drift is not None and self._changed:
             self._drift.step_done(self._changed)
-        if self._sites is None:
+        if self.sites is None:
             return result
         result, found = result
-        self._sites.judge(found)
+        self.sites.judge(found)
         return result
 
 

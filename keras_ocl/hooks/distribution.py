@@ -1,4 +1,4 @@
-"""The distribution hook: Keras's device meshes are the ranks of an MPI job, one device each."""
+"""The distribution hook: a device of Keras's meshes for each rank of an MPI job, or as many for each as the mesh names."""
 
 import os
 from contextlib import contextmanager
@@ -9,6 +9,7 @@ from keras.src.backend.common.global_state import get_global_attribute
 from keras_ocl import runtime
 from keras_ocl.distribution import mpi
 from keras_ocl.distribution.cut import layout_of
+from keras_ocl.distribution.local import LocalPlacement
 from keras_ocl.distribution.placement import Placement
 
 
@@ -16,17 +17,19 @@ def list_devices(device_type=None):
     """Names the devices that a mesh can be made of: in an MPI job one for each rank, in their order, such as ``["cpu:0", "cpu:1"]``.
 
     Args:
-        device_type: "cpu" or "gpu"; by default that of the devices in use in a job, else "gpu" if there is a usable one, else "cpu".
+        device_type: "cpu" or "gpu", of which all are named; by default those like the device in use: of its platform and model, as
+            equal parts of a batch would wait for the slowest, and two platforms may have the same device.
     """
     if num_processes() > 1:
         return [f"{kind}:{rank}" for rank, kind in enumerate(mpi.device_kinds()) if device_type in (None, kind)]
-    names = [device.name for device in runtime.devices() if device.usable]
-    kinds = [device_type.lower()] if device_type else ["gpu", "cpu"]
-    for kind in kinds:
-        found = [name for name in names if name.startswith(f"{kind}:")]
-        if found:
-            return found
-    return []
+    usable = [device for device in runtime.devices() if device.usable]
+    if device_type:
+        return [device.name for device in usable if device.kind == device_type.lower()]
+    if not usable:
+        return []
+    used = runtime.current_device().name.partition("/")[0]
+    alike = next((device.platform, device.model) for device in usable if device.name == used)
+    return [device.name for device in usable if (device.platform, device.model) == alike]
 
 
 def get_device_count(device_type=None):
@@ -83,16 +86,37 @@ def _to_backend_mesh(device_mesh):
     """Returns the mesh's devices, as Keras names them.
 
     Raises:
-        ValueError: the mesh has not one device for each process of the job.
+        ValueError: the mesh has not as many devices for each process of the job, or several for each of which one is not there, or twice.
     """
-    if device_mesh.devices.size != num_processes():
+    if device_mesh.devices.size % num_processes():
         raise ValueError(
             f"The mesh {device_mesh.axis_names} has {device_mesh.devices.size} devices (shape {tuple(device_mesh.shape)}), but"
-            f" {num_processes()} processes compute together, with one device each: start as many with `mpiexec -n"
-            f" {device_mesh.devices.size}` and call `keras.distribution.initialize()`, or pass the devices of `list_devices()`"
-            f" ({len(list_devices())}); a single process takes one, such as `list_devices()[:1]`."
+            f" {num_processes()} processes compute together, which need as many each: start {device_mesh.devices.size} with `mpiexec -n"
+            f" {device_mesh.devices.size}`, or pass the devices of `list_devices()` ({len(list_devices())})."
         )
+    _own_devices(device_mesh)
     return device_mesh.devices
+
+
+def _own_devices(device_mesh):
+    """The Devices that a mesh names for this process: its own one, or of several for each rank those in its place."""
+    count = device_mesh.devices.size // num_processes()
+    if count == 1:
+        return [runtime.current_device()]
+    names = [str(name) for name in device_mesh.devices.flat][count * process_id() :][:count]
+    try:
+        found = [runtime.find_device(name) for name in names]
+    except RuntimeError as error:
+        raise ValueError(
+            f"The mesh {device_mesh.axis_names} has {count} devices for each process, {names}: {error} Devices of other processes come"
+            f" with `mpiexec -n {device_mesh.devices.size}` and `keras.distribution.initialize()`."
+        ) from None
+    if len(set(found)) < len(found):
+        raise ValueError(
+            f"The mesh {device_mesh.axis_names} names a device twice: {names}; give different ones, such as those of `list_devices()`, or"
+            " parts of one, such as cpu:0/1of2 and cpu:0/2of2."
+        )
+    return found
 
 
 def _to_backend_layout(tensor_layout):
@@ -108,9 +132,9 @@ def _to_backend_layout(tensor_layout):
 
 
 def placement():
-    """The Placement of Keras's present distribution; None where this process computes alone."""
+    """The Placement of Keras's present distribution, or LocalPlacement; None where this process computes alone with one device."""
     distribution = get_global_attribute("distribution")
-    if distribution is None or num_processes() == 1:
+    if distribution is None or num_processes() == distribution.device_mesh.devices.size == 1:
         return None
     found = getattr(distribution, "_ocl_placement", None)
     if found is None:
@@ -120,14 +144,14 @@ def placement():
             raise NotImplementedError(
                 "auto_shard_dataset=False: on this backend every rank is given whole batches, of which it computes its rows; leave it True."
             )
-        found = distribution._ocl_placement = Placement(
-            mesh.shape,
-            mesh.axis_names,
-            distribution.batch_dim_name or mesh.axis_names[0],
-            mpi.world(),
-            _shares(distribution.num_model_replicas),
-            _compared(),
-        )
+        names, batch_axis = mesh.axis_names, distribution.batch_dim_name or mesh.axis_names[0]
+        shares = _shares(distribution.num_model_replicas)
+        devices = _own_devices(mesh)
+        if len(devices) > 1:
+            found = LocalPlacement(devices, mpi.world(), mesh.shape, names, batch_axis, shares)
+        else:
+            found = Placement(mesh.shape, names, batch_axis, mpi.world(), shares, _compared())
+        distribution._ocl_placement = found
     return found
 
 
@@ -164,9 +188,15 @@ def variable_layout(variable):
     if variable._layout is None:
         variable._layout = distribution.get_variable_layout(variable)
     axes, shape = getattr(variable._layout, "axes", variable._layout), tuple(variable.shape)
-    if num_processes() == 1 or not any(axes):
+    place = placement()
+    if place is None or not any(axes):
         return None
-    named = placement().axes
+    if isinstance(place, LocalPlacement):
+        raise NotImplementedError(
+            f"Variable {variable.path} of shape {shape}: several devices of one process have whole variables, and the layout {tuple(axes)}"
+            f" cuts it; start a process for each device (`mpiexec -n {len(place.devices)}`)."
+        )
+    named = place.axes
     cut = [name for name in axes if name is not None]
     if len(axes) != len(shape) or len(set(cut)) < len(cut) or not set(cut) <= set(named):
         raise ValueError(

@@ -1,4 +1,4 @@
-"""The distribution hook: one process, one device."""
+"""The distribution hook in one process."""
 
 from tests.plugin.process import run_python
 
@@ -10,7 +10,8 @@ def test_devices_are_listed():
         names = keras.distribution.list_devices()
         kind = names[0].partition(":")[0]
         print(keras.distribution.get_device_count() == len(names) >= 1)
-        print(keras.distribution.list_devices(kind) == names, names[0] == f"{kind}:0", keras.distribution.list_devices("tpu"))
+        every = keras.distribution.list_devices(kind)
+        print(set(names) <= set(every), every[0] == f"{kind}:0", keras.distribution.list_devices("tpu"))
         """,
         KERAS_BACKEND="ocl",
     )
@@ -39,12 +40,12 @@ def test_a_mesh_of_one_device_changes_nothing():
     assert output.splitlines() == ["[0. 1. 2. 3.]", "(4, 1)"]
 
 
-def test_several_devices_or_processes_are_refused():
+def test_devices_and_processes_that_are_not_there_are_refused():
     output = run_python(
         """
         import keras
         from keras.distribution import DeviceMesh, TensorLayout, distribute_tensor, initialize
-        layout = TensorLayout(["batch"], DeviceMesh((2,), ["batch"], ["cpu:0", "cpu:1"]))
+        layout = TensorLayout(["batch"], DeviceMesh((2,), ["batch"], ["cpu:0", "cpu:77"]))
         for attempt in [lambda: distribute_tensor(keras.ops.ones(2), layout), lambda: initialize("10.0.0.1:1,10.0.0.2:1", 2, 0)]:
             try:
                 attempt()
@@ -54,5 +55,5 @@ def test_several_devices_or_processes_are_refused():
         KERAS_BACKEND="ocl",
     )
     first, second = output.splitlines()
-    assert "2 devices" in first and "(2,)" in first and "mpiexec -n 2" in first
+    assert "2 devices for each process" in first and "cpu:77" in first and "mpiexec -n 2" in first
     assert "mpiexec" in second

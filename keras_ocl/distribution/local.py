@@ -1,0 +1,84 @@
+"""A step on several devices of this process: each part is compiled for its device and run by a thread of its own."""
+
+import contextvars
+import threading
+import weakref
+from concurrent.futures import ThreadPoolExecutor, wait
+
+from keras_ocl.distribution.mirror import Mirrors
+from keras_ocl.distribution.placement import Placement
+from keras_ocl.distribution.step import Part
+from keras_ocl.distribution.team import Team
+
+
+class Parts(Part):
+    """All parts of a trace, compiled; the first one's results are returned."""
+
+    def __init__(self, placement, trace, result, device, name, variables, unknowns):
+        self._placement = placement
+        self._mirrored = [placement.mirrors(slot.variable) for slot in trace.states.values()]
+        self._refresh()
+        first, *others = (
+            (place, trace, result, device, name, variables, unknowns, lambda variable, k=k: placement.mirrors(variable).each[k])
+            for k, (place, device) in enumerate(zip(placement.places, placement.devices, strict=True))
+        )
+        super().__init__(*first)
+        self._others = [Part(*part) for part in others]
+
+    def _refresh(self):
+        for mirrors in self._mirrored:
+            mirrors.refresh()
+
+    def run(self, arrays, bound):
+        self._refresh()
+        team, threads = self._placement.team, self._placement.threads
+        running = [threads.submit(contextvars.copy_context().run, self._run_part, part, arrays, bound) for part in self._others]
+        errors, result = [], None
+        try:
+            result = super().run(arrays, bound)
+        except BaseException as error:
+            errors.append(error)
+            team.abort()
+        wait(running)
+        errors += [future.exception() for future in running if future.exception() is not None]
+        if errors:
+            team.renew()
+            for mirrors in self._mirrored:
+                mirrors.release()  # devices may have come to different ends
+            raise next((error for error in errors if not isinstance(error, threading.BrokenBarrierError)), errors[0])
+        return result
+
+    def _run_part(self, part, arrays, bound):
+        try:
+            part.run(arrays, bound)
+        except BaseException:
+            self._placement.team.abort()
+            raise
+
+
+class LocalPlacement:
+    """Placements for several devices of this process.
+
+    Args:
+        devices: this rank's, as they lie in the mesh, row-major.
+        communicator: of all ranks, of which each has as many devices.
+        shape, names, batch_axis, shares: as for Placement.
+    """
+
+    kind = Parts
+
+    def __init__(self, devices, communicator, shape, names, batch_axis, shares=None):
+        self.devices, self.team = devices, Team(communicator)
+        members = [self.team.join() for _ in devices]
+        self.places = [Placement(shape, names, batch_axis, member, shares) for member in members]
+        self.axes = self.places[0].axes
+        self.threads = ThreadPoolExecutor(len(devices) - 1, "keras_ocl device")
+        self._mirrors = {}
+
+    def mirrors(self, variable):
+        """The Mirrors of a variable, the same each time."""
+        found = self._mirrors.get(id(variable))
+        if found is None:
+            found = self._mirrors[id(variable)] = Mirrors(variable, self.devices)
+            weakref.finalize(variable, self._mirrors.pop, id(variable), None)
+        return found

@@ -1,0 +1,68 @@
+"""Variables of which several devices of this process hold a copy each, which their parts of a step update alike."""
+
+import weakref
+
+from keras_ocl.compiler.eager import on_device
+from keras_ocl.core.variable import Owned
+
+
+class Mirror:
+    """One device's copy: a Variable (core/variable.py) for that device's part of a step."""
+
+    trainable = False
+
+    def __init__(self, variable):
+        self.path, self.shape, self.dtype = variable.path, variable._owned.shape, variable._owned.dtype
+        self._owned = variable._owned
+
+    def _tape_value(self):
+        return self._owned.lend()
+
+
+class Mirrored(Owned):
+    """The value of a variable that is the same on all devices: the first one's is shown.
+
+    Whoever else overwrites it or assigns another makes an Owned of it, and the others' copies are old.
+    """
+
+    __slots__ = ("mirrors",)
+
+    def __init__(self, mirrors):
+        first = mirrors[0]._owned
+        self.shape, self.dtype, self.mirrors = first.shape, first.dtype, mirrors
+
+    @property
+    def storage(self):
+        return self.mirrors[0]._owned.storage
+
+    def lend(self):
+        return self.mirrors[0]._owned.lend()
+
+    def is_held(self):
+        return True
+
+
+class Mirrors:
+    """A variable's Mirrors on some devices; they do not keep it alive."""
+
+    def __init__(self, variable, devices):
+        self._variable, self._devices = weakref.ref(variable), devices
+        self.each = [Mirror(variable) for _ in devices]
+
+    def refresh(self):
+        """Copies the variable's value to all devices, unless they have it."""
+        variable = self._variable()
+        owned = variable._owned
+        if isinstance(owned, Mirrored) and owned.mirrors is self.each:
+            return
+        for mirror, device in zip(self.each, self._devices, strict=True):
+            mirror._owned = owned
+            if owned.storage.device is not device or isinstance(owned, Mirrored):
+                storage = device.allocate_state(owned.storage.nbytes, mirror.path)
+                device.copy(on_device(owned, device), storage)
+                mirror._owned = Owned(owned.shape, owned.dtype, storage)
+        variable._owned = Mirrored(self.each)
+
+    def release(self):
+        """The variable has the first device's value, and the others' copies count no more."""
+        self._variable()._owned = self.each[0]._owned

@@ -1,0 +1,137 @@
+"""Collectives among threads, of which each computes one part of a step on a device of its own, and those of other ranks."""
+
+import threading
+
+import numpy as np
+
+from keras_ocl.distribution import wire
+from keras_ocl.distribution.communicator import Communicator, check_extents
+
+_OPERATIONS = {
+    "sum": np.add,
+    "prod": np.multiply,
+    "max": np.maximum,
+    "min": np.minimum,
+    "and": np.bitwise_and,
+    "or": np.bitwise_or,
+}
+
+
+class Team:
+    """The threads of this rank, which grow by `join` until they first meet. As many are on every rank.
+
+    Args:
+        outer: the Communicator of the ranks.
+    """
+
+    def __init__(self, outer):
+        self.outer, self.size, self._given, self._result, self._barrier = outer, 0, [], None, None
+        self._parts = {}  # (number of a split, color) -> Team
+        self._lock = threading.Lock()
+
+    def join(self):
+        """A new member's Communicator."""
+        self.size += 1
+        self._given.append(None)
+        return Member(self, self.size - 1)
+
+    def part(self, number, color):
+        """The Team of the members that give this color in the split of this number."""
+        return self._parts.setdefault((number, color), Team(Communicator()))
+
+    def meet(self, place, value, combine):
+        """`combine` of the list of all members' values, computed once, when all are here."""
+        with self._lock:
+            if self._barrier is None:
+                self._barrier = threading.Barrier(self.size, self._combine)
+        self._given[place] = value, combine
+        self._barrier.wait()
+        result = self._result
+        self._barrier.wait()  # or a faster member's next meeting would overwrite it
+        return result
+
+    def _combine(self):
+        if self._given[0] is None:
+            return  # the second of two waits
+        values, self._result = [value for value, _ in self._given], None
+        combine, self._given = self._given[0][1], [None] * self.size
+        self._result = combine(values)
+
+    def abort(self):
+        """A member fails: whoever waits, here or in a part of the team, gets threading.BrokenBarrierError, until `renew`."""
+        for team in (self, *self._parts.values()):
+            if team._barrier is not None:
+                team._barrier.abort()
+
+    def renew(self):
+        """No member is waiting any more: they may meet again."""
+        for team in (self, *self._parts.values()):
+            team._given, team._barrier = [None] * team.size, None
+
+
+class Member(Communicator):
+    """One of a Team: of rank 0's members come first, then those of rank 1."""
+
+    def __init__(self, team, place):
+        self._team, self._place, self._splits = team, place, 0
+
+    @property
+    def rank(self):
+        return self._team.outer.rank * self._team.size + self._place
+
+    @property
+    def size(self):
+        return self._team.outer.size * self._team.size
+
+    def all_reduce(self, arrays, kind):
+        arrays = [np.asarray(array) for array in arrays]
+        for array in arrays:
+            wire.carrier(array.dtype, kind)  # what it does not go with is an error of each
+        combine = lambda given: [_combined(parts, kind) for parts in zip(*given, strict=True)]  # noqa: E731
+        return self._meet(arrays, lambda given: self._team.outer.all_reduce(combine(given), kind))
+
+    def all_gather(self, array, axis, extents):
+        array = np.asarray(array)
+        check_extents(self, array.shape[axis], (extents[self.rank],), extents)
+        n = self._team.size
+        ranks = [sum(extents[k : k + n]) for k in range(0, len(extents), n)]
+        return self._meet(array, lambda given: self._team.outer.all_gather(np.concatenate(given, axis), axis, ranks))
+
+    def reduce_scatter(self, array, axis, extents, kind="sum"):
+        array = np.asarray(array)
+        check_extents(self, array.shape[axis], extents, extents)
+        (whole,) = self.all_reduce([array], kind)
+        return wire.parts(whole, axis, extents)[self.rank]
+
+    def broadcast(self, array, root=0):
+        rank, place = divmod(root, self._team.size)
+        return self._meet(np.asarray(array), lambda given: self._team.outer.broadcast(given[place], rank))
+
+    def gather_objects(self, thing):
+        everybody = self._meet(thing, self._team.outer.gather_objects)
+        return [each for things in everybody for each in things]
+
+    def barrier(self):
+        self._meet(None, lambda given: self._team.outer.barrier())
+
+    def split(self, color):
+        """As for others, but not collective: members come one after the other, in their order. Of several ranks nothing is split."""
+        if self._team.outer.size > 1:
+            raise NotImplementedError("A mesh over several ranks that have several devices each has one axis.")
+        self._splits += 1
+        return self._team.part(self._splits, color).join()
+
+    def _meet(self, value, combine):
+        return self._team.meet(self._place, value, combine)
+
+
+def _combined(arrays, kind):
+    """The arrays combined in their order, as `wire.carrier` and `wire.combined` say."""
+    first = arrays[0]
+    operation, carrier = _OPERATIONS[wire.combined(first.dtype, kind)], wire.carrier(first.dtype, kind)
+    total, other = np.empty(first.shape, carrier), np.empty(first.shape, carrier)
+    wire.encode(first, total, kind)
+    for array in arrays[1:]:
+        wire.encode(array, other, kind)
+        operation(total, other, out=total)
+    return wire.decode(total, first.dtype)
