@@ -15,7 +15,7 @@ def _mlp():
 
 
 def _cnn():
-    norm = [layers.BatchNormalization() for _ in range(2)]
+    norm = layers.BatchNormalization(), layers.BatchNormalization(synchronized=True)
     body = layers.Conv2D(8, 3), norm[0], layers.ReLU(), layers.MaxPooling2D(), layers.Conv2D(8, 3, strides=2, padding="same"), norm[1]
     return _classes(*body, layers.Flatten(), shape=(8, 8, 3)), "floats"
 

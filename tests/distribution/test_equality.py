@@ -101,7 +101,7 @@ def test_ranks_stay_together_when_keras_is_loaded_again():
         warnings.simplefilter("ignore")
         keras.config.set_backend("ocl")
         from keras_ocl.hooks.distribution import num_processes, process_id
-        print(process_id(), "of", num_processes())
+        print(f"{process_id()} of {num_processes()}")
         """,
         2,
     )

@@ -37,8 +37,14 @@ def test_static_shapes_of_map_coordinates(compile, dtype, mode, expected):
 
 
 def test_moments_over_several_devices():
-    with pytest.raises(NotImplementedError, match="synchronized=True is not supported with the ocl backend"):
-        ops.moments(np.ones((2, 3), "float32"), axes=[0], synchronized=True)
+    x = np.arange(24, dtype="float32").reshape(2, 3, 4) ** 2
+    mean, variance = ops.moments(x, axes=[0, 1], synchronized=True)
+    np.testing.assert_allclose(mean, x.mean((0, 1)), rtol=1e-6)
+    np.testing.assert_allclose(variance, x.var((0, 1)), rtol=1e-5)
+    layer = keras.layers.BatchNormalization(synchronized=True, momentum=0.5)
+    expected = (x - x.mean((0, 1))) / np.sqrt(x.var((0, 1)) + 1e-3)
+    np.testing.assert_allclose(layer(x, training=True), expected, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(layer.moving_mean, x.mean((0, 1)) / 2, rtol=1e-5)
 
 
 def test_spectrogram_of_signals_of_any_length():

@@ -67,8 +67,6 @@ def test_errors():
     x = from_numpy(np.ones((2, 3), "f4"))
     with pytest.raises(ValueError, match="batch_normalization: `mean` has shape"):
         batch_normalization(x, from_numpy(np.ones(2, "f4")), from_numpy(np.ones(3, "f4")), -1)
-    with pytest.raises(NotImplementedError, match="synchronized"):
-        moments(x, (0,), synchronized=True)
 
 
 @pytest.mark.parametrize(
