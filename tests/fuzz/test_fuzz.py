@@ -29,6 +29,22 @@ FOUND = {
         inputs=[(0,)], steps=[("abs", [0], {}), ("abs", [1], {}), ("abs", [2], {}), ("concatenate", [3, 3], {"axis": 0})], outputs=[4]
     ),
     "nothing, tiled": Program(inputs=[(0,)], steps=[("tile", [0], {"repeats": (2,)})], outputs=[1]),
+    "sines of sines and their cosines in float64, which Intel's compiler could not take": Program(
+        inputs=[(2,)],
+        steps=[
+            ("tanh", [0], {}),
+            ("sin", [0], {}),
+            ("sin", [2], {}),
+            ("add", [3, 2], {}),
+            ("abs", [4], {}),
+            ("standardized", [3], {"axis": 0}),
+            ("gelu", [5], {}),
+        ],
+        outputs=[7],
+        dtype="float64",
+        seed=72,
+        batches=[17],
+    ),
     "a sign that rounding to 1.0 makes jump": Program(
         inputs=[(None, 5)],
         steps=[("sigmoid", [0], {}), ("abs", [1], {}), ("log", [2], {}), ("sign", [3], {})],

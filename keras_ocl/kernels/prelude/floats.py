@@ -271,6 +271,13 @@ FLOAT = {
 
 DOUBLE = {
     "rem": _rem(52, 1023),
+    # Intel's compiler (2026.22) crashes where it merges sin and cos of one argument that is the result of such a pair.
+    "cos": """$T $name($T x) {
+  $T y;
+  sincos(x, &y);
+  return y;
+}
+""",
     # Lane by lane: PoCL's vector pow mixes up the lanes of doubles.
     "pow": """$T $name($T a, $T b) {
   union { $T all; double lane[$N]; } x, y;
