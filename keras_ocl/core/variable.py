@@ -20,7 +20,8 @@ class Owned:
         shared: others hold `storage` itself, as after the assignment of a tensor: it is never overwritten.
 
     Attributes:
-        layout: how the value is cut over the parts of a mesh, of which `storage` is one; None where it is whole.
+        layout: how the value is cut over the parts of a mesh, of which `storage` is one; None where it is whole. A value with a layout has
+            `compiled(trace, result, call, name, unknowns)`, which compiles what this part computes of a trace that reads it.
     """
 
     __slots__ = ("shape", "dtype", "storage", "_shared", "_handle", "_lent")

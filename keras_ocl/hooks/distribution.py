@@ -181,6 +181,7 @@ def variable_layout(variable):
 
     Raises:
         ValueError: the layout does not fit the variable.
+        NotImplementedError: it cuts the variable over several devices of a process.
     """
     distribution = get_global_attribute("distribution")
     if distribution is None:
@@ -191,11 +192,6 @@ def variable_layout(variable):
     place = placement()
     if place is None or not any(axes):
         return None
-    if isinstance(place, LocalPlacement):
-        raise NotImplementedError(
-            f"Variable {variable.path} of shape {shape}: several devices of one process have whole variables, and the layout {tuple(axes)}"
-            f" cuts it; start a process for each device (`mpiexec -n {len(place.devices)}`)."
-        )
     named = place.axes
     cut = [name for name in axes if name is not None]
     if len(axes) != len(shape) or len(set(cut)) < len(cut) or not set(cut) <= set(named):
@@ -203,7 +199,13 @@ def variable_layout(variable):
             f"Variable {variable.path} of shape {shape}: the layout {tuple(axes)} does not fit; give for each of its {len(shape)} axes"
             f" None or one of the mesh's axes {tuple(named)}, each of these at most once."
         )
-    return layout_of(shape, [named.get(name) for name in axes])
+    layout = layout_of(shape, [named.get(name) for name in axes])
+    if layout is not None and isinstance(place, LocalPlacement):
+        raise NotImplementedError(
+            f"Variable {variable.path} of shape {shape}: several devices of one process have whole variables, and the layout {tuple(axes)}"
+            f" cuts it; start a process for each device (`mpiexec -n {len(place.devices)}`)."
+        )
+    return layout
 
 
 def check_mesh(variables):

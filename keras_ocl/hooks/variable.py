@@ -22,6 +22,8 @@ class Variable(KerasVariable):
     update the storage in place when nobody else holds it.
     """
 
+    _cut = None  # how a mesh cuts it, see distribution/layout.py
+
     def _initialize(self, value):
         value = self._convert_to_tensor(value, self._dtype)
         if value.is_symbolic():

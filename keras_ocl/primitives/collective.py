@@ -10,7 +10,7 @@ from keras_ocl import primitives as P
 from keras_ocl.core.autodiff import differentiable
 from keras_ocl.core.primitive import Primitive, current_trace
 from keras_ocl.core.variable import Owned
-from keras_ocl.primitives.batching import all_spread, spread
+from keras_ocl.primitives.batching import all_spread
 
 
 def _reduce_shape(*operands, group, kind):
@@ -93,11 +93,6 @@ def _gather_host(arrays, *, group, axis, extents):
     return [group.all_gather(x, axis, list(extents)), token]
 
 
-def _gather_batch(inputs, batched, size, *, axis, **params):
-    x, token = inputs
-    return all_gather_p(spread(x, batched[0], size), token, axis=axis + 1, **params)
-
-
 def _scatter_shape(x, token, *, group, axis, extents, kind):
     return [((*x.shape[:axis], extents[group.rank], *x.shape[axis + 1 :]), x.dtype), (token.shape, token.dtype)]
 
@@ -107,12 +102,7 @@ def _scatter_host(arrays, *, group, axis, extents, kind):
     return [group.reduce_scatter(x, axis, list(extents), kind), token]
 
 
-def _scatter_batch(inputs, batched, size, *, axis, **params):
-    x, token = inputs
-    return reduce_scatter_p(spread(x, batched[0], size), token, axis=axis + 1, **params)
-
-
 all_reduce_p = Primitive("all_reduce", _reduce_shape, _reduce_vjp, host=_reduce_host, batch=_reduce_batch, multiple_results=True)
 _RESIZED = {"multiple_results": True, "dynamic_extents": ("extents",)}
-all_gather_p = Primitive("all_gather", _gather_shape, host=_gather_host, batch=_gather_batch, **_RESIZED)
-reduce_scatter_p = Primitive("reduce_scatter", _scatter_shape, host=_scatter_host, batch=_scatter_batch, **_RESIZED)
+all_gather_p = Primitive("all_gather", _gather_shape, host=_gather_host, **_RESIZED)
+reduce_scatter_p = Primitive("reduce_scatter", _scatter_shape, host=_scatter_host, **_RESIZED)

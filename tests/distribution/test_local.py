@@ -213,8 +213,8 @@ def test_what_does_not_fit(halves):
         finally:
             set_distribution(None)
 
-    def cut():
-        mesh = DeviceMesh((1, 2), ("batch", "model"), {halves})
+    def cut(shape=(1, 2)):
+        mesh = DeviceMesh(shape, ("batch", "model"), {halves})
         rules = LayoutMap(mesh)
         rules[".*kernel"] = TensorLayout((None, "model"), mesh)
         return ModelParallel(layout_map=rules, batch_dim_name="batch")
@@ -222,6 +222,7 @@ def test_what_does_not_fit(halves):
     refused(lambda: DataParallel(devices=[{halves[0]!r}] * 2))
     refused(lambda: DataParallel(devices=["gpu:77", {halves[0]!r}]))
     refused(cut)
+    refused(lambda: cut((2, 1)))  # along an axis of one device, which cuts nothing
     """  # fmt: skip
     twice, missing, whole = run_python(code, KERAS_BACKEND="ocl", KERAS_OCL_DEVICE=halves[0].partition("/")[0]).splitlines()
     assert "names a device twice" in twice

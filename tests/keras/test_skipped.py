@@ -36,7 +36,7 @@ def test_static_shapes_of_map_coordinates(compile, dtype, mode, expected):
     np.testing.assert_array_equal(out, [[expected]])
 
 
-def test_moments_over_several_devices():
+def test_synchronized_statistics():
     x = np.arange(24, dtype="float32").reshape(2, 3, 4) ** 2
     mean, variance = ops.moments(x, axes=[0, 1], synchronized=True)
     np.testing.assert_allclose(mean, x.mean((0, 1)), rtol=1e-6)

@@ -40,7 +40,8 @@ def variance_about(x, mean, axes):
 def moments(x, axes, keepdims=False, synchronized=False):
     """(mean, variance) of `x` along `axes`, in its dtype; float16 results are kept within its range.
 
-    `synchronized` changes nothing: where processes share a batch, a step's tensors are the whole batch's (distribution/partition.py).
+    `synchronized` changes nothing: where a distribution shares a batch, a step's tensors are the whole batch's (distribution/partition.py).
+    In a loop of one's own each rank has the statistics of its own data.
     """
     x = floating(x)
     dtype = x.dtype
