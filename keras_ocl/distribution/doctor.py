@@ -13,10 +13,10 @@ from typing import NamedTuple
 import numpy as np
 
 from keras_ocl import runtime
-from keras_ocl.distribution import launcher, mpi, wire
+from keras_ocl.distribution import cores, launcher, mpi, wire
 
 _VARIABLES = (
-    "KERAS_OCL_DEVICE", "KERAS_OCL_SHARES", "KERAS_OCL_WIRE", "KERAS_OCL_HEARTBEAT", "KERAS_OCL_STALL",
+    "KERAS_OCL_DEVICE", "KERAS_OCL_SHARES", "KERAS_OCL_WIRE", "KERAS_OCL_BIND", "KERAS_OCL_HEARTBEAT", "KERAS_OCL_STALL",
     "MPI4PY_LIBMPI", "MPI4PY_MPIABI", "MPIR_CVAR_CH4_NETMOD", "UCX_TLS", "UCX_NET_DEVICES", "FI_PROVIDER", "OMPI_MCA_pml", "OMPI_MCA_btl",
 )  # fmt: skip
 _LOCAL_RANK = ("MPI_LOCALRANKID", "OMPI_COMM_WORLD_LOCAL_RANK", "MV2_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID")
@@ -37,6 +37,7 @@ class _Known(NamedTuple):
     text: str
     address: str  # see runtime.pci_address
     units: int
+    cores: str  # those of a CPU that the rank may use
 
 
 class _Rank(NamedTuple):
@@ -142,7 +143,8 @@ def _job(name, choose):
     device, why = choose()
     known = None
     if device is not None:
-        known = _Known(device.name, device.kind, str(device), runtime.pci_address(device.handle), device.traits.compute_units)
+        mine = cores.described() if device.kind == "cpu" else ""
+        known = _Known(device.name, device.kind, str(device), runtime.pci_address(device.handle), device.traits.compute_units, mine)
     ranks = world.gather_objects(_Rank(platform.node(), os.getpid(), known, why))
     missing = [(number, rank.why) for number, rank in enumerate(ranks) if rank.device is None]
     timed = [_timed(world, numbers, times) for numbers, times in _SIZES] if world.size > 1 else []
@@ -173,7 +175,7 @@ def _named(ranks):
 def _print_ranks(ranks):
     rows = [("rank", "host", "process", "device")]
     for number, rank in enumerate(ranks):
-        device = f"{rank.device.text} {rank.device.address}".rstrip() if rank.device else "none"
+        device = " ".join(filter(None, (rank.device.text, rank.device.address, rank.device.cores))) if rank.device else "none"
         rows.append((str(number), rank.host, str(rank.process), device))
     widths = [max(len(row[k]) for row in rows) for k in range(3)] + [0]
     for row in rows:
@@ -185,7 +187,8 @@ def _shared(ranks, local):
     users = {}
     for number, rank in enumerate(ranks):
         if rank.device:
-            users.setdefault((rank.host, rank.device.address or rank.device.name), []).append((number, rank.device))
+            which = rank.device.address or (rank.device.name, rank.device.cores)
+            users.setdefault((rank.host, which), []).append((number, rank.device))
     for (host, _), found in users.items():
         numbers, device = [number for number, _ in found], found[0][1]
         if len(found) == 1:
@@ -196,7 +199,9 @@ def _shared(ranks, local):
         elif device.units < len(found):
             remedy, own = f"start at most {device.units} there, one for each of its compute units", ""
         else:
-            remedy, own = "give each rank a part of it, or start one rank a host", f"{whole}/$(({local} + 1))of{len(found)}"
+            binding = "`mpiexec -bind-to core`, `srun --cpu-bind=cores`"
+            remedy = f"give each rank cores of its own ({binding}) or a part of it, or start one rank a host"
+            own = f"{whole}/$(({local} + 1))of{len(found)}"
         how = f": `sh -c 'KERAS_OCL_DEVICE={own} exec python SCRIPT.py'`" if local and own else ""
         yield f"warning: {_named(numbers)} share {device.name} of {host}; {remedy}{how}"
 

@@ -13,7 +13,7 @@ import time
 import numpy as np
 
 from keras_ocl import runtime
-from keras_ocl.distribution import launcher, wire
+from keras_ocl.distribution import cores, launcher, wire
 from keras_ocl.distribution.communicator import Communicator, check_extents
 from keras_ocl.distribution.exits import Exits
 from keras_ocl.distribution.watchdog import STALL, STALL_DEFAULT, Member, Watchdog, seconds
@@ -164,6 +164,7 @@ def _join(mpi):
     exits.joined(watchdog.leave)
     on_host = comm.Split_type(mpi.COMM_TYPE_SHARED)
     runtime.take_turn(on_host.rank)
+    cores.bind(on_host)
     on_host.Free()
     if comm.rank == 0:  # launchers name a process that was killed by its number, and end the rest before one of them could say a word
         runtime.announce("keras_ocl runs on %d ranks: %s", comm.size, ", ".join(f"{m.rank} (process {m.pid} on {m.host})" for m in members))

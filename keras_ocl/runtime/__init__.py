@@ -13,6 +13,7 @@ from keras_ocl.runtime.profilers import BUILD, READ_BACK, UPLOAD, WAIT, Label, R
 from keras_ocl.runtime.profiling import profiled, profiling
 from keras_ocl.runtime.record import RecordDevice, read_hardware, read_record, record_names
 from keras_ocl.runtime.selection import DeviceInfo, announce, current_device, device_scope, devices, find_device, platform_list, take_turn
+from keras_ocl.runtime.state import started
 from keras_ocl.runtime.traits import Traits, pci_address
 
 __all__ = [
@@ -50,5 +51,6 @@ __all__ = [
     "read_record",
     "record_names",
     "set_argument",
+    "started",
     "take_turn",
 ]

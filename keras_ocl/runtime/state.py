@@ -10,6 +10,11 @@ class Process:
     forked = False  # we are a forked child of a process that had started OpenCL
 
 
+def started():
+    """Whether this process has loaded OpenCL's libraries, which count what they compute on only once."""
+    return Process.started
+
+
 def check_not_forked():
     """Raise RuntimeError in a forked child, where OpenCL's threads do not exist and any call could hang."""
     if Process.forked:

@@ -161,6 +161,9 @@ def test_two_ranks_on_one_device(monkeypatch, capsys):
     assert "warning: ranks 0 and 1 share gpu:0" in job(monkeypatch, capsys, device(bus=0x41), same)[1]
     assert own.format("cpu:0/$((MPI_LOCALRANKID + 1))of2") in job(monkeypatch, capsys, device("cpu:0", "cpu"), same)[1]
     assert "; start at most 1 there, one for each of its compute units\n" in job(monkeypatch, capsys, device("cpu:0", "cpu", 1), same)[1]
+    bound = lambda rank: rank._replace(device=rank.device._replace(cores="cores 900"))  # noqa: E731
+    output = job(monkeypatch, capsys, device("cpu:0", "cpu"), bound)[1]
+    assert "warning" not in output and "cores 900" in output
     parts = lambda rank: rank._replace(device=rank.device._replace(name="cpu:0/2of2"))  # noqa: E731
     assert "warning" not in job(monkeypatch, capsys, device("cpu:0/1of2", "cpu"), parts)[1]
 

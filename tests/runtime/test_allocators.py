@@ -27,7 +27,7 @@ def library(name):
 @pytest.mark.parametrize("names", [["jemalloc"], ["tcmalloc_minimal"], ["asan", "stdc++"]], ids=lambda names: names[0])
 def test_a_preloaded_allocator(names):
     found = [library(name) for name in names]
-    # Of the system's runtimes only PoCL's (those from PyPI are found anyway): a GPU's driver loads libraries in ways that a sanitizer refuses.
+    # Of the system's runtimes only PoCL's (those from PyPI are found anyway): GPUs' drivers load libraries as sanitizers refuse to.
     vendors = {"OCL_ICD_VENDORS": "/etc/OpenCL/vendors/pocl.icd"}
     environment = {**os.environ, **vendors, "LD_PRELOAD": ":".join(found), "ASAN_OPTIONS": "detect_leaks=0"}
     result = subprocess.run([sys.executable, "-c", CODE], env=environment, capture_output=True, text=True, timeout=120)

@@ -189,9 +189,7 @@ def entry_without_a_digest(path, data):
     path.write_bytes(magic + b"\n\n" + payload)
 
 
-@pytest.mark.parametrize(
-    "forge", [entry_with_a_plain_checksum, entry_of_another_key, entry_with_another_binary, entry_without_a_digest]
-)
+@pytest.mark.parametrize("forge", [entry_with_a_plain_checksum, entry_of_another_key, entry_with_another_binary, entry_without_a_digest])
 def test_an_entry_whose_digest_does_not_match_is_ignored_and_overwritten(folder, warnings, forge):
     path = the_program(folder)
     forge(path, path.read_bytes())
