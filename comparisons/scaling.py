@@ -112,9 +112,9 @@ def _counted(world):
     """A list to which each all-reduce of `world` adds its (bytes, seconds)."""
     calls, reduce = [], world.all_reduce
 
-    def all_reduce(arrays, kind):
+    def all_reduce(arrays, *rest):
         begun = time.perf_counter()
-        result = reduce(arrays, kind)
+        result = reduce(arrays, *rest)
         calls.append((sum(np.asarray(a).nbytes for a in arrays), time.perf_counter() - begun))
         return result
 
@@ -138,7 +138,7 @@ def measure_wire(repetitions):
 
 
 def run(arguments, ranks, device):
-    """What this module prints for `arguments`, as one process with the whole device or as ranks with a part of it each."""
+    """What this module prints for `arguments`, as one process or as ranks that divide the cores."""
     from keras_ocl.distribution import launcher
 
     command = [sys.executable, "-m", "comparisons.scaling", *arguments]
@@ -221,28 +221,31 @@ def main():
     parser.add_argument("--models", default=",".join(MODELS), help="separated by commas (default: %(default)s)")
     parser.add_argument("--steps", type=int, default=20, help="how many are timed (default: %(default)s)")
     parser.add_argument("--ranks", type=int, default=min(os.cpu_count(), 4), help="default: %(default)s")
-    parser.add_argument("--device", default=os.environ.get("KERAS_OCL_DEVICE", "cpu:0"), help="a CPU that has parts (default: %(default)s)")
+    parser.add_argument("--device", default=os.environ.get("KERAS_OCL_DEVICE", "cpu:0"), help="a CPU (default: %(default)s)")
     parser.add_argument("--json", type=Path, help="write all figures here")
     parser.add_argument("--chart", type=Path, help="draw the predictions here")
     parser.add_argument("--measure", help=argparse.SUPPRESS)  # of a process: a model, or "wire"
     parser.add_argument("--share", type=int, default=1, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.measure:
-        os.environ["KERAS_OCL_DEVICE"] = os.environ["KERAS_OCL_DEVICE"].format(int(os.environ.get("PMI_RANK", 0)) + 1)
+        if args.share > 1:
+            from keras_ocl.distribution import cores
+
+            cores.take(0, args.share)
         found = measure_wire(args.steps) if args.measure == "wire" else measure(args.measure, args.steps, args.share)
         if os.environ.get("PMI_RANK", "0") == "0":
             print(json.dumps(found))
         return
-    part, steps, console = f"{args.device}/{{}}of{args.ranks}", ["--steps", str(args.steps)], Console()
+    steps, console = ["--steps", str(args.steps)], Console()
     results = {"ranks": args.ranks, "models": {}}
-    results["wire"] = run(["--measure", "wire", *steps], args.ranks, part)
+    results["wire"] = run(["--measure", "wire", *steps], args.ranks, args.device)
     results["alpha"], results["beta"] = fit(results["wire"])
     for name in args.models.split(","):
         one = ["--measure", name, *steps]
         results["models"][name] = {
             "whole": run(one, 1, args.device),
-            "job": run(one, args.ranks, part),
-            "alone": run([*one, "--share", str(args.ranks)], 1, part),
+            "job": run(one, args.ranks, args.device),
+            "alone": run([*one, "--share", str(args.ranks)], 1, args.device),
         }
     console.print(*tables(results), sep="\n")
     console.print(f"all-reduce here: alpha {1e6 * results['alpha']:.3g} us, 1 / beta {1e-9 / results['beta']:.3g} GB/s")

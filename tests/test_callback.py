@@ -21,6 +21,22 @@ def test_it_sees_the_values_of_each_run():
     assert all(type(a) is np.ndarray for arrays in seen for a in arrays)
 
 
+def test_it_may_keep_and_change_what_it_sees():
+    seen = []
+
+    @keras_ocl.jit
+    def doubled(x):
+        def change(x, y):
+            seen.append(y)
+            x += 1
+
+        return keras_ocl.callback(change, x * 2, x * 3) + 1
+
+    for k in range(3):
+        np.testing.assert_array_equal(doubled(np.full(2, k, "float32")), [2 * k + 1] * 2)
+    assert [y.tolist() for y in seen] == [[0, 0], [3, 3], [6, 6]]
+
+
 @pytest.mark.parametrize("limit", [3, 9])
 def test_it_sees_each_step_of_a_while_loop_in_order(limit):
     seen = []

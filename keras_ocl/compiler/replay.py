@@ -96,17 +96,24 @@ class Replay:
     def _host(self, bound):
         if not self._device.runs:
             return
-        node = bound.node
-        arrays = []
+        device, node = self._device, bound.node
+        arrays, targets = [], []
         for buffer, n, shape in zip(bound.reads, node.inputs, bound.read_shapes, strict=True):
-            arrays.append(self._device.download(self._storages[buffer], dtypes.numpy_dtype(n.dtype), shape))
-        with self._device.operation(bound.label):
-            results = node.primitive.host(arrays, **bound.params)
-        outputs = node.results or [(node.shape, node.dtype)]
-        results = results if node.results else [results]
-        for buffer, array, shape, (_, dtype) in zip(bound.writes, results, bound.written_shapes, outputs, strict=True):
-            if buffer is None:
-                continue
-            array = np.asarray(array, dtypes.numpy_dtype(dtype), order="C")
-            assert array.shape == shape, f"{node.name} on the host gave {array.shape}, not {shape}"
-            self._device.write(self._storages[buffer], array)
+            storage, dtype = self._storages[buffer], dtypes.numpy_dtype(n.dtype)
+            array = device.view(storage, dtype, shape)
+            if array is None:
+                array = device.download(storage, dtype, shape)
+            array.flags.writeable = False
+            arrays.append(array)
+        for buffer, (_, dtype), shape in zip(bound.writes, node.results or [(node.shape, node.dtype)], bound.written_shapes, strict=True):
+            dtype = dtypes.numpy_dtype(dtype)
+            target = None if buffer is None else device.view(self._storages[buffer], dtype, shape)
+            targets.append(np.empty(shape, dtype) if target is None else target)
+        with device.operation(bound.label):
+            results = node.primitive.host(arrays, targets, **bound.params)
+        for buffer, array, target in zip(bound.writes, results if node.results else [results], targets, strict=True):
+            if array is not target:
+                assert np.shape(array) == target.shape, f"{node.name} on the host gave {np.shape(array)}, not {target.shape}"
+                np.copyto(target, array, casting="unsafe")
+            if buffer is not None and device.transfer.view is None:
+                device.write(self._storages[buffer], target)

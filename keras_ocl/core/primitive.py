@@ -51,7 +51,8 @@ class Primitive:
     How it is lowered (one of the three, or `pointwise` and `kernels`):
         pointwise(gen, node, index) -> Register: the value at an index, as code (see compiler/generator/).
         kernels(builder, node, sink) -> [KernelSpec]: a kernel template of its own.
-        host(arrays, **params) -> arrays: a declared host operation (LAPACK).
+        host(arrays, targets, **params) -> arrays: a declared host operation (LAPACK). It reads `arrays`, which last as long as the call;
+            what it puts into `targets`, arrays of the results' shapes and dtypes, and returns as they are need not be copied.
     What passes ask:
         kind: a Kind; by default INDEXED with a `pointwise` rule, OPAQUE without.
         access(node, position) -> the access map of an operand (core/access.py); by default that of the kind.

@@ -17,13 +17,14 @@ class Communicator:
     rank = 0
     size = 1
 
-    def all_reduce(self, arrays, kind):
+    def all_reduce(self, arrays, kind, targets=()):
         """The arrays combined elementwise over all ranks, as a list of NumPy arrays.
 
         Args:
             arrays: arrays of any shapes and dtypes. Those of a dtype travel together.
             kind: "sum", "prod", "max", "min" (NaN if a rank has NaN), "and" or "or" (of the bits of integers). Of bool "sum" is "or" and
                 "prod" is "and", as in NumPy.
+            targets: arrays of the same shapes and dtypes, contiguous and apart from all others, which may become the results.
 
         Raises:
             ValueError: another kind.
@@ -31,13 +32,14 @@ class Communicator:
         """
         return [np.asarray(array) for array in arrays]
 
-    def all_gather(self, array, axis, extents):
+    def all_gather(self, array, axis, extents, target=None):
         """The ranks' parts one after the other along `axis`, as a NumPy array.
 
         Args:
             array: this rank's part.
             axis: where the parts may differ in extent.
             extents: the extent of each rank's part, equal on all ranks; 0 is one too.
+            target: see `all_reduce`.
 
         Raises:
             ValueError: this rank's part has another extent than `extents` says.
@@ -46,14 +48,14 @@ class Communicator:
         check_extents(self, array.shape[axis], (extents[self.rank],), extents)
         return array
 
-    def reduce_scatter(self, array, axis, extents, kind="sum"):
+    def reduce_scatter(self, array, axis, extents, kind="sum", target=None):
         """This rank's part, along `axis`, of what `all_reduce` would return.
 
         Args:
             array: an array of the same shape on all ranks.
             axis: where it is divided.
             extents: the extent of each rank's part; their sum is the array's.
-            kind: as in `all_reduce`.
+            kind, target: as in `all_reduce`.
 
         Raises:
             ValueError: the extents have another sum; another kind.

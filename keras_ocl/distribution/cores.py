@@ -25,7 +25,12 @@ def bind(on_host):
     everyone = on_host.allgather(mine)
     if on_host.size == 1 or not mine or any(cores != mine for cores in everyone) or len(mine) < on_host.size:
         return
-    cores = share(mine, on_host.rank, on_host.size, _neighbours)
+    take(on_host.rank, on_host.size)
+
+
+def take(place, places):
+    """Bind this process to its share of the cores, with threads that it starts later."""
+    cores = share(os.sched_getaffinity(0), place, places, _neighbours)
     os.sched_setaffinity(0, cores)
     for variable in _POCL:
         os.environ.setdefault(variable, str(len(cores)))

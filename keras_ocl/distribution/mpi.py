@@ -208,23 +208,31 @@ class MpiCommunicator(Communicator):
         self._broken = False
         self._lock = threading.Lock()
 
-    def all_reduce(self, arrays, kind):
+    def all_reduce(self, arrays, kind, targets=()):
         arrays = [np.asarray(array) for array in arrays]
-        groups = {}  # (the dtype in which they travel, how they are combined) -> their places
+        results = list(targets) or [None] * len(arrays)
+        packed, apart = {}, []  # (the dtype in which they travel, how they are combined) -> places of arrays; those of large ones
         for place, array in enumerate(arrays):
-            groups.setdefault((self._carrier(array.dtype, kind), wire.combined(array.dtype, kind)), []).append(place)
-        results = [None] * len(arrays)
+            carrier, combined = self._carrier(array.dtype, kind), wire.combined(array.dtype, kind)
+            if carrier == array.dtype and array.nbytes > _LARGE:  # as it is: copies take as long as sending does
+                apart.append((place, combined))
+            else:
+                packed.setdefault((carrier, combined), []).append(place)
 
         def run():
-            for (carrier, combined), places in groups.items():
-                reduced = self._reduced([arrays[place] for place in places], carrier, combined)
+            if sum(array.nbytes for array in arrays) > _LARGE:
+                self._wait(self._meetings.Ibarrier(), _NAP)
+            for place, combined in apart:
+                results[place] = self._reduced(arrays[place], combined, results[place])
+            for (carrier, combined), places in packed.items():
+                reduced = self._reduced_together([arrays[place] for place in places], carrier, combined)
                 for place, result in zip(places, reduced, strict=True):
                     results[place] = result
             return results
 
         return self._watched(_described(f"all_reduce({kind})", *((array.dtype, array.shape) for array in arrays)), run)
 
-    def all_gather(self, array, axis, extents):
+    def all_gather(self, array, axis, extents, target=None):
         array = np.asarray(array)
         axis %= array.ndim
         check_extents(self, array.shape[axis], (extents[self.rank],), extents)
@@ -234,18 +242,19 @@ class MpiCommunicator(Communicator):
         counts = [n * item for n in extents]
 
         def run():
-            gathered = np.empty(sum(counts), np.uint8)
+            result, ends = np.empty(shape, array.dtype) if target is None else target, np.cumsum(counts)
+            in_order = wire.lie_in_order(shape, axis)
+            gathered = _bytes(result) if in_order else np.empty(sum(counts), np.uint8)
             self._transfer(gathered.nbytes, lambda: self._comm.Iallgatherv(_bytes(array), [gathered, counts]))
-            if wire.lie_in_order(shape, axis):
-                return gathered.view(array.dtype).reshape(shape)
-            result, ends = np.empty(shape, array.dtype), np.cumsum(counts)
+            if in_order:
+                return result
             for part, end, count in zip(wire.parts(result, axis, extents), ends, counts, strict=True):
                 part[...] = gathered[end - count : end].view(array.dtype).reshape(part.shape)
             return result
 
         return self._watched(_described(f"all_gather(axis {axis}, extents {tuple(extents)})", (array.dtype, rest)), run)
 
-    def reduce_scatter(self, array, axis, extents, kind="sum"):
+    def reduce_scatter(self, array, axis, extents, kind="sum", target=None):
         array = np.asarray(array)
         axis %= array.ndim
         check_extents(self, array.shape[axis], extents, extents)
@@ -261,8 +270,11 @@ class MpiCommunicator(Communicator):
             if carrier == wire.HALF:
                 result = self._summed(buffer, counts)
             else:
-                result = np.empty(counts[self.rank], carrier)
+                own = target is not None and carrier == array.dtype
+                result = target if own else np.empty(counts[self.rank], carrier)
                 self._transfer(buffer.nbytes, lambda: self._comm.Ireduce_scatter(buffer, result, counts, op))
+                if own:
+                    return target
             return wire.decode(result, array.dtype).reshape(parts[self.rank].shape)
 
         return self._watched(_described(f"reduce_scatter({kind}, axis {axis}, extents {tuple(extents)})", (array.dtype, array.shape)), run)
@@ -308,20 +320,20 @@ class MpiCommunicator(Communicator):
         mpi = self._mpi
         return {"sum": mpi.SUM, "prod": mpi.PROD, "max": mpi.MAX, "min": mpi.MIN, "and": mpi.BAND, "or": mpi.BOR}[combined]
 
-    def _reduced(self, arrays, carrier, kind):
+    def _reduced(self, array, kind, target):
+        """The array combined, in `target` if that is not None."""
+        result = np.empty(array.shape, array.dtype) if target is None else target
+        self._wait(self._comm.Iallreduce(wire.ravelled(array), result, self._operation(kind)), _SENDING_NAP)
+        return result
+
+    def _reduced_together(self, arrays, carrier, kind):
         """The combined arrays, which share a carrier, by one call of MPI."""
-        op = self._operation(kind)
-        if len(arrays) == 1 and arrays[0].dtype == carrier:
-            buffer = wire.ravelled(arrays[0])
-            combined = np.empty_like(buffer)
-            if buffer.size:
-                self._transfer(buffer.nbytes, lambda: self._comm.Iallreduce(buffer, combined, op))
-        else:
-            combined = wire.packed(arrays, carrier, kind)
-            if combined.size and carrier == wire.HALF:
-                self._sum_of_halves(combined)
-            elif combined.size:
-                self._transfer(combined.nbytes, lambda: self._comm.Iallreduce(self._mpi.IN_PLACE, combined, op))
+        combined = wire.packed(arrays, carrier, kind)
+        if combined.size and carrier == wire.HALF:
+            self._sum_of_halves(combined)
+        elif combined.size:
+            in_place, op = self._mpi.IN_PLACE, self._operation(kind)
+            self._wait(self._comm.Iallreduce(in_place, combined, op), _SENDING_NAP if combined.nbytes > _LARGE else _NAP)
         return [wire.decode(part, array.dtype).reshape(array.shape) for part, array in zip(wire.cut(combined, arrays), arrays, strict=True)]
 
     def _sum_of_halves(self, values):

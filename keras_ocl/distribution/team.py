@@ -83,21 +83,21 @@ class Member(Communicator):
     def size(self):
         return self._team.outer.size * self._team.size
 
-    def all_reduce(self, arrays, kind):
+    def all_reduce(self, arrays, kind, targets=()):
         arrays = [np.asarray(array) for array in arrays]
         for array in arrays:
             wire.carrier(array.dtype, kind)  # what it does not go with is an error of each
         combine = lambda given: [_combined(parts, kind) for parts in zip(*given, strict=True)]  # noqa: E731
         return self._meet(arrays, lambda given: self._team.outer.all_reduce(combine(given), kind))
 
-    def all_gather(self, array, axis, extents):
+    def all_gather(self, array, axis, extents, target=None):
         array = np.asarray(array)
         check_extents(self, array.shape[axis], (extents[self.rank],), extents)
         n = self._team.size
         ranks = [sum(extents[k : k + n]) for k in range(0, len(extents), n)]
         return self._meet(array, lambda given: self._team.outer.all_gather(np.concatenate(given, axis), axis, ranks))
 
-    def reduce_scatter(self, array, axis, extents, kind="sum"):
+    def reduce_scatter(self, array, axis, extents, kind="sum", target=None):
         array = np.asarray(array)
         check_extents(self, array.shape[axis], extents, extents)
         (whole,) = self.all_reduce([array], kind)

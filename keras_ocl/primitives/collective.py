@@ -17,9 +17,9 @@ def _reduce_shape(*operands, group, kind):
     return [(x.shape, x.dtype) for x in operands]
 
 
-def _reduce_host(arrays, *, group, kind):
+def _reduce_host(arrays, targets, *, group, kind):
     *arrays, token = arrays
-    return [*group.all_reduce(arrays, kind), token]
+    return [*group.all_reduce(arrays, kind, targets[:-1]), token]
 
 
 def _reduce_vjp(cts, outs, *operands, group, kind):
@@ -88,18 +88,18 @@ def _gather_shape(x, token, *, group, axis, extents):
     return [((*x.shape[:axis], total, *x.shape[axis + 1 :]), x.dtype), (token.shape, token.dtype)]
 
 
-def _gather_host(arrays, *, group, axis, extents):
+def _gather_host(arrays, targets, *, group, axis, extents):
     x, token = arrays
-    return [group.all_gather(x, axis, list(extents)), token]
+    return [group.all_gather(x, axis, list(extents), targets[0]), token]
 
 
 def _scatter_shape(x, token, *, group, axis, extents, kind):
     return [((*x.shape[:axis], extents[group.rank], *x.shape[axis + 1 :]), x.dtype), (token.shape, token.dtype)]
 
 
-def _scatter_host(arrays, *, group, axis, extents, kind):
+def _scatter_host(arrays, targets, *, group, axis, extents, kind):
     x, token = arrays
-    return [group.reduce_scatter(x, axis, list(extents), kind), token]
+    return [group.reduce_scatter(x, axis, list(extents), kind, targets[0]), token]
 
 
 all_reduce_p = Primitive("all_reduce", _reduce_shape, _reduce_vjp, host=_reduce_host, batch=_reduce_batch, multiple_results=True)

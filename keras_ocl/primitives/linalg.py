@@ -24,7 +24,7 @@ def host(name, function, shape, vjp=None, multiple_results=True):
         name,
         shape,
         vjp,
-        host=lambda arrays, **params: function(*arrays, **params),
+        host=lambda arrays, targets, **params: function(*arrays, **params),
         multiple_results=multiple_results,
         batch=same_parameters(lambda: HOST[name]),
     )

@@ -465,6 +465,17 @@ class Device:
             profiler.drain()
         return out
 
+    def view(self, storage, dtype, shape):
+        """The first elements of a Storage as an array in its own memory, None where the host has another. Waits for all that was enqueued;
+        the array is for use before anything else is.
+        """
+        if self.transfer.view is None:
+            return None
+        if self.last_event is not None:
+            with self.span(WAIT):
+                self.wait(self.last_event)
+        return self.transfer.view(storage, dtype, shape)
+
     def _read(self, storage, out):
         try:
             self.transfer.download(storage, out)

@@ -30,11 +30,16 @@ class Shared:
         if event is not None:
             self.device.wait(event)
         if out.nbytes:
-            out[...] = np.ndarray(out.shape, out.dtype, storage.block.host, storage.offset)
+            out[...] = self.view(storage, out.dtype, out.shape)
+
+    def view(self, storage, dtype, shape):
+        return np.ndarray(shape, dtype, storage.block.host, storage.offset)
 
 
 class Mapped:
     """One physical memory behind map and unmap. Idle blocks are mapped on a queue of their own, which is always empty."""
+
+    view = None
 
     def __init__(self, device):
         self.device = device
@@ -65,6 +70,8 @@ class Copied:
 
     Devices on a bus write larger arrays while they compute: on a queue of their own, into memory that no enqueued command uses.
     """
+
+    view = None
 
     def __init__(self, device):
         self.device = device

@@ -176,9 +176,9 @@ def test_a_run_that_interrupts_another(device, monkeypatch):
     outer.check(outer.run())
     original, results = linalg._qr.host, []
 
-    def interrupted(arrays, **params):
+    def interrupted(arrays, targets, **params):
         results.append(inner.run())
-        return original(arrays, **params)
+        return original(arrays, targets, **params)
 
     monkeypatch.setattr(linalg._qr, "host", interrupted)
     for _ in range(2):

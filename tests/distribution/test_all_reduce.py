@@ -18,7 +18,7 @@ JOB = """
     rows = np.random.default_rng(0).normal(size=(size, 5)).astype("float32")  # of all ranks
     mine, total = rows[rank], rows.sum(0)
     called, reduce = [], world.all_reduce
-    world.all_reduce = lambda arrays, kind: called.append((kind, *(a.shape for a in arrays))) or reduce(arrays, kind)
+    world.all_reduce = lambda arrays, kind, *rest: called.append((kind, *(a.shape for a in arrays))) or reduce(arrays, kind, *rest)
 
     def calls(function, *args):
         "The collectives that it runs, once it is compiled."

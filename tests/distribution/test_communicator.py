@@ -73,6 +73,15 @@ REDUCE = """
     x = rng.standard_normal(300_001).astype(np.float32)
     first, again = world.all_reduce([x], "sum")[0], world.all_reduce([x], "sum")[0]
     assert first.tobytes() == again.tobytes() and len(set(world.gather_objects(first.tobytes()))) == 1
+    # large arrays beside small ones, into arrays that are given
+    large = [np.full(n, rank + n, dtype) for n, dtype in ((100_001, np.float32), (70_001, np.int64), (3, np.float32), (9**5, np.complex64))]
+    large.append(np.full(200_001, rank + 1, ml_dtypes.bfloat16))
+    targets = [np.empty_like(x) for x in large]
+    for given in ((), targets):
+        for x, result, place in zip(large, world.all_reduce(large, "sum", given), range(5), strict=True):
+            total = x.dtype.type(size * (float(x[0].real) - rank) + size * (size - 1) / 2)
+            assert result.dtype == x.dtype and np.all(result == total), (x.dtype, result[:3], total)
+            assert not given or place in (2, 4) or result is targets[place]
     refused = [("mean", float, ValueError), ("max", complex, TypeError), ("and", float, TypeError), ("sum", "U3", TypeError)]
     for kind, dtype, error in refused:
         try:
@@ -91,9 +100,10 @@ MOVE = """
                 full[axis] = sum(extents)
                 whole = inputs(sum(full), tuple(full), dtype)
                 parts = np.split(whole[0], np.cumsum(extents)[:-1], axis)
-                result = world.all_gather(parts[rank], axis, extents)
-                assert result.dtype == dtype and result.flags.c_contiguous
-                np.testing.assert_array_equal(result, whole[0])
+                for target in (None, np.empty_like(whole[0])):
+                    result = world.all_gather(parts[rank], axis, extents, target)
+                    assert result.dtype == dtype and result.flags.c_contiguous and (target is None or result is target)
+                    np.testing.assert_array_equal(result, whole[0])
                 for kind, function in (("sum", np.add), ("max", np.maximum)):
                     if (dtype, kind) == (np.complex64, "max") or sum(extents) > 1000 and kind == "max":
                         continue
@@ -101,9 +111,10 @@ MOVE = """
                     for v in whole[1:]:
                         total = function(total, v.astype(total.dtype))
                     expected = np.split(total.astype(dtype), np.cumsum(extents)[:-1], axis)[rank]
-                    result = world.reduce_scatter(whole[rank], axis, extents, kind)
-                    assert result.dtype == dtype and result.shape == expected.shape
-                    np.testing.assert_array_equal(result, expected)
+                    for target in (None, np.empty_like(expected)):
+                        result = world.reduce_scatter(whole[rank], axis, extents, kind, target)
+                        assert result.dtype == dtype and result.shape == expected.shape
+                        np.testing.assert_array_equal(result, expected)
         for root in range(size):
             values = inputs(root, (3, 4), dtype)
             np.testing.assert_array_equal(world.broadcast(values[rank], root), values[root])

@@ -72,6 +72,26 @@ def test_uploads_never_touch_memory_that_the_device_still_reads(any_device):
     assert any_device.download(result, np.float32, (64,))[0] == 29
 
 
+def test_view(any_device):
+    """The host sees what was enqueued, kernels what the host wrote; None where memory is not shared."""
+    slow, add = any_device.build([SLOW])["slow"], any_device.build([ADD])["add"]
+    storage = any_device.upload(np.arange(64, dtype=np.float32))
+    if any_device.sharing != "shared":
+        assert any_device.view(storage, np.float32, (64,)) is None
+        return
+    other = any_device.upload(np.zeros(64, np.float32))
+    runtime.set_argument(slow, 0, other)
+    any_device.enqueue(slow, (1,))
+    any_device.copy(other, storage)
+    view = any_device.view(storage, np.float32, (8, 8))
+    assert np.array_equal(view, any_device.download(other, np.float32, (8, 8))) and view[0, 1] == 2
+    view[...] = 7
+    runtime.set_argument(add, 0, storage)
+    runtime.set_argument(add, 1, np.float32(0.5).tobytes())
+    any_device.enqueue(add, (64,))
+    assert np.all(any_device.download(storage, np.float32, (64,)) == 7.5)
+
+
 def test_write_and_copy(any_device):
     state, other = any_device.allocate_state(4000), any_device.allocate_state(4000)
     any_device.write(state, np.arange(1000, dtype=np.float32))
