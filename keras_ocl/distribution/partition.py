@@ -9,6 +9,7 @@ a whole, never on the part, so all parts run the same collectives in the same or
 from typing import NamedTuple
 
 from keras_ocl import primitives as P
+from keras_ocl.compiler.equations import merged
 from keras_ocl.core.body import needed
 from keras_ocl.core.dim import key
 from keras_ocl.core.factors import Factors, Seen, of
@@ -45,6 +46,7 @@ class Partition:
     """
 
     def __init__(self, equations, known, states=(), wanted=None, batch_axis=None, collective=True):
+        equations = merged(equations)  # a forward scan and its gradient's are one only while they share a body
         self._equations, self.values, self._states = equations, dict(known), set(states)
         self._wanted, self._batch_axis, self._collective = wanted or {}, batch_axis, collective
         self._makers = {id(o): eq for eq in equations for o in eq.outputs}

@@ -93,6 +93,24 @@ def test_one_collective_a_step():
     assert output.strip().endswith("1 [(), (), (2,), (6, 8), (8,), (8, 2)]")
 
 
+def test_a_recurrent_layer_runs_once_forwards():
+    """The scan of the gradient is the forward one with more results, on a part as on the whole."""
+    output = run_job(
+        """
+        import gc
+        from keras_ocl.compiler.loops.lower import Loop
+        keras.distribution.set_distribution(keras.distribution.DataParallel())
+        model = keras.Sequential([keras.Input((9, 6)), keras.layers.LSTM(8), keras.layers.Dense(2)])
+        model.compile("sgd", "mse")
+        model.train_on_batch(np.ones((10, 9, 6), "float32"), np.ones((10, 2), "float32"))
+        if rank == 0:
+            print(sorted(loop.reverse for loop in gc.get_objects() if type(loop) is Loop))
+        """,
+        2,
+    )
+    assert output.strip().endswith("[False, True]")
+
+
 def test_ranks_stay_together_when_keras_is_loaded_again():
     """`keras.config.set_backend` drops Keras's and our modules, but not the job."""
     output = run_job(
