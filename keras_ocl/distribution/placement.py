@@ -18,6 +18,7 @@ class Placement:
     Attributes:
         axes: name -> Axis.
         drift: a Drift.
+        ranks: the Communicator of the ranks that can each give rows of a batch; None where all have the same.
         kind: the class of compiled steps.
     """
 
@@ -33,4 +34,5 @@ class Placement:
             group = communicator if size == communicator.size else communicator.split(place - here * stride)
             self.axes[name] = Axis(name, size, here, group, shares if name == batch_axis else None)
         self.batch_axis = self.axes[batch_axis]
+        self.ranks = self.batch_axis.group if self.batch_axis.size > 1 else None
         self.drift = Drift(communicator, compared)

@@ -140,10 +140,6 @@ def placement():
     if found is None:
         mesh = distribution.device_mesh
         _to_backend_mesh(mesh)
-        if not distribution.auto_shard_dataset:
-            raise NotImplementedError(
-                "auto_shard_dataset=False: on this backend every rank is given whole batches, of which it computes its rows; leave it True."
-            )
         names, batch_axis = mesh.axis_names, distribution.batch_dim_name or mesh.axis_names[0]
         shares = _shares(distribution.num_model_replicas)
         devices = _own_devices(mesh)
@@ -153,6 +149,12 @@ def placement():
             found = Placement(mesh.shape, names, batch_axis, mpi.world(), shares, _compared())
         distribution._ocl_placement = found
     return found
+
+
+def own_ranks():
+    """The Communicator of the ranks of which each gives rows of its own (`auto_shard_dataset=False`); None where all give whole batches."""
+    place = placement()
+    return None if place is None or get_global_attribute("distribution").auto_shard_dataset else place.ranks
 
 
 def _shares(parts):
@@ -222,7 +224,7 @@ def check_mesh(variables):
 
 @contextmanager
 def whole_batches():
-    """Data adapters made inside give whole batches, as they do in one process: steps take their rows of them."""
+    """Data adapters made inside give all that they are given, as in one process: steps take their rows of it."""
     distribution = get_global_attribute("distribution")
     if distribution is None or not distribution._is_multi_process:
         yield
