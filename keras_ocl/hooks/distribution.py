@@ -12,6 +12,8 @@ from keras_ocl.distribution.cut import layout_of
 from keras_ocl.distribution.local import LocalPlacement
 from keras_ocl.distribution.placement import Placement
 
+_MEASURED = "auto"
+
 
 def list_devices(device_type=None):
     """Names the devices that a mesh can be made of: in an MPI job one for each rank, in their order, such as ``["cpu:0", "cpu:1"]``.
@@ -142,11 +144,13 @@ def placement():
         _to_backend_mesh(mesh)
         names, batch_axis = mesh.axis_names, distribution.batch_dim_name or mesh.axis_names[0]
         shares = _shares(distribution.num_model_replicas)
+        measured = shares == _MEASURED
         devices = _own_devices(mesh)
+        shares = None if measured else shares
         if len(devices) > 1:
-            found = LocalPlacement(devices, mpi.world(), mesh.shape, names, batch_axis, shares)
+            found = LocalPlacement(devices, mpi.world(), mesh.shape, names, batch_axis, shares, measured)
         else:
-            found = Placement(mesh.shape, names, batch_axis, mpi.world(), shares, _compared())
+            found = Placement(mesh.shape, names, batch_axis, mpi.world(), shares, _compared(), measured)
         distribution._ocl_placement = found
     return found
 
@@ -158,13 +162,18 @@ def own_ranks():
 
 
 def _shares(parts):
-    """How many rows of a batch each part gets in relation to the others: KERAS_OCL_SHARES, such as "2,1", by default all as many."""
+    """How many rows of a batch each part gets in relation to the others: KERAS_OCL_SHARES, such as "2,1", by default all as many, or
+    _MEASURED."""
     text = os.environ.get("KERAS_OCL_SHARES", "")
     if not text:
         return None
+    if text == _MEASURED:
+        return _MEASURED
     shares = [int(share) if share.strip().isdecimal() else 0 for share in text.split(",")]
     if len(shares) != parts or min(shares) < 1:
-        raise ValueError(f"KERAS_OCL_SHARES={text!r}: give {parts} whole numbers above 0, one for each part of the batch, such as 2,1.")
+        raise ValueError(
+            f"KERAS_OCL_SHARES={text!r}: give {parts} whole numbers above 0, one for each part of a batch, such as 2,1, or auto."
+        )
     return shares
 
 
