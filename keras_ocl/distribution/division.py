@@ -75,10 +75,11 @@ class Division:
         self._left = TIMED if placement.measured and self._devices > 1 else 0
         self._seen, self._timing, self._speeds = set(), False, {}
 
-    def begin(self, shapes):
-        """A step is about to run on whole arrays of these shapes."""
-        self._timing = self._left > 0 and shapes in self._seen
+    def begin(self, arrays):
+        """A step is about to run on these arrays, which have the shapes of whole ones."""
         if self._left:
+            shapes = tuple(tuple(x.shape) for x in arrays)
+            self._timing = shapes in self._seen
             self._seen.add(shapes)
 
     def run(self, placement, device, rows, function):

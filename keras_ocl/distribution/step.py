@@ -33,7 +33,7 @@ class DistributedStep(Jitted):
     def __call__(self, data):
         division = self._division
         bound, arrays = self.find(data.arguments() if division.own else (data,), {})
-        division.begin(tuple(tuple(x.shape) for x in arrays))
+        division.begin(arrays)
         result = bound.compiled.run(data.arrays() if division.own else arrays, bound)
         if division.end():
             self._compiled.clear()  # of other shares

@@ -171,9 +171,10 @@ def test_kinds_of_data_and_ranks_whose_data_end_earlier(ranks):
             print("equal")
         else:
             compare(reference, load)
+    compare(alone(lambda: [together()], None, steps_per_epoch=2), lambda: [own()], steps_per_epoch=2)
     compare(alone(lambda: [together()], None, per_execution=2), lambda: [Rows()], shuffle=False, per_execution=2)
     """  # fmt: skip
-    assert run_job(code, ranks).count("equal") == 5 * ranks
+    assert run_job(code, ranks).count("equal") == 6 * ranks
 
 
 def test_arrays_validation_evaluation_and_prediction():
