@@ -353,7 +353,7 @@ STUDY = Study(
                 Column("not run", lambda r: "; ".join(f"{n}: {reason}" for n, reason in r["ranks_left_out"].items())),
             ),
             "The document's Algorithm 2: a mini-batch is divided among T workers, here processes with a core each, whose gradients are "
-            "added up for one update. The times stand in a table of their own.",
+            "added up for one update. The times stand in a table of their own. Over many steps rounding takes losses apart.",
         ),
         Table(
             "layers",
