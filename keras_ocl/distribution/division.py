@@ -26,30 +26,30 @@ class Metered(Communicator):
         """Of all collectives until now."""
         return self._seconds[0]
 
-    def _timed(self, collective, *args):
+    def _timed(self, collective, args, named):
         begun = clock()
         try:
-            return collective(*args)
+            return collective(*args, **named)
         finally:
             self._seconds[0] += clock() - begun
 
-    def all_reduce(self, arrays, kind):
-        return self._timed(self._inner.all_reduce, arrays, kind)
+    def all_reduce(self, *args, **named):
+        return self._timed(self._inner.all_reduce, args, named)
 
-    def all_gather(self, array, axis, extents):
-        return self._timed(self._inner.all_gather, array, axis, extents)
+    def all_gather(self, *args, **named):
+        return self._timed(self._inner.all_gather, args, named)
 
-    def reduce_scatter(self, array, axis, extents, kind="sum"):
-        return self._timed(self._inner.reduce_scatter, array, axis, extents, kind)
+    def reduce_scatter(self, *args, **named):
+        return self._timed(self._inner.reduce_scatter, args, named)
 
-    def broadcast(self, array, root=0):
-        return self._timed(self._inner.broadcast, array, root)
+    def broadcast(self, *args, **named):
+        return self._timed(self._inner.broadcast, args, named)
 
     def gather_objects(self, thing):
-        return self._timed(self._inner.gather_objects, thing)
+        return self._timed(self._inner.gather_objects, (thing,), {})
 
     def barrier(self):
-        self._timed(self._inner.barrier)
+        self._timed(self._inner.barrier, (), {})
 
     def split(self, color):
         return Metered(self._inner.split(color), self._seconds)
