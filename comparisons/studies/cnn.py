@@ -50,6 +50,7 @@ VARIANTS = {"v1": "one group", "v2": "one group, local memory", "v3": "tiles", "
 
 OUTPUTS, GRADIENTS, LOSSES = 1e-5, 1e-4, 1e-4  # allowed: of a probability; relative to a gradient's norm; relative to a loss
 FIRST_STEPS, STEPS = 10, 60  # of which losses are compared; the second is about an epoch of two thousand images
+RANKS = (1, 2, 3, 4)  # as far as there are cores
 PARALLEL_STEPS = 5  # of data-parallel training whose losses are compared, from a single start
 CHAOS = 2.0  # times the distance that rounding makes in STEPS steps, that ours may be from the reference's losses
 
@@ -112,6 +113,12 @@ def in_parallel(label):
         settings={"parts": [2]},
     )
     return replace(made, quick=Extent(epochs=3, repeats=1), full=Extent(epochs=10, repeats=1))
+
+
+def on_ranks(label):
+    """Return the Row that trains a model on ranks with a core each, which divide each mini-batch: the document's Algorithm 2."""
+    made = row(label, "ranks", ", ranks", measures=("studies.ranks:measure",), only=("ocl",), settings={"ranks": list(RANKS)})
+    return replace(made, quick=Extent(epochs=5, repeats=1, examples=MODELS[label][2]), full=Extent(epochs=20, repeats=1))
 
 
 def products():
@@ -227,6 +234,30 @@ def parallel_equivalent(results, reference):
     return verdicts
 
 
+def ranks_table(results):
+    """Training on several ranks next to one, of which each has a core."""
+    lines = []
+    for result in results:
+        for found in result.get("ranks", ()):
+            one, ranks = result["ranks"][0], found["ranks"]
+            gain = one["epoch_s"]["median"] / found["epoch_s"]["median"]
+            apart = (max(relative_differences(found["losses"][:n], one["losses"][:n])) for n in (FIRST_STEPS, STEPS))
+            lines.append([MODEL_OF[result["row"]], ranks, found["epoch_s"], gain, gain / ranks, *apart])
+    head = ["model", "ranks", "s per epoch", "speed-up", "efficiency", f"losses apart, {FIRST_STEPS} steps", f"{STEPS} steps"]
+    return [("Mini-batches divided among ranks with a core each", head, lines)] if lines else []
+
+
+def ranks_equivalent(results, reference):
+    """Ranks that divide mini-batches have the losses of one, for as many steps as rounding cannot part them."""
+    verdicts = []
+    for result in results:
+        for found in result.get("ranks", [None])[1:]:
+            apart = max(relative_differences(found["losses"][:FIRST_STEPS], result["ranks"][0]["losses"][:FIRST_STEPS]))
+            text = f"losses of {FIRST_STEPS} steps differ by {apart:.1e} from one rank's, {LOSSES:.0e} allowed"
+            verdicts.append(verdict(result, f"{found['ranks']} ranks", apart <= LOSSES, text))
+    return verdicts
+
+
 def layer_table(results):
     """Table 5.1 of the document: milliseconds per step in each convolution and pool."""
     good = {(r["row"], r["backend"]): r for r in results if "layer_ms" in r}
@@ -270,7 +301,7 @@ def products_tuned(results, reference):
     return verdicts
 
 
-ROWS = (*map(trained, MODELS), *map(one_unit, SPLIT), *map(in_parallel, SPLIT), *map(by_layer, PROFILED), products())
+ROWS = (*map(trained, MODELS), *map(one_unit, SPLIT), *map(in_parallel, SPLIT), *map(on_ranks, SPLIT), *map(by_layer, PROFILED), products())
 MODEL_OF = {row.name: row.settings["model"] for row in ROWS if "model" in row.settings}
 DOCUMENT_LAYERS = ("document: cuDNN, not comparable", "document: CUDA, not comparable")
 
@@ -314,6 +345,17 @@ STUDY = Study(
             "Batches are split over parts of the device, their gradients summed for one update. The ways are in another table.",
         ),
         Table(
+            "ranks",
+            "Data parallelism over ranks",
+            (
+                Column("one core, an epoch", lambda r: r["ranks"][0]["epoch_s"], 3, "s"),
+                Column("most ranks", lambda r: r["ranks"][-1]["ranks"], 0),
+                Column("not run", lambda r: "; ".join(f"{n}: {reason}" for n, reason in r["ranks_left_out"].items())),
+            ),
+            "The document's Algorithm 2: a mini-batch is divided among T workers, here processes with a core each, whose gradients are "
+            "added up for one update. The times stand in a table of their own. Over many steps rounding takes losses apart.",
+        ),
+        Table(
             "layers",
             "Profiles by layer",
             (
@@ -341,6 +383,6 @@ STUDY = Study(
         "One figure of Table 5.1, Pool_back_2, contradicts the document's reading that layers cost less with depth.",
         "The parameter counts are inferred from the document's layers; it does not give them.",
     ),
-    criteria=(parameters_counted, no_slower, equivalent, parallel_equivalent, products_tuned),
-    extra=(speed_up, parallel_table, layer_table, product_table, equivalence_table),
+    criteria=(parameters_counted, no_slower, equivalent, parallel_equivalent, ranks_equivalent, products_tuned),
+    extra=(speed_up, parallel_table, ranks_table, layer_table, product_table, equivalence_table),
 )

@@ -30,25 +30,27 @@ class Axis:
 
 class Shard(NamedTuple):
     """An axis of a tensor that is cut along `axis` of the mesh: `outer` times it runs through `rows` of `block` elements each; of every
-    run a part has the same rows."""
+    run a part has the same rows: from `ends[place]` to `ends[place + 1]`, where that is not as the axis divides them."""
 
     axis: Axis
     rows: int
     block: int = 1
     outer: int = 1
+    ends: tuple | None = None
 
     @property
     def key(self):
-        return self.axis.name, key(self.rows), key(self.block), key(self.outer)
+        return self.axis.name, key(self.rows), key(self.block), key(self.outer), self.ends and tuple(map(key, self.ends))
 
     @property
     def contiguous(self):
         """Whether a part is one range of the axis."""
         return key(self.outer) == 1
 
-    def bounds(self):
-        """[begin, end) of this part's elements of a run."""
-        begin, end = self.axis.bounds(self.rows)
+    def bounds(self, place=None):
+        """[begin, end) of a part's (by default this one's) elements of a run."""
+        place = self.axis.place if place is None else place
+        begin, end = self.axis.bounds(self.rows, place) if self.ends is None else self.ends[place : place + 2]
         return begin * self.block, end * self.block
 
     def extent(self):
@@ -58,8 +60,8 @@ class Shard(NamedTuple):
 
     def extents(self):
         """The elements of a run that each part has, in order."""
-        bounds = (self.axis.bounds(self.rows, place) for place in range(self.axis.size))
-        return [(end - begin) * self.block for begin, end in bounds]
+        bounds = (self.bounds(place) for place in range(self.axis.size))
+        return [end - begin for begin, end in bounds]
 
 
 def layout_key(layout):

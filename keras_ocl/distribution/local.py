@@ -14,12 +14,12 @@ from keras_ocl.distribution.team import Team
 class Parts(Part):
     """All parts of a trace, compiled; the first one's results are returned."""
 
-    def __init__(self, placement, trace, result, device, name, variables, unknowns):
+    def __init__(self, placement, trace, result, device, name, variables, unknowns, division):
         self._placement = placement
         self._mirrored = [placement.mirrors(slot.variable) for slot in trace.states.values()]
         self._refresh()
         first, *others = (
-            (place, trace, result, device, name, variables, unknowns, lambda variable, k=k: placement.mirrors(variable).each[k])
+            (place, trace, result, device, name, variables, unknowns, division, lambda variable, k=k: placement.mirrors(variable).each[k])
             for k, (place, device) in enumerate(zip(placement.places, placement.devices, strict=True))
         )
         super().__init__(*first)
@@ -62,16 +62,19 @@ class LocalPlacement:
     Args:
         devices: this rank's, as they lie in the mesh, row-major.
         communicator: of all ranks, of which each has as many devices.
-        shape, names, batch_axis, shares: as for Placement.
+        shape, names, batch_axis, shares, measured: as for Placement, as are the attributes.
     """
 
     kind = Parts
 
-    def __init__(self, devices, communicator, shape, names, batch_axis, shares=None):
+    def __init__(self, devices, communicator, shape, names, batch_axis, shares=None, measured=False):
         self.devices, self.team = devices, Team(communicator)
+        self.world, self.measured, self.ranks = communicator, measured, communicator if communicator.size > 1 else None
         members = [self.team.join() for _ in devices]
-        self.places = [Placement(shape, names, batch_axis, member, shares) for member in members]
-        self.axes = self.places[0].axes
+        self.places = [Placement(shape, names, batch_axis, member, shares, measured=measured) for member in members]
+        for place in self.places:
+            place.ranks = self.ranks
+        self.axes, self.batch_axis = self.places[0].axes, self.places[0].batch_axis
         self.threads = ThreadPoolExecutor(len(devices) - 1, "keras_ocl device")
         self._mirrors = {}
 

@@ -6,6 +6,7 @@ until everything that does without them is done; then all that wait are reduced 
 a whole, never on the part, so all parts run the same collectives in the same order. (After GSPMD: Xu et al., 2021.)
 """
 
+import itertools
 from typing import NamedTuple
 
 from keras_ocl import primitives as P
@@ -315,7 +316,7 @@ def _cut(x, i, shard):
     return x if shard.contiguous else P.reshape(x, (*shape[:i], shard.extent(), *shape[i + 1 :]))
 
 
-def partition(trace, results, layouts, batch_axis, held):
+def partition(trace, results, layouts, batch_axis, held, rows=None):
     """(local Trace, Tensors in the place of `results`) of one part.
 
     Args:
@@ -324,6 +325,7 @@ def partition(trace, results, layouts, batch_axis, held):
         layouts: of the trace's inputs.
         batch_axis: along which batches are cut, or None.
         held: a function that returns the Variable that the part has in the place of one of the trace.
+        rows: the Shard of the rows that the part gets of results which have as many, if not all.
     """
     local, known, states = Trace(), {}, set()
     for t, layout in zip(trace.inputs, layouts, strict=True):
@@ -337,19 +339,37 @@ def partition(trace, results, layouts, batch_axis, held):
         whole_step = Partition(trace.equations, known, states, _wanted(trace.equations, slots), batch_axis)
         targets = [*results, *(s.value for s in slots)]
         whole_step.run(targets)
-        outputs = [whole_step.part(t, whole(len(t.shape))) for t in results]
+        outputs = [whole_step.part(t, _result_layout(t, rows)) for t in results]
         for slot in slots:
             local.assign(held(slot.variable), whole_step.part(slot.value, _variable_layout(slot)))
     return local, outputs
+
+
+def _result_layout(t, rows):
+    if rows is None or not len(t.shape) or key(t.shape[0]) != key(rows.rows):
+        return whole(len(t.shape))
+    return rows, *whole(len(t.shape) - 1)
 
 
 def _variable_layout(slot):
     return slot.variable._owned.layout or whole(len(slot.entry.shape))
 
 
-def batch_layouts(shapes, axis):
+def batch_layouts(shapes, axis, shares=None):
     """Layouts for arrays whose first axes are cut along `axis` of a mesh; those of rank 0 are whole, and all where it has one part or
-    is None."""
+    is None.
+
+    Args:
+        shares: how many rows each part gets in relation to others; by default as the axis says.
+    """
     if axis is None or axis.size == 1:
         return [whole(len(s)) for s in shapes]
-    return [(Shard(axis, s[0]), *whole(len(s) - 1)) if len(s) and key(s[0]) != 1 else whole(len(s)) for s in shapes]
+    before = shares and (0, *itertools.accumulate(shares))
+    found = []
+    for shape in shapes:
+        if len(shape) == 0 or key(shape[0]) == 1:
+            found.append(whole(len(shape)))
+        else:
+            ends = before and tuple(shape[0] * n // before[-1] for n in before)
+            found.append((Shard(axis, shape[0], ends=ends), *whole(len(shape) - 1)))
+    return found

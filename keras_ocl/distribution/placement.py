@@ -1,5 +1,6 @@
 """Placement: which axes a mesh has, and along which of them batches are cut."""
 
+from keras_ocl.distribution.division import Metered
 from keras_ocl.distribution.drift import Drift
 from keras_ocl.distribution.layout import Axis
 from keras_ocl.distribution.step import Part
@@ -14,16 +15,22 @@ class Placement:
         communicator: of all parts (distribution/communicator.py).
         shares: along the batch axis, how many rows each part gets in relation to others.
         compared: after how many steps it is looked whether all parts have the same values; 0 for never.
+        measured: whether batches are divided by the parts' measured speed.
 
     Attributes:
         axes: name -> Axis.
         drift: a Drift.
+        world: the Communicator of all ranks.
+        communicator: of all parts, Metered where they are measured.
+        ranks: the Communicator of the ranks that can each give rows of a batch; None where all have the same.
         kind: the class of compiled steps.
     """
 
     kind = Part
 
-    def __init__(self, shape, names, batch_axis, communicator, shares=None, compared=0):
+    def __init__(self, shape, names, batch_axis, communicator, shares=None, compared=0, measured=False):
+        self.world, self.measured = communicator, measured
+        self.communicator = communicator = Metered(communicator) if measured else communicator
         place, self.axes = communicator.rank, {}
         for k, (size, name) in enumerate(zip(shape, names, strict=True)):
             stride = 1
@@ -33,4 +40,5 @@ class Placement:
             group = communicator if size == communicator.size else communicator.split(place - here * stride)
             self.axes[name] = Axis(name, size, here, group, shares if name == batch_axis else None)
         self.batch_axis = self.axes[batch_axis]
+        self.ranks = self.batch_axis.group if self.batch_axis.size > 1 else None
         self.drift = Drift(communicator, compared)

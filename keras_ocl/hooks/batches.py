@@ -5,14 +5,18 @@ import itertools
 from keras.src import tree
 from keras.src.trainers.epoch_iterator import EpochIterator
 
-from keras_ocl.hooks.distribution import whole_batches
+from keras_ocl.distribution import own_rows
+from keras_ocl.hooks.distribution import own_ranks, whole_batches
 
 
 class Batches(EpochIterator):
     """Keras's iterator over lists of `steps_per_execution` batches. As on JAX, that a pass ends with a shorter list is no lack of data.
 
+    Where each rank gives rows of its own, batches are OwnRows, as many on all ranks.
+
     Raises:
         ValueError: there is not a single batch, which is told in the name of `caller`; with None Keras warns, as when data run out later.
+            Or ranks are given different numbers of steps.
     """
 
     def __init__(self, caller, x, **settings):
@@ -23,6 +27,30 @@ class Batches(EpochIterator):
         self._told = f"{caller}: x ({type(x).__name__}) has no batches; pass at least one." if caller is not None else None
         if self._num_batches == 0 and self._told:
             raise ValueError(self._told)
+        self._ranks = own_ranks()
+        if self._ranks is not None:
+            self._agree()
+
+    def _agree(self):
+        """All ranks make as many steps as the one with most batches."""
+        known = self._ranks.gather_objects((self.steps_per_epoch, self.steps_per_execution, self._num_batches))
+        for rank, (*steps, _) in enumerate(known):
+            if steps != [self.steps_per_epoch, self.steps_per_execution]:
+                raise ValueError(
+                    f"auto_shard_dataset=False: rank {rank} has {steps[0]} steps per epoch and {steps[1]} per execution, where rank"
+                    f" {self._ranks.rank} has {self.steps_per_epoch} and {self.steps_per_execution}; all ranks need the same."
+                )
+        numbers = [number for *_, number in known]
+        self._num_batches = None if None in numbers else max(numbers)
+
+    def _get_iterator(self):
+        iterator = super()._get_iterator()
+        return iterator if self._ranks is None else own_rows.batches(self._ranks, iterator)
+
+    def reset(self):
+        super().reset()
+        if self._ranks is not None:
+            self._agree()
 
     def __next__(self):
         begin, end, iterator = next(self._epoch_iterator)

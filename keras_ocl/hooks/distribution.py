@@ -12,6 +12,8 @@ from keras_ocl.distribution.cut import layout_of
 from keras_ocl.distribution.local import LocalPlacement
 from keras_ocl.distribution.placement import Placement
 
+_MEASURED = "auto"
+
 
 def list_devices(device_type=None):
     """Names the devices that a mesh can be made of: in an MPI job one for each rank, in their order, such as ``["cpu:0", "cpu:1"]``.
@@ -140,29 +142,38 @@ def placement():
     if found is None:
         mesh = distribution.device_mesh
         _to_backend_mesh(mesh)
-        if not distribution.auto_shard_dataset:
-            raise NotImplementedError(
-                "auto_shard_dataset=False: on this backend every rank is given whole batches, of which it computes its rows; leave it True."
-            )
         names, batch_axis = mesh.axis_names, distribution.batch_dim_name or mesh.axis_names[0]
         shares = _shares(distribution.num_model_replicas)
+        measured = shares == _MEASURED
         devices = _own_devices(mesh)
+        shares = None if measured else shares
         if len(devices) > 1:
-            found = LocalPlacement(devices, mpi.world(), mesh.shape, names, batch_axis, shares)
+            found = LocalPlacement(devices, mpi.world(), mesh.shape, names, batch_axis, shares, measured)
         else:
-            found = Placement(mesh.shape, names, batch_axis, mpi.world(), shares, _compared())
+            found = Placement(mesh.shape, names, batch_axis, mpi.world(), shares, _compared(), measured)
         distribution._ocl_placement = found
     return found
 
 
+def own_ranks():
+    """The Communicator of the ranks of which each gives rows of its own (`auto_shard_dataset=False`); None where all give whole batches."""
+    place = placement()
+    return None if place is None or get_global_attribute("distribution").auto_shard_dataset else place.ranks
+
+
 def _shares(parts):
-    """How many rows of a batch each part gets in relation to the others: KERAS_OCL_SHARES, such as "2,1", by default all as many."""
+    """How many rows of a batch each part gets in relation to the others: KERAS_OCL_SHARES, such as "2,1", by default all as many, or
+    _MEASURED."""
     text = os.environ.get("KERAS_OCL_SHARES", "")
     if not text:
         return None
+    if text == _MEASURED:
+        return _MEASURED
     shares = [int(share) if share.strip().isdecimal() else 0 for share in text.split(",")]
     if len(shares) != parts or min(shares) < 1:
-        raise ValueError(f"KERAS_OCL_SHARES={text!r}: give {parts} whole numbers above 0, one for each part of the batch, such as 2,1.")
+        raise ValueError(
+            f"KERAS_OCL_SHARES={text!r}: give {parts} whole numbers above 0, one for each part of a batch, such as 2,1, or auto."
+        )
     return shares
 
 
@@ -222,7 +233,7 @@ def check_mesh(variables):
 
 @contextmanager
 def whole_batches():
-    """Data adapters made inside give whole batches, as they do in one process: steps take their rows of them."""
+    """Data adapters made inside give all that they are given, as in one process: steps take their rows of it."""
     distribution = get_global_attribute("distribution")
     if distribution is None or not distribution._is_multi_process:
         yield

@@ -22,6 +22,7 @@ from keras_ocl import runtime
 from keras_ocl.compiler.jit import Jitted
 from keras_ocl.core.autodiff import GradientTape
 from keras_ocl.core.trace import operation
+from keras_ocl.distribution import own_rows
 from keras_ocl.distribution.step import DistributedStep
 from keras_ocl.hooks import checkpoints, distribution, ranks, tensorboard
 from keras_ocl.hooks.batches import Batches, check_rows
@@ -47,7 +48,7 @@ class OclTrainer(base_trainer.Trainer):
         self.train_function = None
         self.test_function = None
         self.predict_function = None
-        self._placement = None  # of the functions' steps
+        self._placement = None, None  # of the functions' steps, and the ranks that give rows of their own
 
     # ---- one step
 
@@ -113,6 +114,8 @@ class OclTrainer(base_trainer.Trainer):
         if getattr(adapter, "enqueuer", None) is not None:
             # Workers that have begun go on from where they are: a batch taken from them would be missing in the first epoch.
             iterator = ((0, 0, [adapter._standardize_batch(adapter.py_dataset[0])]) for _ in range(1))
+        elif iterator is not None and distribution.own_ranks() is not None:
+            iterator = ((begin, end, [batch.data for batch in batches]) for begin, end, batches in iterator)
         super()._symbolic_build(iterator=iterator, data_batch=data_batch)
 
     # ---- compiled steps
@@ -120,17 +123,22 @@ class OclTrainer(base_trainer.Trainer):
     def _step_function(self, step):
         """`step` as a function of a batch."""
         name, placement = f"{self.name}.{step.__name__}", distribution.placement()
+        own = distribution.own_ranks() is not None
         if self.run_eagerly or not self.jit_compile:
+            if own:
+                raise NotImplementedError(
+                    "auto_shard_dataset=False: steps that run eagerly compute whole batches on every rank; compile them (jit_compile)."
+                )
             return _eager(step, name)
         settings = {"dynamic": (0,), "name": name, "context": lambda: self._trace_context}
-        return Jitted(step, **settings) if placement is None else DistributedStep(step, placement, **settings)
+        return Jitted(step, **settings) if placement is None else DistributedStep(step, placement, own, **settings)
 
     def _refresh_trace_context(self):
         """What a trace depends on beside its data; looked at once per call of fit, evaluate or predict."""
         self._trace_context = (tuple(v.trainable for v in self.variables), config.floatx())
-        placement = distribution.placement()
-        if placement is not self._placement:  # set or taken away since the functions were made
-            self._placement = placement
+        placement, own = distribution.placement(), distribution.own_ranks()
+        if (placement, own) != self._placement:  # set or taken away since the functions were made
+            self._placement = placement, own
             self.train_function = self.test_function = self.predict_function = None
             if placement is not None:
                 variables = [*self.variables, *(self.optimizer.variables if getattr(self, "optimizer", None) else ())]
@@ -348,7 +356,7 @@ class OclTrainer(base_trainer.Trainer):
         self._symbolic_build(data_batch=data)
         self.make_train_function()
         self.reset_metrics()
-        logs = pythonify_logs(self.train_function([data]))
+        logs = pythonify_logs(self.train_function([_batch(data)]))
         return logs if return_dict else self._flatten_metrics_in_order(logs)
 
     def test_on_batch(self, x, y=None, sample_weight=None, return_dict=False):
@@ -358,14 +366,14 @@ class OclTrainer(base_trainer.Trainer):
         self._symbolic_build(data_batch=data)
         self.make_test_function()
         self.reset_metrics()
-        logs = pythonify_logs(self.test_function([data]))
+        logs = pythonify_logs(self.test_function([_batch(data)]))
         return logs if return_dict else self._flatten_metrics_in_order(logs)
 
     def predict_on_batch(self, x):
         self._check_inputs("predict_on_batch", self.predict_step, x)
         data = _as_arrays((x,))
         self.make_predict_function()
-        return tree.map_structure(core.convert_to_numpy, self.predict_function([data]))
+        return tree.map_structure(core.convert_to_numpy, self.predict_function([_batch(data)]))
 
     def _check_inputs(self, caller, step, x, y=None):
         """Raises ValueError where there are no inputs; a step of one's own may do without them."""
@@ -405,6 +413,12 @@ def _as_arrays(data):
         return v
 
     return tree.map_structure(one, data)
+
+
+def _batch(data):
+    """What a step takes for this batch; where each rank gives its own rows, all ranks do so here."""
+    ranks = distribution.own_ranks()
+    return data if ranks is None else own_rows.agree(ranks, data)
 
 
 def _last(one_step):

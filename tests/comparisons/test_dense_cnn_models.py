@@ -198,7 +198,7 @@ def test_cnn_study_has_its_rows():
     names = [row.name for row in cnn.STUDY.rows]
     assert names[:5] == ["smaller", "Model 0", "Model 1", "Model 2", "larger"]
     for model in ("Model 0", "Model 1", "Model 2"):
-        assert {f"{model}, one unit", f"{model}, data-parallel"} <= set(names)
+        assert {f"{model}, one unit", f"{model}, data-parallel", f"{model}, ranks"} <= set(names)
     assert {"Model 2, by layer", "larger, by layer", "matrix products"} <= set(names) and len(cnn.LAYERS) == 12
     assert [cnn.STUDY.row(name).full.examples for name in names[1:4]] == [1000, 1000, 2000]
 
@@ -325,6 +325,18 @@ def test_data_parallel_losses_must_be_those_of_one_device():
     assert passed(cnn.parallel_equivalent, result(1e-6), result(1e-3)) == [True, False]
     [(_, head, [line])] = cnn.parallel_table([result(0.0)])
     assert line[head.index("speed-up")] == 2.0 and line[0] == "Model 0"
+
+
+def test_losses_of_ranks_must_be_those_of_one():
+    def result(error):
+        one = {"ranks": 1, "losses": [2.0] * 60, "epoch_s": times(1.0)}
+        two = {"ranks": 2, "losses": [2.0] * 9 + [2.0 * (1 + error)] * 51, "epoch_s": times(0.625)}
+        return dict(row="Model 1, ranks", backend="ocl", ranks=[one, two])
+
+    assert passed(cnn.ranks_equivalent, result(1e-6), result(1e-3)) == [True, False]
+    [(_, head, [first, second])] = cnn.ranks_table([result(1e-3)])
+    assert first[:2] == ["Model 1", 1] and first[head.index("speed-up") :] == [1.0, 1.0, 0.0, 0.0]
+    assert second[head.index("speed-up") :] == pytest.approx([1.6, 0.8, 1e-3, 1e-3])
 
 
 def test_products_must_beat_the_documents_kernels():
