@@ -46,6 +46,7 @@ class Part(Compiled):
     Args:
         device: that computes it.
         held: a function that returns what this part has as the Variable in the place of one of the trace.
+        updates: None where every part returns the results and assigns its variables; where one does so for all, whether it is this one.
 
     Attributes:
         sites: what the trace was instrumented with (compiler/checking.py), or None.
@@ -53,25 +54,37 @@ class Part(Compiled):
 
     sites = None
 
-    def __init__(self, placement, trace, result, device, name, variables, unknowns, held=lambda variable: variable):
+    def __init__(self, placement, trace, result, device, name, variables, unknowns, held=lambda variable: variable, updates=None):
         batch_axis = None if placement is None else placement.batch_axis
         self._drift = None if placement is None else placement.drift
         self._changed = [slot.variable for slot in trace.assigned() if slot.variable._owned.layout is None]
         leaves, structure = tree.flatten(result)
         places = [k for k, leaf in enumerate(leaves) if type(leaf) is Tensor]
         layouts = batch_layouts([x.shape for x in trace.inputs], batch_axis)
-        local, outputs = partition(trace, [leaves[k] for k in places], layouts, batch_axis, held)
+        assigns = updates is not False
+        local, outputs, token = partition(trace, [leaves[k] for k in places], layouts, batch_axis, held, assigns)
         for k, output in zip(places, outputs, strict=True):
             leaves[k] = output
         bounds = [n for layout in layouts if any(layout) for n in layout[0].bounds()]
         self._cut = [any(layout) for layout in layouts]
         self._bounds = formulas(unknowns, bounds)
-        super().__init__(local, tree.unflatten(structure, leaves), device, name, variables=variables, unknowns=unknowns)
+        # Parts that need different results of collectives still meet in all of them.
+        met = () if updates is None or token is None else (token,)
+        result = tree.unflatten(structure, leaves) if assigns else ()
+        super().__init__(local, result, device, name, variables=variables, unknowns=unknowns, besides=met)
+
+    @property
+    def reads(self):
+        """The Variables whose values it needs, of those that it has."""
+        return tuple(self._states)
+
+    def launch(self, arrays, values):
+        bounds = iter(self._bounds(*values))
+        rows = [_rows(x, next(bounds), next(bounds)) if cut else x for x, cut in zip(arrays, self._cut, strict=True)]
+        return super().launch(rows, values)
 
     def run(self, arrays, bound):
-        bounds = iter(self._bounds(*bound.values))
-        rows = [_rows(x, next(bounds), next(bounds)) if cut else x for x, cut in zip(arrays, self._cut, strict=True)]
-        result = super().run(rows, bound)
+        result = super().run(arrays, bound)
         if self._drift is not None and self._changed:
             self._drift.step_done(self._changed)
         if self.sites is None:
