@@ -54,11 +54,14 @@ def test_variables_lie_on_the_storage_device(halves):
     assert once[whole]["current"] < 1e6  # where they were made
     model.layers[0].trainable = False  # weights that no step changes
     model.compile("sgd", "mse")
-    model.train_on_batch(x, x[:, :1])
+    for distribution in (keras_ocl.CentralStorage(devices=[first, second]), DataParallel(devices=[second, first])):
+        set_distribution(distribution)
+        model.train_on_batch(x, x[:, :1])
     set_distribution(keras_ocl.CentralStorage(devices=[first, second], storage=first))
     model.train_on_batch(x, x[:, :1])
     model.predict(x[:1], verbose=0)
     assert {v.value.storage.device.name for v in variables()} == {first}
+    assert not any(type(v._owned).__name__ == "Mirrored" for v in variables())  # which keeps the copies elsewhere
     print("there")
     """
     assert "there" in run(halves, code)
