@@ -54,7 +54,7 @@ def test_variables_lie_on_the_storage_device(halves):
     assert once[whole]["current"] < 1e6  # where they were made
     model.layers[0].trainable = False  # weights that no step changes
     model.compile("sgd", "mse")
-    for distribution in (keras_ocl.CentralStorage(devices=[first, second]), DataParallel(devices=[second, first])):
+    for distribution in (keras_ocl.CentralStorage(devices=[first, second]), DataParallel(devices=[first, second])):
         set_distribution(distribution)
         model.train_on_batch(x, x[:, :1])
     set_distribution(keras_ocl.CentralStorage(devices=[first, second], storage=first))
