@@ -16,6 +16,7 @@ Training loops of your own:
 - ``grad(function)`` and ``value_and_grad(function)`` make functions that return gradients.
 - ``callback(function, x)`` calls a Python function with values from inside compiled code.
 - ``all_reduce(x)`` adds up tensors over the ranks of an MPI job, each of which has data of its own.
+- ``CentralStorage()`` divides batches among devices of one process, one of which has the variables.
 
 Kernels, profiles and checks:
 
@@ -43,6 +44,7 @@ from keras_ocl.plugin import install
 
 if TYPE_CHECKING:
     from keras_ocl.callback import callback
+    from keras_ocl.central import CentralStorage
     from keras_ocl.collectives import all_reduce
     from keras_ocl.compiler.jit import jit
     from keras_ocl.core.autodiff import GradientTape
@@ -57,6 +59,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "CentralStorage",
     "DeviceLost",
     "GradientTape",
     "KernelBuildError",
@@ -89,6 +92,7 @@ _ALONE = {
     "profile": "profiler",
 }
 _WITH_KERAS = {
+    "CentralStorage": "central",
     "GradientTape": "core.autodiff",
     "all_reduce": "collectives",
     "callback": "callback",

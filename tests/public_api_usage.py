@@ -39,6 +39,7 @@ def training() -> None:
     keras_ocl.grad(loss, has_aux=False)(1.0, scale=2)
     keras_ocl.callback(print, 1.0, [2.0])
     keras_ocl.all_reduce([1.0, None], kind="max")
+    keras_ocl.CentralStorage(devices=["gpu:0", "gpu:1"], storage="cpu:0")
     with keras_ocl.GradientTape(persistent=True) as tape:
         tape.watch([])
     assert_type(tape, keras_ocl.GradientTape)

@@ -44,12 +44,14 @@ BELOW = {
     "export.onnx": set(),
     "export.onnx.rules": set(),
     "distribution": {"core", "primitives", "compiler", "runtime"},
+    "central": {"distribution", "runtime"},
     "collectives": {"core", "primitives", "ops", "distribution"},
     "hooks": {"core", "compiler", "runtime", "chrome_trace", "ops", "layers", "custom", "distribution"},
     "backend": {"ops", "hooks"},
     "src": {"ops", "hooks", "export"},
 }
-WITH_KERAS = {"backend", "callback", "collectives", "custom", "export", "gradient", "hooks", "layers", "lowering", "ops", "plugin", "src"}
+WITH_KERAS = {"backend", "callback", "central", "collectives", "custom", "export", "gradient", "hooks", "layers", "lowering", "ops"}
+WITH_KERAS |= {"plugin", "src"}
 # Packages that their own modules take as a namespace, which they read when they run: gradient rules need each other.
 NAMESPACES = {"keras_ocl", "keras_ocl.primitives"}
 

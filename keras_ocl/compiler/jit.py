@@ -211,16 +211,20 @@ def _exact(number):
 
 
 class Compiled:
-    """One trace, compiled: runs on arrays for the trace's inputs and on the variables' current values."""
+    """One trace, compiled: runs on arrays for the trace's inputs and on the variables' current values.
 
-    def __init__(self, trace, result, device, name, all_arguments=False, variables=(), unknowns=()):
+    Args:
+        besides: Tensors that are computed in each run, for the sake of what they follow from; they are not among the results.
+    """
+
+    def __init__(self, trace, result, device, name, all_arguments=False, variables=(), unknowns=(), besides=()):
         self.device, self._unknowns = device, tuple(unknowns)
         leaves, self._structure = tree.flatten(result)
         self._leaves = list(leaves)
         self._places = [k for k, leaf in enumerate(leaves) if type(leaf) is Tensor]
         outputs = [leaves[k] for k in self._places]
         slots = trace.assigned()
-        graph = ir.build(trace.equations, outputs + [s.value for s in slots], schedule_of(device.traits).splitting)
+        graph = ir.build(trace.equations, outputs + [s.value for s in slots] + list(besides), schedule_of(device.traits).splitting)
         entries = {id(s.entry): s for s in trace.states.values()}
         position = {id(t): k for k, t in enumerate(trace.inputs)}
         self._arguments = []  # positions among the trace's inputs, in the order of the executable's
@@ -270,20 +274,23 @@ class Compiled:
 
     def run(self, arrays, bound):
         """Results for the trace's inputs `arrays` (NumPy arrays or Tensors), with the shapes of a Bound."""
-        device, values = self.device, bound.values
+        results = self.launch(arrays, bound.values)
+        leaves = list(bound.leaves)
+        for place, storage, (shape, dtype) in zip(self._places, results, bound.specs, strict=False):
+            leaves[place] = Tensor(shape, dtype, storage)
+        return tree.unflatten(self._structure, leaves)
+
+    def launch(self, arrays, values):
+        """Runs on `arrays` with these values of the unknown extents; a list of Storages, of which the first are those of the results."""
+        device = self.device
         storages = []
         for k in self._arguments:
             a = arrays[k]
             storages.append(on_device(a, device) if type(a) is Tensor else device.upload(a))
         constants = [on_device(t, device) for t in self._constants]
         if self._states or self._assigned:
-            results = self._run_on_states(storages, constants, values)
-        else:
-            results = self.executable.run(storages + constants, values)
-        leaves = list(bound.leaves)
-        for place, storage, (shape, dtype) in zip(self._places, results, bound.specs, strict=False):
-            leaves[place] = Tensor(shape, dtype, storage)
-        return tree.unflatten(self._structure, leaves)
+            return self._run_on_states(storages, constants, values)
+        return self.executable.run(storages + constants, values)
 
     def _run_on_states(self, storages, constants, values):
         """The executable's results for the variables' values, which it updates; no other thread reads or changes them meanwhile."""

@@ -73,6 +73,7 @@ class Division:
         self.own, self.shares, self._world, self._parts = own, None, placement.world, placement.batch_axis.size
         self._devices = self._parts // (placement.ranks.size if own else 1)  # among which rows are divided
         self._left = TIMED if placement.measured and self._devices > 1 else 0
+        self._working = [share > 0 for share in placement.batch_axis.shares]  # a device that only has the variables gets no rows
         self._seen, self._timing, self._speeds = set(), False, {}
 
     def begin(self, arrays):
@@ -106,12 +107,12 @@ class Division:
         for found in self._world.gather_objects({part: statistics.median(speeds) for part, speeds in self._speeds.items()}):
             for (_, place), speed in found.items():
                 slowest[place] = min(speed, slowest.get(place, speed))
-        if len(slowest) < self._parts:
+        if len(slowest) < sum(self._working):
             return False  # batches had fewer rows than there are parts
-        speeds = [slowest[place] for place in range(self._parts)]
+        speeds = [slowest.get(place, 0) for place in range(self._parts)]
         groups = (speeds[k : k + self._devices] for k in range(0, len(speeds), self._devices))
         found = tuple(share for group in groups for share in proportional(group))
-        if len(set(found)) > 1:
+        if len({share for share, works in zip(found, self._working, strict=True) if works}) > 1:
             self.shares = found
         return self.shares is not None
 

@@ -12,27 +12,32 @@ from keras_ocl.distribution.team import Team
 
 
 class Parts(Part):
-    """All parts of a trace, compiled; the first one's results are returned."""
+    """All parts of a trace, compiled; the results of one are returned. Each has the variables, and updates them."""
 
     def __init__(self, placement, trace, result, device, name, variables, unknowns, division):
         self._placement = placement
         self._mirrored = [placement.mirrors(slot.variable) for slot in trace.states.values()]
-        self._refresh()
-        first, *others = (
-            (place, trace, result, device, name, variables, unknowns, division, lambda variable, k=k: placement.mirrors(variable).each[k])
+        parts = [
+            (place, trace, result, device, name, variables, unknowns, division, *placement.duty(k))
             for k, (place, device) in enumerate(zip(placement.places, placement.devices, strict=True))
-        )
-        super().__init__(*first)
-        self._others = [Part(*part) for part in others]
+        ]
+        super().__init__(*parts.pop(placement.home))
+        self._others = [Part(*part) for part in parts]
 
-    def _refresh(self):
+    def _begin(self):
+        """All devices get the variables' values that they need."""
         for mirrors in self._mirrored:
             mirrors.refresh()
 
+    def _end(self, failed):
+        """All devices are done."""
+        for mirrors in self._mirrored if failed else ():
+            mirrors.release()  # devices may have come to different ends
+
     def run(self, arrays, bound):
-        self._refresh()
+        self._begin()
         team, threads = self._placement.team, self._placement.threads
-        running = [threads.submit(contextvars.copy_context().run, self._run_part, part, arrays, bound) for part in self._others]
+        running = [threads.submit(contextvars.copy_context().run, self._run_part, part, arrays, bound.values) for part in self._others]
         errors, result = [], None
         try:
             result = super().run(arrays, bound)
@@ -41,23 +46,22 @@ class Parts(Part):
             team.abort()
         wait(running)
         errors += [future.exception() for future in running if future.exception() is not None]
+        self._end(bool(errors))
         if errors:
             team.renew()
-            for mirrors in self._mirrored:
-                mirrors.release()  # devices may have come to different ends
             raise next((error for error in errors if not isinstance(error, threading.BrokenBarrierError)), errors[0])
         return result
 
-    def _run_part(self, part, arrays, bound):
+    def _run_part(self, part, arrays, values):
         try:
-            part.run(arrays, bound)
+            part.launch(arrays, values)
         except BaseException:
             self._placement.team.abort()
             raise
 
 
 class LocalPlacement:
-    """Placements for several devices of this process.
+    """Placements for several devices of this process, each of which has a copy of the variables.
 
     Args:
         devices: this rank's, as they lie in the mesh, row-major.
@@ -66,6 +70,7 @@ class LocalPlacement:
     """
 
     kind = Parts
+    home = 0  # whose results are returned
 
     def __init__(self, devices, communicator, shape, names, batch_axis, shares=None, measured=False):
         self.devices, self.team = devices, Team(communicator)
@@ -77,6 +82,10 @@ class LocalPlacement:
         self.axes, self.batch_axis = self.places[0].axes, self.places[0].batch_axis
         self.threads = ThreadPoolExecutor(len(devices) - 1, "keras_ocl device")
         self._mirrors = {}
+
+    def duty(self, k):
+        """(held, updates) of device k's Part."""
+        return lambda variable: self.mirrors(variable).each[k], None
 
     def mirrors(self, variable):
         """The Mirrors of a variable, the same each time."""

@@ -7,13 +7,17 @@ from keras_ocl.core.variable import Owned
 
 
 class Mirror:
-    """One device's copy: a Variable (core/variable.py) for that device's part of a step."""
+    """One device's copy: a Variable (core/variable.py) for that device's part of a step, which has no memory yet."""
 
     trainable = False
 
     def __init__(self, variable):
         self.path, self.shape, self.dtype = variable.path, variable._owned.shape, variable._owned.dtype
-        self._owned = variable._owned
+        self.release()
+
+    def release(self):
+        """The copy is gone, and its memory, unless somebody else holds it."""
+        self._owned = Owned(self.shape, self.dtype, None)
 
     def _tape_value(self):
         return self._owned.lend()

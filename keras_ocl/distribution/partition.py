@@ -44,6 +44,9 @@ class Partition:
         wanted: dict from the id of a Tensor to the layout in which what becomes of it is kept.
         batch_axis: along which batches are cut, or None.
         collective: whether collectives may be used; in the bodies of loops they may not.
+
+    Attributes:
+        token: of the last collective, None before the first.
     """
 
     def __init__(self, equations, known, states=(), wanted=None, batch_axis=None, collective=True):
@@ -52,7 +55,7 @@ class Partition:
         self._wanted, self._batch_axis, self._collective = wanted or {}, batch_axis, collective
         self._makers = {id(o): eq for eq in equations for o in eq.outputs}
         self._parts = {}  # (id of a tensor, its layout) -> the part of that layout
-        self._token = None
+        self.token = None
 
     def run(self, outputs):
         """Computes the Values of `outputs`, none of them pending, in the trace that is being recorded."""
@@ -244,13 +247,13 @@ class Partition:
     def _next_token(self):
         if not self._collective:
             raise CollectiveInLoop
-        return P.constant(0, "int32") if self._token is None else self._token
+        return P.constant(0, "int32") if self.token is None else self.token
 
     def _gathered(self, x, i, shard):
         group, extents, shape = shard.axis.group, tuple(shard.extents()), x.shape
         if not shard.contiguous:
             x, i = P.reshape(x, (*shape[:i], shard.outer, shard.extent() // shard.outer, *shape[i + 1 :])), i + 1
-        y, self._token = all_gather_p(x, self._next_token(), group=group, axis=i, extents=extents)
+        y, self.token = all_gather_p(x, self._next_token(), group=group, axis=i, extents=extents)
         return y if shard.contiguous else P.reshape(y, (*shape[: i - 1], shard.outer * y.shape[i], *shape[i:]))
 
     def _reduce(self, tensors):
@@ -267,7 +270,7 @@ class Partition:
             parts = [self.value(t) for t in found.values()]
             reduced = [v.tensor for v in parts]
             for axis in axes:
-                *reduced, self._token = all_reduce_p(*reduced, self._next_token(), group=axis.group, kind=kind)
+                *reduced, self.token = all_reduce_p(*reduced, self._next_token(), group=axis.group, kind=kind)
             for t, v, y in zip(found, parts, reduced, strict=True):
                 self.values[t] = Value(y, v.layout)
 
@@ -277,7 +280,7 @@ class Partition:
         for i, shard in enumerate(self._wanted.get(id(t), ())):
             if shard is not None and shard.axis in axes and shard.contiguous and layout[i] is None:
                 extents = tuple(shard.extents())
-                x, self._token = reduce_scatter_p(x, self._next_token(), group=shard.axis.group, axis=i, extents=extents, kind=kind)
+                x, self.token = reduce_scatter_p(x, self._next_token(), group=shard.axis.group, axis=i, extents=extents, kind=kind)
                 layout[i], axes = shard, tuple(axis for axis in axes if axis is not shard.axis)
         self.values[id(t)] = Value(x, tuple(layout), (axes, kind) if axes else None)
 
@@ -316,8 +319,8 @@ def _cut(x, i, shard):
     return x if shard.contiguous else P.reshape(x, (*shape[:i], shard.extent(), *shape[i + 1 :]))
 
 
-def partition(trace, results, layouts, batch_axis, held, rows=None):
-    """(local Trace, Tensors in the place of `results`) of one part.
+def partition(trace, results, layouts, batch_axis, held, rows=None, assigns=True):
+    """(local Trace, Tensors in the place of `results`, what the last collective leaves) of one part; the last is None where there is none.
 
     Args:
         trace: the whole step.
@@ -326,6 +329,7 @@ def partition(trace, results, layouts, batch_axis, held, rows=None):
         batch_axis: along which batches are cut, or None.
         held: a function that returns the Variable that the part has in the place of one of the trace.
         rows: the Shard of the rows that the part gets of results which have as many, if not all.
+        assigns: whether it assigns the variables.
     """
     local, known, states = Trace(), {}, set()
     for t, layout in zip(trace.inputs, layouts, strict=True):
@@ -340,9 +344,10 @@ def partition(trace, results, layouts, batch_axis, held, rows=None):
         targets = [*results, *(s.value for s in slots)]
         whole_step.run(targets)
         outputs = [whole_step.part(t, _result_layout(t, rows)) for t in results]
-        for slot in slots:
-            local.assign(held(slot.variable), whole_step.part(slot.value, _variable_layout(slot)))
-    return local, outputs
+        values = [whole_step.part(slot.value, _variable_layout(slot)) for slot in slots]
+        for slot, value in zip(slots, values, strict=True) if assigns else ():
+            local.assign(held(slot.variable), value)
+    return local, outputs, whole_step.token
 
 
 def _result_layout(t, rows):

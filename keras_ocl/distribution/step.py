@@ -1,5 +1,7 @@
 """A compiled step of which this process computes its part."""
 
+import functools
+
 from keras_ocl import primitives as P
 from keras_ocl.compiler import checking
 from keras_ocl.compiler.jit import Compiled, Jitted
@@ -62,6 +64,7 @@ class Part(Compiled):
         device: that computes it.
         division: a Division, where there is a placement.
         held: a function that returns what this part has as the Variable in the place of one of the trace.
+        updates: None where every part returns the results and assigns its variables; where one does so for all, whether it is this one.
 
     Attributes:
         sites: what the trace was instrumented with (compiler/checking.py), or None.
@@ -69,36 +72,46 @@ class Part(Compiled):
 
     sites = None
 
-    def __init__(self, placement, trace, result, device, name, variables, unknowns, division=None, held=lambda variable: variable):
+    def __init__(
+        self, placement, trace, result, device, name, variables, unknowns, division=None, held=lambda variable: variable, updates=None
+    ):
         self._place, self._division = placement, division
         batch_axis = None if placement is None else placement.batch_axis
         self._drift = None if placement is None else placement.drift
         self._changed = [slot.variable for slot in trace.assigned() if slot.variable._owned.layout is None]
         leaves, structure = tree.flatten(result)
         places = [k for k, leaf in enumerate(leaves) if type(leaf) is Tensor]
-        rows, origin = None, 0  # of results, and where the given arrays begin
+        rows, origin, assigns = None, 0, updates is not False  # of results; where the given arrays begin
         if division is not None and division.own:
             layouts, rows = own_rows.layouts(trace.inputs, batch_axis, placement.ranks, division.shares or batch_axis.shares)
             origin, _ = rows.bounds()
         else:
             layouts = batch_layouts([x.shape for x in trace.inputs], batch_axis, division and division.shares)
-        local, outputs = partition(trace, [leaves[k] for k in places], layouts, batch_axis, held, rows)
+        local, outputs, token = partition(trace, [leaves[k] for k in places], layouts, batch_axis, held, rows, assigns)
         for k, output in zip(places, outputs, strict=True):
             leaves[k] = output
         bounds = [n - origin for layout in layouts if any(layout) for n in layout[0].bounds()]
         self._cut = [any(layout) for layout in layouts]
         self._bounds = formulas(unknowns, bounds)
-        super().__init__(local, tree.unflatten(structure, leaves), device, name, variables=variables, unknowns=unknowns)
+        # Parts that need different results of collectives still meet in all of them.
+        met = () if updates is None or token is None else (token,)
+        result = tree.unflatten(structure, leaves) if assigns else ()
+        super().__init__(local, result, device, name, variables=variables, unknowns=unknowns, besides=met)
 
-    def run(self, arrays, bound):
-        bounds = self._bounds(*bound.values)
+    @property
+    def reads(self):
+        """The Variables whose values it needs, of those that it has."""
+        return tuple(self._states)
+
+    def launch(self, arrays, values):
+        bounds = self._bounds(*values)
         ends = iter(bounds)
         rows = [_rows(x, next(ends), next(ends)) if cut else x for x, cut in zip(arrays, self._cut, strict=True)]
-        if self._division is None:
-            result = super().run(rows, bound)
-        else:
-            count = bounds[1] - bounds[0] if bounds else 0
-            result = self._division.run(self._place, self.device, count, lambda: super(Part, self).run(rows, bound))
+        run, count = functools.partial(super().launch, rows, values), bounds[1] - bounds[0] if bounds else 0
+        return run() if self._division is None else self._division.run(self._place, self.device, count, run)
+
+    def run(self, arrays, bound):
+        result = super().run(arrays, bound)
         if self._drift is not None and self._changed:
             self._drift.step_done(self._changed)
         if self.sites is None:

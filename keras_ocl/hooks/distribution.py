@@ -8,6 +8,7 @@ from keras.src.backend.common.global_state import get_global_attribute
 
 from keras_ocl import runtime
 from keras_ocl.distribution import mpi
+from keras_ocl.distribution.central import CentralPlacement, check_one_process
 from keras_ocl.distribution.cut import layout_of
 from keras_ocl.distribution.local import LocalPlacement
 from keras_ocl.distribution.placement import Placement
@@ -136,18 +137,25 @@ def _to_backend_layout(tensor_layout):
 def placement():
     """The Placement of Keras's present distribution, or LocalPlacement; None where this process computes alone with one device."""
     distribution = get_global_attribute("distribution")
-    if distribution is None or num_processes() == distribution.device_mesh.devices.size == 1:
+    if distribution is None:
+        return None
+    storage = getattr(distribution, "storage", None)  # of keras_ocl.CentralStorage
+    if num_processes() == distribution.device_mesh.devices.size == 1 and storage in (None, *distribution.device_mesh.devices.flat):
         return None
     found = getattr(distribution, "_ocl_placement", None)
     if found is None:
         mesh = distribution.device_mesh
+        if storage is not None:
+            check_one_process(num_processes())
         _to_backend_mesh(mesh)
         names, batch_axis = mesh.axis_names, distribution.batch_dim_name or mesh.axis_names[0]
         shares = _shares(distribution.num_model_replicas)
         measured = shares == _MEASURED
         devices = _own_devices(mesh)
         shares = None if measured else shares
-        if len(devices) > 1:
+        if storage is not None:
+            found = _central(mesh, batch_axis, runtime.find_device(storage), shares, measured)
+        elif len(devices) > 1:
             found = LocalPlacement(devices, mpi.world(), mesh.shape, names, batch_axis, shares, measured)
         else:
             found = Placement(mesh.shape, names, batch_axis, mpi.world(), shares, _compared(), measured)
@@ -159,6 +167,15 @@ def own_ranks():
     """The Communicator of the ranks of which each gives rows of its own (`auto_shard_dataset=False`); None where all give whole batches."""
     place = placement()
     return None if place is None or get_global_attribute("distribution").auto_shard_dataset else place.ranks
+
+
+def _central(mesh, batch_axis, storage, shares, measured):
+    """The CentralPlacement of a keras_ocl.CentralStorage; a storage that is none of the devices is one more, which gets no rows."""
+    devices = [runtime.find_device(name) for name in mesh.devices.flat]
+    if storage not in devices:
+        shares = [*(shares or [1] * len(devices)), 0]
+        devices = [*devices, storage]
+    return CentralPlacement(devices.index(storage), devices, mpi.world(), (len(devices),), mesh.axis_names, batch_axis, shares, measured)
 
 
 def _shares(parts):

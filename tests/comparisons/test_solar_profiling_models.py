@@ -413,13 +413,32 @@ def test_first_losses_must_agree(error, good):
 def test_several_devices_must_have_the_losses_of_one(differences, good):
     kinds = ("mirrored", "mirrored", "central")
     ways = [
-        {"devices": ["a", "b"], "variables": kind, "loss_difference": difference, "epoch_s": flat(1.0)}
-        for kind, difference in zip(kinds, differences, strict=False)
+        {"devices": devices, "variables": kind, "loss_difference": difference, "epoch_s": flat(1.0)}
+        for devices, kind, difference in zip((["whole"], ["a", "b"], ["a", "b"]), kinds, differences, strict=False)
     ]
     made = result("smaller CNN on both halves of the device", parallel=ways)
     assert passed(solar_study.same_losses, made) == [good]
     columns = next(table for table in solar_study.STUDY.tables if table.name == "parallel").columns
     assert columns[-1].value(made) == (differences[2] if len(differences) > 2 else None)
+
+
+def test_the_finding_about_several_devices_is_shown_beside_what_is_measured():
+    names, kinds = ("whole", "a", "b", "a, b", "a, b"), (*["mirrored"] * 4, "central")
+    made = [
+        {"devices": devices.split(", "), "variables": kind, "losses": [0.5, 0.25], "loss_difference": 1e-7, "epoch_s": flat(seconds)}
+        for devices, kind, seconds in zip(names, kinds, (1.0, 3.0, 2.5, 2.0, 2.8), strict=True)
+    ]
+    (_, head, ways), (_, _, held) = solar_study.strategies([result("smaller CNN on both halves of the device", parallel=made)])
+    assert len(head) == len(ways[0]) and [line[1] for line in ways] == ["one device"] * 3 + ["mirrored", "central"]
+    assert [line[3] for line in ways] == pytest.approx([1, 1 / 3, 0.4, 0.5, 1 / 2.8]) and ways[-1][4:] == [0.25, 1e-7]
+    assert [(line[0], line[2]) for line in held] == [
+        ("mirrored on a, b beats b alone", "yes"),
+        ("mirrored on a, b beats central", "yes"),
+        ("central on a, b beats b alone", "no"),
+    ]
+    assert held[0][3] == 1.25
+    made[-1]["epoch_s"] = {"median": 2.1, "low": 1.9, "high": 2.4, "n": 5}  # as far as it varies
+    assert solar_study.strategies([result(parallel=made)])[1][2][1][2] == "neither"
 
 
 def test_a_net_that_does_not_fit_must_say_so():

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import pytest
 
+from keras_ocl import runtime
 from keras_ocl.distribution import launcher
 
 ROOT = Path(__file__).parents[2]
@@ -37,3 +38,13 @@ def mpiexec(tmp_path):
         return Job(done.returncode, done.stdout)
 
     return run
+
+
+@pytest.fixture
+def halves():
+    """Names of the two halves of the device."""
+    device = runtime.current_device()
+    if device.kind != "cpu" or device.traits.compute_units < 2:
+        pytest.skip("a CPU with two compute units is needed")
+    name = device.name.partition("/")[0]
+    return [f"{name}/1of2", f"{name}/2of2"]

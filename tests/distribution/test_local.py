@@ -13,17 +13,6 @@ from keras_ocl.distribution.team import Team
 from tests.distribution.job import needs_mpi, run_job
 from tests.plugin.process import run_python
 
-
-@pytest.fixture
-def halves():
-    """Names of the two halves of the device."""
-    device = runtime.current_device()
-    if device.kind != "cpu" or device.traits.compute_units < 2:
-        pytest.skip("a CPU with two compute units is needed")
-    name = device.name.partition("/")[0]
-    return [f"{name}/1of2", f"{name}/2of2"]
-
-
 # ---- collectives
 
 
@@ -105,10 +94,10 @@ TRAINING = """
         model.fit(x, y, batch_size=16, verbose=0)
         return np.array(losses), np.array(model.evaluate(x, y, batch_size=16, verbose=0)), model.predict(x, verbose=0)
 
-    def compare(name, devices):
+    def compare(name, devices, kind=DataParallel, **options):
         set_distribution(None)
         alone = train(name)
-        set_distribution(DataParallel(devices=devices))
+        set_distribution(kind(devices=devices, **options))
         together = train(name)
         np.testing.assert_allclose(together[0], alone[0], rtol=1e-5, err_msg=name)
         for ours, theirs in zip(together[1:], alone[1:]):
@@ -144,12 +133,16 @@ def test_ranks_with_two_devices_each(halves):
     assert run_job(code, 2, KERAS_OCL_BIND="0", KERAS_OCL_DEVICE=halves[0].partition("/")[0]).count("equal") == 2
 
 
-def test_others_read_and_write_between_steps(halves):
+BOTH = pytest.mark.parametrize("kind", ["DataParallel", "keras_ocl.CentralStorage"])
+
+
+@BOTH
+def test_others_read_and_write_between_steps(halves, kind):
     code = TRAINING + f"""
     x = np.linspace(-1, 1, 60).astype("float32").reshape(10, 6)
 
     def run(devices):
-        set_distribution(devices and DataParallel(devices=devices))
+        set_distribution(devices and {kind}(devices=devices))
         keras.utils.set_random_seed(0)
         model = keras.Sequential([keras.Input((6,)), keras.layers.Dense(4, activation="tanh"), keras.layers.Dense(2)])
         model.compile(keras.optimizers.Adam(0.1), "mse")
@@ -175,27 +168,28 @@ def test_others_read_and_write_between_steps(halves):
     assert "equal" in run_python(code, KERAS_BACKEND="ocl", KERAS_OCL_DEVICE=halves[0].partition("/")[0])
 
 
-def test_a_device_that_fails(halves):
+@BOTH
+def test_a_device_that_fails(halves, kind):
     """The error is the device's, and training goes on from the first device's values."""
     code = TRAINING + f"""
     from keras_ocl.distribution import local
-    set_distribution(DataParallel(devices={halves}))
+    set_distribution({kind}(devices={halves}))
     model, x, y, _ = make("mlp")
     model.compile("adam", "sparse_categorical_crossentropy")
     before = model.train_on_batch(x, y)
-    run_part = local.Part.run
+    run_part = local.Part.launch
 
     def fails(part, *args):
         if part.device.name == "{halves[1]}":
             raise MemoryError("no more on the second one")
         return run_part(part, *args)
 
-    local.Part.run = fails
+    local.Part.launch = fails
     try:
         model.train_on_batch(x, y)
     except MemoryError as error:
         print(error)
-    local.Part.run = run_part
+    local.Part.launch = run_part
     after = [model.train_on_batch(x, y) for _ in range(3)]
     assert np.isfinite(after).all() and after[-1] < before, (before, after)
     """  # fmt: skip

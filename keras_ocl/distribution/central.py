@@ -1,0 +1,73 @@
+"""A step on several devices of this process, of which one has the variables; the others get copies of them for each step."""
+
+from keras_ocl.compiler.jit import own_copy
+from keras_ocl.core import dtypes
+from keras_ocl.core.variable import Owned
+from keras_ocl.distribution.local import LocalPlacement, Parts
+from keras_ocl.distribution.mirror import Mirrored
+
+
+class CentralParts(Parts):
+    """All parts of a trace, compiled; the results of the one that has the variables are returned, and it alone updates them."""
+
+    def __init__(self, placement, trace, *rest):
+        super().__init__(placement, trace, *rest)
+        self._variables = [slot.variable for slot in trace.states.values()]
+        read = {id(mirror) for part in self._others for mirror in part.reads}
+        self._copied = []  # (variable, [(a Mirror that a part reads, its device)])
+        for variable, mirrors in zip(self._variables, self._mirrored, strict=True):
+            pairs = zip(mirrors.each, placement.devices, strict=True)
+            readers = [(mirror, device) for mirror, device in pairs if id(mirror) in read]
+            if readers:
+                self._copied.append((variable, readers))
+
+    def _begin(self):
+        with self.device.state_lock:
+            for variable in self._variables:
+                if variable._owned.storage.device is not self.device or isinstance(variable._owned, Mirrored):
+                    own_copy(variable, self.device)
+            arrays = [self.device.download(*_contents(variable._owned)) for variable, _ in self._copied]
+        try:
+            for array, (variable, readers) in zip(arrays, self._copied, strict=True):
+                for mirror, device in readers:
+                    mirror._owned = Owned(mirror.shape, mirror.dtype, device.upload(array, variable.path))
+        except BaseException:
+            self._end(failed=True)
+            raise
+
+    def _end(self, failed):
+        for _, readers in self._copied:
+            for mirror, _ in readers:
+                mirror.release()
+
+
+def _contents(owned):
+    """What `Device.download` takes for a variable's value."""
+    return owned.storage, dtypes.numpy_dtype(owned.dtype), owned.shape
+
+
+def check_one_process(count):
+    """Raises NotImplementedError where so many processes compute together."""
+    if count > 1:
+        raise NotImplementedError(
+            f"CentralStorage keeps variables on one device of one process, but {count} processes compute together: use"
+            " keras.distribution.DataParallel, which keeps a copy for each, or start one process."
+        )
+
+
+class CentralPlacement(LocalPlacement):
+    """Placements for several devices of this process, of which number `home` has the variables.
+
+    Args:
+        home: its place among the devices.
+        others: as for LocalPlacement.
+    """
+
+    kind = CentralParts
+
+    def __init__(self, home, *others):
+        super().__init__(*others)
+        self.home = home
+
+    def duty(self, k):
+        return ((lambda variable: variable), True) if k == self.home else (super().duty(k)[0], False)
