@@ -1,9 +1,15 @@
 """Shares by measured speed: a clock that runs differently for each part stands for devices of unequal speed."""
 
+import itertools
+from types import SimpleNamespace
+
+import numpy as np
 import pytest
 
 from keras_ocl import runtime
-from keras_ocl.distribution.division import GRAIN, proportional
+from keras_ocl.distribution import division
+from keras_ocl.distribution.communicator import Communicator
+from keras_ocl.distribution.division import GRAIN, TIMED, Division, proportional
 from tests.distribution.job import needs_mpi, run_job
 from tests.plugin.process import run_python
 
@@ -142,6 +148,21 @@ def test_ranks_that_give_their_own_rows_divide_them_among_their_devices(halves):
     """  # fmt: skip
     environment = {"KERAS_OCL_SHARES": "auto", "KERAS_OCL_BIND": "0", "KERAS_OCL_DEVICE": halves[0].partition("/")[0]}
     assert run_job(code, 2, **environment).count("equal") == 2
+
+
+def test_a_device_that_only_has_the_variables_gets_no_rows(monkeypatch):
+    """Of CentralStorage with `storage` apart from the devices that compute."""
+    axis = [SimpleNamespace(size=3, shares=(1, 1, 0), place=place) for place in range(3)]
+    parts = [SimpleNamespace(batch_axis=each, communicator=SimpleNamespace(rank=each.place, seconds=0)) for each in axis]
+    found = Division(SimpleNamespace(batch_axis=axis[0], world=Communicator(), measured=True, ranks=None), own=False)
+    ticks = itertools.cycle([0, 1, 0, 3, 0, 5])  # seconds of the three parts
+    monkeypatch.setattr(division, "clock", lambda: next(ticks))
+    for step in range(1 + TIMED):
+        found.begin([np.zeros(8)])
+        for part, rows in zip(parts, (4, 4, 0), strict=True):
+            found.run(part, SimpleNamespace(finish=lambda: None), rows, lambda: None)
+        assert found.end() == (step == TIMED)
+    assert found.shares == (18, 6, 0)
 
 
 def test_what_is_no_share():
