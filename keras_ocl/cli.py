@@ -34,6 +34,7 @@ def main(arguments=None):
     lower_parser.add_argument("--json", action="store_true", help="as JSON")
     lower_parser.add_argument("--source", action="store_true", help="the OpenCL C")
     lower_parser.add_argument("--compile", action="store_true", help="compile for the record with the vendor's compiler; estimate times")
+    lower_parser.add_argument("--access", action="store_true", help="cache lines and bank conflicts of each load and store")
     lower_parser.set_defaults(run=lower)
     options = parser.parse_args(arguments)
     return options.run(options)
@@ -177,6 +178,8 @@ def lower(options):
         return 2
     if options.compile:
         return _compiled(options.traits, steps)
+    if options.access:
+        return _accesses(options.traits, steps)
     if options.json:
         print(json.dumps([_described(step, options.source) for step in steps], indent=1))
     elif options.source:
@@ -215,6 +218,35 @@ def _compiled(record, steps):
             print(f"  {takes} {amounts} {e.seconds * 1e6:9.2f} us {e.bound:7} {e.share:4.0%}  {launch.name}")
         print(f"  {len(step.launches)} launches, {seconds * 1e3:.4g} ms, {operations / seconds / hardware.flops:.1%} of the peak")
     return status
+
+
+def _accesses(record, steps):
+    """Print how each kernel reaches memory, and which of its lines take more than half as much again as they need."""
+    from keras_ocl import runtime, vendors
+
+    hardware = runtime.read_hardware(record) if record else None
+    wave = hardware.wave if hardware else 32
+    for step in steps:
+        launches = {launch.kernel: launch for launch in step.launches if launch.kernel}
+        try:
+            found = vendors.accesses(step.program(), [(k, x.grid, x.group, x.arguments) for k, x in launches.items()], wave)
+        except FileNotFoundError as error:
+            print(error, file=sys.stderr)
+            return 2
+        print(f"{step.name}: cache lines of global memory / as few as hold the bytes; rounds of local memory / without bank conflicts")
+        for kernel, launch in launches.items():
+            amounts = [f"{sum(x.cost for x in some)} / {sum(x.fewest for x in some)}" for some in _by_memory(found[kernel])]
+            print(f"  {amounts[0]:>15}; {amounts[1]:>15}  {launch.name}")
+            for x in sorted(found[kernel], key=lambda x: x.fewest - x.cost):
+                if x.ratio > 1.5:
+                    where = f"{'local' if x.local else 'global'} {'store' if x.store else 'load'}, {x.nbytes} bytes"
+                    print(f"      {x.cost} / {x.fewest}, {where}: {x.text}")
+    return 0
+
+
+def _by_memory(accesses):
+    """(those of global, those of local memory)."""
+    return [x for x in accesses if not x.local], [x for x in accesses if x.local]
 
 
 def _described(step, source):

@@ -20,7 +20,8 @@ from keras_ocl.compiler.loops.lower import Loop
 from keras_ocl.compiler.lower import HostCall, program_specs
 from keras_ocl.compiler.provenance import Share
 from keras_ocl.core import dtypes
-from keras_ocl.kernels.spec import KernelSpec
+from keras_ocl.core.dim import present
+from keras_ocl.kernels.spec import STEP, KernelSpec
 
 _BATCH = 32  # examples per batch where nothing else is said
 
@@ -38,6 +39,7 @@ class Launch:
             bytes has them.
         loops: the loops that repeat it, outermost first, as (name, number of steps or None where a condition ends it).
         local: bytes of local memory of a group.
+        arguments: of each parameter the number, or "global" or "local" memory; loops' step numbers are 1.
         source, helpers: its OpenCL C, and the texts that this calls.
     """
 
@@ -51,6 +53,7 @@ class Launch:
     operations: int
     loops: tuple[tuple[str, int | None], ...]
     local: int
+    arguments: tuple = field(repr=False)
     source: str = field(repr=False)
     helpers: tuple[str, ...] = field(repr=False)
 
@@ -161,12 +164,12 @@ def _launches(launches, traits, executable, loops):
         if isinstance(launch, HostCall):
             read = sum(b.nbytes for b in launch.reads)
             written = sum(b.nbytes for b in launch.writes if b is not None)
-            yield Launch(launch.name, "", provenance.shares, (), None, read, written, operations, loops, 0, "", ())
+            yield Launch(launch.name, "", provenance.shares, (), None, read, written, operations, loops, 0, (), "", ())
             continue
         ((_, (kernel, source, helpers)),) = program_specs([launch], traits)
         read, written = _traffic(launch)
         grid, group = tuple(map(int, launch.grid)), launch.group and tuple(map(int, launch.group))
-        amounts = (read, written, operations, loops, _local(launch))
+        amounts = (read, written, operations, loops, _local(launch), tuple(map(_argument, launch.args)))
         yield Launch(launch.name, kernel, provenance.shares, grid, group, *amounts, source, tuple(helpers))
 
 
@@ -191,6 +194,12 @@ def _traffic(launch: KernelSpec):
             nbytes = min(nbytes, int(loads[a.value]) * dtypes.itemsize(a.dtype))
         totals[a.kind] += nbytes
     return totals["in"], totals["out"]
+
+
+def _argument(a):
+    if a.kind in ("in", "out"):
+        return "global"
+    return "local" if a.kind == "local" else 1 if a.value is STEP else present(a.value)
 
 
 def _local(launch: KernelSpec):

@@ -1,6 +1,7 @@
-"""What kernels become on GPUs that are not there: the vendors' own compilers, and an estimate of time."""
+"""What kernels become on GPUs that are not there: the vendors' own compilers, how they reach memory, and an estimate of time."""
 
+from keras_ocl.vendors.access import Access, accesses
 from keras_ocl.vendors.compilers import Rejected, Resources, compile_program
 from keras_ocl.vendors.roofline import Estimate, estimate
 
-__all__ = ["Estimate", "Rejected", "Resources", "compile_program", "estimate"]
+__all__ = ["Access", "Estimate", "Rejected", "Resources", "accesses", "compile_program", "estimate"]

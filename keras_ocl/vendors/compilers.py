@@ -73,7 +73,7 @@ def compile_program(target, source):
         return _VENDORS[vendor](path, device, Path(folder))
 
 
-def _tool(variable, *names):
+def tool(variable, *names):
     """The path of an executable: what the environment variable says, or the first of `names` that is on the path."""
     found = os.environ.get(variable) or next(filter(None, map(shutil.which, names)), None)
     if not found and "ptxas" in names and (cu := util.find_spec("nvidia")):
@@ -105,7 +105,7 @@ def _bitcode(paths, what):
 
 
 def _nvidia(source, device, folder):
-    clang, ptxas, ptx = _tool("CLANG", "clang-19", "clang"), _tool("PTXAS", "ptxas"), folder / "program.ptx"
+    clang, ptxas, ptx = tool("CLANG", "clang-19", "clang"), tool("PTXAS", "ptxas"), folder / "program.ptx"
     library = _bitcode([_LIBCLC / "nvptx64--nvidiacl.bc"], "libclc for NVIDIA")
     options = [x for option in ("-target-cpu", device, "-mlink-bitcode-file", library) for x in ("-Xclang", option)]
     _run([clang, *_CLANG, "-target", "nvptx64-nvidia-nvcl", *options, "-o", str(ptx), str(source)], device)
@@ -117,7 +117,7 @@ def _nvidia(source, device, folder):
 
 
 def _amd(source, device, folder):
-    clang, long = _tool("CLANG", "clang-19", "clang"), len(device) > len("gfx900")  # RDNA's names are longer
+    clang, long = tool("CLANG", "clang-19", "clang"), len(device) > len("gfx900")  # RDNA's names are longer
     wave = 32 if long else 64
     libraries = ["opencl", "ocml", "ockl", _isa_library(device), f"oclc_wavefrontsize64_{'off' if long else 'on'}"]
     libraries += [f"oclc_{option}" for option in ("daz_opt_on", "finite_only_off", "unsafe_math_off", "correctly_rounded_sqrt_off")]
@@ -149,7 +149,7 @@ def _isa_library(device):
 
 
 def _intel(source, device, folder):
-    ocloc = _tool("OCLOC", "ocloc")
+    ocloc = tool("OCLOC", "ocloc")
     command = [ocloc, "compile", "-file", str(source), "-device", device, "--format", "zebin", "-options", "-cl-std=CL1.2"]
     _run([*command, "-out_dir", str(folder)], device)
     binary = next(folder.glob("*.bin")).read_bytes()
