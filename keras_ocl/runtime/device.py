@@ -474,6 +474,10 @@ class Device:
         if self.last_event is not None:
             with self.span(WAIT):
                 self.wait(self.last_event)
+            profiler = self.profiler
+            if profiler is not None:
+                with self._lock:
+                    profiler.drain()
         return self.transfer.view(storage, dtype, shape)
 
     def _read(self, storage, out):
