@@ -230,9 +230,9 @@ def _accesses(record, steps):
         launches = {launch.kernel: launch for launch in step.launches if launch.kernel}
         try:
             found = vendors.accesses(step.program(), [(k, x.grid, x.group, x.arguments) for k, x in launches.items()], wave)
-        except FileNotFoundError as error:
+        except (FileNotFoundError, vendors.Rejected, vendors.Unknown) as error:
             print(error, file=sys.stderr)
-            return 2
+            return 2 if isinstance(error, FileNotFoundError) else 1
         print(f"{step.name}: cache lines of global memory / as few as hold the bytes; rounds of local memory / without bank conflicts")
         for kernel, launch in launches.items():
             amounts = [f"{sum(x.cost for x in some)} / {sum(x.fewest for x in some)}" for some in _by_memory(found[kernel])]

@@ -71,11 +71,12 @@ def cores():
 def run(ranks, path, device):
     """Return what `train` returns in a job of so many ranks, which divide as many cores (keras_ocl.distribution.cores)."""
     from keras_ocl.distribution import launcher
+    from keras_ocl.distribution.cores import POCL
 
     command = [sys.executable, "-m", "comparisons.studies.ranks", str(path)]
     if ranks > 1:
         command = [launcher.mpiexec(), "-n", str(ranks), *command]
-    one = dict.fromkeys(("POCL_MAX_PTHREAD_COUNT", "POCL_CPU_MAX_CU_COUNT"), "1")  # PoCL does not look which cores a process may use
+    one = dict.fromkeys(POCL, "1")
     environment = {**os.environ, **one, "KERAS_BACKEND": "ocl", "KERAS_OCL_DEVICE": device}
     everything = cores()
     bind(everything[:ranks])  # children inherit it

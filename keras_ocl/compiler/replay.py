@@ -97,23 +97,21 @@ class Replay:
         if not self._device.runs:
             return
         device, node = self._device, bound.node
-        arrays, targets = [], []
+        shared, arrays, targets = device.sharing == "shared", [], []
+        if shared:
+            device.finish()
         for buffer, n, shape in zip(bound.reads, node.inputs, bound.read_shapes, strict=True):
-            storage, dtype = self._storages[buffer], dtypes.numpy_dtype(n.dtype)
-            array = device.view(storage, dtype, shape)
-            if array is None:
-                array = device.download(storage, dtype, shape)
+            array = (device.view if shared else device.download)(self._storages[buffer], dtypes.numpy_dtype(n.dtype), shape)
             array.flags.writeable = False
             arrays.append(array)
         for buffer, (_, dtype), shape in zip(bound.writes, node.results or [(node.shape, node.dtype)], bound.written_shapes, strict=True):
-            dtype = dtypes.numpy_dtype(dtype)
-            target = None if buffer is None else device.view(self._storages[buffer], dtype, shape)
-            targets.append(np.empty(shape, dtype) if target is None else target)
+            dtype, read = dtypes.numpy_dtype(dtype), buffer is not None
+            targets.append(device.view(self._storages[buffer], dtype, shape) if shared and read else np.empty(shape, dtype))
         with device.operation(bound.label):
             results = node.primitive.host(arrays, targets, **bound.params)
         for buffer, array, target in zip(bound.writes, results if node.results else [results], targets, strict=True):
             if array is not target:
                 assert np.shape(array) == target.shape, f"{node.name} on the host gave {np.shape(array)}, not {target.shape}"
                 np.copyto(target, array, casting="unsafe")
-            if buffer is not None and device.transfer.view is None:
+            if buffer is not None and not shared:
                 device.write(self._storages[buffer], target)

@@ -9,7 +9,7 @@ from keras_ocl import runtime
 BIND = "KERAS_OCL_BIND"
 _TOPOLOGY = Path("/sys/devices/system/cpu")
 # PoCL counts the machine's cores whatever its process may use: how it is called from 4.0 on, and before.
-_POCL = ("POCL_CPU_MAX_CU_COUNT", "POCL_MAX_PTHREAD_COUNT")
+POCL = ("POCL_CPU_MAX_CU_COUNT", "POCL_MAX_PTHREAD_COUNT")
 
 
 def bind(on_host):
@@ -32,7 +32,7 @@ def take(place, places):
     """Bind this process to its share of the cores, with threads that it starts later."""
     cores = share(os.sched_getaffinity(0), place, places, _neighbours)
     os.sched_setaffinity(0, cores)
-    for variable in _POCL:
+    for variable in POCL:
         os.environ.setdefault(variable, str(len(cores)))
 
 

@@ -466,18 +466,10 @@ class Device:
         return out
 
     def view(self, storage, dtype, shape):
-        """The first elements of a Storage as an array in its own memory, None where the host has another. Waits for all that was enqueued;
-        the array is for use before anything else is.
+        """The first elements of a Storage as an array in its own memory, for use while nothing is enqueued (see `finish`).
+
+        Where the host has the same memory: `sharing` is "shared".
         """
-        if self.transfer.view is None:
-            return None
-        if self.last_event is not None:
-            with self.span(WAIT):
-                self.wait(self.last_event)
-            profiler = self.profiler
-            if profiler is not None:
-                with self._lock:
-                    profiler.drain()
         return self.transfer.view(storage, dtype, shape)
 
     def _read(self, storage, out):

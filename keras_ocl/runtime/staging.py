@@ -39,8 +39,6 @@ class Shared:
 class Mapped:
     """One physical memory behind map and unmap. Idle blocks are mapped on a queue of their own, which is always empty."""
 
-    view = None
-
     def __init__(self, device):
         self.device = device
         self.queue = device.new_queue()
@@ -70,8 +68,6 @@ class Copied:
 
     Devices on a bus write larger arrays while they compute: on a queue of their own, into memory that no enqueued command uses.
     """
-
-    view = None
 
     def __init__(self, device):
         self.device = device

