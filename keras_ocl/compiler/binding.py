@@ -4,6 +4,7 @@ Buffers that live only during a run lie in one arena. Those that come from outsi
 Where unknown extents get other values, what is made of them is set again: arguments, grids, sizes, numbers of steps.
 """
 
+import functools
 import struct
 from functools import partial
 
@@ -98,6 +99,7 @@ class Binding:
         resolve: function from a launch's Buffer to the Buffer whose memory it uses.
         external: set of (resolved) Buffers that `bind` is called with; all others get memory in the device's arena, by `enter`.
         options: of the kernels' compilation.
+        drafts: the runtime.Drafts of what is not compiled yet.
         name: what the memory is for, in errors.
         unknowns: Dims that may have other values in other runs.
 
@@ -113,7 +115,7 @@ class Binding:
         kernels: number of kernel objects.
     """
 
-    def __init__(self, device, launches, resolve, external, options, name, unknowns=()):
+    def __init__(self, device, launches, resolve, external, options, drafts, name, unknowns=()):
         self._device, self._external, self._name, self.lives, self.sizes = device, external, name, {}, {}
         self.changing = Changing(unknowns)
         for buffer in external:
@@ -121,7 +123,7 @@ class Binding:
         self._live(launches, resolve, 0)
         self._plan()
         self._places = {}  # buffer -> [(kernel, argument position)]
-        kernels = _kernels(device, launches, options)
+        kernels = _kernels(device, launches, options, drafts)
         self.kernels = sum(map(len, kernels.values()))
         self.segments, _ = self._bound_launches(launches, resolve, kernels)
         self._bound = {}  # buffer -> the cl.Buffer its kernels' arguments are set to
@@ -251,17 +253,18 @@ def _set_grid(segment, place, kernel, group, label, grid):
     segment[place] = kernel, grid, group, label
 
 
-def _kernels(device, launches, options):
+def _kernels(device, launches, options, drafts):
     """Kernel objects for all launches: a dict from the spec's id to a list."""
     found = lowering.program_specs(_specs(launches, 1), device.traits)
     unique, counts = {}, {}
     for _, spec in found:
         unique[spec[0]] = spec
         counts[spec[0]] = counts.get(spec[0], 0) + 1
-    free = {}
+    free, dear = {}, functools.cache(lambda: {spec[0]: launch.provenance.work for launch, spec in found})
+    drafts.weight = lambda spec: dear()[spec[0]]
     for repeat in range(max(counts.values(), default=0)):
         batch = [unique[n] for n, c in counts.items() if c > repeat]
-        for name, kernel in device.build(batch, options).items():
+        for name, kernel in device.build(batch, options, drafts).items():
             free.setdefault(name, []).append(kernel)
     _check_groups(device, found, free)
     kernels = {}

@@ -1,6 +1,7 @@
 """Executable: a compiled graph that runs on storages of its inputs."""
 
 import dataclasses
+import math
 import threading
 
 from keras_ocl import runtime
@@ -11,6 +12,9 @@ from keras_ocl.compiler.chain import chained
 from keras_ocl.compiler.loops.lower import Loop, lower_loop
 from keras_ocl.compiler.provenance import key
 from keras_ocl.compiler.replay import Replay
+from keras_ocl.core.dim import hint
+from keras_ocl.kernels.schedule import schedule_of
+from keras_ocl.kernels.spec import KernelSpec
 
 
 class Executable:
@@ -33,29 +37,40 @@ class Executable:
         self.device, self.name, self.is_eager, self._states = device, name, all_arguments, tuple(states)
         self._inputs = [n.buffer for n in inputs]
         self._outputs = [n.buffer for n in graph.outputs]
-        self._lower(graph, updates, unknowns, device.traits)
-        self._replay = Replay(device, self._binding.storages)
+        self._unknowns = unknowns
+        self._lower(graph, updates, device.traits)
         self.held_bytes = self._binding.kernels * KERNEL_BYTES
         self._arena = device.arena if self._binding.lives else None
         self._lock = self._arena.lock if self._arena else threading.Lock()
         self._sort_outputs()
 
-    def _lower(self, graph, updates, unknowns, traits):
+    def _lower(self, graph, updates, traits):
         """Kernels for a device of such traits, bound; where one needs smaller groups than they allow, all are written for such."""
         lowered = lowering.lower_graph(graph, updates, traits, self.is_eager, lower_loop)
         self.launches = lowered.launches if self.is_eager else chained(lowered.launches, traits)
         self.overwritten = lowered.overwritten  # entry nodes whose storage run() writes to
         self._alias, self._shared = lowered.alias, lowered.shared
-        # Gradients that vanish over many steps end in denormal numbers, with which CPUs compute 30 times as slowly. As in XLA and
-        # TensorFlow, compiled functions treat them as zero.
-        options, external = "" if self.is_eager else "-cl-denorms-are-zero", {*self._inputs, *self._outputs}
         try:
-            self._binding = Binding(self.device, self.launches, self._resolve, external, options, self.name, unknowns)
+            self._bind()
         except GroupTooLarge as error:
             if traits.max_group == 1:
                 raise
             fewer = min(error.limit, traits.max_group // 2)
-            self._lower(graph, updates, unknowns, dataclasses.replace(traits, max_group=max(1, fewer)))
+            self._lower(graph, updates, dataclasses.replace(traits, max_group=max(1, fewer)))
+
+    def _bind(self):
+        """Kernel objects for the launches, of the best programs that there are now."""
+        # Gradients that vanish over many steps end in denormal numbers, with which CPUs compute 30 times as slowly. As in XLA and
+        # TensorFlow, compiled functions treat them as zero.
+        options, external = "" if self.is_eager else "-cl-denorms-are-zero", {*self._inputs, *self._outputs}
+        drafts = runtime.Drafts(self._draft_pays)
+        self._binding = Binding(self.device, self.launches, self._resolve, external, options, drafts, self.name, self._unknowns)
+        self._replay, self._drafts = Replay(self.device, self._binding.storages), drafts
+
+    def _draft_pays(self):
+        """Whether a run of kernels compiled without optimisation is over before they would be compiled with it."""
+        price = schedule_of(self.device.traits).compilation * self.device.traits.compute_units
+        return not self.is_eager and price * len(self.launches) > _work(self.launches)
 
     def _resolve(self, buffer):
         return self._shared.get(buffer, buffer)
@@ -102,6 +117,8 @@ class Executable:
         """
         arena = self._arena
         with self._lock:
+            if self._drafts.awaited and self._drafts.better() and not (arena and arena.users):
+                self._bind()
             if values != self._binding.changing.values:
                 self._binding.change(values)
             if arena is None:
@@ -204,3 +221,15 @@ class Executable:
 
         look(self.launches, self._resolve)
         return found
+
+
+def _work(launches):
+    """About how many operations a run of launches takes with loads and stores; infinitely many where nobody knows."""
+    total, regions = 0, set()  # several launches may compute one region
+    for launch in launches:
+        if isinstance(launch, Loop):
+            total += math.inf if launch.length is None else hint(launch.length) * _work(launch.launches)
+        elif isinstance(launch, KernelSpec):
+            total += math.inf if launch.scalar else 0
+            regions.add(launch.provenance)
+    return total + sum(region.work for region in regions)

@@ -124,13 +124,18 @@ class ChainProvenance:
     @functools.cached_property
     def shares(self):
         """Shares that add up to 1."""
-        total = sum(p.work for p in self._found) or 1
+        total = self.work or 1
         return tuple(s._replace(fraction=s.fraction * p.work / total) for p in self._found for s in p.shares)
 
     @property
     def operations(self):
         """About how many operations the chain takes."""
         return sum(p.operations for p in self._found)
+
+    @property
+    def work(self):
+        """About how many operations the chain takes with its loads and stores."""
+        return sum(p.work for p in self._found)
 
     @property
     def loads(self):

@@ -91,6 +91,7 @@ class Schedule:
     row_results: bool = False
     fetched_rows: int = 0
     chained: int = 0
+    compilation: int = 0
     attention_gradients: Callable = _never
     attention_pays: Callable = _never
     team: Callable = _never

@@ -80,6 +80,24 @@ class Compilers:
             for future in futures:
                 future.cancel()
 
+    def begin(self, sources, options):
+        """Futures of the binaries of `sources`, which processes compile one after the other; of None where they cannot."""
+        tasks = [(Future(), source, options) for source in sources]
+        for task in tasks:
+            self._tasks.put(task)
+        self.start(len(tasks))
+        with self._lock:
+            if not self.running:
+                self._give_up()
+        return [future for future, *_ in tasks]
+
+    def _give_up(self):
+        """Nobody works on what was asked for. Under the lock."""
+        while not self._tasks.empty():
+            future, *_ = self._tasks.get()
+            if future.set_running_or_notify_cancel():
+                future.set_result(None)
+
     def _drive(self):
         """One process's life."""
         try:
@@ -101,6 +119,8 @@ class Compilers:
         finally:
             with self._lock:
                 self.running -= 1
+                if not self.running:
+                    self._give_up()  # what came in the last moment, or after a failure
 
 
 class _Process:

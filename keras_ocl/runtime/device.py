@@ -164,10 +164,10 @@ class Device:
 
     # programs
 
-    def build(self, specs, options=""):
+    def build(self, specs, options="", drafts=None):
         """dict of kernel objects by function name for `specs`; see Programs.build."""
         state.check_not_forked()
-        return self.programs.build(specs, options)
+        return self.programs.build(specs, options, drafts)
 
     def group_limit(self, kernel):
         """Most work-items of a group that a kernel of `build` can have here: fewer than the device's where each needs much."""

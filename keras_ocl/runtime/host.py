@@ -91,3 +91,8 @@ def cpu_flags():
     except OSError:
         pass
     return f"{platform.machine()} {platform.processor()} {flags}"
+
+
+def fuses_multiply_add():
+    """Whether the CPU is known to multiply and add in one instruction."""
+    return platform.machine() in ("aarch64", "arm64") or "fma" in cpu_flags().split()

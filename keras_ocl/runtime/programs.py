@@ -1,8 +1,15 @@
-"""Programs: OpenCL C in, kernel objects out; compiled once, remembered in memory and on disk."""
+"""Programs: OpenCL C in, kernel objects out; compiled once, remembered in memory and on disk.
 
+Where processes beside this one compile, a caller may be given drafts at first: kernels compiled without optimisation, in a fifth of
+the time. They give the same results, bit for bit, more slowly.
+"""
+
+import functools
 import hashlib
 import threading
 from collections import OrderedDict
+from concurrent.futures import Future
+from dataclasses import dataclass
 
 import pyopencl as cl
 from pyopencl import _cl
@@ -16,6 +23,8 @@ from keras_ocl.runtime.profilers import BUILD
 
 SCHEMA = "1"  # raise when the meaning of a cache entry changes
 STANDARD = "-cl-std=CL1.2"
+FUSED = "-DFP_FAST_FMAF=1"  # CPUs' compilers do not tell; mad() is a product and a sum where nothing is optimised
+HASTY = "-cl-opt-disable"
 IN_MEMORY = 1024  # kernels whose programs are kept although nobody may be using them; others come back from disk
 MANY = 16  # kernels asked for together for which other processes are started: that takes a quarter of a second
 SEVERAL = 8  # kernels of which a process that runs already compiles parts; and when so many are compiled one is started, as more follow
@@ -49,6 +58,34 @@ def binary_of(program):
         return None
 
 
+class Drafts:
+    """Which kernels that a caller got of Programs.build are drafts.
+
+    Args:
+        wanted: function of no arguments, which is asked when something has to be compiled: whether drafts will do.
+    """
+
+    def __init__(self, wanted):
+        self.wanted = functools.cache(wanted)
+        self.weight = None  # a function from a spec to a number: the greatest is done better first
+        self.awaited = set()  # Futures of binaries that are better
+
+    def better(self):
+        """Whether building once more gives better kernels."""
+        return any(future.done() for future in self.awaited)
+
+
+@dataclass(frozen=True)
+class _Draft:
+    """A program compiled without optimisation, and the Future of a better binary of the kernels `specs` (or of None), among others."""
+
+    program: cl.Program
+    future: Future
+    specs: list
+    keys: dict
+    options: str
+
+
 class Programs:
     """The programs of one device.
 
@@ -63,33 +100,48 @@ class Programs:
         self.disk = None if has_src_build_cache(device.handle) else DiskCache()
         self._compiled = 0  # kernels so far
         self._programs = OrderedDict()  # kernel's key -> built program, the last used at the end
+        self._drafts = {}  # kernel's key -> _Draft, until it is done better
         self._lock = threading.Lock()
         self._identity = identity(device.handle)
         # GPUs' drivers compile for several threads, or have caches of their own.
         beside = self.disk is not None and device.kind == "cpu"
         self.compilers = Compilers(self._identity, most_compilers(device.traits.compute_units) if beside else 0)
+        self._fused = device.kind == "cpu" and host.fuses_multiply_add()
+        self.drafts_are_exact = self._fused and self.disk is not None  # PoCL optimises when a kernel runs, by rules of its own
 
-    def build(self, specs, options=""):
+    def build(self, specs, options="", drafts=None):
         """Kernel objects for `specs` as a dict by function name.
 
         A spec is (function name, source) or (function name, source, helpers), helpers being texts (functions,
         macros, pragmas) that the source needs and that are put once in front of all sources.
-        Every call makes fresh kernel objects (their arguments belong to the caller). Raises KernelBuildError.
+        Every call makes fresh kernel objects (their arguments belong to the caller). With a Drafts some of them may be such; it gets to
+        know what to wait for. Raises KernelBuildError.
         """
         if "-cl-std" not in options:
             options = f"{STANDARD} {options}".strip()
+        if self._fused:
+            options = f"{options} {FUSED}"
         specs = list(dict.fromkeys((name, source, tuple(rest[0]) if rest else ()) for name, source, *rest in specs))
         keys = {spec: self._key(spec, options) for spec in specs}
         with self._lock:
             if self.disk is not None:
                 self._load(keys)
+            self._take_better()
             missing = [spec for spec in specs if keys[spec] not in self._programs]
-            if missing:
-                with self.device.span(f"{BUILD} {len(missing)} kernels"):
-                    self._compile(missing, keys, options)
-            programs = {spec[0]: self._programs[keys[spec]] for spec in specs}
+            drafted = missing and drafts and self.drafts_are_exact and self.compilers.most and drafts.wanted()
+            new = [spec for spec in missing if keys[spec] not in self._drafts] if drafted else missing
+            if new:
+                with self.device.span(f"{BUILD} {len(new)} kernels"):
+                    if drafted:
+                        self._draft(new, keys, options, drafts.weight)
+                    else:
+                        self._compile(new, keys, options)
+            if drafted:
+                drafts.awaited |= {self._drafts[keys[spec]].future for spec in missing}
+            programs = {spec[0]: self._programs.get(keys[spec]) or self._drafts[keys[spec]].program for spec in specs}
             for key in keys.values():
-                self._programs.move_to_end(key)
+                if key in self._programs:
+                    self._programs.move_to_end(key)
             while len(self._programs) > IN_MEMORY:
                 self._programs.popitem(last=False)
         return {name: _kernel(program, name) for name, program in programs.items()}
@@ -98,6 +150,7 @@ class Programs:
         """Drop all programs held in memory; the disk cache stays."""
         with self._lock:
             self._programs.clear()
+            self._drafts.clear()
 
     def _key(self, spec, options):
         name, source, helpers = spec
@@ -119,6 +172,38 @@ class Programs:
             for member_key in members.values():
                 self._programs.setdefault(member_key, program)
 
+    def _draft(self, specs, keys, options, weight):
+        """Compile without optimisation, and have it done better beside, the kernels of the greatest weight first."""
+        size, ranked = max(PART, -(-len(specs) // PARTS)), sorted(specs, key=weight, reverse=True)
+        parts = [ranked[k : k + size] for k in range(0, len(specs), size)]
+        program = self._build_here(specs, _source(specs), f"{options} {HASTY}")
+        futures = self.compilers.begin([_source(part) for part in parts], options)  # behind it: processes that start are in the way
+        for part, future in zip(parts, futures, strict=True):
+            future.add_done_callback(functools.partial(self._store, _members(part, keys)))
+            draft = _Draft(program, future, part, keys, options)
+            self._drafts.update({keys[spec]: draft for spec in part})
+        self._count(specs)
+
+    def _store(self, members, future):
+        if future.result():
+            self.disk.put(members, future.result())
+
+    def _take_better(self):
+        """Put what has been compiled well in the place of drafts."""
+        for draft in {id(d): d for d in self._drafts.values() if d.future.done()}.values():
+            binary, members = draft.future.result(), _members(draft.specs, draft.keys)
+            program = binary and self._from_binary(binary, members)
+            if program:
+                self._programs.update(dict.fromkeys(members.values(), program))
+            else:
+                self._compile(draft.specs, draft.keys, draft.options)
+            for key in members.values():
+                self._drafts.pop(key, None)
+
+    def _count(self, specs):
+        self.device.statistics.builds += 1
+        self.device.statistics.kernels += len(specs)
+
     def _compile(self, specs, keys, options):
         divided = self.compilers.most and len(specs) >= (SEVERAL if self.compilers.running else MANY)
         size = max(PART, -(-len(specs) // PARTS)) if divided else len(specs)
@@ -127,7 +212,7 @@ class Programs:
         self._compiled += len(specs)
         sources = [_source(part) for part in parts]
         for k, binary in self.compilers.share(sources, options):
-            members = {name: keys[name, *rest] for name, *rest in parts[k]}
+            members = _members(parts[k], keys)
             program = binary and self._from_binary(binary, members)
             if not program:
                 program = self._build_here(parts[k], sources[k], options)
@@ -138,8 +223,7 @@ class Programs:
                 self.disk.put(members, binary)
             for key in members.values():
                 self._programs[key] = program
-        self.device.statistics.builds += 1
-        self.device.statistics.kernels += len(specs)
+        self._count(specs)
 
     def _build_here(self, specs, source, options):
         device, handle = self.device, self.device.handle
@@ -161,6 +245,11 @@ class Programs:
         except cl.Error:
             return None
         return program if set(names) <= set(present) else None
+
+
+def _members(specs, keys):
+    """Kernel names and keys of `specs`, as the disk cache wants them."""
+    return {name: keys[name, *rest] for name, *rest in specs}
 
 
 def _source(specs):

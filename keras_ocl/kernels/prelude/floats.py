@@ -95,7 +95,8 @@ BOTH = {
 """,
     "complex_exp": """${T}2 $name(${T}2 a) {
   const $T e = exp(a.x);
-  return (a.y == 0.0$F) ? (${T}2)(e, a.y) : (${T}2)(e * cos(a.y), e * sin(a.y));
+  $T c, s = sincos(a.y, &c);  // which an optimiser makes of both, with other bits
+  return (a.y == 0.0$F) ? (${T}2)(e, a.y) : (${T}2)(e * c, e * s);
 }
 """,
 }

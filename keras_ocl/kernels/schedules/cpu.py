@@ -130,6 +130,7 @@ SCHEDULE = register(
         splitting=Splitting(),
         launch=50_000,
         chained=200_000,
+        compilation=300_000_000,
         gather=8,
         vectors=True,
         as_written=True,

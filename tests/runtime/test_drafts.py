@@ -1,0 +1,161 @@
+"""Kernels compiled without optimisation serve until others are there, and give the same results, bit for bit."""
+
+import os
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from keras_ocl import runtime
+from keras_ocl.runtime import compilers as module
+from keras_ocl.runtime.compilers import Compilers
+from keras_ocl.runtime.disk_cache import DiskCache
+from keras_ocl.runtime.programs import HASTY, Drafts, Programs, identity
+from tests.keras.tensorflow_process import ROOT
+
+SPECS = [(f"k{n}", f"__kernel void k{n}(__global float* a) {{ a[get_global_id(0)] = {n}.5f; }}") for n in range(6)]  # two parts
+EXACT = "__import__('keras_ocl').runtime.current_device().programs.drafts_are_exact"
+pytestmark = pytest.mark.skipif(f"not {EXACT}", reason="only where a CPU's compiler gives the same bits")
+
+
+@pytest.fixture
+def programs(device, tmp_path):
+    """Programs of the current device with a process beside and an empty disk cache."""
+    made = Programs(device)
+    made.disk = DiskCache(tmp_path / "cache")
+    made.compilers = Compilers(identity(device.handle), 1)
+    return made
+
+
+def drafts(wanted=True):
+    made = Drafts(lambda: wanted)
+    made.weight = lambda spec: int(spec[0][1:])
+    return made
+
+
+def check(device, kernels):
+    for name, kernel in kernels.items():
+        storage = device.allocate(32)
+        runtime.set_argument(kernel, 0, storage)
+        device.enqueue(kernel, (8,))
+        assert set(device.download(storage, np.float32, (8,))) == {int(name[1:]) + 0.5}
+
+
+def options(kernels):
+    """The distinct compilation options of kernels."""
+    return {kernel.program.get_build_info(kernel.program.devices[0], 0x1182) for kernel in kernels.values()}
+
+
+def wait(condition):
+    end = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def test_drafts_serve_until_better_ones_are_there(device, programs, tmp_path):
+    first = drafts()
+    kernels = programs.build(SPECS, drafts=first)
+    check(device, kernels)
+    assert len(first.awaited) == 2 and all(HASTY in text for text in options(kernels))
+    builds = device.statistics.builds
+    wait(lambda: all(future.done() for future in first.awaited))
+    second = drafts()
+    kernels = programs.build(SPECS, drafts=second)
+    check(device, kernels)
+    assert first.better() and not second.awaited and not any(HASTY in text for text in options(kernels))
+    assert device.statistics.builds == builds
+    again = Programs(device)
+    again.disk = DiskCache(tmp_path / "cache")
+    check(device, again.build(SPECS))
+    assert device.statistics.builds == builds  # what was stored are not the drafts
+
+
+def test_the_dearest_are_first(programs, monkeypatch):
+    begun, begin = [], programs.compilers.begin
+    monkeypatch.setattr(programs.compilers, "begin", lambda sources, options: begun.extend(sources) or begin(sources, options))
+    programs.build(SPECS, drafts=drafts())
+    assert ["k5" in begun[0], "k2" in begun[0], "k1" in begun[1], "k0" in begun[1]] == [True] * 4 and len(begun) == 2
+
+
+def test_another_caller_shares_them(programs):
+    first, second = drafts(), drafts()
+    programs.build(SPECS, drafts=first)
+    programs.build(SPECS[:2], drafts=second)
+    assert second.awaited <= first.awaited and second.awaited
+
+
+def test_who_wants_none_gets_none(device, programs):
+    programs.build(SPECS, drafts=drafts())
+    for given in (None, drafts(wanted=False)):
+        kernels = programs.build(SPECS, drafts=given)
+        check(device, kernels)
+        assert not any(HASTY in text for text in options(kernels))
+
+
+def test_where_no_process_can_be_started(device, programs, monkeypatch):
+    monkeypatch.setattr(module, "_python", lambda: ["/nowhere/python"])
+    first = drafts()
+    check(device, programs.build(SPECS, drafts=first))
+    wait(first.better)
+    wait(lambda: all(future.done() for future in first.awaited))
+    kernels = programs.build(SPECS, drafts=drafts())
+    check(device, kernels)
+    assert not any(HASTY in text for text in options(kernels))  # compiled here
+
+
+def test_a_process_that_ends_is_done_without(device, programs, monkeypatch):
+    def end(process, what):
+        raise EOFError
+
+    monkeypatch.setattr(module._Process, "ask", end)
+    first = drafts()
+    programs.build(SPECS, drafts=first)
+    wait(lambda: all(future.done() for future in first.awaited))
+    assert {future.result() for future in first.awaited} == {None}
+    check(device, programs.build(SPECS, drafts=drafts()))
+
+
+def test_what_does_not_compile_is_told_at_once(programs):
+    with pytest.raises(runtime.KernelBuildError, match="k0"):
+        programs.build([("k0", "__kernel void k0(__global float* a) { undeclared_thing; }")], drafts=drafts())
+
+
+SCRIPT = """
+import hashlib, sys, time
+import keras, numpy as np
+from keras import layers as L
+from keras_ocl import runtime
+
+keras.utils.set_random_seed(1)
+model = keras.Sequential([keras.Input((9, 9, 3)), L.Conv2D(8, 3, activation="gelu"), L.BatchNormalization(), L.MaxPooling2D(2),
+    L.Conv2D(12, 3, padding="same"), L.LayerNormalization(), L.Activation("tanh"), L.Flatten(), L.Dropout(0.2),
+    L.Dense(40, activation="relu"), L.Dense(3, activation="softmax")])
+model.compile("adam", "sparse_categorical_crossentropy", metrics=["accuracy"])
+r = np.random.default_rng(0)
+x, y = r.normal(size=(32, 9, 9, 3)).astype("float32"), r.integers(0, 3, 32)
+programs, drafted, digest = runtime.current_device().programs, [], hashlib.sha256()
+for step in range(8):
+    loss = model.train_on_batch(x, y)[0]
+    drafted.append(len(programs._drafts))
+    while step == 3 and any(not draft.future.done() for draft in programs._drafts.values()):
+        time.sleep(0.01)
+for v in [*model.weights, *model.optimizer.variables]:
+    digest.update(np.asarray(v).tobytes())
+print(digest.hexdigest(), drafted[3] > 0, drafted[-1])
+"""
+
+
+def test_a_training_that_begins_with_drafts_ends_the_same(tmp_path):
+    found = []
+    for processes in "01":
+        ours = {"KERAS_BACKEND": "ocl", "KERAS_OCL_COMPILERS": processes, "KERAS_OCL_CACHE_DIR": str(tmp_path / processes)}
+        options = {"cwd": ROOT, "env": {**os.environ, **ours}, "capture_output": True, "text": True, "timeout": 300}
+        run = subprocess.run([sys.executable, "-c", SCRIPT], **options)
+        assert run.returncode == 0, run.stderr
+        found.append(run.stdout.split())
+    (whole, *without), (same, *with_drafts) = found
+    assert without == ["False", "0"] and with_drafts == ["True", "0"]
+    assert whole == same
