@@ -464,7 +464,9 @@ def test_agrees_with_numpy(cases, op):
 
 def _bits(values):
     """The bytes of an array; of a NaN nothing but that it is one."""
-    return np.where(np.isnan(values), np.nan, values).tobytes() if values.dtype.kind in "fc" else values.tobytes()
+    if values.dtype.kind in "biu":
+        return values.tobytes()
+    return np.where(np.isnan(values), np.zeros((), values.dtype), values).tobytes() + np.isnan(values).tobytes()
 
 
 @pytest.mark.parametrize(
