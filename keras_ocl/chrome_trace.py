@@ -24,7 +24,7 @@ def write(path, device, trace):
 
 
 def _events(device, trace):
-    events = []
+    events, overlaps = [], dict(trace.overlaps())
     for process, name, spans in ((_DEVICE, device, trace.device_spans()), (_HOST, "host", trace.spans)):
         events.append({"ph": "M", "name": "process_name", "pid": process, "args": {"name": name}})
         threads = {thread: k for k, thread in enumerate(dict.fromkeys(span.thread for span in spans))}
@@ -32,5 +32,10 @@ def _events(device, trace):
             events.append({"ph": "M", "name": "thread_name", "pid": process, "tid": k, "args": {"name": thread}})
         for span in spans:
             start, duration = (span.start - trace.begin) * 1e-3, (span.end - span.start) * 1e-3  # microseconds
-            events.append({"ph": "X", "name": span.label, "pid": process, "tid": threads[span.thread], "ts": start, "dur": duration})
+            event = {"ph": "X", "name": span.label, "pid": process, "tid": threads[span.thread], "ts": start, "dur": duration}
+            if span.nbytes:
+                event["args"] = {"bytes": span.nbytes}
+            if span in overlaps:
+                event["args"]["overlapped ms"] = overlaps[span] * 1e-6
+            events.append(event)
     return events

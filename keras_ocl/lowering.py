@@ -17,7 +17,7 @@ from keras_ocl import runtime
 from keras_ocl.compiler.binding import size_of
 from keras_ocl.compiler.jit import Jitted
 from keras_ocl.compiler.loops.lower import Loop
-from keras_ocl.compiler.lower import HostCall, program_specs
+from keras_ocl.compiler.lower import HostCall, HostEnd, program_specs
 from keras_ocl.compiler.provenance import Share
 from keras_ocl.core import dtypes
 from keras_ocl.core.dim import present
@@ -159,6 +159,8 @@ def _launches(launches, traits, executable, loops):
         provenance = launch.provenance
         if isinstance(launch, Loop):
             yield from _launches(launch.launches, traits, executable, (*loops, (launch.name, launch.length)))
+            continue
+        if isinstance(launch, HostEnd):
             continue
         operations = int(provenance.operations) if launch is _busiest(launches, position) else 0
         if isinstance(launch, HostCall):

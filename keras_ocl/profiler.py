@@ -120,6 +120,11 @@ class Profile:
         return sum(span.end - span.start for span in self._spans(runtime.WAIT)) * 1e-6
 
     @property
+    def overlapped_ms(self) -> float:
+        """In how much of `wall_ms` ranks exchanged sums while kernels ran."""
+        return sum(overlap for _, overlap in self._record.overlaps()) * 1e-6
+
+    @property
     def builds(self) -> int:
         """How often kernels were compiled or found in a cache."""
         return len(self._spans(runtime.BUILD))
@@ -332,7 +337,7 @@ class Profile:
         chrome_trace.write(path, str(self.device), self._record)
 
 
-_ATTRIBUTES = ("wall_ms", "wait_ms", "builds", "build_ms", "arena_bytes", "state_bytes", "peak_bytes")
+_ATTRIBUTES = ("wall_ms", "wait_ms", "overlapped_ms", "builds", "build_ms", "arena_bytes", "state_bytes", "peak_bytes")
 
 
 def _plain(row: Row) -> dict[str, Any]:

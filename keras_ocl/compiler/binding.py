@@ -43,10 +43,11 @@ class GroupTooLarge(RuntimeError):
 
 
 class BoundHost:
-    """A host operation with its buffers."""
+    """A host operation with its buffers; `ends` is whether a BoundEnd follows."""
 
     def __init__(self, call, resolve, changing):
-        node = self.node = call.node
+        node, self.ends = call.node, False
+        self.node = node
         self.label = runtime.Label(node.name, call.provenance)
         self.reads = [resolve(b) for b in call.reads]
         self.writes = [b if b is None else resolve(b) for b in call.writes]
@@ -55,6 +56,14 @@ class BoundHost:
         self.params = dict(node.params)
         for name in node.primitive.dynamic_extents:
             changing.use_all(node.params[name], partial(self.params.__setitem__, name))
+
+
+class BoundEnd:
+    """Where the operation of a BoundHost must be done, which a thread computes."""
+
+    def __init__(self, host):
+        self.host = host
+        host.ends = True
 
 
 class BoundLoop:
@@ -95,7 +104,7 @@ class Binding:
     """Memory and kernel objects for launches.
 
     Args:
-        launches: KernelSpecs, HostCalls and Loops in order.
+        launches: KernelSpecs, HostCalls, HostEnds and Loops in order.
         resolve: function from a launch's Buffer to the Buffer whose memory it uses.
         external: set of (resolved) Buffers that `bind` is called with; all others get memory in the device's arena, by `enter`.
         options: of the kernels' compilation.
@@ -107,7 +116,7 @@ class Binding:
 
     Attributes:
         changing: the facts.Changing of all numbers that depend on the unknowns.
-        segments: lists of (kernel, grid, group, label), with BoundHost and BoundLoop between.
+        segments: lists of (kernel, grid, group, label), with BoundHost, BoundEnd and BoundLoop between.
         storages: dict from a Buffer to its Storage.
         lives: dict from a Buffer in the arena to its Interval; `parts` are the bytes of the arena's parts, `arena_bytes` of all.
         sizes: dict from every Buffer, external ones too, to its present bytes.
@@ -189,7 +198,7 @@ class Binding:
                 position = self._live(launch.launches, launch.resolver(0, resolve), position)
                 buffers, until = [resolve(b) for b in launch.held], position
             else:
-                buffers, first, until = [resolve(b) for b in _buffers(launch)], position, position
+                buffers, first, until = [resolve(b) for b in lowering.buffers(launch)], position, position
             for buffer in buffers:
                 if buffer in self._external:
                     continue
@@ -203,10 +212,14 @@ class Binding:
 
     def _bound_launches(self, launches, resolve, kernels):
         """(segments, places): see `segments`; places are the (kernel, argument position) of step numbers."""
-        segments, steps = [[]], []
+        segments, steps, hosts = [[]], [], {}
         for launch in launches:
             if isinstance(launch, lowering.HostCall):
-                segments += [BoundHost(launch, resolve, self.changing), []]
+                hosts[launch] = BoundHost(launch, resolve, self.changing)
+                segments += [hosts[launch], []]
+                continue
+            if isinstance(launch, lowering.HostEnd):
+                segments += [BoundEnd(hosts[launch.call]), []]
                 continue
             if isinstance(launch, Loop):
                 variants = [
@@ -288,12 +301,5 @@ def _specs(launches, times):
     for launch in launches:
         if isinstance(launch, Loop):
             yield from _specs(launch.launches, times * len(launch.variants))
-        elif not isinstance(launch, lowering.HostCall):
+        elif not isinstance(launch, (lowering.HostCall, lowering.HostEnd)):
             yield from (launch for _ in range(times))
-
-
-def _buffers(launch):
-    """Every buffer that a kernel or host operation touches."""
-    if isinstance(launch, lowering.HostCall):
-        return [*launch.reads, *(w for w in launch.writes if w is not None)]
-    return [a.value for a in launch.args if a.kind in ("in", "out")]

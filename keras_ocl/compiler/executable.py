@@ -10,6 +10,7 @@ from keras_ocl.compiler.binding import Binding, GroupTooLarge
 from keras_ocl.compiler.cache import KERNEL_BYTES
 from keras_ocl.compiler.chain import chained
 from keras_ocl.compiler.loops.lower import Loop, lower_loop
+from keras_ocl.compiler.overlap import overlapped
 from keras_ocl.compiler.provenance import key
 from keras_ocl.compiler.replay import Replay
 from keras_ocl.core.dim import hint
@@ -47,9 +48,9 @@ class Executable:
     def _lower(self, graph, updates, traits):
         """Kernels for a device of such traits, bound; where one needs smaller groups than they allow, all are written for such."""
         lowered = lowering.lower_graph(graph, updates, traits, self.is_eager, lower_loop)
-        self.launches = lowered.launches if self.is_eager else chained(lowered.launches, traits)
-        self.overwritten = lowered.overwritten  # entry nodes whose storage run() writes to
         self._alias, self._shared = lowered.alias, lowered.shared
+        self.launches = lowered.launches if self.is_eager else overlapped(chained(lowered.launches, traits), self._resolve)
+        self.overwritten = lowered.overwritten  # entry nodes whose storage run() writes to
         try:
             self._bind()
         except GroupTooLarge as error:
@@ -212,6 +213,8 @@ class Executable:
                 if isinstance(launch, Loop):
                     look(launch.launches, launch.resolver(0, resolve))
                     written = launch.held  # spare buffers and histories that only copies fill
+                elif isinstance(launch, lowering.HostEnd):
+                    continue
                 elif isinstance(launch, lowering.HostCall):
                     written = [w for w in launch.writes if w is not None]
                 else:

@@ -507,13 +507,18 @@ def _prefers_template(node):
     return cost.terms(node) * hint(product(node.shape)) > 512
 
 
+def _overlaps(node):
+    """Whether a node is computed beside what follows."""
+    return node is not None and node.primitive.overlaps(**node.params)
+
+
 def _in_order(regions):
-    """Topological order; among the ready ones, the order of the original program."""
+    """Topological order; among the ready ones, host operations that overlap with others first, then the order of the original program."""
     waiting = {r: 0 for r in regions}
     for r in regions:
         for c in r.consumers:
             waiting[c] += 1
-    position = {r: max(o.order for o in r.outputs) for r in regions}
+    position = {r: -1 if _overlaps(r.anchor) else max(o.order for o in r.outputs) for r in regions}
     tie = {r: k for k, r in enumerate(regions)}
     ready = [(position[r], tie[r], r) for r in regions if not waiting[r]]
     heapq.heapify(ready)

@@ -43,6 +43,15 @@ class HostCall:
         return [None if n is None else n.buffer for n in self.outputs]
 
 
+class HostEnd:
+    """Among the launches, the place up to which a thread computes `call`, a HostCall before it."""
+
+    overwrites = False
+
+    def __init__(self, call):
+        self.call, self.name, self.provenance = call, call.name, call.provenance
+
+
 @dataclass
 class Lowered:
     """A graph's launches (KernelSpec, HostCall or Loop) in order, whose memory a node shares, and which entry nodes are overwritten."""
@@ -245,3 +254,12 @@ def program_specs(launches, traits):
         extensions = ("cl_khr_fp64",) if traits.fp64 and any("double" in t for t in (source, *launch.functions)) else ()
         specs.append((launch, (name, source, (*prelude.pieces(launch.helpers, extensions), *launch.functions))))
     return specs
+
+
+def buffers(launch):
+    """Every buffer that a kernel or a host operation touches, as the operation still does where it ends."""
+    if isinstance(launch, HostEnd):
+        launch = launch.call
+    if isinstance(launch, HostCall):
+        return [*launch.reads, *(w for w in launch.writes if w is not None)]
+    return [a.value for a in launch.args if a.kind in ("in", "out")]

@@ -1,11 +1,14 @@
 """Replay: bound launches are enqueued, loops repeated, host operations computed."""
 
 import struct
+import time
+from concurrent.futures import Future
+from functools import partial
 
 import numpy as np
 
 from keras_ocl import runtime
-from keras_ocl.compiler.binding import BoundLoop
+from keras_ocl.compiler.binding import BoundEnd, BoundLoop
 from keras_ocl.core import dtypes
 
 _FEWEST_AHEAD, _MOST_AHEAD = 4, 32  # steps of a while that are launched at once: at first, and after some that were all needed
@@ -20,6 +23,7 @@ class Replay:
 
     def __init__(self, device, storages):
         self._device, self._storages = device, storages
+        self._running = []  # Futures of what the device's worker computes, each with its BoundHost and targets
 
     def launch(self, segments, copies=(), then=()):
         """Enqueue everything in `segments` (see Binding), and with the last launches `copies` and `then` (see Device.replay).
@@ -27,17 +31,26 @@ class Replay:
         Waits only for what host operations and conditions of loops read.
         """
         last = segments[-1] if type(segments[-1]) is list else []
-        for segment in segments:
-            kind = type(segment)
-            if segment is last:
-                break
-            if kind is list:
-                self._device.replay(segment)
-            elif kind is BoundLoop:
-                self._loop(segment)
-            else:
-                self._host(segment)
-        self._device.replay(last, copies, then)
+        try:
+            for segment in segments:
+                kind = type(segment)
+                if segment is last:
+                    break
+                if kind is list:
+                    self._device.replay(segment)
+                elif kind is BoundLoop:
+                    self._loop(segment)
+                elif kind is BoundEnd:
+                    self._end(segment.host)
+                elif segment.ends:
+                    self._begin(segment)
+                else:
+                    self._host(segment)
+            self._device.replay(last, copies, then)
+        except BaseException:
+            if self._running:
+                self._leave()
+            raise
 
     def _loop(self, bound):
         self._copy(bound.before)
@@ -94,24 +107,79 @@ class Replay:
             self._device.copy(self._storages[source], self._storages[target], nbytes, start, end)
 
     def _host(self, bound):
-        if not self._device.runs:
+        device = self._device
+        if not device.runs:
             return
+        if device.sharing == "shared":
+            device.finish()
+        arrays, targets = self._arrays(bound, device.download)
+        with device.operation(bound.label, _bytes(arrays)):
+            results = bound.node.primitive.host(arrays, targets, **bound.params)
+        self._store(bound, results, targets)
+
+    def _begin(self, bound):
+        """The device's worker computes the host operation once what is enqueued now is done."""
+        device, future = self._device, Future()
+        if not device.runs:
+            return
+        arrays, targets = self._arrays(bound, device.download_later)
+        held = [self._storages[buffer] for buffer in (*bound.reads, *bound.writes) if buffer is not None]
+        self._running.append((future, bound, arrays, targets))
+        device.worker.give(future, partial(_compute, device, device.last_event, bound, arrays, targets, held))
+
+    def _end(self, bound):
+        """Wait for a host operation that was begun; they are done in order."""
+        device = self._device
+        if not device.runs:
+            return
+        future, begun, arrays, targets = self._running[0]
+        assert begun is bound
+        with device.span(runtime.WAIT):
+            results, start, end = future.result()
+        device.overlapped(bound.label, start, end, _bytes(arrays))
+        self._store(bound, results, targets)
+        del self._running[0]
+
+    def _leave(self):
+        """After an exception: the worker does what was begun, as other ranks count on it, before the memory is used again."""
+        self._running = []
+        try:
+            self._device.worker.finish()
+        except BaseException:  # interrupted again
+            self._device.arena.abandon()
+            raise
+
+    def _arrays(self, bound, download):
+        """(arrays of the operands, arrays for the results) of a host operation, in the device's memory where the host has the same."""
         device, node = self._device, bound.node
         shared, arrays, targets = device.sharing == "shared", [], []
-        if shared:
-            device.finish()
         for buffer, n, shape in zip(bound.reads, node.inputs, bound.read_shapes, strict=True):
-            array = (device.view if shared else device.download)(self._storages[buffer], dtypes.numpy_dtype(n.dtype), shape)
+            array = (device.view if shared else download)(self._storages[buffer], dtypes.numpy_dtype(n.dtype), shape)
             array.flags.writeable = False
             arrays.append(array)
         for buffer, (_, dtype), shape in zip(bound.writes, node.results or [(node.shape, node.dtype)], bound.written_shapes, strict=True):
             dtype, read = dtypes.numpy_dtype(dtype), buffer is not None
             targets.append(device.view(self._storages[buffer], dtype, shape) if shared and read else np.empty(shape, dtype))
-        with device.operation(bound.label):
-            results = node.primitive.host(arrays, targets, **bound.params)
+        return arrays, targets
+
+    def _store(self, bound, results, targets):
+        """The results of a host operation are put where they belong."""
+        device, node = self._device, bound.node
         for buffer, array, target in zip(bound.writes, results if node.results else [results], targets, strict=True):
             if array is not target:
                 assert np.shape(array) == target.shape, f"{node.name} on the host gave {np.shape(array)}, not {target.shape}"
                 np.copyto(target, array, casting="unsafe")
-            if buffer is not None and not shared:
+            if buffer is not None and device.sharing != "shared":
                 device.write(self._storages[buffer], target)
+
+
+def _compute(device, ready, bound, arrays, targets, held):
+    """(results, when it began, when it ended) of a host operation whose operands are there with the event `ready`. It keeps `held`."""
+    device.await_quietly(ready)
+    start = time.perf_counter_ns()
+    results = bound.node.primitive.host(arrays, targets, **bound.params)
+    return results, start, time.perf_counter_ns()
+
+
+def _bytes(arrays):
+    return sum(array.nbytes for array in arrays)

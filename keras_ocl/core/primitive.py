@@ -53,6 +53,8 @@ class Primitive:
         kernels(builder, node, sink) -> [KernelSpec]: a kernel template of its own.
         host(arrays, targets, **params) -> arrays: a declared host operation (LAPACK). It reads `arrays`, which last as long as the call;
             what it puts into `targets`, arrays of the results' shapes and dtypes, and returns as they are need not be copied.
+        overlaps(**params) -> whether a host operation is computed by a thread while the device goes on with what does not read its
+            results, where that pays. Such operations are done in the program's order, for which alone the last operand and result stand.
     What passes ask:
         kind: a Kind; by default INDEXED with a `pointwise` rule, OPAQUE without.
         access(node, position) -> the access map of an operand (core/access.py); by default that of the kind.
@@ -89,6 +91,7 @@ class Primitive:
         kernels=None,
         host=None,
         *,
+        overlaps=lambda **params: False,
         kind=None,
         access=None,
         cost=4,
@@ -114,7 +117,7 @@ class Primitive:
         registered=True,
     ):
         self.name, self.shape, self.vjp = name, shape, vjp
-        self.pointwise, self.kernels, self.host = pointwise, kernels, host
+        self.pointwise, self.kernels, self.host, self.overlaps = pointwise, kernels, host, overlaps
         self.kind = kind or (Kind.OPAQUE if pointwise is None else Kind.INDEXED)
         self._access, self.cost, self.terms, self.operations = access, cost, terms, operations
         self.masks, self.shares_memory, self.flat, self.joined_axis = masks, shares_memory, flat, joined_axis

@@ -12,10 +12,12 @@ class Communicator:
     Attributes:
         rank: this process's place, 0 to size - 1.
         size: how many processes there are.
+        overlaps: whether large sums are better begun one by one, while others are computed. Equal on all ranks.
     """
 
     rank = 0
     size = 1
+    overlaps = False
 
     def all_reduce(self, arrays, kind, targets=()):
         """The arrays combined elementwise over all ranks, as a list of NumPy arrays.

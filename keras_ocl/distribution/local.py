@@ -6,6 +6,7 @@ import weakref
 from concurrent.futures import ThreadPoolExecutor, wait
 
 from keras_ocl.distribution.mirror import Mirrors
+from keras_ocl.distribution.overlap import overlaps
 from keras_ocl.distribution.placement import Placement
 from keras_ocl.distribution.step import Part
 from keras_ocl.distribution.team import Team
@@ -73,7 +74,8 @@ class LocalPlacement:
     home = 0  # whose results are returned
 
     def __init__(self, devices, communicator, shape, names, batch_axis, shares=None, measured=False):
-        self.devices, self.team = devices, Team(communicator)
+        alike = communicator.overlaps or overlaps([device.kind for device in devices])  # on all ranks: they have as many of a model
+        self.devices, self.team = devices, Team(communicator, alike)
         self.world, self.measured, self.ranks = communicator, measured, communicator if communicator.size > 1 else None
         members = [self.team.join() for _ in devices]
         self.places = [Placement(shape, names, batch_axis, member, shares, measured=measured) for member in members]

@@ -13,7 +13,7 @@ import time
 import numpy as np
 
 from keras_ocl import runtime
-from keras_ocl.distribution import cores, launcher, wire
+from keras_ocl.distribution import cores, launcher, overlap, wire
 from keras_ocl.distribution.communicator import Communicator, check_extents
 from keras_ocl.distribution.exits import Exits
 from keras_ocl.distribution.watchdog import STALL, STALL_DEFAULT, Member, Watchdog, seconds
@@ -159,10 +159,10 @@ def _join(mpi):
             differ = ", ".join(f"{name} {versions[name]}, not {value}" for name, value in found[0][1].items() if versions[name] != value)
             raise RuntimeError(f"{member} has {differ} as {members[0]} has: all ranks need the same.")
     watchdog = Watchdog(mpi, beats, members, exits.abort)
-    joined = MpiCommunicator(mpi, comm, watchdog, "the world", list(range(comm.size)))
+    on_host = comm.Split_type(mpi.COMM_TYPE_SHARED)
+    joined = MpiCommunicator(mpi, comm, watchdog, "the world", list(range(comm.size)), several_hosts=on_host.size < comm.size)
     watchdog.start()
     exits.joined(watchdog.leave)
-    on_host = comm.Split_type(mpi.COMM_TYPE_SHARED)
     runtime.take_turn(on_host.rank)
     cores.bind(on_host)
     on_host.Free()
@@ -182,7 +182,8 @@ def _wait_for_all(mpi, exits, this):
 
 def _versions():
     """What must be equal on all ranks: the versions that decide which operations a script becomes, and how sums travel."""
-    return {**{name: importlib.metadata.version(name) for name in ("keras", "keras-ocl")}, wire.WIRE: wire.wire_dtype().name}
+    settings = {wire.WIRE: wire.wire_dtype().name, overlap.OVERLAP: overlap.setting()}
+    return {name: importlib.metadata.version(name) for name in ("keras", "keras-ocl")} | settings
 
 
 class MpiCommunicator(Communicator):
@@ -194,11 +195,13 @@ class MpiCommunicator(Communicator):
         watchdog: this process's Watchdog.
         name: what messages call it, equal on all ranks.
         ranks: the ranks of the world that belong to it.
+        several_hosts: whether the world has several.
     """
 
-    def __init__(self, mpi, comm, watchdog, name, ranks):
+    def __init__(self, mpi, comm, watchdog, name, ranks, several_hosts):
         self.rank, self.size = comm.rank, comm.size
         self._mpi, self._comm, self._watchdog, self._name, self._ranks = mpi, comm, watchdog, name, ranks
+        self._several_hosts = several_hosts
         self._progress = watchdog.follow(name, ranks)
         self._meetings = comm.Dup()
         self._known = set()  # digests of the collectives that ranks have met for
@@ -207,6 +210,10 @@ class MpiCommunicator(Communicator):
         self._request = None  # what this rank waits for, or waited for when an exception came: it keeps its buffers
         self._broken = False
         self._lock = threading.Lock()
+
+    @property
+    def overlaps(self):
+        return overlap.overlaps(_kinds or ["cpu"], self._several_hosts)  # who has not asked for the kinds has no mesh
 
     def all_reduce(self, arrays, kind, targets=()):
         arrays = [np.asarray(array) for array in arrays]
@@ -303,7 +310,7 @@ class MpiCommunicator(Communicator):
                 comm = self._comm.Split(color, self.rank)
                 if len(ranks) > 1:
                     name = f"{self._name}, part {color} of split {len(self._parts) + 1}"
-                    self._parts[colors] = MpiCommunicator(self._mpi, comm, self._watchdog, name, ranks)
+                    self._parts[colors] = MpiCommunicator(self._mpi, comm, self._watchdog, name, ranks, self._several_hosts)
                 else:
                     comm.Free()
                     self._parts[colors] = Communicator()

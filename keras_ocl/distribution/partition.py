@@ -12,7 +12,8 @@ from typing import NamedTuple
 from keras_ocl import primitives as P
 from keras_ocl.compiler.equations import merged
 from keras_ocl.core.body import needed
-from keras_ocl.core.dim import key
+from keras_ocl.core.dim import hint, key, product
+from keras_ocl.core.dtypes import itemsize
 from keras_ocl.core.factors import Factors, Seen, of
 from keras_ocl.core.origin import scope
 from keras_ocl.core.primitive import Kind, current_trace
@@ -23,6 +24,8 @@ from keras_ocl.distribution.loops import CollectiveInLoop, partition_scan
 from keras_ocl.primitives.collective import all_gather_p, all_reduce_p, reduce_scatter_p
 from keras_ocl.primitives.movement import inverse_permutation
 
+_LARGE = 2**18  # bytes of a sum that may travel before all are there
+_BUCKET = 4 * 2**20  # bytes that travel together at least: hundreds of times what a collective's latency costs
 _DEEPEST = 40  # how many equations are computed again on a part only, rather than cutting their result
 
 
@@ -55,7 +58,7 @@ class Partition:
         self._wanted, self._batch_axis, self._collective = wanted or {}, batch_axis, collective
         self._makers = {id(o): eq for eq in equations for o in eq.outputs}
         self._parts = {}  # (id of a tensor, its layout) -> the part of that layout
-        self.token = None
+        self.token, self._begin = None, P.constant(0, "int32") if collective else None  # which no collective waits for
 
     def run(self, outputs):
         """Computes the Values of `outputs`, none of them pending, in the trace that is being recorded."""
@@ -247,7 +250,7 @@ class Partition:
     def _next_token(self):
         if not self._collective:
             raise CollectiveInLoop
-        return P.constant(0, "int32") if self.token is None else self.token
+        return self._begin if self.token is None else self.token
 
     def _gathered(self, x, i, shard):
         group, extents, shape = shard.axis.group, tuple(shard.extents()), x.shape
@@ -258,7 +261,7 @@ class Partition:
 
     def _reduce(self, tensors):
         """Combines all of `tensors` that are pending: what is wanted cut is reduced and scattered, all else of a kind and the same axes of
-        the mesh together."""
+        the mesh together, but for large sums, which are reduced while later ones are computed."""
         waiting = {}
         for t in {id(t): t for t in tensors}.values():
             if self.value(t).pending is not None:
@@ -267,12 +270,28 @@ class Partition:
             if pending is not None:
                 waiting.setdefault(pending, {})[id(t)] = t
         for (axes, kind), found in waiting.items():
-            parts = [self.value(t) for t in found.values()]
-            reduced = [v.tensor for v in parts]
-            for axis in axes:
-                *reduced, self.token = all_reduce_p(*reduced, self._next_token(), group=axis.group, kind=kind)
-            for t, v, y in zip(found, parts, reduced, strict=True):
-                self.values[t] = Value(y, v.layout)
+            for bucket in self._buckets(list(found.values()), axes[0].group.overlaps):
+                parts = [self.value(t) for t in bucket]
+                reduced = [v.tensor for v in parts]
+                for axis in axes:
+                    *reduced, self.token = all_reduce_p(*reduced, self._next_token(), group=axis.group, kind=kind)
+                for t, v, y in zip(bucket, parts, reduced, strict=True):
+                    self.values[id(t)] = Value(y, v.layout)
+
+    def _buckets(self, tensors, overlaps):
+        """Lists of those Tensors that are reduced together: all; or large ones as they are made, and with the last of them all others."""
+        if not overlaps:
+            return [tensors]
+        made = {t: k for k, t in enumerate(self._makers)}
+        large = [t for t in tensors if _bytes(t) > _LARGE]
+        found, bucket = [], []
+        for t in sorted(large, key=lambda t: made[id(t)]):
+            bucket.append(t)
+            if sum(map(_bytes, bucket)) >= _BUCKET:
+                found.append(bucket)
+                bucket = []
+        bucket += [t for t in tensors if _bytes(t) <= _LARGE]
+        return [*found, bucket] if bucket else found
 
     def _scatter(self, t):
         """Combines a pending Tensor along the axes of the mesh along which it is wanted cut, and leaves each part its own."""
@@ -301,6 +320,11 @@ def _wanted(equations, slots):
             if before is not None:
                 found.setdefault(id(x), before)
     return found
+
+
+def _bytes(t):
+    """Of all of a Tensor, so that they are the same for all parts."""
+    return product(map(hint, t.shape)) * itemsize(t.dtype)
 
 
 def _same_elements(eq):

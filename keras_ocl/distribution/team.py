@@ -22,9 +22,11 @@ class Team:
 
     Args:
         outer: the Communicator of the ranks.
+        overlaps: as for Communicator.
     """
 
-    def __init__(self, outer):
+    def __init__(self, outer, overlaps=False):
+        self.overlaps = overlaps
         self.outer, self.size, self._given, self._result, self._barrier = outer, 0, [], None, None
         self._parts = {}  # (number of a split, color) -> Team
         self._lock = threading.Lock()
@@ -37,7 +39,7 @@ class Team:
 
     def part(self, number, color):
         """The Team of the members that give this color in the split of this number."""
-        return self._parts.setdefault((number, color), Team(Communicator()))
+        return self._parts.setdefault((number, color), Team(Communicator(), self.overlaps))
 
     def meet(self, place, value, combine):
         """`combine` of the list of all members' values, computed once, when all are here."""
@@ -82,6 +84,10 @@ class Member(Communicator):
     @property
     def size(self):
         return self._team.outer.size * self._team.size
+
+    @property
+    def overlaps(self):
+        return self._team.overlaps
 
     def all_reduce(self, arrays, kind, targets=()):
         arrays = [np.asarray(array) for array in arrays]

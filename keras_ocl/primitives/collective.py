@@ -1,7 +1,7 @@
 """Collectives: what the devices that compute one step together exchange. Declared host operations, computed by a communicator.
 
-`group` is whatever has `all_reduce`, `all_gather` and `reduce_scatter` (distribution/communicator.py); all its members run the same
-collectives in the same order, which `token`, the last operand and result of each, keeps.
+`group` is whatever has `all_reduce`, `all_gather`, `reduce_scatter` and `overlaps` (distribution/communicator.py); all its members run the
+same collectives in the same order, which `token`, the last operand and result of each, keeps.
 """
 
 from contextvars import Context
@@ -102,7 +102,14 @@ def _scatter_host(arrays, targets, *, group, axis, extents, kind):
     return [group.reduce_scatter(x, axis, list(extents), kind, targets[0]), token]
 
 
-all_reduce_p = Primitive("all_reduce", _reduce_shape, _reduce_vjp, host=_reduce_host, batch=_reduce_batch, multiple_results=True)
+def _overlaps(group, **_):
+    return group.overlaps
+
+
+all_reduce_p = Primitive(
+    "all_reduce", _reduce_shape, _reduce_vjp, host=_reduce_host, overlaps=_overlaps, batch=_reduce_batch, multiple_results=True
+)
 _RESIZED = {"multiple_results": True, "dynamic_extents": ("extents",)}
+# Begun as early as can be, it would hold the whole of all variables.
 all_gather_p = Primitive("all_gather", _gather_shape, host=_gather_host, **_RESIZED)
-reduce_scatter_p = Primitive("reduce_scatter", _scatter_shape, host=_scatter_host, **_RESIZED)
+reduce_scatter_p = Primitive("reduce_scatter", _scatter_shape, host=_scatter_host, overlaps=_overlaps, **_RESIZED)

@@ -45,10 +45,18 @@ class Arena:
         finally:
             self.lock.release()
 
+    def abandon(self):
+        """The next run gets other memory: something may still write to this, which is free again when nobody holds the Storages."""
+        self._left()
+        self.storages = ()
+
     def _drop(self):
-        for tenant in list(self._tenants):
-            tenant.leave()  # sub-buffers keep the whole alive
-        self._tenants.clear()
+        self._left()
         storages, self.storages = self.storages, ()
         for storage in storages:
             self._device.destroy(storage)
+
+    def _left(self):
+        for tenant in list(self._tenants):
+            tenant.leave()  # sub-buffers keep the whole alive
+        self._tenants.clear()

@@ -22,7 +22,9 @@ from keras_ocl.runtime.profilers import READ_BACK, UPLOAD, WAIT, Profiler, Sever
 from keras_ocl.runtime.programs import Programs
 from keras_ocl.runtime.staging import transfer
 from keras_ocl.runtime.traits import read_traits
+from keras_ocl.runtime.worker import Worker
 
+_NAP = 1e-3  # seconds of sleep, shorter ones take a tenth of a core
 BACKLOG = 1024  # launches between two points of which the host never runs more than one ahead
 
 _CODE = cl.status_code
@@ -97,6 +99,8 @@ class Device:
         self.statistics = Statistics(self.memory)
         self.programs = Programs(self)
         self.transfer = transfer(self)
+        self.worker = Worker(f"host operations of {name}")
+        weakref.finalize(self, self.worker.end)
         self._fence = None
         self.state_lock = threading.RLock()  # held while state is lent, and from the look at who holds it to its overwriting
         self._lock = threading.RLock()
@@ -306,6 +310,13 @@ class Device:
         except cl.Error as error:
             raise self.lose(error) from error
 
+    def await_quietly(self, event):
+        """`wait` for the worker: it sleeps, since a thread that waits in some runtimes computes what comes behind the event as well."""
+        while event is not None and event.command_execution_status > 0:
+            time.sleep(_NAP)
+        if event is not None:
+            self.wait(event)
+
     def _copying(self, source, target):
         """A function of C code that enqueues a copy of all of a Storage."""
         offsets = {"byte_count": target.nbytes, "src_offset": source.offset, "dst_offset": target.offset}
@@ -465,8 +476,18 @@ class Device:
             profiler.drain()
         return out
 
+    def download_later(self, storage, dtype, shape):
+        """The first elements of a Storage as a new array, which has them when what is enqueued now is done."""
+        state.check_not_forked()
+        out = np.empty(shape, dtype)
+        self.statistics.downloads += 1
+        self.statistics.download_bytes += out.nbytes
+        if out.nbytes:
+            self.command(cl.enqueue_copy, out.reshape(-1).view(np.uint8), storage.base, src_offset=storage.offset, is_blocking=False)
+        return out
+
     def view(self, storage, dtype, shape):
-        """The first elements of a Storage as an array in its own memory, for use while nothing is enqueued (see `finish`).
+        """The first elements of a Storage as an array in its own memory, for use while nothing that is enqueued uses them (see `finish`).
 
         Where the host has the same memory: `sharing` is "shared".
         """
@@ -510,10 +531,16 @@ class Device:
         profiler = self.profiler
         return contextlib.nullcontext() if profiler is None else profiler.span(label)
 
-    def operation(self, label):
-        """Context of an operation that the host computes, for profiles and traces."""
+    def operation(self, label, nbytes=0):
+        """Context of an operation on so many bytes that the host computes, for profiles and traces."""
         profiler = self.profiler
-        return contextlib.nullcontext() if profiler is None else profiler.operation(label)
+        return contextlib.nullcontext() if profiler is None else profiler.operation(label, nbytes)
+
+    def overlapped(self, label, start, end, nbytes):
+        """For profiles and traces, an operation on so many bytes that the worker has computed; times are of `time.perf_counter_ns`."""
+        profiler = self.profiler
+        if profiler is not None:
+            profiler.overlapped(label, start, end, nbytes)
 
     def finish(self):
         """Wait until everything enqueued is done."""

@@ -14,6 +14,7 @@ import pyopencl as cl
 WINDOW = 256  # events held back before the finished ones are read
 _SAMPLE = 16  # one launch in so many compares the device's clock with the host's
 _START, _END, _QUEUED = cl.profiling_info.START, cl.profiling_info.END, cl.profiling_info.QUEUED
+OVERLAPPED = "overlapped"  # what traces call the thread of operations that the host computes beside the device
 WAIT, READ_BACK, UPLOAD, BUILD = "wait", "read back", "upload", "build"  # what spans of the host begin with
 
 
@@ -23,7 +24,7 @@ class Label(str):
     Attributes:
         source: what it computes (any object).
         kind: whether it is a "kernel", a "host" operation or a "copy".
-        nbytes: of a copy.
+        nbytes: of a copy, and of a host operation's operands.
         overwrites: whether it writes over a variable's value.
     """
 
@@ -110,12 +111,16 @@ class Profiler:
         return contextlib.nullcontext()
 
     @contextlib.contextmanager
-    def operation(self, label):
-        """Context of an operation that the host computes: it counts as a launch."""
+    def operation(self, label, nbytes=0):
+        """Context of an operation on so many bytes that the host computes: it counts as a launch."""
         start = time.perf_counter_ns()
         yield
-        end = time.perf_counter_ns()
-        self._told([Label(f"host {label}", getattr(label, "source", None), "host")], [start], [end], [end - start], [self._context()])
+        Profiler.overlapped(self, label, start, time.perf_counter_ns(), nbytes)
+
+    def overlapped(self, label, start, end, nbytes):
+        """An operation is done that the host has computed beside the device: it counts as a launch."""
+        label = Label(f"host {label}", getattr(label, "source", None), "host", nbytes)
+        self._told([label], [start], [end], [end - start], [self._context()])
 
     def copied(self, event, begin, end, nbytes):
         """A copy within the device was enqueued; only a `Record` takes its time."""
@@ -144,8 +149,12 @@ class Several:
     def span(self, label, nbytes=0):
         return self._all(one.span(label, nbytes) for one in self.profilers)
 
-    def operation(self, label):
-        return self._all(one.operation(label) for one in self.profilers)
+    def operation(self, label, nbytes=0):
+        return self._all(one.operation(label, nbytes) for one in self.profilers)
+
+    def overlapped(self, *args):
+        for one in self.profilers:
+            one.overlapped(*args)
 
     @contextlib.contextmanager
     def _all(self, contexts):
@@ -213,6 +222,15 @@ class Timeline(Profiler):
 
     operation = span  # beside the launches, with what else the host does
 
+    def overlapped(self, label, start, end, nbytes):
+        self.spans.append(Span(label, start, end, OVERLAPPED, nbytes))
+
+    def overlaps(self):
+        """[(Span, nanoseconds in which kernels ran)] of each operation that the host computed beside the device, when that has finished."""
+        kernels = self.device_spans()
+        found = [span for span in self.spans if span.thread == OVERLAPPED]
+        return [(one, sum(max(0, min(one.end, k.end) - max(one.start, k.start)) for k in kernels)) for one in found]
+
 
 class _Timing:
     """Context that adds a Span to a Timeline. (A class, for contextlib's are five times as slow.)"""
@@ -243,9 +261,13 @@ class Record(Timeline):
         self.runs, self.handed_out, self.steps = Counter(), {}, Counter()
 
     @contextlib.contextmanager
-    def operation(self, label):
-        with Profiler.operation(self, label), self.span(label):
+    def operation(self, label, nbytes=0):
+        with Profiler.operation(self, label, nbytes), self.span(label, nbytes):
             yield
+
+    def overlapped(self, *args):
+        Profiler.overlapped(self, *args)
+        super().overlapped(*args)
 
     def copied(self, event, begin, end, nbytes):
         self.add([Label("copy", None, "copy", nbytes)], [event], [begin, end])

@@ -2,53 +2,20 @@
 
 import pytest
 
+from tests.distribution.equality import training
 from tests.distribution.job import needs_mpi, run_job
 from tests.distribution.models import MODELS
 
 pytestmark = needs_mpi
 
-TRAINING = """
-    from tests.distribution.models import make
-    from keras.distribution import DataParallel, set_distribution
-
-    STEPS = {steps}
-
-    def train(name):
-        model, x, y, weights = make(name)
-        model.compile("adam", "sparse_categorical_crossentropy", metrics=["accuracy"], weighted_metrics=["accuracy"])
-        rows = lambda n: ([a[:n] for a in x] if isinstance(x, list) else x[:n], y[:n], weights[:n])
-        losses = [model.train_on_batch(*rows(37 if k % 3 else 30)) for k in range(STEPS)]
-        history = model.fit(x, y, sample_weight=weights, batch_size=16, epochs=1, verbose=0).history
-        measured = model.evaluate(x, y, batch_size=16, verbose=0)
-        weights = [np.asarray(w) for w in model.get_weights()]
-        seen = np.array([v[0] for v in history.values()])
-        return np.array(losses), seen, np.array(measured), model.predict(x, batch_size=16, verbose=0), weights
-
-    for name in {names!r}:
-        set_distribution(None)
-        alone = train(name)
-        set_distribution(DataParallel())
-        together = train(name)
-        worst = np.abs(together[0] / np.where(alone[0] == 0, 1, alone[0]) - 1)[alone[0] != 0].max()
-        if rank == 0:
-            print(name, "losses of steps differ by", worst)
-        assert worst < 1e-5, (name, alone[0], together[0])
-        for before, after in zip(alone[1:4], together[1:4]):
-            np.testing.assert_allclose(after, before, rtol=5e-3, atol=2e-4, err_msg=name)
-        for before, after in zip(alone[4], together[4]):
-            np.testing.assert_allclose(after, before, rtol=2e-2, atol=2e-3, err_msg=name)
-"""
-
 
 @pytest.mark.parametrize("ranks", [2, 3])
 def test_losses_are_those_of_one_process(ranks):
-    code = TRAINING.format(steps=9, names=list(MODELS))
-    assert run_job(code, ranks).count("losses of steps differ by") == len(MODELS)
+    assert run_job(training(9, MODELS), ranks).count("losses of steps differ by") == len(MODELS)
 
 
 def test_unequal_shares():
-    code = TRAINING.format(steps=5, names=["mlp", "recurrent"])
-    assert run_job(code, 2, KERAS_OCL_SHARES="3,1").count("differ") == 2
+    assert run_job(training(5, ["mlp", "recurrent"]), 2, KERAS_OCL_SHARES="3,1").count("differ") == 2
 
 
 def test_batches_with_fewer_rows_than_ranks():
