@@ -8,6 +8,7 @@ from keras_ocl.compiler import lower as lowering
 from keras_ocl.compiler.binding import Binding, GroupTooLarge
 from keras_ocl.compiler.cache import KERNEL_BYTES
 from keras_ocl.compiler.chain import chained
+from keras_ocl.compiler.horizontal import side_by_side
 from keras_ocl.compiler.loops.lower import Loop, lower_loop
 from keras_ocl.compiler.provenance import key
 from keras_ocl.compiler.replay import Replay
@@ -43,9 +44,11 @@ class Executable:
     def _lower(self, graph, updates, unknowns, traits):
         """Kernels for a device of such traits, bound; where one needs smaller groups than they allow, all are written for such."""
         lowered = lowering.lower_graph(graph, updates, traits, self.is_eager, lower_loop)
-        self.launches = lowered.launches if self.is_eager else chained(lowered.launches, traits)
         self.overwritten = lowered.overwritten  # entry nodes whose storage run() writes to
         self._alias, self._shared = lowered.alias, lowered.shared
+        self.launches = lowered.launches
+        if not self.is_eager:
+            self.launches = chained(side_by_side(self.launches, traits, self._resolve), traits)
         # Gradients that vanish over many steps end in denormal numbers, with which CPUs compute 30 times as slowly. As in XLA and
         # TensorFlow, compiled functions treat them as zero.
         options, external = "" if self.is_eager else "-cl-denorms-are-zero", {*self._inputs, *self._outputs}
