@@ -20,6 +20,7 @@ from keras_ocl.kernels.schedule import schedule_of
 from keras_ocl.kernels.spec import Args, KernelSpec
 
 _SOURCE = 1 << 15  # characters of a joined kernel's bodies: registers are those of the one that takes the most
+_LEAVES = re.compile(r"\breturn\b")
 _GROUPED = re.compile(r"get_(local_id|local_size|group_id)\b|\bbarrier\b")
 
 
@@ -62,6 +63,8 @@ class _Part:
             and self.source <= _SOURCE
         )
         self.group = (*(spec.group or ()), 1, 1, 1)[:3]
+        # PoCL 3.1 runs on behind a return of some items in a branch with barriers, where groups have several dimensions.
+        self.joins = self.joins and (all(map(is_one, self.group[1:])) or not _LEAVES.search(text))
         line = all(map(is_one, (*self.group[1:], *spec.grid[1:])))
         self.flat = line and not _GROUPED.search(text) and all(a.kind != "local" for a in spec.args)
 
