@@ -20,6 +20,7 @@ from keras_ocl.kernels.schedule import schedule_of
 from keras_ocl.kernels.spec import Args, KernelSpec
 
 _SOURCE = 1 << 15  # characters of a joined kernel's bodies: registers are those of the one that takes the most
+ARGUMENTS = 64  # of a joined kernel: where pointers take two of a hundred scalar registers each, more of them are spilled
 _LEAVES = re.compile(r"\breturn\b")
 _GROUPED = re.compile(r"get_(local_id|local_size|group_id)\b|\bbarrier\b")
 
@@ -91,7 +92,7 @@ class _Slot:
         # Where a number of groups depends on a Dim it is one more, and so are the extents and sums that are made of it.
         parts = [*self.parts, part]
         more = sum(4 for p in parts if isinstance(product(p.spec.grid), Dim))
-        return len(self.arguments | joining.arguments([part.spec])) + more <= joining.ARGUMENTS
+        return len(self.arguments | joining.arguments([part.spec])) + more <= ARGUMENTS
 
     def add(self, part):
         self.parts.append(part)

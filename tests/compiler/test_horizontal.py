@@ -9,8 +9,7 @@ import pytest
 
 import keras_ocl
 from keras_ocl import lowering, runtime
-from keras_ocl.compiler import joining
-from keras_ocl.compiler.horizontal import side_by_side
+from keras_ocl.compiler.horizontal import ARGUMENTS, side_by_side
 from keras_ocl.kernels import schedule
 from keras_ocl.kernels.spec import Args, Buffer, KernelSpec
 from tests.kernels.launching import launch
@@ -107,10 +106,10 @@ def test_no_kernel_passes_one_that_it_depends_on(seed):
     assert set(range(first)) <= {k for found in launches[:begins] for k in found}
 
 
-def test_a_launch_has_as_many_arguments_as_every_device_takes():
+def test_a_launch_has_no_more_arguments_than_registers_hold():
     specs = [element(Buffer(64, "float32"), Buffer(64, "float32"), 64, 64) for _ in range(200)]
     joined = side_by_side(specs, GPU, itself)
-    assert all(len(found.args) <= joining.ARGUMENTS for found in joined) and len(joined) == -(-200 // ((joining.ARGUMENTS - 1) // 2))
+    assert all(len(found.args) <= ARGUMENTS for found in joined) and len(joined) == -(-200 // ((ARGUMENTS - 1) // 2))
     assert all(len(found.functions) == 1 for found in joined)  # equal bodies are written once
     assert side_by_side(specs, dataclasses.replace(GPU, schedule="reference"), itself) == specs
 
