@@ -155,40 +155,45 @@ def _step(name, model, step, data, traits):
 
 
 def _launches(launches, traits, executable, loops):
-    for position, launch in enumerate(launches):
+    busiest = _busiest(launches)
+    for launch in launches:
         provenance = launch.provenance
         if isinstance(launch, Loop):
             yield from _launches(launch.launches, traits, executable, (*loops, (launch.name, launch.length)))
             continue
         if isinstance(launch, HostEnd):
             continue
-        operations = int(provenance.operations) if launch is _busiest(launches, position) else 0
         if isinstance(launch, HostCall):
+            operations = int(provenance.operations)
             read = sum(b.nbytes for b in launch.reads)
             written = sum(b.nbytes for b in launch.writes if b is not None)
             yield Launch(launch.name, "", provenance.shares, (), None, read, written, operations, loops, 0, (), "", ())
             continue
         ((_, (kernel, source, helpers)),) = program_specs([launch], traits)
-        read, written = _traffic(launch)
+        parts = provenance.parts(launch.args)
+        read, written = (sum(amounts) for amounts in zip(*(_traffic(*part) for part in parts), strict=True))
+        operations = int(sum(p.operations for p, args in parts if busiest[p] is args))
         grid, group = tuple(map(int, launch.grid)), launch.group and tuple(map(int, launch.group))
         amounts = (read, written, operations, loops, _local(launch), tuple(map(_argument, launch.args)))
         yield Launch(launch.name, kernel, provenance.shares, grid, group, *amounts, source, tuple(helpers))
 
 
-def _busiest(launches, position):
-    """Of the launches around `position` that one region of the graph became, the one that moves the most bytes."""
-    first = last = position
-    while first and launches[first - 1].provenance is launches[position].provenance:
-        first -= 1
-    while last + 1 < len(launches) and launches[last + 1].provenance is launches[position].provenance:
-        last += 1
-    return max(launches[first : last + 1], key=lambda launch: sum(_traffic(launch)) if isinstance(launch, KernelSpec) else 0)
+def _busiest(launches):
+    """Of the kernels that a region of the graph became the one that moves the most bytes: dict from the region's provenance to its Args."""
+    found = {}
+    for launch in launches:
+        if isinstance(launch, KernelSpec):
+            for part in launch.provenance.parts(launch.args):
+                moved = sum(_traffic(*part))
+                if part[0] not in found or moved > found[part[0]][0]:
+                    found[part[0]] = moved, part[1]
+    return {provenance: args for provenance, (_, args) in found.items()}
 
 
-def _traffic(launch: KernelSpec):
-    """(bytes read, bytes written) of a kernel: its buffers, of which reads count no more than the elements that are loaded."""
-    loads, totals = launch.provenance.loads, {"in": 0, "out": 0}
-    for a in launch.args:
+def _traffic(provenance, args):
+    """(bytes read, bytes written) of a kernel or its part: its buffers, of which reads count no more than the elements that are loaded."""
+    loads, totals = provenance.loads, {"in": 0, "out": 0}
+    for a in args:
         if a.kind not in totals:
             continue
         nbytes = a.value.nbytes

@@ -273,7 +273,7 @@ def _kernels(device, launches, options, drafts):
     for _, spec in found:
         unique[spec[0]] = spec
         counts[spec[0]] = counts.get(spec[0], 0) + 1
-    free, dear = {}, functools.cache(lambda: {spec[0]: launch.provenance.work for launch, spec in found})
+    free, dear = {}, functools.cache(lambda: {spec[0]: _work(launch) for launch, spec in found})
     drafts.weight = lambda spec: dear()[spec[0]]
     for repeat in range(max(counts.values(), default=0)):
         batch = [unique[n] for n, c in counts.items() if c > repeat]
@@ -284,6 +284,11 @@ def _kernels(device, launches, options, drafts):
     for launch, spec in found:
         kernels.setdefault(id(launch), []).append(free[spec[0]].pop())
     return kernels
+
+
+def _work(launch):
+    """About how many operations a kernel takes with its loads and stores; other launches may share what it counts."""
+    return sum(part.work for part, _ in launch.provenance.parts(launch.args))
 
 
 def _check_groups(device, found, built):

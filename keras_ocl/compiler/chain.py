@@ -4,17 +4,12 @@ A launch costs a CPU one to three microseconds, and some implementations ten tim
 computes, and a compiler takes tens of milliseconds for each kernel. Kernels whose work is less than a launch's cost are joined.
 """
 
-import hashlib
-import re
-
-from keras_ocl.compiler.provenance import ChainProvenance
-from keras_ocl.core.dim import hint, key, product
+from keras_ocl.compiler import joining
+from keras_ocl.compiler.provenance import JoinedProvenance
+from keras_ocl.core.dim import hint, product
 from keras_ocl.core.index import is_one
 from keras_ocl.kernels.schedule import schedule_of
-from keras_ocl.kernels.spec import STEP, Args, KernelSpec
-
-_ARGUMENTS = 96  # of a kernel: an OpenCL device takes 1,024 bytes of them
-_ITEM = re.compile(r"get_global_id\((\d)\)")
+from keras_ocl.kernels.spec import Args, KernelSpec
 
 
 def chained(launches, traits):
@@ -27,16 +22,11 @@ def chained(launches, traits):
 
     for launch in launches:
         fits = limit and isinstance(launch, KernelSpec) and _is_small(launch, limit, traits.compute_units)
-        if not fits or _arguments((*run, launch)) > _ARGUMENTS:
+        if not fits or len(joining.arguments((*run, launch))) > joining.ARGUMENTS:
             close()
         (run if fits else found).append(launch)
     close()
     return found
-
-
-def _arguments(parts):
-    """How many arguments a chain of these kernels has: each buffer and each extent is one."""
-    return len({(a.kind, key(a.value)) if isinstance(a.value, int) else a.value for part in parts for a in part.args})
 
 
 def _is_small(spec, limit, units):
@@ -57,9 +47,9 @@ def _is_small(spec, limit, units):
 def _joined(parts):
     args, calls, functions = Args(), [], {}
     for spec in parts:
-        name, text = _function(spec)
+        name, text = joining.of_an_item(spec, "__attribute__((noinline)) ")
         functions[name] = text
-        given = [_given(args, a) for a in spec.args]
+        given = [joining.given(args, a) for a in spec.args]
         loops = ""
         for k, extent in enumerate(spec.grid):
             if not is_one(extent):
@@ -73,25 +63,7 @@ def _joined(parts):
         (1,),
         helpers=frozenset().union(*(spec.helpers for spec in parts)),
         title=f"{len(parts)} kernels, one after the other",
-        provenance=ChainProvenance(parts),
+        provenance=JoinedProvenance(parts),
         overwrites=any(spec.overwrites for spec in parts),
         functions=tuple(functions.values()),
     )
-
-
-def _given(args, a):
-    """C text of the argument `a` of a part, as the chain passes it on."""
-    if a.kind in ("in", "out"):
-        return args.pointer(a.value, a.dtype, out=a.kind == "out")
-    if a.value is STEP:
-        return args.step()
-    return args.scalar(a.value, a.kind) if a.kind in ("float", "double") else args.int(a.value, a.kind)
-
-
-def _function(spec):
-    """(name, text) of the function that does the work of one work-item; equal ones have equal names."""
-    body = _ITEM.sub(r"item_\1", spec.text())
-    items = ", ".join(f"const size_t item_{k}" for k in range(3))
-    text = f"({', '.join(filter(None, (spec.signature(), items)))}) {{\n{body}}}\n"
-    name = "part_" + hashlib.sha256(text.encode()).hexdigest()[:20]
-    return name, f"// {spec.title}\nstatic __attribute__((noinline)) void {name}{text}"

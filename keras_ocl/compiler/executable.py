@@ -9,6 +9,7 @@ from keras_ocl.compiler import lower as lowering
 from keras_ocl.compiler.binding import Binding, GroupTooLarge
 from keras_ocl.compiler.cache import KERNEL_BYTES
 from keras_ocl.compiler.chain import chained
+from keras_ocl.compiler.horizontal import side_by_side
 from keras_ocl.compiler.loops.lower import Loop, lower_loop
 from keras_ocl.compiler.overlap import overlapped
 from keras_ocl.compiler.provenance import key
@@ -49,8 +50,11 @@ class Executable:
         """Kernels for a device of such traits, bound; where one needs smaller groups than they allow, all are written for such."""
         lowered = lowering.lower_graph(graph, updates, traits, self.is_eager, lower_loop)
         self._alias, self._shared = lowered.alias, lowered.shared
-        self.launches = lowered.launches if self.is_eager else overlapped(chained(lowered.launches, traits), self._resolve)
         self.overwritten = lowered.overwritten  # entry nodes whose storage run() writes to
+        self.launches = lowered.launches
+        if not self.is_eager:
+            joined = chained(side_by_side(self.launches, traits, self._resolve), traits)
+            self.launches = overlapped(joined, self._resolve)
         try:
             self._bind()
         except GroupTooLarge as error:
@@ -234,5 +238,5 @@ def _work(launches):
             total += math.inf if launch.length is None else hint(launch.length) * _work(launch.launches)
         elif isinstance(launch, KernelSpec):
             total += math.inf if launch.scalar else 0
-            regions.add(launch.provenance)
+            regions.update(part for part, _ in launch.provenance.parts(launch.args))
     return total + sum(region.work for region in regions)

@@ -96,6 +96,7 @@ def lower_graph(graph, updates, traits, all_arguments, lower_loop, extra=None):
     for region in regions:
         provenance = Provenance(region)
         found = _launchable(_lower_region(region, materialised, users, builder, alias, extra or {}, parts), provenance, builder)
+        provenance.launches = max(1, len(found))
         for launch in found:
             launch.provenance, launch.overwrites = launch.provenance or provenance, not updates.isdisjoint(region.outputs)
         launches += found

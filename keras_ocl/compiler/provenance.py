@@ -33,9 +33,10 @@ class Share(NamedTuple):
 
 
 class Provenance:
-    """What one launch computes. `region` is a regions.Region; nothing is worked out before somebody asks."""
+    """What one launch computes, or several together. `region` is a regions.Region; nothing is worked out before somebody asks."""
 
     def __init__(self, region):
+        self.launches = 1  # how many there are
         self._maps, self._outputs, self._anchor, self._places = region.maps, region.outputs, region.anchor, region.places
 
     @functools.cached_property
@@ -66,6 +67,10 @@ class Provenance:
             for operand, elements in self._loaded(node):
                 found[operand.buffer] = max(elements, found.get(operand.buffer, 0))
         return found
+
+    def parts(self, args):
+        """(Provenance, Args) of each part of a launch with these arguments; of one that was not joined it is a single one."""
+        return [(self, args)]
 
     @functools.cached_property
     def work(self):
@@ -114,33 +119,27 @@ class Provenance:
         return node
 
 
-class ChainProvenance:
-    """What a chain of `specs` (KernelSpecs) computes, as Provenance tells it."""
+class JoinedProvenance:
+    """What a kernel that was joined of `specs` (KernelSpecs) computes, as Provenance tells it."""
 
     def __init__(self, specs):
-        self._found = dict.fromkeys(spec.provenance for spec in specs)
+        self._parts = [(spec.provenance, spec.args) for spec in specs]
         self._writers = {a.value: spec.provenance for spec in specs for a in spec.args if a.kind == "out"}
+
+    def parts(self, args):
+        """(Provenance, Args) of each part."""
+        return self._parts
 
     @functools.cached_property
     def shares(self):
         """Shares that add up to 1."""
-        total = self.work or 1
-        return tuple(s._replace(fraction=s.fraction * p.work / total) for p in self._found for s in p.shares)
-
-    @property
-    def operations(self):
-        """About how many operations the chain takes."""
-        return sum(p.operations for p in self._found)
-
-    @property
-    def work(self):
-        """About how many operations the chain takes with its loads and stores."""
-        return sum(p.work for p in self._found)
-
-    @property
-    def loads(self):
-        """Elements that the chain reads of each operand: a dict from its Buffer to their number."""
-        return {buffer: n for p in self._found for buffer, n in p.loads.items()}
+        amounts = {}
+        for provenance, _ in self._parts:
+            mine = [args for other, args in self._parts if other is provenance]
+            whole = len(mine) >= provenance.launches  # else the estimate of the work is one of other launches too
+            amounts[provenance] = provenance.work if whole else _MOVED * sum(_elements(args) for args in mine)
+        total = sum(amounts.values()) or 1
+        return tuple(s._replace(fraction=s.fraction * amount / total) for p, amount in amounts.items() for s in p.shares)
 
     def allocator(self, buffer):
         """Provenance.allocator of what writes the Buffer."""
@@ -150,6 +149,11 @@ class ChainProvenance:
 def key(node):
     """(origin, primitive's name, which counts where the origin has no operation) of a node."""
     return node.origin, "" if node.origin.operation else node.name
+
+
+def _elements(args):
+    """Of all buffers that a kernel with these arguments reads or writes, by the hints of their extents."""
+    return sum(hint(a.value.elements) for a in args if a.kind in ("in", "out"))
 
 
 def _reduces(node):

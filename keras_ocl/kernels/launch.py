@@ -11,10 +11,10 @@ from keras_ocl.kernels.coordinates import index_type
 from keras_ocl.kernels.schedule import schedule_of
 from keras_ocl.kernels.spec import Args
 
-_ID = re.compile(r"get_(global|group)_id\((\d)\)")
+PLACE = re.compile(r"get_(global|group)_id\((\d)\)")  # where a kernel asks for its place among all work-items, or groups
 _SLOWEST = 2  # operations that a compute unit does in a cycle at least, however badly a kernel suits it
 _CLOCK = 500  # MHz where the driver does not tell
-_SIZES = re.compile(r"get_(global_size|num_groups)\b")
+SIZES = re.compile(r"get_(global_size|num_groups)\b")  # where it asks how many there are
 
 
 def fitted(spec, traits, all_arguments=False):
@@ -24,7 +24,7 @@ def fitted(spec, traits, all_arguments=False):
     more groups in a dimension than can be launched they are counted along the others, and work out where they would have been; but for
     a user's own, whose text may ask for its place in any way.
     """
-    if spec.scalar and _SIZES.search(spec.body):
+    if spec.scalar and SIZES.search(spec.body):
         return spec  # a user's text that knows its launch
     items = min(schedule_of(traits).open_group, traits.max_group)
     if spec.group is None and items:
@@ -75,7 +75,7 @@ def _fold(spec, limits, all_arguments):
         number = int(found[2])
         return f"launch_{number}" if found[1] == "group" else f"(launch_{number} * {group[number]} + get_local_id({number}))"
 
-    spec.body = text + _ID.sub(place, spec.body)
+    spec.body = text + PLACE.sub(place, spec.body)
     spec.grid, spec.group = (across * group[0], down * group[1], group[2]), group
 
 
@@ -96,7 +96,7 @@ def pieces(spec, traits, work, all_arguments=False):
         args = Args(all_arguments, [replace(a) for a in spec.args])
         first = args.scalar(start, "int")
         shift = {"group": first, "global": f"{first} * {sides[d]}"}
-        body = _ID.sub(lambda id, shift=shift: f"({id[0]} + {shift[id[1]]})" if int(id[2]) == d else id[0], spec.body)
+        body = PLACE.sub(lambda id, shift=shift: f"({id[0]} + {shift[id[1]]})" if int(id[2]) == d else id[0], spec.body)
         mine = of_each if start is not starts[-1] else groups[d] - start
         grid = (*spec.grid[:d], mine * sides[d], *spec.grid[d + 1 :])
         found.append(replace(spec, args=args.args, body=body, grid=grid))

@@ -45,7 +45,9 @@ class Schedule:
     Prices, in cheap operations on one element of a vector:
         launch: of one more kernel. byte: of writing a byte to memory and reading it in another kernel.
         chained: work that a chain may take from other compute units for one launch less, 0 where there are no
-        chains. gather: of an element, where the lanes of a vector read elements that are not adjacent.
+        chains. joined: work-items for each compute unit up to which kernels that do not depend on one another become one, 0 where they
+        do not. compilation: work that a compute unit does without the compiler's optimisation in the time that this takes for a
+        kernel, 0 where it is never done without. gather: of an element, where the lanes of a vector read elements that are not adjacent.
 
     Limits and shapes:
         vectors: whether a work-item computes explicit vectors, their lanes along the last axis of the result.
@@ -92,6 +94,7 @@ class Schedule:
     fetched_rows: int = 0
     chained: int = 0
     compilation: int = 0
+    joined: int = 0
     attention_gradients: Callable = _never
     attention_pays: Callable = _never
     team: Callable = _never

@@ -23,6 +23,13 @@ class Arg:
     dtype: str = ""  # of pointers: the element's dtype
     value: object = None  # pointers: the Buffer; scalars: the number, which may be a Dim
 
+    @property
+    def ctype(self):
+        """The parameter's C type."""
+        if self.kind in ("in", "out"):
+            return f"__global {'const ' if self.kind == 'in' else ''}{dtypes.storage_ctype(self.dtype)}*"
+        return f"__local {self.dtype}*" if self.kind == "local" else f"const {self.kind}"
+
 
 @dataclass
 class KernelSpec:
@@ -47,16 +54,8 @@ class KernelSpec:
     functions: tuple = ()  # texts of functions that only this kernel calls; its pointers may then lie in the same memory
 
     def signature(self):
-        parts = []
-        for a in self.args:
-            if a.kind in ("in", "out"):
-                const, restrict = "const " if a.kind == "in" else "", "" if self.functions else "restrict "
-                parts.append(f"__global {const}{dtypes.storage_ctype(a.dtype)}* {restrict}{a.name}")
-            elif a.kind == "local":
-                parts.append(f"__local {a.dtype}* {a.name}")
-            else:
-                parts.append(f"const {a.kind} {a.name}")
-        return ", ".join(parts)
+        restrict = "" if self.functions else "restrict "
+        return ", ".join(f"{a.ctype} {restrict if a.kind in ('in', 'out') else ''}{a.name}" for a in self.args)
 
     def source(self, function):
         """The kernel's OpenCL C text under the function name `function`."""

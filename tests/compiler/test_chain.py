@@ -6,7 +6,7 @@ import pytest
 
 import keras_ocl
 from keras_ocl import runtime
-from keras_ocl.compiler import chain, executable, to_numpy
+from keras_ocl.compiler import executable, joining, to_numpy
 from keras_ocl.compiler.jit import Jitted
 from keras_ocl.compiler.loops import lower
 from keras_ocl.kernels.schedule import schedule_of
@@ -184,7 +184,7 @@ def test_a_profile_divides_a_chain_among_its_layers(joins):
 
 
 def test_a_kernel_with_many_arguments_begins_another_chain(joins, monkeypatch):
-    monkeypatch.setattr(chain, "_ARGUMENTS", 5)
+    monkeypatch.setattr(joining, "ARGUMENTS", 5)
     c, u, xs = normal(5, 7), normal(7, 7), normal(9, 5, 7)
     compiled = Jitted(recurrent)
     results = compiled(c, u, xs)

@@ -27,7 +27,7 @@ def launch(device, specs, storages):
         assert not declared & {a.name for a in spec.args}, f"{spec.name} hides its arguments behind variables: {declared}"
     buffers = {key if isinstance(key, Buffer) else named(key): storage for key, storage in storages.items()}
     head = "".join(prelude.pieces(frozenset().union(*(s.helpers for s in specs))))
-    kernels = device.build([(f"f{i}", s.source(f"f{i}"), [head]) for i, s in enumerate(specs)])
+    kernels = device.build([(f"f{i}", s.source(f"f{i}"), [head, *s.functions]) for i, s in enumerate(specs)])
     for i, spec in enumerate(specs):
         kernel = kernels[f"f{i}"]
         for position, arg in enumerate(spec.args):
