@@ -1,10 +1,14 @@
 """Elementwise kernels of the gpu schedule: tiles where an operand is transposed, one element per item elsewhere."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
 from keras_ocl import primitives as P
-from tests.kernels.pointwise.test_team import EXTENTS, array, device, run  # noqa: F401
+from keras_ocl.core import dtypes
+from tests.kernels.pointwise.test_team import EXTENTS, array, device, run, teams  # noqa: F401
+from tests.primitives.checking import need_float64
 
 
 def tiled(executable):
@@ -12,10 +16,14 @@ def tiled(executable):
     return sum("column" in launch.body for launch in executable.launches)
 
 
+kept = teams  # how many kernels have local memory, here for operands
+
+
 @pytest.mark.parametrize("extents", EXTENTS)
 @pytest.mark.parametrize(
     "shape,order,tiles",
-    [((16, 16), (1, 0), 1), ((33, 70), (1, 0), 1), ((0, 40), (1, 0), 0), ((3, 40, 50), (0, 2, 1), 1), ((20, 3, 40), (2, 0, 1), 1),
+    [((16, 16), (1, 0), 1), ((33, 70), (1, 0), 1), ((64, 96), (1, 0), 1), ((0, 40), (1, 0), 0), ((3, 40, 50), (0, 2, 1), 1),
+     ((20, 3, 40), (2, 0, 1), 1),
      ((2, 3, 17, 19), (0, 3, 1, 2), 1), ((5, 40), (1, 0), 0), ((3, 40, 50), (2, 1, 0), 0), ((2, 17, 3, 19), (3, 1, 2, 0), 0)],
 )  # fmt: skip
 def test_transposes(device, shape, order, tiles, extents):  # noqa: F811
@@ -24,7 +32,42 @@ def test_transposes(device, shape, order, tiles, extents):  # noqa: F811
     got, executable = run(device, lambda x: P.neg(P.transpose(x, order)), x, extents=extents)
     np.testing.assert_array_equal(got, -np.transpose(x, order))
     if extents == "known":
-        assert tiled(executable) == tiles
+        assert tiled(executable) == kept(executable) == tiles
+
+
+@pytest.mark.parametrize("dtype", ["bool", "int8", "uint16", "bfloat16", "float16", "int64", "float64", "complex64"])
+def test_elements_of_all_sizes(device, dtype):  # noqa: F811
+    if dtype == "float64":
+        need_float64()
+    x = (100 * array(2, 35, 44)).astype(dtypes.numpy_dtype(dtype))
+    got, executable = run(device, lambda x: P.transpose(x, (0, 2, 1)), x)
+    np.testing.assert_array_equal(got, x.transpose(0, 2, 1))
+    assert kept(executable) == 1
+
+
+@pytest.mark.parametrize("most", [40, 100, 256])
+def test_several_transposed_operands(device, most):  # noqa: F811
+    """In groups of any size; as many of them as there is local memory for."""
+    device.traits = dataclasses.replace(device.traits, max_group=most)
+    arrays = [array(70, 50) + k for k in range(5)]
+
+    def summed(*arrays):
+        total = arrays[0]
+        for x in arrays[1:]:
+            total = P.add(total, x)
+        return P.add(P.transpose(total, (1, 0)), P.reshape(arrays[0], total.shape[::-1]))
+
+    got, executable = run(device, summed, *arrays)
+    np.testing.assert_allclose(got, sum(a.astype("f8") for a in arrays).T + arrays[0].reshape(50, 70), rtol=1e-5, atol=1e-5)
+    (launch,) = executable.launches
+    assert sum(a.kind == "local" for a in launch.args) == 3 and launch.group[0] == min(256, {40: 32, 100: 64}.get(most, most))
+
+
+def test_what_is_read_in_a_sum_is_not_kept(device):  # noqa: F811
+    x = array(3, 40, 50)
+    got, executable = run(device, lambda x: P.transpose(P.reduce_sum(x, (0,)), (1, 0)), x)
+    np.testing.assert_allclose(got, x.astype("f8").sum(0).T, rtol=1e-5, atol=1e-5)
+    assert tiled(executable) == 1 and kept(executable) == 0
 
 
 def test_with_an_operand_that_is_not_transposed(device):  # noqa: F811
