@@ -62,6 +62,7 @@ class Nest:
         self.chunks = {}  # dimension -> how much of it a reduction of a part runs through
         self.spread = None  # which loop the items of a team share
         self.places = []  # of the index space: every Place of the kernel
+        self.masked = False  # of the index space: whether elements of the kernel lie behind a mask
 
     def split(self, dimension):
         """Let no loop run through dimensions on both sides of where `dimension` begins."""

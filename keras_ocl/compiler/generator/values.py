@@ -119,7 +119,7 @@ class Generator(Loops):
         if is_one(stride):
             self.helpers |= prelude.helpers_for(node.dtype, w, count)
             if not beyond:
-                return self.define(node.dtype, w, prelude.load(node.dtype, w, pointer, self.text(offset, True), count), blocks)
+                return self.define(node.dtype, w, prelude.load(node.dtype, w, pointer, self.text(offset, True), count, self.whole), blocks)
         base, step = self.define("int32", 1, self.text(offset, True), blocks, self.ctype), self.int(stride)
         places = [f"{base.text} + {k} * {step}" for k in range(count or w)]
         if beyond:  # an address in another row does no harm, one before the tensor's start or past its end does

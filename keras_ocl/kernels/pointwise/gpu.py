@@ -1,11 +1,11 @@
 """Pointwise loops for GPUs: a work-item computes one element; where there is a reduction, a team of them computes one, or a row.
 
 Neighbouring items compute neighbouring elements. Where they would read a transposed operand from as many places of memory, a group computes
-a square tile (tiles.py).
+a square tile (tiles.py); where all memory is contiguous an item computes a few elements (packed.py).
 """
 
 from keras_ocl.core.dim import ceil_div, product
-from keras_ocl.kernels.pointwise import team, tiles
+from keras_ocl.kernels.pointwise import packed, team, tiles
 from keras_ocl.kernels.pointwise.unflatten import unflatten
 from keras_ocl.kernels.schedule import schedule_of
 
@@ -19,6 +19,9 @@ def write(traits, gen, nest, cost, shared, evaluate):
     gen.tile = None if shared else tiles.choose(traits, nest)
     if gen.tile is not None:
         return tiles.write(gen, nest, gen.tile, evaluate)
+    count = packed.lanes(traits, gen, nest)
+    if count > 1:
+        return packed.write(traits, gen, nest, count, evaluate)
     items = groups[:-1] if shared else groups
     count = product(nest.extents[i] for g in items for i in g)
     size = min(tuning.pointwise_group, traits.max_group)
