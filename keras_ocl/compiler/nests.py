@@ -1,5 +1,7 @@
 """The pieces of generated code: registers, blocks and loop nests, and what a dry run tells of a nest."""
 
+from typing import NamedTuple
+
 from keras_ocl.core.dim import Dim, key, product
 from keras_ocl.core.index import is_one
 
@@ -36,6 +38,14 @@ class Block:
         return "".join(out)
 
 
+class Place(NamedTuple):
+    """Memory that a dry run read or wrote: the Buffer, its dtype, and the index expression (None: at a part of an element)."""
+
+    buffer: object
+    dtype: str
+    offset: object
+
+
 class Nest:
     """A loop nest over `extents`, one Var per dimension; `groups` are runs of dimensions merged into one loop."""
 
@@ -51,6 +61,8 @@ class Nest:
         self.levels = []  # of a reduction, how many loops of the index space are around each place of it; None inside another reduction
         self.chunks = {}  # dimension -> how much of it a reduction of a part runs through
         self.spread = None  # which loop the items of a team share
+        self.places = []  # of the index space: every Place of the kernel
+        self.masked = False  # of the index space: whether elements of the kernel lie behind a mask
 
     def split(self, dimension):
         """Let no loop run through dimensions on both sides of where `dimension` begins."""

@@ -33,8 +33,9 @@ class KernelBody:
             whole, offset = self.parts[node].concat, self.parts[node].offset(index, node.shape)
         for place in (self.alias.get(whole, whole), *self.extra.get(node, ())):
             pointer, count = gen.args.pointer(place, node.dtype, out=True), gen.partial if width > 1 else 0
+            gen.visit(place, node.dtype, offset)
             gen.helpers |= prelude.helpers_for(node.dtype, width, count)
-            statement = prelude.store(node.dtype, width, pointer, gen.text(offset, wide), value, count)
+            statement = prelude.store(node.dtype, width, pointer, gen.text(offset, wide), value, count, gen.whole)
             if gen.team is not None and not same(node.shape, self.space):
                 gen.team.once(gen, statement)
             else:

@@ -18,6 +18,7 @@ class Indices(Writer):
     Attributes:
         vector: the Var that runs over lanes, in a vectorised loop, else None.
         aligned: vector loops over the root nest begin at multiples of this (0: not known).
+        whole: whether vectors begin where memory is aligned as they are.
     """
 
     def __init__(self, args, width, analysis):
@@ -26,6 +27,7 @@ class Indices(Writer):
         self.nests = {} if self.dry else analysis
         self.vector = None
         self.aligned = 0
+        self.whole = False
         self._beyond = Var("0", 1, self.top)  # a term of indices that may lie beyond the ends in some lanes, whose values a mask discards
 
     def lanes(self, affine):
@@ -127,6 +129,8 @@ class Indices(Writer):
             tests.append(lambda t: f"{t} < {self.int(high)}")
         if not tests:
             return None
+        if self.dry and "root" in self.nests:
+            self.nests["root"].masked = True
         step = self.in_step(affine, low, high)
         if not step and not self.dry and self.lanes(affine):
             place = self.number(affine, "int64" if self.wide else "int32")

@@ -25,7 +25,7 @@ class Loops(Indices):
     Attributes:
         partial: how many lanes there are, where the rest of a loop is less than a vector; else 0.
         bounds: dict from a reduction's node to (dimension, start, stop, steps): C text limiting that dimension's loop to so many steps.
-        team: the kernels.pointwise.team.Team that reduces together, if any.
+        team: the kernels.pointwise.team.Team that reduces together, if any. tile: the tiles.Tile that a group computes, if any.
         cost: elements that reductions take per element of the result.
     """
 
@@ -33,7 +33,7 @@ class Loops(Indices):
         super().__init__(args, width, analysis)
         self.partial = 0
         self.bounds = {}
-        self.team = None
+        self.team = self.tile = None
         self.cost = 0.0
         self._index = ()  # at which the node around is evaluated
 
@@ -65,6 +65,11 @@ class Loops(Indices):
         variables = self.group_vars(nest, group, name, block)
         block.var = variables[-1]
         return variables
+
+    def open(self, header):
+        """Open a block of statements under a C `header` without a variable of a nest, until close_loop(); returns it."""
+        self.block = Block(self.block, header)
+        return self.block
 
     def group_vars(self, nest, group, name, block):
         """Vars of the dimensions of a group; only the last one's name is printed."""

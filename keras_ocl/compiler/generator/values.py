@@ -1,11 +1,13 @@
 """Values: from "node at an index" to registers."""
 
 from keras_ocl.compiler.generator.loops import Loops
+from keras_ocl.compiler.nests import Place
 from keras_ocl.core import dtypes
 from keras_ocl.core.dim import product
 from keras_ocl.core.index import Affine, is_one, linear
 from keras_ocl.core.primitive import Kind
 from keras_ocl.kernels import prelude
+from keras_ocl.kernels.spec import Buffer
 
 
 class Generator(Loops):
@@ -103,14 +105,21 @@ class Generator(Loops):
         pointer = self.args.pointer(self.alias.get(node, node), node.dtype)
         offset = linear(index, node.shape) if offset is None else offset
         blocks = [v.block for v in offset.terms]
+        self.visit(node, node.dtype, offset)
         self.helpers |= prelude.helpers_for(node.dtype, 1)
+        if self.tile is not None:
+            register = prelude.register_type(node.dtype, 1)
+            fetch = lambda place: prelude.load(node.dtype, 1, pointer, self.text(place, True))  # noqa: E731
+            kept = self.tile.keep(self, node.dtype, register, pointer, offset, fetch)
+            if kept is not None:
+                return self.define(node.dtype, 1, kept, blocks)
         if self.dry or not self.lanes(offset):
             return self.define(node.dtype, 1, prelude.load(node.dtype, 1, pointer, self.text(offset, True)), blocks)
         w, count, stride, beyond = self.width, self.partial, self.lane_stride(offset), self._beyond in offset.terms
         if is_one(stride):
             self.helpers |= prelude.helpers_for(node.dtype, w, count)
             if not beyond:
-                return self.define(node.dtype, w, prelude.load(node.dtype, w, pointer, self.text(offset, True), count), blocks)
+                return self.define(node.dtype, w, prelude.load(node.dtype, w, pointer, self.text(offset, True), count, self.whole), blocks)
         base, step = self.define("int32", 1, self.text(offset, True), blocks, self.ctype), self.int(stride)
         places = [f"{base.text} + {k} * {step}" for k in range(count or w)]
         if beyond:  # an address in another row does no harm, one before the tensor's start or past its end does
@@ -123,9 +132,15 @@ class Generator(Loops):
             text = f"{base.text} >= 0 && {base.text} + {count or w} <= {size} ? {whole} : {text}"
         return self.define(node.dtype, w, text, [base.block])
 
+    def visit(self, place, dtype, offset):
+        """Note, in a dry run of a kernel, that it reaches memory of a node or Buffer."""
+        if self.dry and "root" in self.nests:
+            self.nests["root"].places.append(Place(place if isinstance(place, Buffer) else place.buffer, dtype, offset))
+
     def load_nibble(self, node, offset, dtype):
         """A register with 0 to 15: of the bytes of `node` in memory, two of which lie in each, the one at a row-major offset."""
         self.reads.setdefault(node, []).append(None)
+        self.visit(node, node.dtype, None)
         pointer, blocks = self.args.pointer(self.alias.get(node, node), node.dtype), [v.block for v in offset.terms]
         if self.dry or not self.lanes(offset):
             at = self.define("int32", 1, self.text(offset, True), blocks, self.ctype)

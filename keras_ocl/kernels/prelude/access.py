@@ -42,8 +42,11 @@ def load(dtype, width, pointer, offset, count=0, aligned=False):
     return raw
 
 
-def store(dtype, width, pointer, offset, value, count=0):
-    """Statement that stores the register `value` (`width` lanes) at `pointer + offset`; only the first `count` lanes, unless that is 0."""
+def store(dtype, width, pointer, offset, value, count=0, aligned=False):
+    """Statement that stores the register `value` (`width` lanes) at `pointer + offset`; only the first `count` lanes, unless that is 0.
+
+    aligned: as for load().
+    """
     if count:
         lanes = [(at, n, "".join(f"{k:x}" for k in range(at, at + n))) for at, n in runs(count)]
         parts = [store(dtype, n, pointer, f"{offset} + {at}", f"lanes.s{places}") for at, n, places in lanes]
@@ -51,8 +54,8 @@ def store(dtype, width, pointer, offset, value, count=0):
     if dtype == "float16" and width == 1:
         return f"vstore_half_rte({value}, {offset}, {pointer});"
     if dtype == "float16":
-        return f"vstore{width}(to_float16_{width}({value}), 0, (__global ushort*)({pointer} + {offset}));"
-    if dtype == "bool":
+        value = f"to_float16_{width}({value})"
+    elif dtype == "bool":
         value = f"convert_{vector_type('uchar', width)}(-({value}))"
     elif dtype == "bfloat16":
         value = f"to_bfloat16_{width}({value})"
@@ -60,7 +63,10 @@ def store(dtype, width, pointer, offset, value, count=0):
         value = f"to_{dtype}_{width}({value})"
     if width == 1:
         return f"{pointer}[{offset}] = {value};"
-    return f"vstore{width}({value}, 0, {pointer} + {offset});"
+    ctype, place = dtypes.storage_ctype(dtype), f"{pointer} + {offset}"
+    if dtype == "float16":
+        ctype, place = "ushort", f"(__global ushort*)({place})"
+    return f"*(__global {vector_type(ctype, width)}*)({place}) = {value};" if aligned else f"vstore{width}({value}, 0, {place});"
 
 
 def runs(count):

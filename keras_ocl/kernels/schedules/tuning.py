@@ -140,7 +140,10 @@ class GpuTuning:
     """The table of the gpu schedule."""
 
     pointwise_group: int = 64  # work-items of a work-group of generated code, and where a kernel leaves it open
-    tile: int = 16  # side of a group's tile where an operand is transposed: runs of 64 bytes
+    tile: int = 32  # side of a group's tile where an operand is transposed, kept in local memory: runs of 128 bytes
+    tile_items: int = 256  # most items of such a group
+    tile_bytes: int = 1 << 14  # of local memory for such a group's operands: as many groups as fill a unit fit
+    tile_least: int = 16  # shorter axes are not cut; side of tiles whose operands are not kept, but in the cache: runs of 64 bytes
     team: int = 256  # most of a group that reduces together
     team_elements: int = 4  # least that each of them reduces
     team_lanes: int = 32  # neighbouring results of a group whose memory is contiguous along them

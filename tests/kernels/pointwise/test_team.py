@@ -26,8 +26,8 @@ def device(request):
 
 
 def run(device, function, *arrays, extents="known"):
-    """(result, or list of several, and the Executable) of a function of primitives."""
-    shapes = [tuple(map(EXTENTS[extents], a.shape)) for a in arrays]
+    """(result, or list of several, and the Executable) of a function of primitives. extents: one of EXTENTS, or the like of them."""
+    shapes = [tuple(map(EXTENTS.get(extents, extents), a.shape)) for a in arrays]
     graph, inputs = graph_of(function, *((shape, a.dtype.name) for shape, a in zip(shapes, arrays, strict=True)))
     executable = Executable(device, graph, inputs, all_arguments=extents == "arguments")
     results = executable.run([device.upload(a if a.size else np.zeros(1, a.dtype)) for a in arrays])
