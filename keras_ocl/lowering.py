@@ -36,7 +36,7 @@ class Launch:
         grid, group: work-items in all and per group (None: the runtime chooses).
         read, written: bytes of memory; of gathered operands at most what is gathered.
         operations: of everything that one region of the graph computes, which several launches may share: the one that moves the most
-            bytes has them.
+            bytes has them. Of Winograd's convolutions each launch has its own, without what is fused behind them.
         loops: the loops that repeat it, outermost first, as (name, number of steps or None where a condition ends it).
         local: bytes of local memory of a group.
         arguments: of each parameter the number, or "global" or "local" memory; loops' step numbers are 1.
@@ -160,7 +160,7 @@ def _launches(launches, traits, executable, loops):
         if isinstance(launch, Loop):
             yield from _launches(launch.launches, traits, executable, (*loops, (launch.name, launch.length)))
             continue
-        operations = int(provenance.operations) if launch is _busiest(launches, position) else 0
+        operations = _operations(launches, position)
         if isinstance(launch, HostCall):
             read = sum(b.nbytes for b in launch.reads)
             written = sum(b.nbytes for b in launch.writes if b is not None)
@@ -171,6 +171,14 @@ def _launches(launches, traits, executable, loops):
         grid, group = tuple(map(int, launch.grid)), launch.group and tuple(map(int, launch.group))
         amounts = (read, written, operations, loops, _local(launch), tuple(map(_argument, launch.args)))
         yield Launch(launch.name, kernel, provenance.shares, grid, group, *amounts, source, tuple(helpers))
+
+
+def _operations(launches, position):
+    """Of a launch: those that it states, or those of the region that it was made from, which the busiest of its launches has."""
+    launch = launches[position]
+    if isinstance(launch, KernelSpec) and launch.operations is not None:
+        return int(present(launch.operations))
+    return int(launch.provenance.operations) if launch is _busiest(launches, position) else 0
 
 
 def _busiest(launches, position):
