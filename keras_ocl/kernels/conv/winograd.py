@@ -17,6 +17,8 @@ it: up to m - 1 positions further.
 import math
 from dataclasses import dataclass
 
+from keras_ocl.core.dim import key
+
 
 @dataclass(frozen=True)
 class Transforms:
@@ -108,7 +110,7 @@ FOUR = _four(0.75, 1.5)
 
 def applies(geometry, dtype):
     """Whether the algorithms compute this convolution."""
-    if geometry.rank != 2 or dtype != "float32" or tuple(map(int, geometry.filter[:2])) != (3, 3) or geometry.groups != 1:
+    if geometry.rank != 2 or dtype != "float32" or tuple(map(key, geometry.filter[:2])) != (3, 3) or geometry.groups != 1:
         return False
     return all(s == 1 for s in (*geometry.strides, *geometry.dilation, *geometry.input_dilation))
 
