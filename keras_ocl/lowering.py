@@ -36,7 +36,7 @@ class Launch:
         grid, group: work-items in all and per group (None: the runtime chooses).
         read, written: bytes of memory; of gathered operands at most what is gathered.
         operations: of everything that one region of the graph computes, which several launches may share: the one that moves the most
-            bytes has them.
+            bytes has them. Of Winograd's convolutions each launch has its own, without what is fused behind them.
         loops: the loops that repeat it, outermost first, as (name, number of steps or None where a condition ends it).
         local: bytes of local memory of a group.
         arguments: of each parameter the number, or "global" or "local" memory; loops' step numbers are 1.
@@ -170,30 +170,37 @@ def _launches(launches, traits, executable, loops):
             yield Launch(launch.name, "", provenance.shares, (), None, read, written, operations, loops, 0, (), "", ())
             continue
         ((_, (kernel, source, helpers)),) = program_specs([launch], traits)
-        parts = provenance.parts(launch.args)
-        read, written = (sum(amounts) for amounts in zip(*(_traffic(*part) for part in parts), strict=True))
-        operations = int(sum(p.operations for p, args in parts if busiest[p] is args))
+        parts = provenance.parts(launch)
+        read, written = (sum(amounts) for amounts in zip(*map(_traffic, parts), strict=True))
+        operations = sum(_operations(part, busiest) for part in parts)
         grid, group = tuple(map(int, launch.grid)), launch.group and tuple(map(int, launch.group))
         amounts = (read, written, operations, loops, _local(launch), tuple(map(_argument, launch.args)))
         yield Launch(launch.name, kernel, provenance.shares, grid, group, *amounts, source, tuple(helpers))
 
 
 def _busiest(launches):
-    """Of the kernels that a region of the graph became the one that moves the most bytes: dict from the region's provenance to its Args."""
+    """Dict from the provenance of each region of the graph to that of the kernels it became which moves the most bytes."""
     found = {}
     for launch in launches:
         if isinstance(launch, KernelSpec):
-            for part in launch.provenance.parts(launch.args):
-                moved = sum(_traffic(*part))
-                if part[0] not in found or moved > found[part[0]][0]:
-                    found[part[0]] = moved, part[1]
-    return {provenance: args for provenance, (_, args) in found.items()}
+            for part in launch.provenance.parts(launch):
+                moved = sum(_traffic(part))
+                if part.provenance not in found or moved > found[part.provenance][0]:
+                    found[part.provenance] = moved, part
+    return {provenance: part for provenance, (_, part) in found.items()}
 
 
-def _traffic(provenance, args):
+def _operations(part, busiest):
+    """Of a kernel: those that it states, or those of the region that it was made from, which the busiest of its kernels has."""
+    if part.operations is not None:
+        return int(present(part.operations))
+    return int(part.provenance.operations) if busiest[part.provenance] is part else 0
+
+
+def _traffic(part: KernelSpec):
     """(bytes read, bytes written) of a kernel or its part: its buffers, of which reads count no more than the elements that are loaded."""
-    loads, totals = provenance.loads, {"in": 0, "out": 0}
-    for a in args:
+    loads, totals = part.provenance.loads, {"in": 0, "out": 0}
+    for a in part.args:
         if a.kind not in totals:
             continue
         nbytes = a.value.nbytes

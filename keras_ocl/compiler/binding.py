@@ -288,7 +288,7 @@ def _kernels(device, launches, options, drafts):
 
 def _work(launch):
     """About how many operations a kernel takes with its loads and stores; other launches may share what it counts."""
-    return sum(part.work for part, _ in launch.provenance.parts(launch.args))
+    return sum(part.provenance.work for part in launch.provenance.parts(launch))
 
 
 def _check_groups(device, found, built):

@@ -238,5 +238,5 @@ def _work(launches):
             total += math.inf if launch.length is None else hint(launch.length) * _work(launch.launches)
         elif isinstance(launch, KernelSpec):
             total += math.inf if launch.scalar else 0
-            regions.update(part for part, _ in launch.provenance.parts(launch.args))
+            regions.update(part.provenance for part in launch.provenance.parts(launch))
     return total + sum(region.work for region in regions)

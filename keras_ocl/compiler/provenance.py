@@ -68,9 +68,9 @@ class Provenance:
                 found[operand.buffer] = max(elements, found.get(operand.buffer, 0))
         return found
 
-    def parts(self, args):
-        """(Provenance, Args) of each part of a launch with these arguments; of one that was not joined it is a single one."""
-        return [(self, args)]
+    def parts(self, spec):
+        """The KernelSpecs of which the kernel `spec` was joined; of one that was not it is the only one."""
+        return [spec]
 
     @functools.cached_property
     def work(self):
@@ -123,21 +123,21 @@ class JoinedProvenance:
     """What a kernel that was joined of `specs` (KernelSpecs) computes, as Provenance tells it."""
 
     def __init__(self, specs):
-        self._parts = [(spec.provenance, spec.args) for spec in specs]
+        self._specs = specs
         self._writers = {a.value: spec.provenance for spec in specs for a in spec.args if a.kind == "out"}
 
-    def parts(self, args):
-        """(Provenance, Args) of each part."""
-        return self._parts
+    def parts(self, spec):
+        """The KernelSpecs of which the kernel `spec` was joined."""
+        return self._specs
 
     @functools.cached_property
     def shares(self):
         """Shares that add up to 1."""
         amounts = {}
-        for provenance, _ in self._parts:
-            mine = [args for other, args in self._parts if other is provenance]
+        for provenance in dict.fromkeys(spec.provenance for spec in self._specs):
+            mine = [spec.args for spec in self._specs if spec.provenance is provenance]
             whole = len(mine) >= provenance.launches  # else the estimate of the work is one of other launches too
-            amounts[provenance] = provenance.work if whole else _MOVED * sum(_elements(args) for args in mine)
+            amounts[provenance] = provenance.work if whole else _MOVED * sum(map(_elements, mine))
         total = sum(amounts.values()) or 1
         return tuple(s._replace(fraction=s.fraction * amount / total) for p, amount in amounts.items() for s in p.shares)
 

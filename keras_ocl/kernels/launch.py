@@ -99,5 +99,6 @@ def pieces(spec, traits, work, all_arguments=False):
         body = PLACE.sub(lambda id, shift=shift: f"({id[0]} + {shift[id[1]]})" if int(id[2]) == d else id[0], spec.body)
         mine = of_each if start is not starts[-1] else groups[d] - start
         grid = (*spec.grid[:d], mine * sides[d], *spec.grid[d + 1 :])
-        found.append(replace(spec, args=args.args, body=body, grid=grid))
+        operations = None if spec.operations is None else spec.operations // len(starts)
+        found.append(replace(spec, args=args.args, body=body, grid=grid, operations=operations))
     return found

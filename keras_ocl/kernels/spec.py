@@ -51,6 +51,7 @@ class KernelSpec:
     title: str = field(kw_only=True)
     provenance: object = None  # which operations it computes (compiler/provenance.py); not part of the source either
     overwrites: bool = False  # whether it writes over a variable's value; likewise
+    operations: object = None  # that it takes, by an algorithm that takes others than the operation's definition (may be a Dim)
     functions: tuple = ()  # texts of functions that only this kernel calls; its pointers may then lie in the same memory
 
     def signature(self):

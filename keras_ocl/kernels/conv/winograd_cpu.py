@@ -1,18 +1,15 @@
-"""Winograd's F(2x2, 3x3) for CPUs: 3x3 convolutions of stride 1 with 16 products where the direct algorithm takes 36.
+"""Winograd's F(2x2, 3x3) for CPUs (winograd.py): 3x3 convolutions of stride 1 with 16 products where the direct algorithm takes 36.
 
-Four outputs (a 2x2 tile) come from a 4x4 patch of the input: patch and filter are transformed (sums and halves),
-multiplied pointwise, summed over the input channels, and transformed back (Lavin and Gray 2016). Summing over
-channels makes 16 matrix products of (tiles x input channels) by (input channels x output channels). One item
-does a few blocks of tiles from the input to the sink; the transformed patches stay in its local memory.
-Rounding errors measure below those of the direct sum, which is longer. An infinity or NaN in the input makes
-the outputs of the tiles that hold it NaN: up to two positions further than a direct convolution takes it.
+One item does a few blocks of tiles from the input to the sink; the transformed patches stay in its local memory.
 """
 
 from dataclasses import dataclass
 
 from keras_ocl.core.dim import ceil_div, hint, product
 from keras_ocl.kernels import prelude
+from keras_ocl.kernels.conv import winograd
 from keras_ocl.kernels.conv.forward_cpu import lanes, load_vector, loose_types, registers
+from keras_ocl.kernels.conv.winograd import TWO, combine
 from keras_ocl.kernels.schedule import schedule_of
 from keras_ocl.kernels.spec import Args, Buffer, KernelSpec
 
@@ -29,9 +26,7 @@ class Tile:
 
 def suitable_width(traits, geometry, dtype):
     """The vector width to use, or None where the algorithm does not apply or does not pay."""
-    if geometry.rank != 2 or dtype != "float32" or tuple(map(int, geometry.filter[:2])) != (3, 3) or geometry.groups != 1:
-        return None
-    if any(s != 1 for s in (*geometry.strides, *geometry.dilation, *geometry.input_dilation)):
+    if not winograd.applies(geometry, dtype):
         return None
     width, tuning = lanes(traits, dtype), schedule_of(traits).tuning.winograd
     inputs, outputs = geometry.filter[2:]
@@ -66,26 +61,6 @@ def forward(traits, geometry, x, w, dtype, sink, name):
     return [_transform_filter(geometry, w, transformed, dtype, tile), _convolve(geometry, x, transformed, dtype, sink, name, tile)]
 
 
-def combine(source, target, rows, size):
-    """C statements target = rows x source x rows^T for `size` x `size` registers, named by format strings of (i, j).
-
-    `rows` holds, for each row of the transform, its expression of the names {0}, {1}, ...
-    """
-    text = ""
-    for i, row in enumerate(rows):
-        for j in range(size):
-            text += f"const vector h{i}_{j} = {row.format(*(source.format(k, j) for k in range(size)))};\n"
-    for i in range(len(rows)):
-        for j, row in enumerate(rows):
-            text += f"{target.format(i, j)} = {row.format(*(f'h{i}_{k}' for k in range(size)))};\n"
-    return text
-
-
-_INPUT = ("{0} - {2}", "{1} + {2}", "{2} - {1}", "{1} - {3}")
-_FILTER = ("{0}", "0.5f * ({0} + {1} + {2})", "0.5f * ({0} - {1} + {2})", "{2}")
-_OUTPUT = ("{0} + {1} + {2}", "{1} - {2} - {3}")
-
-
 def channels(args, inputs, outputs, per_item, width):
     """C text that opens the loops over an item's share of the input channels and over vectors of the output channels."""
     text = f"const int inputs = {args.int(inputs)}, outputs = {args.int(outputs)}, share = {args.int(per_item)};\n"
@@ -104,7 +79,7 @@ def _transform_filter(geometry, w, transformed, dtype, tile):
     for i in range(3):
         for j in range(3):
             text += f"const vector g{i}_{j} = {load_vector(dtype, tile.width, source, f'({i * 3 + j} * inputs + c) * outputs + k')};\n"
-    text += combine("g{}_{}", "const vector u{}_{}", _FILTER, 3)
+    text += combine("g{}_{}", "const vector u{}_{}", TWO.filter, 3)
     for i in range(4):
         for j in range(4):
             place = f"{target} + ({i * 4 + j} * inputs + c) * outputs + k"
@@ -145,7 +120,7 @@ def _convolve(geometry, x, transformed, dtype, sink, name, tile):
     text += f"__global const float* line = {source} + (((long)n * {height} + y + i) * {breadth} + z) * {inputs} + c;\n"
     text += f"for (int j = 0; j < 4; ++j) d[i][j] = inside && z + j >= 0 && z + j < {breadth} ? "
     text += f"*(__global const loose*)(line + j * {inputs}) : (vector)(0);\n}}\n"
-    text += combine("d[{}][{}]", "const vector v{}_{}", _INPUT, 4)
+    text += combine("d[{}][{}]", "const vector v{}_{}", TWO.patch, 4)
     for i in range(4):
         for j in range(4):
             text += f"*(__local loose*)({patches} + {(i * 4 + j) * tile.blocks * rows * inputs} + t * {inputs} + c) = v{i}_{j};\n"
@@ -176,7 +151,7 @@ def _convolve(geometry, x, transformed, dtype, sink, name, tile):
         for j in range(4):
             place = f"{products} + {(i * 4 + j) * rows * span} + t * {span} + v"
             text += f"const vector m{i}_{j} = *(__local const loose*)({place});\n"
-    text += combine("m{}_{}", "results[{}][{}]", _OUTPUT, 4)
+    text += combine("m{}_{}", "results[{}][{}]", TWO.result, 4)
     text += "for (int e = 0; e < 4; ++e) {\nconst int row = y + e / 2; const int column = z + e % 2;\n"
     text += f"if (row < {args.int(high)} && column < {args.int(wide)}) {{\nconst vector result = results[e / 2][e % 2];\n"
     text += sink.store(args, ["n", "row", "column", "(channel + v)"], "result", width)

@@ -11,11 +11,10 @@ from dataclasses import dataclass
 from keras_ocl.core.dim import ceil_div, hint, product
 from keras_ocl.kernels import prelude
 from keras_ocl.kernels.conv.forward_cpu import load_vector, loose_types, store_vector
-from keras_ocl.kernels.conv.winograd_cpu import channels, combine, suitable_width
+from keras_ocl.kernels.conv.winograd import TWO, combine
+from keras_ocl.kernels.conv.winograd_cpu import channels, suitable_width
 from keras_ocl.kernels.schedule import schedule_of
 from keras_ocl.kernels.spec import Args, Buffer, KernelSpec
-
-_SUM = ("{0} + 0.5f * ({1} + {2})", "0.5f * ({1} - {2})", "0.5f * ({1} + {2}) + {3}")
 
 
 @dataclass(frozen=True)
@@ -106,7 +105,7 @@ def _patch_row(args, geometry, source, patches, tile):
     for name in ("first", "second"):
         text += f"const vector {name}_d = inside && {name}_inside ? *(__global const loose*)({name}_line + j * {inputs}) : (vector)(0);\n"
     text += "d[j] = first_d + sign * second_d;\n}\n"
-    for j, value in enumerate(("d[0] - d[2]", "d[1] + d[2]", "d[2] - d[1]", "d[1] - d[3]")):
+    for j, value in enumerate(row.format("d[0]", "d[1]", "d[2]", "d[3]") for row in TWO.patch):
         text += f"*(__local loose*)({patches} + {j * tile.depth * inputs} + t * {inputs} + c) = {value};\n"
     return text + "}\n"
 
@@ -123,7 +122,7 @@ def _gradient_row(args, geometry, gradient, gradients, tile):
     text += f"const vector top = inside && upper ? *(__global const loose*)(line + j * {outputs}) : (vector)(0);\n"
     text += f"const vector bottom = inside && lower ? *(__global const loose*)(line + ({wide} + j) * {outputs}) : (vector)(0);\n"
     text += "d[j] = top + factor * bottom;\n}\n"
-    for j, value in enumerate(("d[0]", "d[0] + d[1]", "d[0] - d[1]", "-d[1]")):
+    for j, value in enumerate(row.format("d[0]", "d[1]") for row in TWO.gradient):
         text += f"*(__local loose*)({gradients} + {j * tile.depth * outputs} + t * {outputs} + k) = {value};\n"
     return text + "}\n"
 
@@ -164,7 +163,7 @@ def _transform(geometry, partial, dtype, sink, tile):
     text += f"vector total = {load_vector(dtype, width, 'from', '0')};\n"
     text += f"for (int chunk = 1; chunk < {args.int(tile.chunks)}; ++chunk) {{\nfrom += 16 * inputs * outputs;\n"
     text += f"total += {load_vector(dtype, width, 'from', '0')};\n}}\nm[e / 4][e % 4] = total;\n}}\nvector results[3][3];\n"
-    text += combine("m[{}][{}]", "results[{}][{}]", _SUM, 4)
+    text += combine("m[{}][{}]", "results[{}][{}]", TWO.total, 4)
     text += "for (int e = 0; e < 9; ++e) {\nconst int row = e / 3; const int column = e % 3;\nconst vector result = results[row][column];\n"
     text += "{ " + sink.store(args, ["row", "column", "c", "k"], "result", width) + " }\n}\n}\n"
     grid = (-(-inputs // per_item),)

@@ -29,6 +29,11 @@ def choose(problem, tile=None):
     return _best(p.traits, *extents, dtypes.itemsize(p.accumulator), p.all_arguments, tile)
 
 
+def units(traits):
+    """How many units a device has."""
+    return max(1, traits.compute_units * traits.unit_registers / _UNIT)
+
+
 @functools.lru_cache(4096)
 def _best(traits, batch, m, n, k, size, shared, tile):
     tiles, parts, best = [tile] if tile else _tiles(traits, size, shared), _parts(traits, k), None
@@ -101,14 +106,14 @@ def _power(n, up=True):
 def _few_parts(p, shape):
     """Steps of k of a part: as many parts as let all units read at the same time, where that pays for adding them."""
     tuning, batch, m, n, k = schedule_of(p.traits).tuning, 1 if p.batch is None else hint(p.batch), hint(p.m), hint(p.n), hint(p.k)
-    units = max(1, p.traits.compute_units * p.traits.unit_registers / _UNIT)
+    shares = units(p.traits)
     groups = ceil_div(n, shape.places * shape.columns) * ceil_div(m, shape.rows) * batch
-    read = tuning.product_part / 2 * batch * n * k / units
+    read = tuning.product_part / 2 * batch * n * k / shares
 
     def cost(steps):
         count = ceil_div(k, steps) if steps else 1
-        total = read * max(1, tuning.product_readers * units / (groups * count))
-        return total + (tuning.product_launch + tuning.product_part * count * batch * m * n / units if steps else 0)
+        total = read * max(1, tuning.product_readers * shares / (groups * count))
+        return total + (tuning.product_launch + tuning.product_part * count * batch * m * n / shares if steps else 0)
 
     return min(_parts(p.traits, k), key=cost)
 
@@ -122,7 +127,7 @@ def registers(tile):
 def costs(traits, tile, batch, m, n, k):
     """Function of the steps of a part, 0 for all, to the multiply-adds of an item that a unit's work is worth."""
     t, tuning = tile, schedule_of(traits).tuning
-    units = max(1, traits.compute_units * traits.unit_registers / _UNIT)
+    shares = units(traits)
     tiles, results = ceil_div(m, t.height) * ceil_div(n, t.width) * batch, t.rows * t.columns
     resident = max(1, _UNIT // (registers(t) * t.items))
     step = results + t.rows + t.columns + tuning.product_fetch * (t.height + t.width) / t.items + tuning.product_turn / t.depth
@@ -130,9 +135,9 @@ def costs(traits, tile, batch, m, n, k):
 
     def cost(steps):
         count = ceil_div(k, steps) if steps else 1
-        groups = math.ceil(tiles * count / units)
+        groups = math.ceil(tiles * count / shares)
         work = ceil_div(steps or k, t.depth) * t.depth * step + once
         total = work * (groups * t.items + tuning.product_hiding * math.ceil(groups / resident))
-        return total + (tuning.product_launch + tuning.product_part * count * batch * m * n / units if steps else 0)
+        return total + (tuning.product_launch + tuning.product_part * count * batch * m * n / shares if steps else 0)
 
     return cost

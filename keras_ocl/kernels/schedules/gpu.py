@@ -9,6 +9,7 @@ from keras_ocl.kernels.attention import gpu as attention_gpu
 from keras_ocl.kernels.conv import elements as conv_elements
 from keras_ocl.kernels.conv import gpu as conv_gpu
 from keras_ocl.kernels.conv import pointwise as conv_pointwise
+from keras_ocl.kernels.conv import winograd_gpu
 from keras_ocl.kernels.gemm import gpu as gemm_gpu
 from keras_ocl.kernels.gemm import gpu_choice, rows_gpu, split
 from keras_ocl.kernels.pointwise import gpu as pointwise_gpu
@@ -36,14 +37,24 @@ def _convolution(traits, geometry, x, w, dtype, sink, name, all_arguments, trans
     if _by_element(geometry):
         return [conv_elements.forward(geometry, x, w, dtype, sink, name, transposed, all_arguments)]
     plain = conv_pointwise.forward(traits, geometry, x, w, dtype, sink, all_arguments, transposed)
-    return plain or conv_gpu.forward(traits, geometry, x, w, dtype, sink, name, transposed)
+    if plain:
+        return plain
+    transforms = winograd_gpu.choose(traits, geometry, dtype)
+    if transforms:
+        return winograd_gpu.forward(traits, geometry, transforms, x, w, sink, name, transposed)
+    return conv_gpu.forward(traits, geometry, x, w, dtype, sink, name, transposed)
 
 
 def _filter_gradient(traits, geometry, x, dy, dtype, sink, name, all_arguments):
     if _by_element(geometry):
         return conv_elements.filter_grad(geometry, x, dy, dtype, sink, name, traits.compute_units, all_arguments, teams=True)
     plain = conv_pointwise.filter_grad(traits, geometry, x, dy, dtype, sink, all_arguments)
-    return plain or conv_gpu.filter_grad(traits, geometry, x, dy, dtype, sink, name)
+    if plain:
+        return plain
+    transforms = winograd_gpu.choose_gradient(traits, geometry, dtype)
+    if transforms:
+        return winograd_gpu.filter_grad(traits, geometry, transforms, x, dy, sink, name)
+    return conv_gpu.filter_grad(traits, geometry, x, dy, dtype, sink, name)
 
 
 def _scatter_block(traits, rows, columns, lanes):

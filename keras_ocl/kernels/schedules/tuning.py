@@ -165,6 +165,11 @@ class GpuTuning:
     convolution_side: int = 16  # work-items of a convolution's work-group, in each direction
     summing_items: int = 1 << 15  # work-items of a sum of parts
     convolution_channels: int = 8  # output channels of a group below which a product's tile would stay empty
+    # A byte of memory in multiply-adds, by the peaks of both: 16 to 20 on current desktops' cards. Where memory is faster and it is some 7,
+    # Winograd's algorithms would pay for fewer channels than this says.
+    winograd_byte: float = 20
+    winograd_launch: float = 1_000_000  # the least that a launch costs: 5 microseconds of 128 lanes
+    winograd_share: int = 16  # of the device's memory that transformed tensors may take
     attention_rows: int = 2  # own and other positions of one work-item, in each direction
     scatter_items: int = 1 << 15  # work-items of a scatter that walk all updates
     scatter_walked: int = 1 << 25  # steps of all of them that take as long as sorting's launches

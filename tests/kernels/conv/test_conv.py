@@ -6,15 +6,17 @@ import itertools
 import numpy as np
 import pytest
 
+from keras_ocl import runtime
 from keras_ocl.core import dtypes
 from keras_ocl.core.dim import Dim
 from keras_ocl.kernels import conv, prelude
-from keras_ocl.kernels.conv import Geometry
+from keras_ocl.kernels.conv import Geometry, winograd
 from keras_ocl.kernels.conv import filter_layout as conv_filter_layout
 from keras_ocl.kernels.conv import forward_cpu as conv_forward_cpu
 from keras_ocl.kernels.conv import geometry as conv_geometry
 from keras_ocl.kernels.conv import winograd_cpu as conv_winograd_cpu
 from keras_ocl.kernels.conv import winograd_filter_cpu as conv_winograd_filter_cpu
+from keras_ocl.kernels.conv import winograd_gpu as conv_winograd_gpu
 from keras_ocl.kernels.spec import Sink
 from tests.kernels.launching import launch, named
 
@@ -215,6 +217,62 @@ def test_winograd_transforms_of_filters_are_shared(device):
     for what, number, others in (("forward", 0, 1), ("filter_grad", 1, 0)):
         texts = [[spec.source("f") for spec in specs_of(what, traits, g, "float32")[0]] for g in geometries]
         assert len({text[number] for text in texts}) == 1 and len({text[others] for text in texts}) == 3
+
+
+@pytest.fixture(params=[winograd.TWO, winograd.FOUR], ids=["2x2", "4x4"])
+def always(request, monkeypatch):
+    """The only of Winograd's algorithms, with which all convolutions that it suits are computed on GPUs."""
+    for name in ("choose", "choose_gradient"):
+        monkeypatch.setattr(conv_winograd_gpu, name, lambda traits, g, dtype: request.param if winograd.applies(g, dtype) else None)
+    return request.param
+
+
+@pytest.mark.parametrize(
+    "input,filter,padding",
+    [((1, 7, 10, 256), (3, 3, 256, 13), 1), ((3, 9, 7, 6), (3, 3, 6, 17), ((0, 2), (-1, 0)))],
+)
+def test_fast_algorithm_of_gpus(device, always, input, filter, padding):
+    """With unknown extents and an epilogue, at the longest sum that tiles of 4x4 may have, too: as exact as the direct one."""
+    traits = dataclasses.replace(device.traits, schedule="gpu")
+    plain = Geometry.of(input, filter, padding=padding)
+    sizes = (Dim(n, hint=n + 3, probe=probe) for n, probe in zip(input, (1299709, 1299721, 1299743), strict=False))
+    g = Geometry.of((*sizes, input[3]), filter, padding=padding)
+    arrays = {"x": random(plain.input, "float32", 0), "w": random(plain.filter, "float32", 1), "dy": random(plain.output, "float32", 2)}
+    for what, want in reference(plain, **arrays).items():
+        shape = {"forward": g.output, "input_grad": g.input, "filter_grad": g.filter}[what]
+        assert len(specs_of(what, traits, g, "float32")[0]) >= 4
+        got = compute(device, traits, what, g, arrays, "float32", sink=Adding(named("out"), shape, "float32"))
+        assert np.abs(got - want - 77).max() <= 3e-6 * np.abs(want).max() + 8e-6, what  # 77 + y is rounded to a float
+
+
+@pytest.mark.parametrize("value", [np.inf, np.nan])
+def test_fast_algorithm_keeps_infinities_and_nan_in_their_tiles(device, always, value):
+    traits = dataclasses.replace(device.traits, schedule="gpu")
+    g = Geometry.of((2, 13, 11, 5), (3, 3, 5, 6), padding=1)
+    arrays = {"x": random(g.input, "float32", 0), "w": random(g.filter, "float32", 1)}
+    want = reference(g, **arrays, dy=np.zeros(g.output))["forward"]
+    arrays["x"][1, 6, 4, 2] = value
+    got = compute(device, traits, "forward", g, arrays, "float32")
+    assert not np.isfinite(got[1, 5:8, 3:6]).any()
+    m = always.outputs
+    tiles = [np.arange(n) // m * m - 1 for n in (13, 11)]
+    rows, columns = ((first <= at) & (at < first + m + 2) for first, at in zip(tiles, (6, 4), strict=True))
+    others = np.ones(g.output, bool)
+    others[1] = ~np.logical_and.outer(rows, columns)[..., None]
+    np.testing.assert_allclose(got[others], want[others], rtol=0, atol=3e-5)
+
+
+def test_choice_of_the_fast_algorithm():
+    """By the price of bytes and multiply-adds, for float32, within the device's memory."""
+    traits = runtime.read_record("sm_86")
+
+    def launches(size, channels, dtype="float32", what="forward", traits=traits):
+        g = Geometry.of((Dim(128), size, size, channels), (3, 3, channels, channels), padding=1)
+        return len(specs_of(what, traits, g, dtype)[0])
+
+    assert launches(32, 32) == launches(32, 64) == 1
+    assert [launches(32, 192, what=what) for what in ("forward", "input_grad")] == [4, 4]
+    assert launches(32, 192, "float16") == 1 and launches(32, 192, traits=dataclasses.replace(traits, global_memory=2**30)) == 1
 
 
 @pytest.mark.parametrize("input,filter,options", GEOMETRIES)

@@ -1,0 +1,236 @@
+"""Winograd's algorithms for GPUs (winograd.py): kernels that transform, and batched matrix products between them.
+
+Forward, and likewise the input's gradient: the filter becomes (planes, inputs, outputs), the input's patches (planes, tiles, inputs), their
+product (planes, tiles, outputs), from which the last kernel computes the tiles and hands them to the sink. The filter's gradient is the
+product of the patches with the transformed gradients of the tiles, summed over the tiles. An item of a transform has one tile and channel,
+neighbouring items have neighbouring channels.
+
+What the transforms write and read again, 2.25 times the input and the result with tiles of 4 x 4 and 4 times with 2 x 2, has to cost
+less than the multiply-adds that are saved. Both are priced as by a roofline, in multiply-adds of a unit (gemm/gpu_choice.py): a launch
+takes the time of its multiply-adds or of its bytes, whichever is longer, and at least that of a launch.
+"""
+
+import math
+from dataclasses import replace
+
+from keras_ocl.core.dim import ceil_div, hint, product
+from keras_ocl.kernels import gemm
+from keras_ocl.kernels.conv import winograd
+from keras_ocl.kernels.conv.winograd import combine
+from keras_ocl.kernels.coordinates import index_type
+from keras_ocl.kernels.gemm import gpu_choice
+from keras_ocl.kernels.gemm.parts import Problem
+from keras_ocl.kernels.schedule import schedule_of
+from keras_ocl.kernels.spec import Args, Buffer, KernelSpec, Sink
+
+_REGISTER = "typedef float vector;\n"
+
+
+def choose(traits, geometry, dtype):
+    """The Transforms of a forward convolution, None where the direct kernel should be as fast, or memory is short."""
+    if not winograd.applies(geometry, dtype):
+        return None
+    inputs, outputs = map(hint, geometry.filter[2:])
+
+    def launches(t, tiles):
+        yield 0, (9 + t.planes) * inputs * outputs
+        yield 0, hint(product(geometry.input)) + t.planes * tiles * inputs
+        yield _products_of(traits, t, tiles, outputs, inputs), t.planes * tiles * (inputs + outputs)
+        yield 0, t.planes * tiles * outputs + hint(product(geometry.output))
+
+    return _fastest(traits, geometry, launches)
+
+
+def choose_gradient(traits, geometry, dtype):
+    """The Transforms of a filter's gradient, or None, as choose()."""
+    if not winograd.applies(geometry, dtype):
+        return None
+    inputs, outputs = map(hint, geometry.filter[2:])
+
+    def launches(t, tiles):
+        yield 0, hint(product(geometry.input)) + t.planes * tiles * inputs
+        yield 0, hint(product(geometry.output)) + t.planes * tiles * outputs
+        yield _products_of(traits, t, inputs, outputs, tiles), t.planes * tiles * (inputs + outputs)
+        yield 0, (9 + t.planes) * inputs * outputs
+
+    return _fastest(traits, geometry, launches)
+
+
+def _products_of(traits, transforms, m, n, k):
+    """The multiply-adds of all planes, infinity where their sums are too long for the results to be exact enough."""
+    _, steps = gpu_choice.choose(Problem(traits, transforms.planes, m, n, k, None, None, "float32", None))
+    return transforms.planes * m * n * k if (steps or k) <= transforms.terms else math.inf
+
+
+def _fastest(traits, geometry, launches):
+    """The Transforms that take the least time, None where the direct kernel does.
+
+    launches(transforms, tiles) yields (multiply-adds, elements of memory) of each.
+    """
+    tuning, units = schedule_of(traits).tuning, gpu_choice.units(traits)
+
+    def time(multiplied, elements):
+        return max(max(multiplied, 4 * elements * tuning.winograd_byte) / units, tuning.winograd_launch)
+
+    read, written = (hint(product(shape)) for shape in (geometry.input, geometry.output))
+    best, least = None, time(9 * hint(geometry.filter[2]) * written, read + written)
+    for transforms in (winograd.FOUR, winograd.TWO):
+        tiles = hint(_tiles(geometry, transforms))
+        scratch = 4 * transforms.planes * tiles * sum(map(hint, geometry.filter[2:]))
+        cost = sum(time(*launch) for launch in launches(transforms, tiles))
+        if cost < least and scratch <= traits.global_memory // tuning.winograd_share:
+            best, least = transforms, cost
+    return best
+
+
+def forward(traits, geometry, transforms, x, w, sink, name, transposed=False):
+    """The KernelSpecs of the convolution; with `transposed`, `geometry` is the transposed one and w the filter it came from."""
+    inputs, outputs = geometry.filter[2:]
+    planes, tiles = transforms.planes, _tiles(geometry, transforms)
+    filters, patches, products = (Buffer(planes * n, "float32") for n in (inputs * outputs, tiles * inputs, tiles * outputs))
+    steps = (1, inputs) if transposed else (outputs, 1)
+    a = gemm.Operand(patches, "float32", inputs, 1, batch_stride=tiles * inputs)
+    b = gemm.Operand(filters, "float32", *steps, batch_stride=inputs * outputs)
+    return [
+        _filter(geometry, transforms, w, filters, transposed),
+        _patches(geometry, transforms, x, patches),
+        *_products(traits, planes, tiles, outputs, inputs, a, b, Sink(products, (planes, tiles, outputs), "float32")),
+        _results(geometry, transforms, products, sink, name),
+    ]
+
+
+def filter_grad(traits, geometry, transforms, x, dy, sink, name):
+    """The KernelSpecs of the filter's gradient."""
+    inputs, outputs = geometry.filter[2:]
+    planes, tiles = transforms.planes, _tiles(geometry, transforms)
+    patches, gradients, sums = (Buffer(planes * n, "float32") for n in (tiles * inputs, tiles * outputs, inputs * outputs))
+    a = gemm.Operand(patches, "float32", 1, inputs, batch_stride=tiles * inputs)
+    b = gemm.Operand(gradients, "float32", outputs, 1, batch_stride=tiles * outputs)
+    return [
+        _patches(geometry, transforms, x, patches),
+        _gradients(geometry, transforms, dy, gradients),
+        *_products(traits, planes, inputs, outputs, tiles, a, b, Sink(sums, (planes, inputs, outputs), "float32")),
+        _total(geometry, transforms, sums, sink, name),
+    ]
+
+
+def _tiles(geometry, transforms):
+    """How many tiles the outputs make."""
+    batch, high, wide = geometry.output[:3]
+    return batch * ceil_div(high, transforms.outputs) * ceil_div(wide, transforms.outputs)
+
+
+def _products(traits, planes, m, n, k, a, b, sink):
+    """The KernelSpecs of the products of all planes."""
+    specs = gemm.plan(traits, batch=planes, m=m, n=n, k=k, a=a, b=b, dtype="float32", sink=sink)
+    return [replace(specs[0], operations=2 * planes * m * n * k), *(replace(spec, operations=planes * m * n) for spec in specs[1:])]
+
+
+def _places(side, form):
+    """(row, column, text of `form` for them) of a square of registers."""
+    return [(i, j, form.format(i, j)) for i in range(side) for j in range(side)]
+
+
+def _head(args, geometry, transforms, index):
+    """Statements that say which tile of which image an item has, and its channel: `n`, `y` and `z` of the first output, `c`."""
+    m, (_, high, wide) = transforms.outputs, geometry.output[:3]
+    down, across = args.int(ceil_div(high, m)), args.int(ceil_div(wide, m))
+    return (
+        f"{_REGISTER}const int c = get_global_id(0);\nconst {index} tile = get_global_id(1);\n"
+        f"const int n = tile / ({across} * {down}), y = tile / {across} % {down} * {m}, z = tile % {across} * {m};\n"
+    )
+
+
+def _loaded(args, pointer, shape, side, low, index):
+    """Statements that load a square of `side` pixels of a tensor of `shape` from (y, z) - low on, zeros outside: d0_0, d0_1, ..."""
+    high, wide, channels = (args.int(extent) for extent in shape[1:])
+    text = f"const int top = y - {args.int(low[0])}, left = z - {args.int(low[1])};\n"
+    text += f"const {index} corner = ((({index})n * {high} + top) * {wide} + left) * {channels} + c;\n"
+    for i in range(side):
+        text += f"const int in{i} = top + {i} >= 0 && top + {i} < {high}, at{i} = left + {i} >= 0 && left + {i} < {wide};\n"
+    for i, j, name in _places(side, "d{}_{}"):
+        text += f"const vector {name} = in{i} && at{j} ? {pointer}[corner + ({index})({i} * {wide} + {j}) * {channels}] : 0;\n"
+    return text
+
+
+def _stored(args, pointer, planes, rows, columns, index):
+    """Statements that store a square of registers t0_0, t0_1, ... at (row `tile`, column c) of the planes of a buffer."""
+    side, rows, columns = round(planes**0.5), args.int(rows, index), args.int(columns, index)
+    text = f"__global float* to = {pointer} + (tile * {columns} + c);\n"
+    return text + "".join(f"to[({index}){i * side + j} * {rows} * {columns}] = {name};\n" for i, j, name in _places(side, "t{}_{}"))
+
+
+def _spread(geometry, transforms, source, shape, side, low, rows, target, title):
+    """The KernelSpec that transforms squares of `side` pixels of a tensor of `shape`, one for each tile, by `rows` to planes."""
+    args, tiles = Args(all_arguments=True), _tiles(geometry, transforms)  # memory bound: layers of all sizes share it
+    pointer, out = args.pointer(source, "float32"), args.pointer(target, "float32", out=True)
+    index = index_type(product(shape), target.elements)
+    text = _head(args, geometry, transforms, index) + _loaded(args, pointer, shape, side, low, index)
+    text += combine("d{}_{}", "const vector t{}_{}", rows, side)
+    text += _stored(args, out, transforms.planes, tiles, shape[-1], index)
+    operations = 2 * side * (side + transforms.side) * transforms.side * tiles * shape[-1]
+    name = f"convolution {title} transform"
+    return KernelSpec(name, args.args, text, (shape[-1], tiles), None, title=_title(transforms, title), operations=operations)
+
+
+def _title(transforms, what):
+    return f"convolution by Winograd, tiles of {transforms.outputs} x {transforms.outputs} pixels: the transform of {what}"
+
+
+def _patches(geometry, transforms, x, target):
+    """The KernelSpec that transforms the input's patches to (planes, tiles, inputs)."""
+    low = [padding[0] for padding in geometry.padding]
+    return _spread(geometry, transforms, x, geometry.input, transforms.side, low, transforms.patch, target, "patches")
+
+
+def _gradients(geometry, transforms, dy, target):
+    """The KernelSpec that transforms the gradients of the tiles to (planes, tiles, outputs)."""
+    return _spread(geometry, transforms, dy, geometry.output, transforms.outputs, (0, 0), transforms.gradient, target, "gradients")
+
+
+def _filter(geometry, transforms, w, target, transposed):
+    """The KernelSpec that transforms the filter to planes, in each of which it lies as in the filter; taps flipped if `transposed`."""
+    args, count = Args(all_arguments=True), product(geometry.filter[2:])
+    source, out, elements = args.pointer(w, "float32"), args.pointer(target, "float32", out=True), args.int(count)
+    text = f"{_REGISTER}const int at = get_global_id(0);\n"
+    for i, j, name in _places(3, "d{}_{}"):
+        tap = i * 3 + j
+        text += f"const vector {name} = {source}[{8 - tap if transposed else tap} * {elements} + at];\n"
+    text += combine("d{}_{}", "const vector t{}_{}", transforms.filter, 3)
+    for i, j, name in _places(transforms.side, "t{}_{}"):
+        text += f"{out}[{i * transforms.side + j} * {elements} + at] = {name};\n"
+    title = _title(transforms, "the flipped filter" if transposed else "the filter")
+    operations = 6 * (3 + transforms.side) * transforms.side * count
+    return KernelSpec("convolution filter transform", args.args, text, (count,), None, title=title, operations=operations)
+
+
+def _results(geometry, transforms, products, sink, name):
+    """The KernelSpec from the products (planes, tiles, outputs) to the sink."""
+    args, tiles, side, outputs = Args(), _tiles(geometry, transforms), transforms.side, geometry.filter[3]
+    source, index = args.pointer(products, "float32"), index_type(products.elements)
+    rows, columns = args.int(tiles, index), args.int(outputs, index)
+    text = _head(args, geometry, transforms, index) + f"__global const float* from = {source} + (tile * {columns} + c);\n"
+    for i, j, element in _places(side, "d{}_{}"):
+        text += f"const vector {element} = from[({index}){i * side + j} * {rows} * {columns}];\n"
+    text += combine("d{}_{}", "const vector t{}_{}", transforms.result, side)
+    high, wide = args.int(geometry.output[1]), args.int(geometry.output[2])
+    for i, j, value in _places(transforms.outputs, "t{}_{}"):
+        text += f"if (y + {i} < {high} && z + {j} < {wide}) {{\n{sink.store(args, ['n', f'(y + {i})', f'(z + {j})', 'c'], value, 1)}}}\n"
+    operations = 2 * side * (side + transforms.outputs) * transforms.outputs * tiles * outputs
+    helpers, title = frozenset(sink.helpers), _title(transforms, "products")
+    return KernelSpec(name, args.args, text, (outputs, tiles), None, helpers, title=title, operations=operations)
+
+
+def _total(geometry, transforms, sums, sink, name):
+    """The KernelSpec from the sums of products (planes, inputs, outputs) to the sink of a filter's gradient."""
+    args, (inputs, outputs), side = Args(), geometry.filter[2:], transforms.side
+    source, count, across = args.pointer(sums, "float32"), args.int(inputs * outputs), args.int(outputs)
+    text = f"{_REGISTER}const int column = get_global_id(0), row = get_global_id(1);\n"
+    for i, j, element in _places(side, "d{}_{}"):
+        text += f"const vector {element} = {source}[{i * side + j} * {count} + row * {across} + column];\n"
+    text += combine("d{}_{}", "const vector t{}_{}", transforms.total, side)
+    for i, j, value in _places(3, "t{}_{}"):
+        text += f"{{\n{sink.store(args, [str(i), str(j), 'row', 'column'], value, 1)}}}\n"
+    helpers, title = frozenset(sink.helpers), _title(transforms, "sums of products")
+    operations = 6 * side * (side + 3) * inputs * outputs
+    return KernelSpec(name, args.args, text, (outputs, inputs), None, helpers, title=title, operations=operations)
