@@ -82,7 +82,7 @@ def _joined(parts):
 def _given(args, a):
     """C text of the argument `a` of a part, as the chain passes it on."""
     if a.kind in ("in", "out"):
-        return args.pointer(a.value, a.dtype, out=a.kind == "out")
+        return args.pointer(a.value, a.dtype, out=a.kind == "out", parts=a.parts)
     if a.value is STEP:
         return args.step()
     return args.scalar(a.value, a.kind) if a.kind in ("float", "double") else args.int(a.value, a.kind)
