@@ -118,6 +118,8 @@ class _Kernels:
             return self.sort(_first(k, finish, n, sorter.index))
         while True:
             block = max(kept, min(self.most, _power(hint(n))))
+            if block < n:  # or a hint is too small
+                block = max(block, min(self.most, kept * _REDUCTION))
             if block >= n:
                 return [*specs, self.blocks(block, kept, source, n, k, finish)]
             count = ceil_div(n, block) * kept
