@@ -34,7 +34,7 @@ class Launch:
         name: what it computes, as profiles call it. kernel: the OpenCL function's name, a hash of its text; "" of a host operation.
         shares: the operations and layers that it computes, and how much of its work each is.
         grid, group: work-items in all and per group (None: the runtime chooses).
-        read, written: bytes of memory; of gathered operands at most what is gathered.
+        read, written: bytes of memory; of gathered operands at most what is gathered, in a loop those of one step.
         operations: of everything that one region of the graph computes, which several launches may share: the one that moves the most
             bytes has them. Of Winograd's convolutions each launch has its own, without what is fused behind them.
         loops: the loops that repeat it, outermost first, as (name, number of steps or None where a condition ends it).
@@ -198,13 +198,18 @@ def _operations(part, busiest):
 
 
 def _traffic(part: KernelSpec):
-    """(bytes read, bytes written) of a kernel or its part: its buffers, of which reads count no more than the elements that are loaded."""
+    """(bytes read, bytes written) of a kernel or its part: its buffers, of which reads count no more than the elements that are loaded.
+
+    Of what a loop's steps read or write slices of, those of one step count.
+    """
     loads, totals = part.provenance.loads, {"in": 0, "out": 0}
     for a in part.args:
         if a.kind not in totals:
             continue
         nbytes = a.value.nbytes
-        if a.kind == "in" and a.value in loads:
+        if a.parts and None not in a.parts:
+            nbytes = sum(map(present, a.parts.values())) * dtypes.itemsize(a.dtype)
+        elif a.kind == "in" and a.value in loads:
             nbytes = min(nbytes, int(loads[a.value]) * dtypes.itemsize(a.dtype))
         totals[a.kind] += nbytes
     return totals["in"], totals["out"]

@@ -82,6 +82,16 @@ def test_gathered_operands_count_what_is_gathered():
     assert sum(launch.read for launch in step.launches) == 32 * 7 * (4 + 8 * 4)
 
 
+def test_steps_of_a_loop_count_their_slices():
+    """A step reads the state (twice, c too), the recurrent kernel and its part of the inputs' product, not all 50 of them."""
+    model = keras.Sequential([keras.Input((50, 5)), keras.layers.LSTM(16, return_sequences=True)])
+    x = np.zeros((8, 50, 5), "float32")
+    (step,) = lowering.lower(lambda: (model, x, None, 8), runtime.read_record("sm_86"), train=False)
+    launches = [launch for launch in step.launches if launch.loops]
+    assert launches and all(launch.written <= 4 * 8 * 64 for launch in launches)
+    assert sum(launch.read for launch in launches) <= 4 * (16 * 64 + 8 * 16 * 3 + 2 * 8 * 64)
+
+
 def test_source_is_what_the_device_compiles():
     device = runtime.current_device()
     steps = lowering.lower(small_model, device.traits)

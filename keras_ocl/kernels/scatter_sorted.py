@@ -6,7 +6,7 @@ began; so that a row which gets all updates costs no more than others.
 """
 
 from keras_ocl.core.dim import ceil_div, product
-from keras_ocl.kernels import prelude, sort
+from keras_ocl.kernels import prelude, sort, sort_local
 from keras_ocl.kernels.spec import Args, Buffer, KernelSpec
 
 _NOWHERE = "0xffffffffu"  # the row of updates that are dropped: they come last
@@ -25,12 +25,12 @@ class _ByRow(sort.Packed):
         return text, f"((ulong)key << 32) | (ulong){position}"
 
 
-def kernels(problem, ordered, chunk, group):
+def kernels(problem, chunk, group):
     """KernelSpecs of a scatter.Problem.
 
-    `ordered`: a function of a sort.Packed as sort.ordered. `chunk`: updates that a work-item combines. `group`: work-items of a group.
+    `chunk`: updates that a work-item combines. `group`: work-items of a group.
     """
-    specs, order = ordered(_ByRow(problem))
+    specs, order = sort_local.ordered(_ByRow(problem))
     heads = Buffer(ceil_div(problem.count, chunk) * problem.columns, problem.dtype)
     make = _Kernels(problem, order, heads, chunk, group)
     return [make.start(), *specs, make.chunks(), make.across()] if specs else [make.start()]

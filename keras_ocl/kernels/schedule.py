@@ -35,6 +35,8 @@ class Schedule:
         attention_gradients: (problem, sinks) -> the KernelSpec of all three gradients, or None where each has a kernel of its own.
         attention_pays: (traits, query, key, has_bias) -> whether attention's kernels are at least as fast as its operations one by one.
         sort: (problem, results) -> KernelSpecs that sort the rows of a sort.Problem into `results`.
+        top_k: (problem, k, results) -> KernelSpecs that store the `k` greatest of each row of a sort.Problem with one operand, and their
+            positions.
         scatter_block: (traits, rows, columns, lanes) -> (rows, columns) of the result that a work-item owns.
         scatter_sorted: (problem) -> KernelSpecs that sort the updates of a scatter.Problem, None where each work-item walks all of them.
 
@@ -71,6 +73,7 @@ class Schedule:
     filter_gradient: Callable
     attention: Callable
     sort: Callable
+    top_k: Callable
     scatter_block: Callable
     tuning: object
     fusion: object

@@ -1,9 +1,8 @@
 """Stable sorting of rows, and the greatest elements of rows.
 
-Sorting moves positions (with a short single key packed beside them), not elements: one work-item, or a group in local memory, sorts a
-block, then runs are merged pairwise, each work-item producing one piece of the merged run, whose start it
-finds by binary search along a diagonal of the merge path (Green, McColl & Bader, "GPU Merge Path", 2012);
-finally the operands are gathered.
+Sorting moves positions (with a short single key packed beside them), not elements: one work-item sorts a block, then runs are merged
+pairwise, each work-item producing one piece of the merged run, whose start it finds by binary search along a diagonal of the merge path
+(Green, McColl & Bader, "GPU Merge Path", 2012); finally the operands are gathered. Groups do it in local memory: sort_local.
 """
 
 from dataclasses import dataclass
@@ -33,6 +32,17 @@ def plan(traits, *, shape, operands, keys, results, all_arguments=False):
     return schedule_of(traits).sort(Problem(traits, rows, n, operands, keys, all_arguments), results)
 
 
+def top_k(traits, *, shape, k, x, dtype, results, all_arguments=False):
+    """Kernels that find the `k` greatest of each row along the last axis of `shape`, descending, NaN first, of equal ones the first.
+
+    `results`: handles of the values (of `dtype`) and int32 positions.
+    """
+    n, rows = shape[-1], product(shape[:-1])
+    if k == 0 or rows == 0:
+        return []
+    return schedule_of(traits).top_k(Problem(traits, rows, n, [(x, dtype)], 1, all_arguments), k, results)
+
+
 @dataclass(frozen=True)
 class Problem:
     """`rows` of `n` elements each of `operands`, (handle, dtype) of which the first `keys` are compared."""
@@ -46,24 +56,23 @@ class Problem:
 
 
 def by_merging(problem, results, gathered, **sizes):
-    """KernelSpecs that sort blocks and merge them. `gathered`: elements of the results that a work-item writes; `sizes`: of `ordered`."""
+    """KernelSpecs that sort blocks and merge them. `gathered`: elements of the results that a work-item writes; `sizes`: of `_ordered`."""
     packed = problem.keys == 1 and dtypes.itemsize(problem.operands[0][1]) <= 4
     sorter = (Packed if packed else _Sorter)(problem)
-    specs, elements = ordered(sorter, **sizes)
+    specs, elements = _ordered(sorter, **sizes)
     return [*specs, sorter.collect(elements, results, gathered)]
 
 
-def ordered(sorter, block, piece, local=0):
+def _ordered(sorter, block, piece):
     """(KernelSpecs, the Buffer with what stands for the elements, in order).
 
-    `block`: elements that a work-item sorts, `piece`: of a merged run that one writes, `local`: most that a group sorts in local memory.
+    `block`: elements that a work-item sorts, `piece`: of a merged run that one writes.
     """
     n = sorter.n
     buffers = [Buffer(sorter.rows * n, sorter.dtype), Buffer(sorter.rows * n, sorter.dtype)]
-    local = min(local, sorter.local_elements)
     # The bound is a number, so that extents of one class share kernels; passes depend on the extent itself.
-    run = min(local or block, _power_above(hint(n)))
-    specs, here = [sorter.local_blocks(run, buffers[0]) if local else sorter.blocks(run, buffers[0], buffers[1])], 0
+    run = min(block, _power_above(hint(n)))
+    specs, here = [sorter.blocks(run, buffers[0], buffers[1])], 0
     while run < n:
         specs.append(sorter.merge(run, buffers[here], buffers[1 - here], min(piece, 2 * run)))
         here, run = 1 - here, 2 * run
@@ -84,7 +93,6 @@ class _Sorter:
     """Sorts positions, looking keys up to compare them."""
 
     dtype, ctype = "int32", "int"
-    local_elements = 0  # that a group may sort in local memory
 
     def __init__(self, problem):
         p = problem
@@ -115,7 +123,7 @@ class _Sorter:
             text = f"({less})" if text == "0" else f"({less} || (!({more}) && {text}))"
         return text
 
-    def _begin(self):
+    def begin(self):
         self.helpers = set()
         return Args(self.all_arguments)
 
@@ -135,7 +143,7 @@ class _Sorter:
 
     def blocks(self, block, target, scratch):
         """Each work-item sorts `block` elements of a row: insertion sort of short runs, then merges to and fro."""
-        args, t, c = self._begin(), self.index, self.ctype
+        args, t, c = self.begin(), self.index, self.ctype
         p, q = args.pointer(target, self.dtype, out=True), args.pointer(scratch, self.dtype, out=True)
         n, size = args.int(self.n, t), args.scalar(block, "int")
         (prepare, element), less = self.element(args, "(first + i)"), self.less(args, "v", "p[j - 1]")
@@ -159,7 +167,7 @@ class _Sorter:
 
     def merge(self, run, source, target, piece):
         """Merge pairs of sorted runs; each work-item writes `piece` positions of the result."""
-        args, t, c = self._begin(), self.index, self.ctype
+        args, t, c = self.begin(), self.index, self.ctype
         s, d = args.pointer(source, self.dtype), args.pointer(target, self.dtype, out=True)
         n, length = args.int(self.n, t), args.scalar(run, "int")
         less = self.less(args, "right[diagonal - 1 - m]", "left[m]")
@@ -179,7 +187,7 @@ class _Sorter:
 
     def count(self, target):
         """Each work-item puts its element's position where it belongs."""
-        args, t = self._begin(), self.index
+        args, t = self.begin(), self.index
         p, n = args.pointer(target, self.dtype, out=True), args.int(self.n, t)
         body = (
             f"const {t} row = get_global_id(1), base = row * {n};\nconst int i = get_global_id(0);\nint before = 0;\n"
@@ -190,65 +198,66 @@ class _Sorter:
 
     def collect(self, elements, results, piece):
         """Operands in sorted order."""
-        args, t = self._begin(), self.index
+        args, t = self.begin(), self.index
         p = args.pointer(elements, self.dtype)
         n = args.int(self.n, t)
         body = [
             f"const {t} row = get_global_id(1), base = row * {n}, first = get_global_id(0) * {piece};\n"
             f"for ({t} o = first; o < min(first + {piece}, {n}); ++o) {{\nconst {t} at = base + {self.position(f'{p}[base + o]')};\n"
         ]
-        for (handle, dtype), result in zip(self.operands, results, strict=True):
-            self.helpers |= prelude.helpers_for(dtype, 1)
-            value = prelude.load(dtype, 1, args.pointer(handle, dtype), "at")
-            body.append(prelude.store(dtype, 1, args.pointer(result, dtype, out=True), "(base + o)", value) + "\n")
+        body.append(self.gathered(args, "at", "(base + o)", results))
         return self._spec("collect", args, "".join(body) + "}\n", (ceil_div(self.n, piece), self.rows))
 
 
+    def gathered(self, args, at, place, results):
+        """Statements that store the operands' elements at `at` in `place` of `results`."""
+        text = []
+        for (handle, dtype), result in zip(self.operands, results, strict=True):
+            self.helpers |= prelude.helpers_for(dtype, 1)
+            value = prelude.load(dtype, 1, args.pointer(handle, dtype), at)
+            text.append(prelude.store(dtype, 1, args.pointer(result, dtype, out=True), place, value) + "\n")
+        return "".join(text)
+
+
 class Packed(_Sorter):
-    """Sorts one key of at most 32 bits together with its position, as one integer: the key's bits, made to order like it, on top."""
+    """Sorts one key of at most 32 bits together with its position, as one integer: the key's bits, made to order like it, on top.
 
-    dtype, ctype = "uint64", "ulong"
+    No two elements are equal. With `descending` the greatest come first, still in the order of their positions where keys are equal.
+    """
 
-    def __init__(self, problem):
+    dtype, ctype, words = "uint64", "ulong", 1
+    last = "0xffffffffffffffffUL"  # behind all elements
+
+    def __init__(self, problem, descending=False):
         super().__init__(problem)
-        self.most = problem.traits.max_group
-        self.local_elements = 1 << (problem.traits.local_memory // _OF_LOCAL // 8).bit_length() - 1
-
-    def local_blocks(self, block, target):
-        """Each group sorts `block` elements of a row, a power of two, by Batcher's bitonic network (1968): no two elements are equal."""
-        args, t, group = self._begin(), self.index, min(_GROUP, self.most, block // 2)
-        p, here = args.pointer(target, self.dtype, out=True), args.local(self.ctype, block)
-        n, size = args.int(self.n, t), args.scalar(block, "int")
-        prepare, element = self.element(args, "(first + i)")
-        body = (
-            f"const {t} row = get_group_id(1), base = row * {n}, first = get_group_id(0) * ({t}){size};\n"
-            f"const int own = get_local_id(0), count = min(({t}){size}, {n} - first);\n"
-            f"for (int i = own; i < {size}; i += {group}) {{\n"
-            f"if (i < count) {{\n{prepare}{here}[i] = {element};\n}} else {here}[i] = 0xffffffffffffffffUL;\n}}\n"
-            "barrier(CLK_LOCAL_MEM_FENCE);\n"
-            f"for (int run = 2; run <= {size}; run *= 2) {{\nfor (int step = run / 2; step > 0; step /= 2) {{\n"
-            f"for (int k = own; k < {size} / 2; k += {group}) {{\n"
-            "const int a = 2 * k - (k & (step - 1)), b = a + step;\n"
-            f"const ulong x = {here}[a], y = {here}[b];\nif ((x > y) == ((a & run) == 0)) {{ {here}[a] = y; {here}[b] = x; }}\n}}\n"
-            "barrier(CLK_LOCAL_MEM_FENCE);\n}\n}\n"
-            f"for (int i = own; i < count; i += {group}) {p}[base + first + i] = {here}[i];\n"
-        )
-        grid, helpers = (ceil_div(self.n, block) * group, self.rows), frozenset(self.helpers)
-        return KernelSpec("blocks", args.args, body, grid, (group, 1), helpers, title="sort: blocks in local memory")
+        self.traits, self.descending = problem.traits, descending
 
     def element(self, args, position):
-        handle, dtype = self.operands[0]
-        self.helpers |= prelude.helpers_for(dtype, 1)
-        key = prelude.load(dtype, 1, args.pointer(handle, dtype), f"(base + {position})")
-        if dtype == "bool":
-            bits = f"(uint)-({key})"
-        elif dtypes.is_float(dtype):
-            bits = "(key != key ? 0xffffffffu : bits >> 31 ? ~bits : bits ^ 0x80000000u)"
-        else:
-            bits = f"((uint)(int)({key}) ^ 0x80000000u)" if dtypes.is_signed(dtype) else f"(uint)({key})"
-        # Zeros of both signs are equal keys.
-        prepare = f"const float key = {key};\nconst uint bits = as_uint(key == 0.0f ? 0.0f : key);\n" if dtypes.is_float(dtype) else ""
+        ((prepare, bits),) = self.bits(args, position)
         return prepare, f"((ulong)({bits}) << 32) | (ulong){position}"
+
+    def bits(self, args, position):
+        """(statements, C expression) of each key: an unsigned integer of its size that orders like it, NaN above all else."""
+        found = []
+        for k, (handle, dtype) in enumerate(self.operands[: self.keys]):
+            self.helpers |= prelude.helpers_for(dtype, 1)
+            value = prelude.load(dtype, 1, args.pointer(handle, dtype), f"(base + {position})")
+            wide, s = dtypes.itemsize(dtype) > 4, k or ""
+            c, top, greatest = ("ulong", "0x8000000000000000UL", "0xffffffffffffffffUL") if wide else ("uint", "0x80000000u", "0xffffffffu")
+            prepare = ""
+            if dtype == "bool":
+                bits = f"(uint)-({value})"
+            elif dtypes.is_float(dtype):
+                # Zeros of both signs are equal keys.
+                f, zero = ("double", "0.0") if wide else ("float", "0.0f")
+                prepare = f"const {f} key{s} = {value};\nconst {c} bits{s} = as_{c}(key{s} == {zero} ? {zero} : key{s});\n"
+                bits = f"(key{s} != key{s} ? {greatest} : bits{s} >> {63 if wide else 31} ? ~bits{s} : bits{s} ^ {top})"
+            elif dtypes.is_signed(dtype):
+                bits = f"(({c})({'long' if wide else 'int'})({value}) ^ {top})"
+            else:
+                bits = f"({c})({value})"
+            found.append((prepare, f"~{bits}" if self.descending else bits))
+        return found
 
     def position(self, element):
         return f"(int)({element} & 0xffffffffUL)"
@@ -256,17 +265,22 @@ class Packed(_Sorter):
     def less(self, args, a, b):
         return f"({a} < {b})"
 
+    def after(self, a, b):
+        """C expression, 0 or 1, of whether the element `a` comes after `b`."""
+        return f"({a} > {b})"
 
-def top_k(traits, *, shape, k, x, dtype, results, all_arguments=False):
+    def memory(self, args, buffer, out=False):
+        """C text of the pointer to elements in a Buffer."""
+        return args.pointer(buffer, self.dtype, out=out)
+
+
+def by_insertion(problem, k, results):
     """The kernel that keeps the `k` greatest of each row, in order: a row is walked once, and only elements above the least kept are moved.
 
-    `results`: handles of the values (of `dtype`) and int32 positions. Work grows with k times the number of changes to what is kept;
-    rows are independent work-items.
+    Work grows with k times the number of changes to what is kept; rows are independent work-items.
     """
-    n, rows = shape[-1], product(shape[:-1])
-    if k == 0 or rows == 0:
-        return []
-    args = Args(all_arguments)
+    n, rows, traits, ((x, dtype),) = problem.n, problem.rows, problem.traits, problem.operands
+    args = Args(problem.all_arguments)
     t = index_type(rows * n)
     pointer = args.pointer(x, dtype)
     values, positions = args.pointer(results[0], dtype, out=True), args.pointer(results[1], "int32", out=True)

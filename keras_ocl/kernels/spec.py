@@ -22,6 +22,7 @@ class Arg:
     kind: str
     dtype: str = ""  # of pointers: the element's dtype
     value: object = None  # pointers: the Buffer; scalars: the number, which may be a Dim
+    parts: dict = field(default_factory=dict)  # of pointers into stacks: elements of each slice for a loop's step, by its shift; None: all
 
     @property
     def ctype(self):
@@ -116,14 +117,15 @@ class Args:
     args: list = field(default_factory=list)
     _seen: dict = field(default_factory=dict)
 
-    def pointer(self, value, dtype, out=False):
+    def pointer(self, value, dtype, out=False, parts=None):
         """C text of the pointer to `value`: a Buffer, or a node of the compiler's graph, which stands for its `buffer`.
 
-        It is the name of a parameter; for a slice, the place where the present step's part begins.
+        It is the name of a parameter; for a slice, the place where the present step's part begins. `parts`: slices, as Arg has them, where
+        no more is accessed through the pointer.
         """
         buffer = value if isinstance(value, Buffer) else value.buffer
         if buffer.slice is not None:
-            base = self.pointer(buffer.slice.base, dtype, out)
+            base = self.pointer(buffer.slice.base, dtype, out, {buffer.slice.shift: buffer.slice.elements})
             step = self.step() if buffer.slice.shift == 0 else f"({self.step()} + {buffer.slice.shift})"
             return f"({base} + (long){step} * {self.int(buffer.slice.elements, 'long')})"
         key = ("ptr", buffer)
@@ -133,6 +135,7 @@ class Args:
             self.args.append(self._seen[key])
         elif out:
             self._seen[key].kind = "out"
+        self._seen[key].parts.update(parts or {None: None})
         return self._seen[key].name
 
     def int(self, extent, ctype="int"):

@@ -88,7 +88,7 @@ def test_no_kernel_passes_one_that_it_depends_on(seed):
         specs[-1].overwrites = rng.random() < 0.2 and len(specs) > 10
     numbers = {spec.provenance: k for k, spec in enumerate(specs)}
     launches = [
-        [numbers[provenance] for provenance, _ in found.provenance.parts(found.args)] for found in side_by_side(specs, GPU, itself)
+        [numbers[part.provenance] for part in found.provenance.parts(found)] for found in side_by_side(specs, GPU, itself)
     ]
 
     def results(order):

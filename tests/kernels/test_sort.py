@@ -1,5 +1,6 @@
 """Sorting kernels and the greatest elements of rows, against NumPy, with all schedules."""
 
+import dataclasses
 
 import numpy as np
 import pytest
@@ -79,6 +80,21 @@ def test_a_long_row(device, traits):
     check_sort(device, traits, with_positions(values(np.random.default_rng(0), (1, 9001), "float32")), 1)
 
 
+@pytest.mark.parametrize("dtypes", [["int64"], ["float16", "uint32"]])
+def test_tiles_of_wide_elements(device, traits, dtypes):
+    """Several merges of runs that end within a tile, of keys that take more than 32 bits."""
+    if traits.schedule == "reference":
+        pytest.skip("it compares each with each")
+    rng = np.random.default_rng(9)
+    check_sort(device, traits, with_positions(*(values(rng, (2, 5001), d) for d in dtypes)), len(dtypes))
+
+
+def test_short_rows_on_gpus_are_one_launch(traits):
+    given = {"operands": [(named("x"), "float32")], "keys": 1, "results": [named("y")]}
+    specs = [len(sort.plan(dataclasses.replace(traits, schedule="gpu"), shape=(3, n), **given)) for n in (1, 33, 2048, 2049, 4097)]
+    assert specs == [1, 1, 1, 2, 3]
+
+
 @pytest.mark.parametrize("dtype", ORDERED)
 def test_dtypes(device, traits, dtype):
     check_sort(device, traits, with_positions(values(np.random.default_rng(1), (5, 77), dtype)), 1)
@@ -143,14 +159,27 @@ def test_top_k_of_all_dtypes(device, traits, dtype):
     check_top_k(device, traits, values(np.random.default_rng(5), (7, 53), dtype), 9)
 
 
-@pytest.mark.parametrize("n,k", [(1, 1), (2, 1), (17, 17), (100, 3), (1000, 20)])
+@pytest.mark.parametrize("n,k", [(1, 1), (2, 1), (17, 17), (100, 3), (1000, 20), (2048, 2048), (4100, 5), (5000, 600), (70000, 100)])
 def test_top_k_of_lengths(device, traits, n, k):
+    """Whole rows in local memory, blocks of rows in several launches, and what is left of a sort."""
+    if k > 100 and traits.schedule != "gpu":
+        pytest.skip("it moves half of what is kept for each element")
     check_top_k(device, traits, values(np.random.default_rng(n), (3, n), "float32"), k)
 
 
-@pytest.mark.parametrize("options", [{"all_arguments": True}, {"wrap": Dim}])
-def test_top_k_of_extents_that_are_arguments(device, traits, options):
-    check_top_k(device, traits, values(np.random.default_rng(6), (5, 31), "float32"), 4, **options)
+def test_top_k_of_long_rows_of_wide_elements(device, traits):
+    check_top_k(device, traits, values(np.random.default_rng(8), (2, 3001), "int64"), 7)
+
+
+@pytest.mark.parametrize("rows", [1, 2, 5, 300])
+def test_top_k_of_rows_that_share_a_group(device, traits, rows):
+    check_top_k(device, traits, values(np.random.default_rng(rows), (rows, 11), "float16"), 3)
+
+
+@pytest.mark.parametrize("options", [{"all_arguments": True}, {"wrap": lambda n: Dim(n, 9)}, {"wrap": lambda n: Dim(n, 9000)}])
+@pytest.mark.parametrize("n", [31, 4500])
+def test_top_k_of_extents_that_are_arguments(device, traits, options, n):
+    check_top_k(device, traits, values(np.random.default_rng(6), (5, n), "float32"), 4, **options)
 
 
 def test_top_k_of_ascending_and_descending_rows(device, traits):

@@ -124,6 +124,7 @@ SCHEDULE = register(
         attention_gradients=_attention_gradients,
         attention_pays=_attention_pays,
         sort=functools.partial(sort.by_merging, block=1024, piece=2048, gathered=4096),
+        top_k=sort.by_insertion,
         scatter_block=_scatter_block,
         tuning=_TUNING,
         fusion=Fusion(),

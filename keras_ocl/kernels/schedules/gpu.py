@@ -1,10 +1,9 @@
 """The schedule of GPUs: a work-item is an element or a small tile, with local memory."""
 
-import functools
 import math
 
 from keras_ocl.core.dim import hint
-from keras_ocl.kernels import scatter_sorted, sort
+from keras_ocl.kernels import scatter_sorted, sort, sort_local
 from keras_ocl.kernels.attention import gpu as attention_gpu
 from keras_ocl.kernels.conv import elements as conv_elements
 from keras_ocl.kernels.conv import gpu as conv_gpu
@@ -63,7 +62,9 @@ def _scatter_block(traits, rows, columns, lanes):
     return -(-hint(rows) // ranges), 1
 
 
-_SORTED = {"block": 64, "piece": 8, "local": 2048}
+def _sort(problem, results):
+    # Keys that no element of local memory holds are looked up.
+    return sort_local.by_merging(problem, results) or sort.by_merging(problem, results, gathered=1, block=64, piece=8)
 
 
 def _scatter_sorted(problem):
@@ -71,9 +72,7 @@ def _scatter_sorted(problem):
     walked = min(rows * columns, _TUNING.scatter_items) * count
     if walked < _TUNING.scatter_walked or 2 * rows >= 2**32:
         return None
-    return scatter_sorted.kernels(
-        problem, functools.partial(sort.ordered, **_SORTED), _TUNING.scatter_chunk, min(_TUNING.pointwise_group, problem.traits.max_group)
-    )
+    return scatter_sorted.kernels(problem, _TUNING.scatter_chunk, min(_TUNING.pointwise_group, problem.traits.max_group))
 
 
 SCHEDULE = register(
@@ -85,7 +84,8 @@ SCHEDULE = register(
         convolution=_convolution,
         filter_gradient=_filter_gradient,
         attention=attention_gpu.kernel,
-        sort=functools.partial(sort.by_merging, gathered=1, **_SORTED),
+        sort=_sort,
+        top_k=sort_local.greatest,
         scatter_block=_scatter_block,
         scatter_sorted=_scatter_sorted,
         tuning=_TUNING,

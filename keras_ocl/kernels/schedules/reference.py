@@ -40,6 +40,7 @@ SCHEDULE = register(
         filter_gradient=_filter_gradient,
         attention=attention_reference.kernel,
         sort=sort.by_counting,
+        top_k=sort.by_insertion,
         scatter_block=_scatter_block,
         tuning=None,
         fusion=Fusion(),

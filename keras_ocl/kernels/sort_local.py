@@ -1,0 +1,240 @@
+"""Sorting rows and selecting their greatest elements in local memory, by groups of work-items.
+
+A group loads blocks of a power of two of elements and runs Batcher's bitonic networks (1968) over them; several short rows share a group.
+Longer rows are sorted block by block and merged pairwise: a group makes one tile of a merged run, finds the two parts that go into it
+along the merge path (Green, McColl & Bader, "GPU Merge Path", 2012), and merges them in local memory, so that all of global memory is
+passed over in order. Of a row's greatest elements, blocks keep as many as are asked for, merging runs of that length and dropping the half
+that stays behind (Shanbhag, Pirk & Madden, "Efficient top-k query processing on GPUs", 2018), and what is kept is the next launch's row.
+
+No two elements are equal, since each holds its position: so the networks are stable.
+"""
+
+from keras_ocl.core import dtypes
+from keras_ocl.core.dim import ceil_div, hint
+from keras_ocl.kernels import sort
+from keras_ocl.kernels.spec import Buffer, KernelSpec
+
+_GROUP = 256  # most work-items of a group
+_OF_LOCAL = 2  # a group takes this part of the local memory, so that a unit has several
+_BLOCK = 16384  # most bytes of a block
+_REDUCTION = 4  # least ratio of a row's elements to those that a launch keeps of it
+
+
+def by_merging(problem, results):
+    """KernelSpecs that sort a sort.Problem into `results`; None where its keys are more than 64 bits."""
+    sizes = [dtypes.itemsize(dtype) for _, dtype in problem.operands[: problem.keys]]
+    if len(sizes) > 1 and max(sizes) > 4 or len(sizes) > 2:
+        return None
+    sorter = sort.Packed(problem) if sizes[1:] == [] and sizes[0] <= 4 else Wide(problem)
+    return _Kernels(sorter).sort(_gather(sorter, results))
+
+
+def greatest(problem, k, results):
+    """KernelSpecs that put the `k` greatest of each row, descending, and their positions into `results`."""
+    narrow = dtypes.itemsize(problem.operands[0][1]) <= 4
+    sorter = (sort.Packed if narrow else Wide)(problem, descending=True)
+    return _Kernels(sorter).select(k, _gather(sorter, results[:1], results[1]))
+
+
+def ordered(sorter):
+    """(KernelSpecs, the Buffer with a sort.Packed's elements in order)."""
+    target = Buffer(sorter.rows * sorter.n, sorter.dtype)
+    return _Kernels(sorter).sort(_keep(sorter, target)), target
+
+
+class Wide(sort.Packed):
+    """Sorts one key of 64 bits, or two of at most 32, and the position, as two integers."""
+
+    ctype, words = "ulong2", 2
+    last = "(ulong2)(0xffffffffffffffffUL)"
+
+    def element(self, args, position):
+        (prepare, bits), *more = self.bits(args, position)
+        for further, low in more:
+            prepare, bits = prepare + further, f"((ulong)({bits}) << 32) | (ulong)({low})"
+        return prepare, f"(ulong2)({bits}, (ulong)({position}))"
+
+    def position(self, element):
+        return f"(int){element}.s1"
+
+    def after(self, a, b):
+        return f"({a}.s0 > {b}.s0 || ({a}.s0 == {b}.s0 && {a}.s1 > {b}.s1))"
+
+    def memory(self, args, buffer, out=False):
+        return f"((__global {'' if out else 'const '}ulong2*){args.pointer(buffer, self.dtype, out=out)})"
+
+
+def _gather(sorter, results, positions=None):
+    """What becomes of elements in their final order: the operands that they stand for, and their `positions` where those are asked for."""
+
+    def finish(args, element, row, place):
+        n = args.int(sorter.n, sorter.index)
+        text = f"const int position = {sorter.position(element)};\n"
+        text += sorter.gathered(args, f"({row} * {n} + position)", f"({place})", results)
+        return text if positions is None else f"{text}{args.pointer(positions, 'int32', out=True)}[{place}] = position;\n"
+
+    return finish
+
+
+def _keep(sorter, target):
+    """What becomes of elements that another launch reads."""
+
+    def finish(args, element, row, place):
+        return f"{sorter.memory(args, target, out=True)}[{place}] = {element};\n"
+
+    return finish
+
+
+def _power(n):
+    return 1 << max(0, n - 1).bit_length()
+
+
+class _Kernels:
+    def __init__(self, sorter):
+        self.sorter, self.index = sorter, sorter.index
+        traits = sorter.traits
+        self.most = 1 << (min(_BLOCK, traits.local_memory // _OF_LOCAL) // (8 * sorter.words)).bit_length() - 1  # elements of a block
+        self.items = min(_GROUP, traits.max_group)
+
+    def sort(self, finish):
+        """KernelSpecs; `finish`: a function of Args, an element, its row and its place in the result, that gives statements."""
+        sorter, n = self.sorter, self.sorter.n
+        run = min(self.most, max(2, _power(hint(n))))
+        if run >= n:
+            return [self.blocks(run, run, None, n, None, finish)]
+        buffers = [Buffer(sorter.rows * n * sorter.words, "uint64") for _ in range(2)]
+        specs, here = [self.blocks(run, run, None, n, None, _keep(sorter, buffers[0]))], 0
+        while run < n:
+            last = 2 * run >= n
+            specs.append(self.merge(run, buffers[here], finish if last else _keep(sorter, buffers[1 - here])))
+            here, run = 1 - here, 2 * run
+        return specs
+
+    def select(self, k, finish):
+        """KernelSpecs; `finish` as for `sort`."""
+        sorter, n, source, specs = self.sorter, self.sorter.n, None, []
+        kept = max(2, _power(int(k)))
+        if n > self.most and kept * _REDUCTION > self.most:
+            return self.sort(_first(k, finish, n, sorter.index))
+        while True:
+            block = max(kept, min(self.most, _power(hint(n))))
+            if block < n:  # or a hint is too small
+                block = max(block, min(self.most, kept * _REDUCTION))
+            if block >= n:
+                return [*specs, self.blocks(block, kept, source, n, k, finish)]
+            count = ceil_div(n, block) * kept
+            target = Buffer(sorter.rows * count * sorter.words, "uint64")
+            specs.append(self.blocks(block, kept, source, n, kept, _keep(sorter, target)))
+            source, n = target, count
+
+    def blocks(self, block, kept, source, n, stored, finish):
+        """Each group sorts blocks of a row of `n` elements and gives the first `stored` of each, None for all, to `finish`.
+
+        `kept`: a power of two, as long as which runs stay while they are merged. `source`: a Buffer of elements, None: the operands.
+        """
+        sorter, t = self.sorter, self.index
+        args, c = sorter.begin(), sorter.ctype
+        one = hint(n) <= block
+        several = max(1, min(min(2 * self.items, self.most) // block, _power(hint(sorter.rows)))) if one else 1  # rows that share a group
+        total = several * block
+        group = max(1, min(self.items, total // 2))
+        here = args.local(c, total)
+        rows, length, size = args.int(sorter.rows, t), args.int(n, t), block
+        stop, keeps = args.scalar(block, "int"), args.scalar(kept, "int")  # of loops that no compiler is to unroll
+        if source is None:
+            prepare, element = sorter.element(args, "at")
+        else:
+            prepare, element = "", f"{sorter.memory(args, source)}[base + at]"
+        text = (
+            f"const {t} first = get_group_id(0) * ({t}){size};\n"
+            f"const int own = get_local_id(0);\n"
+            f"for (int i = own; i < {total}; i += {group}) {{\n"
+            f"const {t} row = get_group_id(1) * ({t}){several} + i / {size}, base = row * {length}, at = first + i % {size};\n"
+            f"{here}[i] = {sorter.last};\n"
+            f"if (row < {rows} && at < {length}) {{\n{prepare}{here}[i] = {element};\n}}\n}}\n"
+            "barrier(CLK_LOCAL_MEM_FENCE);\n"
+            f"for (int run = 2; run <= {keeps}; run *= 2) {{\nfor (int step = run / 2; step > 0; step /= 2) {{\n"
+            f"for (int k = own; k < {total // 2}; k += {group}) {{\n"
+            f"const int a = 2 * k - (k & (step - 1)), b = a + step;\n{self._exchange(here, f'(a & run & ({size} - 1)) == 0')}}}\n"
+            "barrier(CLK_LOCAL_MEM_FENCE);\n}\n}\n"
+        )
+        if kept < block:
+            text += (
+                f"for (int apart = {keeps}; apart < {stop}; apart *= 2) {{\n"
+                f"const int pairs = {total} / (2 * apart);\n"
+                f"for (int k = own; k < pairs * {kept}; k += {group}) {{\n"
+                f"const int a = k / {kept} * 2 * apart + k % {kept};\nconst {c} x = {here}[a], y = {here}[a + apart];\n"
+                f"if ({sorter.after('x', 'y')}) {here}[a] = y;\n}}\nbarrier(CLK_LOCAL_MEM_FENCE);\n"
+                f"for (int step = {kept // 2}; step > 0; step /= 2) {{\n"
+                f"for (int k = own; k < pairs * {kept // 2}; k += {group}) {{\n"
+                f"const int i = k % {kept // 2}, a = k / {kept // 2} * 2 * apart + 2 * i - (i & (step - 1)), b = a + step;\n"
+                f"{self._exchange(here, f'(a & (2 * apart) & ({size} - 1)) == 0')}}}\nbarrier(CLK_LOCAL_MEM_FENCE);\n}}\n}}\n"
+            )
+        if stored is None:
+            place = f"row * {length} + o"
+            limit = f"min(({t}){size}, {length} - first)"
+            text += (
+                f"for (int i = own; i < {total}; i += {group}) {{\n"
+                f"const {t} row = get_group_id(1) * ({t}){several} + i / {size}, o = first + i % {size};\n"
+                f"if (row < {rows} && i % {size} < {limit}) {{\n{finish(args, f'{here}[i]', 'row', place)}}}\n}}\n"
+            )
+        else:
+            each, blocks = args.int(stored), args.int(ceil_div(n, block), t)
+            text += (
+                f"for (int i = own; i < {several} * {each}; i += {group}) {{\n"
+                f"const {t} row = get_group_id(1) * ({t}){several} + i / {each}, o = i % {each};\n"
+                f"if (row < {rows}) {{\n"
+                f"{finish(args, f'{here}[i / {each} * {size} + o]', 'row', f'(row * {blocks} + get_group_id(0)) * {each} + o')}}}\n}}\n"
+            )
+        name = "blocks" if kept == block else "the first of blocks"
+        return self._spec(name, args, text, (ceil_div(n, block) * group, ceil_div(sorter.rows, several)), group)
+
+    def merge(self, run, source, finish):
+        """Each group gives a tile of what two sorted runs of `source` become to `finish`."""
+        sorter, t, size = self.sorter, self.index, min(self.most, 2 * run)
+        args, c, group = sorter.begin(), sorter.ctype, min(self.items, size // 2)
+        s, here, cut = sorter.memory(args, source), args.local(c, size), args.local("int", 2)
+        n, length, half = args.int(sorter.n, t), args.scalar(run, "int"), args.scalar(size // 2, "int")
+        text = (
+            f"const {t} row = get_group_id(1), base = row * {n}, first = get_group_id(0) * ({t}){size};\n"
+            f"const {t} pair = first / (2 * ({t}){length}) * (2 * ({t}){length});\n"
+            f"const {t} middle = min(pair + {length}, {n}), last = min(pair + 2 * ({t}){length}, {n});\n"
+            f"__global const {c}* left = {s} + base + pair;\n__global const {c}* right = {s} + base + middle;\n"
+            f"const int own = get_local_id(0), nl = middle - pair, nr = last - middle, count = min(({t}){size}, last - first);\n"
+            f"const int begin = first - pair;\n"
+            f"for (int q = own; q < 2; q += {group}) {{\nconst int diagonal = begin + q * count;\n"
+            "int low = max(0, diagonal - nr), high = min(diagonal, nl);\nwhile (low < high) {\nconst int m = (low + high) / 2;\n"
+            f"const {c} x = left[m], y = right[diagonal - 1 - m];\nif ({sorter.after('x', 'y')}) high = m; else low = m + 1;\n}}\n"
+            f"{cut}[q] = low;\n}}\nbarrier(CLK_LOCAL_MEM_FENCE);\n"
+            f"const int from = {cut}[0], lefts = {cut}[1] - from, end = begin + count - {cut}[1], rights = count - lefts;\n"
+            # Up, and down again: a bitonic sequence, with the greatest of all where the tile is not full.
+            f"for (int i = own; i < {size}; i += {group}) {{\n{here}[i] = {sorter.last};\n"
+            f"const int back = {size} - 1 - i;\n"
+            f"if (i < lefts) {here}[i] = left[from + i];\nif (back < rights) {here}[i] = right[end - rights + back];\n}}\n"
+            "barrier(CLK_LOCAL_MEM_FENCE);\n"
+            f"for (int step = {half}; step > 0; step /= 2) {{\nfor (int k = own; k < {size // 2}; k += {group}) {{\n"
+            f"const int a = 2 * k - (k & (step - 1)), b = a + step;\n{self._exchange(here, '1')}}}\nbarrier(CLK_LOCAL_MEM_FENCE);\n}}\n"
+            f"for (int i = own; i < count; i += {group}) {{\n{finish(args, f'{here}[i]', 'row', 'base + first + i')}}}\n"
+        )
+        return self._spec("merge", args, text, (ceil_div(sorter.n, size) * group, sorter.rows), group)
+
+    def _exchange(self, here, ascending):
+        return (
+            f"const {self.sorter.ctype} x = {here}[a], y = {here}[b];\n"
+            f"if ({self.sorter.after('x', 'y')} == ({ascending})) {{ {here}[a] = y; {here}[b] = x; }}\n"
+        )
+
+    def _spec(self, name, args, text, grid, group):
+        title = f"sort: {name} in local memory"
+        return KernelSpec(name, args.args, text, grid, (group, 1), frozenset(self.sorter.helpers), title=title)
+
+
+def _first(k, finish, n, index):
+    """`finish` for the first `k` of each row, of which `place` counts all `n`."""
+
+    def limited(args, element, row, place):
+        inside = f"const {index} at = {place} - {row} * {args.int(n, index)};\n"
+        stored = finish(args, element, row, f"{row} * {args.int(k, index)} + at")
+        return f"{inside}if (at < {args.int(k, index)}) {{\n{stored}}}\n"
+
+    return limited
