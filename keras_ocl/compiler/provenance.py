@@ -123,7 +123,7 @@ class JoinedProvenance:
     """What a kernel that was joined of `specs` (KernelSpecs) computes, as Provenance tells it."""
 
     def __init__(self, specs):
-        self._specs = specs
+        self._specs = tuple(specs)
         self._writers = {a.value: spec.provenance for spec in specs for a in spec.args if a.kind == "out"}
 
     def parts(self, spec):
