@@ -18,6 +18,8 @@ from keras_ocl.core.dim import hint
 from keras_ocl.kernels.schedule import schedule_of
 from keras_ocl.kernels.spec import KernelSpec
 
+_RUNS = 8  # that have to be over, as all further ones are late until the better kernels are there
+
 
 class Executable:
     """Runs a graph on one device.
@@ -73,9 +75,9 @@ class Executable:
         self._replay, self._drafts = Replay(self.device, self._binding.storages), drafts
 
     def _draft_pays(self):
-        """Whether a run of kernels compiled without optimisation is over before they would be compiled with it."""
+        """Whether several runs of kernels compiled without optimisation are over before they would be compiled with it."""
         price = schedule_of(self.device.traits).compilation * self.device.traits.compute_units
-        return not self.is_eager and price * len(self.launches) > _work(self.launches)
+        return not self.is_eager and _RUNS * _work(self.launches) < price * _characters(self.launches)
 
     def _resolve(self, buffer):
         return self._shared.get(buffer, buffer)
@@ -240,3 +242,14 @@ def _work(launches):
             total += math.inf if launch.scalar else 0
             regions.update(part.provenance for part in launch.provenance.parts(launch))
     return total + sum(region.work for region in regions)
+
+
+def _characters(launches):
+    """About how long the source is of which a run's kernels are compiled."""
+    found = 0
+    for launch in launches:
+        if isinstance(launch, Loop):
+            found += _characters(launch.launches)
+        elif isinstance(launch, KernelSpec):
+            found += len(launch.body) + sum(map(len, launch.functions))
+    return found

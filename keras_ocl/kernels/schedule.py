@@ -48,8 +48,9 @@ class Schedule:
         launch: of one more kernel. byte: of writing a byte to memory and reading it in another kernel.
         chained: work that a chain may take from other compute units for one launch less, 0 where there are no
         chains. joined: work-items for each compute unit up to which kernels that do not depend on one another become one, 0 where they
-        do not. compilation: work that a compute unit does without the compiler's optimisation in the time that this takes for a
-        kernel, 0 where it is never done without. gather: of an element, where the lanes of a vector read elements that are not adjacent.
+        do not. compilation: work that a compute unit does, without the compiler's optimisation, in the time that this takes for a
+        character of source, 0 where it is never done without. gather: of an element, where the lanes of a vector read elements that
+        are not adjacent.
 
     Limits and shapes:
         vectors: whether a work-item computes explicit vectors, their lanes along the last axis of the result.

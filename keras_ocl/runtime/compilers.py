@@ -4,6 +4,8 @@ They are started when much is to be compiled, find the same device, get OpenCL C
 of them for a while or this process is gone. Where one cannot be started, or fails, this process compiles everything itself.
 """
 
+import atexit
+import functools
 import logging
 import os
 import pickle
@@ -11,9 +13,12 @@ import queue
 import subprocess
 import sys
 import threading
-from concurrent.futures import Future
+import time
+import weakref
+from concurrent.futures import Future, wait
 
 from keras_ocl.runtime.host import available_memory
+from keras_ocl.runtime.state import Process
 
 logger = logging.getLogger("keras_ocl")
 
@@ -21,6 +26,7 @@ VARIABLE = "KERAS_OCL_COMPILERS"
 MOST = 7  # of a device; a model has not more programs that are worth it
 MEMORY = 512 << 20  # bytes that are free for each: it takes a fifth of that, more for large programs
 IDLE = 20.0  # seconds after which a process ends
+AT_EXIT = 3.0  # seconds
 
 
 def most_compilers(compute_units):
@@ -45,15 +51,35 @@ def _python():
     return [sys.executable, "-I", "-W", "ignore", "-c", code]
 
 
+_all = weakref.WeakSet()  # Compilers
+
+
+def _before_exit():
+    """What was begun is kept, if that takes no longer than AT_EXIT: else a short script would never find it compiled."""
+    if not Process.forked:
+        end = time.monotonic() + AT_EXIT
+        for compilers in list(_all):
+            compilers.wait(max(0, end - time.monotonic()))
+
+
+atexit.register(_before_exit)
+
+
+def _not(binary):
+    """Does nothing."""
+
+
 class Compilers:
     """Up to `most` processes that compile for the device of an `identity` (as `programs.identity` tells it)."""
 
     def __init__(self, identity, most):
         self.most = most
         self._identity = identity
-        self._tasks = queue.SimpleQueue()  # (Future of a binary or None, source, options)
+        self._tasks = queue.SimpleQueue()  # (Future of a binary or None, source, options, what to do with the binary)
+        self._begun = set()  # Futures
         self._lock = threading.Lock()
         self.running = 0
+        _all.add(self)
 
     def start(self, count):
         """Have `count` processes (or as many as there may be) on their way; does not wait for them."""
@@ -67,7 +93,7 @@ class Compilers:
         """(number, binary) of each of `sources` in any order; the binary is None where the caller shall compile, as soon as it is told."""
         futures = [Future() for _ in sources]
         for future, source in zip(futures, sources, strict=True):
-            self._tasks.put((future, source, options))
+            self._tasks.put((future, source, options, _not))
         try:
             # Processes take from the front, we from the back what they have not begun.
             for k in reversed(range(len(futures))):
@@ -80,23 +106,42 @@ class Compilers:
             for future in futures:
                 future.cancel()
 
-    def begin(self, sources, options):
-        """Futures of the binaries of `sources`, which processes compile one after the other; of None where they cannot."""
-        tasks = [(Future(), source, options) for source in sources]
+    def begin(self, sources, options, keep):
+        """Futures of the binaries of `sources`, which processes compile one after the other; of None where they cannot.
+
+        keep: function of a source's number and its binary or None, which is called in a thread before its Future is done.
+        """
+        tasks = [(Future(), source, options, functools.partial(keep, k)) for k, source in enumerate(sources)]
+        futures = [future for future, *_ in tasks]
+        self._begun.update(futures)
         for task in tasks:
             self._tasks.put(task)
         self.start(len(tasks))
         with self._lock:
             if not self.running:
                 self._give_up()
-        return [future for future, *_ in tasks]
+        return futures
+
+    def wait(self, seconds):
+        """Wait until all that was begun is done, so long at most."""
+        wait(self._begun.copy(), seconds)
 
     def _give_up(self):
         """Nobody works on what was asked for. Under the lock."""
         while not self._tasks.empty():
-            future, *_ = self._tasks.get()
-            if future.set_running_or_notify_cancel():
-                future.set_result(None)
+            self._finish(self._tasks.get(), lambda task: None)
+
+    def _finish(self, task, compiled):
+        """Compile a task, unless that is not wanted any more. compiled: function of (source, options), its binary or None."""
+        future, source, options, keep = task
+        if future.set_running_or_notify_cancel():
+            binary = None
+            try:
+                binary = compiled((source, options))
+                keep(binary)
+            finally:
+                self._begun.discard(future)
+                future.set_result(binary)
 
     def _drive(self):
         """One process's life."""
@@ -104,15 +149,10 @@ class Compilers:
             with _Process(self._identity) as process:
                 while True:
                     try:
-                        future, source, options = self._tasks.get(timeout=IDLE)
+                        task = self._tasks.get(timeout=IDLE)
                     except queue.Empty:
                         return
-                    if future.set_running_or_notify_cancel():
-                        binary = None
-                        try:
-                            binary = process.ask((source, options))
-                        finally:
-                            future.set_result(binary)
+                    self._finish(task, process.ask)
         except (OSError, EOFError, pickle.UnpicklingError) as error:
             self.most = 0  # what failed once is not tried again
             logger.debug("keras_ocl compiles in one process: %s", error or type(error).__name__)

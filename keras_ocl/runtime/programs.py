@@ -177,16 +177,17 @@ class Programs:
         size, ranked = max(PART, -(-len(specs) // PARTS)), sorted(specs, key=weight, reverse=True)
         parts = [ranked[k : k + size] for k in range(0, len(specs), size)]
         program = self._build_here(specs, _source(specs), f"{options} {HASTY}")
-        futures = self.compilers.begin([_source(part) for part in parts], options)  # behind it: processes that start are in the way
+        members = [_members(part, keys) for part in parts]
+        # Behind it: processes that start are in the way.
+        futures = self.compilers.begin([_source(part) for part in parts], options, lambda k, binary: self._store(members[k], binary))
         for part, future in zip(parts, futures, strict=True):
-            future.add_done_callback(functools.partial(self._store, _members(part, keys)))
             draft = _Draft(program, future, part, keys, options)
             self._drafts.update({keys[spec]: draft for spec in part})
         self._count(specs)
 
-    def _store(self, members, future):
-        if future.result():
-            self.disk.put(members, future.result())
+    def _store(self, members, binary):
+        if binary:
+            self.disk.put(members, binary)
 
     def _take_better(self):
         """Put what has been compiled well in the place of drafts."""

@@ -75,7 +75,7 @@ def test_drafts_serve_until_better_ones_are_there(device, programs, tmp_path):
 
 def test_the_dearest_are_first(programs, monkeypatch):
     begun, begin = [], programs.compilers.begin
-    monkeypatch.setattr(programs.compilers, "begin", lambda sources, options: begun.extend(sources) or begin(sources, options))
+    monkeypatch.setattr(programs.compilers, "begin", lambda sources, *rest: begun.extend(sources) or begin(sources, *rest))
     programs.build(SPECS, drafts=drafts())
     assert ["k5" in begun[0], "k2" in begun[0], "k1" in begun[1], "k0" in begun[1]] == [True] * 4 and len(begun) == 2
 
@@ -159,3 +159,23 @@ def test_a_training_that_begins_with_drafts_ends_the_same(tmp_path):
     (whole, *without), (same, *with_drafts) = found
     assert without == ["False", "0"] and with_drafts == ["True", "0"]
     assert whole == same
+
+
+SHORT = """
+import keras, numpy as np
+from keras_ocl import runtime
+
+model = keras.Sequential([keras.Input((5,)), keras.layers.Dense(7, activation="tanh"), keras.layers.Dense(1)])
+model.compile("adam", "mse")
+model.train_on_batch(np.ones((4, 5)), np.ones((4, 1)))
+programs = runtime.current_device().programs
+print(len(programs._drafts), runtime.current_device().statistics.builds)
+"""
+
+
+def test_a_short_script_leaves_what_it_began(tmp_path):
+    ours = {"KERAS_BACKEND": "ocl", "KERAS_OCL_COMPILERS": "1", "KERAS_OCL_CACHE_DIR": str(tmp_path / "cache")}
+    options = {"cwd": ROOT, "env": {**os.environ, **ours}, "capture_output": True, "text": True, "timeout": 300}
+    first, second = (subprocess.run([sys.executable, "-c", SHORT], **options) for _ in range(2))
+    assert first.returncode == second.returncode == 0, first.stderr + second.stderr
+    assert int(first.stdout.split()[0]) > 0 and second.stdout.split() == ["0", "0"]
