@@ -27,8 +27,8 @@ class Alone:
 
     launches = 1
 
-    def parts(self, args):
-        return [(self, args)]
+    def parts(self, spec):
+        return [spec]
 
 
 def itself(buffer):
