@@ -108,7 +108,7 @@ class Binding:
         resolve: function from a launch's Buffer to the Buffer whose memory it uses.
         external: set of (resolved) Buffers that `bind` is called with; all others get memory in the device's arena, by `enter`.
         options: of the kernels' compilation.
-        drafts: the runtime.Drafts of what is not compiled yet.
+        hasty: function of no arguments: whether kernels that are not compiled yet may be drafts.
         name: what the memory is for, in errors.
         unknowns: Dims that may have other values in other runs.
 
@@ -122,9 +122,10 @@ class Binding:
         sizes: dict from every Buffer, external ones too, to its present bytes.
         home: the Storages in which they lie now.
         kernels: number of kernel objects.
+        drafts: the runtime.Drafts among them.
     """
 
-    def __init__(self, device, launches, resolve, external, options, drafts, name, unknowns=()):
+    def __init__(self, device, launches, resolve, external, options, hasty, name, unknowns=()):
         self._device, self._external, self._name, self.lives, self.sizes = device, external, name, {}, {}
         self.changing = Changing(unknowns)
         for buffer in external:
@@ -132,7 +133,7 @@ class Binding:
         self._live(launches, resolve, 0)
         self._plan()
         self._places = {}  # buffer -> [(kernel, argument position)]
-        kernels = _kernels(device, launches, options, drafts)
+        kernels, self.drafts = _kernels(device, launches, options, hasty)
         self.kernels = sum(map(len, kernels.values()))
         self.segments, _ = self._bound_launches(launches, resolve, kernels)
         self._bound = {}  # buffer -> the cl.Buffer its kernels' arguments are set to
@@ -266,15 +267,15 @@ def _set_grid(segment, place, kernel, group, label, grid):
     segment[place] = kernel, grid, group, label
 
 
-def _kernels(device, launches, options, drafts):
-    """Kernel objects for all launches: a dict from the spec's id to a list."""
+def _kernels(device, launches, options, hasty):
+    """Kernel objects for all launches, a dict from the spec's id to a list, and the runtime.Drafts among them."""
     found = lowering.program_specs(_specs(launches, 1), device.traits)
     unique, counts = {}, {}
     for _, spec in found:
         unique[spec[0]] = spec
         counts[spec[0]] = counts.get(spec[0], 0) + 1
-    free, dear = {}, functools.cache(lambda: {spec[0]: _work(launch) for launch, spec in found})
-    drafts.weight = lambda spec: dear()[spec[0]]
+    work = functools.cache(lambda: {spec[0]: _work(launch) for launch, spec in found})
+    free, drafts = {}, runtime.Drafts(hasty, lambda spec: work()[spec[0]])
     for repeat in range(max(counts.values(), default=0)):
         batch = [unique[n] for n, c in counts.items() if c > repeat]
         for name, kernel in device.build(batch, options, drafts).items():
@@ -283,7 +284,7 @@ def _kernels(device, launches, options, drafts):
     kernels = {}
     for launch, spec in found:
         kernels.setdefault(id(launch), []).append(free[spec[0]].pop())
-    return kernels
+    return kernels, drafts
 
 
 def _work(launch):

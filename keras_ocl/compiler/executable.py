@@ -70,9 +70,9 @@ class Executable:
         # Gradients that vanish over many steps end in denormal numbers, with which CPUs compute 30 times as slowly. As in XLA and
         # TensorFlow, compiled functions treat them as zero.
         options, external = "" if self.is_eager else "-cl-denorms-are-zero", {*self._inputs, *self._outputs}
-        drafts = runtime.Drafts(self._draft_pays)
-        self._binding = Binding(self.device, self.launches, self._resolve, external, options, drafts, self.name, self._unknowns)
-        self._replay, self._drafts = Replay(self.device, self._binding.storages), drafts
+        arguments = self._resolve, external, options, self._draft_pays, self.name, self._unknowns
+        self._binding = Binding(self.device, self.launches, *arguments)
+        self._replay = Replay(self.device, self._binding.storages)
 
     def _draft_pays(self):
         """Whether several runs of kernels compiled without optimisation are over before they would be compiled with it."""
@@ -124,7 +124,8 @@ class Executable:
         """
         arena = self._arena
         with self._lock:
-            if self._drafts.awaited and self._drafts.better() and not (arena and arena.users):
+            drafts = self._binding.drafts
+            if drafts.awaited and drafts.better() and not (arena and arena.users):
                 self._bind()
             if values != self._binding.changing.values:
                 self._binding.change(values)

@@ -9,7 +9,7 @@ from keras_ocl.compiler.lower import HostCall, HostEnd, buffers
 from keras_ocl.core import dtypes
 from keras_ocl.core.dim import hint
 
-_WORTH = 2**18  # bytes of operands that take longer to exchange than two threads to wake one another
+WORTH = 2**18  # bytes of operands that take longer to exchange than two threads to wake one another
 
 
 def overlapped(launches, resolve):
@@ -20,7 +20,7 @@ def overlapped(launches, resolve):
     """
     found, running = [], []  # (HostCall, the Buffers of its results) that have not ended
     for launch in launches:
-        beside = isinstance(launch, HostCall) and launch.node.primitive.overlaps(**launch.node.params) and _bytes(launch) > _WORTH
+        beside = isinstance(launch, HostCall) and launch.node.primitive.overlaps(**launch.node.params) and _bytes(launch) > WORTH
         touched = _touched(launch, resolve)
         if beside:
             touched -= {resolve(launch.reads[-1])}  # it begins behind the operation before it anyway

@@ -10,6 +10,7 @@ import itertools
 from typing import NamedTuple
 
 from keras_ocl import primitives as P
+from keras_ocl.compiler import overlap
 from keras_ocl.compiler.equations import merged
 from keras_ocl.core.body import needed
 from keras_ocl.core.dim import hint, key, product
@@ -24,7 +25,6 @@ from keras_ocl.distribution.loops import CollectiveInLoop, partition_scan
 from keras_ocl.primitives.collective import all_gather_p, all_reduce_p, reduce_scatter_p
 from keras_ocl.primitives.movement import inverse_permutation
 
-_LARGE = 2**18  # bytes of a sum that may travel before all are there
 _BUCKET = 4 * 2**20  # bytes that travel together at least: hundreds of times what a collective's latency costs
 _DEEPEST = 40  # how many equations are computed again on a part only, rather than cutting their result
 
@@ -283,14 +283,14 @@ class Partition:
         if not overlaps:
             return [tensors]
         made = {t: k for k, t in enumerate(self._makers)}
-        large = [t for t in tensors if _bytes(t) > _LARGE]
+        large = [t for t in tensors if _bytes(t) > overlap.WORTH]
         found, bucket = [], []
         for t in sorted(large, key=lambda t: made[id(t)]):
             bucket.append(t)
             if sum(map(_bytes, bucket)) >= _BUCKET:
                 found.append(bucket)
                 bucket = []
-        bucket += [t for t in tensors if _bytes(t) <= _LARGE]
+        bucket += [t for t in tensors if _bytes(t) <= overlap.WORTH]
         return [*found, bucket] if bucket else found
 
     def _scatter(self, t):

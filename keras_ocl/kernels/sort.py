@@ -208,7 +208,6 @@ class _Sorter:
         body.append(self.gathered(args, "at", "(base + o)", results))
         return self._spec("collect", args, "".join(body) + "}\n", (ceil_div(self.n, piece), self.rows))
 
-
     def gathered(self, args, at, place, results):
         """Statements that store the operands' elements at `at` in `place` of `results`."""
         text = []

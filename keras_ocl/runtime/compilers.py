@@ -65,10 +65,6 @@ def _before_exit():
 atexit.register(_before_exit)
 
 
-def _not(binary):
-    """Does nothing."""
-
-
 class Compilers:
     """Up to `most` processes that compile for the device of an `identity` (as `programs.identity` tells it)."""
 
@@ -93,7 +89,7 @@ class Compilers:
         """(number, binary) of each of `sources` in any order; the binary is None where the caller shall compile, as soon as it is told."""
         futures = [Future() for _ in sources]
         for future, source in zip(futures, sources, strict=True):
-            self._tasks.put((future, source, options, _not))
+            self._tasks.put((future, source, options, lambda binary: None))
         try:
             # Processes take from the front, we from the back what they have not begun.
             for k in reversed(range(len(futures))):

@@ -63,11 +63,11 @@ class Drafts:
 
     Args:
         wanted: function of no arguments, which is asked when something has to be compiled: whether drafts will do.
+        weight: function from a spec to a number: the kernel of the greatest is done better first.
     """
 
-    def __init__(self, wanted):
-        self.wanted = functools.cache(wanted)
-        self.weight = None  # a function from a spec to a number: the greatest is done better first
+    def __init__(self, wanted, weight):
+        self.wanted, self.weight = functools.cache(wanted), weight
         self.awaited = set()  # Futures of binaries that are better
 
     def better(self):
@@ -106,8 +106,7 @@ class Programs:
         # GPUs' drivers compile for several threads, or have caches of their own.
         beside = self.disk is not None and device.kind == "cpu"
         self.compilers = Compilers(self._identity, most_compilers(device.traits.compute_units) if beside else 0)
-        self._fused = device.kind == "cpu" and host.fuses_multiply_add()
-        self.drafts_are_exact = self._fused and self.disk is not None  # PoCL optimises when a kernel runs, by rules of its own
+        self.drafts_are_exact = beside and host.fuses_multiply_add()
 
     def build(self, specs, options="", drafts=None):
         """Kernel objects for `specs` as a dict by function name.
@@ -119,7 +118,7 @@ class Programs:
         """
         if "-cl-std" not in options:
             options = f"{STANDARD} {options}".strip()
-        if self._fused:
+        if self.drafts_are_exact:
             options = f"{options} {FUSED}"
         specs = list(dict.fromkeys((name, source, tuple(rest[0]) if rest else ()) for name, source, *rest in specs))
         keys = {spec: self._key(spec, options) for spec in specs}

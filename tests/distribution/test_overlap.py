@@ -17,7 +17,7 @@ pytestmark = needs_mpi
 SMALL = """
     from keras_ocl.compiler import overlap
     from keras_ocl.distribution import partition
-    partition._LARGE = partition._BUCKET = overlap._WORTH = 0
+    partition._BUCKET = overlap.WORTH = 0
 """
 ORDER = """
     import time
@@ -56,7 +56,7 @@ def test_losses_are_those_of_one_process():
 
 def test_devices_of_a_process(halves, monkeypatch):
     monkeypatch.setenv("KERAS_OCL_OVERLAP", "1")
-    for module, name in (partition, "_LARGE"), (partition, "_BUCKET"), (overlap, "_WORTH"):
+    for module, name in (partition, "_BUCKET"), (overlap, "WORTH"):
         monkeypatch.setattr(module, name, 0)
     given, give = [], Worker.give
     monkeypatch.setattr(Worker, "give", lambda *args: given.append(args) or give(*args))
@@ -86,7 +86,7 @@ def test_a_rank_that_fails_between(mpiexec):
         from keras_ocl import runtime
         from keras_ocl.compiler import overlap
         from keras_ocl.distribution import mpi, partition
-        partition._LARGE = partition._BUCKET = overlap._WORTH = 0
+        partition._BUCKET = overlap.WORTH = 0
         keras.distribution.set_distribution(keras.distribution.DataParallel())
         model = keras.Sequential([keras.Input((6,)), *[keras.layers.Dense(8, activation="tanh") for _ in range(3)]])
         model.compile("adam", "mse")

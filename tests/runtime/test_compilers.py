@@ -3,9 +3,7 @@
 import os
 import subprocess
 import sys
-import time
 
-import numpy as np
 import pytest
 
 from keras_ocl import runtime
@@ -14,8 +12,9 @@ from keras_ocl.runtime.compilers import Compilers, most_compilers
 from keras_ocl.runtime.disk_cache import DiskCache
 from keras_ocl.runtime.programs import Programs, identity
 from tests.keras.tensorflow_process import ROOT
+from tests.runtime.compiling import check_kernels, kernel_specs, wait
 
-SPECS = [(f"k{n}", f"__kernel void k{n}(__global float* a) {{ a[get_global_id(0)] = {n}.5f; }}") for n in range(16)]  # four parts
+SPECS = kernel_specs(16)  # four parts
 pytestmark = pytest.mark.skipif("not __import__('keras_ocl').runtime.current_device().kind == 'cpu'", reason="only a CPU's compilers")
 
 
@@ -38,13 +37,6 @@ def programs(device, tmp_path, monkeypatch):
     return made
 
 
-def wait(condition):
-    end = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.01)
-
-
 def start(programs):
     """The process's number, once it is ready."""
     programs.compilers.start(1)
@@ -64,11 +56,7 @@ def slowly(programs, monkeypatch):
 
 
 def check(device, kernels):
-    for name, kernel in kernels.items():
-        storage = device.allocate(32)
-        runtime.set_argument(kernel, 0, storage)
-        device.enqueue(kernel, (8,))
-        assert set(device.download(storage, np.float32, (8,))) == {int(name[1:]) + 0.5}
+    check_kernels(device, kernels)
     assert len(kernels) == len(SPECS)
 
 

@@ -3,9 +3,7 @@
 import os
 import subprocess
 import sys
-import time
 
-import numpy as np
 import pytest
 
 from keras_ocl import runtime
@@ -14,8 +12,9 @@ from keras_ocl.runtime.compilers import Compilers
 from keras_ocl.runtime.disk_cache import DiskCache
 from keras_ocl.runtime.programs import HASTY, Drafts, Programs, identity
 from tests.keras.tensorflow_process import ROOT
+from tests.runtime.compiling import check_kernels, kernel_specs, wait
 
-SPECS = [(f"k{n}", f"__kernel void k{n}(__global float* a) {{ a[get_global_id(0)] = {n}.5f; }}") for n in range(6)]  # two parts
+SPECS = kernel_specs(6)  # two parts
 EXACT = "__import__('keras_ocl').runtime.current_device().programs.drafts_are_exact"
 pytestmark = pytest.mark.skipif(f"not {EXACT}", reason="only where a CPU's compiler gives the same bits")
 
@@ -30,17 +29,7 @@ def programs(device, tmp_path):
 
 
 def drafts(wanted=True):
-    made = Drafts(lambda: wanted)
-    made.weight = lambda spec: int(spec[0][1:])
-    return made
-
-
-def check(device, kernels):
-    for name, kernel in kernels.items():
-        storage = device.allocate(32)
-        runtime.set_argument(kernel, 0, storage)
-        device.enqueue(kernel, (8,))
-        assert set(device.download(storage, np.float32, (8,))) == {int(name[1:]) + 0.5}
+    return Drafts(lambda: wanted, lambda spec: int(spec[0][1:]))
 
 
 def options(kernels):
@@ -48,28 +37,21 @@ def options(kernels):
     return {kernel.program.get_build_info(kernel.program.devices[0], 0x1182) for kernel in kernels.values()}
 
 
-def wait(condition):
-    end = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.01)
-
-
 def test_drafts_serve_until_better_ones_are_there(device, programs, tmp_path):
     first = drafts()
     kernels = programs.build(SPECS, drafts=first)
-    check(device, kernels)
+    check_kernels(device, kernels)
     assert len(first.awaited) == 2 and all(HASTY in text for text in options(kernels))
     builds = device.statistics.builds
     wait(lambda: all(future.done() for future in first.awaited))
     second = drafts()
     kernels = programs.build(SPECS, drafts=second)
-    check(device, kernels)
+    check_kernels(device, kernels)
     assert first.better() and not second.awaited and not any(HASTY in text for text in options(kernels))
     assert device.statistics.builds == builds
     again = Programs(device)
     again.disk = DiskCache(tmp_path / "cache")
-    check(device, again.build(SPECS))
+    check_kernels(device, again.build(SPECS))
     assert device.statistics.builds == builds  # what was stored are not the drafts
 
 
@@ -91,18 +73,18 @@ def test_who_wants_none_gets_none(device, programs):
     programs.build(SPECS, drafts=drafts())
     for given in (None, drafts(wanted=False)):
         kernels = programs.build(SPECS, drafts=given)
-        check(device, kernels)
+        check_kernels(device, kernels)
         assert not any(HASTY in text for text in options(kernels))
 
 
 def test_where_no_process_can_be_started(device, programs, monkeypatch):
     monkeypatch.setattr(module, "_python", lambda: ["/nowhere/python"])
     first = drafts()
-    check(device, programs.build(SPECS, drafts=first))
+    check_kernels(device, programs.build(SPECS, drafts=first))
     wait(first.better)
     wait(lambda: all(future.done() for future in first.awaited))
     kernels = programs.build(SPECS, drafts=drafts())
-    check(device, kernels)
+    check_kernels(device, kernels)
     assert not any(HASTY in text for text in options(kernels))  # compiled here
 
 
@@ -115,7 +97,7 @@ def test_a_process_that_ends_is_done_without(device, programs, monkeypatch):
     programs.build(SPECS, drafts=first)
     wait(lambda: all(future.done() for future in first.awaited))
     assert {future.result() for future in first.awaited} == {None}
-    check(device, programs.build(SPECS, drafts=drafts()))
+    check_kernels(device, programs.build(SPECS, drafts=drafts()))
 
 
 def test_what_does_not_compile_is_told_at_once(programs):
