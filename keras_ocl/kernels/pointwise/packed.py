@@ -69,7 +69,7 @@ def write(traits, gen, nest, count, evaluate):
     gen.whole = False
     if not whole:
         gen.close_loop()
-        gen.open("else")
+        gen.open(f"if (begin > {gen.int(length)} - {count})")  # no `else`: what is the same for all packs is computed in between
         evaluate(variables + gen.open_loop(nest, inner, gen.block, 0, ("begin", gen.int(length))))
         gen.close_loop()
         gen.close_loop()
