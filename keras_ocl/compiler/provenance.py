@@ -6,12 +6,13 @@ operations for each element that is loaded from or stored to memory.
 """
 
 import functools
+import math
 from collections import defaultdict
 from typing import NamedTuple
 
 from keras_ocl.compiler import cost
 from keras_ocl.compiler.rows import REDUCING
-from keras_ocl.core.dim import hint, noting, product
+from keras_ocl.core.dim import hint, noting
 from keras_ocl.core.origin import Origin
 from keras_ocl.core.primitive import Kind
 
@@ -161,9 +162,9 @@ def _reduces(node):
 
 
 def _size(node):
-    if node.results is not None:
-        return sum(hint(product(shape)) for shape, _ in node.results)
-    return hint(product(node.shape))
+    shapes = [node.shape] if node.results is None else [shape for shape, _ in node.results]
+    # Eager code's hints are rounded each by itself, so that an extent which is a difference may have one below 0.
+    return sum(math.prod(max(0, hint(extent)) for extent in shape) for shape in shapes)
 
 
 def _operations(node):
@@ -171,5 +172,5 @@ def _operations(node):
     if node.kind in _NOTHING:
         return 0
     if node.primitive.operations is not None:
-        return hint(node.primitive.operations(node))
+        return max(0, hint(node.primitive.operations(node)))
     return cost.price(node) * _size(node)

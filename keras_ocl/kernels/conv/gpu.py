@@ -16,7 +16,7 @@ from keras_ocl.core import dtypes
 from keras_ocl.core.dim import Dim, ceil_div, hint, product
 from keras_ocl.core.index import is_one
 from keras_ocl.kernels import ordered_sum, prelude
-from keras_ocl.kernels.contraction import Contraction, Loader, Strided, Tile
+from keras_ocl.kernels.contraction import Contraction, Loader, Strided
 from keras_ocl.kernels.conv import geometry as conv_geometry
 from keras_ocl.kernels.conv.geometry import outside
 from keras_ocl.kernels.coordinates import decode, index_type
@@ -24,15 +24,6 @@ from keras_ocl.kernels.gemm import gpu_choice
 from keras_ocl.kernels.gemm.parts import Problem
 from keras_ocl.kernels.schedule import schedule_of
 from keras_ocl.kernels.spec import Args, Buffer, KernelSpec, Sink
-
-
-def choose_tile(traits, results, channels):
-    """The Tile for a product of `results` rows and `channels` columns (hints), by the device's limits."""
-    tuning = schedule_of(traits).tuning
-    side = tuning.convolution_side
-    side = side if traits.max_group >= side**2 else side // 2
-    block = 4 if channels > 2 * side and results > 2 * side else 2
-    return Tile(side, side, block, block, tuning.depth)
 
 
 class _Odometer:
@@ -72,10 +63,10 @@ class _Odometer:
 
 
 class _Patches(Loader):
-    """The input of a convolution as (pixels x rows), a sum over rows."""
+    """The input of a convolution as (pixels x rows), a sum over rows: neighbours are channels of one tap."""
 
     def __init__(self, product, pointer, pixels):
-        super().__init__("i_first", pixels, along_k=True)
+        super().__init__("i_first", pixels, along_k=True, vector=product.beside(True, product.tile.depth))
         self.p, self.pointer, self.rows = product, pointer, product.rows(product.tile.height, self)
         self.bounded = [i for i, axis in enumerate(product.axes) if i and not axis.inside]
         self.changed = []  # statements of others for a new tap
@@ -115,20 +106,24 @@ class _Patches(Loader):
 
     def element(self, x):
         condition = f"from_of[{x}] >= 0" if self.bounded else ""
-        return "", condition, prelude.load(self.p.dtype, 1, self.pointer, f"(from_of[{x}] + inner)")
+        return "", condition, self.p.load(self.vector, self.pointer, f"(from_of[{x}] + inner)")
 
 
 class _Filter(Loader):
     """A filter as (rows x output channels of the group), where its rows are not one after the other; `transposed` as for forward().
 
-    Transposed, its items load the same steps as those of `patches`, which are loaded before and say which; else it counts its own.
+    Transposed, its items load the same steps as those of `patches`, which are loaded before and say which, if all items load some;
+    else it counts its own.
     """
 
     def __init__(self, product, pointer, transposed, patches):
-        super().__init__("j_first", product.outputs, along_k=transposed)
-        self.p, self.pointer, self.transposed, self.prefix = product, pointer, transposed, "" if transposed else "own_"
-        self.rows = None if transposed else product.rows(product.tile.width, self, self.prefix)
-        if transposed:
+        vector = product.beside(transposed, product.tile.depth if transposed else product.tile.width)
+        super().__init__("j_first", product.outputs, along_k=transposed, vector=vector)
+        self.p, self.pointer, self.transposed = product, pointer, transposed
+        together = transposed and not product.contraction.shares(product.tile.height, patches)[0].guard
+        self.prefix = "" if together else "own_"
+        self.rows = None if together else product.rows(product.tile.width, self, self.prefix)
+        if together:
             patches.changed.append(self._tap())
 
     def _tap(self):
@@ -155,14 +150,14 @@ class _Filter(Loader):
         g, inner = self.p.geometry, f"{self.prefix}inner"
         step = self.p.args.int(g.input[-1] if self.transposed else g.output[-1])
         place = f"at * {step} + {inner}" if self.transposed else f"{inner} * {step} + at"
-        return "", "", prelude.load(self.p.dtype, 1, self.pointer, f"(line + {place})")
+        return "", "", self.p.load(self.vector, self.pointer, f"(line + {place})")
 
 
 class _PatchesAcross(Loader):
     """The input of a convolution as (rows x pixels), a sum over pixels from `begin` on."""
 
     def __init__(self, product, pointer, rows, begin):
-        super().__init__("i_first", rows, along_k=False)
+        super().__init__("i_first", rows, along_k=False, vector=product.beside(True, product.tile.height))
         extents = product.geometry.output[:-1]
         names, texts = [f"u{i}" for i in range(len(extents))], [product.args.int(n) for n in extents]
         self.p, self.pointer = product, pointer
@@ -208,7 +203,7 @@ class _PatchesAcross(Loader):
             text += f"const int t{i} = {place}, i{i} = t{i} / {axis.spread};\n"
             conditions.append(f"!({outside(axis, f't{i}', f'i{i}', p.args)})")
             line += f" + {p.wide(f'i{i}')} * {p.step(axis)}"
-        return text, " && ".join(conditions), prelude.load(p.dtype, 1, self.pointer, f"({line})")
+        return text, " && ".join(conditions), p.load(self.vector, self.pointer, f"({line})")
 
 
 class _Product:
@@ -224,6 +219,20 @@ class _Product:
         self.contraction = Contraction(self.args, self.tile, prelude.register_type(dtype, 1), "fma({}, {}, {})".format)
         self.index = index_type(product(geometry.input))
 
+    def beside(self, of_input, extent):
+        """Neighbouring channels of the input (else the output) that are loaded or stored as one vector; it divides `extent` of a tile."""
+        g, most = self.geometry, min(self.tile.fragment, extent)
+        channels = (g.input[-1], g.group_inputs) if of_input else (g.output[-1], g.group_outputs)
+        return most if extent % most == 0 and all(not isinstance(n, Dim) and n % most == 0 for n in channels) else 1
+
+    def helpers(self, sink):
+        """What the kernel's text calls, stored by a Sink."""
+        return frozenset(sink.helpers) | prelude.helpers_for(self.dtype, self.tile.fragment) | prelude.helpers_for(self.dtype, 1)
+
+    def load(self, width, pointer, where):
+        """C text of `width` neighbours in memory, in registers."""
+        return prelude.load(self.dtype, width, pointer, where, aligned=True)
+
     def wide(self, name):
         """C text of a coordinate in the type of offsets into the input."""
         return name if self.index == "int" else f"({self.index}){name}"
@@ -235,7 +244,8 @@ class _Product:
     def odometer(self, names, extents, texts, begin, extent, loader):
         """The _Odometer of the steps that an item loads of an operand with `extent` rows to the tile."""
         _, steps = self.contraction.shares(extent, loader)
-        return _Odometer(names, extents, texts, begin, f"({steps.first})", steps.side)
+        first = f"({steps.first})" if steps.vector == 1 else f"({steps.first}) * {steps.vector}"
+        return _Odometer(names, extents, texts, begin, first, min(steps.side, steps.extent) * steps.vector)
 
     def head(self):
         """Statements that say who this item is: its place in the work-group, its group of channels, and which of the `blocks`."""
@@ -253,16 +263,30 @@ class _Product:
         """The Loader of an operand (steps x output channels of the group) that lies in memory like this."""
         channels = self.args.int(self.geometry.output[-1])
 
-        def load(where):
-            return prelude.load(self.dtype, 1, pointer, f"({where})")
+        vector = self.beside(False, self.tile.width)
 
-        return Strided("j_first", self.outputs, False, load, lambda at, k: f"(long){k} * {channels} + group * {self.outputs} + {at}")
+        def load(where):
+            return self.load(vector, pointer, f"({where})")
+
+        def offset(at, k):
+            return f"(long){k} * {channels} + group * {self.outputs} + {at}"
+
+        return Strided("j_first", self.outputs, False, load, offset, vector=vector)
 
     def grid(self, results):
         """The global size for so many rows of results."""
         t, g = self.tile, self.geometry
         across, down = ceil_div(g.group_outputs, t.width) * t.across, ceil_div(results, t.height) * t.down
         return across, down, g.groups * product(self.blocks.values())
+
+    @property
+    def stored(self):
+        """Neighbouring channels of a result that are stored as one vector."""
+        return self.beside(False, self.tile.beside)
+
+    def each(self, rows, store):
+        """Statements that run `store` for each result, or `stored` of them."""
+        return self.contraction.each("i_first", rows, "j_first", self.outputs, store, vectors=self.stored > 1)
 
     @property
     def shape(self):
@@ -281,10 +305,9 @@ class _Forward(_Product):
         axes = conv_geometry.axes(geometry, merge=False)
         self.pixels, phases = tuple(axis.per_phase for axis in axes), product(axis.period for axis in axes)
         rows = product(axis.phase_taps for axis in axes) * geometry.group_inputs
-        tile = choose_tile(traits, hint(product(self.pixels)), hint(geometry.group_outputs))
         batch, accumulator = geometry.groups * phases, dtypes.accumulator(dtype)
         problem = Problem(traits, batch, product(self.pixels), geometry.group_outputs, rows, None, None, accumulator, None)
-        _, size = gpu_choice.choose(problem, tile)
+        tile, size = gpu_choice.choose(problem)
         self.parts = -(-hint(rows) // size) if size else 1
         super().__init__(geometry, dtype, tile, part=self.parts, phase=phases)
         args = self.args
@@ -332,7 +355,7 @@ class _Forward(_Product):
             if axis.period > 1 and (isinstance(axis.output, Dim) or axis.output % axis.period):
                 guards.append(f"{outputs[-1]} < {self.args.int(axis.output)}")
         outputs = outputs if self.parts == 1 else ["part", *outputs]
-        store = sink.store(self.args, [*outputs, f"(group * {self.outputs} + column)"], "value", 1)
+        store = sink.store(self.args, [*outputs, f"(group * {self.outputs} + column)"], "value", self.stored)
         return text + (f"if ({' && '.join(guards)}) {{\n{store}}}\n" if guards else store)
 
 
@@ -352,9 +375,9 @@ def forward(traits, geometry, x, w, dtype, sink, name, transposed=False):
     parts = Buffer(p.parts * count, kept)
     stored = sink if p.parts == 1 else Sink(parts, (p.parts, *geometry.output), kept)
     text = f"{p.head()}{p.contraction.walk(p.begin, 'rows' if p.parts == 1 else 'end', patches, columns)}"
-    text += p.contraction.each("i_first", pixels, "j_first", p.outputs, p.result(stored))
+    text += p.each(pixels, p.result(stored))
     title = f"convolution: {p.shape}"
-    specs = [KernelSpec(name, args.args, text, p.grid(product(p.pixels)), p.group, frozenset(stored.helpers), title=title)]
+    specs = [KernelSpec(name, args.args, text, p.grid(product(p.pixels)), p.group, p.helpers(stored), title=title)]
     return specs if p.parts == 1 else [*specs, _sum(traits, f"sum of a split {name}", parts, p.parts, geometry.output, kept, sink)]
 
 
@@ -367,11 +390,12 @@ def _sum(traits, name, parts, count, shape, dtype, sink):
 def filter_grad(traits, geometry, x, dy, dtype, sink, name):
     """The KernelSpecs of a filter gradient: one, or where there are many pixels sums over chunks of them, then the chunks in order."""
     pixels, rows = product(geometry.output[:-1]), product(geometry.filter[:-1])
-    tile = choose_tile(traits, hint(rows), hint(geometry.group_outputs))
-    tiles = -(-hint(rows) // tile.height) * -(-hint(geometry.group_outputs) // tile.width) * geometry.groups
-    chunks = max(1, min(4 * traits.compute_units // tiles, hint(pixels) // (4 * tile.depth)))
+    accumulator = dtypes.accumulator(dtype)
+    problem = Problem(traits, geometry.groups, rows, geometry.group_outputs, pixels, None, None, accumulator, None)
+    tile, size = gpu_choice.choose(problem)
+    chunks = ceil_div(hint(pixels), size) if size else 1
     p = _Product(geometry, dtype, tile, chunk=chunks)
-    args, kept = p.args, dtypes.accumulator(dtype)
+    args, kept = p.args, accumulator
     xp, dp = args.pointer(x, dtype), args.pointer(dy, dtype)
     size, rows_text = args.int(ceil_div(pixels, chunks)), args.int(rows)
     partial = Buffer(product(geometry.filter) * chunks, kept)
@@ -381,8 +405,8 @@ def filter_grad(traits, geometry, x, dy, dtype, sink, name):
     text += p.contraction.walk("begin", "end", _PatchesAcross(p, xp, rows_text, "begin"), p.dense(dp))
     place = [f"f{i}" for i in range(geometry.rank + 1)] + [f"(group * {p.outputs} + column)"]
     store = decode("row", geometry.filter[:-1], "f", args)
-    store += stored.store(args, place if chunks == 1 else ["chunk", *place], "value", 1)
-    text += p.contraction.each("i_first", rows_text, "j_first", p.outputs, store)
+    store += stored.store(args, place if chunks == 1 else ["chunk", *place], "value", p.stored)
+    text += p.each(rows_text, store)
     title = f"convolution, gradient of the filter: {p.shape}"
-    first = KernelSpec(name, args.args, text, p.grid(rows), p.group, frozenset(stored.helpers), title=title)
+    first = KernelSpec(name, args.args, text, p.grid(rows), p.group, p.helpers(stored), title=title)
     return [first] if chunks == 1 else [first, _sum(traits, f"{name} sum", partial, chunks, geometry.filter, kept, sink)]

@@ -162,7 +162,6 @@ class GpuTuning:
     product_part: float = 100  # a result of a part, which is written and read again: 8 of some 10 bytes that a unit gets in a cycle
     product_launch: float = 400_000  # of the kernel that sums parts: 3 microseconds of 128 lanes
     depth: int = 16  # steps of a contraction in local memory
-    convolution_side: int = 16  # work-items of a convolution's work-group, in each direction
     summing_items: int = 1 << 15  # work-items of a sum of parts
     convolution_channels: int = 8  # output channels of a group below which a product's tile would stay empty
     # A byte of memory in multiply-adds, by the peaks of both: 16 to 20 on current desktops' cards. Where memory is faster and it is some 7,
