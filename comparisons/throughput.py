@@ -33,22 +33,19 @@ def products():
 def convolutions():
     """The same of convolutions with padding "same", and of their gradients."""
     cases = {}
-    for batch, size, filters, into, width in ((128, 32, 32, 32, 3), (100, 32, 96, 96, 3), (64, 56, 64, 64, 3), (64, 28, 128, 128, 3), (64, 14, 256, 256, 3)):
+    for batch, size, channels in ((128, 32, 32), (100, 32, 96), (64, 56, 64), (64, 28, 128), (64, 14, 256)):
         for kind in ("convolution", "input gradient", "filter gradient"):
-            cases[_name(kind, batch, size, filters, into, width)] = _convolution(kind, batch, size, filters, into, width)
-    for batch, size, filters, into in ((64, 56, 64, 256), (64, 14, 1024, 256)):
-        cases[_name("convolution", batch, size, filters, into, 1)] = _convolution("convolution", batch, size, filters, into, 1)
+            cases |= _convolution(kind, 3, batch, size, channels, channels)
+    for size, filters, into in ((56, 64, 256), (14, 1024, 256)):
+        cases |= _convolution("convolution", 1, 64, size, filters, into)
     return cases
 
 
-def _name(kind, batch, size, filters, into, width):
-    return f"{kind} {width}x{width}, {batch} of {size} x {size} x {filters} to {into}"
-
-
-def _convolution(kind, batch, size, filters, into, width):
+def _convolution(kind, width, batch, size, filters, into):
     x, w, y = (batch, size, size, filters), (width, width, filters, into), (batch, size, size, into)
     shapes = {"convolution": (x, w), "input gradient": (y, w), "filter gradient": (x, y)}[kind]
-    return kind, shapes, 2 * batch * size**2 * width**2 * filters * into
+    name = f"{kind} {width}x{width}, {batch} of {size} x {size} x {filters} to {into}"
+    return {name: (kind, shapes, 2 * batch * size**2 * width**2 * filters * into)}
 
 
 CASES = products() | convolutions()

@@ -174,7 +174,8 @@ def _launches(launches, traits, executable, loops):
         read, written = (sum(amounts) for amounts in zip(*map(_traffic, parts), strict=True))
         operations = sum(_operations(part, busiest) for part in parts)
         grid, group = tuple(map(int, launch.grid)), launch.group and tuple(map(int, launch.group))
-        amounts = (read, written, operations, loops, _local(launch), tuple(map(_argument, launch.args)))
+        arguments = [_argument(a) for a in launch.args] + [0 for a in launch.args if a.is_pointer and not traits.sub_buffers]
+        amounts = (read, written, operations, loops, _local(launch), tuple(arguments))
         yield Launch(launch.name, kernel, provenance.shares, grid, group, *amounts, source, tuple(helpers))
 
 
@@ -216,7 +217,7 @@ def _traffic(part: KernelSpec):
 
 
 def _argument(a):
-    if a.kind in ("in", "out"):
+    if a.is_pointer:
         return "global"
     return "local" if a.kind == "local" else 1 if a.value is STEP else present(a.value)
 

@@ -5,6 +5,7 @@ Where unknown extents get other values, what is made of them is set again: argum
 """
 
 import functools
+import itertools
 import struct
 from functools import partial
 
@@ -128,15 +129,16 @@ class Binding:
     def __init__(self, device, launches, resolve, external, options, hasty, name, unknowns=()):
         self._device, self._external, self._name, self.lives, self.sizes = device, external, name, {}, {}
         self.changing = Changing(unknowns)
+        self._whole = not device.traits.sub_buffers
         for buffer in external:
             self._measure(buffer)
         self._live(launches, resolve, 0)
         self._plan()
-        self._places = {}  # buffer -> [(kernel, argument position)]
+        self._places = {}  # buffer -> [(kernel, argument position, that of the offset)]
         kernels, self.drafts = _kernels(device, launches, options, hasty)
         self.kernels = sum(map(len, kernels.values()))
         self.segments, _ = self._bound_launches(launches, resolve, kernels)
-        self._bound = {}  # buffer -> the cl.Buffer its kernels' arguments are set to
+        self._bound = {}  # buffer -> the cl.Buffer, or (cl.Buffer, offset in bytes), that its kernels' arguments are set to
         self.storages = {}
         self.home = _NOWHERE
 
@@ -184,12 +186,25 @@ class Binding:
     def bind(self, buffer, storage):
         """From now on the buffer's memory is `storage`."""
         self.storages[buffer] = storage
+        if self._whole:
+            self._bind_whole(buffer, storage)
+            return
         mem = storage.mem
         if self._bound.get(buffer) is not mem:
             self._bound[buffer] = None  # should this be interrupted, nobody knows
-            for kernel, position in self._places.get(buffer, ()):
+            for kernel, position, _ in self._places.get(buffer, ()):
                 kernel.set_arg(position, mem)
             self._bound[buffer] = mem
+
+    def _bind_whole(self, buffer, storage):
+        base, offset = where = storage.base, storage.offset
+        if self._bound.get(buffer) != where:
+            self._bound[buffer] = None
+            number = struct.pack("Q", offset)
+            for kernel, position, behind in self._places.get(buffer, ()):
+                kernel.set_arg(position, base)
+                runtime.set_argument(kernel, behind, number)
+            self._bound[buffer] = where
 
     def _live(self, launches, resolve, position):
         """Notes when the buffers of `launches` are in use, counting launches from `position`; returns the position after."""
@@ -228,10 +243,10 @@ class Binding:
                 ]
                 segments += [BoundLoop(launch, resolve, variants, self.changing), []]
                 continue
-            kernel = kernels[id(launch)].pop()
+            kernel, behind = kernels[id(launch)].pop(), itertools.count(len(launch.args))
             for position, a in enumerate(launch.args):
-                if a.kind in ("in", "out"):
-                    self._places.setdefault(resolve(a.value), []).append((kernel, position))
+                if a.is_pointer:
+                    self._places.setdefault(resolve(a.value), []).append((kernel, position, next(behind)))
                 elif a.kind == "local":
                     size = size_of(a.dtype)
                     self.changing.use(a.value, partial(_set_local, kernel, position, size))

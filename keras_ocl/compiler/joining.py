@@ -24,7 +24,7 @@ def _argument(a):
 
 def given(args, a):
     """C text of the argument `a` of a part, as the whole passes it on; not for local memory."""
-    if a.kind in ("in", "out"):
+    if a.is_pointer:
         return args.pointer(a.value, a.dtype, out=a.kind == "out")
     if a.value is STEP:
         return args.step()

@@ -237,9 +237,9 @@ def _reads_in_place(region, materialised, entry):
     return all(index is not None and [i.key for i in index] == [r.key for r in root] for index in gen.reads.get(entry, []))
 
 
-def function_name(spec):
-    """A name that depends on the kernel's text alone, so equal kernels are one."""
-    text = spec.source("k")
+def function_name(spec, traits):
+    """(a name that depends on the kernel's text alone, so equal kernels are one; the text with the name "k")."""
+    text = spec.source("k", offsets=not traits.sub_buffers)
     return "k" + hashlib.sha256((text + "".join(sorted(spec.helpers))).encode()).hexdigest()[:20], text
 
 
@@ -250,7 +250,7 @@ def program_specs(launches, traits):
         if traits.vec_len_hint and schedule_of(traits).as_written and not launch.scalar:
             # The kernels have the vectors that they should have, and the compiler's vectoriser crashes on some loops.
             launch.attributes = "__attribute__((intel_vec_len_hint(1))) "
-        name, text = function_name(launch)
+        name, text = function_name(launch, traits)
         source = text.replace(" k(", f" {name}(", 1)
         extensions = ("cl_khr_fp64",) if traits.fp64 and any("double" in t for t in (source, *launch.functions)) else ()
         specs.append((launch, (name, source, (*prelude.pieces(launch.helpers, extensions), *launch.functions))))
@@ -263,4 +263,4 @@ def buffers(launch):
         launch = launch.call
     if isinstance(launch, HostCall):
         return [*launch.reads, *(w for w in launch.writes if w is not None)]
-    return [a.value for a in launch.args if a.kind in ("in", "out")]
+    return [a.value for a in launch.args if a.is_pointer]

@@ -154,7 +154,7 @@ def key(node):
 
 def _elements(args):
     """Of all buffers that a kernel with these arguments reads or writes, by the hints of their extents."""
-    return sum(hint(a.value.elements) for a in args if a.kind in ("in", "out"))
+    return sum(hint(a.value.elements) for a in args if a.is_pointer)
 
 
 def _reduces(node):

@@ -25,9 +25,13 @@ class Arg:
     parts: dict = field(default_factory=dict)  # of pointers into stacks: elements of each slice for a loop's step, by its shift; None: all
 
     @property
+    def is_pointer(self):
+        return self.kind in ("in", "out")
+
+    @property
     def ctype(self):
         """The parameter's C type."""
-        if self.kind in ("in", "out"):
+        if self.is_pointer:
             return f"__global {'const ' if self.kind == 'in' else ''}{dtypes.storage_ctype(self.dtype)}*"
         return f"__local {self.dtype}*" if self.kind == "local" else f"const {self.kind}"
 
@@ -55,15 +59,26 @@ class KernelSpec:
     operations: object = None  # that it takes, by an algorithm that takes others than the operation's definition (may be a Dim)
     functions: tuple = ()  # texts of functions that only this kernel calls; its pointers may then lie in the same memory
 
-    def signature(self):
-        restrict = "" if self.functions else "restrict "
-        return ", ".join(f"{a.ctype} {restrict if a.kind in ('in', 'out') else ''}{a.name}" for a in self.args)
+    def signature(self, form="{}"):
+        """The parameters as C text, the pointers' names in the form."""
+        return ", ".join(self._declared(a, form) if a.is_pointer else f"{a.ctype} {a.name}" for a in self.args)
 
-    def source(self, function):
-        """The kernel's OpenCL C text under the function name `function`."""
+    def _declared(self, pointer, form="{}"):
+        return f"{pointer.ctype} {'' if self.functions else 'restrict '}{form.format(pointer.name)}"
+
+    def source(self, function, offsets=False):
+        """The kernel's OpenCL C text under the function name `function`.
+
+        offsets: behind its own parameters it has one for each pointer, in the same order: how many bytes behind the buffer's begin that is.
+        """
+        signature, begin = self.signature(), ""
+        if offsets:
+            pointers = [a for a in self.args if a.is_pointer]
+            signature = ", ".join([self.signature("{}_whole"), *(f"const ulong {a.name}_at" for a in pointers)])
+            begin = "".join(f"  {self._declared(a)} = ({a.ctype})((__global const char*){a.name}_whole + {a.name}_at);\n" for a in pointers)
         sizes = ", ".join(str(g) for g in (tuple(self.group) + (1, 1))[:3]) if self.group else ""
         required = f"__attribute__((reqd_work_group_size({sizes})))\n" if sizes else ""
-        return f"// {self.title}\n__kernel {required}{self.attributes}void {function}({self.signature()}) {{\n{self.text()}}}\n"
+        return f"// {self.title}\n__kernel {required}{self.attributes}void {function}({signature}) {{\n{begin}{self.text()}}}\n"
 
     def text(self):
         """The body's text as it is printed."""

@@ -127,7 +127,7 @@ class Storage:
         if offset % self.device.traits.alignment:
             raise ValueError(f"view at byte {offset} is not aligned to {self.device.traits.alignment} bytes")
         view = Storage(self.device, self.block, nbytes, self.offset + offset, self)
-        if nbytes == self.nbytes:
+        if nbytes == self.nbytes and self.device.traits.sub_buffers:
             view._mem = self.mem  # kernels' arguments stay set
         return view
 

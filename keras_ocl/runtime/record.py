@@ -57,10 +57,10 @@ def _read(name):
 class RecordedStorage:
     """Memory that does not exist, of `nbytes` bytes."""
 
-    __slots__ = ("__weakref__", "device", "mem", "nbytes", "offset")
+    __slots__ = ("__weakref__", "base", "device", "mem", "nbytes", "offset")
 
     def __init__(self, device, nbytes, offset=0):
-        self.device, self.nbytes, self.offset, self.mem = device, nbytes, offset, None
+        self.device, self.nbytes, self.offset, self.mem, self.base = device, nbytes, offset, None, None
 
     def view(self, offset, nbytes):
         """The `nbytes` from `offset` on."""

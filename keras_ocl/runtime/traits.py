@@ -28,6 +28,7 @@ class Traits:
         item_registers: 32-bit registers that compilers give a work-item at most.
         max_groups: most groups of a launch in each dimension, empty where any number is.
         unit_registers: 32-bit registers of a compute unit, over all its work-items.
+        sub_buffers: whether parts of a buffer that overlap may be buffers; else kernels get whole ones, and where in them to begin.
         vec_len_hint: whether kernels may forbid the compiler's own vectorisation (cl_intel_vec_len_hint).
     """
 
@@ -46,6 +47,7 @@ class Traits:
     schedule: str
     clock: int
     vec_len_hint: bool = False
+    sub_buffers: bool = True
     item_registers: int = 255
     max_groups: tuple = ()
     unit_registers: int = 65536
@@ -93,6 +95,8 @@ def read_traits(handle):
         schedule=os.environ.get("KERAS_OCL_SCHEDULE") or kind,
         clock=handle.max_clock_frequency,
         vec_len_hint="cl_intel_vec_len_hint" in extensions,
+        # NVIDIA's driver 580 crashes when one of several sub-buffers that overlap is released.
+        sub_buffers="cl_nv_device_attribute_query" not in extensions,
         max_groups=() if cpu else _GROUPS,
         item_registers=64 if threads else 255,
         unit_registers=8192 if threads else 65536,

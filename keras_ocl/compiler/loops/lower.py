@@ -245,7 +245,7 @@ class _Lowering:
             changed, found = len(stay) < len(found), stay
         chosen = set(map(id, found))
         loop.launches = [launch for launch in loop.launches if id(launch) not in chosen]
-        for a in (a for launch in found for a in launch.args if a.kind in ("in", "out")):
+        for a in (a for launch in found for a in launch.args if a.is_pointer):
             b = loop.shared.get(a.value, a.value)
             a.value = constant.get(b, b)
             if a.kind == "out":
