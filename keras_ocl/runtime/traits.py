@@ -1,7 +1,9 @@
 """What is known of a device, and how the host may reach its memory."""
 
 import os
+import tomllib
 from dataclasses import dataclass
+from pathlib import Path
 
 import pyopencl as cl
 
@@ -29,6 +31,7 @@ class Traits:
         max_groups: most groups of a launch in each dimension, empty where any number is.
         unit_registers: 32-bit registers of a compute unit, over all its work-items.
         sub_buffers: whether parts of a buffer that overlap may be buffers; else kernels get whole ones, and where in them to begin.
+        byte: multiply-adds in the time of a byte of its memory, by the peaks of both.
         vec_len_hint: whether kernels may forbid the compiler's own vectorisation (cl_intel_vec_len_hint).
     """
 
@@ -51,6 +54,7 @@ class Traits:
     item_registers: int = 255
     max_groups: tuple = ()
     unit_registers: int = 65536
+    byte: float = 20
 
 
 def pci_address(handle):
@@ -68,6 +72,7 @@ def pci_address(handle):
     return ""
 
 
+_RECORDS = Path(__file__).parent / "records"
 _GROUPS = (2**24 - 1, 2**16 - 1, 2**16 - 1)  # OpenCL does not tell: what GPUs that tell it elsewhere can at least
 
 
@@ -100,7 +105,27 @@ def read_traits(handle):
         max_groups=() if cpu else _GROUPS,
         item_registers=64 if threads else 255,
         unit_registers=8192 if threads else 65536,
+        byte=_byte(_architecture(handle)),
     )
+
+
+def _architecture(handle):
+    """The name of a device's architecture, such as "sm_90" or "gfx90a"; "" where the driver does not tell."""
+    extensions = handle.extensions.split()
+    try:
+        if "cl_nv_device_attribute_query" in extensions:
+            return f"sm_{handle.compute_capability_major_nv}{handle.compute_capability_minor_nv}"
+        if "cl_amd_device_attribute_query" in extensions:
+            return handle.name.split(":")[0]
+    except cl.Error:
+        pass
+    return ""
+
+
+def _byte(architecture):
+    """Traits.byte of the record of an architecture, the default where there is none: its devices' ratios are alike, and no driver tells."""
+    path = _RECORDS / f"{architecture}.toml"
+    return tomllib.loads(path.read_text()).get("byte", Traits.byte) if path.is_file() else Traits.byte
 
 
 def _reports_double(handle):

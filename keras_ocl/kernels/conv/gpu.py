@@ -306,7 +306,8 @@ class _Forward(_Product):
         self.pixels, phases = tuple(axis.per_phase for axis in axes), product(axis.period for axis in axes)
         rows = product(axis.phase_taps for axis in axes) * geometry.group_inputs
         batch, accumulator = geometry.groups * phases, dtypes.accumulator(dtype)
-        problem = Problem(traits, batch, product(self.pixels), geometry.group_outputs, rows, None, None, accumulator, None)
+        held = schedule_of(traits).tuning.convolution_places
+        problem = Problem(traits, batch, product(self.pixels), geometry.group_outputs, rows, None, None, accumulator, None, held=held)
         tile, size = gpu_choice.choose(problem)
         self.parts = -(-hint(rows) // size) if size else 1
         super().__init__(geometry, dtype, tile, part=self.parts, phase=phases)

@@ -70,10 +70,10 @@ def _fastest(traits, geometry, launches):
     tuning, units = schedule_of(traits).tuning, gpu_choice.units(traits)
 
     def time(multiplied, elements):
-        return max(max(multiplied, 4 * elements * tuning.winograd_byte) / units, tuning.winograd_launch)
+        return max(max(multiplied, 4 * elements * traits.byte) / units, tuning.winograd_launch)
 
     read, written = (hint(product(shape)) for shape in (geometry.input, geometry.output))
-    best, least = None, time(9 * hint(geometry.filter[2]) * written, read + written)
+    best, least = None, time(9 * hint(geometry.filter[2]) * written / tuning.winograd_direct, read + written)
     for transforms in (winograd.FOUR, winograd.TWO):
         tiles = hint(_tiles(geometry, transforms))
         scratch = 4 * transforms.planes * tiles * sum(map(hint, geometry.filter[2:]))

@@ -154,19 +154,18 @@ class GpuTuning:
     product_readers: int = 2  # work-groups of such a product that together read as fast as a unit can
     product_split: int = 128  # least steps of k in a part of a product
     # Costs of a product in multiply-adds of a work-item, by the ratios of instructions and of bytes to operations of current GPUs.
-    product_fetch: float = 4  # an element that comes to local memory: 4 of some 32 bytes that a unit of 128 lanes gets in a cycle
-    product_turn: float = 40  # a tile of k: addresses, stores to local memory, the barrier
-    product_start: float = 600  # of a group, which waits for its first elements
+    product_fetch: float = 8  # an element that comes to local memory: half of 4 of some 32 bytes that 128 lanes get in a cycle, else hidden
+    product_turn: float = 80  # a tile of k: addresses, stores to local memory, the barrier
+    product_start: float = 1200  # of a group, which waits for its first elements
     product_store: float = 8  # a result
     product_hiding: float = 128  # work-items whose work a round of groups on a unit waits: its lanes, for latencies that few groups leave
     product_part: float = 100  # a result of a part, which is written and read again: 8 of some 10 bytes that a unit gets in a cycle
     product_launch: float = 400_000  # of the kernel that sums parts: 3 microseconds of 128 lanes
     depth: int = 16  # steps of a contraction in local memory
     summing_items: int = 1 << 15  # work-items of a sum of parts
+    convolution_places: int = 16  # registers that an item holds for the places of its pixels in the images
     convolution_channels: int = 8  # output channels of a group below which a product's tile would stay empty
-    # A byte of memory in multiply-adds, by the peaks of both: 16 to 20 on current desktops' cards. Where memory is faster and it is some 7,
-    # Winograd's algorithms would pay for fewer channels than this says.
-    winograd_byte: float = 20
+    winograd_direct: float = 0.7  # of the multiply-adds beside Winograd's algorithms' that a direct convolution reaches, by H200's times
     winograd_launch: float = 1_000_000  # the least that a launch costs: 5 microseconds of 128 lanes
     winograd_share: int = 16  # of the device's memory that transformed tensors may take
     attention_rows: int = 2  # own and other positions of one work-item, in each direction

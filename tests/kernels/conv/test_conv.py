@@ -273,6 +273,13 @@ def test_choice_of_the_fast_algorithm():
     assert launches(32, 32) == launches(32, 64) == 1
     assert [launches(32, 192, what=what) for what in ("forward", "input_grad")] == [4, 4]
     assert launches(32, 192, "float16") == 1 and launches(32, 192, traits=dataclasses.replace(traits, global_memory=2**30)) == 1
+    assert launches(32, 32, traits=dataclasses.replace(traits, byte=7)) == 4, "memory that is fast beside the arithmetic"
+
+
+@pytest.mark.parametrize("size,channels", [(32, 32), (32, 96), (56, 64), (28, 128), (14, 256)])
+def test_choice_of_the_fast_algorithm_is_what_is_fastest_on_an_h200(size, channels):
+    g = Geometry.of((Dim(64), size, size, channels), (3, 3, channels, channels), padding=1)
+    assert conv_winograd_gpu.choose(runtime.read_record("sm_90"), g, "float32") is winograd.FOUR
 
 
 @pytest.mark.parametrize("input,filter,options", GEOMETRIES)

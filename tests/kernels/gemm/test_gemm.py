@@ -421,6 +421,14 @@ def test_gpu_tiles_respect_the_device(device):
             assert tile.local_bytes(size) <= memory
 
 
+@pytest.mark.parametrize("n", [2048, 4096])
+@pytest.mark.parametrize("transposed", [(False, False), (True, False), (False, True)])
+def test_large_products_take_the_tile_that_is_fastest_on_an_h200(n, transposed):
+    a, b = (gemm.Operand(named(x), "float32", *((1, n) if turned else (n, 1))) for x, turned in zip("ab", transposed, strict=True))
+    problem = Problem(runtime.read_record("sm_90"), None, n, n, n, a, b, "float32", None)
+    assert gpu_choice.choose(problem) == (Tile(16, 16, 8, 8, 8), 0)
+
+
 def test_wide_indices_only_when_needed():
     def index(rows):
         a, b = gemm.Operand(named("a"), "float32", 65536, 1), gemm.Operand(named("b"), "float32", 8, 1)
