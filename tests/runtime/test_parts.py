@@ -23,8 +23,11 @@ SPIN = (
 
 
 def several_units(device):
-    if device.traits.compute_units < 2 or not device.handle.partition_properties:
-        pytest.skip(f"{device} has nothing to split")
+    """Skips where there is nothing to split, or no way to: NVIDIA's runtime has the property, but names none of the ways."""
+    if device.traits.compute_units < 2:
+        pytest.skip(f"{device} has one compute unit")
+    if not {parts.BY_COUNTS, parts.EQUALLY} & set(device.handle.partition_properties):
+        pytest.skip(f"clCreateSubDevices offers no way to split {device}")
 
 
 @pytest.mark.parametrize(
@@ -67,7 +70,7 @@ def test_more_units_than_there_are(device):
         runtime.find_device(f"{device.name}/1of1000")
 
 
-@pytest.mark.parametrize("ways", [[], [parts.BY_COUNTS]])
+@pytest.mark.parametrize("ways", [[], [0], [parts.BY_COUNTS]])
 def test_a_device_that_cannot_be_split_names_other_limits(ways):
     def create_sub_devices(properties):
         raise cl.LogicError("clCreateSubDevices", -18, "device partition failed")
@@ -76,6 +79,16 @@ def test_a_device_that_cannot_be_split_names_other_limits(ways):
     device = types.SimpleNamespace(handle=handle, traits=types.SimpleNamespace(compute_units=8))
     with pytest.raises(RuntimeError, match=r"cannot be split .*CL_CONFIG_CPU_TBB_NUM_WORKERS=N.*POCL_MAX_PTHREAD_COUNT=N.*taskset"):
         parts.split(device, parts.Part(2))
+
+
+def test_this_device_is_split_or_says_that_it_cannot_be(device):
+    if device.traits.compute_units < 2:
+        pytest.skip(f"{device} has one compute unit")
+    if {parts.BY_COUNTS, parts.EQUALLY} & set(device.handle.partition_properties):
+        assert runtime.find_device(f"{device.name}/units=1").traits.compute_units == 1
+    else:
+        with pytest.raises(RuntimeError, match=r"cannot be split into compute units \(clCreateSubDevices offers no way\); limit"):
+            runtime.find_device(f"{device.name}/units=1")
 
 
 @pytest.mark.parametrize(

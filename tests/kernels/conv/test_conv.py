@@ -139,6 +139,13 @@ def test_geometries(device, traits, input, filter, options):
     check(device, traits, Geometry.of(input, filter, **options))
 
 
+@pytest.mark.parametrize("input,filter,options", GEOMETRIES)
+def test_geometries_with_the_choices_of_a_large_gpu(device, input, filter, options):
+    """Its tiles, whose work-items' odometers move by other steps, and its parts of sums are other ones than a small device's."""
+    traits = dataclasses.replace(device.traits, schedule="gpu", compute_units=132, max_group=1024, local_memory=49152)
+    check(device, traits, Geometry.of(input, filter, **options))
+
+
 PACKED = [
     ((6, 16, 17, 90), (5, 5, 90, 70), dict(padding=2)),
     ((20, 14, 13, 100), (3, 3, 100, 101), dict(padding=((0, 1), (2, 0)), strides=2)),
@@ -317,9 +324,9 @@ def test_small_work_groups(device):
     "input,filter,options",
     [
         ((2, 3, 4, 70), (3, 3, 70, 72), dict(padding=1)),
-        ((2, 7, 5, 72), (3, 3, 72, 70), dict(padding=1, strides=2)),
-        ((2, 5, 4, 64), (3, 3, 32, 64), dict(padding=2, dilation=2, groups=2)),
-        ((2, 3, 3, 65), (4, 4, 65, 66), dict(padding=2, input_dilation=2)),
+        ((2, 7, 5, 72), (3, 3, 72, 230), dict(padding=1, strides=2)),
+        ((2, 5, 4, 256), (3, 3, 128, 256), dict(padding=2, dilation=2, groups=2)),
+        ((2, 3, 3, 231), (4, 4, 231, 66), dict(padding=2, input_dilation=2)),
     ],
 )
 def test_sums_in_parts(device, input, filter, options, batch):

@@ -386,6 +386,18 @@ def test_few_rows_or_columns_on_gpus(device, m, n, dtype):
             check(device, traits, a[:1], b[:1], dtype, transposed=transposed, all_arguments=True)
 
 
+@pytest.mark.parametrize("transposed", [(False, False), (True, False), (False, True), (True, True)])
+@pytest.mark.parametrize("m,k,n", [(17, 33, 31), (130, 260, 129), (45, 1500, 67), (9, 77, 515), (257, 65, 12), (36, 2100, 52)])
+def test_the_choices_of_a_large_gpu(device, m, k, n, transposed):
+    """Its tiles and its parts of sums are other ones than a small device's."""
+    traits = dataclasses.replace(device.traits, schedule="gpu", compute_units=132, max_group=1024, local_memory=49152)
+    rng = np.random.default_rng(14)
+    a, b = random(rng, (2, m, k), "float32"), random(rng, (2, k, n), "float32")
+    check(device, traits, a, b, "float32", transposed=transposed, batched=True, offset=k % 3)
+    check(device, traits, a[:1], b[:1], "float32", transposed=transposed)
+    check(device, traits, a[:1], b[:1], "float32", transposed=transposed, all_arguments=True)
+
+
 def test_few_rows_have_a_kernel_of_their_own():
     traits = runtime.read_record("sm_86")
     for m, n, own in ((1, 4096, True), (8, 4096, True), (9, 4096, False), (4096, 2, True), (Dim(4, hint=4), 512, True)):

@@ -112,6 +112,21 @@ def test_a_few_elements_of_flat_arrays(small, n, extents):
     assert packs(executable) == [4 if n >= 2048 or extents is long else 1]
 
 
+@pytest.mark.parametrize("extents", ["known", "arguments", long])
+@pytest.mark.parametrize("n", [2048, 2051])
+def test_what_is_the_same_for_all_packs(small, n, extents):
+    """It is computed once more between the packs and the rest of an array, where no `else` may stand."""
+    x, low, high = array(n), np.array(-1.5, "f4"), np.array(2.5, "f4")
+
+    def function(x, low, high):
+        low, high = (P.broadcast(bound, x.shape, ()) for bound in (low, high))
+        return P.add(low, P.mul(P.sub(high, low), x))
+
+    got, executable = run(small, function, x, low, high, extents=extents)
+    np.testing.assert_allclose(got, low + (high - low) * x, rtol=1e-5, atol=1e-6)
+    assert packs(executable) == [4]
+
+
 @pytest.mark.parametrize("shape,count", [((70, 40), 4), ((70, 42), 1), ((3, 50, 5, 8), 4)])
 def test_a_few_elements_of_rows(small, shape, count):
     """Where rows are whole packs: an operand may have a row's elements for all rows, or one for each row."""
@@ -121,7 +136,10 @@ def test_a_few_elements_of_rows(small, shape, count):
     def function(x, row, column):
         return P.add(P.mul(x, P.broadcast(row, x.shape, (last,))), P.broadcast(column, x.shape, tuple(range(last))))
 
-    for extents, found in (("known", count), ("arguments", count), (lambda n: n if n == shape[-1] else Dim(n, 100), count), (long, 1)):
+    def hinted(n):
+        return Dim(n, 60)  # longer hints are those of an array that takes several launches on GPUs
+
+    for extents, found in (("known", count), ("arguments", count), (lambda n: n if n == shape[-1] else hinted(n), count), (hinted, 1)):
         got, executable = run(small, function, x, row, column, extents=extents)
         np.testing.assert_allclose(got, x * row + column[..., None], rtol=1e-5, atol=1e-6)
         assert packs(executable) == [found]
