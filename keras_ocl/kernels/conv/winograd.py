@@ -8,7 +8,7 @@ m = 4; the direct algorithm takes 9. The filter's gradient is the transpose: pat
 Against float64 the errors of m = 2 are no more than those of the direct sum, which is longer. Those of m = 4 are two to three times as
 large; with the usual points 0, 1, -1, 2 and -2, in place of 0 and plus and minus 3/4 and 3/2, it would be ten times (Alam et al., "Winograd
 Convolution for Deep Neural Networks: Efficient Point Selection", 2022, is about such points). They grow with the number of products in a
-sum, which `terms` limits so that of random numbers they stay below 3e-6 of the largest result.
+sum, which `terms` limits so that of random numbers they stay below 3e-6 of the largest result; longer sums are sums of such parts.
 
 An infinity or NaN in the input reaches the outputs that it does in a direct convolution, and may make others NaN whose tile's patch holds
 it: up to m - 1 positions further.

@@ -10,7 +10,6 @@ less than the multiply-adds that are saved. Both are priced as by a roofline, in
 takes the time of its multiply-adds or of its bytes, whichever is longer, and at least that of a launch.
 """
 
-import math
 from dataclasses import replace
 
 from keras_ocl.core.dim import ceil_div, hint, product
@@ -57,9 +56,11 @@ def choose_gradient(traits, geometry, dtype):
 
 
 def _products_of(traits, transforms, m, n, k):
-    """The multiply-adds of all planes, infinity where their sums are too long for the results to be exact enough."""
-    _, steps = gpu_choice.choose(Problem(traits, transforms.planes, m, n, k, None, None, "float32", None))
-    return transforms.planes * m * n * k if (steps or k) <= transforms.terms else math.inf
+    """What all planes' multiply-adds cost, with what sums of parts of k do where it has to be cut for the results to be exact enough."""
+    problem = Problem(traits, transforms.planes, m, n, k, None, None, "float32", None, longest=transforms.terms)
+    _, steps = gpu_choice.choose(problem)
+    parts = -(-k // steps) if steps else 0
+    return transforms.planes * m * n * (k + parts * schedule_of(traits).tuning.product_part)
 
 
 def _fastest(traits, geometry, launches):
@@ -94,7 +95,7 @@ def forward(traits, geometry, transforms, x, w, sink, name, transposed=False):
     return [
         _filter(geometry, transforms, w, filters, transposed),
         _patches(geometry, transforms, x, patches),
-        *_products(traits, planes, tiles, outputs, inputs, a, b, Sink(products, (planes, tiles, outputs), "float32")),
+        *_products(traits, transforms, tiles, outputs, inputs, a, b, Sink(products, (planes, tiles, outputs), "float32")),
         _results(geometry, transforms, products, sink, name),
     ]
 
@@ -109,7 +110,7 @@ def filter_grad(traits, geometry, transforms, x, dy, sink, name):
     return [
         _patches(geometry, transforms, x, patches),
         _gradients(geometry, transforms, dy, gradients),
-        *_products(traits, planes, inputs, outputs, tiles, a, b, Sink(sums, (planes, inputs, outputs), "float32")),
+        *_products(traits, transforms, inputs, outputs, tiles, a, b, Sink(sums, (planes, inputs, outputs), "float32")),
         _total(geometry, transforms, sums, sink, name),
     ]
 
@@ -120,9 +121,10 @@ def _tiles(geometry, transforms):
     return batch * ceil_div(high, transforms.outputs) * ceil_div(wide, transforms.outputs)
 
 
-def _products(traits, planes, m, n, k, a, b, sink):
+def _products(traits, transforms, m, n, k, a, b, sink):
     """The KernelSpecs of the products of all planes."""
-    specs = gemm.plan(traits, batch=planes, m=m, n=n, k=k, a=a, b=b, dtype="float32", sink=sink)
+    planes = transforms.planes
+    specs = gemm.plan(traits, batch=planes, m=m, n=n, k=k, a=a, b=b, dtype="float32", sink=sink, longest=transforms.terms)
     return [replace(specs[0], operations=2 * planes * m * n * k), *(replace(spec, operations=planes * m * n) for spec in specs[1:])]
 
 

@@ -26,7 +26,7 @@ def choose(problem, tile=None):
     p = problem
     batch = 1 if p.batch is None else max(1, hint(p.batch))
     extents = batch, max(1, hint(p.m)), max(1, hint(p.n)), max(1, hint(p.k))
-    return _best(p.traits, *extents, dtypes.itemsize(p.accumulator), p.all_arguments, tile, p.held)
+    return _best(p.traits, *extents, dtypes.itemsize(p.accumulator), p.all_arguments, tile, p.held, p.longest)
 
 
 def units(traits):
@@ -35,8 +35,8 @@ def units(traits):
 
 
 @functools.lru_cache(4096)
-def _best(traits, batch, m, n, k, size, shared, tile, held):
-    tiles, parts, best = [tile] if tile else _tiles(traits, size, shared), _parts(traits, k), None
+def _best(traits, batch, m, n, k, size, shared, tile, held, longest):
+    tiles, parts, best = [tile] if tile else _tiles(traits, size, shared), _parts(traits, k, longest), None
     for t in tiles:
         cost = costs(traits, t, batch, m, n, k, held)
         for steps in parts:
@@ -64,10 +64,13 @@ def _tiles(traits, size, shared):
     return tiles or [Tile(1, 1, 1, 1, 1)]
 
 
-def _parts(traits, k):
-    """Steps of k that a part may sum: 0 for all, else multiples of 32, which all depths of tiles divide."""
+def _parts(traits, k, longest=0):
+    """Steps of k that a part may sum, at most `longest`: 0 for all, else multiples of 32, which all depths of tiles divide."""
     least = schedule_of(traits).tuning.product_split
-    return [0, *dict.fromkeys(-(-k // count // 32) * 32 for count in _COUNTS if count * least <= k)]
+    steps = dict.fromkeys(-(-k // count // 32) * 32 for count in _COUNTS if count * least <= k)
+    if not longest or k <= longest:
+        return [0, *steps]
+    return [n for n in steps if n <= longest] or [max(1, longest // 32) * 32]
 
 
 _COUNTS = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)  # of parts

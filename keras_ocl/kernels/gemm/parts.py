@@ -36,6 +36,7 @@ class Problem:
     """One product (batch, m, k) x (batch, k, n), and the part of k that one work-item sums (`split`, 0 for all).
 
     held: registers of a work-item beside a product's, such as for the places of pixels.
+    longest: most steps of k that one sum may have before it is added to others, 0 for any number.
     strips: whether `a` is packed by strips.py: a tile's rows are neighbours, and its first row number times the row stride is where
     they begin.
     """
@@ -52,6 +53,7 @@ class Problem:
     all_arguments: bool = False
     split: int = 0
     held: int = 0
+    longest: float = 0
     strips: bool = False
     helpers: set = field(default_factory=set)
 

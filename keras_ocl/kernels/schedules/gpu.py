@@ -20,7 +20,7 @@ _TUNING = GpuTuning()
 
 
 def _product(problem, tile):
-    few = None if tile else gpu_choice.few(problem)
+    few = None if tile or problem.longest else gpu_choice.few(problem)
     if few:
         shape, steps = few
         return split.kernels(problem, shape, rows_gpu.kernel, steps)
