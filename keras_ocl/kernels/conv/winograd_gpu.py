@@ -71,7 +71,7 @@ def _fastest(traits, geometry, launches):
     tuning, units = schedule_of(traits).tuning, gpu_choice.units(traits)
 
     def time(multiplied, elements):
-        return max(max(multiplied, 4 * elements * traits.byte) / units, tuning.winograd_launch)
+        return max(max(multiplied, 4 * elements * traits.byte) / units, tuning.launch)
 
     read, written = (hint(product(shape)) for shape in (geometry.input, geometry.output))
     best, least = None, time(9 * hint(geometry.filter[2]) * written / tuning.winograd_direct, read + written)

@@ -56,6 +56,17 @@ def _filter_gradient(traits, geometry, x, dy, dtype, sink, name, all_arguments):
     return conv_gpu.filter_grad(traits, geometry, x, dy, dtype, sink, name)
 
 
+def _attention_pays(traits, query, key, has_bias):
+    """Where one kernel's slower multiply-adds take less than the launches that it saves: in float32, of enough positions for a group's
+    rows and few enough to walk over. A bias's gradient needs the matrix anyway.
+    """
+    batch, time, heads, depth = map(hint, query.shape)
+    source, tuning = hint(key.shape[1]), _TUNING
+    multiplied = 2 * batch * heads * time * source * depth / gpu_choice.units(traits)
+    fits = query.dtype == "float32" and not has_bias and tuning.attention_least <= min(time, source)
+    return fits and max(time, source) <= tuning.attention_most and multiplied <= tuning.attention_launches * tuning.launch
+
+
 def _scatter_block(traits, rows, columns, lanes):
     """One column, and as many rows as leave some ten thousand items in all."""
     ranges = max(1, min(hint(rows), _TUNING.scatter_items // max(1, hint(columns))))
@@ -84,6 +95,7 @@ SCHEDULE = register(
         convolution=_convolution,
         filter_gradient=_filter_gradient,
         attention=attention_gpu.kernel,
+        attention_pays=_attention_pays,
         sort=_sort,
         top_k=sort_local.greatest,
         scatter_block=_scatter_block,

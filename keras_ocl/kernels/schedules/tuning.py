@@ -166,8 +166,13 @@ class GpuTuning:
     convolution_places: int = 16  # registers that an item holds for the places of its pixels in the images
     convolution_channels: int = 8  # output channels of a group below which a product's tile would stay empty
     winograd_direct: float = 0.7  # of the multiply-adds beside Winograd's algorithms' that a direct convolution reaches, by H200's times
-    winograd_launch: float = 1_000_000  # the least that a launch costs: 5 microseconds of 128 lanes
+    launch: float = 1_000_000  # the least that a launch costs, in multiply-adds of a unit: 5 microseconds of 128 lanes
     winograd_share: int = 16  # of the device's memory that transformed tensors may take
+    # Attention is one kernel where its multiply-adds take the time of so many launches. A transformer's step with as many as one's is 1.4
+    # times as fast so (128 positions, 4 heads of 32, on an H200).
+    attention_launches: float = 2
+    attention_least: int = 16  # positions: half a group's rows
+    attention_most: int = 512  # positions over which a group walks, 32 at a time, in the time of some launches
     attention_rows: int = 2  # own and other positions of one work-item, in each direction
     scatter_items: int = 1 << 15  # work-items of a scatter that walk all updates
     scatter_walked: int = 1 << 25  # steps of all of them that take as long as sorting's launches

@@ -5,6 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
+from keras_ocl import runtime
 from keras_ocl.core import dtypes
 from keras_ocl.core.dim import Dim
 from keras_ocl.kernels import attention
@@ -262,12 +263,26 @@ def test_where_these_kernels_pay(device):
         return attention.pays(traits, dataclasses.replace(rows, **changes), rows, bias)
 
     assert pays()
-    assert not pays(dataclasses.replace(cpu, schedule="gpu")) and not pays(dataclasses.replace(cpu, compute_units=64))
+    assert not pays(dataclasses.replace(cpu, compute_units=64))
     assert not pays(bias=True) and not pays(dtype="float16")
     assert not pays(shape=(4, 50, 2, 128))
     single = {"shape": (4, 1, 2, 64)}
     assert pays(**single) and pays(bias=True, dtype="float16", **single) and pays(dataclasses.replace(cpu, compute_units=64), **single)
     assert not pays(shape=(4, 1, 2, 512)) and not pays(shape=(4, Dim(1, 9, 1299709), 2, 512))
+
+
+def test_where_it_is_one_kernel_on_a_gpu():
+    gpu = runtime.read_record("sm_90")
+
+    def pays(shape=(32, 128, 4, 32), dtype="float32", bias=False, source=None):
+        query = attention.Operand(named("x"), dtype, shape)
+        key = dataclasses.replace(query, shape=(shape[0], source or shape[1], *shape[2:]))
+        return attention.pays(gpu, query, key, bias)
+
+    assert pays() and pays((2, 512, 2, 64)) and pays((32, Dim(20, 128, 1299709), 4, 32))
+    assert not pays((32, 512, 8, 64)) and not pays((1, 1024, 1, 64))  # multiply-adds; a long walk
+    assert not pays((32, 1, 12, 64), source=400) and not pays((32, 128, 4, 32), source=8)
+    assert not pays(bias=True) and not pays(dtype="float16")
 
 
 def test_wide_indices_only_when_needed():
