@@ -139,11 +139,11 @@ class Loader:
         self.first, self.limit, self.along_k, self.exact, self.vector = first, limit, along_k, exact, vector
 
     def prepare(self, count):
-        """Statements before the loop over k that declare arrays of `count` elements, for the rows that an item loads."""
+        """Statements before the loop over k that declare variables, `count` of each, for the rows that an item loads."""
         return ""
 
     def row(self, x):
-        """Statements that fill these arrays at `x` (a C variable) for row `at` (another)."""
+        """Statements that set the `x`th of these variables for row `at` (a C variable)."""
         return ""
 
     def move(self):
@@ -155,7 +155,7 @@ class Loader:
         return ""
 
     def element(self, x):
-        """(statements, condition, value) of the element, or vector, at row `at` and step `k` (C variables), inside of their limits."""
+        """(statements, condition, value) of the element, or vector, at row `at` and step `k` (C variables), an item's `x`th row."""
         raise NotImplementedError
 
 
@@ -248,7 +248,7 @@ class Contraction:
         text = loader.prepare(rows.rounds)
         if text:
             for x in range(rows.rounds):
-                text += f"{{\nconst int x = {x};\n{self._row(loader, rows.place(x))}{loader.row('x')}}}\n"
+                text += f"{{\n{self._row(loader, rows.place(x))}{loader.row(x)}}}\n"
         return text
 
     def _declare(self, extent, loader, kept):
@@ -268,8 +268,8 @@ class Contraction:
             k = step if exact or not loader.safe else f"min(({i})({step}), ({i})({end} - {last}))"
             text += f"{{\nconst {i} k = {k};\n{loader.move()}{loader.step()}"
             for x in range(rows.rounds):
-                name, (statements, condition, value) = f"{kept}{y}_{x}", loader.element("x")
-                text += f"{{\nconst int x = {x};\n{self._row(loader, rows.place(x))}{statements}"
+                name, (statements, condition, value) = f"{kept}{y}_{x}", loader.element(x)
+                text += f"{{\n{self._row(loader, rows.place(x))}{statements}"
                 if loader.safe:
                     text += f"{name} = {value};\n" + (f"{name} = {inside} ? {name} : 0;\n" if inside else "")
                 else:

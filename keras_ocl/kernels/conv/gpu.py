@@ -26,6 +26,13 @@ from keras_ocl.kernels.schedule import schedule_of
 from keras_ocl.kernels.spec import Args, Buffer, KernelSpec, Sink
 
 
+def _beside(geometry, of_input, most):
+    """`most` where the channels of the input (else the output), and of a group of them, are known to be multiples of it; else 1."""
+    g = geometry
+    channels = (g.input[-1], g.group_inputs) if of_input else (g.output[-1], g.group_outputs)
+    return most if all(not isinstance(n, Dim) and n % most == 0 for n in channels) else 1
+
+
 class _Odometer:
     """Row-major coordinates of a step of k, in C variables `names`, that move on by `advance` steps at a time.
 
@@ -62,6 +69,12 @@ class _Odometer:
         return f"{text}if ({name} >= {extent}) {{\n{carry}{changed}}}\n"
 
 
+def _declared(ctype, names, count):
+    """Statement that declares `count` variables of each name; no arrays, for which some compilers find no registers."""
+    declared = ", ".join(f"{name}{x}" for name in names for x in range(count))
+    return f"{ctype} {declared};\n" if declared else ""
+
+
 class _Patches(Loader):
     """The input of a convolution as (pixels x rows), a sum over rows: neighbours are channels of one tap."""
 
@@ -73,8 +86,8 @@ class _Patches(Loader):
 
     def prepare(self, count):
         self.count = count
-        places = "".join(f"int at{i}_of[{count}];\n" for i in self.bounded)
-        return f"{self.rows.start()}{self._tap()}{self.p.index} base_of[{count}], from_of[{count}];\n{places}"
+        places = _declared(self.p.index, ["base_of", "from_of"], count) + _declared("int", [f"at{i}_of" for i in self.bounded], count)
+        return f"{self.rows.start()}{self._tap()}{places}"
 
     def _tap(self):
         """Statements that say where the present tap is, from a pixel's first."""
@@ -86,10 +99,10 @@ class _Patches(Loader):
         return f"{text}const {p.index} shift = {' + '.join(terms)};\n"
 
     def _reach(self, x):
-        """A statement that says where the present tap of pixel `x` (C text) is, -1 if it is outside."""
+        """A statement that says where the present tap of the item's pixel `x` is, -1 if it is outside."""
         inputs = {i: self.p.args.int(self.p.axes[i].input) for i in self.bounded}
-        inside = " && ".join(f"(uint)(at{i}_of[{x}] + shift{i}) < (uint){inputs[i]}" for i in self.bounded)
-        return f"from_of[{x}] = {f'{inside} ? ' if inside else ''}base_of[{x}] + shift{' : -1' if inside else ''};\n"
+        inside = " && ".join(f"(uint)(at{i}_of{x} + shift{i}) < (uint){inputs[i]}" for i in self.bounded)
+        return f"from_of{x} = {f'{inside} ? ' if inside else ''}base_of{x} + shift{' : -1' if inside else ''};\n"
 
     def row(self, x):
         p = self.p
@@ -97,16 +110,16 @@ class _Patches(Loader):
         for i, axis in enumerate(p.axes[1:], 1):
             text += f"const int at{i} = u{i} * {p.args.int(axis.advance)} + {p.starts[i]};\n"
             line += f" + {p.wide(f'at{i}')} * {p.step(axis)}"
-        text += "".join(f"at{i}_of[{x}] = at{i};\n" for i in self.bounded)
-        return f"{text}base_of[{x}] = {line};\n{self._reach(x)}"
+        text += "".join(f"at{i}_of{x} = at{i};\n" for i in self.bounded)
+        return f"{text}base_of{x} = {line};\n{self._reach(x)}"
 
     def move(self):
-        reach = "".join(self._reach(x) for x in range(self.count))  # no loop: from_of shall stay in registers
+        reach = "".join(self._reach(x) for x in range(self.count))
         return self.rows.move(f"{self._tap()}{''.join(self.changed)}{reach}")
 
     def element(self, x):
-        condition = f"from_of[{x}] >= 0" if self.bounded else ""
-        return "", condition, self.p.load(self.vector, self.pointer, f"(from_of[{x}] + inner)")
+        condition = f"from_of{x} >= 0" if self.bounded else ""
+        return "", condition, self.p.load(self.vector, self.pointer, f"(from_of{x} + inner)")
 
 
 class _Filter(Loader):
@@ -165,8 +178,8 @@ class _PatchesAcross(Loader):
         self.bounded = [i for i, axis in enumerate(product.axes) if i and not axis.inside]
 
     def prepare(self, count):
-        places = "".join(f"int at{i}_of[{count}];\n" for i in self.bounded)
-        return f"{self.pixels.start()}{self.p.index} {self._line()}{self.p.index} from_of[{count}];\n{places}"
+        places = _declared(self.p.index, ["from_of"], count) + _declared("int", [f"at{i}_of" for i in self.bounded], count)
+        return f"{self.pixels.start()}{self.p.index} {self._line()}{places}"
 
     def row(self, x):
         p, g, args = self.p, self.p.geometry, self.p.args
@@ -175,7 +188,7 @@ class _PatchesAcross(Loader):
         for i, axis in enumerate(p.axes[1:], 1):
             text += f"const int at{i} = tap{i - 1} * {args.int(axis.dilation)} - {args.int(axis.low)};\n"
             line += f" + {p.wide(f'at{i}')} * {p.step(axis)}" if axis.spread == 1 else ""
-        return text + "".join(f"at{i}_of[{x}] = at{i};\n" for i in self.bounded) + f"from_of[{x}] = {line};\n"
+        return text + "".join(f"at{i}_of{x} = at{i};\n" for i in self.bounded) + f"from_of{x} = {line};\n"
 
     def _line(self):
         """A statement that says where the present pixel's line of channels begins, along the axes without gaps between inputs."""
@@ -193,10 +206,10 @@ class _PatchesAcross(Loader):
         return "".join(f"const int place{i} = u{i} * {self.p.args.int(self.p.axes[i].stride)};\n" for i in self.bounded)
 
     def element(self, x):
-        p, text, line, conditions = self.p, "", f"line + from_of[{x}]", []
+        p, text, line, conditions = self.p, "", f"line + from_of{x}", []
         for i in self.bounded:
             axis = p.axes[i]
-            place, extent = f"place{i} + at{i}_of[{x}]", p.args.int(axis.input)
+            place, extent = f"place{i} + at{i}_of{x}", p.args.int(axis.input)
             if axis.spread == 1:
                 conditions.append(f"(uint)({place}) < (uint){extent}")
                 continue
@@ -221,9 +234,8 @@ class _Product:
 
     def beside(self, of_input, extent):
         """Neighbouring channels of the input (else the output) that are loaded or stored as one vector; it divides `extent` of a tile."""
-        g, most = self.geometry, min(self.tile.fragment, extent)
-        channels = (g.input[-1], g.group_inputs) if of_input else (g.output[-1], g.group_outputs)
-        return most if extent % most == 0 and all(not isinstance(n, Dim) and n % most == 0 for n in channels) else 1
+        most = min(self.tile.fragment, extent)
+        return _beside(self.geometry, of_input, most) if extent % most == 0 else 1
 
     def helpers(self, sink):
         """What the kernel's text calls, stored by a Sink."""
@@ -306,8 +318,9 @@ class _Forward(_Product):
         self.pixels, phases = tuple(axis.per_phase for axis in axes), product(axis.period for axis in axes)
         rows = product(axis.phase_taps for axis in axes) * geometry.group_inputs
         batch, accumulator = geometry.groups * phases, dtypes.accumulator(dtype)
-        held = schedule_of(traits).tuning.convolution_places
-        problem = Problem(traits, batch, product(self.pixels), geometry.group_outputs, rows, None, None, accumulator, None, held=held)
+        beside = _beside(geometry, True, gpu_choice.fragment(dtypes.itemsize(accumulator)))
+        operands = {"held": schedule_of(traits).tuning.convolution_places, "beside": beside}
+        problem = Problem(traits, batch, product(self.pixels), geometry.group_outputs, rows, None, None, accumulator, None, **operands)
         tile, size = gpu_choice.choose(problem)
         self.parts = -(-hint(rows) // size) if size else 1
         super().__init__(geometry, dtype, tile, part=self.parts, phase=phases)

@@ -26,7 +26,7 @@ def choose(problem, tile=None):
     p = problem
     batch = 1 if p.batch is None else max(1, hint(p.batch))
     extents = batch, max(1, hint(p.m)), max(1, hint(p.n)), max(1, hint(p.k))
-    return _best(p.traits, *extents, dtypes.itemsize(p.accumulator), p.all_arguments, tile, p.held, p.longest)
+    return _best(p.traits, *extents, dtypes.itemsize(p.accumulator), p.all_arguments, tile, p.held, p.beside, p.longest)
 
 
 def units(traits):
@@ -35,15 +35,23 @@ def units(traits):
 
 
 @functools.lru_cache(4096)
-def _best(traits, batch, m, n, k, size, shared, tile, held, longest):
+def _best(traits, batch, m, n, k, size, shared, tile, held, beside, longest):
     tiles, parts, best = [tile] if tile else _tiles(traits, size, shared), _parts(traits, k, longest), None
+    rows = schedule_of(traits).tuning.convolution_rows
     for t in tiles:
+        if beside and not tile and t.height * t.depth > rows * beside * t.items:
+            continue
         cost = costs(traits, t, batch, m, n, k, held)
         for steps in parts:
             rank = cost(steps), abs(t.across - 16)
             if best is None or rank < best[0]:
                 best = rank, t, steps
     return best[1:]
+
+
+def fragment(size):
+    """Elements of `size` bytes of the widest vector."""
+    return max(1, 16 // size)
 
 
 @functools.cache
@@ -55,7 +63,7 @@ def _tiles(traits, size, shared):
         if items < across or (shared and across not in (16, 64)):
             continue
         depth = max(1, min(tuning.depth, tuning.product_depth // (rows * columns)))
-        tile = Tile(across, items // across, rows, columns, depth, max(1, 16 // size))
+        tile = Tile(across, items // across, rows, columns, depth, fragment(size))
         while tile.depth > 1 and tile.local_bytes(size) > traits.local_memory:
             tile = replace(tile, depth=tile.depth // 2)
         # A tenth is spare, for compilers that take more than NVIDIA's.

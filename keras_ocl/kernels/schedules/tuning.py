@@ -164,6 +164,7 @@ class GpuTuning:
     depth: int = 16  # steps of a contraction in local memory
     summing_items: int = 1 << 15  # work-items of a sum of parts
     convolution_places: int = 16  # registers that an item holds for the places of its pixels in the images
+    convolution_rows: int = 4  # pixels whose places an item holds at most
     convolution_channels: int = 8  # output channels of a group below which a product's tile would stay empty
     winograd_direct: float = 0.7  # of the multiply-adds beside Winograd's algorithms' that a direct convolution reaches, by H200's times
     launch: float = 1_000_000  # the least that a launch costs, in multiply-adds of a unit: 5 microseconds of 128 lanes
