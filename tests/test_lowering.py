@@ -92,6 +92,20 @@ def test_steps_of_a_loop_count_their_slices():
     assert sum(launch.read for launch in launches) <= 4 * (16 * 64 + 8 * 16 * 3 + 2 * 8 * 64)
 
 
+def test_a_fast_algorithm_counts_its_own_operations():
+    """Winograd's 4 x 4 outputs of 36 products in the place of 144, and of each transform its own; the epilogue counts as the convolution's."""
+
+    def make():
+        model = keras.Sequential([keras.Input((32, 32, 96)), keras.layers.Conv2D(96, 3, padding="same", use_bias=False)])
+        return model, np.zeros((8, 32, 32, 96), "float32"), None, 8
+
+    (step,) = lowering.lower(make, runtime.read_record("sm_90"), train=False)
+    filters, patches, product, results = (launch.operations for launch in step.launches)
+    direct = 2 * 9 * 8 * 32 * 32 * 96 * 96
+    assert product == direct // 4
+    assert all(0 < operations < product / 4 for operations in (filters, patches, results))
+
+
 def test_source_is_what_the_device_compiles():
     device = runtime.current_device()
     steps = lowering.lower(small_model, device.traits)
