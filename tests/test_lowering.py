@@ -93,7 +93,7 @@ def test_steps_of_a_loop_count_their_slices():
 
 
 def test_a_fast_algorithm_counts_its_own_operations():
-    """Winograd's 4 x 4 outputs of 36 products in the place of 144, and of each transform its own; the epilogue counts as the convolution's."""
+    """Winograd's 4 x 4 outputs of 36 products in the place of 144, and of each transform its own."""
 
     def make():
         model = keras.Sequential([keras.Input((32, 32, 96)), keras.layers.Conv2D(96, 3, padding="same", use_bias=False)])
