@@ -20,7 +20,7 @@ LEAST = 0.03  # seconds of a run
 
 
 def products():
-    """{case: (kind, shapes, operations)} of products; a matrix named "t" is given transposed."""
+    """{case: (kind, shapes of both operands, operations)} of products."""
     shapes = [(n, n, n) for n in (1024, 2048, 4096, 8192)] + [(128, 784, 512), (32, 4096, 4096), (1, 4096, 4096)]
     cases = {f"product {m} x {k} x {n}": ("product", ((m, k), (k, n)), 2 * m * k * n) for m, k, n in shapes}
     n = 2048
