@@ -4,12 +4,12 @@ Buffers that live only during a run lie in one arena. Those that come from outsi
 Where unknown extents get other values, what is made of them is set again: arguments, grids, sizes, numbers of steps.
 """
 
-import functools
 import itertools
 import struct
 from functools import partial
 
 from keras_ocl import runtime
+from keras_ocl.compiler import drafting
 from keras_ocl.compiler import lower as lowering
 from keras_ocl.compiler.loops.lower import Loop
 from keras_ocl.compiler.plan import Interval, place
@@ -109,7 +109,7 @@ class Binding:
         resolve: function from a launch's Buffer to the Buffer whose memory it uses.
         external: set of (resolved) Buffers that `bind` is called with; all others get memory in the device's arena, by `enter`.
         options: of the kernels' compilation.
-        hasty: function of no arguments: whether kernels that are not compiled yet may be drafts.
+        hasty: whether kernels that are not compiled yet may begin as drafts, where that pays.
         name: what the memory is for, in errors.
         unknowns: Dims that may have other values in other runs.
 
@@ -289,8 +289,7 @@ def _kernels(device, launches, options, hasty):
     for _, spec in found:
         unique[spec[0]] = spec
         counts[spec[0]] = counts.get(spec[0], 0) + 1
-    work = functools.cache(lambda: {spec[0]: _work(launch) for launch, spec in found})
-    free, drafts = {}, runtime.Drafts(hasty, lambda spec: work()[spec[0]])
+    free, drafts = {}, drafting.drafts(launches, found, device.traits) if hasty else runtime.Drafts()
     for repeat in range(max(counts.values(), default=0)):
         batch = [unique[n] for n, c in counts.items() if c > repeat]
         for name, kernel in device.build(batch, options, drafts).items():
@@ -300,11 +299,6 @@ def _kernels(device, launches, options, hasty):
     for launch, spec in found:
         kernels.setdefault(id(launch), []).append(free[spec[0]].pop())
     return kernels, drafts
-
-
-def _work(launch):
-    """About how many operations a kernel takes with its loads and stores; other launches may share what it counts."""
-    return sum(part.provenance.work for part in launch.provenance.parts(launch))
 
 
 def _check_groups(device, found, built):

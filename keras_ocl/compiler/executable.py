@@ -1,7 +1,6 @@
 """Executable: a compiled graph that runs on storages of its inputs."""
 
 import dataclasses
-import math
 import threading
 
 from keras_ocl import runtime
@@ -14,11 +13,6 @@ from keras_ocl.compiler.loops.lower import Loop, lower_loop
 from keras_ocl.compiler.overlap import overlapped
 from keras_ocl.compiler.provenance import key
 from keras_ocl.compiler.replay import Replay
-from keras_ocl.core.dim import hint
-from keras_ocl.kernels.schedule import schedule_of
-from keras_ocl.kernels.spec import KernelSpec
-
-_RUNS = 8  # that have to be over, as all further ones are late until the better kernels are there
 
 
 class Executable:
@@ -70,14 +64,9 @@ class Executable:
         # Gradients that vanish over many steps end in denormal numbers, with which CPUs compute 30 times as slowly. As in XLA and
         # TensorFlow, compiled functions treat them as zero.
         options, external = "" if self.is_eager else "-cl-denorms-are-zero", {*self._inputs, *self._outputs}
-        arguments = self._resolve, external, options, self._draft_pays, self.name, self._unknowns
+        arguments = self._resolve, external, options, not self.is_eager, self.name, self._unknowns
         self._binding = Binding(self.device, self.launches, *arguments)
         self._replay = Replay(self.device, self._binding.storages)
-
-    def _draft_pays(self):
-        """Whether several runs of kernels compiled without optimisation are over before they would be compiled with it."""
-        price = schedule_of(self.device.traits).compilation * self.device.traits.compute_units
-        return not self.is_eager and _RUNS * _work(self.launches) < price * _characters(self.launches)
 
     def _resolve(self, buffer):
         return self._shared.get(buffer, buffer)
@@ -231,26 +220,3 @@ class Executable:
 
         look(self.launches, self._resolve)
         return found
-
-
-def _work(launches):
-    """About how many operations a run of launches takes with loads and stores; infinitely many where nobody knows."""
-    total, regions = 0, set()  # several launches may compute one region
-    for launch in launches:
-        if isinstance(launch, Loop):
-            total += math.inf if launch.length is None else hint(launch.length) * _work(launch.launches)
-        elif isinstance(launch, KernelSpec):
-            total += math.inf if launch.scalar else 0
-            regions.update(part.provenance for part in launch.provenance.parts(launch))
-    return total + sum(region.work for region in regions)
-
-
-def _characters(launches):
-    """About how long the source is of which a run's kernels are compiled."""
-    found = 0
-    for launch in launches:
-        if isinstance(launch, Loop):
-            found += _characters(launch.launches)
-        elif isinstance(launch, KernelSpec):
-            found += len(launch.body) + sum(map(len, launch.functions))
-    return found

@@ -85,10 +85,11 @@ class Compilers:
                 self.running += 1
                 threading.Thread(target=self._drive, name="keras_ocl compiler", daemon=True).start()
 
-    def share(self, sources, options):
-        """(number, binary) of each of `sources` in any order; the binary is None where the caller shall compile, as soon as it is told."""
-        futures = [Future() for _ in sources]
-        for future, source in zip(futures, sources, strict=True):
+    def share(self, tasks):
+        """(number, binary) of each of `tasks`, which are (source, options), in any order; the binary is None where the caller shall
+        compile, as soon as it is told."""
+        futures = [Future() for _ in tasks]
+        for future, (source, options) in zip(futures, tasks, strict=True):
             self._tasks.put((future, source, options, lambda binary: None))
         try:
             # Processes take from the front, we from the back what they have not begun.

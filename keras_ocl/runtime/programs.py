@@ -4,7 +4,6 @@ Where processes beside this one compile, a caller may be given drafts at first: 
 the time. They give the same results, bit for bit, more slowly.
 """
 
-import functools
 import hashlib
 import threading
 from collections import OrderedDict
@@ -30,6 +29,7 @@ MANY = 16  # kernels asked for together for which other processes are started: t
 SEVERAL = 8  # kernels of which a process that runs already compiles parts; and when so many are compiled one is started, as more follow
 PART = 4  # the fewest kernels of a part: each costs some 15 ms more
 PARTS = 16
+OWN = 4000  # characters that take as long to compile without optimisation as what every kernel costs by itself
 
 
 def identity(handle):
@@ -62,13 +62,19 @@ class Drafts:
     """Which kernels that a caller got of Programs.build are drafts.
 
     Args:
-        wanted: function of no arguments, which is asked when something has to be compiled: whether drafts will do.
+        choose: function from the specs that have to be compiled, asked once, to a set of those for which drafts will do; none without it.
         weight: function from a spec to a number: the kernel of the greatest is done better first.
     """
 
-    def __init__(self, wanted, weight):
-        self.wanted, self.weight = functools.cache(wanted), weight
+    def __init__(self, choose=None, weight=None):
+        self.weight, self._choose, self._chosen = weight, choose or (lambda specs: set()), None
         self.awaited = set()  # Futures of binaries that are better
+
+    def chosen(self, specs):
+        """The set of specs for which drafts will do."""
+        if self._chosen is None:
+            self._chosen = self._choose(specs)
+        return self._chosen
 
     def better(self):
         """Whether building once more gives better kernels."""
@@ -127,16 +133,14 @@ class Programs:
                 self._load(keys)
             self._take_better()
             missing = [spec for spec in specs if keys[spec] not in self._programs]
-            drafted = missing and drafts and self.drafts_are_exact and self.compilers.most and drafts.wanted()
-            new = [spec for spec in missing if keys[spec] not in self._drafts] if drafted else missing
-            if new:
-                with self.device.span(f"{BUILD} {len(new)} kernels"):
-                    if drafted:
-                        self._draft(new, keys, options, drafts.weight)
-                    else:
-                        self._compile(new, keys, options)
-            if drafted:
-                drafts.awaited |= {self._drafts[keys[spec]].future for spec in missing}
+            hasty = drafts.chosen(missing) if missing and drafts and self.drafts_are_exact and self.compilers.most else ()
+            good = [spec for spec in missing if spec not in hasty]
+            fast = [spec for spec in missing if spec in hasty and keys[spec] not in self._drafts]
+            if good or fast:
+                with self.device.span(f"{BUILD} {len(good) + len(fast)} kernels"):
+                    self._compile(good, fast, keys, options, drafts)
+            if hasty:
+                drafts.awaited |= {self._drafts[keys[spec]].future for spec in missing if spec in hasty}
             programs = {spec[0]: self._programs.get(keys[spec]) or self._drafts[keys[spec]].program for spec in specs}
             for key in keys.values():
                 if key in self._programs:
@@ -171,59 +175,63 @@ class Programs:
             for member_key in members.values():
                 self._programs.setdefault(member_key, program)
 
-    def _draft(self, specs, keys, options, weight):
-        """Compile without optimisation, and have it done better beside, the kernels of the greatest weight first."""
-        size, ranked = max(PART, -(-len(specs) // PARTS)), sorted(specs, key=weight, reverse=True)
-        parts = [ranked[k : k + size] for k in range(0, len(specs), size)]
-        program = self._build_here(specs, _source(specs), f"{options} {HASTY}")
-        members = [_members(part, keys) for part in parts]
-        # Behind it: processes that start are in the way.
-        futures = self.compilers.begin([_source(part) for part in parts], options, lambda k, binary: self._store(members[k], binary))
-        for part, future in zip(parts, futures, strict=True):
-            draft = _Draft(program, future, part, keys, options)
-            self._drafts.update({keys[spec]: draft for spec in part})
-        self._count(specs)
-
     def _store(self, members, binary):
         if binary:
             self.disk.put(members, binary)
 
     def _take_better(self):
         """Put what has been compiled well in the place of drafts."""
-        for draft in {id(d): d for d in self._drafts.values() if d.future.done()}.values():
+        for draft in {id(d.future): d for d in self._drafts.values() if d.future.done()}.values():
             binary, members = draft.future.result(), _members(draft.specs, draft.keys)
             program = binary and self._from_binary(binary, members)
             if program:
                 self._programs.update(dict.fromkeys(members.values(), program))
             else:
-                self._compile(draft.specs, draft.keys, draft.options)
+                self._compile(draft.specs, [], draft.keys, draft.options)
             for key in members.values():
                 self._drafts.pop(key, None)
 
-    def _count(self, specs):
-        self.device.statistics.builds += 1
-        self.device.statistics.kernels += len(specs)
-
-    def _compile(self, specs, keys, options):
-        divided = self.compilers.most and len(specs) >= (SEVERAL if self.compilers.running else MANY)
-        size = max(PART, -(-len(specs) // PARTS)) if divided else len(specs)
-        parts = [specs[k : k + size] for k in range(0, len(specs), size)]
-        self.compilers.start(len(parts) - 1 or int(self._compiled >= SEVERAL))
-        self._compiled += len(specs)
-        sources = [_source(part) for part in parts]
-        for k, binary in self.compilers.share(sources, options):
-            members = _members(parts[k], keys)
+    def _compile(self, specs, hasty, keys, options, drafts=None):
+        """Compile `specs`, and `hasty` without optimisation, in parts, of which processes that are there take some."""
+        count, compilers = len(specs) + len(hasty), self.compilers
+        divided = compilers.most and (count >= SEVERAL if compilers.running else len(specs) >= MANY)
+        parts = [(part, options) for part in _divided(specs, max(PART, -(-len(specs) // PARTS)) if divided else len(specs))]
+        if specs:  # for drafts alone it would come too late, and be in the way
+            # The first program that a process asks for is a device's self-test: where that is not on disk nothing is, and much will follow.
+            compilers.start(max(0, len(parts) - 1) or int(self._compiled >= SEVERAL or not self._programs))
+            self._compiled += len(specs)
+        parts += [(part, f"{options} {HASTY}") for part in _dealt(hasty, compilers.running + 1 if divided else 1)]
+        tasks = [(_source(part), how) for part, how in parts]
+        programs = {}
+        for k, binary in compilers.share(tasks):
+            part, how = parts[k]
+            members = _members(part, keys)
             program = binary and self._from_binary(binary, members)
-            if not program:
-                program = self._build_here(parts[k], sources[k], options)
-                binary = None if self.disk is None else binary_of(program)
+            here = not program
+            if here:
+                program = self._build_here(part, *tasks[k])
+            if how != options:
+                programs.update(dict.fromkeys(part, program))
+                continue
+            if here and self.disk is not None:
+                binary = binary_of(program)
                 # A program that was compiled holds on to its compiler's memory, megabytes of it; one made of the binary does not.
                 program = binary and self._from_binary(binary, members) or program
-            if binary and self.disk is not None:
-                self.disk.put(members, binary)
-            for key in members.values():
-                self._programs[key] = program
-        self._count(specs)
+            self._store(members, binary)
+            self._programs.update(dict.fromkeys(members.values(), program))
+        if hasty:
+            self._begin_better(programs, keys, options, drafts.weight)
+        self.device.statistics.builds += 1
+        self.device.statistics.kernels += count
+
+    def _begin_better(self, programs, keys, options, weight):
+        """Have drafts (a dict from their specs) done better beside, the kernels of the greatest weight first."""
+        parts = _divided(sorted(programs, key=weight, reverse=True), max(PART, -(-len(programs) // PARTS)))
+        members = [_members(part, keys) for part in parts]
+        futures = self.compilers.begin([_source(part) for part in parts], options, lambda k, binary: self._store(members[k], binary))
+        for part, future in zip(parts, futures, strict=True):
+            for spec in part:
+                self._drafts[keys[spec]] = _Draft(programs[spec], future, part, keys, options)
 
     def _build_here(self, specs, source, options):
         device, handle = self.device, self.device.handle
@@ -245,6 +253,21 @@ class Programs:
         except cl.Error:
             return None
         return program if set(names) <= set(present) else None
+
+
+def _divided(specs, size):
+    """Lists of `size` specs."""
+    return [specs[k : k + size] for k in range(0, len(specs), max(1, size))]
+
+
+def _dealt(specs, count):
+    """Up to `count` lists of specs that take about equally long to compile: the longest first, each to the list that is shortest so far."""
+    lists = [[0, k, []] for k in range(min(count, len(specs)))]
+    for spec in sorted(specs, key=lambda spec: len(spec[1]), reverse=True):
+        shortest = min(lists)
+        shortest[0] += OWN + len(spec[1])
+        shortest[2].append(spec)
+    return [found for *_, found in lists]
 
 
 def _members(specs, keys):

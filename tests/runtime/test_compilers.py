@@ -93,6 +93,16 @@ def test_a_process_that_ends_is_done_without(device, programs, monkeypatch):
     check(device, programs.build(SPECS))
 
 
+def test_an_empty_cache_is_a_reason_to_start_one(device, programs, tmp_path):
+    check_kernels(device, programs.build(SPECS[:1]))
+    wait(lambda: programs.asked)
+    warm = Programs(device)
+    warm.disk, warm.compilers = DiskCache(tmp_path / "cache"), Compilers(identity(device.handle), 1)
+    check_kernels(device, warm.build(SPECS[:1]))
+    check_kernels(device, warm.build(SPECS[:2]))  # only this one is new
+    assert warm.compilers.running == 0
+
+
 def test_one_that_cannot_start_is_done_without(device, programs, monkeypatch):
     monkeypatch.setattr(module, "_python", lambda: ["/nowhere/python"])
     check(device, programs.build(SPECS))

@@ -28,8 +28,9 @@ def programs(device, tmp_path):
     return made
 
 
-def drafts(wanted=True):
-    return Drafts(lambda: wanted, lambda spec: int(spec[0][1:]))
+def drafts(wanted="k"):
+    """Drafts of kernels whose names begin so."""
+    return Drafts(lambda specs: {spec for spec in specs if spec[0].startswith(wanted)}, lambda spec: int(spec[0][1:]))
 
 
 def options(kernels):
@@ -71,10 +72,38 @@ def test_another_caller_shares_them(programs):
 
 def test_who_wants_none_gets_none(device, programs):
     programs.build(SPECS, drafts=drafts())
-    for given in (None, drafts(wanted=False)):
+    for given in (None, Drafts()):
         kernels = programs.build(SPECS, drafts=given)
         check_kernels(device, kernels)
         assert not any(HASTY in text for text in options(kernels))
+
+
+def test_some_are_drafts_and_others_are_not(device, programs):
+    given = drafts(wanted="k3")
+    kernels = programs.build(SPECS, drafts=given)
+    check_kernels(device, kernels)
+    assert [name for name, kernel in kernels.items() if any(HASTY in text for text in options({name: kernel}))] == ["k3"]
+    assert len(given.awaited) == 1
+    wait(given.better)
+    assert not any(HASTY in text for text in options(programs.build(SPECS, drafts=drafts())))
+
+
+def test_drafts_are_compiled_in_processes_that_run(device, programs, monkeypatch):
+    asked, ask = [], module._Process.ask
+
+    def noted(process, what):
+        asked.append(what)
+        return ask(process, what)
+
+    monkeypatch.setattr(module._Process, "ask", noted)
+    programs.compilers.start(1)
+    wait(lambda: asked)
+    build_here = programs._build_here
+    monkeypatch.setattr(programs, "_build_here", lambda *part: [wait(lambda: len(asked) > 1), build_here(*part)][1])
+    specs = kernel_specs(8)
+    check_kernels(device, programs.build(specs, drafts=drafts()))
+    source, how = asked[1]
+    assert HASTY in how and source.count("__kernel") == 4
 
 
 def test_where_no_process_can_be_started(device, programs, monkeypatch):
