@@ -206,6 +206,8 @@ class DirectConvolution:
         # The last tile of an unknown extent is moved back, so that it is whole: its borders then do not depend on the extent.
         self.moves = isinstance(self.along.output, Dim) and self.along.period == 1
         self.stored = "moved" if self.moves else "0"  # the tile's first pixel that the tile before did not store
+        # Pixels that a tile leaves out if it was moved so far; batches seldom vary, so that it would seldom pay.
+        self.skipped = self.tile.pixels // 2 if self.moves and self.tile.axis else 0
         self.ranges, self.masked = self._pixel_ranges()
 
     def _choose_tile(self, traits):
@@ -300,6 +302,7 @@ class DirectConvolution:
             text += f"const int size = {args.int(axis.output)};\n"
             if self.moves:
                 text += f"const int moved = size < {tile.pixels} ? 0 : max(0, ({at} + 1) * {tile.pixels} - size);\n"
+                text += f"const int least = moved >= {self.skipped} ? {self.skipped} : 0;\n" if self.skipped else ""
             text += f"const int start = {at} * {tile.pixels}{' - moved' if self.moves else ''};\n"
         text += f"const int count = min({tile.pixels}, size - start);\n"
         for r in range(tile.pixels):
@@ -395,13 +398,17 @@ class DirectConvolution:
         """Chooses among the bodies by the range of pixels that are inside."""
         axis, pixels = self.along, self.tile.pixels
         limit = self.args.int(axis.input)
-        advance = axis.advance
-        low = "max(0, -at)" if advance == 1 else f"max(0, ({advance - 1} - at) / {advance})"
+        advance, least = axis.advance, "least" if self.skipped else "0"
+        low = f"max({least}, -at)" if advance == 1 else f"max({least}, ({advance - 1} - at) / {advance})"
         high = f"min(count, {limit} - at)" if advance == 1 else f"min(count, at < {limit} ? ({limit} - at + {advance - 1}) / {advance} : 0)"
         text = f"const int from = {low}; const int to = {high};\n"
         text += f"if (from == 0 && to == {pixels}) {{\n{self._body(vectors, last_lanes, 0, pixels, length)}}}\n"
-        for start, end in self.ranges:
-            text += f"else if (from == {start} && to == {end}) {{\n{self._body(vectors, last_lanes, start, end, loop)}}}\n"
+        ranges = [(start, end, loop) for start, end in self.ranges]
+        if self.skipped:
+            ends = {end for start, end in self.ranges if not start and end > self.skipped}
+            ranges += [(self.skipped, pixels, length), *((self.skipped, end, loop) for end in sorted(ends))]
+        for start, end, length in ranges:
+            text += f"else if (from == {start} && to == {end}) {{\n{self._body(vectors, last_lanes, start, end, length)}}}\n"
         if self.masked:
             text += f"else if (from < to) {{\n{self._body(vectors, last_lanes, 0, pixels, loop, masked=True)}}}\n"
         return text

@@ -446,7 +446,7 @@ class Adding(Sink):
         return super().store(args, coordinates, f"({value} + {prelude.load(self.dtype, width, pointer, f'({offset})')})", width)
 
 
-@pytest.mark.parametrize("extent", [30, 31, 41, 12, 5, 2])
+@pytest.mark.parametrize("extent", [30, 31, 33, 36, 41, 44, 12, 5, 2])
 @pytest.mark.parametrize(
     "shape, filter, options",
     [
