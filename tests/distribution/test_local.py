@@ -84,9 +84,9 @@ def test_a_member_that_fails_frees_the_others():
 TRAINING = """
     import keras, keras_ocl, numpy as np
     from keras.distribution import DataParallel, DeviceMesh, LayoutMap, ModelParallel, TensorLayout, set_distribution
-    from tests.distribution.job import compile_hastily
     from tests.distribution.models import make
-    compile_hastily()
+    from tests.distribution.modes import prepare
+    prepare()
 
     def train(name, steps=5):
         model, x, y, weights = make(name)
