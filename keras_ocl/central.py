@@ -16,9 +16,10 @@ class CentralStorage(DataParallel):
         model.fit(x, y, batch_size=256)  # unchanged: 256 rows are a whole batch
 
     Variables, the optimizer's and the metrics' among them, lie on the storage device. In each step the other devices get the values that
-    they read, compute their rows' part of the gradients, and drop the copies; gradients are summed in the host's memory, and the storage
-    device updates the variables, once. `keras.distribution.DataParallel` keeps a copy of the variables on each device instead
-    (mirrored), which sends only sums but updates everywhere: prefer it unless the other devices lack memory for the optimizer's state.
+    they read and do not have yet, compute their rows' part of the gradients, and drop copies of what the step changes; gradients are summed
+    in the host's memory, and the storage device updates the variables, once. `keras.distribution.DataParallel` keeps a copy of the
+    variables on each device instead (mirrored), which sends only sums but updates everywhere: prefer it unless the other devices lack
+    memory for the optimizer's state.
     What is computed is the same, that of one device with the same batch, but for rounding, as long as steps are compiled.
 
     With one device that is the storage device too, it is as no distribution: the device in use computes.

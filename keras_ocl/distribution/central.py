@@ -1,4 +1,4 @@
-"""A step on several devices of this process, of which one has the variables; the others get copies of them for each step."""
+"""A step on several devices of this process, of which one has the variables; the others get copies of those that have changed."""
 
 from keras_ocl.compiler.jit import own_copy
 from keras_ocl.core import dtypes
@@ -13,32 +13,43 @@ class CentralParts(Parts):
     def __init__(self, placement, trace, *rest):
         super().__init__(placement, trace, *rest)
         self._variables = [slot.variable for slot in trace.states.values()]
+        assigned = {id(slot.variable) for slot in trace.assigned()}
         read = {id(mirror) for part in self._others for mirror in part.reads}
         self._copied = []  # (variable, [(a Mirror that a part reads, its device)])
+        self._changing = []  # the Mirrors of what the step assigns
         for variable, mirrors in zip(self._variables, self._mirrored, strict=True):
             pairs = zip(mirrors.each, placement.devices, strict=True)
             readers = [(mirror, device) for mirror, device in pairs if id(mirror) in read]
             if readers:
                 self._copied.append((variable, readers))
+            if id(variable) in assigned:
+                self._changing += mirrors.each
 
     def _begin(self):
+        missing = []  # (variable, its value, [(a Mirror that has another, its device)], array)
         with self.device.state_lock:
             for variable in self._variables:
                 if variable._owned.storage.device is not self.device or isinstance(variable._owned, Mirrored):
                     own_copy(variable, self.device)
-            arrays = [self.device.download(*_contents(variable._owned)) for variable, _ in self._copied]
+            for variable, readers in self._copied:
+                value = variable._owned.lend()
+                others = [(mirror, device) for mirror, device in readers if mirror.shown is not value]
+                if others:
+                    missing.append((variable, value, others, self.device.download(*_contents(variable._owned))))
         try:
-            for array, (variable, readers) in zip(arrays, self._copied, strict=True):
-                for mirror, device in readers:
+            for variable, value, others, array in missing:
+                for mirror, device in others:
                     mirror._owned = Owned(mirror.shape, mirror.dtype, device.upload(array, variable.path))
+                    mirror.shown = value
         except BaseException:
             self._end(failed=True)
             raise
+        for mirror in self._changing:  # held, they would not be overwritten in place
+            mirror.shown = None
 
     def _end(self, failed):
-        for _, readers in self._copied:
-            for mirror, _ in readers:
-                mirror.release()
+        for mirror in self._changing:
+            mirror.release()
 
 
 def _contents(owned):

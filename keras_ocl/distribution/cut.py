@@ -1,4 +1,4 @@
-"""Variables that are cut over a mesh: each part holds its rows, and what reads the whole value outside of steps gathers it."""
+"""Variables that are cut over a mesh of processes: each part holds its rows, and what reads the whole value outside of steps gathers it."""
 
 import weakref
 
@@ -8,7 +8,7 @@ from keras_ocl import primitives as P
 from keras_ocl.core import dtypes
 from keras_ocl.core.tensor import Tensor
 from keras_ocl.core.variable import Owned
-from keras_ocl.distribution.layout import Shard, local_shape
+from keras_ocl.distribution.layout import Shard, bounds, local_shape
 from keras_ocl.distribution.step import compile_parts
 
 
@@ -33,8 +33,7 @@ class Cut(Owned):
     @classmethod
     def of(cls, tensor, layout):
         """This part of a whole value."""
-        bounds = [(0, n) if shard is None else shard.bounds() for n, shard in zip(tensor.shape, layout, strict=True)]
-        part = P.slice(tensor, *zip(*bounds, strict=True))
+        part = P.slice(tensor, *zip(*bounds(tensor.shape, layout), strict=True))
         return cls(tensor.shape, tensor.dtype, part.storage, layout, shared=True)
 
     def in_storage(self, storage):

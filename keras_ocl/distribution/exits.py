@@ -20,7 +20,7 @@ class Exits:
         self._mpi, self._member = mpi, member
         self._pid = os.getpid()  # forked children have the hooks too, and end for themselves
         self._status = 0
-        self._leave = None
+        self._leave = self._witness = None
         self._ending = threading.Lock()
         self._hook, self._thread_hook = sys.excepthook, threading.excepthook
 
@@ -30,13 +30,15 @@ class Exits:
         sys.exit = self._exit_function(sys.exit)
         atexit.register(self._at_exit)
 
-    def joined(self, leave):
-        """The ranks have met: `leave` says goodbye to the others, and is called at a normal end."""
-        self._leave = leave
+    def joined(self, leave, witness):
+        """The ranks have met: `leave` says goodbye to the others, and is called at a normal end; the Witness, if any, learns of it."""
+        self._leave, self._witness = leave, witness
 
     def abort(self, message, status=1):
         """End the job on all ranks with a message."""
         self._ending.acquire()  # never released: the first message is the only one
+        if self._witness is not None:
+            self._witness.told()
         for stream in (sys.stdout, sys.stderr):
             try:
                 if stream is sys.stderr:
@@ -94,5 +96,7 @@ class Exits:
             self.abort(f"{self._member} ended before the ranks had met")
         try:
             self._leave()
+            if self._witness is not None:
+                self._witness.leave()
         except KeyboardInterrupt as error:
             self._end(error, " while it waited for the other ranks to end")

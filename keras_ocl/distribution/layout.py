@@ -79,6 +79,11 @@ def local_shape(shape, layout):
     return tuple(n if shard is None else shard.extent() for n, shard in zip(shape, layout, strict=True))
 
 
+def bounds(shape, layout):
+    """[begin, end) of this part of a tensor along each axis."""
+    return [(0, n) if shard is None else shard.bounds() for n, shard in zip(shape, layout, strict=True)]
+
+
 def reshaped(shape, layout, new):
     """The layout of a row-major reshape from `shape` to `new`; None where parts would not be whole rows of one axis."""
     result = [None] * len(new)

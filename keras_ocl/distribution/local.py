@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from keras_ocl.distribution.mirror import Mirrors
 from keras_ocl.distribution.overlap import overlaps
 from keras_ocl.distribution.placement import Placement
+from keras_ocl.distribution.spread import Pieces
 from keras_ocl.distribution.step import Part
 from keras_ocl.distribution.team import Team
 
@@ -24,6 +25,9 @@ class Parts(Part):
         ]
         super().__init__(*parts.pop(placement.home))
         self._others = [Part(*part) for part in parts]
+        if any(slot.variable._owned.layout is not None for slot in trace.assigned()):  # of which half an update is worse than none
+            for part in (self, *self._others):
+                part.meets = True
 
     def _begin(self):
         """All devices get the variables' values that they need."""
@@ -36,6 +40,10 @@ class Parts(Part):
             mirrors.release()  # devices may have come to different ends
 
     def run(self, arrays, bound):
+        with self._placement.lock:
+            return self._run(arrays, bound)
+
+    def _run(self, arrays, bound):
         self._begin()
         team, threads = self._placement.team, self._placement.threads
         running = [threads.submit(contextvars.copy_context().run, self._run_part, part, arrays, bound.values) for part in self._others]
@@ -84,15 +92,17 @@ class LocalPlacement:
         self.axes, self.batch_axis = self.places[0].axes, self.places[0].batch_axis
         self.threads = ThreadPoolExecutor(len(devices) - 1, "keras_ocl device")
         self._mirrors = {}
+        self.lock = threading.RLock()  # held while a step runs, and while a variable is put together that is cut over the devices
 
     def duty(self, k):
         """(held, updates) of device k's Part."""
         return lambda variable: self.mirrors(variable).each[k], None
 
     def mirrors(self, variable):
-        """The Mirrors of a variable, the same each time."""
+        """The Mirrors of a variable, or the Pieces of one that is cut, the same each time."""
         found = self._mirrors.get(id(variable))
         if found is None:
-            found = self._mirrors[id(variable)] = Mirrors(variable, self.devices)
+            cut = variable._owned.layout is not None
+            found = self._mirrors[id(variable)] = Pieces(variable) if cut else Mirrors(variable, self.devices)
             weakref.finalize(variable, self._mirrors.pop, id(variable), None)
         return found

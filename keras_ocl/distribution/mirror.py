@@ -7,7 +7,12 @@ from keras_ocl.core.variable import Owned
 
 
 class Mirror:
-    """One device's copy: a Variable (core/variable.py) for that device's part of a step, which has no memory yet."""
+    """One device's copy: a Variable (core/variable.py) for that device's part of a step, which has no memory yet.
+
+    Attributes:
+        shown: the Tensor that the variable lent and this is a copy of, or None. As long as it is held nobody overwrites it, so the copy is
+            the variable's value while that lends the same one.
+    """
 
     trainable = False
 
@@ -17,7 +22,7 @@ class Mirror:
 
     def release(self):
         """The copy is gone, and its memory, unless somebody else holds it."""
-        self._owned = Owned(self.shape, self.dtype, None)
+        self._owned, self.shown = Owned(self.shape, self.dtype, None), None
 
     def _tape_value(self):
         return self._owned.lend()

@@ -13,7 +13,7 @@ import time
 import numpy as np
 
 from keras_ocl import runtime
-from keras_ocl.distribution import cores, launcher, overlap, wire
+from keras_ocl.distribution import cores, launcher, overlap, wire, witness
 from keras_ocl.distribution.communicator import Communicator, check_extents
 from keras_ocl.distribution.exits import Exits
 from keras_ocl.distribution.watchdog import STALL, STALL_DEFAULT, Member, Watchdog, seconds
@@ -162,7 +162,7 @@ def _join(mpi):
     on_host = comm.Split_type(mpi.COMM_TYPE_SHARED)
     joined = MpiCommunicator(mpi, comm, watchdog, "the world", list(range(comm.size)), several_hosts=on_host.size < comm.size)
     watchdog.start()
-    exits.joined(watchdog.leave)
+    exits.joined(watchdog.leave, witness.begin(on_host, [members[rank] for rank in on_host.allgather(comm.rank)]))
     runtime.take_turn(on_host.rank)
     cores.bind(on_host)
     on_host.Free()

@@ -304,9 +304,9 @@ class Partition:
         self.values[id(t)] = Value(x, tuple(layout), (axes, kind) if axes else None)
 
 
-def _wanted(equations, slots):
+def _wanted(equations, slots, layout_of):
     """id -> the layout of the variable of which a tensor becomes the new value, element by element, where that is cut."""
-    found = {id(slot.value): layout for slot in slots if any(layout := _variable_layout(slot))}
+    found = {id(slot.value): layout_of[id(slot)] for slot in slots if any(layout_of[id(slot)])}
     for eq in reversed(equations):
         layout = found.get(id(eq.outputs[0]))
         for x in eq.inputs if layout is not None else ():
@@ -356,19 +356,20 @@ def partition(trace, results, layouts, batch_axis, held, rows=None, assigns=True
         assigns: whether it assigns the variables.
     """
     local, known, states = Trace(), {}, set()
+    layout_of = {id(slot): held(slot.variable)._owned.layout or whole(len(slot.entry.shape)) for slot in trace.states.values()}
     for t, layout in zip(trace.inputs, layouts, strict=True):
         known[id(t)] = Value(local.input(local_shape(t.shape, layout), t.dtype), layout)
     for slot in trace.states.values():
-        layout = _variable_layout(slot)
+        layout = layout_of[id(slot)]
         known[id(slot.entry)] = Value(local.enter(held(slot.variable), local_shape(slot.entry.shape, layout)), layout)
         states.add(id(slot.entry))
     slots = trace.assigned()
     with tracing(local):
-        whole_step = Partition(trace.equations, known, states, _wanted(trace.equations, slots), batch_axis)
+        whole_step = Partition(trace.equations, known, states, _wanted(trace.equations, slots, layout_of), batch_axis)
         targets = [*results, *(s.value for s in slots)]
         whole_step.run(targets)
         outputs = [whole_step.part(t, _result_layout(t, rows)) for t in results]
-        values = [whole_step.part(slot.value, _variable_layout(slot)) for slot in slots]
+        values = [whole_step.part(slot.value, layout_of[id(slot)]) for slot in slots]
         for slot, value in zip(slots, values, strict=True) if assigns else ():
             local.assign(held(slot.variable), value)
     return local, outputs, whole_step.token
@@ -378,10 +379,6 @@ def _result_layout(t, rows):
     if rows is None or not len(t.shape) or key(t.shape[0]) != key(rows.rows):
         return whole(len(t.shape))
     return rows, *whole(len(t.shape) - 1)
-
-
-def _variable_layout(slot):
-    return slot.variable._owned.layout or whole(len(slot.entry.shape))
 
 
 def batch_layouts(shapes, axis, shares=None):

@@ -46,7 +46,8 @@ class DistributedStep(Jitted):
 
 
 def compile_parts(placement, trace, result, call, name, unknowns, division=None):
-    """What this process computes of a trace on whole values, compiled; without a placement all its arguments stay whole."""
+    """What this process computes of a trace on whole values, compiled; without a Division all its arguments stay whole, and the placement
+    is None where it has one device."""
     collective.check_unused(trace)
     sites = checking.instrumented(trace, result, name) if checks.active() else None
     if sites is not None:
@@ -58,26 +59,28 @@ def compile_parts(placement, trace, result, call, name, unknowns, division=None)
 
 
 class Part(Compiled):
-    """One part of a trace, compiled. `run` takes the whole arrays, whose first axes are cut as batches are where there is a placement.
+    """One part of a trace, compiled. `run` takes the whole arrays, whose first axes are cut as batches are where there is a Division.
 
     Args:
         device: that computes it.
-        division: a Division, where there is a placement.
+        division: a Division, of a step on shared batches.
         held: a function that returns what this part has as the Variable in the place of one of the trace.
         updates: None where every part returns the results and assigns its variables; where one does so for all, whether it is this one.
 
     Attributes:
+        meets: whether a run begins when all parts have the memory that they need for it.
         sites: what the trace was instrumented with (compiler/checking.py), or None.
     """
 
     sites = None
+    meets = False
 
     def __init__(
         self, placement, trace, result, device, name, variables, unknowns, division=None, held=lambda variable: variable, updates=None
     ):
         self._place, self._division = placement, division
-        batch_axis = None if placement is None else placement.batch_axis
-        self._drift = None if placement is None else placement.drift
+        batch_axis = None if division is None else placement.batch_axis
+        self._drift = None if division is None else placement.drift
         self._changed = [slot.variable for slot in trace.assigned() if slot.variable._owned.layout is None]
         leaves, structure = tree.flatten(result)
         places = [k for k, leaf in enumerate(leaves) if type(leaf) is Tensor]
@@ -102,6 +105,11 @@ class Part(Compiled):
     def reads(self):
         """The Variables whose values it needs, of those that it has."""
         return tuple(self._states)
+
+    def _assign(self, results):
+        if self.meets:
+            self._place.communicator.barrier()
+        return super()._assign(results)
 
     def launch(self, arrays, values):
         bounds = self._bounds(*values)

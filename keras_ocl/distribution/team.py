@@ -29,7 +29,7 @@ class Team:
         self.overlaps = overlaps
         self.outer, self.size, self._given, self._result, self._barrier = outer, 0, [], None, None
         self._parts = {}  # (number of a split, color) -> Team
-        self._lock = threading.Lock()
+        self._lock, self._failed = threading.Lock(), False
 
     def join(self):
         """A new member's Communicator."""
@@ -44,6 +44,8 @@ class Team:
     def meet(self, place, value, combine):
         """`combine` of the list of all members' values, computed once, when all are here."""
         with self._lock:
+            if self._failed:
+                raise threading.BrokenBarrierError
             if self._barrier is None:
                 self._barrier = threading.Barrier(self.size, self._combine)
         self._given[place] = value, combine
@@ -62,13 +64,15 @@ class Team:
     def abort(self):
         """A member fails: whoever waits, here or in a part of the team, gets threading.BrokenBarrierError, until `renew`."""
         for team in (self, *self._parts.values()):
-            if team._barrier is not None:
-                team._barrier.abort()
+            with team._lock:
+                team._failed = True  # whoever comes later
+                if team._barrier is not None:
+                    team._barrier.abort()
 
     def renew(self):
         """No member is waiting any more: they may meet again."""
         for team in (self, *self._parts.values()):
-            team._given, team._barrier = [None] * team.size, None
+            team._given, team._barrier, team._failed = [None] * team.size, None, False
 
 
 class Member(Communicator):

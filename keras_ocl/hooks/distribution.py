@@ -2,6 +2,7 @@
 
 import os
 from contextlib import contextmanager
+from functools import partial
 
 import numpy as np
 from keras.src.backend.common.global_state import get_global_attribute
@@ -9,9 +10,10 @@ from keras.src.backend.common.global_state import get_global_attribute
 from keras_ocl import runtime
 from keras_ocl.distribution import mpi
 from keras_ocl.distribution.central import CentralPlacement, check_one_process
-from keras_ocl.distribution.cut import layout_of
+from keras_ocl.distribution.cut import Cut, layout_of
 from keras_ocl.distribution.local import LocalPlacement
 from keras_ocl.distribution.placement import Placement
+from keras_ocl.distribution.spread import Spread
 
 _MEASURED = "auto"
 
@@ -202,14 +204,15 @@ def _compared():
     return int(text)
 
 
-def variable_layout(variable):
-    """How the present distribution cuts a variable that is being made (distribution/layout.py); None where it stays whole.
+def cut(variable):
+    """A function from a variable's whole value, a Tensor, to what is held of it by this process (core/variable.py), where the present
+    distribution cuts the variable, which is being made; None where it stays whole.
 
     As on JAX, the variable's `_layout` becomes Keras's TensorLayout, which an optimizer's slots take over.
 
     Raises:
         ValueError: the layout does not fit the variable.
-        NotImplementedError: it cuts the variable over several devices of a process.
+        NotImplementedError: it cuts the variable over several devices of several processes.
     """
     distribution = get_global_attribute("distribution")
     if distribution is None:
@@ -227,13 +230,17 @@ def variable_layout(variable):
             f"Variable {variable.path} of shape {shape}: the layout {tuple(axes)} does not fit; give for each of its {len(shape)} axes"
             f" None or one of the mesh's axes {tuple(named)}, each of these at most once."
         )
-    layout = layout_of(shape, [named.get(name) for name in axes])
-    if layout is not None and isinstance(place, LocalPlacement):
+    layouts = [layout_of(shape, [part.axes.get(name) for name in axes]) for part in getattr(place, "places", [place])]
+    if layouts[0] is None:
+        return None
+    if not isinstance(place, LocalPlacement):
+        return partial(Cut.of, layout=layouts[0])
+    if num_processes() > 1:
         raise NotImplementedError(
-            f"Variable {variable.path} of shape {shape}: several devices of one process have whole variables, and the layout {tuple(axes)}"
-            f" cuts it; start a process for each device (`mpiexec -n {len(place.devices)}`)."
+            f"Variable {variable.path} of shape {shape}: the layout {tuple(axes)} cuts it over the devices of several processes that have"
+            f" {len(place.devices)} each; start a process for each device, or one process for all."
         )
-    return layout
+    return partial(Spread.of, placement=place, path=variable.path, layouts=layouts)
 
 
 def check_mesh(variables):

@@ -5,11 +5,11 @@ from keras.src.backend.common import KerasVariable
 from keras.src.backend.common.stateless_scope import in_stateless_scope
 
 from keras_ocl import runtime
+from keras_ocl.compiler.jit import own_copy
 from keras_ocl.core.primitive import active_tapes, current_trace
 from keras_ocl.core.trace import tracing
 from keras_ocl.core.variable import Owned
-from keras_ocl.distribution.cut import Cut
-from keras_ocl.hooks.distribution import variable_layout
+from keras_ocl.hooks.distribution import cut
 
 
 class Variable(KerasVariable):
@@ -22,7 +22,7 @@ class Variable(KerasVariable):
     update the storage in place when nobody else holds it.
     """
 
-    _cut = None  # how a mesh cuts it, see distribution/layout.py
+    _holding = staticmethod(Owned.sharing)  # what is the value that a tensor is; another of what a mesh cuts
 
     def _initialize(self, value):
         value = self._convert_to_tensor(value, self._dtype)
@@ -33,15 +33,10 @@ class Variable(KerasVariable):
             )
         device = runtime.current_device() if value.storage.device is None else value.storage.device
         self._shape = value.shape
-        self._cut = variable_layout(self)
-        owned = self._holding(value)
-        storage = device.allocate_state(owned.storage.nbytes, self._path)
-        device.copy(owned.storage, storage)
-        self._owned = owned.in_storage(storage)
-
-    def _holding(self, tensor):
-        """A value for the variable: this tensor, or this process's part of it."""
-        return Owned.sharing(tensor) if self._cut is None else Cut.of(tensor, self._cut)
+        self._holding = cut(self) or self._holding
+        self._owned = self._holding(value)
+        if self._owned.is_held():
+            own_copy(self, device)
 
     def _initialize_with_initializer(self, initializer):
         # Also when a layer is built during a trace: a variable's first value is computed at once.

@@ -13,8 +13,9 @@ from tests.distribution.models import MODELS
 _TRAINING = """
     from tests.distribution.models import make
     from keras.distribution import DataParallel, set_distribution
+    from keras_ocl.distribution import mpi
 
-    STEPS = {steps}
+    STEPS, world = {steps}, mpi.world()
 
     def train(name):
         model, x, y, weights = make(name)
@@ -29,7 +30,8 @@ _TRAINING = """
 
     for name in {names!r}:
         set_distribution(None)
-        alone = train(name)
+        alone = world.gather_objects(train(name) if rank == 0 else None)[0]
+        keras.utils.clear_session()  # names count on, and are compared
         set_distribution(DataParallel(devices={devices}))
         together = train(name)
         worst = np.abs(together[0] / np.where(alone[0] == 0, 1, alone[0]) - 1)[alone[0] != 0].max()
@@ -55,12 +57,12 @@ def training(steps, names, devices=None):
 def differences(steps, names, ranks, parts):
     """name -> the largest relative difference of a step's loss, of ranks with so many devices each."""
     if parts == 1:
-        output = run_job(training(steps, names), ranks)
+        output = run_job(training(steps, names), ranks, optimised=True)
     else:
         whole = runtime.current_device().name.partition("/")[0]
         devices = [f"{whole}/{k + 1}of{parts}" for k in range(parts)] * ranks
         # Bound to cores of its own, a rank could have too few for its devices.
-        output = run_job(training(steps, names, devices), ranks, KERAS_OCL_BIND="0", KERAS_OCL_DEVICE=whole)
+        output = run_job(training(steps, names, devices), ranks, optimised=True, KERAS_OCL_BIND="0", KERAS_OCL_DEVICE=whole)
     return {name: float(value) for name, value in re.findall(r"^(\w+) losses of steps differ by (\S+)$", output, re.MULTILINE)}
 
 

@@ -14,6 +14,9 @@ import h5py  # noqa: E402
 import keras  # noqa: E402
 import numpy as np  # noqa: E402
 
+from tests.distribution.modes import prepare  # noqa: E402
+
+prepare()
 keras.distribution.initialize()
 
 from keras_ocl.distribution import mpi  # noqa: E402

@@ -16,16 +16,21 @@ MPIEXEC = launcher.mpiexec()
 needs_mpi = pytest.mark.skipif(MPIEXEC is None or find_spec("mpi4py") is None, reason="no MPI: pip install 'keras-ocl[distributed]'")
 
 
-def run_job(code, ranks, timeout=300, **environment):
+def run_job(code, ranks, timeout=300, optimised=False, **environment):
     """What all ranks of a job print; AssertionError with what they say where it fails.
 
     Each rank runs `code` behind `import keras, numpy as np` and `keras.distribution.initialize()`; `rank` is its number.
+
+    Args:
+        optimised: as for `modes.prepare`.
     """
-    head = """
+    head = f"""
         import sys
         sys.modules.update(dict.fromkeys(("matplotlib", "sklearn", "tensorflow")))  # Keras loads what it finds
         import keras
         import numpy as np
+        from tests.distribution.modes import prepare
+        prepare({optimised})
         keras.distribution.initialize()
         from keras_ocl.hooks.distribution import process_id
         rank = process_id()

@@ -67,6 +67,53 @@ def test_variables_lie_on_the_storage_device(halves):
     assert "there" in run(halves, code)
 
 
+def test_weights_travel_when_they_have_changed(halves):
+    """Not in each step of `evaluate` and `predict`, nor in training where they are frozen; any way of changing them is noticed."""
+    code = """
+    from keras_ocl import runtime
+    set_distribution(keras_ocl.CentralStorage(devices=[first, second]))
+    keras.utils.set_random_seed(0)
+    model = keras.Sequential([keras.Input((100,)), keras.layers.Dense(1000, name="wide"), keras.layers.Dense(1)])  # 400 kB
+    model.compile(keras.optimizers.SGD(1e-3), "mse")
+    x = np.random.default_rng(0).normal(size=(48, 100)).astype("float32")
+    kernel, other = model.layers[0].kernel, runtime.find_device(second)
+    halve = keras_ocl.jit(lambda: kernel.assign(kernel * 0.5))  # in place
+
+    def sent(run):
+        "How many times a copy of the large kernel went to the device without variables."
+        before = other.statistics.upload_bytes
+        run()
+        return (other.statistics.upload_bytes - before) // 400_000
+
+    def predict():
+        found = model.predict(x, batch_size=8, verbose=0)
+        w = [np.array(v, "float64") for v in model.weights]
+        np.testing.assert_allclose(found, (x @ w[0] + w[1]) @ w[2] + w[3], rtol=1e-3, atol=1e-4)
+
+    evaluate = lambda: model.evaluate(x, x[:, :1], batch_size=8, verbose=0)
+    train = lambda: model.fit(x, x[:, :1], batch_size=8, verbose=0)
+    counts = [sent(train), sent(evaluate), sent(predict), sent(evaluate)]
+    assert counts == [6, 1, 0, 0], counts
+    for change in (halve, lambda: kernel.assign(kernel + 0.1), lambda: model.set_weights([w * 0.9 for w in model.get_weights()])):
+        change()
+        counts = [sent(predict), sent(predict)]
+        assert counts == [1, 0], counts
+    train()
+    predict()
+    storage = kernel._owned.storage
+    train()
+    assert kernel._owned.storage is storage  # which is still overwritten in place
+    assert sent(lambda: model.fit(x, x[:, :1], batch_size=8, verbose=0, validation_data=(x, x[:, :1]), epochs=2)) == 13
+    model.layers[0].trainable = False
+    model.compile(keras.optimizers.SGD(1e-3), "mse")
+    counts = [sent(train), sent(train)]
+    assert counts[1] == 0 and counts[0] <= 1, counts
+    predict()
+    print("counted")
+    """
+    assert "counted" in run(halves, code)
+
+
 def test_from_one_distribution_to_another(halves):
     code = """
     def losses(*distributions):

@@ -5,17 +5,21 @@ import json
 import pytest
 
 from tests.distribution.job import needs_mpi, run_job
+from tests.distribution.modes import everything_overlaps
 
 pytestmark = needs_mpi
 
 HEAD = """
     import re
+    import keras_ocl
     from keras import layers, ops
     from keras.distribution import DataParallel, DeviceMesh, LayoutMap, ModelParallel, TensorLayout, list_devices, set_distribution
     from tests.distribution.models import make
 
+    DEVICES = None
+
     def mesh(*shape):
-        return DeviceMesh(shape, ("batch", "model"), list_devices())
+        return DeviceMesh(shape, ("batch", "model"), DEVICES or list_devices())
 
     def parallel(mesh, layouts):
         rules = LayoutMap(mesh)
@@ -30,6 +34,21 @@ HEAD = """
         variables = [*model.variables, *(model.optimizer.variables if optimizer else ())]
         return [v for v in variables if v._owned.layout is not None]
 """
+
+
+def run(code, devices):
+    """What all print: two ranks, or one that has two devices."""
+    if devices is None:
+        return run_job(HEAD + code, 2)
+    whole = devices[0].partition("/")[0]  # bound to cores of its own, a rank could have too few for both
+    return run_job(HEAD.replace("DEVICES = None", f"DEVICES = {devices}") + code, 1, KERAS_OCL_BIND="0", KERAS_OCL_DEVICE=whole)
+
+
+@pytest.fixture(params=["two ranks", "two devices"])
+def devices(request):
+    """Of `run`."""
+    return None if request.param == "two ranks" else request.getfixturevalue("halves")
+
 
 EQUAL = """
     def train(model, x, y, weights):
@@ -69,6 +88,11 @@ EQUAL = """
 def test_losses_are_those_of_one_process(ranks, meshes, names):
     code = HEAD + EQUAL.format(names=names, meshes=meshes)
     assert run_job(code, ranks).count("equal") == ranks * len(names) * len(meshes)
+
+
+def test_losses_of_several_devices(halves):
+    names, meshes = ["cnn", "masked", "transformer"], [((1, 2), False), ((2, 1), True)]
+    assert run(EQUAL.format(names=names, meshes=meshes), halves).count("equal") == len(names) * len(meshes)
 
 
 TRANSFORMER = """
@@ -113,7 +137,8 @@ TRANSFORMER = """
 """
 
 
-def test_a_transformer_cut_by_heads_exchanges_activations_alone():
+@pytest.mark.skipif(everything_overlaps(), reason="each sum is a collective, so those of queries, keys and values are three")
+def test_a_transformer_cut_by_heads_exchanges_activations_alone(devices):
     """As Megatron-LM does (Shoeybi et al., 2019): a sum behind attention and one behind the MLP, forwards, and two backwards a block."""
     code = """
     log, model = collectives(HEADS, "model", (1, 2))
@@ -121,7 +146,7 @@ def test_a_transformer_cut_by_heads_exchanges_activations_alone():
         import json
         print(json.dumps(log))
     """
-    log = json.loads(run_job(HEAD + TRANSFORMER + code, 2).strip().splitlines()[-1])
+    log = json.loads(run(TRANSFORMER + code, devices).strip().splitlines()[-1])
     assert {name for name, _ in log} == {"all_reduce"}
     shapes = [tuple(shape) for _, shapes in log for shape in shapes]
     assert set(shapes) == {(8, 12, 16)} and len(log) == 8
@@ -144,7 +169,7 @@ def test_weights_cut_along_the_batch_are_gathered_and_their_gradients_scattered(
     assert run_job(HEAD + TRANSFORMER + code, 2).count("cut") == 2
 
 
-def test_they_are_whole_for_others(tmp_path):
+def test_they_are_whole_for_others(devices, tmp_path):
     """Files, values, assignments, eager code, functions of one's own, checkpoints: one writes, all read."""
     code = """
     import keras_ocl.distribution.mpi
@@ -184,7 +209,7 @@ def test_they_are_whole_for_others(tmp_path):
         np.savez("FILES/expected.npz", x=x, predicted=predicted)
         print("written")
     """
-    assert run_job(HEAD + code.replace("FILES", str(tmp_path)), 2).count("written") == 1
+    assert run(code.replace("FILES", str(tmp_path)), devices).count("written") == 1
     alone = """
         given = np.load("FILES/expected.npz")
         for file in ("best", "model"):
@@ -199,7 +224,50 @@ def test_they_are_whole_for_others(tmp_path):
     assert run_job(alone.replace("FILES", str(tmp_path)), 1).count("whole") == 1
 
 
-def test_what_does_not_fit():
+def test_a_device_that_fails(halves):
+    """Where memory is short on one device, nothing is updated on the others, in steps and in functions of one's own."""
+    code = """
+    from keras_ocl.distribution.step import Part
+    set_distribution(parallel(mesh(1, 2), {".*kernel": (None, "model")}))
+    model = keras.Sequential([keras.Input((6,)), layers.Dense(8, activation="tanh"), layers.Dense(4)])
+    model.compile("adam", "mse")
+    x = np.ones((10, 6), "float32")
+    kernel = model.layers[0].kernel
+    step, halve = lambda: model.train_on_batch(x, x[:, :4]), keras_ocl.jit(lambda: kernel.assign(kernel * 0.5))
+    values = lambda: [np.array(v) for v in [*model.variables, *model.optimizer.variables]]
+    launch = Part._run_on_states
+    for run in step, halve:
+        run()
+        for failing in range(2):
+            def fails(part, *args):
+                if part.device.name == DEVICES[failing]:
+                    raise MemoryError("no more")
+                return launch(part, *args)
+            before, Part._run_on_states = values(), fails
+            try:
+                run()
+            except MemoryError:
+                print("failed")
+            Part._run_on_states = launch
+            assert all(np.array_equal(a, b) for a, b in zip(values(), before, strict=True))
+        run()
+    """
+    assert run(code, halves).count("failed") == 4
+
+
+def test_several_devices_of_several_ranks_are_refused(halves):
+    code = """
+    set_distribution(parallel(DeviceMesh((4,), ("batch",), HALVES * 2), {".*kernel": ("batch", None)}))
+    try:
+        layers.Dense(4).build((None, 6))
+    except NotImplementedError as error:
+        print(error)
+    """.replace("HALVES", str(halves))
+    found = run_job(HEAD + code, 2, KERAS_OCL_BIND="0", KERAS_OCL_DEVICE=halves[0].partition("/")[0])
+    assert found.count("cuts it over the devices of several processes that have 2 each; start a process for each device") == 2, found
+
+
+def test_what_does_not_fit(devices):
     code = """
     def refused(layouts, shape, *layers_):
         set_distribution(parallel(mesh(*shape), layouts))
@@ -219,4 +287,4 @@ def test_what_does_not_fit():
         assert "a/kernel was cut over the mesh of another distribution" in str(error), error
         print("refused")
     """
-    assert run_job(HEAD + code, 2).count("refused") == 2
+    assert run(code, devices).count("refused") == (2 if devices is None else 1)

@@ -1,4 +1,6 @@
-"""Large sums that travel while the rest of a step is computed: KERAS_OCL_OVERLAP=1, with limits that small models reach."""
+"""Large sums that travel while the rest of a step is computed: KERAS_OCL_OVERLAP=1, with limits that small models reach.
+
+`KERAS_OCL_TEST_OVERLAP=1` runs any other of distribution's tests so (modes.py)."""
 
 import keras
 import numpy as np
@@ -14,11 +16,6 @@ from tests.distribution.job import needs_mpi, run_job
 
 pytestmark = needs_mpi
 
-SMALL = """
-    from keras_ocl.compiler import overlap
-    from keras_ocl.distribution import partition
-    partition._BUCKET = overlap.WORTH = 0
-"""
 ORDER = """
     import time
     from keras.distribution import DataParallel, set_distribution
@@ -49,8 +46,7 @@ ORDER = """
 
 
 def test_losses_are_those_of_one_process():
-    code = SMALL + training(3, ["cnn", "recurrent"]) + ORDER
-    output = run_job(code, 2, KERAS_OCL_OVERLAP="1")
+    output = run_job(training(3, ["cnn", "recurrent"]) + ORDER, 2, KERAS_OCL_TEST_OVERLAP="1")
     assert output.count("losses of steps differ by") == 2 and output.count("in order") == 2
 
 
