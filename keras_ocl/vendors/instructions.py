@@ -10,7 +10,7 @@ _SKIPPED = re.compile(r"(?:s_(?:waitcnt\w*|delay_alu|nop|clause)|NOP)\b")  # of 
 _KINDS = (  # NVIDIA's names, AMD's
     ("fma", re.compile(r"(?:FFMA|HFMA|DFMA)|v_(?:dual_|pk_)?(?:fma|mad_f|mac_f)")),
     ("float", re.compile(r"(?:[FDH](?:ADD|MUL|MNMX|SET|SEL)|MUFU|F2|I2F|FRND)|v_\w+_f(?:16|32|64)")),
-    ("memory", re.compile(r"(?:LD|ST|ATOM|RED)|(?:global|ds|buffer|flat|scratch)_")),
+    ("memory", re.compile(r"(?:LD|ST|ATOM|RED)|(?:global|ds|buffer|flat|scratch|s_load)_")),
 )
 
 
