@@ -34,6 +34,7 @@ def main(arguments=None):
     lower_parser.add_argument("--json", action="store_true", help="as JSON")
     lower_parser.add_argument("--source", action="store_true", help="the OpenCL C")
     lower_parser.add_argument("--compile", action="store_true", help="compile for the record with the vendor's compiler; estimate times")
+    lower_parser.add_argument("--loops", action="store_true", help="with --compile: what kernels' inner loops consist of (NVIDIA, AMD)")
     lower_parser.add_argument("--access", action="store_true", help="cache lines and bank conflicts of each load and store")
     lower_parser.set_defaults(run=lower)
     options = parser.parse_args(arguments)
@@ -177,7 +178,7 @@ def lower(options):
         print(error, file=sys.stderr)
         return 2
     if options.compile:
-        return _compiled(options.traits, steps)
+        return _compiled(options.traits, steps, options.loops)
     if options.access:
         return _accesses(options.traits, steps)
     if options.json:
@@ -190,7 +191,7 @@ def lower(options):
     return 0
 
 
-def _compiled(record, steps):
+def _compiled(record, steps, loops):
     """Print what the vendor's compiler makes of each kernel, and how long it should take; 1 where one is refused or spills."""
     from keras_ocl import runtime, vendors
 
@@ -202,7 +203,7 @@ def _compiled(record, steps):
     status = 0
     for step in steps:
         try:
-            found = vendors.compile_program(hardware.compiler, step.program())
+            found = vendors.compile_program(hardware.compiler, step.program(), loops)
         except (FileNotFoundError, vendors.Rejected) as error:
             print(error, file=sys.stderr)
             return 2 if isinstance(error, FileNotFoundError) else 1
@@ -215,7 +216,8 @@ def _compiled(record, steps):
             status |= bool(r.spilled or r.private)
             takes = f"{r.registers:4} {r.spilled:4} {r.private:5} {launch.local:6} {e.waves:3} ({e.occupancy:4.0%})"
             amounts = f"{launch.operations / 1e6:9.4g} Mop {(launch.read + launch.written) / 1e6:9.4g} MB"
-            print(f"  {takes} {amounts} {e.seconds * 1e6:9.2f} us {e.bound:7} {e.share:4.0%}  {launch.name}")
+            name = f"{r.loop}  {launch.name}" if loops and r.loop else launch.name
+            print(f"  {takes} {amounts} {e.seconds * 1e6:9.2f} us {e.bound:7} {e.share:4.0%}  {name}")
         print(f"  {len(step.launches)} launches, {seconds * 1e3:.4g} ms, {operations / seconds / hardware.flops:.1%} of the peak")
     return status
 

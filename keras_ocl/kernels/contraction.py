@@ -7,10 +7,12 @@ are powers of two.
 """
 
 from dataclasses import dataclass
+from functools import partial
 
 from keras_ocl.kernels.prelude import vector_type
 
 BARRIER = "barrier(CLK_LOCAL_MEM_FENCE);\n"
+_BANKS = 32  # of local memory, of four bytes
 _UNROLLED = 512  # multiply-adds that are written out: instruction caches hold them
 
 
@@ -62,9 +64,21 @@ class Tile:
         """Elements from one step of k to the next of a tile of `extent` rows or columns: consecutive steps lie in different banks."""
         return extent + self.fragment
 
+    def skew(self, loader):
+        """Elements that each eight steps of k of a Loader's tile lie further on, beside the pitch; a multiple of a fragment.
+
+        Vectors along k are stored step by step by items of several steps. Eight steps' rows begin in all banks, and the next eight's would
+        begin in the same.
+        """
+        return loader.vector * _BANKS // self.depth if loader.along_k and loader.vector > 1 and self.depth > 8 and self.fragment == 4 else 0
+
+    def elements(self, extent):
+        """Of the local memory of a tile of `extent` rows or columns, with the greatest skew there is."""
+        return self.depth * self.pitch(extent) + (2 * self.fragment if self.depth > 8 else 0)
+
     def local_bytes(self, size):
         """Bytes of both operands' tiles, with elements of `size` bytes."""
-        return self.depth * (self.pitch(self.height) + self.pitch(self.width)) * size
+        return (self.elements(self.height) + self.elements(self.width)) * size
 
     @property
     def places(self):
@@ -172,6 +186,11 @@ class Strided(Loader):
         return "", "", self.load(self.offset("at", "k"))
 
 
+def _skewed(skew, step):
+    """C text of what the skew adds to the place of a step of k."""
+    return f" + ({step}) / 8 * {skew}" if skew else ""
+
+
 class Contraction:
     """Texts of contractions.
 
@@ -185,7 +204,7 @@ class Contraction:
     def __init__(self, args, tile, register, fma, index="int"):
         self.args, self.tile, self.register, self.fma, self.index = args, tile, register, fma, index
         self.pitch_a, self.pitch_b = tile.pitch(tile.height), tile.pitch(tile.width)
-        self.a, self.b = self.local(tile.depth * self.pitch_a), self.local(tile.depth * self.pitch_b)
+        self.a, self.b = self.local(tile.elements(tile.height)), self.local(tile.elements(tile.width))
 
     def local(self, elements):
         """C text of a pointer to so many elements of local memory, aligned for vectors of them."""
@@ -224,7 +243,7 @@ class Contraction:
             f"{{\n{declared}{i} k_begin = {begin};\nif (k_begin < {end}) {{\n{fetch}}}\n"
             "#pragma unroll 1\n"  # AMD's compiler unrolls short loops whole, barriers included, and spills
             f"while (k_begin < {end}) {{\n{stash}{BARRIER}k_begin += {t.depth};\nif (k_begin < {end}) {{\n{fetch}}}\n"
-            f"{self.multiply(self.a, name)}{BARRIER}}}\n}}\n"
+            f"{self.multiply(self.a, name, skews=(t.skew(a), t.skew(b)))}{BARRIER}}}\n}}\n"
         )
 
     def shares(self, extent, loader):
@@ -282,9 +301,10 @@ class Contraction:
     def _stash(self, local, extent, loader, kept):
         """Statements that store what _fetch() loaded to local memory."""
         v, pitch, (rows, steps), text = loader.vector, self.tile.pitch(extent), self.shares(extent, loader), ""
+        skew = partial(_skewed, self.tile.skew(loader))
         for y in range(steps.rounds):
             for x in range(rows.rounds):
-                name, where = f"{kept}{y}_{x}", f"({steps.place(y)}) * {pitch} + {rows.place(x)}"
+                name, where = f"{kept}{y}_{x}", f"({steps.place(y)}) * {pitch}{skew(steps.place(y))} + {rows.place(x)}"
                 if loader.along_k and v > 1:
                     text += "".join(f"{local}[{where} + {lane * pitch}] = {name}.s{lane:x};\n" for lane in range(v))
                 else:
@@ -300,20 +320,22 @@ class Contraction:
         text = self._declare(extent, loader, "kept") + self._prepare(loader, extent) + self._fetch(extent, loader, end, "kept")
         return f"{{\n{text}{self._stash(local, extent, loader, 'kept')}}}\n"
 
-    def multiply(self, a, name="s", also=None):
-        """Statements that add the products of the tiles `a` and self.b in local memory; `also(r)`: more, with a's element in `e`."""
+    def multiply(self, a, name="s", also=None, skews=(0, 0)):
+        """Statements that add the products of the tiles `a` and self.b in local memory; `also(r)`: more, with a's element in `e`.
+
+        skews: as Tile.skew has them, of both.
+        """
         t, register = self.tile, self.register
         times = max(1, min(t.depth, _UNROLLED // (t.rows * t.columns)))
         lines = [f"#pragma unroll {times}\nfor (int q = 0; q < {t.depth}; ++q) {{\n"]
         parts = []
-        for local, pitch, side, run, count, place in (
-            (a, self.pitch_a, "x", t.below, t.rows, t.row),
-            (self.b, self.pitch_b, "y", t.beside, t.columns, t.column),
+        for local, pitch, skew, side, run, count, place in (
+            (a, self.pitch_a, skews[0], "x", t.below, t.rows, t.row),
+            (self.b, self.pitch_b, skews[1], "y", t.beside, t.columns, t.column),
         ):
             kind = vector_type(register, run)
-            lines += [
-                f"const {kind} {side}{n} = {self._vector(local, f'q * {pitch} + {place(n)}', run)};\n" for n in range(0, count, run)
-            ]
+            step = f"q * {pitch}{_skewed(skew, 'q')}"
+            lines += [f"const {kind} {side}{n} = {self._vector(local, f'{step} + {place(n)}', run)};\n" for n in range(0, count, run)]
             parts.append([f"{side}{n - n % run}" + (f".s{n % run:x}" if run > 1 else "") for n in range(count)])
         for r in self.rows:
             if also:

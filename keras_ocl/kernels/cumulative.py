@@ -3,6 +3,7 @@
 A work-item walks the axis for one vector of neighbours, or where the schedule has no vectors one element, of the other axes. A
 long axis with few others is cut into parts: one kernel reduces each part to what it does to the running
 value, and the second starts each part from those before it. The number of parts depends on extents only.
+On GPUs groups of work-items walk together (cumulative_gpu.py).
 """
 
 from keras_ocl.core import dtypes
@@ -25,9 +26,12 @@ def plan(traits, *, kind, shape, axis, reverse, handles, dtype, sink, all_argume
     """
     if 0 in shape:
         return []
-    problem = _Scan(traits, kind, tuple(shape), axis, reverse, handles, dtype, sink, all_arguments)
+    problem = Scan(traits, kind, tuple(shape), axis, reverse, handles, dtype, sink, all_arguments)
     n, walks = hint(shape[axis]), hint(product(shape)) // max(1, hint(shape[axis]))
     schedule = problem.schedule
+    together = schedule.scan(problem)
+    if together:
+        return together
     if kind == "linear_recurrence" or n < schedule.scan_steps or walks > schedule.scan_walks:
         return [problem.kernel()]
     part = -(-n // schedule.scan_parts)
@@ -36,7 +40,9 @@ def plan(traits, *, kind, shape, axis, reverse, handles, dtype, sink, all_argume
     return [problem.kernel(part, totals, True), problem.kernel(part, totals, False)]
 
 
-class _Scan:
+class Scan:
+    """A running operation, and what its kernels share; arguments as plan() has them."""
+
     def __init__(self, traits, kind, shape, axis, reverse, handles, dtype, sink, all_arguments):
         self.traits, self.schedule = traits, schedule_of(traits)
         self.kind, self.shape, self.axis, self.reverse = kind, shape, axis, reverse
@@ -44,10 +50,25 @@ class _Scan:
         self.ctype = index_type(product(shape))
         self.last = axis == len(shape) - 1
         self.helpers = set()
+        neutral = 0 if kind not in _OPS else dtypes.neutral(_OPS[kind][1], dtype)
+        self.start = elementwise.literal(neutral, dtype)  # C text
+
+    def args(self):
+        """Args for a kernel of it."""
+        return Args(self.all_arguments)
+
+    def load(self, pointer, offset, width=1):
+        """C text of the `width` elements at an offset (C text)."""
+        self.helpers |= prelude.helpers_for(self.dtype, width)
+        return prelude.load(self.dtype, width, pointer, f"({offset})")
+
+    def apply(self, a, b, width=1):
+        """C text of the operation on two registers; not of a recurrence."""
+        return self._apply(_OPS[self.kind][0], a, b, width)
 
     def kernel(self, part=0, totals=None, first=False):
         """The walk; with `part`, that of a part: the `first` kernel stores each part's total, the second continues from them."""
-        args, t, shape, axis = Args(self.all_arguments), self.ctype, self.shape, self.axis
+        args, t, shape, axis = self.args(), self.ctype, self.shape, self.axis
         n, inner = shape[axis], product(shape[axis + 1 :])
         outer, middle, last = product(shape[:axis]), product(shape[axis + 1 : -1]), 1 if self.last else shape[-1]
         width = self.schedule.lanes(self.traits, self.dtype, last)
@@ -67,15 +88,14 @@ class _Scan:
 
         def walk(w):
             register = prelude.register_type(self.dtype, w)
-            start_value = elementwise.literal(0 if self.kind not in _OPS else dtypes.neutral(_OPS[self.kind][1], self.dtype), self.dtype)
             text = [f"__global const {dtypes.storage_ctype(self.dtype)}* x{k} = {p} + (outer * {n_text} * {inner_text}"
                     f" + middle * {last_text} + column);\n" for k, p in enumerate(pointers)]
-            text.append(f"{register} state = ({register})({start_value});\n")
+            text.append(f"{register} state = ({register})({self.start});\n")
             if part and not first:
                 # The parts before this one, in order.
-                earlier = self._load(total, slot.format(piece="q"), w)
+                earlier = self.load(total, slot.format(piece="q"), w)
                 text.append(f"for ({t} q = 0; q < {piece}; ++q) state = {self._step('state', [earlier], w)};\n")
-            values = [self._load(f"x{k}", f"at * {inner_text}", w) for k in range(len(pointers))]
+            values = [self.load(f"x{k}", f"at * {inner_text}", w) for k in range(len(pointers))]
             at = f"{n_text} - 1 - i" if self.reverse else "i"
             text.append(f"for ({t} i = {start}; i < {stop}; ++i) {{\nconst {t} at = {at};\nstate = {self._step('state', values, w)};\n")
             if not first:
@@ -100,10 +120,6 @@ class _Scan:
         title = f"{self.kind}: {'totals of parts' if first else 'a walk along the axis per work-item'}"
         return KernelSpec(name, args.args, text, grid, self.schedule.group, helpers, title=title)
 
-    def _load(self, pointer, offset, width):
-        self.helpers |= prelude.helpers_for(self.dtype, width)
-        return prelude.load(self.dtype, width, pointer, f"({offset})")
-
     def _apply(self, op, a, b, width):
         self.helpers |= elementwise.helpers(op, width, self.dtype, [self.dtype] * 2)
         return elementwise.emit(op, width, self.dtype, [self.dtype] * 2, [a, b])
@@ -111,4 +127,4 @@ class _Scan:
     def _step(self, state, values, width):
         if self.kind == "linear_recurrence":
             return self._apply("add", self._apply("mul", values[0], state, width), values[1], width)
-        return self._apply(_OPS[self.kind][0], state, values[0], width)
+        return self.apply(state, values[0], width)

@@ -38,6 +38,7 @@ class Schedule:
         top_k: (problem, k, results) -> KernelSpecs that store the `k` greatest of each row of a sort.Problem with one operand, and their
             positions.
         scatter_block: (traits, rows, columns, lanes) -> (rows, columns) of the result that a work-item owns.
+        scan: (scan) -> KernelSpecs of groups that walk the rows of a cumulative.Scan together, None where each work-item walks one alone.
         scatter_sorted: (problem) -> KernelSpecs that sort the updates of a scatter.Problem, None where each work-item walks all of them.
 
     tuning: the table of schedules/tuning.py from which this schedule's kernels take their numbers, None where they need none.
@@ -102,6 +103,7 @@ class Schedule:
     attention_gradients: Callable = _never
     attention_pays: Callable = _never
     team: Callable = _never
+    scan: Callable = _never
     scatter_sorted: Callable = _never
 
     def width(self, traits):

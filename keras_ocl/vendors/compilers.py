@@ -4,8 +4,8 @@
 - "amd:gfx1030": clang's AMDGPU target with ROCm's device libraries, as ROCm's OpenCL compiler is made.
 - "intel:dg2": ocloc, Intel's OpenCL compiler itself.
 
-On Debian: clang-19, libclc-19 and rocm-device-libs, intel-opencl-icd; ptxas comes in the wheel nvidia-cuda-nvcc. The variables CLANG, PTXAS
-and OCLOC name other executables.
+On Debian: clang-19, libclc-19 and rocm-device-libs, intel-opencl-icd; ptxas and nvdisasm come in the wheels nvidia-cuda-nvcc and
+nvidia-cuda-nvdisasm. The variables CLANG, PTXAS, NVDISASM and OCLOC name other executables.
 """
 
 import os
@@ -16,6 +16,8 @@ import tempfile
 from dataclasses import dataclass
 from importlib import util
 from pathlib import Path
+
+from keras_ocl.vendors.instructions import Mix, inner_loop
 
 _CLANG = ["-x", "cl", "-cl-std=CL1.2", "-O3", "-Xclang", "-finclude-default-header", "-S"]
 _LIBCLC = Path("/usr/lib/clc")
@@ -41,20 +43,23 @@ class Resources:
         spilled: bytes (AMD: registers) that a work-item moves to memory for want of registers.
         private: bytes of memory of a work-item, for arrays that have no registers, what is spilled included.
         wave: work-items that run in lockstep.
+        loop: what its inner loop consists of; None where that was not asked for, or the compiler's code is not read.
     """
 
     registers: int
     spilled: int
     private: int
     wave: int
+    loop: Mix | None = None
 
 
-def compile_program(target, source):
+def compile_program(target, source, loops=False):
     """Compiles OpenCL C for a device.
 
     Args:
         target: vendor and device, such as "nvidia:sm_86", "amd:gfx1030" or "intel:dg2".
         source: the program's text.
+        loops: whether kernels' inner loops are read, which of NVIDIA's takes nvdisasm; Intel's are not.
 
     Returns:
         A dict from the kernels' names to their Resources.
@@ -70,14 +75,14 @@ def compile_program(target, source):
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "program.cl")
         path.write_text(source)
-        return _VENDORS[vendor](path, device, Path(folder))
+        return _VENDORS[vendor](path, device, Path(folder), loops)
 
 
 def tool(variable, *names):
     """The path of an executable: what the environment variable says, or the first of `names` that is on the path."""
     found = os.environ.get(variable) or next(filter(None, map(shutil.which, names)), None)
-    if not found and "ptxas" in names and (cu := util.find_spec("nvidia")):
-        found = next((str(p) for root in cu.submodule_search_locations for p in Path(root).glob("cu*/bin/ptxas")), None)
+    if not found and variable in ("PTXAS", "NVDISASM") and (cu := util.find_spec("nvidia")):
+        found = next((str(p) for root in cu.submodule_search_locations for p in Path(root).glob(f"cu*/bin/{names[-1]}")), None)
     if not found:
         raise FileNotFoundError(f"{names[-1]} is not installed; on Debian and PyPI: {_PACKAGES[variable]}, or set {variable}")
     return found
@@ -86,6 +91,7 @@ def tool(variable, *names):
 _PACKAGES = {
     "CLANG": "apt install clang-19 libclc-19 libclc-19-dev rocm-device-libs",
     "PTXAS": "pip install nvidia-cuda-nvcc",
+    "NVDISASM": "pip install nvidia-cuda-nvdisasm",
     "OCLOC": "apt install intel-opencl-icd",
 }
 
@@ -104,19 +110,23 @@ def _bitcode(paths, what):
     return str(found)
 
 
-def _nvidia(source, device, folder):
+def _nvidia(source, device, folder, loops):
     clang, ptxas, ptx = tool("CLANG", "clang-19", "clang"), tool("PTXAS", "ptxas"), folder / "program.ptx"
     library = _bitcode([_LIBCLC / "nvptx64--nvidiacl.bc"], "libclc for NVIDIA")
     options = [x for option in ("-target-cpu", device, "-mlink-bitcode-file", library) for x in ("-Xclang", option)]
     run([clang, *_CLANG, "-target", "nvptx64-nvidia-nvcl", *options, "-o", str(ptx), str(source)], device)
     log = run([ptxas, "-v", f"-arch={device}", str(ptx), "-o", str(folder / "program.cubin")], device)
+    texts = {}
+    if loops:
+        code = run([tool("NVDISASM", "nvdisasm"), "-c", str(folder / "program.cubin")], device)
+        texts = dict(re.findall(r"^\.text\.(\w+):\n(.*?)(?=^\.text\.|\Z)", code, re.S | re.M))
     return {
-        name: Resources(int(registers), int(stores) + int(loads), int(stack), 32)
+        name: Resources(int(registers), int(stores) + int(loads), int(stack), 32, inner_loop(texts[name]) if loops else None)
         for name, stack, stores, loads, registers in _PTXAS.findall(log)
     }
 
 
-def _amd(source, device, folder):
+def _amd(source, device, folder, loops):
     clang, long = tool("CLANG", "clang-19", "clang"), len(device) > len("gfx900")  # RDNA's names are longer
     wave = 32 if long else 64
     libraries = ["opencl", "ocml", "ockl", _isa_library(device), f"oclc_wavefrontsize64_{'off' if long else 'on'}"]
@@ -134,9 +144,11 @@ def _amd(source, device, folder):
             found[value] = now = {}
         else:
             now[key] = int(value)
+    code = (folder / "program.s").read_text() if loops else ""
+    texts = dict(re.findall(r"^(\w+):.*?\n(.*?)^\t\.section", code, re.S | re.M))
     return {
         # Scalar registers that are short are kept in lanes of others, not in memory.
-        name: Resources(k["VGPRs"], k["VGPRs Spill"], k["ScratchSize [bytes/lane]"], wave)
+        name: Resources(k["VGPRs"], k["VGPRs Spill"], k["ScratchSize [bytes/lane]"], wave, inner_loop(texts[name]) if loops else None)
         for name, k in found.items()
     }
 
@@ -148,7 +160,7 @@ def _isa_library(device):
     return f"oclc_isa_version_{max((n for n in known if n <= wanted), default=wanted):x}"
 
 
-def _intel(source, device, folder):
+def _intel(source, device, folder, loops):
     ocloc = tool("OCLOC", "ocloc")
     command = [ocloc, "compile", "-file", str(source), "-device", device, "--format", "zebin", "-options", "-cl-std=CL1.2"]
     run([*command, "-out_dir", str(folder)], device)

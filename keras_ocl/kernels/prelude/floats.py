@@ -59,6 +59,23 @@ BOTH = {
   return (b == 0.0$F) ? a / b : f;
 }
 """,
+    # A number as its mantissa's bits and its exponent: products of such neither overflow nor vanish.
+    "scaled": """${I}2 $name($T x) {
+  int e;
+  $T m = frexp(x, &e);
+  return (${I}2)(as_$I(m), e);
+}
+""",
+    "scaled_mul": """${I}2 $name(${I}2 a, ${I}2 b) {
+  ${I}2 r = scaled_$S(as_$T(a.s0) * as_$T(b.s0));
+  r.s1 = add_sat(r.s1, add_sat(a.s1, b.s1));
+  return r;
+}
+""",
+    "unscaled": """$T $name(${I}2 x) {
+  return ldexp(as_$T(x.s0), convert_int_sat(x.s1));
+}
+""",
     "logistic": """$T $name($T x) {
   return 1.0$F / (1.0$F + exp(-x));
 }

@@ -3,7 +3,7 @@
 import math
 
 from keras_ocl.core.dim import hint
-from keras_ocl.kernels import scatter_sorted, sort, sort_local
+from keras_ocl.kernels import cumulative_gpu, scatter_sorted, sort, sort_local
 from keras_ocl.kernels.attention import gpu as attention_gpu
 from keras_ocl.kernels.conv import elements as conv_elements
 from keras_ocl.kernels.conv import gpu as conv_gpu
@@ -98,6 +98,7 @@ SCHEDULE = register(
         attention_pays=_attention_pays,
         sort=_sort,
         top_k=sort_local.greatest,
+        scan=cumulative_gpu.kernels,
         scatter_block=_scatter_block,
         scatter_sorted=_scatter_sorted,
         tuning=_TUNING,

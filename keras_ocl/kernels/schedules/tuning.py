@@ -178,3 +178,9 @@ class GpuTuning:
     scatter_items: int = 1 << 15  # work-items of a scatter that walk all updates
     scatter_walked: int = 1 << 25  # steps of all of them that take as long as sorting's launches
     scatter_chunk: int = 32  # sorted updates that an item combines
+    scan_least: int = 32  # elements of a row that a group scans
+    scan_group: int = 256  # most work-items of such a group
+    scan_each: int = 8  # elements of a block that one of them takes
+    scan_blocks: int = 4  # least blocks of a piece of a row, which the group does in the time of a launch
+    scan_steps: int = 32  # least steps of an item's piece
+    scan_pieces: int = 4  # of items' walks, from which cutting pays for two more launches

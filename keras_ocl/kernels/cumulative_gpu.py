@@ -1,0 +1,246 @@
+"""Running sums, products and extremes by groups of work-items, on GPUs.
+
+A group walks a row that is contiguous in memory block by block: its items load and store neighbours, by way of local memory, in which each
+runs over a few elements, and scan what these come to. Where rows are too few to fill the device they are cut into pieces, in three launches
+(Blelloch, "Prefix Sums and Their Applications", 1990; Sengupta et al., "Scan Primitives for GPU Computing", 2007; the totals first, as
+Merrill & Grimshaw, "Parallel Scan for Stream Architectures", 2009): the totals of pieces, the scan of these, and that of each piece from
+there. Where neighbours belong to other walks an item is one walk's, or one piece's.
+
+The order of every sum depends on extents and traits only. Floating-point products carry their exponent apart, as an integer: in another
+order than one by one, 0 * inf would come of a product that overflows in a later piece. What overflows on the way but not at the end is
+finite so.
+"""
+
+from dataclasses import dataclass
+
+from keras_ocl.core import dtypes
+from keras_ocl.core.dim import ceil_div, hint, product
+from keras_ocl.core.index import is_one
+from keras_ocl.kernels import prelude
+from keras_ocl.kernels.coordinates import unflattened
+from keras_ocl.kernels.spec import Buffer, KernelSpec
+
+_BARRIER = "barrier(CLK_LOCAL_MEM_FENCE);\n"
+
+
+def kernels(scan):
+    """KernelSpecs of a cumulative.Scan; None where an item walks each row alone."""
+    if scan.kind == "linear_recurrence" or dtypes.is_complex(scan.dtype) and scan.kind == "cumprod":
+        return None
+    found, tuning = _Kernels(scan), scan.schedule.tuning
+    n, walks = hint(scan.shape[scan.axis]), max(1, hint(found.walks))
+    wanted = scan.traits.compute_units * tuning.unit_items
+    if is_one(found.inner):
+        if n < tuning.scan_least:
+            return None
+        shape = found.shape(n, walks)
+        blocks, groups = -(-n // shape.block), -(-walks // shape.rows)
+        pieces = min(blocks // tuning.scan_blocks, wanted // (groups * shape.lanes * shape.rows))
+        return found.rows(shape, -(-blocks // pieces) * shape.block if pieces > 1 else 0)
+    pieces = min(n // tuning.scan_steps, wanted // walks)
+    return found.columns(-(-n // pieces)) if pieces >= tuning.scan_pieces else None
+
+
+@dataclass(frozen=True)
+class _Shape:
+    """A group of `rows` rows with `lanes` items each, which take `each` elements of a block."""
+
+    lanes: int
+    rows: int
+    each: int
+
+    @property
+    def block(self):
+        return self.lanes * self.each
+
+    @property
+    def pitch(self):
+        """Places of a row's block in local memory."""
+        return self.block + self.block // 32
+
+    def place(self, row, at):
+        """C text of the place of an element: a bank further every 32, since an item's next elements lie beside one another."""
+        return f"{row} * {self.pitch} + ({at}) + (({at}) >> 5)"
+
+
+class _Kernels:
+    def __init__(self, scan):
+        self.scan, self.dtype, self.index = scan, scan.dtype, scan.ctype
+        self.before, self.after = scan.shape[: scan.axis], scan.shape[scan.axis + 1 :]
+        self.outer, self.inner, self.n = product(self.before), product(self.after), scan.shape[scan.axis]
+        self.walks = self.outer * self.inner
+        self.register = prelude.register_type(self.dtype, 1)
+        self.scaled = scan.kind == "cumprod" and dtypes.is_float(self.dtype)
+        self.carried = f"{'long' if self.register == 'double' else 'int'}2" if self.scaled else self.register
+        self.start = self.lift(scan.start)
+
+    def lift(self, x):
+        """C text of an element `x` as it is carried on."""
+        return self._scaled("scaled", x) if self.scaled else x
+
+    def lower(self, x):
+        """C text of the element that a carried `x` stands for."""
+        return self._scaled("unscaled", x) if self.scaled else x
+
+    def combine(self, a, b):
+        """C text of two carried values as one."""
+        return self._scaled("scaled_mul", a, b) if self.scaled else self.scan.apply(a, b)
+
+    def _scaled(self, stem, *operands):
+        name = f"{stem}_{self.register}_1"
+        self.scan.helpers.add(name)
+        return f"{name}({', '.join(operands)})"
+
+    def memory(self, args, buffer, out=False):
+        """C text of a pointer to carried values."""
+        if not self.scaled:
+            return args.pointer(buffer, self._total_dtype, out=out)
+        return f"((__global {'' if out else 'const '}{self.carried}*){args.pointer(buffer, self._total_dtype, out=out)})"
+
+    @property
+    def _total_dtype(self):
+        """Of a buffer of carried values, as wide as registers are."""
+        if self.scaled:
+            return "int64" if self.register == "double" else "int32"
+        return "float32" if self.register == "float" else self.dtype
+
+    def totals(self, count):
+        """A Buffer for `count` totals of each walk."""
+        return Buffer(count * self.walks * (2 if self.scaled else 1), self._total_dtype)
+
+    def shape(self, n, rows):
+        """The _Shape for rows of `n` elements (hints)."""
+        traits, tuning = self.scan.traits, self.scan.schedule.tuning
+        most = 1 << min(tuning.scan_group, traits.max_group).bit_length() - 1
+        size = dtypes.itemsize(self._total_dtype) * (2 if self.scaled else 1)
+        each = tuning.scan_each if n > most * tuning.scan_each // 2 and size <= 4 else tuning.scan_each // 2
+        lanes = min(most, max(8, _power(-(-n // each))))
+        return _Shape(lanes, max(1, min(most // 2 // lanes, _power(rows))), each)
+
+    def rows(self, shape, piece):
+        """KernelSpecs of rows: each walked by one group, or cut into pieces of so many elements."""
+        if not piece:
+            return [self._row(shape)]
+        count = ceil_div(self.n, piece)
+        return self._three(count, lambda *options: self._row(shape, piece, count, *options))
+
+    def columns(self, piece):
+        """KernelSpecs of walks whose neighbours are neighbours in memory, cut into pieces of so many elements."""
+        count = ceil_div(self.n, piece)
+        return self._three(count, lambda *options: self._column(piece, count, *options))
+
+    def _three(self, count, kernel):
+        totals, starts = self.totals(count), self.totals(count)
+        over = self._row(self.shape(hint(count), hint(self.walks)), source=totals, target=starts, count=count)
+        return [kernel(totals, None), over, kernel(None, starts)]
+
+    def _at(self, i, n):
+        """C text of where in its walk the `i`th of `n` elements (C texts) lies."""
+        return f"{n} - 1 - {i}" if self.scan.reverse else i
+
+    def _row(self, shape, piece=0, count=None, target=None, offsets=None, source=None):
+        """The kernel of groups that walk rows.
+
+        piece: elements of each group's part. target: the Buffer that gets each piece's total. offsets: the Buffer of those that
+        pieces go on from. source: the Buffer of totals, `count` of each row, that are themselves scanned, into `target`.
+        """
+        args, t, lanes = self.scan.args(), self.index, shape.lanes
+        n, rows = args.int(count if source else self.n, t), args.int(self.walks, t)
+        counted = args.int(count, t) if piece else ""
+        of_totals = target is not None and source is None
+        text = f"const int own = get_local_id(0), team = get_local_id(1);\nconst {t} row = ({t})get_group_id(1) * {shape.rows} + team;\n"
+        begin, end = "0", n
+        if piece:
+            size, begin, end = args.int(piece, t), "begin", "end"
+            text += f"const {t} piece = get_group_id(0), begin = piece * {size}, end = min(begin + {size}, {n});\n"
+        if source:
+            read, held, lift, lower = self.memory(args, source), self.carried, str, str
+            element = f"{read}[row * {n} + i]"
+            stored = f"{self.memory(args, target, out=True)}[row * {n} + i] = value;\n"
+        else:
+            read, held, lift, lower = args.pointer(self.scan.handles[0], self.dtype), self.register, self.lift, self.lower
+            element = self.scan.load(read, f"row * {n} + {self._at('i', n)}")
+            stored = ""
+        text += f"{self.carried} state = {self.start};\n"
+        if of_totals:
+            step = self.combine("state", lift(element))
+            text += f"if (row < {rows}) for ({t} i = {begin} + own; i < {end}; i += {lanes}) state = {step};\n"
+            text += self._fold(args, shape)
+            place = f"row * {counted} + piece"
+            text += f"if (own == 0 && row < {rows}) {self.memory(args, target, out=True)}[{place}] = state;\n"
+            return self._spec("totals of pieces", args, text, shape, count)
+        if offsets:
+            before = f"{self.memory(args, offsets)}[row * {counted} + piece - 1]"
+            text += f"if (piece > 0 && row < {rows}) state = {before};\n"
+        tile, sums = args.local(held, shape.rows * shape.pitch), args.local(self.carried, 2 * shape.rows * lanes)
+        across = f"{tile}[{shape.place('team', f'k * {lanes} + own')}]"
+        text += (
+            f"for ({t} first = {begin}; first < {end}; first += {shape.block}) {{\n"
+            f"for (int k = 0; k < {shape.each}; ++k) {{\nconst {t} i = first + k * {lanes} + own;\n"
+            f"{across} = row < {rows} && i < {end} ? {element} : {self.start if source else self.scan.start};\n}}\n{_BARRIER}"
+        )
+        places = [f"{tile}[{shape.place('team', f'own * {shape.each} + {k}')}]" for k in range(shape.each)]
+        for k, place in enumerate(places):
+            text += f"const {self.carried} x{k} = {self.combine(f'x{k - 1}', lift(place)) if k else lift(place)};\n"
+        mine, other = f"{sums}[here + team * {lanes} + own", f"{sums}[{shape.rows * lanes} - here + team * {lanes} + own]"
+        text += (  # what items come to, scanned from one half of the array to the other and back (Hillis & Steele 1986)
+            f"int here = 0;\n{mine}] = x{shape.each - 1};\n{_BARRIER}"
+            f"for (int apart = 1; apart < {lanes}; apart *= 2) {{\n"
+            f"{other} = own >= apart ? {self.combine(f'{mine} - apart]', f'{mine}]')} : {mine}];\n"
+            f"here = {shape.rows * lanes} - here;\n{_BARRIER}}}\n"
+            f"const {self.carried} before = own > 0 ? {self.combine('state', f'{mine} - 1]')} : state;\n"
+            f"state = {self.combine('state', f'{sums}[here + team * {lanes} + {lanes - 1}]')};\n"
+        )
+        text += "".join(f"{place} = {lower(self.combine('before', f'x{k}'))};\n" for k, place in enumerate(places)) + _BARRIER
+        if not source:
+            coordinates = (*unflattened(args, "row", self.before), "at", *("0" for _ in self.after))
+            stored = f"const {t} at = {self._at('i', n)};\n{self.scan.sink.store(args, coordinates, 'value', 1)}"
+        text += (
+            f"for (int k = 0; k < {shape.each}; ++k) {{\nconst {t} i = first + k * {lanes} + own;\n"
+            f"if (row < {rows} && i < {end}) {{\nconst {held} value = {across};\n{stored}}}\n}}\n}}\n"
+        )
+        return self._spec("totals" if source else "", args, text, shape, count if piece else 1)
+
+    def _fold(self, args, shape):
+        """Statements that combine the items' `state` of each row, in halves, in its first item's."""
+        sums = args.local(self.carried, shape.rows * shape.lanes)
+        mine = f"{sums}[team * {shape.lanes} + own"
+        return (
+            f"{mine}] = state;\n{_BARRIER}for (int apart = {shape.lanes // 2}; apart > 0; apart /= 2) {{\n"
+            f"if (own < apart) {mine}] = state = {self.combine('state', f'{mine} + apart]')};\n{_BARRIER}}}\n"
+        )
+
+    def _spec(self, name, args, text, shape, count):
+        grid = (count * shape.lanes, ceil_div(self.walks, shape.rows) * shape.rows)
+        what = name or f"{shape.rows} rows, {shape.block} elements of each, per work-group"
+        helpers = frozenset(self.scan.helpers | self.scan.sink.helpers)
+        return KernelSpec(name, args.args, text, grid, (shape.lanes, shape.rows), helpers, title=f"{self.scan.kind}: {what}")
+
+    def _column(self, piece, count, totals, offsets):
+        """The kernel of items that walk a piece of each column; arguments as `_row` has them."""
+        args, t = self.scan.args(), self.index
+        read = args.pointer(self.scan.handles[0], self.dtype)
+        n, inner, size, counted = args.int(self.n, t), args.int(self.inner, t), args.int(piece, t), args.int(count, t)
+        place = f"(outer * {inner} + column) * {counted} + piece"
+        text = (
+            f"const {t} column = get_global_id(0), outer = get_global_id(1), piece = get_global_id(2);\n"
+            f"const {t} begin = piece * {size}, end = min(begin + {size}, {n});\n{self.carried} state = {self.start};\n"
+        )
+        if offsets:
+            text += f"if (piece > 0) state = {self.memory(args, offsets)}[{place} - 1];\n"
+        element = self.lift(self.scan.load(read, f"(outer * {n} + at) * {inner} + column"))
+        text += f"for ({t} i = begin; i < end; ++i) {{\nconst {t} at = {self._at('i', n)};\nstate = {self.combine('state', element)};\n"
+        if offsets:
+            coordinates = (*unflattened(args, "outer", self.before), "at", *unflattened(args, "column", self.after))
+            text += f"const {self.register} value = {self.lower('state')};\n{self.scan.sink.store(args, coordinates, 'value', 1)}"
+        text += "}\n"
+        if totals:
+            text += f"{self.memory(args, totals, out=True)}[{place}] = state;\n"
+        name = "" if offsets else "totals of pieces"
+        helpers = frozenset(self.scan.helpers | self.scan.sink.helpers)
+        title = f"{self.scan.kind}: {name or 'a walk along a piece per work-item'}"
+        return KernelSpec(name, args.args, text, (self.inner, self.outer, count), self.scan.schedule.group, helpers, title=title)
+
+
+def _power(n):
+    return 1 << max(0, n - 1).bit_length()

@@ -1,0 +1,58 @@
+"""What a kernel's inner loop consists of, by the text of its machine code."""
+
+import re
+from dataclasses import dataclass
+
+_LABEL = re.compile(r"^\s*(\.L\w+):")
+_BRANCH = re.compile(r"\b(?:BRA|s_cbranch_\w+|s_branch)\b.*?(\.L\w+)")
+_ADDRESS = re.compile(r"/\*[0-9a-f]+\*/")
+_SKIPPED = re.compile(r"(?:s_(?:waitcnt\w*|delay_alu|nop|clause)|NOP)\b")  # of which none is computed
+_KINDS = (  # NVIDIA's names, AMD's
+    ("fma", re.compile(r"(?:FFMA|HFMA|DFMA)|v_(?:dual_|pk_)?(?:fma|mad_f|mac_f)")),
+    ("float", re.compile(r"(?:[FDH](?:ADD|MUL|MNMX|SET|SEL)|MUFU|F2|I2F|FRND)|v_\w+_f(?:16|32|64)")),
+    ("memory", re.compile(r"(?:LD|ST|ATOM|RED)|(?:global|ds|buffer|flat|scratch|s_load)_")),
+)
+
+
+@dataclass(frozen=True)
+class Mix:
+    """Instructions of a loop: fused multiply-adds, other arithmetic of floats, loads and stores, and the rest, integers first."""
+
+    fma: int = 0
+    float: int = 0
+    memory: int = 0
+    rest: int = 0
+
+    @property
+    def total(self):
+        return self.fma + self.float + self.memory + self.rest
+
+    def __str__(self):
+        shares = (100 * n / max(1, self.total) for n in (self.fma, self.float, self.memory, self.rest))
+        return "{:3.0f}% fma {:3.0f}% float {:3.0f}% memory {:3.0f}% rest".format(*shares)
+
+
+def inner_loop(text):
+    """The Mix of the longest loop without another one inside, of all instructions where there is no loop.
+
+    text: a kernel's assembly, NVIDIA's as nvdisasm prints it or AMD's as LLVM does.
+    """
+    code, labels, loops = [], {}, []
+    for line in text.splitlines():
+        label = _LABEL.match(line)
+        if label:
+            labels[label[1]] = len(code)
+            continue
+        line = re.sub(r"^@!?U?P\w+\s+", "", _ADDRESS.sub("", line).strip().lstrip("{ "))
+        if not re.match(r"[A-Za-z]\w*", line) or _SKIPPED.match(line):
+            continue
+        back = _BRANCH.search(line)
+        if back and labels.get(back[1], len(code)) < len(code):
+            loops.append((labels[back[1]], len(code) + 1))
+        code += line.split(" :: ")  # AMD's pairs
+    inner = [a for a in loops if not any(a != b and a[0] <= b[0] and b[1] <= a[1] for b in loops)]
+    start, end = max(inner, key=lambda loop: loop[1] - loop[0], default=(0, len(code)))
+    counts = dict.fromkeys(Mix.__dataclass_fields__, 0)
+    for line in code[start:end]:
+        counts[next((kind for kind, known in _KINDS if known.match(line)), "rest")] += 1
+    return Mix(**counts)
