@@ -69,7 +69,7 @@ def begin(host, members):
 
 def _started(members):
     """The folder of the pipes between `members` and a process that looks on; None where the system has no such thing."""
-    if not hasattr(os, "pidfd_open"):
+    if not hasattr(os, "pidfd_open") or not sys.executable:
         return None
     try:
         os.close(os.pidfd_open(os.getpid()))
