@@ -128,14 +128,36 @@ def _allocator_is_replaced():
     and free memory of one with the other.
     """
     try:
-        libc = ctypes.CDLL("libc.so.6")
+        libc, process = ctypes.CDLL("libc.so.6"), ctypes.CDLL(None)
     except OSError:
         return True
-    return any(_address(ctypes.CDLL(None), name) != _address(libc, name) for name in ("malloc", "free"))
+    names = "malloc", "calloc", "realloc", "free", "posix_memalign"
+    here = {_address(process, name) for name in names} - {_address(libc, name) for name in names}
+    return any(map(_is_defined, here))
 
 
 def _address(library, name):
     return ctypes.cast(getattr(library, name), ctypes.c_void_p).value
+
+
+class _Symbol(ctypes.Structure):
+    """An entry of an ELF symbol table; the standard has two orders of its fields."""
+
+    _start = [("name", ctypes.c_uint32)]
+    _kind = [("info", ctypes.c_uint8), ("other", ctypes.c_uint8), ("section", ctypes.c_uint16)]
+    _place = [("value", ctypes.c_size_t), ("size", ctypes.c_size_t)]
+    _fields_ = _start + (_kind + _place if sys.maxsize > 2**32 else _place + _kind)
+
+
+def _is_defined(address):
+    """Whether the function at an address is defined there: in a program that is not position-independent, as Debian's Python, a function of
+    a library has the address of the program's jump to it."""
+    found, about = ctypes.POINTER(_Symbol)(), (ctypes.c_void_p * 4)()  # Dl_info
+    try:
+        ctypes.CDLL(None).dladdr1(ctypes.c_void_p(address), about, ctypes.byref(found), 1)  # RTLD_DL_SYMENT
+    except AttributeError:  # not glibc
+        return True
+    return not found or found.contents.section != 0
 
 
 def _bind_deeply(found):

@@ -62,7 +62,7 @@ class Drafts:
     """Which kernels that a caller got of Programs.build are drafts.
 
     Args:
-        choose: function from the specs that have to be compiled, asked once, to a set of those for which drafts will do; none without it.
+        choose: function from specs, those of the first build, to a set of those for which drafts will do; none without it.
         weight: function from a spec to a number: the kernel of the greatest is done better first.
     """
 
@@ -133,7 +133,7 @@ class Programs:
                 self._load(keys)
             self._take_better()
             missing = [spec for spec in specs if keys[spec] not in self._programs]
-            hasty = drafts.chosen(missing) if missing and drafts and self.drafts_are_exact and self.compilers.most else ()
+            hasty = drafts.chosen(specs) if missing and drafts and self.drafts_are_exact and self.compilers.most else ()
             good = [spec for spec in missing if spec not in hasty]
             fast = [spec for spec in missing if spec in hasty and keys[spec] not in self._drafts]
             if good or fast:

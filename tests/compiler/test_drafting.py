@@ -27,7 +27,7 @@ def loop(length, *launches):
     return found
 
 
-def chosen(*launches, missing=None):
+def chosen(*launches):
     """Numbers of the kernels that may be drafts, in the order in which they are found."""
     found = []
 
@@ -37,8 +37,7 @@ def chosen(*launches, missing=None):
 
     look(launches)
     named = [(spec, (f"k{k}", "source")) for k, spec in enumerate(found)]
-    specs = [spec for k, (_, spec) in enumerate(named) if missing is None or k in missing]
-    return sorted(int(name[1:]) for name, _ in drafts(launches, named, TRAITS).chosen(specs))
+    return sorted(int(name[1:]) for name, _ in drafts(launches, named, TRAITS).chosen([spec for _, spec in named]))
 
 
 def test_what_is_over_before_it_is_compiled():
@@ -50,7 +49,6 @@ def test_what_is_over_before_it_is_compiled():
 def test_others_may_pay_for_one():
     assert chosen(kernel(50 * PRICE), kernel(140 * PRICE)) == [0, 1]
     assert chosen(kernel(50 * PRICE), kernel(160 * PRICE)) == [0]
-    assert chosen(kernel(50 * PRICE), kernel(140 * PRICE), missing=[1]) == []  # the other one is compiled
 
 
 def test_kernels_of_loops_run_often():

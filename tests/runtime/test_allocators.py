@@ -2,6 +2,7 @@
 
 import ctypes.util
 import os
+import platform
 import subprocess
 import sys
 
@@ -10,6 +11,8 @@ import pytest
 CODE = """
 import numpy as np
 from keras_ocl import runtime
+from keras_ocl.runtime import discovery
+print(discovery._allocator_is_replaced())
 device = runtime.current_device()
 storage = device.upload(np.arange(5.0))
 print(device.download(storage, np.float64, (5,)).sum())
@@ -31,4 +34,12 @@ def test_a_preloaded_allocator(names):
     vendors = {"OCL_ICD_VENDORS": "/etc/OpenCL/vendors/pocl.icd"}
     environment = {**os.environ, **vendors, "LD_PRELOAD": ":".join(found), "ASAN_OPTIONS": "detect_leaks=0"}
     result = subprocess.run([sys.executable, "-c", CODE], env=environment, capture_output=True, text=True, timeout=120)
-    assert result.stdout == "10.0\n", result.stderr[-2000:]
+    assert result.stdout == "True\n10.0\n", result.stderr[-2000:]
+
+
+@pytest.mark.skipif(sys.platform != "linux" or platform.libc_ver()[0] != "glibc", reason="glibc's")
+def test_none_is_preloaded():
+    """Debian's Python is not position-independent: there malloc's address is the program's own jump to libc's."""
+    environment = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
+    result = subprocess.run([sys.executable, "-c", CODE], env=environment, capture_output=True, text=True, timeout=120)
+    assert result.stdout == "False\n10.0\n", result.stderr[-2000:]
