@@ -33,7 +33,9 @@ class Variable(KerasVariable):
             )
         device = runtime.current_device() if value.storage.device is None else value.storage.device
         self._shape = value.shape
-        self._holding = cut(self) or self._holding
+        holding = cut(self)
+        if holding is not None:
+            self._holding = holding
         self._owned = self._holding(value)
         if self._owned.is_held():
             own_copy(self, device)
