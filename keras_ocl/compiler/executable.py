@@ -113,9 +113,8 @@ class Executable:
         """
         arena = self._arena
         with self._lock:
-            drafts = self._binding.drafts
-            if drafts.awaited and drafts.better() and not (arena and arena.users):
-                self._bind()
+            if self._binding.drafts.awaited and not (arena and arena.users):
+                self._improve(self._binding.drafts)
             if values != self._binding.changing.values:
                 self._binding.change(values)
             if arena is None:
@@ -129,6 +128,13 @@ class Executable:
                 return self._enqueue(storages, publish)
             finally:
                 arena.users = ()
+
+    def _improve(self, drafts):
+        """Take better kernels where there are some, or where drafts have run for long enough."""
+        drafts.await_run(self.device)
+        self.device.programs.complete(drafts)
+        if drafts.better():
+            self._bind()
 
     def _interrupt(self, arena, storages, publish):
         """`run` where this thread is already running something: what that left in the arena stays, so this gets one for itself."""
@@ -163,6 +169,8 @@ class Executable:
                 device.copy(held[buffer], results[k])
             copies = [(held[buffer], results[k]) for k, buffer in self._repeated if sizes[buffer]]
             self._replay.launch(self._binding.segments, copies, publish(results) if publish else ())
+            if self._binding.drafts.awaited:
+                self._binding.drafts.ran(device.last_event)
             profiler = device.profiler
             if profiler is not None:
                 profiler.ran(self, results)

@@ -103,21 +103,30 @@ class Compilers:
             for future in futures:
                 future.cancel()
 
-    def begin(self, sources, options, keep):
+    def begin(self, sources, options, keep, after):
         """Futures of the binaries of `sources`, which processes compile one after the other; of None where they cannot.
 
         keep: function of a source's number and its binary or None, which is called in a thread before its Future is done.
+        after: function that returns when they may begin, which is called in a thread too.
         """
         tasks = [(Future(), source, options, functools.partial(keep, k)) for k, source in enumerate(sources)]
         futures = [future for future, *_ in tasks]
         self._begun.update(futures)
-        for task in tasks:
-            self._tasks.put(task)
-        self.start(len(tasks))
-        with self._lock:
-            if not self.running:
-                self._give_up()
+        for future in futures:
+            future.add_done_callback(self._begun.discard)
+        threading.Thread(target=self._put, args=(tasks, after), name="keras_ocl drafts", daemon=True).start()
         return futures
+
+    def _put(self, tasks, after):
+        try:
+            after()
+        finally:
+            for task in tasks:
+                self._tasks.put(task)
+            self.start(len(tasks))
+            with self._lock:
+                if not self.running:
+                    self._give_up()
 
     def wait(self, seconds):
         """Wait until all that was begun is done, so long at most."""
@@ -137,7 +146,6 @@ class Compilers:
                 binary = compiled((source, options))
                 keep(binary)
             finally:
-                self._begun.discard(future)
                 future.set_result(binary)
 
     def _drive(self):

@@ -9,6 +9,7 @@ import threading
 from collections import OrderedDict
 from concurrent.futures import Future
 from dataclasses import dataclass
+from functools import partial
 
 import pyopencl as cl
 from pyopencl import _cl
@@ -29,7 +30,8 @@ MANY = 16  # kernels asked for together for which other processes are started: t
 SEVERAL = 8  # kernels of which a process that runs already compiles parts; and when so many are compiled one is started, as more follow
 PART = 4  # the fewest kernels of a part: each costs some 15 ms more
 PARTS = 16
-OWN = 4000  # characters that take as long to compile without optimisation as what every kernel costs by itself
+FIRST_RUN = 1.0  # seconds after which better kernels are begun although drafts have not run yet
+OWN = 1500  # characters that take as long to compile without optimisation as what every kernel costs by itself; a helper's take twice that
 
 
 def identity(handle):
@@ -64,11 +66,13 @@ class Drafts:
     Args:
         choose: function from specs, those of the first build, to a set of those for which drafts will do; none without it.
         weight: function from a spec to a number: the kernel of the greatest is done better first.
+        excess: function from a spec and a number of runs to a number: how much more than the compiler's work so many runs of a draft take.
     """
 
-    def __init__(self, choose=None, weight=None):
-        self.weight, self._choose, self._chosen = weight, choose or (lambda specs: set()), None
+    def __init__(self, choose=None, weight=None, excess=None):
+        self.weight, self._excess, self._choose, self._chosen = weight, excess, choose or (lambda specs: set()), None
         self.awaited = set()  # Futures of binaries that are better
+        self._first, self._last, self._runs = Future(), None, 0
 
     def chosen(self, specs):
         """The set of specs for which drafts will do."""
@@ -79,6 +83,29 @@ class Drafts:
     def better(self):
         """Whether building once more gives better kernels."""
         return any(future.done() for future in self.awaited)
+
+    def ran(self, event):
+        """A run of the kernels is enqueued, which ends with this event."""
+        if not self._runs:
+            self._first.set_result(event)
+        self._last = event
+        self._runs += 1
+
+    def await_run(self, device):
+        """Wait until the last run is over: what is enqueued behind it would have to run with the kernels that there are now."""
+        if self._last is not None:
+            device.wait(self._last)
+
+    def await_first(self, device):
+        """Wait until the first run is over, for the thread that has better kernels begun: they would slow it down."""
+        try:
+            device.await_quietly(self._first.result(FIRST_RUN))
+        except TimeoutError:
+            pass
+
+    def due(self, specs):
+        """Whether drafts of these have run for as long as the compiler would have taken, so that it pays to wait for it."""
+        return sum(self._excess(spec, self._runs) for spec in specs) > 0
 
 
 @dataclass(frozen=True)
@@ -149,6 +176,23 @@ class Programs:
                 self._programs.popitem(last=False)
         return {name: _kernel(program, name) for name, program in programs.items()}
 
+    def complete(self, drafts):
+        """Have those better that `drafts` says are due: compile here what no process has begun, and wait for the others."""
+        with self._lock:
+            awaited = {id(draft.future): draft for draft in self._drafts.values() if draft.future in drafts.awaited}
+            due = [draft for draft in awaited.values() if drafts.due(draft.specs)]
+            for draft in reversed(due):  # processes take from the front
+                if draft.future.cancel():
+                    self._complete(draft)
+        for draft in due:
+            if not draft.future.cancelled():
+                draft.future.result()
+
+    def _complete(self, draft):
+        self._compile(draft.specs, [], draft.keys, draft.options)
+        for key in _members(draft.specs, draft.keys).values():
+            self._drafts.pop(key, None)
+
     def forget(self):
         """Drop all programs held in memory; the disk cache stays."""
         with self._lock:
@@ -182,12 +226,12 @@ class Programs:
     def _take_better(self):
         """Put what has been compiled well in the place of drafts."""
         for draft in {id(d.future): d for d in self._drafts.values() if d.future.done()}.values():
-            binary, members = draft.future.result(), _members(draft.specs, draft.keys)
+            binary, members = not draft.future.cancelled() and draft.future.result(), _members(draft.specs, draft.keys)
             program = binary and self._from_binary(binary, members)
-            if program:
-                self._programs.update(dict.fromkeys(members.values(), program))
-            else:
-                self._compile(draft.specs, [], draft.keys, draft.options)
+            if not program:
+                self._complete(draft)
+                continue
+            self._programs.update(dict.fromkeys(members.values(), program))
             for key in members.values():
                 self._drafts.pop(key, None)
 
@@ -220,15 +264,16 @@ class Programs:
             self._store(members, binary)
             self._programs.update(dict.fromkeys(members.values(), program))
         if hasty:
-            self._begin_better(programs, keys, options, drafts.weight)
+            self._begin_better(programs, keys, options, drafts)
         self.device.statistics.builds += 1
         self.device.statistics.kernels += count
 
-    def _begin_better(self, programs, keys, options, weight):
+    def _begin_better(self, programs, keys, options, drafts):
         """Have drafts (a dict from their specs) done better beside, the kernels of the greatest weight first."""
-        parts = _divided(sorted(programs, key=weight, reverse=True), max(PART, -(-len(programs) // PARTS)))
+        parts = _divided(sorted(programs, key=drafts.weight, reverse=True), max(PART, -(-len(programs) // PARTS)))
         members = [_members(part, keys) for part in parts]
-        futures = self.compilers.begin([_source(part) for part in parts], options, lambda k, binary: self._store(members[k], binary))
+        sources, after = [_source(part) for part in parts], partial(drafts.await_first, self.device)
+        futures = self.compilers.begin(sources, options, lambda k, binary: self._store(members[k], binary), after)
         for part, future in zip(parts, futures, strict=True):
             for spec in part:
                 self._drafts[keys[spec]] = _Draft(programs[spec], future, part, keys, options)
@@ -261,13 +306,15 @@ def _divided(specs, size):
 
 
 def _dealt(specs, count):
-    """Up to `count` lists of specs that take about equally long to compile: the longest first, each to the list that is shortest so far."""
-    lists = [[0, k, []] for k in range(min(count, len(specs)))]
+    """Up to `count` lists of specs that take about equally long to compile: the longest first, each to the list that is then shortest."""
+    lists, shared, lengths = ([make() for _ in range(min(count, len(specs)))] for make in (list, set, int))
     for spec in sorted(specs, key=lambda spec: len(spec[1]), reverse=True):
-        shortest = min(lists)
-        shortest[0] += OWN + len(spec[1])
-        shortest[2].append(spec)
-    return [found for *_, found in lists]
+        with_it = [n + OWN + len(spec[1]) + 2 * sum(map(len, {*spec[2]} - has)) for n, has in zip(lengths, shared, strict=True)]
+        shortest = with_it.index(min(with_it))
+        lengths[shortest] = with_it[shortest]
+        shared[shortest].update(spec[2])
+        lists[shortest].append(spec)
+    return lists
 
 
 def _members(specs, keys):

@@ -17,7 +17,7 @@ def kernel(work, characters=100, scalar=False):
     """A kernel of so many operations (in two launches, of which this is one) and so long a text."""
     spec = object.__new__(KernelSpec)
     provenance = SimpleNamespace(work=2 * work, launches=2, parts=lambda spec: [spec])
-    spec.__dict__.update(provenance=provenance, scalar=scalar, body="x" * (characters - 10), functions=("y" * 10,))
+    spec.__dict__.update(provenance=provenance, scalar=scalar, text="x" * (characters - 10))
     return spec
 
 
@@ -36,8 +36,8 @@ def chosen(*launches):
             look(launch.launches) if isinstance(launch, Loop) else found.append(launch)
 
     look(launches)
-    named = [(spec, (f"k{k}", "source")) for k, spec in enumerate(found)]
-    return sorted(int(name[1:]) for name, _ in drafts(launches, named, TRAITS).chosen([spec for _, spec in named]))
+    named = [(spec, (f"k{k}", spec.text, ("y" * 10,))) for k, spec in enumerate(found)]
+    return sorted(int(name[1:]) for name, *_ in drafts(launches, named, TRAITS).chosen([spec for _, spec in named]))
 
 
 def test_what_is_over_before_it_is_compiled():
@@ -67,3 +67,13 @@ def test_the_weight_is_the_work():
     named = [(launches[0], ("k0", "")), (launches[1].launches[0], ("k1", ""))]
     found = drafts(launches, named, TRAITS)
     assert [found.weight(("k0", "")), found.weight(("k1", ""))] == [3, 10]
+
+
+def test_when_drafts_are_due():
+    launch = kernel(5 * PRICE)  # eight runs of 20 are paid for
+    found, spec = drafts([launch], [(launch, ("k0", "", ()))], TRAITS), ("k0", launch.text, ("y" * 10,))
+    due = []
+    for _ in range(60):
+        due.append(found.due([spec]))
+        found.ran("event")
+    assert due.index(True) == 54 and all(due[54:])  # three times 54 runs of 5 are more than 8 times 100

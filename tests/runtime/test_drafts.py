@@ -4,10 +4,12 @@ import os
 import subprocess
 import sys
 
+import pyopencl as cl
 import pytest
 
 from keras_ocl import runtime
 from keras_ocl.runtime import compilers as module
+from keras_ocl.runtime import programs as module_of_programs
 from keras_ocl.runtime.compilers import Compilers
 from keras_ocl.runtime.disk_cache import DiskCache
 from keras_ocl.runtime.programs import HASTY, Drafts, Programs, identity
@@ -28,9 +30,9 @@ def programs(device, tmp_path):
     return made
 
 
-def drafts(wanted="k"):
+def drafts(wanted="k", excess=lambda spec, runs: -1):
     """Drafts of kernels whose names begin so."""
-    return Drafts(lambda specs: {spec for spec in specs if spec[0].startswith(wanted)}, lambda spec: int(spec[0][1:]))
+    return Drafts(lambda specs: {spec for spec in specs if spec[0].startswith(wanted)}, lambda spec: int(spec[0][1:]), excess)
 
 
 def options(kernels):
@@ -127,6 +129,50 @@ def test_a_process_that_ends_is_done_without(device, programs, monkeypatch):
     wait(lambda: all(future.done() for future in first.awaited))
     assert {future.result() for future in first.awaited} == {None}
     check_kernels(device, programs.build(SPECS, drafts=drafts()))
+
+
+def test_better_ones_are_begun_after_the_first_run(device, programs, monkeypatch):
+    monkeypatch.setattr(module_of_programs, "FIRST_RUN", 600.0)
+    begun, ask = [], module._Process.ask
+    monkeypatch.setattr(module._Process, "ask", lambda process, what: begun.append(what) or ask(process, what))
+    first, waited = drafts(), []
+    monkeypatch.setattr(device, "await_quietly", lambda event: waited.append((event, len(begun))))
+    kernels = programs.build(SPECS, drafts=first)
+    assert not begun
+    first.ran("event")
+    first.ran("another")
+    wait(lambda: all(future.done() for future in first.awaited))
+    assert waited == [("event", 0)] and begun
+    check_kernels(device, kernels)
+
+
+@pytest.mark.parametrize("interrupted", [False, True])
+def test_what_is_due_is_compiled_here(device, programs, monkeypatch, interrupted):
+    monkeypatch.setattr(module_of_programs, "FIRST_RUN", 600.0)  # no process begins
+    first = drafts(excess=lambda spec, runs: runs - 2 - 2 * (spec[0] < "k2"))
+    programs.build(SPECS, drafts=first)
+    builds, event = device.statistics.builds, cl.enqueue_marker(device.queue)
+    for _ in range(2):
+        first.ran(event)
+    programs.complete(first)
+    assert device.statistics.builds == builds and not first.better()
+    first.ran(event)
+    if interrupted:
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            patch.setattr(programs, "_compile", interrupt)
+            programs.complete(first)
+    else:
+        programs.complete(first)
+        assert device.statistics.builds == builds + 1
+    second = drafts()
+    kernels = programs.build(SPECS, drafts=second)
+    check_kernels(device, kernels)
+    assert first.better() and len(second.awaited) == 1 and device.statistics.builds == builds + 1
+    assert {n: any(HASTY in text for text in options({n: kernel})) for n, kernel in kernels.items()} == {f"k{n}": n < 2 for n in range(6)}
+
+
+def interrupt(*args):
+    raise KeyboardInterrupt
 
 
 def test_what_does_not_compile_is_told_at_once(programs):
