@@ -308,8 +308,12 @@ def _divided(specs, size):
 def _dealt(specs, count):
     """Up to `count` lists of specs that take about equally long to compile: the longest first, each to the list that is then shortest."""
     lists, shared, lengths = ([make() for _ in range(min(count, len(specs)))] for make in (list, set, int))
-    for spec in sorted(specs, key=lambda spec: len(spec[1]), reverse=True):
-        with_it = [n + OWN + len(spec[1]) + 2 * sum(map(len, {*spec[2]} - has)) for n, has in zip(lengths, shared, strict=True)]
+
+    def length(text, helpers):
+        return OWN + len(text) + 2 * sum(map(len, helpers))
+
+    for spec in sorted(specs, key=lambda spec: length(spec[1], spec[2]), reverse=True):
+        with_it = [n + length(spec[1], {*spec[2]} - has) for n, has in zip(lengths, shared, strict=True)]
         shortest = with_it.index(min(with_it))
         lengths[shortest] = with_it[shortest]
         shared[shortest].update(spec[2])
