@@ -86,7 +86,7 @@ class Drafts:
 
     def ran(self, event):
         """A run of the kernels is enqueued, which ends with this event."""
-        if not self._runs:
+        if not self._first.done():
             self._first.set_result(event)
         self._last = event
         self._runs += 1
