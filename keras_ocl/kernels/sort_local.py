@@ -58,7 +58,8 @@ class Wide(sort.Packed):
         return f"(int){element}.s1"
 
     def after(self, a, b):
-        return f"({a}.s0 > {b}.s0 || ({a}.s0 == {b}.s0 && {a}.s1 > {b}.s1))"
+        # Without branches, by which Oclgrind's optimised code comes out wrong.
+        return f"(({a}.s0 > {b}.s0) | (({a}.s0 == {b}.s0) & ({a}.s1 > {b}.s1)))"
 
     def memory(self, args, buffer, out=False):
         return f"((__global {'' if out else 'const '}ulong2*){args.pointer(buffer, self.dtype, out=out)})"
