@@ -216,7 +216,8 @@ def _compiled(record, steps, loops):
             status |= bool(r.spilled or r.private)
             takes = f"{r.registers:4} {r.spilled:4} {r.private:5} {launch.local:6} {e.waves:3} ({e.occupancy:4.0%})"
             amounts = f"{launch.operations / 1e6:9.4g} Mop {(launch.read + launch.written) / 1e6:9.4g} MB"
-            name = f"{r.loop}  {launch.name}" if loops and r.loop else launch.name
+            name = f"{times} x {launch.name}" if times > 1 else launch.name
+            name = f"{r.loop}  {name}" if loops and r.loop else name
             print(f"  {takes} {amounts} {e.seconds * 1e6:9.2f} us {e.bound:7} {e.share:4.0%}  {name}")
         print(f"  {len(step.launches)} launches, {seconds * 1e3:.4g} ms, {operations / seconds / hardware.flops:.1%} of the peak")
     return status

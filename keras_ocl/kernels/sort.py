@@ -70,8 +70,7 @@ def _ordered(sorter, block, piece):
     """
     n = sorter.n
     buffers = [Buffer(sorter.rows * n, sorter.dtype), Buffer(sorter.rows * n, sorter.dtype)]
-    # The bound is a number, so that extents of one class share kernels; passes depend on the extent itself.
-    run = min(block, _power_above(hint(n)))
+    run = block_of(n, block, _RUN)
     specs, here = [sorter.blocks(run, buffers[0], buffers[1])], 0
     while run < n:
         specs.append(sorter.merge(run, buffers[here], buffers[1 - here], min(piece, 2 * run)))
@@ -85,8 +84,20 @@ def by_counting(problem, results):
     return [sorter.count(positions), sorter.collect(positions, results, 1)]
 
 
-def _power_above(n):
-    return max(_RUN, 1 << max(0, n - 1).bit_length())
+def block_of(n, most, least):
+    """Elements of the blocks that rows of `n` are sorted in: a power of two, between `least` and `most`.
+
+    As the hint has it, so that the same trace serves shorter rows. Longer ones get longer blocks, by the same kernels, instead of merges.
+    """
+    block = min(most, max(least, power(hint(n))))
+    while block < most and block < n:
+        block *= 2
+    return block
+
+
+def power(n):
+    """The next power of two from `n` up."""
+    return 1 << max(0, n - 1).bit_length()
 
 
 class _Sorter:

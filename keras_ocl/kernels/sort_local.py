@@ -10,7 +10,7 @@ No two elements are equal, since each holds its position: so the networks are st
 """
 
 from keras_ocl.core import dtypes
-from keras_ocl.core.dim import ceil_div, hint
+from keras_ocl.core.dim import Dim, ceil_div, hint
 from keras_ocl.kernels import sort
 from keras_ocl.kernels.spec import Buffer, KernelSpec
 
@@ -58,7 +58,8 @@ class Wide(sort.Packed):
         return f"(int){element}.s1"
 
     def after(self, a, b):
-        return f"({a}.s0 > {b}.s0 || ({a}.s0 == {b}.s0 && {a}.s1 > {b}.s1))"
+        # Without branches, by which Oclgrind's optimised code comes out wrong.
+        return f"(({a}.s0 > {b}.s0) | (({a}.s0 == {b}.s0) & ({a}.s1 > {b}.s1)))"
 
     def memory(self, args, buffer, out=False):
         return f"((__global {'' if out else 'const '}ulong2*){args.pointer(buffer, self.dtype, out=out)})"
@@ -85,10 +86,6 @@ def _keep(sorter, target):
     return finish
 
 
-def _power(n):
-    return 1 << max(0, n - 1).bit_length()
-
-
 class _Kernels:
     def __init__(self, sorter):
         self.sorter, self.index = sorter, sorter.index
@@ -99,11 +96,11 @@ class _Kernels:
     def sort(self, finish):
         """KernelSpecs; `finish`: a function of Args, an element, its row and its place in the result, that gives statements."""
         sorter, n = self.sorter, self.sorter.n
-        run = min(self.most, max(2, _power(hint(n))))
+        run = sort.block_of(n, self.most, 2)
         if run >= n:
-            return [self.blocks(run, run, None, n, None, finish)]
+            return [self.blocks(run, None, None, n, None, finish)]
         buffers = [Buffer(sorter.rows * n * sorter.words, "uint64") for _ in range(2)]
-        specs, here = [self.blocks(run, run, None, n, None, _keep(sorter, buffers[0]))], 0
+        specs, here = [self.blocks(run, None, None, n, None, _keep(sorter, buffers[0]))], 0
         while run < n:
             last = 2 * run >= n
             specs.append(self.merge(run, buffers[here], finish if last else _keep(sorter, buffers[1 - here])))
@@ -113,13 +110,11 @@ class _Kernels:
     def select(self, k, finish):
         """KernelSpecs; `finish` as for `sort`."""
         sorter, n, source, specs = self.sorter, self.sorter.n, None, []
-        kept = max(2, _power(int(k)))
+        kept = max(2, sort.power(int(k)))
         if n > self.most and kept * _REDUCTION > self.most:
             return self.sort(_first(k, finish, n, sorter.index))
         while True:
-            block = max(kept, min(self.most, _power(hint(n))))
-            if block < n:  # or a hint is too small
-                block = max(block, min(self.most, kept * _REDUCTION))
+            block = max(kept, sort.block_of(n, self.most, 2))
             if block >= n:
                 return [*specs, self.blocks(block, kept, source, n, k, finish)]
             count = ceil_div(n, block) * kept
@@ -130,38 +125,44 @@ class _Kernels:
     def blocks(self, block, kept, source, n, stored, finish):
         """Each group sorts blocks of a row of `n` elements and gives the first `stored` of each, None for all, to `finish`.
 
-        `kept`: a power of two, as long as which runs stay while they are merged. `source`: a Buffer of elements, None: the operands.
+        `kept`: a power of two, as long as which runs stay while they are merged; None: they are merged to the whole block. `source`: a
+        Buffer of elements, None: the operands. Where rows may be longer another time, the block's length is an argument.
         """
-        sorter, t = self.sorter, self.index
+        sorter, t, any_length = self.sorter, self.index, self.sorter.all_arguments or isinstance(n, Dim)
         args, c = sorter.begin(), sorter.ctype
-        one = hint(n) <= block
-        several = max(1, min(min(2 * self.items, self.most) // block, _power(hint(sorter.rows)))) if one else 1  # rows that share a group
+        several = max(1, min(2 * self.items, self.most) // block)  # rows that share a group
+        if not any_length:
+            several = min(several, sort.power(hint(sorter.rows)))
         total = several * block
-        group = max(1, min(self.items, total // 2))
+        group = self.items if any_length else max(1, min(self.items, total // 2))
         here = args.local(c, total)
-        rows, length, size = args.int(sorter.rows, t), args.int(n, t), block
-        stop, keeps = args.scalar(block, "int"), args.scalar(kept, "int")  # of loops that no compiler is to unroll
+        rows, length = args.int(sorter.rows, t), args.int(n, t)
+        size, shift, whole = (args.own(v) if any_length else str(v) for v in (block, block.bit_length() - 1, total))
+        # Ends of loops are arguments, so that no compiler unrolls them.
+        stop = size if any_length else args.scalar(block, "int")
+        keeps = stop if kept is None else args.own(kept) if any_length else args.scalar(kept, "int")
         if source is None:
             prepare, element = sorter.element(args, "at")
         else:
             prepare, element = "", f"{sorter.memory(args, source)}[base + at]"
+        row_of = f"const {t} row = get_group_id(1) * ({t})({whole} >> {shift}) + (i >> {shift})"
         text = (
             f"const {t} first = get_group_id(0) * ({t}){size};\n"
             f"const int own = get_local_id(0);\n"
-            f"for (int i = own; i < {total}; i += {group}) {{\n"
-            f"const {t} row = get_group_id(1) * ({t}){several} + i / {size}, base = row * {length}, at = first + i % {size};\n"
+            f"for (int i = own; i < {whole}; i += {group}) {{\n"
+            f"{row_of}, base = row * {length}, at = first + (i & ({size} - 1));\n"
             f"{here}[i] = {sorter.last};\n"
             f"if (row < {rows} && at < {length}) {{\n{prepare}{here}[i] = {element};\n}}\n}}\n"
             "barrier(CLK_LOCAL_MEM_FENCE);\n"
             f"for (int run = 2; run <= {keeps}; run *= 2) {{\nfor (int step = run / 2; step > 0; step /= 2) {{\n"
-            f"for (int k = own; k < {total // 2}; k += {group}) {{\n"
+            f"for (int k = own; k < {whole} >> 1; k += {group}) {{\n"
             f"const int a = 2 * k - (k & (step - 1)), b = a + step;\n{self._exchange(here, f'(a & run & ({size} - 1)) == 0')}}}\n"
             "barrier(CLK_LOCAL_MEM_FENCE);\n}\n}\n"
         )
-        if kept < block:
+        if kept is not None and (any_length or kept < block):
             text += (
                 f"for (int apart = {keeps}; apart < {stop}; apart *= 2) {{\n"
-                f"const int pairs = {total} / (2 * apart);\n"
+                f"const int pairs = {whole} / (2 * apart);\n"
                 f"for (int k = own; k < pairs * {kept}; k += {group}) {{\n"
                 f"const int a = k / {kept} * 2 * apart + k % {kept};\nconst {c} x = {here}[a], y = {here}[a + apart];\n"
                 f"if ({sorter.after('x', 'y')}) {here}[a] = y;\n}}\nbarrier(CLK_LOCAL_MEM_FENCE);\n"
@@ -171,22 +172,20 @@ class _Kernels:
                 f"{self._exchange(here, f'(a & (2 * apart) & ({size} - 1)) == 0')}}}\nbarrier(CLK_LOCAL_MEM_FENCE);\n}}\n}}\n"
             )
         if stored is None:
-            place = f"row * {length} + o"
-            limit = f"min(({t}){size}, {length} - first)"
             text += (
-                f"for (int i = own; i < {total}; i += {group}) {{\n"
-                f"const {t} row = get_group_id(1) * ({t}){several} + i / {size}, o = first + i % {size};\n"
-                f"if (row < {rows} && i % {size} < {limit}) {{\n{finish(args, f'{here}[i]', 'row', place)}}}\n}}\n"
+                f"for (int i = own; i < {whole}; i += {group}) {{\n"
+                f"{row_of}, o = first + (i & ({size} - 1));\n"
+                f"if (row < {rows} && o < {length}) {{\n{finish(args, f'{here}[i]', 'row', f'row * {length} + o')}}}\n}}\n"
             )
         else:
             each, blocks = args.int(stored), args.int(ceil_div(n, block), t)
             text += (
-                f"for (int i = own; i < {several} * {each}; i += {group}) {{\n"
-                f"const {t} row = get_group_id(1) * ({t}){several} + i / {each}, o = i % {each};\n"
+                f"for (int i = own; i < ({whole} >> {shift}) * {each}; i += {group}) {{\n"
+                f"const {t} row = get_group_id(1) * ({t})({whole} >> {shift}) + i / {each}, o = i % {each};\n"
                 f"if (row < {rows}) {{\n"
                 f"{finish(args, f'{here}[i / {each} * {size} + o]', 'row', f'(row * {blocks} + get_group_id(0)) * {each} + o')}}}\n}}\n"
             )
-        name = "blocks" if kept == block else "the first of blocks"
+        name = "blocks" if kept is None else "the first of blocks"
         return self._spec(name, args, text, (ceil_div(n, block) * group, ceil_div(sorter.rows, several)), group)
 
     def merge(self, run, source, finish):

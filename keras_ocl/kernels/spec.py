@@ -171,6 +171,10 @@ class Args:
         """C text of a number that is always an argument (a float constant: equal code then shares a kernel)."""
         return self._scalar((ctype, "scalar", value), ctype, value)
 
+    def own(self, value):
+        """Name of an int argument that no other number shares, equal or not: the text stays the same for other values."""
+        return self._scalar(("int", "occurrence", len(self.args)), "int", value)
+
     def _scalar(self, key, ctype, value):
         if key not in self._seen:
             name = f"n{sum(a.kind not in ('in', 'out', 'local') for a in self.args)}"

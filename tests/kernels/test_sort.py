@@ -130,6 +130,22 @@ def test_extents_that_are_arguments(device, traits, n, options):
         check_sort(device, traits, with_positions(values(np.random.default_rng(4), (3, n), dtype)), 1, **options)
 
 
+@pytest.mark.parametrize("eager", [False, True])
+@pytest.mark.parametrize("dtype", ["float32", "int64"])
+def test_rows_of_any_length_share_kernels(traits, dtype, eager):
+    """Up to a block; there are as many launches as for rows that were as long at first."""
+    wrap, options = (int, {"all_arguments": True}) if eager else (lambda n: Dim(n, 9), {})
+    x, y, p = named("x"), named("y"), named("p")
+
+    def plans(n):
+        ordered = sort.plan(traits, shape=(3, n), operands=[(x, dtype)], keys=1, results=[y], **options)
+        return ordered, sort.top_k(traits, shape=(3, n), k=3, x=x, dtype=dtype, results=[y, p], **options)
+
+    found = [plans(wrap(n)) for n in (5, 9, 40, 1000)]
+    assert len({tuple(spec.source("k") for specs in both for spec in specs) for both in found}) == 1
+    assert [len(specs) for specs in found[0]] == [len(specs) for specs in plans(Dim(1000))]
+
+
 @pytest.mark.parametrize("shape", [(0,), (3, 0), (0, 4)])
 def test_empty(device, traits, shape):
     assert sort.plan(traits, shape=shape, operands=[(named("x"), "float32")], keys=1, results=[named("y")]) == []

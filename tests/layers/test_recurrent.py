@@ -1,10 +1,13 @@
 """Recurrent layers inside compiled training: dropout of inputs and states, states kept from batch to batch, unrolling."""
 
+import itertools
+
 import keras
 import numpy as np
 import pytest
 from keras import layers
 
+from keras_ocl import lowering, runtime
 from tests.primitives.checking import need_float64
 
 LAYERS = ["SimpleRNN", "GRU", "LSTM"]
@@ -123,3 +126,18 @@ def test_unrolled_as_rolled(name):
         results.append([losses, *model.get_weights()])
     for rolled, unrolled in zip(*results, strict=True):
         np.testing.assert_allclose(unrolled, rolled, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("record", ["sm_86", "gfx1100", "intel-cpu"])
+@pytest.mark.parametrize("name", LAYERS)
+def test_a_step_of_training_is_two_launches_each_way(name, record):
+    """What the gradient needs of a step is stored by the kernels that compute it, parts of a product too."""
+
+    def made():
+        model = keras.Sequential([layers.Input((7, 20)), getattr(layers, name)(32), layers.Dense(1)])
+        model.compile("sgd", "mse")
+        return model
+
+    train, _ = lowering.lower(made, runtime.read_record(record), name=record)
+    steps = [len(list(launches)) for loops, launches in itertools.groupby(train.launches, lambda launch: launch.loops) if loops]
+    assert len(steps) == 2 and max(steps) <= 2, steps

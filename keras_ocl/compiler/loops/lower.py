@@ -125,16 +125,17 @@ class _Lowering:
             for i in n.inputs:
                 base = i
                 while base.kind is Kind.VIEW and base.primitive.flat:
+                    self.whole.add(base)
                     base = base.inputs[0]
-                self.whole |= {i, base}
+                self.whole.add(base)
                 inputs.append(self._hold(i, n) if base.buffer.slice is not None else i)
             n.inputs = tuple(inputs)
 
     def _place_outputs(self):
         outputs, taken = list(self.graph.outputs), set()
+        readers = self._readers()
         for k, n in enumerate(outputs):
-            while n.kind is Kind.VIEW and n.primitive.flat:  # the same memory
-                n = outputs[k] = n.inputs[0]
+            n = outputs[k] = _stored(n, readers)
             carried = k < self.carries
             part = None
             if carried and k in self.histories:
@@ -152,6 +153,14 @@ class _Lowering:
                 self.extra.setdefault(n, []).append(Buffer(part.elements, n.dtype, part))
             taken.add(n)
         self.graph.outputs = outputs
+
+    def _readers(self):
+        """Dict from each node of the body to the set of those that read it."""
+        readers = {n: set() for n in self.graph.live()}
+        for n in readers:
+            for i in n.inputs:
+                readers[i].add(n)
+        return readers
 
     # ---- buffers
 
@@ -266,3 +275,15 @@ class _Lowering:
         advance = KernelSpec("condition", args, body, (1,), title="a loop's state after a step")
         advance.provenance = loop.launches[-1].provenance
         loop.launches.append(advance)
+
+
+def _stored(n, readers):
+    """The node to store for a result: the one that its flat views lie over, or, where that is a view too, the first that others read.
+
+    Those have its shape, so that the kernel that computes them can store it; a view that only a flat one reads would be a kernel.
+    """
+    base, inside, found = n, None, None
+    while base.kind is Kind.VIEW and base.primitive.flat:
+        found = found or (base if readers[base] - {inside} else None)
+        base, inside = base.inputs[0], base
+    return found if base.kind is Kind.VIEW and found is not None else base

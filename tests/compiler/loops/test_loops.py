@@ -354,6 +354,32 @@ def test_a_step_of_gates_is_two_kernels_each_way(units):
         np.testing.assert_allclose(scan, plain, rtol=1e-3, atol=1e-5)
 
 
+@pytest.mark.parametrize("inverted", [False, True])
+def test_a_part_of_a_product_that_is_a_result_too(inverted):
+    """In several shapes and as a carry; a host operation reads one of them where it is whole."""
+    c, u = normal(4, 4).astype("f4"), normal(4, 8).astype("f4")
+
+    def step(_, carries, __):
+        product = P.dot_general(carries[0], from_numpy(u), ((1,), (0,)))
+        thin = P.slice(P.reshape(product, (4, 2, 4)), (0, 1, 0), (4, 2, 4))
+        part = P.reshape(thin, (4, 4))
+        new = P.add(P.tanh(part), carries[1])
+        ys = [part, thin, P.reshape(part, (2, 8)), part, P.inverse(part) if inverted else P.reshape(part, (1, 4, 4))]
+        return [new, part], ys
+
+    compiled, (*last, a, b, c2, d, e) = run(lambda c: sum(P.scan(step, [c, c], [], 6), []), c)
+    carries, parts = (c, c), []
+    for _ in range(6):
+        part = (carries[0] @ u)[:, 4:]
+        carries = np.tanh(part) + carries[1], part
+        parts.append(part)
+    for found, expected in zip(last, carries, strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-5)
+    for found in (a, b, c2, d, e):
+        expected = np.linalg.inv(parts) if inverted and found is e else np.array(parts)
+        np.testing.assert_allclose(found.reshape(6, 4, 4), expected, rtol=1e-2 if inverted else 1e-4, atol=1e-5)
+
+
 def test_what_the_step_number_gives_stays_in_the_loop():
     """The number of the step depends on nothing else, and is no constant."""
 
