@@ -114,7 +114,7 @@ def choose(traits, nests, level):
         size = min(size, group // lanes, _power_above(-(-wanted // count)))
     if size == 1 and not forced:
         return None
-    if along and size < tuning.team_lanes:  # neighbours read several rows, of each of which single elements would be a part of a line
+    if along and size <= tuning.team_lanes // tuning.team_elements:  # of so short rows single elements are a quarter of a line or less
         for nest in shared:
             nest.pack = _pack(nest, root)
     if level < rank:
