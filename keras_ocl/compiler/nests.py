@@ -61,6 +61,7 @@ class Nest:
         self.levels = []  # of a reduction, how many loops of the index space are around each place of it; None inside another reduction
         self.chunks = {}  # dimension -> how much of it a reduction of a part runs through
         self.spread = None  # which loop the items of a team share
+        self.pack = 1  # elements that each of them takes at once, an aligned vector
         self.places = []  # of the index space: every Place of the kernel
         self.masked = False  # of the index space: whether elements of the kernel lie behind a mask
 

@@ -9,7 +9,7 @@ import threading
 from collections import OrderedDict
 from concurrent.futures import Future
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, wraps
 
 import pyopencl as cl
 from pyopencl import _cl
@@ -332,14 +332,39 @@ def _source(specs):
     return "\n".join(dict.fromkeys(texts))
 
 
+_creating = threading.local()
+
+
+def _unless_ours(generate):
+    @wraps(generate)
+    def generated(*args, **kwargs):
+        return (None, None) if getattr(_creating, "ours", False) else generate(*args, **kwargs)
+
+    return generated
+
+
+def _invoker():
+    """pyopencl's module of that code."""
+    try:
+        from pyopencl import invoker
+    except Exception:
+        # Its database cannot be written.
+        cl._PYOPENCL_NO_CACHE = True
+        from pyopencl import invoker
+    return invoker
+
+
+_invoker().generate_enqueue_and_set_args = _unless_ours(_invoker().generate_enqueue_and_set_args)
+
+
 def _kernel(program, name):
+    """A kernel object that is launched by `Device` alone.
+
+    pyopencl writes Python code for calling each kernel as a function, and keeps it by the kernel's name in a database under the user's
+    cache folder: up to a millisecond each, for what nothing of ours calls, in a file that grows with every kernel.
+    """
+    _creating.ours = True
     try:
         return cl.Kernel(program, name)
-    except cl.Error:
-        raise
-    except Exception:
-        # pyopencl keeps Python code in a database under the user's cache folder, and fails where it cannot write there.
-        if cl._PYOPENCL_NO_CACHE:
-            raise
-        cl._PYOPENCL_NO_CACHE = True
-        return cl.Kernel(program, name)
+    finally:
+        _creating.ours = False

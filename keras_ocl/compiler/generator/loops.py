@@ -144,9 +144,12 @@ class Loops(Indices):
             bound.update(zip(g, self.open_loop(nest, g, self.block, 0, self._limits(nest, g, bounds), shared), strict=True))
         extent = product(nest.extents[i] for i in inner)
         vectorised = not self.dry and not lanes and nest.vectorisable and fold.vectorises
-        width = self.lane_width(extent) if vectorised else 1
+        whole, packs = self.whole, vectorised and sharing[-1] is not None and nest.pack > 1
+        width = nest.pack if packs else self.lane_width(extent) if vectorised else 1
+        self.whole = self.whole or packs
         for part in self.parts(extent, width, self._limits(nest, inner, bounds), least=width):
             self.in_part(nest, inner, part, functools.partial(step, inner), sharing[-1])
+        self.whole = whole
         for _ in outer:
             self.close_loop()
         assert self.block is parent

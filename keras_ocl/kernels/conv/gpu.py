@@ -319,10 +319,9 @@ class _Forward(_Product):
         rows = product(axis.phase_taps for axis in axes) * geometry.group_inputs
         batch, accumulator = geometry.groups * phases, dtypes.accumulator(dtype)
         beside = _beside(geometry, True, gpu_choice.fragment(dtypes.itemsize(accumulator)))
-        held = schedule_of(traits).tuning.convolution_places
         extents = batch, product(self.pixels), geometry.group_outputs, rows
-        problem = Problem(traits, *extents, None, None, accumulator, None, held=held, beside=beside)
-        tile, size = gpu_choice.choose(problem)
+        problem = Problem(traits, *extents, None, None, accumulator, None)
+        tile, size = gpu_choice.choose(problem, pixels=beside)
         self.parts = -(-hint(rows) // size) if size else 1
         super().__init__(geometry, dtype, tile, part=self.parts, phase=phases)
         args = self.args

@@ -21,12 +21,15 @@ _UNIT = 65536  # registers
 _SHAPES = ((8, 8), (8, 4), (4, 8), (4, 4), (4, 2), (2, 4), (2, 2), (2, 1), (1, 2), (1, 1))  # rows x columns of an item
 
 
-def choose(problem, tile=None):
-    """(the Tile of a product, the steps of k that a part sums or 0 for all); `tile`: the one to take."""
+def choose(problem, tile=None, pixels=0):
+    """(the Tile of a product, the steps of k that a part sums or 0 for all); `tile`: the one to take.
+
+    pixels: neighbours along k that an item loads as one, where rows of `a` are images' pixels, whose places it holds; 0 of other products.
+    """
     p = problem
     batch = 1 if p.batch is None else max(1, hint(p.batch))
     extents = batch, max(1, hint(p.m)), max(1, hint(p.n)), max(1, hint(p.k))
-    return _best(p.traits, *extents, dtypes.itemsize(p.accumulator), p.all_arguments, tile, p.held, p.beside, p.longest)
+    return _best(p.traits, *extents, dtypes.itemsize(p.accumulator), p.all_arguments, tile, pixels, p.longest)
 
 
 def units(traits):
@@ -35,13 +38,13 @@ def units(traits):
 
 
 @functools.lru_cache(4096)
-def _best(traits, batch, m, n, k, size, shared, tile, held, beside, longest):
+def _best(traits, batch, m, n, k, size, shared, tile, pixels, longest):
     tiles, parts, best = [tile] if tile else _tiles(traits, size, shared), _parts(traits, k, longest), None
-    rows = schedule_of(traits).tuning.convolution_rows
+    tuning = schedule_of(traits).tuning
+    if pixels and not tile:
+        tiles = [t for t in tiles if t.height * t.depth <= tuning.convolution_rows * pixels * t.items]
     for t in tiles:
-        if beside and not tile and t.height * t.depth > rows * beside * t.items:
-            continue
-        cost = costs(traits, t, batch, m, n, k, held)
+        cost = costs(traits, t, batch, m, n, k, tuning.convolution_places if pixels else 0)
         for steps in parts:
             rank = cost(steps), abs(t.across - 16)
             if best is None or rank < best[0]:

@@ -35,8 +35,6 @@ class Operand:
 class Problem:
     """One product (batch, m, k) x (batch, k, n), and the part of k that one work-item sums (`split`, 0 for all).
 
-    held: registers of a work-item beside a product's, for the places of rows of `a` that are images' pixels. beside: how many neighbours
-    along k it then loads as one, which says of how many rows it holds the places; 0 where it holds none.
     longest: most steps of k that one sum may have before it is added to others, 0 for any number.
     strips: whether `a` is packed by strips.py: a tile's rows are neighbours, and its first row number times the row stride is where
     they begin.
@@ -53,8 +51,6 @@ class Problem:
     sink: object
     all_arguments: bool = False
     split: int = 0
-    held: int = 0
-    beside: int = 0
     longest: float = 0
     strips: bool = False
     helpers: set = field(default_factory=set)

@@ -17,18 +17,23 @@ def lanes(traits, gen, nest):
     """Elements of a pack, 1 where there are none: a load or store would not be aligned, or too few items would be left for the device."""
     if len(gen.nests) > 1 or nest.masked or not nest.vectorisable or nest.strided or not nest.groups:
         return 1
-    count = min(_LANES, _BYTES // max(dtypes.itemsize(place.dtype) for place in nest.places))
+    count = widest(nest.places)
     inner = nest.groups[-1]
-    if len(nest.groups) > 1 and not _multiple(nest.length(inner), count):
+    if len(nest.groups) > 1 and not multiple(nest.length(inner), count):
         return 1
-    if not all(_aligned(place, nest, inner, count) for place in nest.places):
+    if not all(aligned(place, nest, inner, count) for place in nest.places):
         return 1
     enough = traits.compute_units * schedule_of(traits).tuning.unit_items
     return count if hint(product(nest.extents)) >= enough * count else 1
 
 
-def _aligned(place, nest, inner, count):
-    """Whether a Place is read once for a pack, or begins where vectors of `count` elements do."""
+def widest(places):
+    """The most elements of a pack that reads and writes Places."""
+    return min(_LANES, _BYTES // max(dtypes.itemsize(place.dtype) for place in places))
+
+
+def aligned(place, nest, inner, count):
+    """Whether a Place is read once for a pack of a group of the Nest's dimensions, or begins where vectors of `count` elements do."""
     if place.offset is None:
         return False
     along = [v.nest is nest and v.position in inner for v in place.offset.terms]
@@ -36,10 +41,10 @@ def _aligned(place, nest, inner, count):
         return True
     others = [c for c, own in zip(place.offset.terms.values(), along, strict=True) if not own]
     others += [] if place.buffer.slice is None else [place.buffer.slice.elements]
-    return all(_multiple(n, count) for n in (*others, place.offset.constant))
+    return all(multiple(n, count) for n in (*others, place.offset.constant))
 
 
-def _multiple(n, count):
+def multiple(n, count):
     """Whether a number is a multiple of `count` whatever the unknown extents are."""
     rest = n % count
     return not isinstance(rest, Dim) and rest == 0
@@ -49,7 +54,7 @@ def write(traits, gen, nest, count, evaluate):
     """(grid, group) of packs of `count` elements around `evaluate`."""
     *outer, inner = nest.groups
     length, t = nest.length(inner), gen.ctype
-    whole = _multiple(length, count)
+    whole = multiple(length, count)
     items = product(nest.length(g) for g in outer) * ceil_div(length, count)
     gen.emit(f"const {t} item = get_global_id(0);")
     gen.emit(f"if (item >= {gen.int(items)}) return;")

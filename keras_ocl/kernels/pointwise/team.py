@@ -8,6 +8,7 @@ them a part of the row that it belongs to.
 from dataclasses import dataclass
 
 from keras_ocl.core.dim import ceil_div, hint, product
+from keras_ocl.kernels.pointwise import packed
 from keras_ocl.kernels.pointwise.unflatten import unflatten
 from keras_ocl.kernels.schedule import schedule_of
 
@@ -113,10 +114,22 @@ def choose(traits, nests, level):
         size = min(size, group // lanes, _power_above(-(-wanted // count)))
     if size == 1 and not forced:
         return None
+    if along and size <= tuning.team_lanes // tuning.team_elements:  # of so short rows single elements are a quarter of a line or less
+        for nest in shared:
+            nest.pack = _pack(nest, root)
     if level < rank:
         cuts = max(1, min(wanted // (count * size), length // max(terms, size * tuning.team_elements)))
         chunk = -(-length // cuts) if cuts > 1 else 0
     return Team(size, min(group // size, _power_above(count)), along, level, chunk)
+
+
+def _pack(nest, root):
+    """Elements of a row that an item of a team takes at once: an aligned vector, or 1 where it is not known to be one."""
+    if nest.spread is None or nest.spread < len(nest.groups) - 1 or root.masked or not nest.vectorisable or nest.strided:
+        return 1
+    inner, count = nest.groups[-1], packed.widest(root.places)
+    fits = not any(i in nest.chunks for i in inner) and packed.multiple(nest.length(inner), count)
+    return count if fits and all(packed.aligned(place, nest, inner, count) for place in root.places) else 1
 
 
 def write(gen, nest, team, evaluate):

@@ -198,6 +198,24 @@ def test_booleans_and_small_dtypes(device, axis):
     np.testing.assert_array_equal(run(device, lambda x: P.reduce_sum(x, (axis,)), x)[0], x.astype("i8").sum(axis).astype("i1"))
 
 
+@pytest.mark.parametrize("extents", ["known", "arguments"])
+@pytest.mark.parametrize("dtype,count", [("float32", 4), ("float16", 4), ("int8", 4), ("int64", 2)])
+@pytest.mark.parametrize("length", [16, 36, 60])
+def test_items_take_aligned_vectors_of_short_rows(device, length, dtype, count, extents):
+    """So that those beside one another read whole lines; where rows begin anywhere they take single elements."""
+    x = np.random.default_rng(length).integers(0, 2, (70, length)).astype(dtype)
+    wide = "int64" if dtype == "int64" else "float32"
+
+    def dot(x):
+        return P.reduce_sum(P.convert(P.mul(x, x), wide), (1,))
+
+    got, executable = run(device, lambda x: P.convert(dot(x), dtype), x, extents=extents)
+    np.testing.assert_array_equal(got, (x.astype("i8") ** 2).sum(1).astype(dtype))
+    assert f"part * {count}" in executable.launches[0].body
+    got, executable = run(device, lambda x: P.convert(dot(P.slice(x, (0, 1), x.shape)), dtype), x, extents=extents)
+    np.testing.assert_array_equal(got, (x.astype("i8")[:, 1:] ** 2).sum(1).astype(dtype))
+
+
 def test_results_are_the_same_from_run_to_run(device):
     x = array(3000, 33)
     first, executable = run(device, lambda x: P.reduce_sum(x, (0,)), x)
