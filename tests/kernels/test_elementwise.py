@@ -442,7 +442,8 @@ def run(device, cases, options=""):
         out = device.allocate(case.count * dtypes.itemsize(case.out_dtype), "a test's result")
         inputs = [device.upload(x) for x in case.inputs]
         kernel = built[name]
-        kernel.set_args(*[x.mem for x in inputs], out.mem)
+        for position, storage in enumerate([*inputs, out]):
+            runtime.set_argument(kernel, position, storage)
         device.enqueue(kernel, (case.count // width,), None)
         case.results[width] = device.download(out, dtypes.numpy_dtype(case.out_dtype), (case.count,))
 
