@@ -183,14 +183,19 @@ class Programs:
             due = [draft for draft in awaited.values() if drafts.due(draft.specs)]
             for draft in reversed(due):  # processes take from the front
                 if draft.future.cancel():
-                    self._complete(draft)
+                    self._exchange(draft, None)
         for draft in due:
             if not draft.future.cancelled():
                 draft.future.result()
 
-    def _complete(self, draft):
-        self._compile(draft.specs, [], draft.keys, draft.options)
-        for key in _members(draft.specs, draft.keys).values():
+    def _exchange(self, draft, program):
+        """Put a better program in the place of a draft's; None: one that is compiled now."""
+        keys = _members(draft.specs, draft.keys).values()
+        if program:
+            self._programs.update(dict.fromkeys(keys, program))
+        else:
+            self._compile(draft.specs, [], draft.keys, draft.options)
+        for key in keys:
             self._drafts.pop(key, None)
 
     def forget(self):
@@ -226,14 +231,9 @@ class Programs:
     def _take_better(self):
         """Put what has been compiled well in the place of drafts."""
         for draft in {id(d.future): d for d in self._drafts.values() if d.future.done()}.values():
-            binary, members = not draft.future.cancelled() and draft.future.result(), _members(draft.specs, draft.keys)
-            program = binary and self._from_binary(binary, members)
-            if not program:
-                self._complete(draft)
-                continue
-            self._programs.update(dict.fromkeys(members.values(), program))
-            for key in members.values():
-                self._drafts.pop(key, None)
+            # One that was cancelled was to be compiled here, and that was interrupted.
+            binary = None if draft.future.cancelled() else draft.future.result()
+            self._exchange(draft, binary and self._from_binary(binary, _members(draft.specs, draft.keys)))
 
     def _compile(self, specs, hasty, keys, options, drafts=None):
         """Compile `specs`, and `hasty` without optimisation, in parts, of which processes that are there take some."""
