@@ -134,8 +134,15 @@ def test_bytes_of_inference_are_the_results_of_the_operations(inference):
     traits = runtime.current_device().traits
     second = Geometry.of((BATCH, 12, 12, 64), (5, 5, 64, 64), padding=2)
     packed = traits.schedule == "cpu" and conv_forward_cpu.filter_blocks(traits, second, "float32") is not None
-    assert found["Conv2D"].bytes == BATCH * (24 * 24 + 12 * 12) * 64 * 4 + packed * 5 * 5 * 64 * 64 * 4
-    assert found["MatMul"].bytes == BATCH * (384 + 192 + 10) * 4
+    stored = {
+        "Conv2D": BATCH * (24 * 24 + 12 * 12) * 64 * 4 + packed * 5 * 5 * 64 * 64 * 4,
+        "MatMul": BATCH * (384 + 192 + 10) * 4,
+    }
+    for name, n in stored.items():
+        if traits.schedule == "gpu":  # sums are cut in as many parts as fill the device, which are stored too
+            assert found[name].bytes >= n
+        else:
+            assert found[name].bytes == n
     assert found["MaxPool"].bytes == BATCH * (12 * 12 + 6 * 6) * 64 * 4
     assert found["Relu"].bytes == 0, "it works in the convolution's result"
     assert found["HostToDevice"].bytes == BATCH * 24 * 24 * 3 * 4
@@ -314,7 +321,8 @@ def test_names_of_operations(make, name):
 
 
 def test_a_launch_is_divided_by_work():
-    x, w = np.ones((64, 512), "float32"), np.ones((512, 64), "float32")
+    m, n, k = 256, 200, 40  # results enough to fill a GPU of a few units, so that their sums are not cut in parts
+    x, w = np.ones((m, k), "float32"), np.ones((k, n), "float32")
 
     @keras_ocl.jit
     def function(x, w):
@@ -327,9 +335,9 @@ def test_a_launch_is_divided_by_work():
     found = rows(profile, "operation")
     product, tangents = found["MatMul"], found["Tanh"]
     assert product.launches == tangents.launches == 1 and tangents.bytes == 0
-    # 2 * 64 * 64 * 512 operations, 2 * 64 * 512 loads and 64 * 64 stores of 8 each; and 20 for each hyperbolic tangent.
-    work = 2 * 64 * 64 * 512 + 8 * (2 * 64 * 512 + 64 * 64)
-    assert tangents.device_ms / product.device_ms == pytest.approx(20 * 64 * 64 / work)
+    # 2 m n k operations, (m + n) k loads and m n stores of 8 each; and 20 for each hyperbolic tangent.
+    work = 2 * m * n * k + 8 * ((m + n) * k + m * n)
+    assert tangents.device_ms / product.device_ms == pytest.approx(20 * m * n / work)
 
 
 def test_origins_take_no_part_in_what_is_compiled():

@@ -6,6 +6,7 @@ import pytest
 from keras import layers, ops
 
 import keras_ocl
+from tests.drivers import on_rusticl
 from tests.fixtures import seeded  # noqa: F401
 
 
@@ -67,7 +68,10 @@ def test_training_is_the_same(name):
     y = rng.integers(0, 4, 20)
     plain, checked = (trained(build, loss, x, y, how) for how in (False, True))
     for a, b in zip(plain, checked, strict=True):
-        np.testing.assert_array_equal(a, b)
+        if on_rusticl():  # its compiler rounds a product before a sum in one kernel and not in another
+            np.testing.assert_allclose(a, b, rtol=2e-5, atol=1e-8)
+        else:
+            np.testing.assert_array_equal(a, b)
 
 
 class Root(layers.Layer):

@@ -22,4 +22,5 @@ def test_arrays_of_all_lengths_share_a_kernel():
         for n in (3, 10, 16, 17, 100, 864, 5000, 1_000_003):
             x = np.arange(n, dtype="float32")
             np.testing.assert_array_equal(to_numpy(P.abs(from_numpy(-x))), x)
-    assert len(seen) == 1
+    packs = runtime.current_device().traits.schedule == "gpu"  # an item takes one element where there are few, else four
+    assert len(seen) == (2 if packs else 1)

@@ -14,6 +14,7 @@ from keras_ocl.compiler.jit import Jitted, jit
 from keras_ocl.compiler.lower import function_name
 from keras_ocl.core.primitive import current_trace
 from keras_ocl.core.variable import Owned
+from tests.drivers import need_signed_zeros
 
 pytestmark = pytest.mark.usefixtures("apart")  # kernels are counted
 
@@ -307,6 +308,7 @@ def test_errors_of_what_is_hashable_are_not_covered_up():
 
 
 def test_numbers_in_the_signature_are_told_apart_as_the_function_does():
+    need_signed_zeros()
     calls = []
 
     def times(x, factor):

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from tests.keras.tensorflow_process import on_tensorflow
+from tests.primitives.checking import need_float64
 
 x = np.random.default_rng(0).normal(size=(6, 8, 8, 3)).astype("float32")
 y = np.arange(6) % 4
@@ -104,6 +105,8 @@ def test_weights_are_loaded_into_a_compiled_step(tmp_path):
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float64"])
 def test_dtypes(tmp_path, dtype):
+    if dtype == "float64":
+        need_float64()
     model = keras.Sequential([keras.layers.Input((3,)), keras.layers.Dense(2, dtype=dtype)])
     model.save(tmp_path / "model.keras")
     loaded = keras.models.load_model(tmp_path / "model.keras")

@@ -7,6 +7,7 @@ from keras import ops
 
 from keras_ocl.compiler import eager
 from keras_ocl.ops import composites
+from tests.drivers import need_signed_zeros
 from tests.fixtures import built  # noqa: F401
 
 RNG = np.random.default_rng(0)
@@ -88,6 +89,7 @@ def test_other_sizes_reuse_the_kernels(built):  # noqa: F811
 
 
 def test_what_an_operation_depends_on_is_told_apart():
+    need_signed_zeros()
     x = ops.convert_to_tensor(np.array([1.0, 2.0], "float32"))
     for number, sign in ((0.0, False), (-0.0, True)):
         heat(lambda n=number: ops.multiply(x, n))

@@ -205,6 +205,10 @@ print(digest.hexdigest(), drafted[3] > 0, drafted[-1])
 """
 
 
+chosen = pytest.mark.skipif("__import__('keras_ocl').runtime.current_device().traits.schedule != 'cpu'", reason="only CPUs' schedule chooses drafts")
+
+
+@chosen
 def test_a_training_that_begins_with_drafts_ends_the_same(tmp_path):
     found = []
     for processes in "01":
@@ -230,6 +234,7 @@ print(len(programs._drafts), runtime.current_device().statistics.builds)
 """
 
 
+@chosen
 def test_a_short_script_leaves_what_it_began(tmp_path):
     ours = {"KERAS_BACKEND": "ocl", "KERAS_OCL_COMPILERS": "1", "KERAS_OCL_CACHE_DIR": str(tmp_path / "cache")}
     options = {"cwd": ROOT, "env": {**os.environ, **ours}, "capture_output": True, "text": True, "timeout": 300}

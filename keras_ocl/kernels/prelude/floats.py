@@ -263,9 +263,9 @@ def _rem(mantissa_bits, bias):
 
     return f"""$T $name($T a, $T b) {{
   $T r = fabs(a), d = fabs(b);
-  $I valid = (r < INFINITY) & (d > 0.0$F), finite = valid & (d < INFINITY);
-  r = finite ? r : ($T)0.0$F;
-  d = finite ? d : ($T)1.0$F;
+  $I valid = (r < INFINITY) & (d > 0.0$F);
+  r = valid ? r : ($T)0.0$F;
+  d = valid ? d : ($T)1.0$F;
   $I low = {exponent("d")};
   while ($ANY(r >= d)) {{
     $I shift = clamp({exponent("r")} - low - ($I){mantissa_bits - 3}, ($I)0, ($I){2 * bias});
@@ -274,8 +274,7 @@ def _rem(mantissa_bits, bias):
     $T t = fma(-trunc(r / s), s, r);
     r = (t < 0.0$F) ? t + s : t;
   }}
-  r = finite ? copysign(r, a) : a;
-  return valid ? r : ($T)NAN;
+  return valid ? copysign(r, a) : ($T)NAN;
 }}
 """
 
