@@ -64,6 +64,8 @@ class Schedule:
         nested_row: most elements of a reduction that may be done again for each row of another one in its kernel.
         scan_steps, scan_walks, scan_parts: a scan of at least so many steps and at most so many walks is cut into so many parts.
         fetched_rows: most rows of a product that computes its right operand, such as quantised weights, where it reads it.
+        holds: whether a group may do all steps of a loop for its rows of the batch.
+        inner: whether only passes of the compiler choose this schedule, for what they join of its kernels.
         plain_channels, plain_pixels: convolutions with one tap are matrix products from so many channels on, their filters' gradients
             up to so many pixels.
     """
@@ -100,6 +102,8 @@ class Schedule:
     chained: int = 0
     compilation: int = 0
     joined: int = 0
+    holds: bool = False
+    inner: bool = False
     attention_gradients: Callable = _never
     attention_pays: Callable = _never
     team: Callable = _never
@@ -134,8 +138,8 @@ def register(schedule):
 
 
 def schedule_names():
-    """Names of the schedules there are."""
-    return tuple(_KNOWN)
+    """Names of the schedules that a device may have."""
+    return tuple(name for name, schedule in _KNOWN.items() if not schedule.inner)
 
 
 def get(name):
@@ -143,7 +147,7 @@ def get(name):
     try:
         return _KNOWN[name]
     except KeyError:
-        raise ValueError(f"there is no schedule {name!r}; set KERAS_OCL_SCHEDULE to one of {', '.join(_KNOWN)}, or unset it") from None
+        raise ValueError(f"there is no schedule {name!r}; set KERAS_OCL_SCHEDULE to one of {', '.join(schedule_names())}, or unset it") from None
 
 
 def schedule_of(traits):

@@ -14,9 +14,12 @@ Steps of a while of kernels alone are launched ahead of its condition: every ker
 
 from keras_ocl.compiler import ir, lower
 from keras_ocl.compiler.chain import chained
+from keras_ocl.compiler.loops import held
 from keras_ocl.core import dtypes
 from keras_ocl.core.dim import Dim, hint, product
 from keras_ocl.core.primitive import Kind
+from keras_ocl.kernels.launch import fitted
+from keras_ocl.kernels.schedule import schedule_of
 from keras_ocl.kernels.spec import STEP, Arg, Buffer, KernelSpec, StepSlice
 from keras_ocl.primitives.loop_steps import hold_p
 
@@ -55,12 +58,18 @@ class Loop:
 
 def lower_loop(builder, node, projections):
     """The launches of a scan or while node, the Loop last; `projections`: dict from number of a result to the node that stands for it."""
+    if node.kind is Kind.SCAN and schedule_of(builder.traits).holds and not builder.all_arguments:
+        lowering = _Lowering(builder, node, projections, hold=True)
+        if lowering.held:
+            return [*lowering.first, lowering.loop]
     lowering = _Lowering(builder, node, projections)
     return [*lowering.first, lowering.loop]
 
 
 class _Lowering:
-    def __init__(self, builder, node, projections):
+    """hold: whether to try and make all steps one launch (held.py); `held` says whether that was done, and nothing else counts if not."""
+
+    def __init__(self, builder, node, projections, hold=False):
         self.node, self.projections = node, projections
         p = node.params
         self.body, self.consts = p["body"], p["consts"]
@@ -80,11 +89,26 @@ class _Lowering:
         self._place_inputs()
         self._separate_hosts()
         self._place_outputs()
+        self.held, traits = False, builder.traits
+        if hold:
+            carried = [n for k in range(self.carries) if (n := self._input(self.consts + k)) is not None]
+            found = held.batch_of(self.graph.live(), carried, self.graph.outputs)
+            if found is None:
+                return
+            traits = held.of_rows(traits)
         updates = [(self._input(self.consts + k), k) for k in self._plain() if self._input(self.consts + k) is not None]
-        lowered = lower.lower_graph(self.graph, updates, builder.traits, builder.all_arguments, lower_loop, self.extra)
+        lowered = lower.lower_graph(self.graph, updates, traits, builder.all_arguments, lower_loop, self.extra)
         loop.launches, loop.shared = lowered.launches, lowered.shared
         self._bind(lowered.overwritten)
         self.first = self._invariant()
+        if hold:
+            batch, rows = found
+            spec = held.held(loop, batch, held.stored(rows, self.extra, loop.shared), traits)
+            if spec is not None and all(launch.group is None for launch in self.first):
+                self.held = True
+                self.first = [fitted(launch, builder.traits) for launch in self.first]
+                held.into(loop, spec)
+            return
         if not self.is_scan and loop.launches and all(isinstance(launch, KernelSpec) for launch in loop.launches):
             self._predicate()
         loop.launches = chained(loop.launches, builder.traits)

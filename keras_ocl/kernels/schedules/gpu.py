@@ -106,6 +106,7 @@ SCHEDULE = register(
         # A group's items are too few for a memory's latency: what is slower than two launches is cut until the units are full.
         splitting=Splitting(long=1 << 14, high=512, worth=1 << 14, few=2048, part=4096, parts=512, steps=64, first=True, rows=1 << 30),
         launch=1_000_000,
+        holds=True,
         joined=_TUNING.unit_items,  # more of them hide what a launch costs
         byte=16,  # twice, once each way: some twenty operations are done in the time of a byte
         gather=0,

@@ -1,0 +1,61 @@
+"""The schedule of kernels that one work-group runs for its rows of a batch, which loops are joined of (compiler/loops/held.py).
+
+A product is a kernel of few rows, whose groups lie along the columns and, in the second dimension, along the rows; everything else has a
+work-item for each element, in the order of memory. On their own such kernels are right, and slow.
+"""
+
+from dataclasses import replace
+
+from keras_ocl.core.dim import ceil_div, hint
+from keras_ocl.core.index import is_one
+from keras_ocl.kernels.gemm import reference, rows_gpu
+from keras_ocl.kernels.pointwise import reference as pointwise_reference
+from keras_ocl.kernels.schedule import register
+from keras_ocl.kernels.schedules import gpu
+from keras_ocl.kernels.schedules import reference as by_element
+
+NAME = "rows"
+_ITEMS = 256  # of a group: 8 waves with 16 bytes each on their way per step of unrolling are what a unit's cache gives in its latency
+_MOST = 8  # rows of a group
+
+
+def items(traits):
+    """Work-items of a group."""
+    return 1 << (min(_ITEMS, traits.max_group).bit_length() - 1)
+
+
+def rows(batch, traits):
+    """Rows of a group: a power of two, so many that each compute unit has a group."""
+    wanted = ceil_div(hint(batch), traits.compute_units)
+    return min(_MOST, 1 << (max(1, wanted) - 1).bit_length())
+
+
+def _product(problem, tile):
+    p = problem
+    if p.batch is not None or p.b.source or p.all_arguments:
+        return [reference.kernel(p)]
+    count, group = rows(p.m, p.traits), items(p.traits)
+    along_k = is_one(p.b.row_stride) and not is_one(p.b.column_stride)
+    across, length = (p.b.column_stride, p.k) if along_k else (p.b.row_stride, p.n)
+    joined = along_k or is_one(p.b.column_stride)
+    vector = next(v for v in (4, 2, 1) if v == 1 or (v * count <= 16 and joined and p.divides(v, length, across, p.b.offset)))
+    wanted = hint(ceil_div(p.k if along_k else p.n, vector))
+    most = 8 if along_k else group  # neighbours: 128 bytes of each column, or all columns at once
+    beside = 1 << (max(1, min(most, wanted, group)) - 1).bit_length()
+    beside = min(beside, group)
+    lanes = beside if along_k else group // beside
+    return [rows_gpu.kernel(p, rows_gpu.Shape(lanes, group // lanes, count, along_k, vector, False))]
+
+
+SCHEDULE = register(
+    replace(
+        by_element.SCHEDULE,
+        name=NAME,
+        inner=True,
+        product=_product,
+        pointwise=pointwise_reference.write,
+        fusion=gpu.SCHEDULE.fusion,
+        tuning=gpu.SCHEDULE.tuning,
+        nested_row=gpu.SCHEDULE.nested_row,
+    )
+)
