@@ -39,6 +39,8 @@ class Launch:
             bytes has them. Of Winograd's convolutions each launch has its own, without what is fused behind them.
         loops: the loops that repeat it, outermost first, as (name, number of steps or None where a condition ends it).
         local: bytes of local memory of a group.
+        steps: how often the launch does all that its amounts say, in `stages` one after the other; each group reads `reread` bytes of them
+            each time, and all the same.
         arguments: of each parameter the number, or "global" or "local" memory; loops' step numbers are 1.
         source, helpers: its OpenCL C, and the texts that this calls.
     """
@@ -56,6 +58,9 @@ class Launch:
     arguments: tuple = field(repr=False)
     source: str = field(repr=False)
     helpers: tuple[str, ...] = field(repr=False)
+    steps: int = 1
+    stages: int = 1
+    reread: int = 0
 
 
 @dataclass(frozen=True)
@@ -176,7 +181,8 @@ def _launches(launches, traits, executable, loops):
         grid, group = tuple(map(int, launch.grid)), launch.group and tuple(map(int, launch.group))
         arguments = [_argument(a) for a in launch.args] + [0 for a in launch.args if a.is_pointer and not traits.sub_buffers]
         amounts = (read, written, operations, loops, _local(launch), tuple(arguments))
-        yield Launch(launch.name, kernel, provenance.shares, grid, group, *amounts, source, tuple(helpers))
+        held = int(present(provenance.steps)), len(parts) if provenance.steps != 1 else 1, provenance.reread
+        yield Launch(launch.name, kernel, provenance.shares, grid, group, *amounts, source, tuple(helpers), *held)
 
 
 def _busiest(launches):

@@ -36,6 +36,8 @@ class Share(NamedTuple):
 class Provenance:
     """What one launch computes, or several together. `region` is a regions.Region; nothing is worked out before somebody asks."""
 
+    steps, reread = 1, 0
+
     def __init__(self, region):
         self.launches = 1  # how many there are
         self._maps, self._outputs, self._anchor, self._places = region.maps, region.outputs, region.anchor, region.places
@@ -121,11 +123,16 @@ class Provenance:
 
 
 class JoinedProvenance:
-    """What a kernel that was joined of `specs` (KernelSpecs) computes, as Provenance tells it."""
+    """What a kernel that was joined of `specs` (KernelSpecs) computes, as Provenance tells it.
 
-    def __init__(self, specs):
-        self._specs = tuple(specs)
-        self._writers = {a.value: spec.provenance for spec in specs for a in spec.args if a.kind == "out"}
+    Args:
+        steps: how many times it does all that; may be a Dim. reread: bytes that each group reads every time, and all read the same.
+        places: function from a Buffer of the specs to the Buffers that the kernel has for it.
+    """
+
+    def __init__(self, specs, steps=1, reread=0, places=lambda buffer: [buffer]):
+        self._specs, self.steps, self.reread = tuple(specs), steps, reread
+        self._writers = {b: spec.provenance for spec in specs for a in spec.args if a.kind == "out" for b in places(a.value)}
 
     def parts(self, spec):
         """The KernelSpecs of which the kernel `spec` was joined."""

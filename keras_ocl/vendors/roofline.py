@@ -13,6 +13,7 @@ from dataclasses import dataclass
 HIDING = 4  # waves on a SIMD that keep its arithmetic busy
 LATENCY = 600e-9  # seconds of a read of memory
 IN_FLIGHT = 16  # bytes that a work-item has on their way
+CACHE, LANES = 64, 128  # bytes that a unit gets of the cache that all share, in the time of so many multiply-adds
 GROUP = 64  # work-items of a group where the driver chooses
 STEP = 8  # registers of an item are given out in such steps
 
@@ -59,10 +60,14 @@ def estimate(hardware, launch, resources=None):
     rounds = -(-all_waves // (simds * waves))
     at_once = min(simds * waves, all_waves)
     even = all_waves / (rounds * simds * waves) if rounds > 1 else 1
-    compute = launch.operations / (hardware.flops * even * min(1, at_once / (simds * min(HIDING, hardware.waves))))
+    operations, moved = launch.steps * launch.operations, launch.steps * (launch.read + launch.written - launch.reread) + launch.reread
+    compute = operations / (hardware.flops * even * min(1, at_once / (simds * min(HIDING, hardware.waves))))
     flying = at_once * wave * IN_FLIGHT / LATENCY
-    moved = launch.read + launch.written
     memory = moved / (even * min(hardware.bandwidth, flying))
+    # What every group reads in each step comes from the device's cache, of which a unit gets CACHE bytes in the time of its multiply-adds.
+    memory = max(memory, launch.steps * launch.reread * rounds * 2 * hardware.units * LANES / (CACHE * hardware.flops))
+    if launch.steps > 1:  # each stage reads what the one before it has written
+        memory = max(memory, launch.steps * launch.stages * LATENCY)
     seconds, bound = max((compute, "compute"), (memory, "memory"), (hardware.launch, "launch"))
-    peak = {"compute": launch.operations / hardware.flops, "memory": moved / hardware.bandwidth, "launch": 0}[bound]
+    peak = {"compute": operations / hardware.flops, "memory": moved / hardware.bandwidth, "launch": 0}[bound]
     return Estimate(seconds, bound, waves, waves / hardware.waves, peak / seconds)

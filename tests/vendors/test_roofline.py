@@ -14,8 +14,9 @@ HARDWARE = runtime.Hardware(
 )  # fmt: skip
 
 
-def launch(items, group=256, local=0, operations=0, read=0, written=0):
-    return SimpleNamespace(grid=(items,), group=(group,), local=local, operations=operations, read=read, written=written)
+def launch(items, group=256, local=0, operations=0, read=0, written=0, steps=1, stages=1, reread=0):
+    amounts = {"local": local, "operations": operations, "read": read, "written": written, "steps": steps, "stages": stages, "reread": reread}
+    return SimpleNamespace(grid=(items,), group=(group,), **amounts)
 
 
 def test_residency():
@@ -70,3 +71,16 @@ def test_records_agree_with_themselves():
         assert traits.item_registers * hardware.wave <= hardware.registers
     with pytest.raises(ValueError, match="no traits record 'x'"):
         runtime.read_hardware("x")
+
+
+def test_a_launch_that_does_its_work_in_many_steps():
+    """What all groups read in each step comes from memory once, and then at the pace of a unit's share of the cache."""
+    items = 10 * 4 * 8 * 32
+    of_one, of_many = (vendors.estimate(HARDWARE, launch(items, operations=10**8, steps=n)).seconds for n in (1, 50))
+    assert of_many == pytest.approx(50 * of_one)
+    assert vendors.estimate(HARDWARE, launch(2560, steps=100, stages=3)).seconds == pytest.approx(300 * roofline.LATENCY)
+    weights = 10**6
+    e = vendors.estimate(HARDWARE, launch(2560, read=weights, steps=100, reread=weights))
+    multiply_adds = HARDWARE.flops / 2 / HARDWARE.units  # of a unit in a second
+    assert e.bound == "memory" and e.seconds == pytest.approx(100 * weights / 64 * 128 / multiply_adds)
+    assert vendors.estimate(HARDWARE, launch(2560, read=weights, steps=1, reread=0)).seconds < e.seconds / 50

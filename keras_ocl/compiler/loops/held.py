@@ -10,14 +10,17 @@ from dataclasses import replace
 
 from keras_ocl.compiler import joining
 from keras_ocl.compiler.provenance import JoinedProvenance
+from keras_ocl.core import dtypes
 from keras_ocl.core.dim import ceil_div, hint, same
 from keras_ocl.core.factors import Seen, of
 from keras_ocl.core.index import is_one
 from keras_ocl.core.primitive import Kind
+from keras_ocl.kernels.coordinates import index_type
 from keras_ocl.kernels.schedule import schedule_of
 from keras_ocl.kernels.schedules import rows as schedule
 from keras_ocl.kernels.spec import STEP, Args, KernelSpec
 
+_LATENCY = 120_000  # multiply-adds of a unit in the time of a read of memory
 _BARRIER = "barrier(CLK_GLOBAL_MEM_FENCE | CLK_LOCAL_MEM_FENCE);\n"
 
 
@@ -27,7 +30,7 @@ def batch_of(nodes, carried, outputs):
     Args:
         nodes: the body's, in order. carried: those inputs that steps hand on. outputs: the body's results.
     """
-    if not carried or any(not n.shape for n in carried):
+    if not carried or any(not n.shape or hint(n.shape[0]) == 0 for n in carried):
         return None
     batch = carried[0].shape[0]
     rows, steps = set(), set()  # steps: what differs from step to step, and does not fall into rows
@@ -79,90 +82,93 @@ def held(loop, batch, stored, traits):
         if stage is None:
             return None
         stages.append(stage)
-    if not stages or not _pays(stages, ceil_div(hint(batch), rows), traits):
+    reread = _reread(stages, stored)
+    if not stages or not _pays(stages, reread, ceil_div(hint(batch), rows), traits):
         return None
-    return _kernel(loop, stages, batch, rows, traits)
+    return _kernel(loop, stages, batch, rows, reread, traits)
 
 
 def _stage(spec, batch, rows, items):
     """A kernel and how its work falls to a group: ("elements", of a row) or ("groups", along the columns); None where it does not."""
-    if spec.group is None and len(spec.grid) == 1:
-        each = max(1, hint(spec.grid[0]) // max(1, hint(batch)))
+    if spec.group in (None, (1,)) and len(spec.grid) == 1:
+        each = spec.grid[0] // batch
         return (spec, "elements", each) if same((each * batch,), spec.grid) else None
     if spec.group == (items, 1, 1) and same((spec.grid[1],), (ceil_div(batch, rows),)) and is_one(spec.grid[2]):
         return spec, "groups", ceil_div(spec.grid[0], items)
     return None
 
 
-def _pays(stages, groups, traits):
+def _reread(stages, stored):
+    """Bytes that each group reads in every step, such as weights."""
+    whole = {a.value for spec, *_ in stages for a in spec.args if a.kind == "in" and a.value not in stored and None in a.parts}
+    return sum(hint(b.elements) * dtypes.itemsize(b.dtype) for b in whole)
+
+
+def _pays(stages, reread, groups, traits):
     """Whether a unit does a step in less than the launches that it takes otherwise: in multiply-adds of a unit, which gets 64 bytes of the
     device's cache in the time of 128 of them."""
-    work, read = 0, 0
-    for provenance in dict.fromkeys(spec.provenance for spec, *_ in stages):
-        work += provenance.work / 2
-    for spec, kind, _ in stages:
-        if kind == "groups":
-            read += max(hint(a.value.nbytes) for a in spec.args if a.kind == "in" and a.value.slice is None)
-    return work / groups + 2 * read <= len(stages) * schedule_of(traits).tuning.launch
+    work = sum(provenance.work / 2 for provenance in dict.fromkeys(spec.provenance for spec, *_ in stages))
+    return work / groups + 2 * reread + len(stages) * _LATENCY <= len(stages) * schedule_of(traits).tuning.launch
 
 
-def _kernel(loop, stages, batch, rows, traits):
-    items, args = schedule.items(traits), Args()
-    steps, functions, body = args.int(loop.length), {}, []
-    locals_ = {}
-    for spec, *_ in stages:
-        for a in spec.args:
-            if a.kind == "local":
-                locals_[a.dtype] = max(a.value, locals_.get(a.dtype, 0))
-    local = {ctype: args.local(ctype, elements) for ctype, elements in locals_.items()}
-    variants = [loop.resolver(v, lambda b: b) for v in range(len(loop.variants))]
+def _kernel(loop, stages, batch, rows, reread, traits):
+    args, specs = Args(), [spec for spec, *_ in stages]
+    steps, items = args.int(loop.length), schedule.items(traits)
+    local, variants = _local(specs, args), [loop.resolver(v, lambda buffer: buffer) for v in range(len(loop.variants))]
+
+    def places(buffer):
+        return [resolve(buffer) for resolve in variants]
 
     def given(a):
         if a.is_pointer:
-            places = [args.pointer(resolve(a.value), a.dtype, out=a.kind == "out") for resolve in variants]
-            return places[0] if len(set(places)) == 1 else f"(odd ? {places[1]} : {places[0]})"
+            names = [args.pointer(b, a.dtype, out=a.kind == "out") for b in places(a.value)]
+            return names[0] if len(set(names)) == 1 else f"(odd ? {names[1]} : {names[0]})"
         if a.kind == "local":
             return local[a.dtype]
         return "step" if a.value is STEP else joining.given(args, a)
 
+    functions, calls = {}, []
     for spec, kind, count in stages:
+        own, place = (["item_0"], lambda found: "item_0") if kind == "elements" else (["across_0", "down_0"], _group)
+        name, text = joining.function(spec, [f"const size_t {name}" for name in own], place)
+        functions[name], number = text, args.int(count)
+        call, i = f"{name}({', '.join(map(given, spec.args))}, i", index_type(spec.grid[0])
         if kind == "elements":
-            name, text = joining.function(spec, ["const size_t item_0"], lambda found: "item_0")
-        else:
-            name, text = joining.function(spec, ["const size_t across_0, const size_t down_0"], _place)
-        functions[name] = text
-        passed = ", ".join(given(a) for a in spec.args)
-        if kind == "elements":
-            each = args.int(count)
-            body.append(f"for (int i = first * {each} + me; i < end * {each}; i += {items}) {name}({passed}, i);\n")
-        else:
-            between = _BARRIER if not is_one(count) else ""
-            body.append(f"for (int i = 0; i < {args.int(count)}; ++i) {{\n{name}({passed}, i, block);\n{between}}}\n")
-        body.append(_BARRIER)
-    number = f"{steps} - 1 - k" if loop.reverse else "k"
-    head = [
+            calls.append(f"for ({i} i = ({i})first * {number} + me; i < ({i})end * {number}; i += {items}) {call});\n{_BARRIER}")
+        else:  # groups along the columns follow one another in the same local memory
+            calls.append(f"for ({i} i = 0; i < {number}; ++i) {{\n{call}, block);\n{_BARRIER}}}\n")
+    lines = [
         "const int me = get_local_id(0), block = get_group_id(0);\n",
         f"const int first = block * {rows}, end = min(first + {rows}, {args.int(batch)});\n",
         f"for (int k = 0; k < {steps}; ++k) {{\n",
-        f"const int step = {number};\n",
+        f"const int step = {f'{steps} - 1 - k' if loop.reverse else 'k'};\n",
+        # The last step is of variant 0, which leaves the results where they belong.
+        f"const int odd = ({steps} - 1 - k) & 1;\n" if len(variants) > 1 else "",
+        *calls,
+        "}\n",
     ]
-    if len(variants) > 1:  # the last step is of variant 0, which leaves the results where they belong
-        head.append(f"const bool odd = ({steps} - 1 - k) & 1;\n")
-    specs = [spec for spec, *_ in stages]
     return KernelSpec(
-        f"all steps of {loop.name}",
+        f"{loop.name}, all steps",
         args.args,
-        "".join((*head, *body, "}\n")),
+        "".join(lines),
         (ceil_div(batch, rows) * items,),
         (items,),
         helpers=frozenset().union(*(spec.helpers for spec in specs)),
-        title=f"all steps of a loop, {rows} rows of the batch a group",
-        provenance=JoinedProvenance(specs),
+        title=f"all steps of a loop, a group those of {rows} rows",
+        provenance=JoinedProvenance(specs, loop.length, reread, places),
         functions=tuple(functions.values()),
     )
 
 
-def _place(found):
+def _local(specs, args):
+    """Dict from the element's C type to the name of the local memory that the kernels use one after the other."""
+    most = {}
+    for a in (a for spec in specs for a in spec.args if a.kind == "local"):
+        most[a.dtype] = max(a.value, most.get(a.dtype, 0))
+    return {ctype: args.local(ctype, elements) for ctype, elements in most.items()}
+
+
+def _group(found):
     if found[1] == "group":
         return ("across_0", "down_0")[int(found[2])]
     assert found[2] == "2"
