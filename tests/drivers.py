@@ -35,3 +35,8 @@ def need_signed_zeros():
 
 def on_rusticl():
     return runtime.current_device().platform == "rusticl"
+
+
+def loses_int8_selects():
+    """Whether the process may end where an int8 is selected: LLVM 19 cannot compile some of those for llvmpipe (Mesa 25.0)."""
+    return on_rusticl() and "llvmpipe" in runtime.current_device().model

@@ -10,7 +10,7 @@ from keras_ocl import runtime
 from keras_ocl.compiler import from_numpy
 from keras_ocl.compiler.jit import Jitted
 from keras_ocl.core import dtypes
-from tests.drivers import on_rusticl
+from tests.drivers import loses_int8_selects
 from tests.primitives.checking import need_float64, same
 
 DTYPES = ["float32", "float64", "float16", "bfloat16", "float8_e4m3fn", "int8", "uint8", "int32", "int64", "bool"]
@@ -74,8 +74,8 @@ def random(rng, shape, dtype):
 def test_rows_of_any_length_and_dtype(rows, length, dtype, case):
     if dtype == "float64" and not runtime.current_device().traits.fp64:
         return
-    if dtype == "int8" and on_rusticl():
-        return  # LLVM 19, with which Mesa 25.0 compiles, ends the process where an int8 is selected
+    if dtype == "int8" and loses_int8_selects():
+        return
     rng = np.random.default_rng(length)
     a, row = random(rng, (rows, length), dtype), random(rng, (length,), dtype)
     function, expected = case

@@ -8,6 +8,7 @@ import pytest
 from keras_ocl import primitives as P
 from keras_ocl.core import dtypes
 from keras_ocl.core.dim import Dim
+from tests.drivers import loses_int8_selects
 from tests.kernels.pointwise.test_team import EXTENTS, array, device, run, teams  # noqa: F401
 from tests.primitives.checking import need_float64
 
@@ -149,6 +150,8 @@ def test_a_few_elements_of_rows(small, shape, count):
 def test_packs_of_elements_of_all_sizes(small, dtype):
     if dtype == "float64":
         need_float64()
+    if dtype == "int8" and loses_int8_selects():
+        pytest.skip("the driver may end the process where an int8 is selected")
     x = (20 * array(2051)).astype(dtypes.numpy_dtype(dtype))
     got, executable = run(small, lambda x: P.select(P.eq(x, P.full(x.shape, 3, dtype)), P.full(x.shape, 1, dtype), x), x)
     np.testing.assert_array_equal(got, np.where(x == x.dtype.type(3), x.dtype.type(1), x))
