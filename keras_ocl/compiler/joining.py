@@ -31,13 +31,16 @@ def given(args, a):
     return args.scalar(a.value, a.kind) if a.kind in ("float", "double") else args.int(a.value, a.kind)
 
 
-def function(spec, parameters, place, qualifiers=""):
+def function(spec, parameters, place, qualifiers="", again=False):
     """(name, text) of the function that does the work of one work-item of `spec`; equal ones have equal names.
 
     Args:
         parameters: those behind the kernel's own. place: function (a match of PLACE) -> what the body says instead.
+        again: whether one kernel calls it more than once, and what it reads has changed in between: Mesa's compiler takes `restrict` of a
+            function's parameter for a promise that lasts.
     """
-    text = f"({', '.join(filter(None, (spec.signature(), *parameters)))}) {{\n{PLACE.sub(place, spec.text())}}}\n"
+    signature = spec.signature().replace("restrict ", "") if again else spec.signature()
+    text = f"({', '.join(filter(None, (signature, *parameters)))}) {{\n{PLACE.sub(place, spec.text())}}}\n"
     name = "part_" + hashlib.sha256(text.encode()).hexdigest()[:20]
     return name, f"// {spec.title}\nstatic {qualifiers}void {name}{text}"
 

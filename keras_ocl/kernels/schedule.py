@@ -147,7 +147,8 @@ def get(name):
     try:
         return _KNOWN[name]
     except KeyError:
-        raise ValueError(f"there is no schedule {name!r}; set KERAS_OCL_SCHEDULE to one of {', '.join(schedule_names())}, or unset it") from None
+        known = ", ".join(schedule_names())
+        raise ValueError(f"there is no schedule {name!r}; set KERAS_OCL_SCHEDULE to one of {known}, or unset it") from None
 
 
 def schedule_of(traits):

@@ -205,7 +205,8 @@ print(digest.hexdigest(), drafted[3] > 0, drafted[-1])
 """
 
 
-chosen = pytest.mark.skipif("__import__('keras_ocl').runtime.current_device().traits.schedule != 'cpu'", reason="only CPUs' schedule chooses drafts")
+OTHER = "__import__('keras_ocl').runtime.current_device().traits.schedule != 'cpu'"
+chosen = pytest.mark.skipif(OTHER, reason="only CPUs' schedule chooses drafts")
 
 
 @chosen

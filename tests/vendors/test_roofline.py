@@ -15,8 +15,8 @@ HARDWARE = runtime.Hardware(
 
 
 def launch(items, group=256, local=0, operations=0, read=0, written=0, steps=1, stages=1, reread=0):
-    amounts = {"local": local, "operations": operations, "read": read, "written": written, "steps": steps, "stages": stages, "reread": reread}
-    return SimpleNamespace(grid=(items,), group=(group,), **amounts)
+    amounts = {"local": local, "operations": operations, "read": read, "written": written}
+    return SimpleNamespace(grid=(items,), group=(group,), steps=steps, stages=stages, reread=reread, **amounts)
 
 
 def test_residency():

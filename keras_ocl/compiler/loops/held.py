@@ -24,6 +24,11 @@ _LATENCY = 120_000  # multiply-adds of a unit in the time of a read of memory
 _BARRIER = "barrier(CLK_GLOBAL_MEM_FENCE | CLK_LOCAL_MEM_FENCE);\n"
 
 
+def allowed(traits):
+    """Whether the device may gain by it: a CPU's work-items take turns at each barrier, and its launches are cheap."""
+    return traits.kind == "gpu" and schedule_of(traits).holds
+
+
 def batch_of(nodes, carried, outputs):
     """(extent of the batch, set of the nodes that fall into its rows) of a loop's body where rows depend on no others; else None.
 
@@ -68,7 +73,7 @@ def _falls_into_rows(n, rows, batch):
 
 
 def held(loop, batch, stored, traits):
-    """The KernelSpec that does all steps of a Loop whose launches are of the `rows` schedule; None where they are not such, or it is slower.
+    """The KernelSpec that does all steps of a Loop whose launches are of the `rows` schedule; None where one cannot, or where it is slower.
 
     Args:
         batch: how many rows there are. stored: set of the Buffers where what falls into rows may be written.
@@ -90,7 +95,7 @@ def held(loop, batch, stored, traits):
 
 def _stage(spec, batch, rows, items):
     """A kernel and how its work falls to a group: ("elements", of a row) or ("groups", along the columns); None where it does not."""
-    if spec.group in (None, (1,)) and len(spec.grid) == 1:
+    if spec.group is None and len(spec.grid) == 1:
         each = spec.grid[0] // batch
         return (spec, "elements", each) if same((each * batch,), spec.grid) else None
     if spec.group == (items, 1, 1) and same((spec.grid[1],), (ceil_div(batch, rows),)) and is_one(spec.grid[2]):
@@ -130,7 +135,7 @@ def _kernel(loop, stages, batch, rows, reread, traits):
     functions, calls = {}, []
     for spec, kind, count in stages:
         own, place = (["item_0"], lambda found: "item_0") if kind == "elements" else (["across_0", "down_0"], _group)
-        name, text = joining.function(spec, [f"const size_t {name}" for name in own], place)
+        name, text = joining.function(spec, [f"const size_t {name}" for name in own], place, again=True)
         functions[name], number = text, args.int(count)
         call, i = f"{name}({', '.join(map(given, spec.args))}, i", index_type(spec.grid[0])
         if kind == "elements":

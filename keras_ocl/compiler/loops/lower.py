@@ -19,7 +19,6 @@ from keras_ocl.core import dtypes
 from keras_ocl.core.dim import Dim, hint, product
 from keras_ocl.core.primitive import Kind
 from keras_ocl.kernels.launch import fitted
-from keras_ocl.kernels.schedule import schedule_of
 from keras_ocl.kernels.spec import STEP, Arg, Buffer, KernelSpec, StepSlice
 from keras_ocl.primitives.loop_steps import hold_p
 
@@ -58,7 +57,7 @@ class Loop:
 
 def lower_loop(builder, node, projections):
     """The launches of a scan or while node, the Loop last; `projections`: dict from number of a result to the node that stands for it."""
-    if node.kind is Kind.SCAN and schedule_of(builder.traits).holds and not builder.all_arguments:
+    if node.kind is Kind.SCAN and held.allowed(builder.traits) and not builder.all_arguments:
         lowering = _Lowering(builder, node, projections, hold=True)
         if lowering.held:
             return [*lowering.first, lowering.loop]

@@ -10,6 +10,7 @@ from keras_ocl import runtime
 from keras_ocl.compiler import from_numpy, to_numpy
 from keras_ocl.compiler.jit import Jitted
 from tests.compiler.loops.test_loops import gradients, loops, normal, run
+from tests.drivers import on_rusticl
 
 UNITS = [64, 3]  # compute units: a row a group, or several
 
@@ -18,7 +19,9 @@ UNITS = [64, 3]  # compute units: a row a group, or several
 def gpu(monkeypatch, request):
     """The current device takes itself for a GPU."""
     device = runtime.current_device()
-    monkeypatch.setattr(device, "traits", dataclasses.replace(device.traits, schedule="gpu", compute_units=request.param))
+    if on_rusticl():
+        pytest.skip("llvmpipe's code of loops around barriers reads what it has overwritten itself (Mesa 25.0); Oclgrind finds nothing")
+    monkeypatch.setattr(device, "traits", dataclasses.replace(device.traits, kind="gpu", schedule="gpu", compute_units=request.param))
 
 
 def is_held(compiled):
@@ -61,7 +64,7 @@ def reference(c, h, xs, u, reverse=False):
 
 
 @pytest.mark.parametrize("reverse", [False, True])
-@pytest.mark.parametrize("batch, units, length", [(1, 1, 2), (5, 7, 2), (8, 32, 5), (29, 33, 6), (3, 130, 3), (17, 4, 4)])
+@pytest.mark.parametrize("batch, units, length", [(1, 2, 2), (5, 7, 2), (8, 32, 5), (29, 33, 6), (3, 130, 3), (17, 4, 4)])
 def test_gates(gpu, batch, units, length, reverse):
     given = arrays(batch, units, length)
     compiled, found = run(lambda *a: gated(*a, reverse=reverse), *given)
