@@ -47,7 +47,7 @@ class Partition:
         regions: in an order in which they can run.
         materialised: the set of nodes that are in memory.
         views: dict from a node in memory to the node whose memory it is.
-        parts: dict from a node to its Parts in a concat's memory.
+        parts: dict from a node that is stored in the memory of concats to (its Parts there, whether it has memory of its own as well).
     """
 
     regions: list
@@ -78,7 +78,7 @@ def partition(graph, traits, together=None, cuts=frozenset()):
         _in_order(fuser.regions),
         {n for n, placement in at.items() if placement.in_memory},
         {n: placement.shared for n, placement in at.items() if placement.shared is not None},
-        {n: placement.part for n, placement in at.items() if placement.part is not None},
+        {n: (tuple(placement.parts), fuser.has_own_memory(n)) for n, placement in at.items() if placement.parts},
     )
 
 
@@ -97,8 +97,11 @@ class _Fuser:
         at = self.at[node]
         if at.passed:
             return
-        if at.part is not None or at.cut:
-            self._store(node, ())
+        if self._joined_only(node):
+            at.passed = at.joined = True
+            return
+        if at.parts or at.cut:
+            self._store(node, self._readers(node)[0] if at.parts else ())
             return
         if node.primitive.pointwise is None or _prefers_template(node):
             self._template(node)
@@ -129,30 +132,41 @@ class _Fuser:
             self._store(node, readers)
 
     def _assemble(self, node):
-        """Leave storing a concat to the regions of its operands, where each is computed for it alone and is whole rows."""
-        axis, start, found, between = node.params[node.primitive.joined_axis], 0, {}, set()
+        """Leave storing a concat to the regions of its operands, where each is whole rows."""
+        axis, start, found = node.params[node.primitive.joined_axis], 0, {}
         unit = product(node.shape[axis + 1 :])
         for part in node.inputs:
-            base, chain = part, set()
-            while base.kind is Kind.VIEW and base.primitive.flat and len(self.users[base]) == 1:
-                chain.add(base)
+            base = part
+            while base.kind is Kind.VIEW and base.primitive.flat and self._joins(base):
                 base = base.inputs[0]
             inner = product(part.shape[axis:])
             split = next((q for q in range(len(base.shape)) if same((product(base.shape[q:]),), (inner,))), None)
-            simple = base.kind is Kind.ELEMENTWISE and len(self.users[base]) == 1
-            if not simple or split is None or is_one(base.shape[-1]) or base in found or self.at[base].wanted:
+            if base.kind is not Kind.ELEMENTWISE or split is None or is_one(base.shape[-1]) or base in found:
                 return False
             found[base] = Parts(node, split, node.shape[axis] * unit, start * unit)
-            between |= chain
             start = start + part.shape[axis]
         if node in self.together or len({len(b.shape) for b in found}) > 1:
             return False
         for base, part in found.items():
-            self.at[base].part = part
-        for n in (*between, node):
-            self.at[n].passed = True
-        self.at[node].in_memory = True
+            self.at[base].parts.append(part)
+        at = self.at[node]
+        at.passed = at.joined = at.in_memory = True
         return True
+
+    def _joins(self, node):
+        """Whether concats alone read `node`, or reshapes before them."""
+        users = self.users[node]
+        return all(u.primitive.joined_axis is not None or u.kind is Kind.VIEW and u.primitive.flat and self._joins(u) for u in users)
+
+    def _joined_only(self, node):
+        """Whether `node` is a reshape before concats alone that are stored part by part."""
+        reshape = node.kind is Kind.VIEW and node.primitive.flat and not self.at[node].wanted
+        return reshape and all(self.at[u].joined for u in self.users[node])
+
+    def has_own_memory(self, node):
+        """Whether a node with parts in concats is read from memory of its own too."""
+        at, others = self.at[node], [self.at[u] for u in self.users[node] if not self.at[u].joined]
+        return at.wanted or any(u.anchored or u.shared is not None or u.regions - {at.producer} for u in others)
 
     def _readers(self, node):
         """Regions where a consumer of `node` is evaluated, and whether `node` must be in memory anyway."""
@@ -174,10 +188,9 @@ class _Fuser:
         at = self.at[node]
         at.anchored = True
         readers, _ = self._readers(node)
-        only = len(readers) == 1 and node.results is None and node.primitive.host is None
-        if only:
-            (region,) = readers
-            extra = at.wanted or any(self.at[u].anchored for u in self.users[node])
+        few = len(readers) == 1 or self.together is not None
+        for region in readers if few and node.results is None and node.primitive.host is None else ():
+            extra = at.wanted or len(readers) > 1 or any(self.at[u].anchored for u in self.users[node])
             if self._can_anchor(node, region) and not (extra and self._feeds_itself(node, region)):
                 region.anchor = node
                 region.maps[node] = tuple(range(len(node.shape)))
@@ -220,7 +233,7 @@ class _Fuser:
     def _feeds_itself(self, node, region):
         """Whether storing `node` as another result of `region` closes a cycle."""
         readers = [self.at[u].producer for u in self.users[node] if self.at[u].anchored and self.at[u].producer is not None]
-        return any(r is region or r.reaches(region) for r in readers)
+        return any(r is region for r in readers) or self._closes_cycle(node, region)
 
     def _can_anchor(self, node, region):
         if region.anchor is not None or region.reductions or not same(region.space, node.shape):
@@ -370,10 +383,10 @@ class _Fuser:
     def _store(self, node, readers):
         """Make `node` a result: of a region that computes the same index space if that closes no cycle, else of its own."""
         candidates = list(readers)
-        if self.together is not None and not readers:
-            candidates = [r for r in self.regions if r.anchor is None and same(r.space, node.shape)]
-            if self.at[node].part is not None:  # not where the concat is read
-                candidates = [r for r in candidates if r not in self._consumer_regions(node)]
+        if self.together is not None and (not readers or self.at[node].parts):
+            concats = {r for part in self.at[node].parts for r in self._consumer_regions(part.concat)}  # not where those are read
+            others = sorted((r for r in self.regions if same(r.space, node.shape)), key=lambda r: r.anchor is not None)
+            candidates = [r for r in dict.fromkeys([*readers, *others]) if r not in concats]
         for region in candidates:
             if self._can_join(node, region) or self._can_lead(node, region) or self._can_repeat(node, region):
                 region.outputs.append(node)

@@ -14,7 +14,8 @@ from keras_ocl.kernels.spec import Args, KernelSpec, Sink
 class KernelBody:
     """What one kernel computes: `outputs` over the index space `space`, or over its first axes, reading `materialised` nodes.
 
-    `extra`: dict from a node to further Buffers where it is stored. `parts`: dict from a node to its regions.Parts, its only place.
+    `extra`: dict from a node to further Buffers where it is stored. `parts`: dict from a node to (its regions.Parts, whether
+    it has memory of its own as well).
     """
 
     def __init__(self, outputs, space, materialised, alias, label, extra, parts):
@@ -28,10 +29,11 @@ class KernelBody:
 
     def store(self, gen, node, register, index, width, wide):
         """Statements that store `node`'s value at an index, everywhere it belongs."""
-        value, offset, whole = gen.widen(register, width).text, linear(index, node.shape), node
-        if node in self.parts:
-            whole, offset = self.parts[node].concat, self.parts[node].offset(index, node.shape)
-        for place in (self.alias.get(whole, whole), *self.extra.get(node, ())):
+        value, (parts, own) = gen.widen(register, width).text, self.parts.get(node, ((), True))
+        places = [(self.alias.get(p.concat, p.concat), p.offset(index, node.shape)) for p in parts]
+        for place in (self.alias.get(node, node), *self.extra.get(node, ())) if own else ():
+            places.append((place, linear(index, node.shape)))
+        for place, offset in places:
             pointer, count = gen.args.pointer(place, node.dtype, out=True), gen.partial if width > 1 else 0
             gen.visit(place, node.dtype, offset)
             gen.helpers |= prelude.helpers_for(node.dtype, width, count)
@@ -100,7 +102,7 @@ def _evaluate(gen, body, axes, variables):
 
 def needs_64_bits(body, read, *counts):
     """Whether indices into what the body stores, into the nodes `read` or of `counts` elements take 64 bits."""
-    stored = [body.parts[n].concat if n in body.parts else n for n in body.outputs]
+    stored = [*body.outputs, *(part.concat for n in body.outputs for part in body.parts.get(n, ((),))[0])]
     return index_type(*(product(n.shape) for n in [*stored, *read]), *counts) == "long"
 
 

@@ -83,16 +83,17 @@ class Placement:
         producer: the region that stores it.
         anchored: whether a kernel template or the host computes it.
         shared: the node whose memory it is, of a view that lies there as it is.
-        part: its Parts in a concat's memory.
+        parts: its Parts in the memory of concats.
+        joined: whether it is a concat that is stored part by part, or a reshape before such ones alone.
         passed: whether others store it: a concat that its parts store, or a reshape between; or a template fetches it.
     """
 
-    __slots__ = ("wanted", "cut", "in_memory", "inlined", "producer", "anchored", "shared", "part", "passed")
+    __slots__ = ("wanted", "cut", "in_memory", "inlined", "producer", "anchored", "shared", "parts", "joined", "passed")
 
     def __init__(self, wanted, cut, in_memory):
         self.wanted, self.cut, self.in_memory = wanted, cut, in_memory
-        self.inlined, self.producer, self.shared, self.part = set(), None, None, None
-        self.anchored = self.passed = False
+        self.inlined, self.producer, self.shared, self.parts = set(), None, None, []
+        self.anchored = self.joined = self.passed = False
 
     @property
     def regions(self):
