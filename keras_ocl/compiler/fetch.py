@@ -52,7 +52,41 @@ def fetched(node, users, free, traits, most):
     inside.remove(node)
     if not inside or 2 * sum(map(_bytes, leaves)) > _bytes(operand) or sum(map(cost.price, inside)) > most:
         return None
-    return (operand, frozenset(inside), leaves) if _runs_in_lanes(operand, extents, inside, schedule.width(traits)) else None
+    return (operand, frozenset(inside), leaves) if runs_in_lanes(operand, extents, _Except(inside), schedule.width(traits)) else None
+
+
+def repeated(node, there, free, traits, most):
+    """The operand that the template of `node` computes wherever it reads it, by its primitive's rule `repeats`, and what it reads for that.
+
+    Args:
+        there: function of a node: whether it is in memory or a template's, which can store it.
+        free: function of a node: whether it may be computed for the template.
+        most: price of an element that may be computed there.
+    Returns:
+        (operand, frozenset of the nodes that are computed, set of the nodes that those are computed of), or None.
+    """
+    if node.primitive.repeats is None or (found := node.primitive.repeats(node)) is None:
+        return None
+    position, extents, columns = found
+    operand = node.inputs[position]
+    if operand.kind is not Kind.ELEMENTWISE or node.inputs.count(operand) > 1:
+        return None
+    inside, leaves, waiting = set(), set(), [operand]
+    while waiting:
+        n = waiting.pop()
+        if n in inside or n in leaves:
+            continue
+        if there(n):
+            leaves.add(n)
+        elif n.kind in (Kind.ELEMENTWISE, Kind.VIEW, Kind.SOURCE) and free(n):
+            inside.add(n)
+            waiting += n.inputs
+        else:
+            return None
+    price = sum(map(cost.price, inside))
+    if price > most or not schedule_of(traits).left_pays(traits, *extents, columns, price, len(leaves)):
+        return None
+    return operand, frozenset(inside), leaves
 
 
 def _elementwise(node, operand):
@@ -65,9 +99,9 @@ def _bytes(node):
     return cost.size(node) * cost.itemsize(node)
 
 
-def _runs_in_lanes(operand, extents, inside, width):
-    """Dry run: whether rows of `operand`, a matrix of these extents, can be computed of `inside` in lanes that read neighbours."""
-    gen = Generator(Args(), _Except(inside), width)
+def runs_in_lanes(operand, extents, materialised, width):
+    """Dry run: whether rows of `operand`, a matrix of these extents, can be computed of what is in memory in lanes that read neighbours."""
+    gen = Generator(Args(), materialised, width)
     nest = gen.nest("root", extents)
     k, c = (Affine.of(*gen.open_loop(nest, [i], gen.block)) for i in range(2))
     gen.value_flat(operand, k * extents[1] + c)

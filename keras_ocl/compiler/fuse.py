@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from keras_ocl.compiler import cost, rows
 from keras_ocl.compiler.axes import ANY, axis_map
-from keras_ocl.compiler.fetch import fetched
+from keras_ocl.compiler.fetch import fetched, repeated
 from keras_ocl.compiler.generator import Generator
 from keras_ocl.compiler.nests import Register, analyse
 from keras_ocl.compiler.regions import Parts, Placement, Region
@@ -107,6 +107,8 @@ class _Fuser:
             self._template(node)
             return
         readers, needs_memory = self._readers(node)
+        if at.fetchers and not readers and not needs_memory:
+            return
         free = node.kind in _INLINED and not needs_memory and readers
         if free and all(node.kind is Kind.SOURCE or self._stays_in_lanes(node, r) and self._worth_lanes(node, r) for r in readers):
             for region in readers:
@@ -165,7 +167,8 @@ class _Fuser:
 
     def has_own_memory(self, node):
         """Whether a node with parts in concats is read from memory of its own too."""
-        at, others = self.at[node], [self.at[u] for u in self.users[node] if not self.at[u].joined]
+        at = self.at[node]
+        others = [self.at[u] for u in self.users[node] if not self.at[u].joined and self.at[u].fetches is not node]
         return at.wanted or any(u.anchored or u.shared is not None or u.regions - {at.producer} for u in others)
 
     def _readers(self, node):
@@ -175,6 +178,8 @@ class _Fuser:
             if user.kind is Kind.PROJECTION:
                 continue
             at = self.at[user]
+            if at.fetches is node:
+                continue
             if user.primitive.pointwise is None or at.anchored or at.shared is not None:
                 needs_memory = True
             if at.shared is not None:
@@ -217,6 +222,7 @@ class _Fuser:
         """Leave computing an operand to the template of `node` where that pays."""
         found = fetched(node, self.users, self._may_be_fetched, self.traits, self.limits.fetched)
         if found is None:
+            self._repeat(node, region)
             return
         operand, inside, leaves = found
         for n in inside:
@@ -225,6 +231,30 @@ class _Fuser:
             region.maps[n] = (ANY,) * len(n.shape)
         region.fetched = inside
         region.operands = region.operands - {operand} | leaves
+
+    def _repeat(self, node, region):
+        """Leave computing an operand to the template of `node` too, in the body of a loop, where that saves a launch."""
+        if self.together is None or (found := repeated(node, self._is_there, self._is_free, self.traits, self.limits.fetched)) is None:
+            return
+        operand, inside, leaves = found
+        # A kernel that there is anyway may store it, and the one that makes a leaf of its shape may compute it.
+        hosts = [r for r in self.regions if r is not region and same(r.space, operand.shape) and not region.reaches(r)]
+        made = [n for n in leaves if n.kind not in _PLACED]
+        if hosts or any(same(n.shape, operand.shape) for n in made):
+            return
+        self.at[node].fetches = operand
+        for n in inside:
+            self.at[n].fetchers.add(region)
+        for n in made:
+            self.at[n].wanted = True
+        region.fetched = inside
+        region.operands = region.operands - {operand} | leaves
+
+    def _is_there(self, node):
+        return self.at[node].in_memory or node.primitive.pointwise is None or _prefers_template(node)
+
+    def _is_free(self, node):
+        return not (self.at[node].cut or node.primitive.stored)
 
     def _may_be_fetched(self, node):
         at = self.at[node]
@@ -447,7 +477,8 @@ class _Fuser:
 
     def _operand_of(self, node, region):
         """Whether `region`'s template itself reads `node`."""
-        return region.anchor is not None and any(self._base(i) is node for i in region.anchor.inputs)
+        readers = () if region.anchor is None else (region.anchor, *region.fetched)
+        return any(self._base(i) is node for n in readers for i in n.inputs if i not in region.fetched)
 
     def _base(self, node):
         while self.at[node].shared is not None:
@@ -460,9 +491,11 @@ class _Fuser:
             if u.kind is Kind.PROJECTION:
                 continue
             at = self.at[u]
+            if at.fetches is node:
+                continue
             if at.shared is not None or at.passed:
                 found |= self._consumer_regions(u)
-            found |= at.regions
+            found |= at.regions | at.fetchers
         return found
 
     def _materialise(self, node, region):
@@ -474,7 +507,7 @@ class _Fuser:
         """Combined axis map of `node` over its consumers in `region`."""
         combined = None
         for user in self.users[node]:
-            if user not in region.maps:
+            if user not in region.maps or self.at[user].fetches is node:
                 continue
             for position, i in enumerate(user.inputs):
                 if i is node:

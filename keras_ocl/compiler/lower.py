@@ -17,11 +17,11 @@ from keras_ocl.kernels.spec import Buffer, KernelSpec, Sink
 class Builder:
     """What a primitive's `kernels` rule may ask about the compilation, and for loops the function that lowers them.
 
-    `source` computes the operand that the template fetches (see Primitive's `fetches`), None where it is in memory.
+    `sources`: dict from the position of an operand that the template computes (see Primitive's `fetches` and `repeats`) to what does that.
     """
 
-    def __init__(self, traits, all_arguments, lower_loop=None, source=None):
-        self.traits, self.all_arguments, self.lower_loop, self.source = traits, all_arguments, lower_loop, source
+    def __init__(self, traits, all_arguments, lower_loop=None, sources=None):
+        self.traits, self.all_arguments, self.lower_loop, self.sources = traits, all_arguments, lower_loop, sources or {}
 
 
 class HostCall:
@@ -167,9 +167,9 @@ def _lower_region(region, materialised, users, builder, alias, extra, parts):
         wide = region_kernels.needs_64_bits(view, [node, *region.operands])
         sinks = [region_kernels.RegionSink(view, node, builder.traits, wide)]
         if region.fetched:
-            operand = next(i for i in node.inputs if i in region.fetched)
-            source = region_kernels.RegionSource(operand, materialised, alias)
-            builder = Builder(builder.traits, builder.all_arguments, builder.lower_loop, source)
+            position = next(k for k, i in enumerate(node.inputs) if i in region.fetched)
+            source = region_kernels.RegionSource(node.inputs[position], materialised - region.fetched, alias)
+            builder = Builder(builder.traits, builder.all_arguments, builder.lower_loop, {position: source})
             sinks.append(source)
         specs = node.primitive.kernels(builder, node, sinks[0])
     helpers = frozenset().union(*(s.helpers for s in sinks))

@@ -1,6 +1,7 @@
 """From the values a kernel computes to its text: pointwise kernels, with loops as the schedule writes them, and epilogues of templates."""
 
 from keras_ocl.compiler import rows
+from keras_ocl.compiler.fetch import runs_in_lanes
 from keras_ocl.compiler.generator import Generator
 from keras_ocl.compiler.nests import Register, analyse
 from keras_ocl.core.dim import product, same
@@ -142,6 +143,10 @@ class RegionSource:
     def __init__(self, node, materialised, alias):
         self.node, self.materialised, self.alias = node, materialised, alias
         self.helpers = set()
+
+    def in_lanes(self, extents, width):
+        """Whether vectors along the rows of a matrix of these extents can be computed of vectors in memory."""
+        return runs_in_lanes(self.node, extents, self.materialised, width)
 
     def load(self, args, row, column, extents, width, wide):
         """(statements, text of a register) of `width` elements from a place on; see gemm.parts.Operand."""

@@ -83,16 +83,22 @@ class Placement:
         producer: the region that stores it.
         anchored: whether a kernel template or the host computes it.
         shared: the node whose memory it is, of a view that lies there as it is.
+        fetches: of a template's node, the operand that the template computes, which others may store or compute all the same.
+        fetchers: regions whose template computes it for such an operand.
         parts: its Parts in the memory of concats.
         joined: whether it is a concat that is stored part by part, or a reshape before such ones alone.
         passed: whether others store it: a concat that its parts store, or a reshape between; or a template fetches it.
     """
 
-    __slots__ = ("wanted", "cut", "in_memory", "inlined", "producer", "anchored", "shared", "parts", "joined", "passed")
+    __slots__ = (
+        *("wanted", "cut", "in_memory", "inlined", "producer", "anchored"),
+        *("shared", "fetches", "fetchers", "parts", "joined", "passed"),
+    )
 
     def __init__(self, wanted, cut, in_memory):
         self.wanted, self.cut, self.in_memory = wanted, cut, in_memory
         self.inlined, self.producer, self.shared, self.parts = set(), None, None, []
+        self.fetches, self.fetchers = None, set()
         self.anchored = self.joined = self.passed = False
 
     @property

@@ -71,6 +71,8 @@ class Primitive:
         dynamic_extents: names of parameters that count elements: arguments of eager kernels. Any other parameter selects the kernel.
         fetches(node, schedule) -> (position, (rows, columns)) of an operand that the kernel template can compute where it reads it, and of
             the matrix as which it does, few times; None where there is none.
+        repeats(node) -> (position, (rows, columns), times) of an operand that the kernel template can compute wherever it reads it, of the
+            matrix as which it does, and for how many results each element is read; None where there is none.
         invariant_operand(inputs, params) -> (position, permutation, params): an operand that is better transposed once, before a loop that
             repeats the primitive with it, and the parameters for the transposed one; None where there is none.
 
@@ -112,6 +114,7 @@ class Primitive:
         fold=None,
         literal=None,
         fetches=None,
+        repeats=None,
         invariant_operand=None,
         multiple_results=False,
         registered=True,
@@ -124,7 +127,7 @@ class Primitive:
         self.partial, self.stored, self.dynamic_extents = partial, stored, frozenset(dynamic_extents)
         self.factors, self.combines = factors, combines
         self.batch, self.total, self.simplify, self.fold, self.literal = batch, total, simplify, fold, literal
-        self.fetches, self.invariant_operand = fetches, invariant_operand
+        self.fetches, self.repeats, self.invariant_operand = fetches, repeats, invariant_operand
         self.multiple_results = multiple_results
         self.registered, self.cache = registered, None  # the cache is eager code's
         if registered:

@@ -186,6 +186,14 @@ class Strided(Loader):
         return "", "", self.load(self.offset("at", "k"))
 
 
+class Computed(Strided):
+    """A matrix that is computed where it is read: `load(row, k)` gives (statements, C text of the element, or vector) at a place."""
+
+    def element(self, x):
+        statements, value = self.load("at", "k")
+        return statements, "", value
+
+
 def _skewed(skew, step):
     """C text of what the skew adds to the place of a step of k."""
     return f" + ({step}) / 8 * {skew}" if skew else ""

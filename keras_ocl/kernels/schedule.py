@@ -34,6 +34,8 @@ class Schedule:
         attention: (problem, scheme, sinks) -> the KernelSpec of one of attention's schemes.
         attention_gradients: (problem, sinks) -> the KernelSpec of all three gradients, or None where each has a kernel of its own.
         attention_pays: (traits, query, key, has_bias) -> whether attention's kernels are at least as fast as its operations one by one.
+        left_pays: (traits, rows, depth, columns, price, loads) -> whether a product computes its left operand, rows x depth elements that
+            cost `price` and are made of `loads` others, wherever it reads them in less time than a launch for that takes.
         sort: (problem, results) -> KernelSpecs that sort the rows of a sort.Problem into `results`.
         top_k: (problem, k, results) -> KernelSpecs that store the `k` greatest of each row of a sort.Problem with one operand, and their
             positions.
@@ -106,6 +108,7 @@ class Schedule:
     inner: bool = False
     attention_gradients: Callable = _never
     attention_pays: Callable = _never
+    left_pays: Callable = _never
     team: Callable = _never
     scan: Callable = _never
     scatter_sorted: Callable = _never

@@ -162,7 +162,8 @@ def _kernels(builder, node, sink):
     batch, m, n = (product(p) for p in parts)
     k = product(a.shape[i] for i in ac)
     total = dtypes.accumulator(node.dtype)
-    left, right = _operand(a, ab, af, ac), replace(_operand(b, bb, bc, bf), source=builder.source)
+    left = replace(_operand(a, ab, af, ac), source=builder.sources.get(0))
+    right = replace(_operand(b, bb, bc, bf), source=builder.sources.get(1))
     # One column (the gradient of the last layer of a regression): its lanes run along the rows where these are contiguous.
     vectors = schedule_of(builder.traits).vectors and not builder.all_arguments
     turned = vectors and is_one(n) and not is_one(m) and is_one(left.row_stride) and not is_one(left.column_stride)
@@ -204,6 +205,16 @@ def _fetches(node, schedule):
     lies = _joint_stride(b, bc) == columns and _joint_stride(b, _free(b, bc, ())) == 1
     few = rows <= schedule.fetched_rows and columns >= schedule.widest
     return (1, (product(b.shape[i] for i in bc), columns)) if few and lies else None
+
+
+def _repeats(node):
+    """The left operand, where it lies as a matrix does."""
+    a, b = node.inputs
+    (ac, bc), (batch, _) = node.params["contract"], node.params["batch"]
+    free, depth = _free(a, ac, ()), product(a.shape[i] for i in ac)
+    if batch or isinstance(depth, Dim) or _joint_stride(a, ac) != 1 or _joint_stride(a, free) != depth:
+        return None
+    return 0, (product(a.shape[i] for i in free), depth), product(b.shape[i] for i in _free(b, bc, ()))
 
 
 def _simplify(graph, inputs, params, origin):
@@ -307,6 +318,7 @@ dot_general_p = Primitive(
     batch=_batch,
     total=_total,
     fetches=_fetches,
+    repeats=_repeats,
     factors=_factors,
     invariant_operand=_invariant_operand,
 )

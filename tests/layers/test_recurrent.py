@@ -128,16 +128,35 @@ def test_unrolled_as_rolled(name):
         np.testing.assert_allclose(unrolled, rolled, rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.parametrize("record", ["sm_86", "gfx1100", "intel-cpu"])
-@pytest.mark.parametrize("name", LAYERS)
-def test_a_step_of_training_is_two_launches_each_way(name, record):
-    """What the gradient needs of a step is stored by the kernels that compute it, parts of a product too."""
+def launches_of_a_step(record, layer, features=20):
+    """Numbers of launches of a step of training, forward and backward."""
 
     def made():
-        model = keras.Sequential([layers.Input((7, 20)), getattr(layers, name)(32), layers.Dense(1)])
+        model = keras.Sequential([layers.Input((7, features)), layer(), layers.Dense(1)])
         model.compile("sgd", "mse")
         return model
 
     train, _ = lowering.lower(made, runtime.read_record(record), name=record)
-    steps = [len(list(launches)) for loops, launches in itertools.groupby(train.launches, lambda launch: launch.loops) if loops]
+    return [len(list(launches)) for loops, launches in itertools.groupby(train.launches, lambda launch: launch.loops) if loops]
+
+
+@pytest.mark.parametrize("record", ["sm_86", "gfx1100", "intel-cpu"])
+@pytest.mark.parametrize("name", LAYERS)
+def test_a_step_of_training_is_two_launches_each_way(name, record):
+    """What the gradient needs of a step is stored by the kernels that compute it, parts of a product too."""
+    steps = launches_of_a_step(record, lambda: getattr(layers, name)(32))
+    assert len(steps) == 2 and max(steps) <= 2, steps
+
+
+@pytest.mark.parametrize(("record", "most"), [("sm_86", [2, 2]), ("gfx1100", [2, 2]), ("intel-cpu", [3, 3])])
+@pytest.mark.parametrize("units", [32, 37, 128])
+def test_two_products_in_turn_are_two_launches_on_a_gpu(units, record, most):
+    """The second computes its operand where it reads it; CPUs' products compute no left operand."""
+    steps = launches_of_a_step(record, lambda: layers.GRU(units, reset_after=False))
+    assert len(steps) == 2 and all(n <= m for n, m in zip(steps, most, strict=True)), steps
+
+
+def test_a_cell_of_two_products_in_turn():
+    """Keras's own: nothing asks which layer it is."""
+    steps = launches_of_a_step("sm_86", lambda: layers.RNN(layers.GRUCell(32, reset_after=False)))
     assert len(steps) == 2 and max(steps) <= 2, steps

@@ -194,7 +194,7 @@ class _Rows(_Writer):
         lines.append(f"for ({self.index} q = 0; q < depth; ++q) {{\n")
         for v in columns:
             if p.b.source:
-                statements, value = p.computed(self.args, summed(n.k_start, "q"), summed("left", str(v * width)), width)
+                statements, value = p.computed(self.args, p.b, summed(n.k_start, "q"), summed("left", str(v * width)), width)
                 lines.append(f"{vector} y{v};\n{{\n{statements}y{v} = {value};\n}}\n")
                 continue
             load = f"vload{width}(0, y + {v * width})" if t.block else p.load(p.b, width, "y", str(v * width))
@@ -231,7 +231,7 @@ class _Rows(_Writer):
         for u in steps:
             column = f"v * {width}"
             if p.b.source:
-                statements, value = p.computed(self.args, summed(n.k_start, at(u)), summed("left", column), width)
+                statements, value = p.computed(self.args, p.b, summed(n.k_start, at(u)), summed("left", column), width)
                 lines.append(f"{vector} y{u};\n{{\n{statements}y{u} = {value};\n}}\n")
             else:
                 load = p.load(p.b, width, summed("b", "left", scaled(at(u), n.b_row)), column)

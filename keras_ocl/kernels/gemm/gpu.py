@@ -1,7 +1,7 @@
 """Matrix product for GPUs: tiles of both operands in local memory, a block of results in each work-item's registers."""
 
 from keras_ocl.core.dim import ceil_div
-from keras_ocl.kernels.contraction import Contraction, Strided
+from keras_ocl.kernels.contraction import Computed, Contraction, Strided
 from keras_ocl.kernels.gemm.parts import Names, scaled, summed
 from keras_ocl.kernels.spec import Args, KernelSpec
 
@@ -30,7 +30,10 @@ def kernel(problem, tile):
 def _body(p, t, args, n):
     i = n.index
     contraction = Contraction(args, t, p.register, p.fma, i)
-    a = _loader(p, t, p.a, "a", ("i_first", p.m, n.m, t.height, p.a.row_stride, n.a_row), (p.a.column_stride, n.a_column))
+    if p.a.source:
+        a = _computed(p, t, args, n)
+    else:
+        a = _loader(p, t, p.a, "a", ("i_first", p.m, n.m, t.height, p.a.row_stride, n.a_row), (p.a.column_stride, n.a_column))
     b = _loader(p, t, p.b, "b", ("j_first", p.n, n.n, t.width, p.b.column_stride, n.b_column), (p.b.row_stride, n.b_row))
     vectors = p.divides(t.beside, p.n)
     store = p.sink.store(args, (*n.coordinates, "row", "column"), "value", t.beside if vectors else 1)
@@ -44,6 +47,17 @@ def _body(p, t, args, n):
             contraction.each("i_first", n.m, "j_first", n.n, store, vectors=vectors),
         ]
     )
+
+
+def _computed(p, t, args, n):
+    """The Loader of `a` where it has a source."""
+    fits = p.divides(t.fragment, p.k) and t.depth % t.fragment == 0 and p.a.source.in_lanes((p.m, p.k), t.fragment)
+    vector = t.fragment if fits else 1
+
+    def load(row, k):
+        return p.computed(args, p.a, row, summed(n.k_start, k), vector)
+
+    return Computed("i_first", n.m, True, load, None, p.literal(p.m) and p.m % t.height == 0, vector)
 
 
 def _loader(p, t, operand, name, rows, steps):

@@ -92,7 +92,7 @@ def few(problem):
     tuning = schedule_of(problem.traits).tuning
     turn = hint(problem.m) > tuning.product_few
     p = rows_gpu.turned(problem) if turn else problem
-    if hint(p.m) > tuning.product_few or p.b.source:
+    if hint(p.m) > tuning.product_few or p.a.source or p.b.source:
         return None
     rows, along_k = _power(hint(p.m)), is_one(p.b.row_stride) and not is_one(p.b.column_stride)
     across, length = (p.b.column_stride, p.k) if along_k else (p.b.row_stride, p.n)

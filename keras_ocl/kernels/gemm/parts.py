@@ -13,9 +13,9 @@ class Operand:
     """A matrix, or a batch of them, read from a buffer: strides and offset in elements.
 
     `a` has rows m and columns k, `b` rows k and columns n; a transpose is swapped strides, a broadcast batch has `batch_stride` 0.
-    With a `source` (of `b` alone) the kernel computes the elements where it reads them: `source.load(args, row, column, extents, width,
-    wide)`, given the C texts of a place in a matrix of `extents` and whether indices take 64 bits, returns (statements, the text of a
-    register of `width` elements along the row).
+    With a `source` the kernel computes the elements where it reads them: `source.load(args, row, column, extents, width, wide)`, given the
+    C texts of a place in a matrix of `extents` and whether indices take 64 bits, returns (statements, the text of a register of `width`
+    elements along the row). CPUs' kernels take one for `b`, GPUs' tiles one for `a`.
     """
 
     handle: object  # goes to Args.pointer
@@ -91,10 +91,11 @@ class Problem:
         self.helpers |= prelude.helpers_for(operand.dtype, width)
         return self._accumulated(operand, width, prelude.load(operand.dtype, width, pointer, offset, aligned=aligned))
 
-    def computed(self, args, row, column, width):
-        """(statements, expression) of what `load` gives, for an operand `b` with a source."""
-        statements, text = self.b.source.load(args, row, column, (self.k, self.n), width, self.index == "long")
-        return statements, self._accumulated(self.b, width, text)
+    def computed(self, args, operand, row, column, width):
+        """(statements, expression) of what `load` gives, for an operand with a source."""
+        extents = (self.k, self.n) if operand is self.b else (self.m, self.k)
+        statements, text = operand.source.load(args, row, column, extents, width, self.index == "long")
+        return statements, self._accumulated(operand, width, text)
 
     def _accumulated(self, operand, width, text):
         """`text`, a register of the operand's elements, in the accumulator's type."""
@@ -120,7 +121,7 @@ class Names:
 
         self.m, self.n, self.k = text(p.m), text(p.n), text(p.k)
         self.total = self.k  # steps of k in all; `k` is those of this work-item
-        self.a_pointer = args.pointer(p.a.handle, p.a.dtype)
+        self.a_pointer = None if p.a.source else args.pointer(p.a.handle, p.a.dtype)
         self.b_pointer = None if p.b.source else args.pointer(p.b.handle, p.b.dtype)
         self.a_row, self.a_column = text(p.a.row_stride), text(p.a.column_stride)
         self.b_row, self.b_column = text(p.b.row_stride), text(p.b.column_stride)

@@ -2,7 +2,7 @@
 
 import math
 
-from keras_ocl.core.dim import hint
+from keras_ocl.core.dim import ceil_div, hint
 from keras_ocl.kernels import cumulative_gpu, scatter_sorted, sort, sort_local
 from keras_ocl.kernels.attention import gpu as attention_gpu
 from keras_ocl.kernels.conv import elements as conv_elements
@@ -67,6 +67,15 @@ def _attention_pays(traits, query, key, has_bias):
     return fits and max(time, source) <= tuning.attention_most and multiplied <= tuning.attention_launches * tuning.launch
 
 
+def _left_pays(traits, rows, depth, columns, price, loads):
+    """Where what is computed again in each block of columns, and the further loads, take less than half the time of a launch."""
+    rows, columns = hint(rows), hint(columns)
+    if min(rows, columns) <= _TUNING.product_few:
+        return False
+    each = price + _TUNING.product_fetch * (loads - 1)
+    return rows * depth * ceil_div(columns, _TUNING.product_block) * each / gpu_choice.units(traits) <= _TUNING.launch / 2
+
+
 def _scatter_block(traits, rows, columns, lanes):
     """One column, and as many rows as leave some ten thousand items in all."""
     ranges = max(1, min(hint(rows), _TUNING.scatter_items // max(1, hint(columns))))
@@ -96,6 +105,7 @@ SCHEDULE = register(
         filter_gradient=_filter_gradient,
         attention=attention_gpu.kernel,
         attention_pays=_attention_pays,
+        left_pays=_left_pays,
         sort=_sort,
         top_k=sort_local.greatest,
         scan=cumulative_gpu.kernels,

@@ -150,6 +150,7 @@ class GpuTuning:
     unit_items: int = 512  # work-items of a compute unit that hide the latency of memory
     product_items: int = 256  # most work-items of a work-group of a product
     product_depth: int = 512  # multiply-adds of an item for a tile of k: more elements on their way take too many registers
+    product_block: int = 32  # columns of a work-group of a small product, as of a recurrent step
     product_few: int = 8  # rows or columns of a product that is a matter of reading the other operand once
     product_readers: int = 2  # work-groups of such a product that together read as fast as a unit can
     product_split: int = 128  # least steps of k in a part of a product

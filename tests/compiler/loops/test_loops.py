@@ -1,5 +1,7 @@
 """Compiled loops: values and gradients against loops in NumPy, what is built and launched, state, nesting, unknown lengths."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -350,6 +352,43 @@ def test_a_step_of_gates_is_two_kernels_each_way(units):
         results.append(found)
         if function is scanned:
             assert all(len(loop.launches) <= 2 for loop in loops(compiled))
+    for scan, plain in zip(*results, strict=True):
+        np.testing.assert_allclose(scan, plain, rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize("units", [37, 64])
+@pytest.mark.parametrize("schedule", ["gpu", None])
+def test_two_products_in_turn(units, schedule, monkeypatch):
+    """On a GPU the second computes its left operand, which is made of the first one's, where it reads it; a third kernel does elsewhere.
+
+    Their gradients lie side by side in the slices' gradient and, without the last, in that of the first product.
+    """
+    device = runtime.current_device()
+    if schedule:
+        monkeypatch.setattr(device, "traits", dataclasses.replace(device.traits, schedule=schedule, compute_units=64))
+
+    def cell(h, x, u, v):
+        a, b, c = (P.slice(x, (0, k * units), (20, (k + 1) * units)) for k in range(3))
+        product = P.dot_general(h, u, ((1,), (0,)))
+        z, r = (P.logistic(P.add(y, P.slice(product, (0, k * units), (20, (k + 1) * units)))) for k, y in enumerate((a, b)))
+        new = P.tanh(P.add(c, P.dot_general(P.mul(r, h), v, ((1,), (0,)))))
+        return P.add(P.mul(z, P.sub(h, new)), new)
+
+    def scanned(h, u, v, xs):
+        return P.scan(lambda _, carries, slices: ([cell(*carries, slices[0], u, v)], []), [h], [xs], 6)[0][0]
+
+    def unrolled(h, u, v, xs):
+        for t in range(6):
+            h = cell(h, P.reshape(P.slice(xs, (t, 0, 0), (t + 1, 20, 3 * units)), (20, 3 * units)), u, v)
+        return h
+
+    arrays = [normal(*shape).astype("f4") for shape in ((20, units), (units, 2 * units), (units, units), (6, 20, 3 * units))]
+    results = []
+    for function in (scanned, unrolled):
+        compiled, found = run(lambda *t, f=function: gradients(lambda *t: P.reduce_sum(P.mul(f(*t), f(*t)), (0, 1)), *t), *arrays)
+        results.append(found)
+        if function is scanned:
+            assert all(len(loop.launches) <= (2 if device.traits.schedule == "gpu" else 3) for loop in loops(compiled))
     for scan, plain in zip(*results, strict=True):
         np.testing.assert_allclose(scan, plain, rtol=1e-3, atol=1e-5)
 

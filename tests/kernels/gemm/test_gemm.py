@@ -398,6 +398,38 @@ def test_the_choices_of_a_large_gpu(device, m, k, n, transposed):
     check(device, traits, a[:1], b[:1], "float32", transposed=transposed, all_arguments=True)
 
 
+class Doubled:
+    """A source: twice the matrix in memory."""
+
+    def __init__(self, handle):
+        self.handle = handle
+
+    def in_lanes(self, extents, width):
+        return True
+
+    def load(self, args, row, column, extents, width, wide):
+        pointer, kind = args.pointer(self.handle, "float32"), f"float{width}" if width > 1 else "float"
+        read = f"vload{width}(0, {pointer} + place)" if width > 1 else f"{pointer}[place]"
+        return f"const int place = ({row}) * {args.int(extents[1])} + ({column});\nconst {kind} twice = 2 * {read};\n", "twice"
+
+
+@pytest.mark.parametrize("m,k,n", [(17, 33, 31), (64, 128, 128), (45, 1500, 67), (33, 2100, 52)])
+def test_a_left_operand_that_gpus_compute(device, m, k, n):
+    """In vectors or element by element, with sums in parts and without."""
+    traits = dataclasses.replace(device.traits, schedule="gpu", compute_units=132, max_group=1024, local_memory=49152)
+    rng, handles = np.random.default_rng(16), {x: named(x) for x in "abc"}
+    a, b = random(rng, (m, k), "float32"), random(rng, (k, n), "float32")
+    left, right = gemm.Operand(handles["a"], "float32", k, 1, source=Doubled(handles["a"])), gemm.Operand(handles["b"], "float32", n, 1)
+    for rows in (m, Dim(m, hint=m)):
+        sink = Sink(handles["c"], (m, n), "float32")
+        specs = gemm.plan(traits, batch=None, m=rows, n=n, k=k, a=left, b=right, dtype="float32", sink=sink)
+        assert len(specs) == (2 if k > 1000 else 1)
+        buffers = {"a": device.upload(a), "b": device.upload(b), "c": device.upload(np.zeros((m, n), "float32"))}
+        launch(device, specs, buffers)
+        found = device.download(buffers["c"], np.dtype("float32"), (m, n))
+        np.testing.assert_allclose(found, 2 * a.astype(np.float64) @ b, rtol=2e-6, atol=1e-5 * k**0.5)
+
+
 def test_few_rows_have_a_kernel_of_their_own():
     traits = runtime.read_record("sm_86")
     for m, n, own in ((1, 4096, True), (8, 4096, True), (9, 4096, False), (4096, 2, True), (Dim(4, hint=4), 512, True)):
