@@ -18,10 +18,12 @@ class Builder:
     """What a primitive's `kernels` rule may ask about the compilation, and for loops the function that lowers them.
 
     `sources`: dict from the position of an operand that the template computes (see Primitive's `fetches` and `repeats`) to what does that.
+    `repeated`: whether the kernels are those of a loop's step.
     """
 
-    def __init__(self, traits, all_arguments, lower_loop=None, sources=None):
+    def __init__(self, traits, all_arguments, lower_loop=None, sources=None, repeated=False):
         self.traits, self.all_arguments, self.lower_loop, self.sources = traits, all_arguments, lower_loop, sources or {}
+        self.repeated = repeated
 
 
 class HostCall:
@@ -91,7 +93,7 @@ def lower_graph(graph, updates, traits, all_arguments, lower_loop, extra=None):
     alias.update({node: _resolve(node, {**views, **alias}) for node in views})
     for node in views:
         node.buffer.slice = alias[node].buffer.slice
-    builder = Builder(traits, all_arguments, lower_loop)
+    builder = Builder(traits, all_arguments, lower_loop, repeated=extra is not None)
     launches = []
     for region in regions:
         provenance = Provenance(region)
@@ -169,7 +171,7 @@ def _lower_region(region, materialised, users, builder, alias, extra, parts):
         if region.fetched:
             position = next(k for k, i in enumerate(node.inputs) if i in region.fetched)
             source = region_kernels.RegionSource(node.inputs[position], materialised - region.fetched, alias)
-            builder = Builder(builder.traits, builder.all_arguments, builder.lower_loop, {position: source})
+            builder = Builder(builder.traits, builder.all_arguments, builder.lower_loop, {position: source}, builder.repeated)
             sinks.append(source)
         specs = node.primitive.kernels(builder, node, sinks[0])
     helpers = frozenset().union(*(s.helpers for s in sinks))

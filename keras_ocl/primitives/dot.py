@@ -180,6 +180,7 @@ def _kernels(builder, node, sink):
         dtype=total,
         sink=_ResultSink(sink, parts, total, turned),
         all_arguments=builder.all_arguments,
+        repeated=builder.repeated,
     )
 
 

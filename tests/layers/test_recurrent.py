@@ -148,6 +148,13 @@ def test_a_step_of_training_is_two_launches_each_way(name, record):
     assert len(steps) == 2 and max(steps) <= 2, steps
 
 
+@pytest.mark.parametrize("record", ["sm_86", "gfx1100"])
+@pytest.mark.parametrize("name", LAYERS)
+def test_long_sums_of_a_step_are_not_cut_for_less_than_a_launch(name, record):
+    steps = launches_of_a_step(record, lambda: getattr(layers, name)(128))
+    assert len(steps) == 2 and max(steps) <= 2, steps
+
+
 @pytest.mark.parametrize(("record", "most"), [("sm_86", [2, 2]), ("gfx1100", [2, 2]), ("intel-cpu", [3, 3])])
 @pytest.mark.parametrize("units", [32, 37, 128])
 def test_two_products_in_turn_are_two_launches_on_a_gpu(units, record, most):

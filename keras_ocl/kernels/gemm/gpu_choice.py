@@ -29,7 +29,13 @@ def choose(problem, tile=None, pixels=0):
     p = problem
     batch = 1 if p.batch is None else max(1, hint(p.batch))
     extents = batch, max(1, hint(p.m)), max(1, hint(p.n)), max(1, hint(p.k))
-    return _best(p.traits, *extents, dtypes.itemsize(p.accumulator), p.all_arguments, tile, pixels, p.longest)
+    return _best(p.traits, *extents, dtypes.itemsize(p.accumulator), p.all_arguments, tile, pixels, p.longest, _launch(p))
+
+
+def _launch(problem):
+    """What the kernel that sums parts costs: in a loop's step all that a launch does, as nothing else is under way."""
+    tuning = schedule_of(problem.traits).tuning
+    return tuning.launch if problem.repeated else tuning.product_launch
 
 
 def units(traits):
@@ -38,13 +44,13 @@ def units(traits):
 
 
 @functools.lru_cache(4096)
-def _best(traits, batch, m, n, k, size, shared, tile, pixels, longest):
+def _best(traits, batch, m, n, k, size, shared, tile, pixels, longest, launch):
     tiles, parts, best = [tile] if tile else _tiles(traits, size, shared), _parts(traits, k, longest), None
     tuning = schedule_of(traits).tuning
     if pixels and not tile:
         tiles = [t for t in tiles if t.height * t.depth <= tuning.convolution_rows * pixels * t.items]
     for t in tiles:
-        cost = costs(traits, t, batch, m, n, k, tuning.convolution_places if pixels else 0)
+        cost = costs(traits, t, batch, m, n, k, tuning.convolution_places if pixels else 0, launch)
         for steps in parts:
             rank = cost(steps), abs(t.across - 16)
             if best is None or rank < best[0]:
@@ -128,7 +134,7 @@ def _few_parts(p, shape):
     def cost(steps):
         count = ceil_div(k, steps) if steps else 1
         total = read * max(1, tuning.product_readers * shares / (groups * count))
-        return total + (tuning.product_launch + tuning.product_part * count * batch * m * n / shares if steps else 0)
+        return total + (_launch(p) + tuning.product_part * count * batch * m * n / shares if steps else 0)
 
     return min(_parts(p.traits, k), key=cost)
 
@@ -139,8 +145,8 @@ def registers(tile, held=0):
     return max(40, 4 * tile.rows * tile.columns // 3 + tile.rows + tile.columns + loaded + 10) + held  # as NVIDIA's compiler uses them
 
 
-def costs(traits, tile, batch, m, n, k, held=0):
-    """Function of the steps of a part, 0 for all, to the multiply-adds of an item that a unit's work is worth."""
+def costs(traits, tile, batch, m, n, k, held, launch):
+    """Function of the steps of a part, 0 for all, to the multiply-adds of an item that a unit's work is worth; `launch`: of the sum's."""
     t, tuning = tile, schedule_of(traits).tuning
     shares = units(traits)
     tiles, results = ceil_div(m, t.height) * ceil_div(n, t.width) * batch, t.rows * t.columns
@@ -153,6 +159,6 @@ def costs(traits, tile, batch, m, n, k, held=0):
         groups = math.ceil(tiles * count / shares)
         work = ceil_div(steps or k, t.depth) * t.depth * step + once
         total = work * (groups * t.items + tuning.product_hiding * math.ceil(groups / resident))
-        return total + (tuning.product_launch + tuning.product_part * count * batch * m * n / shares if steps else 0)
+        return total + (launch + tuning.product_part * count * batch * m * n / shares if steps else 0)
 
     return cost

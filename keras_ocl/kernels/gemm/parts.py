@@ -35,6 +35,7 @@ class Operand:
 class Problem:
     """One product (batch, m, k) x (batch, k, n), and the part of k that one work-item sums (`split`, 0 for all).
 
+    repeated: whether it is done in each step of a loop, where launches wait for one another.
     longest: most steps of k that one sum may have before it is added to others, 0 for any number.
     strips: whether `a` is packed by strips.py: a tile's rows are neighbours, and its first row number times the row stride is where
     they begin.
@@ -53,6 +54,7 @@ class Problem:
     split: int = 0
     longest: float = 0
     strips: bool = False
+    repeated: bool = False
     helpers: set = field(default_factory=set)
 
     def literal(self, extent):
