@@ -65,7 +65,8 @@ def estimate(hardware, launch, resources=None):
     flying = at_once * wave * IN_FLIGHT / LATENCY
     memory = moved / (even * min(hardware.bandwidth, flying))
     # What every group reads in each step comes from the device's cache, of which a unit gets CACHE bytes in the time of its multiply-adds.
-    memory = max(memory, launch.steps * launch.reread * rounds * 2 * hardware.units * LANES / (CACHE * hardware.flops))
+    beside = -(-items // (group * hardware.units))  # groups of a unit
+    memory = max(memory, launch.steps * launch.reread * beside * 2 * hardware.units * LANES / (CACHE * hardware.flops))
     if launch.steps > 1:  # each stage reads what the one before it has written
         memory = max(memory, launch.steps * launch.stages * LATENCY)
     seconds, bound = max((compute, "compute"), (memory, "memory"), (hardware.launch, "launch"))

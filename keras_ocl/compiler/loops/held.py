@@ -20,7 +20,9 @@ from keras_ocl.kernels.schedule import schedule_of
 from keras_ocl.kernels.schedules import rows as schedule
 from keras_ocl.kernels.spec import STEP, Args, KernelSpec
 
-_LATENCY = 120_000  # multiply-adds of a unit in the time of a read of memory
+# In multiply-adds of a unit:
+_LATENCY = 120_000  # a read of memory
+_LONGEST = 1e11  # half a second
 _BARRIER = "barrier(CLK_GLOBAL_MEM_FENCE | CLK_LOCAL_MEM_FENCE);\n"
 
 
@@ -88,9 +90,10 @@ def held(loop, batch, stored, traits):
             return None
         stages.append(stage)
     reread = _reread(stages, stored)
-    if not stages or not _pays(stages, reread, ceil_div(hint(batch), rows), traits):
+    if not stages or not _pays(stages, reread, batch, rows, loop.length, traits):
         return None
-    return _kernel(loop, stages, batch, rows, reread, traits)
+    spec = _kernel(loop, stages, batch, rows, reread, traits)
+    return spec if len(spec.args) <= joining.ARGUMENTS else None
 
 
 def _stage(spec, batch, rows, items):
@@ -109,11 +112,18 @@ def _reread(stages, stored):
     return sum(hint(b.elements) * dtypes.itemsize(b.dtype) for b in whole)
 
 
-def _pays(stages, reread, groups, traits):
-    """Whether a unit does a step in less than the launches that it takes otherwise: in multiply-adds of a unit, which gets 64 bytes of the
-    device's cache in the time of 128 of them."""
-    work = sum(provenance.work / 2 for provenance in dict.fromkeys(spec.provenance for spec, *_ in stages))
-    return work / groups + 2 * reread + len(stages) * _LATENCY <= len(stages) * schedule_of(traits).tuning.launch
+def _pays(stages, reread, batch, rows, length, traits):
+    """Whether a unit does a step in less than the launches that it takes otherwise, and all of them before a watchdog looks.
+
+    In multiply-adds of a unit, which gets 64 bytes of the cache that all units share in the time of 128 of them.
+    """
+    tuning, groups, step = schedule_of(traits).tuning, ceil_div(hint(batch), rows), 2 * reread + len(stages) * _LATENCY
+    for spec, kind, each in stages:
+        work = spec.provenance.work / spec.provenance.launches / 2 / groups
+        active = schedule.items(traits) if kind == "groups" else hint(each) * rows
+        step += work * max(1, tuning.unit_items / max(1, active))
+    step *= ceil_div(groups, traits.compute_units)
+    return step <= len(stages) * tuning.launch and step * hint(length) <= _LONGEST
 
 
 def _kernel(loop, stages, batch, rows, reread, traits):

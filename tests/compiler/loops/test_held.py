@@ -164,6 +164,28 @@ def test_what_a_group_does_slower_than_launches_is_not_held(gpu):
     np.testing.assert_allclose(found, expected, atol=1e-4)
 
 
+@pytest.mark.parametrize("length, held", [(2**12, True), (2**20, False)])
+def test_so_many_steps_that_a_watchdog_would_look_are_not_held(gpu, length, held):
+    def function(x):
+        return P.scan(lambda i, carries, _: ([P.mul(carries[0], P.full((4, 300), 0.5, "float32"))], []), [x], [], length)[0]
+
+    compiled = Jitted(function)
+    compiled.compiled(normal(4, 300).astype("f4"))  # nothing runs
+    assert is_held(compiled) == held
+
+
+@pytest.mark.parametrize("batch, held", [(20, True), (60_000, False)])
+def test_batches_of_many_rounds_are_not_held(gpu, batch, held):
+    """Each unit would do some hundred groups' steps, one after the other."""
+
+    def function(c, u):
+        return P.scan(lambda i, carries, _: ([P.tanh(P.dot_general(carries[0], u, ((1,), (0,))))], []), [c], [], 3)[0]
+
+    compiled = Jitted(function)
+    compiled.compiled(*(np.zeros(shape, "float32") for shape in ((batch, 100), (100, 100))))
+    assert is_held(compiled) == held
+
+
 def test_carries_of_different_leading_extents_are_not_held(gpu):
     a, b = normal(4, 3).astype("f4"), normal(5, 3).astype("f4")
     step = lambda i, carries, _: ([P.tanh(c) for c in carries], [])  # noqa: E731
