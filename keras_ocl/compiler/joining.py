@@ -36,8 +36,8 @@ def function(spec, parameters, place, qualifiers="", again=False):
 
     Args:
         parameters: those behind the kernel's own. place: function (a match of PLACE) -> what the body says instead.
-        again: whether one kernel calls it more than once, and what it reads has changed in between: Mesa's compiler takes `restrict` of a
-            function's parameter for a promise that lasts.
+        again: whether a loop calls it, and what it reads has changed in between: compilers of LLVM before 12, as NVIDIA's may be, take a
+            parameter's `restrict` for a promise that outlasts the call where they unroll the loop.
     """
     signature = spec.signature().replace("restrict ", "") if again else spec.signature()
     text = f"({', '.join(filter(None, (signature, *parameters)))}) {{\n{PLACE.sub(place, spec.text())}}}\n"

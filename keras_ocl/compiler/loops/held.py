@@ -40,23 +40,18 @@ def batch_of(nodes, carried, outputs):
     if not carried or any(not n.shape or hint(n.shape[0]) == 0 for n in carried):
         return None
     batch = carried[0].shape[0]
-    rows, steps = set(), set()  # steps: what differs from step to step, and does not fall into rows
+    rows = set()  # of all else no step changes the memory
     for n in nodes:
-        if n in carried:
-            fits = same((n.shape[0],), (batch,))
-        elif n.kind is Kind.INPUT:
-            continue
-        elif n.kind is Kind.STEP_SLICE:
+        if n in carried or n.kind is Kind.STEP_SLICE:
             fits = len(n.shape) > 0 and same((n.shape[0],), (batch,))
         elif rows.isdisjoint(n.inputs):
-            if not steps.isdisjoint(n.inputs):
-                steps.add(n)
-            continue
+            fits = False
+        elif _falls_into_rows(n, rows, batch):
+            fits = True
         else:
-            fits = steps.isdisjoint(n.inputs) and _falls_into_rows(n, rows, batch)
-            if not fits:
-                return None
-        (rows if fits else steps).add(n)
+            return None
+        if fits:
+            rows.add(n)
     return (batch, rows) if rows.issuperset(outputs) and rows.issuperset(carried) else None
 
 
