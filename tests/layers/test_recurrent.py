@@ -8,6 +8,7 @@ import pytest
 from keras import layers
 
 from keras_ocl import lowering, runtime
+from keras_ocl.compiler.loops import held
 from tests.primitives.checking import need_float64
 
 LAYERS = ["SimpleRNN", "GRU", "LSTM"]
@@ -128,16 +129,26 @@ def test_unrolled_as_rolled(name):
         np.testing.assert_allclose(unrolled, rolled, rtol=1e-4, atol=1e-6)
 
 
-def launches_of_a_step(record, layer, features=20):
-    """Numbers of launches of a step of training, forward and backward."""
+def launches_of_a_step(record, layer, features=20, hold=False):
+    """Numbers of launches of a step of training, forward and backward; with `hold`, of all steps where they are one launch."""
 
     def made():
         model = keras.Sequential([layers.Input((7, features)), layer(), layers.Dense(1)])
         model.compile("sgd", "mse")
         return model
 
-    train, _ = lowering.lower(made, runtime.read_record(record), name=record)
+    with pytest.MonkeyPatch.context() as patch:
+        if not hold:
+            patch.setattr(held, "allowed", lambda traits: False)
+        train, _ = lowering.lower(made, runtime.read_record(record), name=record)
+    assert all(steps == 1 for launch in train.launches if hold for _, steps in launch.loops)
     return [len(list(launches)) for loops, launches in itertools.groupby(train.launches, lambda launch: launch.loops) if loops]
+
+
+@pytest.mark.parametrize("record", ["sm_86", "gfx1100", "dg2"])
+@pytest.mark.parametrize("name", LAYERS)
+def test_all_steps_are_one_launch_each_way_on_gpus(name, record):
+    assert launches_of_a_step(record, lambda: getattr(layers, name)(32), hold=True) == [1, 1]
 
 
 @pytest.mark.parametrize("record", ["sm_86", "gfx1100", "intel-cpu"])
