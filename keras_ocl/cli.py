@@ -212,11 +212,12 @@ def _compiled(record, steps, loops):
         for launch in (launch for launch in step.launches if launch.kernel):
             r, e = found[launch.kernel], vendors.estimate(hardware, launch, found[launch.kernel])
             times = math.prod(n or 1 for _, n in launch.loops)
-            seconds, operations = seconds + times * e.seconds, operations + times * launch.operations
+            seconds, operations = seconds + times * e.seconds, operations + times * launch.steps * launch.operations
             status |= bool(r.spilled or r.private)
             takes = f"{r.registers:4} {r.spilled:4} {r.private:5} {launch.local:6} {e.waves:3} ({e.occupancy:4.0%})"
             amounts = f"{launch.operations / 1e6:9.4g} Mop {(launch.read + launch.written) / 1e6:9.4g} MB"
             name = f"{times} x {launch.name}" if times > 1 else launch.name
+            name = f"{name} ({launch.steps})" if launch.steps > 1 else name
             name = f"{r.loop}  {name}" if loops and r.loop else name
             print(f"  {takes} {amounts} {e.seconds * 1e6:9.2f} us {e.bound:7} {e.share:4.0%}  {name}")
         print(f"  {len(step.launches)} launches, {seconds * 1e3:.4g} ms, {operations / seconds / hardware.flops:.1%} of the peak")

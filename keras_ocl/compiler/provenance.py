@@ -36,7 +36,7 @@ class Share(NamedTuple):
 class Provenance:
     """What one launch computes, or several together. `region` is a regions.Region; nothing is worked out before somebody asks."""
 
-    steps, reread = 1, 0
+    steps, reread = 1, 0  # as of JoinedProvenance
 
     def __init__(self, region):
         self.launches = 1  # how many there are

@@ -117,7 +117,7 @@ def _pays(stages, reread, batch, rows, length, traits):
         work = spec.provenance.work / spec.provenance.launches / 2 / groups
         active = schedule.items(traits) if kind == "groups" else hint(each) * rows
         step += work * max(1, tuning.unit_items / max(1, active))
-    step *= ceil_div(groups, traits.compute_units)
+    step *= schedule.rounds(batch, traits)
     return step <= len(stages) * tuning.launch and step * hint(length) <= _LONGEST
 
 

@@ -4,11 +4,12 @@ A product is a kernel of few rows, whose groups lie along the columns and, in th
 work-item for each element, in the order of memory. On their own such kernels are right, and slow.
 """
 
+import math
 from dataclasses import replace
 
 from keras_ocl.core.dim import ceil_div, hint
 from keras_ocl.core.index import is_one
-from keras_ocl.kernels.gemm import reference, rows_gpu
+from keras_ocl.kernels.gemm import gpu_choice, reference, rows_gpu
 from keras_ocl.kernels.pointwise import reference as pointwise_reference
 from keras_ocl.kernels.schedule import register
 from keras_ocl.kernels.schedules import gpu
@@ -25,9 +26,14 @@ def items(traits):
 
 
 def rows(batch, traits):
-    """Rows of a group: a power of two, so many that each compute unit has a group."""
-    wanted = ceil_div(hint(batch), traits.compute_units)
+    """Rows of a group: a power of two, so many that each unit has a group."""
+    wanted = math.ceil(hint(batch) / gpu_choice.units(traits))
     return min(_MOST, 1 << (max(1, wanted) - 1).bit_length())
+
+
+def rounds(batch, traits):
+    """Groups that a unit does one after the other, or takes as long for as if it did."""
+    return math.ceil(ceil_div(hint(batch), rows(batch, traits)) / gpu_choice.units(traits))
 
 
 def _product(problem, tile):
@@ -42,7 +48,6 @@ def _product(problem, tile):
     wanted = hint(ceil_div(p.k if along_k else p.n, vector))
     most = 8 if along_k else group  # neighbours: 128 bytes of each column, or all columns at once
     beside = 1 << (max(1, min(most, wanted, group)) - 1).bit_length()
-    beside = min(beside, group)
     lanes = beside if along_k else group // beside
     return [rows_gpu.kernel(p, rows_gpu.Shape(lanes, group // lanes, count, along_k, vector, False))]
 
