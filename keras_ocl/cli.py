@@ -271,7 +271,7 @@ def _described(step, source):
 def _print_step(step):
     from keras_ocl.runtime.errors import readable
 
-    total = sum(launch.operations for launch in step.launches)
+    total = sum(launch.steps * launch.operations for launch in step.launches)
     print(f"{step.name}: {len(step.launches)} launches, {total / 1e6:.4g} million operations, arena {readable(step.arena_bytes)}")
     for launch in step.launches:
         times = "".join(f"{name} x {length or 'while'}: " for name, length in launch.loops)

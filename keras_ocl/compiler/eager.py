@@ -11,7 +11,7 @@ from keras_ocl.compiler import ir
 from keras_ocl.compiler.cache import Cache
 from keras_ocl.compiler.executable import Executable
 from keras_ocl.core import dtypes, primitive
-from keras_ocl.core.dim import Dim
+from keras_ocl.core.dim import Dim, power_above
 from keras_ocl.core.tensor import Tensor
 from keras_ocl.kernels.schedule import schedule_of
 
@@ -20,7 +20,7 @@ _PROBES = (1500450271, 1190494759, 1870414469, 2123456789, 1299709, 2038074743, 
 
 def size_class(n):
     """The power of two not below n, at least 16: eager tuning decisions see only this."""
-    return max(16, 1 << (n - 1).bit_length()) if n > 0 else 0
+    return max(16, power_above(n)) if n > 0 else 0
 
 
 class Extents:

@@ -267,6 +267,16 @@ def ceil_div(a, b):
     return 0 - (0 - a) // b
 
 
+def power_above(n):
+    """The least power of two that is not below the number `n`; 1 for what is below 1."""
+    return 1 << max(0, int(n) - 1).bit_length()
+
+
+def power_below(n):
+    """The greatest power of two that is not above the number `n`; 1 for what is below 1."""
+    return 1 << max(1, int(n)).bit_length() - 1
+
+
 def minimum(a, b):
     """min that keeps Dims."""
     return _apply("min", min, a, b) if isinstance(a, Dim) or isinstance(b, Dim) else min(a, b)

@@ -14,7 +14,7 @@ finite so.
 from dataclasses import dataclass
 
 from keras_ocl.core import dtypes
-from keras_ocl.core.dim import ceil_div, hint, product
+from keras_ocl.core.dim import ceil_div, hint, power_above, power_below, product
 from keras_ocl.core.index import is_one
 from keras_ocl.kernels import prelude
 from keras_ocl.kernels.coordinates import unflattened
@@ -111,11 +111,11 @@ class _Kernels:
     def shape(self, n, rows):
         """The _Shape for rows of `n` elements (hints)."""
         traits, tuning = self.scan.traits, self.scan.schedule.tuning
-        most = 1 << min(tuning.scan_group, traits.max_group).bit_length() - 1
+        most = power_below(min(tuning.scan_group, traits.max_group))
         size = dtypes.itemsize(self._total_dtype) * (2 if self.scaled else 1)
         each = tuning.scan_each if n > most * tuning.scan_each // 2 and size <= 4 else tuning.scan_each // 2
-        lanes = min(most, max(8, _power(-(-n // each))))
-        return _Shape(lanes, max(1, min(most // 2 // lanes, _power(rows))), each)
+        lanes = min(most, max(8, power_above(-(-n // each))))
+        return _Shape(lanes, max(1, min(most // 2 // lanes, power_above(rows))), each)
 
     def rows(self, shape, piece):
         """KernelSpecs of rows: each walked by one group, or cut into pieces of so many elements."""
@@ -240,7 +240,3 @@ class _Kernels:
         helpers = frozenset(self.scan.helpers | self.scan.sink.helpers)
         title = f"{self.scan.kind}: {name or 'a walk along a piece per work-item'}"
         return KernelSpec(name, args.args, text, (self.inner, self.outer, count), self.scan.schedule.group, helpers, title=title)
-
-
-def _power(n):
-    return 1 << max(0, n - 1).bit_length()

@@ -8,7 +8,7 @@ pairwise, each work-item producing one piece of the merged run, whose start it f
 from dataclasses import dataclass
 
 from keras_ocl.core import dtypes
-from keras_ocl.core.dim import ceil_div, hint, product
+from keras_ocl.core.dim import ceil_div, hint, power_above, product
 from keras_ocl.kernels import prelude
 from keras_ocl.kernels.coordinates import index_type
 from keras_ocl.kernels.schedule import schedule_of
@@ -89,15 +89,10 @@ def block_of(n, most, least):
 
     As the hint has it, so that the same trace serves shorter rows. Longer ones get longer blocks, by the same kernels, instead of merges.
     """
-    block = min(most, max(least, power(hint(n))))
+    block = min(most, max(least, power_above(hint(n))))
     while block < most and block < n:
         block *= 2
     return block
-
-
-def power(n):
-    """The next power of two from `n` up."""
-    return 1 << max(0, n - 1).bit_length()
 
 
 class _Sorter:

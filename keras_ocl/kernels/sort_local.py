@@ -10,7 +10,7 @@ No two elements are equal, since each holds its position: so the networks are st
 """
 
 from keras_ocl.core import dtypes
-from keras_ocl.core.dim import Dim, ceil_div, hint
+from keras_ocl.core.dim import Dim, ceil_div, hint, power_above, power_below
 from keras_ocl.kernels import sort
 from keras_ocl.kernels.spec import Buffer, KernelSpec
 
@@ -90,7 +90,7 @@ class _Kernels:
     def __init__(self, sorter):
         self.sorter, self.index = sorter, sorter.index
         traits = sorter.traits
-        self.most = 1 << (min(_BLOCK, traits.local_memory // _OF_LOCAL) // (8 * sorter.words)).bit_length() - 1  # elements of a block
+        self.most = power_below(min(_BLOCK, traits.local_memory // _OF_LOCAL) // (8 * sorter.words))  # elements of a block
         self.items = min(_GROUP, traits.max_group)
 
     def sort(self, finish):
@@ -110,7 +110,7 @@ class _Kernels:
     def select(self, k, finish):
         """KernelSpecs; `finish` as for `sort`."""
         sorter, n, source, specs = self.sorter, self.sorter.n, None, []
-        kept = max(2, sort.power(int(k)))
+        kept = max(2, power_above(int(k)))
         if n > self.most and kept * _REDUCTION > self.most:
             return self.sort(_first(k, finish, n, sorter.index))
         while True:
@@ -132,7 +132,7 @@ class _Kernels:
         args, c = sorter.begin(), sorter.ctype
         several = max(1, min(2 * self.items, self.most) // block)  # rows that share a group
         if not any_length:
-            several = min(several, sort.power(hint(sorter.rows)))
+            several = min(several, power_above(hint(sorter.rows)))
         total = several * block
         group = self.items if any_length else max(1, min(self.items, total // 2))
         here = args.local(c, total)

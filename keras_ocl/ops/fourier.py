@@ -5,7 +5,7 @@ from keras.src.backend.common.backend_utils import canonicalize_axis
 
 from keras_ocl import primitives as P
 from keras_ocl.core import dtypes
-from keras_ocl.core.dim import ceil_div, maximum, product
+from keras_ocl.core.dim import ceil_div, maximum, power_above, product
 from keras_ocl.ops import numpy as knp
 from keras_ocl.ops.conversion import convert_to_tensor, from_host
 from keras_ocl.ops.promotion import broadcast_to, floating, scalar_like
@@ -115,7 +115,7 @@ def _times(re, im, cosine, sine):
 
 def _chirp(re, im, n, sign):
     """Bluestein's algorithm: as 2 j k = j^2 + k^2 - (k - j)^2, a convolution with a chirp, in transforms of a power of two."""
-    m = 1 << (2 * n - 2).bit_length()
+    m = power_above(2 * n - 1)
     k = P.iota((n,), 0, "int64")  # squares of what fits 32 bits need not
     turns = P.convert(P.mod(P.mul(k, k), scalar_like(2 * n, k)), re.dtype)
     cosine, sine = _turned(turns, 2 * n, sign)

@@ -4,7 +4,7 @@ Its own rows are transposed into private memory once. Then every product is a br
 place, against vectors of own positions, and the softmax needs nothing across lanes.
 """
 
-from keras_ocl.core.dim import ceil_div, hint
+from keras_ocl.core.dim import ceil_div, hint, power_above
 from keras_ocl.kernels.attention.parts import MASKED, Writer
 from keras_ocl.kernels.schedule import schedule_of
 from keras_ocl.kernels.spec import KernelSpec
@@ -44,7 +44,7 @@ class CpuWriter(Writer):
 
     def _room(self, depth):
         """Elements of a row of `depth` in private memory; in eager code, of the longest row of its size class."""
-        return max(16, 1 << (max(1, hint(depth)) - 1).bit_length()) if self.p.all_arguments else max(1, depth)
+        return max(16, power_above(hint(depth))) if self.p.all_arguments else max(1, depth)
 
     @property
     def block(self):

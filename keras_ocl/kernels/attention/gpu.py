@@ -8,7 +8,7 @@ chunk the logits are computed again for each chunk.
 from dataclasses import dataclass, replace
 
 from keras_ocl.core import dtypes
-from keras_ocl.core.dim import ceil_div, hint, maximum
+from keras_ocl.core.dim import ceil_div, hint, maximum, power_above
 from keras_ocl.kernels import contraction
 from keras_ocl.kernels.attention.parts import MASKED, Writer
 from keras_ocl.kernels.contraction import BARRIER, Contraction, Strided
@@ -50,7 +50,7 @@ def choose(problem, scheme):
     wanted = max(1, *(hint(problem.depth if name in ("query", "key") else problem.value_depth) for _, name in scheme.sums))
     tuning = schedule_of(traits).tuning
     for side in (16, 8, 4, 2):
-        tile = Tile(side, min(8, 1 << (-(-wanted // side) - 1).bit_length()), tuning.attention_rows, tuning.depth)
+        tile = Tile(side, min(8, power_above(-(-wanted // side))), tuning.attention_rows, tuning.depth)
         while tile.columns > 1 and local_bytes(tile, scheme, size) > traits.local_memory:
             tile = replace(tile, columns=tile.columns // 2)
         if side * side <= traits.max_group and local_bytes(tile, scheme, size) <= traits.local_memory:

@@ -11,7 +11,7 @@ import math
 from dataclasses import replace
 
 from keras_ocl.core import dtypes
-from keras_ocl.core.dim import ceil_div, hint
+from keras_ocl.core.dim import ceil_div, hint, power_above, power_below
 from keras_ocl.core.index import is_one
 from keras_ocl.kernels.contraction import Tile
 from keras_ocl.kernels.gemm import rows_gpu
@@ -67,7 +67,7 @@ def fragment(size):
 def _tiles(traits, size, shared):
     """Tiles that the device's groups, registers and local memory hold; few, where kernels of all sizes are to be `shared`."""
     tuning, tiles = schedule_of(traits).tuning, []
-    most = 1 << (max(1, min(tuning.product_items, traits.max_group)).bit_length() - 1)
+    most = power_below(min(tuning.product_items, traits.max_group))
     for items, across, (rows, columns) in itertools.product({most} if shared else {most, most // 2, most // 4}, (64, 32, 16, 8), _SHAPES):
         if items < across or (shared and across not in (16, 64)):
             continue
@@ -100,28 +100,23 @@ def few(problem):
     p = rows_gpu.turned(problem) if turn else problem
     if hint(p.m) > tuning.product_few or p.a.source or p.b.source:
         return None
-    rows, along_k = _power(hint(p.m)), is_one(p.b.row_stride) and not is_one(p.b.column_stride)
+    rows, along_k = power_above(hint(p.m)), is_one(p.b.row_stride) and not is_one(p.b.column_stride)
     across, length = (p.b.column_stride, p.k) if along_k else (p.b.row_stride, p.n)
     joined = along_k or is_one(p.b.column_stride)
     widths = (4, 1) if p.all_arguments else (4, 2, 1)
     fits = (v for v in widths if v == 1 or (joined and p.divides(v, length, across, p.b.batch_stride, p.b.offset)))
     vector = next(v for v in fits if v * rows <= 16)
-    places, items = 8 if along_k else 32, _power(min(tuning.product_items, problem.traits.max_group), up=False)
+    places, items = 8 if along_k else 32, power_below(min(tuning.product_items, problem.traits.max_group))
     if not p.all_arguments:  # eager kernels of all sizes are few
-        places = min(places, _power(ceil_div(hint(p.n), 1 if along_k else vector)))
+        places = min(places, power_above(ceil_div(hint(p.n), 1 if along_k else vector)))
     lanes = max(1, items // places)
     if not p.all_arguments:
-        lanes = min(lanes, _power(ceil_div(hint(p.k), vector if along_k else 1)))
+        lanes = min(lanes, power_above(ceil_div(hint(p.k), vector if along_k else 1)))
     size = dtypes.itemsize(p.accumulator) * rows * (1 if along_k else vector)
     while lanes > 1 and lanes * places * size > problem.traits.local_memory:
         lanes //= 2
     shape = rows_gpu.Shape(lanes, min(places, items), rows, along_k, vector, turn)
     return shape, _few_parts(p, shape)
-
-
-def _power(n, up=True):
-    """The next power of two from `n` >= 1 up, or down."""
-    return 1 << ((max(1, n) - 1).bit_length() if up else max(1, n).bit_length() - 1)
 
 
 def _few_parts(p, shape):

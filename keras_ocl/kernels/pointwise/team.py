@@ -7,7 +7,7 @@ them a part of the row that it belongs to.
 
 from dataclasses import dataclass
 
-from keras_ocl.core.dim import ceil_div, hint, product
+from keras_ocl.core.dim import ceil_div, hint, power_above, power_below, product
 from keras_ocl.kernels.pointwise import packed
 from keras_ocl.kernels.pointwise.unflatten import unflatten
 from keras_ocl.kernels.schedule import schedule_of
@@ -75,14 +75,6 @@ class Team:
         gen.block = inner
 
 
-def _power_below(n):
-    return 1 << max(0, int(n).bit_length() - 1)
-
-
-def _power_above(n):
-    return 1 << max(0, int(n) - 1).bit_length()
-
-
 def choose(traits, nests, level):
     """The Team of a kernel with these Nests, or None where each item reduces for itself. Sets the Nests' `spread`.
 
@@ -107,11 +99,11 @@ def choose(traits, nests, level):
     terms = max((hint(nest.length(nest.groups[nest.spread])) for nest in shared if nest.spread is not None), default=0)
     count, length = (max(1, hint(product(extents))) for extents in (root.extents[:level], root.extents[level:]))
     wanted = traits.compute_units * tuning.unit_items
-    group = _power_below(min(tuning.team, traits.max_group))
-    size, chunk = min(group, _power_below(max(1, terms, length if level < rank else 1) // tuning.team_elements)), 0
+    group = power_below(min(tuning.team, traits.max_group))
+    size, chunk = min(group, power_below(max(1, terms, length if level < rank else 1) // tuning.team_elements)), 0
     if not along:
-        lanes = min(tuning.team_lanes, group, _power_above(count))
-        size = min(size, group // lanes, _power_above(-(-wanted // count)))
+        lanes = min(tuning.team_lanes, group, power_above(count))
+        size = min(size, group // lanes, power_above(-(-wanted // count)))
     if size == 1 and not forced:
         return None
     if along and size <= tuning.team_lanes // tuning.team_elements:  # of so short rows single elements are a quarter of a line or less
@@ -120,7 +112,7 @@ def choose(traits, nests, level):
     if level < rank:
         cuts = max(1, min(wanted // (count * size), length // max(terms, size * tuning.team_elements)))
         chunk = -(-length // cuts) if cuts > 1 else 0
-    return Team(size, min(group // size, _power_above(count)), along, level, chunk)
+    return Team(size, min(group // size, power_above(count)), along, level, chunk)
 
 
 def _pack(nest, root):

@@ -9,7 +9,7 @@ tiles: what a group's items read lies in lines of memory that they all use, and 
 from dataclasses import dataclass, field
 
 from keras_ocl.core import dtypes
-from keras_ocl.core.dim import Dim, ceil_div, hint, product
+from keras_ocl.core.dim import Dim, ceil_div, hint, power_below, product
 from keras_ocl.core.index import Affine, is_one
 from keras_ocl.kernels.pointwise.unflatten import unflatten
 from keras_ocl.kernels.schedule import schedule_of
@@ -80,7 +80,7 @@ def choose(traits, nest):
         if side * (side + 1) * max(4, dtypes.itemsize(place.dtype)) <= room and traits.max_group >= side:
             for k in down:
                 if place.offset is not None and _crosses(nest, place.offset, k):
-                    return Tile(k, side, min(tuning.tile_items, 1 << traits.max_group.bit_length() - 1), room)
+                    return Tile(k, side, min(tuning.tile_items, power_below(traits.max_group)), room)
     if least**2 > traits.max_group:
         return None
     for use, load in zip(nest.uses, nest.loads, strict=True):

@@ -272,7 +272,7 @@ def _rem(mantissa_bits, bias):
     $I half_shift = shift >> 1;
     $T s = d * as_$T((half_shift + {bias}) << {mantissa_bits}) * as_$T((shift - half_shift + {bias}) << {mantissa_bits});
     $T t = fma(-trunc(r / s), s, r);
-    r = (t < 0.0$F) ? t + s : t;
+    r = (r < d) ? r : ((t < 0.0$F) ? t + s : t);
   }}
   return valid ? copysign(r, a) : ($T)NAN;
 }}

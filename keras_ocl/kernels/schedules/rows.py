@@ -7,7 +7,7 @@ work-item for each element, in the order of memory. On their own such kernels ar
 import math
 from dataclasses import replace
 
-from keras_ocl.core.dim import ceil_div, hint
+from keras_ocl.core.dim import ceil_div, hint, power_above, power_below
 from keras_ocl.core.index import is_one
 from keras_ocl.kernels.gemm import gpu_choice, reference, rows_gpu
 from keras_ocl.kernels.pointwise import reference as pointwise_reference
@@ -22,13 +22,12 @@ _MOST = 8  # rows of a group
 
 def items(traits):
     """Work-items of a group."""
-    return 1 << (min(_ITEMS, traits.max_group).bit_length() - 1)
+    return power_below(min(_ITEMS, traits.max_group))
 
 
 def rows(batch, traits):
     """Rows of a group: a power of two, so many that each unit has a group."""
-    wanted = math.ceil(hint(batch) / gpu_choice.units(traits))
-    return min(_MOST, 1 << (max(1, wanted) - 1).bit_length())
+    return min(_MOST, power_above(math.ceil(hint(batch) / gpu_choice.units(traits))))
 
 
 def rounds(batch, traits):
@@ -47,7 +46,7 @@ def _product(problem, tile):
     vector = next(v for v in (4, 2, 1) if v == 1 or (v * count <= 16 and joined and p.divides(v, length, across, p.b.offset)))
     wanted = hint(ceil_div(p.k if along_k else p.n, vector))
     most = 8 if along_k else group  # neighbours: 128 bytes of each column, or all columns at once
-    beside = 1 << (max(1, min(most, wanted, group)) - 1).bit_length()
+    beside = power_above(min(most, wanted, group))
     lanes = beside if along_k else group // beside
     return [rows_gpu.kernel(p, rows_gpu.Shape(lanes, group // lanes, count, along_k, vector, False))]
 
