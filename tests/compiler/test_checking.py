@@ -69,7 +69,7 @@ def test_training_is_the_same(name):
     plain, checked = (trained(build, loss, x, y, how) for how in (False, True))
     for a, b in zip(plain, checked, strict=True):
         if on_rusticl():  # its compiler rounds a product before a sum in one kernel and not in another
-            np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-7)
+            np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)  # the bias of keys is nothing but rounding
         else:
             np.testing.assert_array_equal(a, b)
 
