@@ -181,7 +181,7 @@ def _launches(launches, traits, executable, loops):
         grid, group = tuple(map(int, launch.grid)), launch.group and tuple(map(int, launch.group))
         arguments = [_argument(a) for a in launch.args] + [0 for a in launch.args if a.is_pointer and not traits.sub_buffers]
         amounts = (read, written, operations, loops, _local(launch), tuple(arguments))
-        held = int(present(provenance.steps)), len(parts) if provenance.steps != 1 else 1, provenance.reread
+        held = int(present(provenance.steps)), len(parts), provenance.reread
         yield Launch(launch.name, kernel, provenance.shares, grid, group, *amounts, source, tuple(helpers), *held)
 
 

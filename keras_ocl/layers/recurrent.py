@@ -1,4 +1,5 @@
-"""Fused LSTM and GRU: one matrix product over all steps for the inputs, then one product and one pointwise kernel per step.
+"""Fused LSTM and GRU: one matrix product over all steps for the inputs, then one product and one pointwise kernel per step,
+or on a GPU one kernel for all steps (compiler/loops/held.py).
 
 Without a mask or unrolling; Keras runs its cell through `rnn` otherwise. A step's gates lie side by side as (batch, gates, units), so
 that the last axis of the pointwise kernels is a whole row of units.
