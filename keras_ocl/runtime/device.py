@@ -175,6 +175,8 @@ class Device:
 
     def group_limit(self, kernel):
         """Most work-items of a group that a kernel of `build` can have here: fewer than the device's where each needs much."""
+        if self.traits.required_groups:
+            return self.traits.max_group
         return kernel.get_work_group_info(cl.kernel_work_group_info.WORK_GROUP_SIZE, self.handle)
 
     # commands

@@ -31,6 +31,7 @@ class Traits:
         max_groups: most groups of a launch in each dimension, empty where any number is.
         unit_registers: 32-bit registers of a compute unit, over all its work-items.
         sub_buffers: whether parts of a buffer that overlap may be buffers; else kernels get whole ones, and where in them to begin.
+        required_groups: whether kernels can have the groups that they require, whatever the driver says of each.
         byte: multiply-adds in the time of a byte of its memory, by the peaks of both.
         vec_len_hint: whether kernels may forbid the compiler's own vectorisation (cl_intel_vec_len_hint).
     """
@@ -51,6 +52,7 @@ class Traits:
     clock: int
     vec_len_hint: bool = False
     sub_buffers: bool = True
+    required_groups: bool = False
     item_registers: int = 255
     max_groups: tuple = ()
     unit_registers: int = 65536
@@ -100,8 +102,10 @@ def read_traits(handle):
         schedule=os.environ.get("KERAS_OCL_SCHEDULE") or kind,
         clock=handle.max_clock_frequency,
         vec_len_hint="cl_intel_vec_len_hint" in extensions,
-        # NVIDIA's driver 580 crashes when one of several sub-buffers that overlap is released.
+        # NVIDIA's driver 580 crashes when one of several sub-buffers that overlap is released, and says 256 of kernels that require groups
+        # of 1,024, and can have them.
         sub_buffers="cl_nv_device_attribute_query" not in extensions,
+        required_groups="cl_nv_device_attribute_query" in extensions,
         max_groups=() if cpu else _GROUPS,
         item_registers=64 if threads else 255,
         unit_registers=8192 if threads else 65536,

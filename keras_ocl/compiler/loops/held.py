@@ -11,7 +11,7 @@ from dataclasses import replace
 from keras_ocl.compiler import joining
 from keras_ocl.compiler.provenance import JoinedProvenance
 from keras_ocl.core import dtypes
-from keras_ocl.core.dim import ceil_div, hint, same
+from keras_ocl.core.dim import ceil_div, hint, product, same
 from keras_ocl.core.factors import Seen, of
 from keras_ocl.core.index import is_one
 from keras_ocl.core.primitive import Kind
@@ -23,6 +23,8 @@ from keras_ocl.kernels.spec import STEP, Args, KernelSpec
 # In multiply-adds of a unit:
 _LATENCY = 120_000  # a read of memory
 _LONGEST = 1e11  # half a second
+_LAUNCH = 2  # launches' least times that one of a loop takes: the host enqueues them (9 to 18 microseconds with an H200)
+_CACHE = 1 << 18  # bytes of a unit's own cache, or more
 _BARRIER = "barrier(CLK_GLOBAL_MEM_FENCE | CLK_LOCAL_MEM_FENCE);\n"
 
 
@@ -118,7 +120,7 @@ def _pays(stages, reread, batch, rows, length, traits):
         active = schedule.items(traits) if kind == "groups" else hint(each) * rows
         step += work * max(1, tuning.unit_items / max(1, active))
     step *= schedule.rounds(batch, traits)
-    return step <= len(stages) * tuning.launch and step * hint(length) <= _LONGEST
+    return step <= len(stages) * _LAUNCH * tuning.launch and step * hint(length) <= _LONGEST
 
 
 def _kernel(loop, stages, batch, rows, reread, traits):
@@ -191,9 +193,15 @@ def into(loop, spec):
     loop.launches, loop.variants, loop.shared, loop.length = [spec], [{b: b for b in buffers}], {}, 1
 
 
-def of_rows(traits):
-    """The traits by which a loop's body is lowered for `held`: kernels without limits of a launch's size, as they are launched by none."""
-    return replace(traits, schedule=schedule.NAME, max_groups=())
+def of_rows(rows, traits):
+    """The traits by which a loop's body is lowered for `held`: kernels without limits of a launch's size, as they are launched by none.
+
+    What nodes that fall into `rows` read of others is what each group reads in every step.
+    """
+    read = {i for n in rows if n.kind is not Kind.STEP_SLICE for i in n.inputs} - rows
+    reread = sum(hint(product(i.shape)) * dtypes.itemsize(i.dtype) for i in read)
+    most = schedule.ITEMS * (2 if reread >= _CACHE else 1)
+    return replace(traits, schedule=schedule.NAME, max_groups=(), max_group=min(most, traits.max_group))
 
 
 def stored(rows, extra, shared):

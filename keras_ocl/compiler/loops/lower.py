@@ -94,7 +94,7 @@ class _Lowering:
             found = held.batch_of(self.graph.live(), carried, self.graph.outputs)
             if found is None:
                 return
-            traits = held.of_rows(traits)
+            traits = held.of_rows(found[1], traits)
         updates = [(self._input(self.consts + k), k) for k in self._plain() if self._input(self.consts + k) is not None]
         lowered = lower.lower_graph(self.graph, updates, traits, builder.all_arguments, lower_loop, self.extra)
         loop.launches, loop.shared = lowered.launches, lowered.shared

@@ -17,7 +17,7 @@ from keras_ocl.kernels.contraction import Tile
 from keras_ocl.kernels.gemm import rows_gpu
 from keras_ocl.kernels.schedule import schedule_of
 
-_UNIT = 65536  # registers
+UNIT = 65536  # registers
 _SHAPES = ((8, 8), (8, 4), (4, 8), (4, 4), (4, 2), (2, 4), (2, 2), (2, 1), (1, 2), (1, 1))  # rows x columns of an item
 
 
@@ -40,7 +40,7 @@ def _launch(problem):
 
 def units(traits):
     """How many units a device has."""
-    return max(1, traits.compute_units * traits.unit_registers / _UNIT)
+    return max(1, traits.compute_units * traits.unit_registers / UNIT)
 
 
 @functools.lru_cache(4096)
@@ -145,7 +145,7 @@ def costs(traits, tile, batch, m, n, k, held, launch):
     t, tuning = tile, schedule_of(traits).tuning
     shares = units(traits)
     tiles, results = ceil_div(m, t.height) * ceil_div(n, t.width) * batch, t.rows * t.columns
-    resident = max(1, _UNIT // (registers(t, held) * t.items))
+    resident = max(1, UNIT // (registers(t, held) * t.items))
     step = results + t.rows + t.columns + tuning.product_fetch * (t.height + t.width) / t.items + tuning.product_turn / t.depth
     once = tuning.product_start + tuning.product_store * results
 

@@ -17,7 +17,8 @@ class Shape:
     """A work-group of lanes along k x places along the columns, each item with `rows` rows; lanes and rows are powers of two.
 
     along_k: whether lanes are neighbours in memory, else places are. vector: neighbours in memory that an item reads as one.
-    turned: whether rows and columns are exchanged, for few columns.
+    turned: whether rows and columns are exchanged, for few columns. ahead: steps of k whose elements an item reads before it multiplies
+    those that it read before; 0 where it reads some and multiplies them, as where other groups use the unit meanwhile.
     """
 
     lanes: int
@@ -26,6 +27,7 @@ class Shape:
     along_k: bool
     vector: int
     turned: bool
+    ahead: int = 0
 
     @property
     def columns(self):
@@ -72,12 +74,7 @@ def _body(p, s, args, n):
         text.append(f"const {i} row{r} = min(first + {r}, ({i})({n.m} - 1));\n{kind} sum{r} = 0;\n")
     step = s.lanes * (v if s.along_k else 1)
     begin = f"lane * {v}" if s.along_k and v > 1 else "lane"
-    text.append("#pragma unroll 4\n")
-    text.append(f"for ({i} k = {begin}; k < {n.k}; k += {step}) {{\n")
-    text.append(f"const {kind} y = {p.load(p.b, v, 'b', summed(scaled('at', n.b_column), scaled('k', n.b_row)), aligned=True)};\n")
-    for r in rows:
-        text.append(f"{{\nconst {kind} x = {_left(p, s, n, f'row{r}')};\nsum{r} = {p.fma('x', 'y', f'sum{r}')};\n}}\n")
-    text.append("}\n")
+    text.append(_ahead(p, s, n, begin, step) if s.ahead else _one_by_one(p, s, n, begin, step))
     own = f"(lane * {width} + place * {s.columns})"
     size = s.lanes * width
     for r in rows:
@@ -105,6 +102,48 @@ def _body(p, s, args, n):
         text.append("}\n")
     text.append("}\n")
     return "".join(text)
+
+
+def _one_by_one(p, s, n, begin, step):
+    """C text of the walk along k, of which the compiler unrolls some steps."""
+    kind, rows = p.vector(s.vector), range(s.rows)
+    sums = "".join(f"{{\nconst {kind} x = {_left(p, s, n, f'row{r}')};\nsum{r} = {p.fma('x', 'y', f'sum{r}')};\n}}\n" for r in rows)
+    walk = f"for ({n.index} k = {begin}; k < {n.k}; k += {step})"
+    return f"#pragma unroll 4\n{walk} {{\nconst {kind} y = {_right(p, s, n)};\n{sums}}}\n"
+
+
+def _ahead(p, s, n, begin, step):
+    """C text of the walk along k in blocks of `s.ahead` steps, the next of which is on its way while one is multiplied.
+
+    NVIDIA's compiler gives a large group's items few registers, and so puts loads off until it has some again; what the next round of a
+    loop needs it cannot put off.
+    """
+    kind, i, steps = p.vector(s.vector), n.index, range(s.ahead)
+    whole = p.divides(s.ahead * step, p.k)
+    names = [(q, f"y{q}", [f"x{q}_{r}" for r in range(s.rows)]) for q in steps]
+
+    def read(first, guarded):
+        text = []
+        for q, y, xs in names:
+            at = f"const {i} k = {first} + {q * step};\n"
+            loads = f"{y} = {_right(p, s, n)};\n" + "".join(f"{x} = {_left(p, s, n, f'row{r}')};\n" for r, x in enumerate(xs))
+            zeros = "".join(f"{name} = 0;\n" for name in (y, *xs))
+            text.append(f"{{\n{at}" + (f"if (k < {n.k}) {{\n{loads}}} else {{\n{zeros}}}\n}}\n" if guarded else f"{loads}}}\n"))
+        return "".join(text)
+
+    declared = "".join(f"{kind} {', '.join((y, *xs))};\n" for _, y, xs in names)
+    held = "".join(f"const {kind} {', '.join(f'{name}_now = {name}' for name in (y, *xs))};\n" for _, y, xs in names)
+    sums = "".join(f"sum{r} = {p.fma(f'{x}_now', f'{y}_now', f'sum{r}')};\n" for _, y, xs in names for r, x in enumerate(xs))
+    block = s.ahead * step
+    return (
+        f"{declared}{i} begin = {begin};\n{read('begin', not whole)}#pragma unroll 1\nfor (; begin < {n.k}; begin += {block}) {{\n{held}"
+        f"if (begin + {block} < {n.k}) {{\n{read(f'begin + {block}', not whole)}}}\n{sums}}}\n"
+    )
+
+
+def _right(p, s, n):
+    """C text of the elements of `b`, a vector, at k."""
+    return p.load(p.b, s.vector, "b", summed(scaled("at", n.b_column), scaled("k", n.b_row)), aligned=True)
 
 
 def _left(p, s, n, row):

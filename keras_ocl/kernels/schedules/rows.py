@@ -16,13 +16,16 @@ from keras_ocl.kernels.schedules import gpu
 from keras_ocl.kernels.schedules import reference as by_element
 
 NAME = "rows"
-_ITEMS = 256  # of a group: 8 waves with 16 bytes each on their way per step of unrolling are what a unit's cache gives in its latency
+ITEMS = 256  # of a group; twice as many where weights exceed a unit's own cache, so that enough of them are on their way
 _MOST = 8  # rows of a group
+_AHEAD = 12  # steps of a product that an item reads at once: the cache that all units share is far, and a group is alone on its unit
+_ROUND = 2  # steps that a round of them costs besides
+_GUARDED = 1.25  # times as much work where the last round is not full
 
 
 def items(traits):
     """Work-items of a group."""
-    return power_below(min(_ITEMS, traits.max_group))
+    return power_below(min(2 * ITEMS, traits.max_group))
 
 
 def rows(batch, traits):
@@ -48,7 +51,16 @@ def _product(problem, tile):
     most = 8 if along_k else group  # neighbours: 128 bytes of each column, or all columns at once
     beside = power_above(min(most, wanted, group))
     lanes = beside if along_k else group // beside
-    return [rows_gpu.kernel(p, rows_gpu.Shape(lanes, group // lanes, count, along_k, vector, False))]
+    walked = hint(ceil_div(p.k, lanes * (vector if along_k else 1)))
+    ahead = _ahead(p.traits, vector, count, walked)
+    return [rows_gpu.kernel(p, rows_gpu.Shape(lanes, group // lanes, count, along_k, vector, False, ahead))]
+
+
+def _ahead(traits, vector, count, walked):
+    """Steps of k that an item reads before it multiplies those before: rounds are few and full, and take two thirds of its registers."""
+    registers = min(traits.item_registers, gpu_choice.UNIT // items(traits))
+    most = max(1, min(_AHEAD, registers // 3 // (vector + count)))
+    return min(range(1, most + 1), key=lambda steps: ceil_div(walked, steps) * (steps + _ROUND) * (1 if walked % steps == 0 else _GUARDED))
 
 
 SCHEDULE = register(
