@@ -33,6 +33,36 @@ def need_signed_zeros():
         pytest.skip("the device's compiler drops the signs of zeros")
 
 
+_DIVISION = """
+__kernel void divide(__global const float *x, __global const float *y, __global float *z) {
+  int i = get_global_id(0);
+  z[i] = x[i] / y[i];
+}
+"""
+
+
+@functools.cache
+def _divides_exactly(device):
+    x, y = np.random.default_rng(0).uniform(1, 4, (2, 1 << 12)).astype("float32")
+    program, flags = cl.Program(device.context, _DIVISION).build(), cl.mem_flags.READ_WRITE | cl.mem_flags.COPY_HOST_PTR
+    with cl.CommandQueue(device.context, device.handle) as queue:
+        buffers = [cl.Buffer(device.context, flags, hostbuf=a) for a in (x, y, x)]
+        program.divide(queue, x.shape, None, *buffers)
+        found = np.empty_like(x)
+        cl.enqueue_copy(queue, found, buffers[2])
+    return np.array_equal(found, x / y)
+
+
+def division_ulps():
+    """By how many units in the last place float32's quotients may be off: OpenCL allows 2.5, of which NVIDIA's compiler makes use."""
+    return 0 if _divides_exactly(runtime.current_device()) else 2.5
+
+
+def joins_here_and_there():
+    """Whether the compiler rounds a product before a sum in one kernel and not in another, as Mesa's and NVIDIA's do."""
+    return runtime.current_device().platform in ("rusticl", "NVIDIA CUDA")
+
+
 def on_rusticl():
     return runtime.current_device().platform == "rusticl"
 

@@ -27,6 +27,8 @@ _PTXAS = re.compile(
     r"\s+ptxas info\s*: Used (\d+) registers",
     re.S,
 )
+_REQUIRED = re.compile(r"reqd_work_group_size\((\d+), (\d+), (\d+)\)\)\)\s*(?:__attribute__\S+\s*)*void (\w+)\(")
+_ENTRY = re.compile(r"(\.entry (\w+)\(.*?\))(\s*\{)", re.S)
 _REMARK = re.compile(r"remark: [^\n]*?(Function Name|VGPRs|VGPRs Spill|ScratchSize \[bytes/lane\]): (\S+)")
 
 
@@ -115,6 +117,10 @@ def _nvidia(source, device, folder, loops):
     library = _bitcode([_LIBCLC / "nvptx64--nvidiacl.bc"], "libclc for NVIDIA")
     options = [x for option in ("-target-cpu", device, "-mlink-bitcode-file", library) for x in ("-Xclang", option)]
     run([clang, *_CLANG, "-target", "nvptx64-nvidia-nvcl", *options, "-o", str(ptx), str(source)], device)
+    # clang keeps a kernel's required group from ptxas, which gives the items of a large one more registers then than a unit has for all. Of
+    # smaller ones it would spill some bytes to have as many as fill a unit.
+    large = {name: f"\n.reqntid {x}, {y}, {z}" for x, y, z, name in _REQUIRED.findall(source.read_text()) if int(x) * int(y) * int(z) > 256}
+    ptx.write_text(_ENTRY.sub(lambda found: found[1] + large.get(found[2], "") + found[3], ptx.read_text()))
     log = run([ptxas, "-v", f"-arch={device}", str(ptx), "-o", str(folder / "program.cubin")], device)
     texts = {}
     if loops:

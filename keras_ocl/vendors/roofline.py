@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 HIDING = 4  # waves on a SIMD that keep its arithmetic busy
 LATENCY = 600e-9  # seconds of a read of memory
+STAGE = 500e-9  # seconds of a stage of a loop's step, which waits for the unit's other items and reads what they have written
 IN_FLIGHT = 16  # bytes that a work-item has on their way
 CACHE, LANES = 64, 128  # bytes that a unit gets of the cache that all share, in the time of so many multiply-adds
 GROUP = 64  # work-items of a group where the driver chooses
@@ -64,11 +65,12 @@ def estimate(hardware, launch, resources=None):
     compute = operations / (hardware.flops * even * min(1, at_once / (simds * min(HIDING, hardware.waves))))
     flying = at_once * wave * IN_FLIGHT / LATENCY
     memory = moved / (even * min(hardware.bandwidth, flying))
-    # What every group reads in each step comes from the device's cache, of which a unit gets CACHE bytes in the time of its multiply-adds.
-    beside = -(-items // (group * hardware.units))  # groups of a unit
-    memory = max(memory, launch.steps * launch.reread * beside * 2 * hardware.units * LANES / (CACHE * hardware.flops))
-    if launch.steps > 1:  # each stage reads what the one before it has written
-        memory = max(memory, launch.steps * launch.stages * LATENCY)
+    if launch.steps > 1:
+        # What every group reads in each step comes from the device's cache, of which a unit gets CACHE bytes in the time of LANES of its
+        # multiply-adds, between the stages' waits.
+        beside = -(-items // (group * hardware.units))  # groups of a unit
+        again = launch.reread * beside * 2 * hardware.units * LANES / (CACHE * hardware.flops)
+        memory = max(memory, launch.steps * (launch.stages * STAGE + again))
     seconds, bound = max((compute, "compute"), (memory, "memory"), (hardware.launch, "launch"))
     peak = {"compute": operations / hardware.flops, "memory": moved / hardware.bandwidth, "launch": 0}[bound]
     return Estimate(seconds, bound, waves, waves / hardware.waves, peak / seconds)

@@ -12,7 +12,7 @@ from keras_ocl.core import dtypes
 from keras_ocl.kernels import elementwise, prelude
 from keras_ocl.kernels.prelude import library
 from keras_ocl.runtime.programs import HASTY
-from tests.drivers import loses_int8_selects
+from tests.drivers import division_ulps, loses_int8_selects
 
 RNG = np.random.default_rng(7)
 EPSILON = {"float16": 2.0**-10, "bfloat16": 2.0**-7, "float32": 2.0**-23, "float64": 2.0**-52}
@@ -236,6 +236,8 @@ def float_cases(dtype, denormals):
         y = quiet(reference, a, b) if exact else quiet(reference, a.astype(np.float64), b.astype(np.float64))
         if op in ("mod", "floor_div", "rem"):
             y = quiet(reference, a, b) if dtype in ("float32", "float64") else quiet(reference, a.astype("float32"), b.astype("float32"))
+        if op == "div" and dtype != "float64":
+            ulps = division_ulps()
         slack = ulps if dtype in ("float32", "float64") else min(ulps, 1)
         yield Case(op, dtype, [a, b], [dtype] * 2, quiet(y.astype, x.dtype), slack, tiny if ulps or not denormals else 0)
     for op, reference in COMPARISONS.items():

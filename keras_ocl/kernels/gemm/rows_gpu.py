@@ -131,14 +131,17 @@ def _ahead(p, s, n, begin, step):
             text.append(f"{{\n{at}" + (f"if (k < {n.k}) {{\n{loads}}} else {{\n{zeros}}}\n}}\n" if guarded else f"{loads}}}\n"))
         return "".join(text)
 
+    def sums(form):
+        return "".join(f"sum{r} = {p.fma(form.format(x), form.format(y), f'sum{r}')};\n" for _, y, xs in names for r, x in enumerate(xs))
+
     declared = "".join(f"{kind} {', '.join((y, *xs))};\n" for _, y, xs in names)
-    held = "".join(f"const {kind} {', '.join(f'{name}_now = {name}' for name in (y, *xs))};\n" for _, y, xs in names)
-    sums = "".join(f"sum{r} = {p.fma(f'{x}_now', f'{y}_now', f'sum{r}')};\n" for _, y, xs in names for r, x in enumerate(xs))
+    first = f"{declared}{i} begin = {begin};\n{read('begin', not whole)}"
     block = s.ahead * step
-    return (
-        f"{declared}{i} begin = {begin};\n{read('begin', not whole)}#pragma unroll 1\nfor (; begin < {n.k}; begin += {block}) {{\n{held}"
-        f"if (begin + {block} < {n.k}) {{\n{read(f'begin + {block}', not whole)}}}\n{sums}}}\n"
-    )
+    if p.literal(p.k) and p.k <= block:
+        return first + sums("{}")
+    now = "".join(f"const {kind} {', '.join(f'{name}_now = {name}' for name in (y, *xs))};\n" for _, y, xs in names)
+    following = f"if (begin + {block} < {n.k}) {{\n{read(f'begin + {block}', not whole)}}}\n"
+    return f"{first}#pragma unroll 1\nfor (; begin < {n.k}; begin += {block}) {{\n{now}{following}{sums('{}_now')}}}\n"
 
 
 def _right(p, s, n):

@@ -9,6 +9,7 @@ from keras_ocl import primitives as P
 from keras_ocl import runtime
 from keras_ocl.compiler import from_numpy, to_numpy
 from keras_ocl.compiler.jit import Jitted
+from keras_ocl.compiler.loops import held
 from keras_ocl.compiler.loops.lower import Loop
 from keras_ocl.core.autodiff import GradientTape
 from tests.compiler.test_jit import State
@@ -110,7 +111,13 @@ def test_gradient_and_its_gradient(reverse):
             np.testing.assert_allclose((found[k] * direction).sum(), (ends[0] - ends[1]) / (2 * step), rtol=1e-6)
 
 
-def test_the_forward_pass_runs_once_and_products_over_all_steps_lie_outside():
+@pytest.fixture
+def launched(monkeypatch):
+    """Every step of a loop is launched, on GPUs too."""
+    monkeypatch.setattr(held, "allowed", lambda traits: False)
+
+
+def test_the_forward_pass_runs_once_and_products_over_all_steps_lie_outside(launched):
     arrays = [a.astype("float32") for a in (normal(16, 40), normal(40, 40), normal(9, 16, 40))]
     compiled, _ = run(lambda *t: gradients(lambda *t: scalar(*recurrent(*t)), *t), *arrays)
     forward, backward = loops(compiled)
@@ -120,7 +127,7 @@ def test_the_forward_pass_runs_once_and_products_over_all_steps_lie_outside():
     assert len(outside) == 4  # x u; and for the gradient h' dz, x' dz, dz u'
 
 
-def test_an_unknown_length_builds_nothing_again():
+def test_an_unknown_length_builds_nothing_again(launched):
     u = from_numpy(normal(4, 4).astype("float32"))
     compiled = Jitted(lambda xs: recurrent(P.full((3, 4), 0.5, "float32"), u, xs), dynamic=(0,))
     compiled(normal(8, 3, 4).astype("float32"))
