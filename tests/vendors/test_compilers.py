@@ -47,6 +47,19 @@ def test_what_compilers_tell(record):
     assert found["first"].wave in (16, 32, 64)
 
 
+def test_items_of_a_large_group_share_a_units_registers():
+    """clang does not tell ptxas of the group that a kernel requires."""
+    loads = "".join(f"float y{i} = x[me * n + {i}];\n" for i in range(200))
+    sums = "".join(f"s = fma(s, y{i}, y{199 - i});\n" for i in range(200))
+    body = f"int me = get_global_id(0);\nfloat s = n;\n{loads}barrier(CLK_GLOBAL_MEM_FENCE);\n{sums}x[me] = s;"
+
+    def registers(items):
+        kernel = f"__kernel __attribute__((reqd_work_group_size({items}, 1, 1)))\nvoid f(__global float* x, int n) {{\n{body}\n}}\n"
+        return vendors.compile_program(compiler("sm_86"), kernel)["f"].registers
+
+    assert registers(256) > 128 >= registers(512) and registers(1024) <= 64
+
+
 @pytest.mark.parametrize("record", RECORDS)
 def test_what_is_refused_says_why(record):
     target = compiler(record)

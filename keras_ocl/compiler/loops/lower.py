@@ -57,18 +57,21 @@ class Loop:
 
 def lower_loop(builder, node, projections):
     """The launches of a scan or while node, the Loop last; `projections`: dict from number of a result to the node that stands for it."""
-    if node.kind is Kind.SCAN and held.allowed(builder.traits) and not builder.all_arguments:
-        lowering = _Lowering(builder, node, projections, hold=True)
-        if lowering.held:
-            return [*lowering.first, lowering.loop]
     lowering = _Lowering(builder, node, projections)
+    found = lowering.rows() if node.kind is Kind.SCAN and held.allowed(builder.traits) and not builder.all_arguments else None
+    if found and lowering.hold(*found):
+        return [*lowering.first, lowering.loop]
+    if found:  # what was lowered cannot be lowered again
+        lowering = _Lowering(builder, node, projections)
+    lowering.launch()
     return [*lowering.first, lowering.loop]
 
 
 class _Lowering:
-    """hold: whether to try and make all steps one launch (held.py); `held` says whether that was done, and nothing else counts if not."""
+    """The body's graph with its places in memory; then `hold` or `launch` lowers it, into `first`, what runs before, and `loop`."""
 
-    def __init__(self, builder, node, projections, hold=False):
+    def __init__(self, builder, node, projections):
+        self.builder = builder
         self.node, self.projections = node, projections
         p = node.params
         self.body, self.consts = p["body"], p["consts"]
@@ -83,34 +86,42 @@ class _Lowering:
         self.inputs = {id(n.tensor): n for n in self.graph.nodes if n.primitive is None}
         self._holds = 0
         self.extra = {}  # node -> further Buffers where it is stored
-        loop = self.loop = Loop(f"{node.origin.layer}: {node.name}" if node.origin.layer else node.name)
+        self.loop = Loop(f"{node.origin.layer}: {node.name}" if node.origin.layer else node.name)
         self.loop.reverse = self.reverse
         self._place_inputs()
         self._separate_hosts()
         self._place_outputs()
-        self.held, traits = False, builder.traits
-        if hold:
-            carried = [n for k in range(self.carries) if (n := self._input(self.consts + k)) is not None]
-            found = held.batch_of(self.graph.live(), carried, self.graph.outputs)
-            if found is None:
-                return
-            traits = held.of_rows(found[1], traits)
-        updates = [(self._input(self.consts + k), k) for k in self._plain() if self._input(self.consts + k) is not None]
-        lowered = lower.lower_graph(self.graph, updates, traits, builder.all_arguments, lower_loop, self.extra)
-        loop.launches, loop.shared = lowered.launches, lowered.shared
-        self._bind(lowered.overwritten)
-        self.first = self._invariant()
-        if hold:
-            batch, rows = found
-            spec = held.held(loop, batch, held.stored(rows, self.extra, loop.shared), traits)
-            if spec is not None and all(launch.group is None for launch in self.first):
-                self.held = True
-                self.first = [fitted(launch, builder.traits) for launch in self.first]
-                held.into(loop, spec)
-            return
+
+    def rows(self):
+        """(the batch's extent, the set of nodes that fall into its rows) where rows depend on no others (held.batch_of); else None."""
+        carried = [n for k in range(self.carries) if (n := self._input(self.consts + k)) is not None]
+        return held.batch_of(self.graph.live(), carried, self.graph.outputs)
+
+    def hold(self, batch, rows):
+        """Makes all steps one launch, given what rows() found; returns whether that can be, and pays."""
+        traits = held.of_rows(rows, self.builder.traits)
+        self._lower(traits)
+        spec = held.held(self.loop, batch, held.stored(rows, self.extra, self.loop.shared), traits)
+        if spec is None or any(launch.group is not None for launch in self.first):
+            return False
+        self.first = [fitted(launch, self.builder.traits) for launch in self.first]
+        held.into(self.loop, spec)
+        return True
+
+    def launch(self):
+        """Makes each step launches of its own."""
+        self._lower(self.builder.traits)
+        loop = self.loop
         if not self.is_scan and loop.launches and all(isinstance(launch, KernelSpec) for launch in loop.launches):
             self._predicate()
-        loop.launches = chained(loop.launches, builder.traits)
+        loop.launches = chained(loop.launches, self.builder.traits)
+
+    def _lower(self, traits):
+        updates = [(self._input(self.consts + k), k) for k in self._plain() if self._input(self.consts + k) is not None]
+        lowered = lower.lower_graph(self.graph, updates, traits, self.builder.all_arguments, lower_loop, self.extra)
+        self.loop.launches, self.loop.shared = lowered.launches, lowered.shared
+        self._bind(lowered.overwritten)
+        self.first = self._invariant()
 
     def _input(self, k):
         """The node of the body's input k; None where it is not read."""

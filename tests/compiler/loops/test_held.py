@@ -164,6 +164,26 @@ def test_what_a_group_does_slower_than_launches_is_not_held(gpu):
     np.testing.assert_allclose(found, expected, atol=1e-4)
 
 
+def group(units, batch=4):
+    """Work-items of the group that does all steps of a product and its tanh, None where each step is launched."""
+
+    def function(c, u):
+        return P.scan(lambda i, carries, _: ([P.tanh(P.dot_general(carries[0], u, ((1,), (0,))))], []), [c], [], 3)[0]
+
+    compiled = Jitted(function)
+    compiled.compiled(*(np.zeros(shape, "float32") for shape in ((batch, units), (units, units))))
+    return loops(compiled)[0].launches[0].group[0] if is_held(compiled) else None
+
+
+def test_weights_beyond_a_units_own_cache_are_read_by_more_items(monkeypatch):
+    device = runtime.current_device()
+    changes = dict(kind="gpu", schedule="gpu", compute_units=64, max_group=1024)
+    monkeypatch.setattr(device, "traits", dataclasses.replace(device.traits, **changes))
+    assert [group(units) for units in (30, 250, 300, 400, 900)] == [256, 256, 512, 512, None]
+    monkeypatch.setattr(device, "traits", dataclasses.replace(device.traits, max_group=256))
+    assert group(300) == 256
+
+
 @pytest.mark.parametrize("length, held", [(2**12, True), (2**20, False)])
 def test_so_many_steps_that_a_watchdog_would_look_are_not_held(gpu, length, held):
     def function(x):
