@@ -214,6 +214,18 @@ def test_released_memory_is_taken_again(device):
     case.check(case.run())
 
 
+def test_a_driver_that_says_less_than_kernels_can_have(device, monkeypatch):
+    """NVIDIA's says 256 of each."""
+
+    class Kernel:
+        def get_work_group_info(self, *_):
+            return 256
+
+    assert device.group_limit(Kernel()) == 256
+    monkeypatch.setattr(device, "traits", dataclasses.replace(device.traits, required_groups=True, max_group=1024))
+    assert device.group_limit(Kernel()) == 1024
+
+
 def test_kernels_that_can_have_few_work_items_in_a_group(device, monkeypatch):
     """As where each needs many registers: all are written again with smaller groups and tiles, those of loops too."""
 

@@ -21,7 +21,7 @@ from keras_ocl.kernels.schedules import rows as schedule
 from keras_ocl.kernels.spec import STEP, Args, KernelSpec
 
 # In multiply-adds of a unit:
-_LATENCY = 120_000  # a read of memory
+_LATENCY = 120_000  # of a stage, which waits for the one before and reads what it has written
 _LONGEST = 1e11  # half a second
 _LAUNCH = 2  # launches' least times that one of a loop takes: the host enqueues them (9 to 18 microseconds with an H200)
 _CACHE = 1 << 18  # bytes of a unit's own cache, or more
