@@ -32,6 +32,7 @@ class Traits:
         unit_registers: 32-bit registers of a compute unit, over all its work-items.
         sub_buffers: whether parts of a buffer that overlap may be buffers; else kernels get whole ones, and where in them to begin.
         required_groups: whether kernels can have the groups that they require, whatever the driver says of each.
+        holds_loops: whether all steps of a loop may be one launch.
         byte: multiply-adds in the time of a byte of its memory, by the peaks of both.
         vec_len_hint: whether kernels may forbid the compiler's own vectorisation (cl_intel_vec_len_hint).
     """
@@ -53,6 +54,7 @@ class Traits:
     vec_len_hint: bool = False
     sub_buffers: bool = True
     required_groups: bool = False
+    holds_loops: bool = True
     item_registers: int = 255
     max_groups: tuple = ()
     unit_registers: int = 65536
@@ -106,11 +108,20 @@ def read_traits(handle):
         # of 1,024, and can have them.
         sub_buffers="cl_nv_device_attribute_query" not in extensions,
         required_groups="cl_nv_device_attribute_query" in extensions,
+        holds_loops=_holds_loops(),
         max_groups=() if cpu else _GROUPS,
         item_registers=64 if threads else 255,
         unit_registers=8192 if threads else 65536,
         byte=_byte(_architecture(handle)),
     )
+
+
+def _holds_loops():
+    """What KERAS_OCL_LOOPS says; ValueError where that means nothing."""
+    way = os.environ.get("KERAS_OCL_LOOPS", "")
+    if way not in ("", "launched"):
+        raise ValueError(f'KERAS_OCL_LOOPS={way!r}: it is "launched", or not set')
+    return not way
 
 
 def _architecture(handle):

@@ -66,6 +66,7 @@ def test_a_way_that_the_device_does_not_have(device):
     "name, value, says",
     [
         ("KERAS_OCL_TRANSFER", "magic", '"shared", "mapped" or "copied"'),
+        ("KERAS_OCL_LOOPS", "held", '"launched", or not set'),
         ("KERAS_OCL_MEMORY_LIMIT", "much", "a number of bytes, or of KiB, MiB or GiB such as 512MiB"),
     ],
 )

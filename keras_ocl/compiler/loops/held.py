@@ -30,7 +30,7 @@ _BARRIER = "barrier(CLK_GLOBAL_MEM_FENCE | CLK_LOCAL_MEM_FENCE);\n"
 
 def allowed(traits):
     """Whether the device may gain by it: a CPU's work-items take turns at each barrier, and its launches are cheap."""
-    return traits.kind == "gpu" and schedule_of(traits).holds
+    return traits.kind == "gpu" and traits.holds_loops and schedule_of(traits).holds
 
 
 def batch_of(nodes, carried, outputs):

@@ -9,6 +9,7 @@ from keras_ocl import primitives as P
 from keras_ocl import runtime
 from keras_ocl.compiler import to_numpy
 from keras_ocl.compiler.jit import Jitted
+from keras_ocl.runtime.traits import read_traits
 from tests.compiler.loops.test_loops import gradients, loops, normal, run
 from tests.drivers import on_rusticl
 
@@ -182,6 +183,15 @@ def test_weights_beyond_a_units_own_cache_are_read_by_more_items(monkeypatch):
     assert [group(units) for units in (30, 250, 300, 400, 900)] == [256, 256, 512, 512, None]
     monkeypatch.setattr(device, "traits", dataclasses.replace(device.traits, max_group=256))
     assert group(300) == 256
+
+
+def test_the_setting_that_launches_each_step(gpu, monkeypatch):
+    device = runtime.current_device()
+    assert device.traits.holds_loops and group(30)
+    monkeypatch.setenv("KERAS_OCL_LOOPS", "launched")
+    assert not read_traits(device.handle).holds_loops
+    monkeypatch.setattr(device, "traits", dataclasses.replace(device.traits, holds_loops=False))
+    assert group(30) is None
 
 
 @pytest.mark.parametrize("length, held", [(2**12, True), (2**20, False)])
