@@ -221,9 +221,9 @@ def test_a_driver_that_says_less_than_kernels_can_have(device, monkeypatch):
         def get_work_group_info(self, *_):
             return 256
 
-    assert device.group_limit(Kernel()) == 256
-    monkeypatch.setattr(device, "traits", dataclasses.replace(device.traits, required_groups=True, max_group=1024))
-    assert device.group_limit(Kernel()) == 1024
+    for required, limit in ((False, 256), (True, 1024)):
+        monkeypatch.setattr(device, "traits", dataclasses.replace(device.traits, required_groups=required, max_group=1024))
+        assert device.group_limit(Kernel()) == limit
 
 
 def test_kernels_that_can_have_few_work_items_in_a_group(device, monkeypatch):

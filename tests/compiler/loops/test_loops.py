@@ -9,7 +9,6 @@ from keras_ocl import primitives as P
 from keras_ocl import runtime
 from keras_ocl.compiler import from_numpy, to_numpy
 from keras_ocl.compiler.jit import Jitted
-from keras_ocl.compiler.loops import held
 from keras_ocl.compiler.loops.lower import Loop
 from keras_ocl.core.autodiff import GradientTape
 from tests.compiler.test_jit import State
@@ -114,7 +113,8 @@ def test_gradient_and_its_gradient(reverse):
 @pytest.fixture
 def launched(monkeypatch):
     """Every step of a loop is launched, on GPUs too."""
-    monkeypatch.setattr(held, "allowed", lambda traits: False)
+    device = runtime.current_device()
+    monkeypatch.setattr(device, "traits", dataclasses.replace(device.traits, holds_loops=False))
 
 
 def test_the_forward_pass_runs_once_and_products_over_all_steps_lie_outside(launched):

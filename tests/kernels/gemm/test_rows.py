@@ -46,8 +46,7 @@ def test_steps_read_ahead(device):
     traits = traits_of(device, item_registers=255, max_group=256)
     ahead = [rows._ahead(traits, 4, 1, walked) for walked in (3, 10, 50, 64)]
     assert ahead == [3, 10, 10, 8]
-    few = [rows._ahead(dataclasses.replace(traits, item_registers=32), 4, 1, walked) for walked in (3, 10, 50, 64)]
-    assert all(1 <= n <= 3 for n in few)
-    large = rows._ahead(dataclasses.replace(traits, max_group=1024), 4, 1, 64)  # 512 items, with half of a unit's registers each
-    assert large == 8
-    assert rows._ahead(dataclasses.replace(traits, max_group=1024), 4, 4, 64) < 8
+    few, large = dataclasses.replace(traits, item_registers=32), dataclasses.replace(traits, max_group=1024)
+    assert [rows._ahead(few, 4, 1, walked) for walked in (3, 10, 50, 64)] == [1, 2, 2, 2]
+    # Of 512 items each has half as many, and several rows take more of them.
+    assert [rows._ahead(large, 4, count, 64) for count in (1, 2, 4)] == [8, 4, 4]
