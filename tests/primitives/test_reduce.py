@@ -134,7 +134,7 @@ def test_running_extreme_keeps_nan():
 @pytest.mark.parametrize("name", sorted(RUNNING))
 @pytest.mark.parametrize("reverse", [False, True])
 def test_running_gradients(name, reverse):
-    x = RNG.normal(size=(3, 6))
+    x = RNG.permutation(np.linspace(-2, 2, 18)).reshape(3, 6)  # far apart: extremes have a kink where two are equal
     for axis in (0, 1):
         check_gradient(lambda a, axis=axis: P.mul(getattr(P, name)(a, axis, reverse), a), x)
 

@@ -10,7 +10,6 @@ from keras_ocl import runtime
 from keras_ocl.compiler import executable, to_numpy
 from keras_ocl.compiler.jit import Jitted
 from keras_ocl.runtime.traits import read_traits
-from tests.compiler.loops import test_loops
 from tests.compiler.loops.test_loops import gradients, loops, normal, run
 from tests.drivers import on_rusticl
 
@@ -19,8 +18,7 @@ UNITS = [64, 3]  # compute units: a row a group, or several
 
 @pytest.fixture(params=UNITS, ids=lambda n: f"{n} units")
 def gpu(monkeypatch, request):
-    """The current device takes itself for a GPU. What a test draws does not depend on those before it in the process."""
-    monkeypatch.setattr(test_loops, "RNG", np.random.default_rng(0))
+    """The current device takes itself for a GPU."""
     device = runtime.current_device()
     if on_rusticl():
         pytest.skip("llvmpipe's code of loops around barriers reads what it has overwritten itself (Mesa 25.0); Oclgrind finds nothing")
