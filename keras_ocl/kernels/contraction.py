@@ -199,25 +199,26 @@ def _skewed(skew, step):
     return f" + ({step}) / 8 * {skew}" if skew else ""
 
 
+def local(args, register, elements):
+    """C text of a pointer to so many elements of local memory, aligned for vectors of them."""
+    return f"((__local {register}*){args.local(vector_type(register, 4), -(-elements // 4))})"
+
+
 class Contraction:
     """Texts of contractions.
 
     Results are C variables {name}{row}_{column}; `across`, `down` and `me` say which of the group's items this one is.
 
     Args:
-        args: the kernel's Args, which gets two __local parameters.
-        register: C type of the results. fma: function of three C texts. index: C type of rows, columns and k.
+        args: the kernel's Args, which gets two __local parameters unless `memory` has C texts of pointers for both operands' tiles.
+        register: C type of the results. fma: function of three C texts. index: C type of rows, columns and k. steps: most of k that are
+            written out, of which compilers load what comes ahead.
     """
 
-    def __init__(self, args, tile, register, fma, index="int"):
-        self.args, self.tile, self.register, self.fma, self.index = args, tile, register, fma, index
+    def __init__(self, args, tile, register, fma, index="int", memory=None, steps=16):
+        self.tile, self.register, self.fma, self.index, self.steps = tile, register, fma, index, steps
         self.pitch_a, self.pitch_b = tile.pitch(tile.height), tile.pitch(tile.width)
-        self.a, self.b = self.local(tile.elements(tile.height)), self.local(tile.elements(tile.width))
-
-    def local(self, elements):
-        """C text of a pointer to so many elements of local memory, aligned for vectors of them."""
-        name = self.args.local(vector_type(self.register, 4), -(-elements // 4))
-        return f"((__local {self.register}*){name})"
+        self.a, self.b = memory or (local(args, register, tile.elements(extent)) for extent in (tile.height, tile.width))
 
     @property
     def rows(self):
@@ -251,7 +252,7 @@ class Contraction:
             f"{{\n{declared}{i} k_begin = {begin};\nif (k_begin < {end}) {{\n{fetch}}}\n"
             "#pragma unroll 1\n"  # AMD's compiler unrolls short loops whole, barriers included, and spills
             f"while (k_begin < {end}) {{\n{stash}{BARRIER}k_begin += {t.depth};\nif (k_begin < {end}) {{\n{fetch}}}\n"
-            f"{self.multiply(self.a, name, skews=(t.skew(a), t.skew(b)))}{BARRIER}}}\n}}\n"
+            f"{self.multiply(name, skews=(t.skew(a), t.skew(b)))}{BARRIER}}}\n}}\n"
         )
 
     def shares(self, extent, loader):
@@ -316,10 +317,10 @@ class Contraction:
                 if loader.along_k and v > 1:
                     text += "".join(f"{local}[{where} + {lane * pitch}] = {name}.s{lane:x};\n" for lane in range(v))
                 else:
-                    text += f"{self._vector(local, where, v)} = {name};\n"
+                    text += f"{self.vector(local, where, v)} = {name};\n"
         return _guarded(rows, steps, text)
 
-    def _vector(self, local, where, lanes):
+    def vector(self, local, where, lanes):
         """C text of the `lanes` elements from a place (C text) of local memory on."""
         return f"{local}[{where}]" if lanes == 1 else f"*(__local {vector_type(self.register, lanes)}*)({local} + {where})"
 
@@ -328,26 +329,21 @@ class Contraction:
         text = self._declare(extent, loader, "kept") + self._prepare(loader, extent) + self._fetch(extent, loader, end, "kept")
         return f"{{\n{text}{self._stash(local, extent, loader, 'kept')}}}\n"
 
-    def multiply(self, a, name="s", also=None, skews=(0, 0)):
-        """Statements that add the products of the tiles `a` and self.b in local memory; `also(r)`: more, with a's element in `e`.
-
-        skews: as Tile.skew has them, of both.
-        """
+    def multiply(self, name="s", skews=(0, 0)):
+        """Statements that add the products of the tiles self.a and self.b in local memory; skews: as Tile.skew has them, of both."""
         t, register = self.tile, self.register
-        times = max(1, min(t.depth, _UNROLLED // (t.rows * t.columns)))
+        times = max(1, min(t.depth, self.steps, _UNROLLED // (t.rows * t.columns)))
         lines = [f"#pragma unroll {times}\nfor (int q = 0; q < {t.depth}; ++q) {{\n"]
         parts = []
         for local, pitch, skew, side, run, count, place in (
-            (a, self.pitch_a, skews[0], "x", t.below, t.rows, t.row),
+            (self.a, self.pitch_a, skews[0], "x", t.below, t.rows, t.row),
             (self.b, self.pitch_b, skews[1], "y", t.beside, t.columns, t.column),
         ):
             kind = vector_type(register, run)
             step = f"q * {pitch}{_skewed(skew, 'q')}"
-            lines += [f"const {kind} {side}{n} = {self._vector(local, f'{step} + {place(n)}', run)};\n" for n in range(0, count, run)]
+            lines += [f"const {kind} {side}{n} = {self.vector(local, f'{step} + {place(n)}', run)};\n" for n in range(0, count, run)]
             parts.append([f"{side}{n - n % run}" + (f".s{n % run:x}" if run > 1 else "") for n in range(count)])
         for r in self.rows:
-            if also:
-                lines.append(f"{{\nconst {register} e = {parts[0][r]};\n{also(r)}}}\n")
             lines += [f"{name}{r}_{c} = {self.fma(parts[0][r], parts[1][c], f'{name}{r}_{c}')};\n" for c in self.columns]
         return "".join([*lines, "}\n"])
 

@@ -5,29 +5,52 @@ go to local memory and are one operand of the next contraction, the other being 
 chunk the logits are computed again for each chunk.
 """
 
-from dataclasses import dataclass, replace
+import functools
+import itertools
+import math
+from dataclasses import dataclass
 
 from keras_ocl.core import dtypes
 from keras_ocl.core.dim import ceil_div, hint, maximum, power_above
 from keras_ocl.kernels import contraction
-from keras_ocl.kernels.attention.parts import MASKED, Writer
+from keras_ocl.kernels.attention.parts import FORWARD, KEY_VALUE_GRADIENT, MASKED, QUERY_GRADIENT, Writer
 from keras_ocl.kernels.contraction import BARRIER, Contraction, Strided
+from keras_ocl.kernels.gemm import gpu_choice
 from keras_ocl.kernels.schedule import schedule_of
 from keras_ocl.kernels.spec import KernelSpec
+
+_AHEAD = 32  # registers more that NVIDIA's compiler takes
+_STEPS = 8  # of a sum that are written out: with more, compilers load so much ahead that registers spill
 
 
 @dataclass(frozen=True)
 class Tile:
-    """A group of side x side work-items; each sums `columns` columns of its rows, with `depth` steps of the logits in local memory."""
+    """A group of side x side work-items that meets other positions in blocks.
+
+    rows, others: own and other positions of an item's logits. columns: of its rows' results. depth: steps of the logits' products in
+    local memory. fragment: neighbours that come from there as one vector.
+    """
 
     side: int
-    columns: int
     rows: int
+    others: int
+    columns: int
     depth: int
+    fragment: int = 1
+
+    @property
+    def items(self):
+        return self.side * self.side
 
     @property
     def block(self):
+        """Own positions."""
         return self.rows * self.side
+
+    @property
+    def met(self):
+        """Other positions of a block."""
+        return self.others * self.side
 
     @property
     def width(self):
@@ -36,31 +59,108 @@ class Tile:
     @property
     def logits(self):
         """The tile of the product of own and other rows."""
-        return contraction.Tile(self.side, self.side, self.rows, self.rows, self.depth, fragment=1)
+        return contraction.Tile(self.side, self.side, self.rows, self.others, self.depth, self.fragment)
 
     @property
     def results(self):
         """The tile of the product of factors and other rows."""
-        return contraction.Tile(self.side, self.side, self.rows, self.columns, self.block, fragment=1)
+        return contraction.Tile(self.side, self.side, self.rows, self.columns, self.met, self.fragment)
+
+    @property
+    def shared(self):
+        """Elements of the local memory that both products' operands use in turn; the factors are beside it."""
+        logits, results = self.logits, self.results
+        return max(logits.elements(logits.height) + logits.elements(logits.width), results.elements(results.width))
+
+    def local_bytes(self, size):
+        return (self.shared + self.results.elements(self.block)) * size
 
 
 def choose(problem, scheme):
-    """The Tile that fits the device's group and local memory, with as many columns as the rows have."""
-    traits, size = problem.traits, dtypes.itemsize(problem.wide)
-    wanted = max(1, *(hint(problem.depth if name in ("query", "key") else problem.value_depth) for _, name in scheme.sums))
-    tuning = schedule_of(traits).tuning
-    for side in (16, 8, 4, 2):
-        tile = Tile(side, min(8, power_above(-(-wanted // side))), tuning.attention_rows, tuning.depth)
-        while tile.columns > 1 and local_bytes(tile, scheme, size) > traits.local_memory:
-            tile = replace(tile, columns=tile.columns // 2)
-        if side * side <= traits.max_group and local_bytes(tile, scheme, size) <= traits.local_memory:
-            return tile
-    return Tile(1, 1, tuning.attention_rows, tuning.depth)
+    """The Tile that a scheme of `problem` takes least time with, of those that the device holds."""
+    p = problem
+    extents = tuple(max(1, hint(n)) for n in (p.depth, p.value_depth, p.time, p.source, p.batch * p.heads, p.batch * p.key_heads))
+    # Both gradients have groups of one size: short kernels like them share a launch (compiler/horizontal.py).
+    schemes = (FORWARD,) if scheme is FORWARD else (QUERY_GRADIENT, KEY_VALUE_GRADIENT)
+    return _best(p.traits, schemes, dtypes.itemsize(p.wide), *extents, p.all_arguments)[schemes.index(scheme)]
 
 
-def local_bytes(tile, scheme, size):
-    more = len({factor for factor, _ in scheme.sums}) - 1  # tiles of factors besides the one that is an operand
-    return tile.logits.local_bytes(size) + tile.results.local_bytes(size) + size * more * tile.block * (tile.block + 1)
+@functools.lru_cache(4096)
+def _best(traits, schemes, size, depth, value_depth, time, source, heads, key_heads, shared):
+    """A Tile for each of the schemes; `shared`: for all sizes."""
+    found = []
+    for side in _sides(traits):
+        total, tiles = 0, []
+        for scheme in schemes:
+            asking, widths = scheme.own == "query", _widths(scheme, depth, value_depth)
+            extents = (time, source, heads) if asking else (source, time, key_heads)
+            costs = {t: _cost(traits, scheme, t, widths, size, *extents, shared) for t in _tiles(traits, side, scheme, widths, size)}
+            best = min(costs, key=costs.get)
+            total, tiles = total + costs[best], [*tiles, best]
+        found.append((total, tiles))
+    return min(found, key=lambda pair: pair[0])[1]
+
+
+def _widths(scheme, depth, value_depth):
+    """(the extents that the products sum over, the extents of the results)"""
+
+    def width(name):
+        return depth if name in ("query", "key") else value_depth
+
+    return [width(name) for name in scheme.kept], [width(name) for _, name in scheme.sums]
+
+
+def _sides(traits):
+    """Sides of groups: with fewer than 8 x 8 items lanes of a wave are idle."""
+    fit = [side for side in (16, 8, 4, 2, 1) if side * side <= min(traits.max_group, schedule_of(traits).tuning.product_items)]
+    return [side for side in fit if side >= 8] or fit[:1]
+
+
+def _tiles(traits, side, scheme, widths, size):
+    depth, found = schedule_of(traits).tuning.depth, []
+    most = power_above(ceil_div(max(widths[1]), 8))
+    for rows, others, columns in itertools.product((8, 4, 2), (4, 2), (8, 4, 2, 1)):
+        tile = Tile(side, rows, others, columns, depth, gpu_choice.fragment(size))
+        # The rest is spare for what compilers do ahead.
+        fits = 1.6 * registers(tile, scheme) * size <= traits.item_registers * 4 and tile.local_bytes(size) <= traits.local_memory
+        if fits and columns <= most:
+            found.append(tile)
+    return found or [Tile(min(side, 2), 2, 2, 1, depth)]
+
+
+def registers(tile, scheme):
+    """About how many registers a work-item needs: the most of a product of rows, of what follows for its logits, and of a sum."""
+    t = tile
+    sums, cells = t.rows * t.columns * len(scheme.sums), t.rows * t.others * len(scheme.kept)
+    product = cells + t.rows + t.others + t.depth * (t.block + t.met) // t.items
+    summed = cells // 2 + max(t.rows + t.columns, t.met * t.width // t.items)
+    always = 3 * t.rows + len(scheme.kept) * (t.block + t.met) * t.depth // (2 * t.items)  # statistics, and places of rows
+    return sums + max(product, 7 * cells // 4, summed) + always
+
+
+def _cost(traits, scheme, tile, widths, size, own, others, heads, shared):
+    """Multiply-adds of an item that a unit's work is worth, all of its items one after the other (gemm/gpu_choice.py); where sizes are
+    `shared`, of a unit that is full.
+    """
+    t, tuning, (summed, wide) = tile, schedule_of(traits).tuning, widths
+
+    def step(columns, fetched):
+        """Of a product's sum: multiply-adds, or what they wait for from local memory, and what comes to it."""
+        return max(t.rows * columns, tuning.attention_local * (t.rows + columns)) + tuning.product_fetch * fetched / t.items
+
+    steps = sum(ceil_div(n, t.depth) * t.depth for n in summed)
+    logits = steps * (step(t.others, t.block + t.met) + tuning.product_turn / t.depth) + t.rows * t.others * tuning.attention_weight
+    block = logits + len(wide) * (t.met * step(t.columns, t.width) + tuning.product_turn)
+    chunks = ceil_div(max(wide), t.width)
+    if shared:
+        return chunks * block / (t.rows * t.others)
+    blocks = ceil_div(others, t.met)
+    work = blocks * block + tuning.product_start + tuning.product_store * t.rows * t.columns * len(wide)
+    groups = math.ceil(chunks * ceil_div(own, t.block) * heads / gpu_choice.units(traits))
+    room = 2 * traits.local_memory // t.local_bytes(size)  # a unit has at least twice what a group may take, on NVIDIA's and AMD's
+    resident = max(1, min(room, gpu_choice.UNIT // ((registers(t, scheme) + _AHEAD) * t.items)))
+    waits = blocks * (len(summed) + len(wide)) * tuning.attention_wait * groups / min(groups, resident)
+    return work * (groups * t.items + tuning.product_hiding * math.ceil(groups / resident)) + waits
 
 
 def kernel(problem, scheme, sinks):
@@ -70,7 +170,7 @@ def kernel(problem, scheme, sinks):
     body = writer.body()
     p = problem
     extent, heads = (p.time, p.heads) if scheme.own == "query" else (p.source, p.key_heads)
-    widths = [p.depth if name in ("query", "key") else p.value_depth for _, name in scheme.sums]
+    _, widths = _widths(scheme, p.depth, p.value_depth)
     chunks = ceil_div(maximum(widths[0], widths[-1]), tile.width)
     return KernelSpec(
         name=scheme.name,
@@ -79,20 +179,21 @@ def kernel(problem, scheme, sinks):
         grid=(chunks * tile.side, ceil_div(extent, tile.block) * tile.side, p.batch * heads),
         group=(tile.side, tile.side, 1),
         helpers=writer.all_helpers(),
-        title=f"{scheme.name}: {tile.block} positions of one head and {tile.width} columns per work-group",
+        title=f"{scheme.name}: {tile.block} positions of one head and {tile.width} columns per work-group, {tile.met} others at a time",
     )
 
 
 class _Writer(Writer):
     def __init__(self, problem, scheme, sinks, tile):
         super().__init__(problem, scheme, sinks)
-        self.tile, self.rows_of_item = tile, range(tile.rows)
-        self.logits = Contraction(self.args, tile.logits, self.register, "fma({}, {}, {})".format)
-        self.results = Contraction(self.args, tile.results, self.register, "fma({}, {}, {})".format)
-        self.pitch = self.results.pitch_a
-        first, *more = dict.fromkeys(factor for factor, _ in scheme.sums)
-        self.factors = {first: self.results.a}
-        self.factors.update({factor: self.results.local(tile.block * self.pitch) for factor in more})
+        self.tile, self.rows_of_item, self.others_of_item = tile, range(tile.rows), range(tile.others)
+        shared = contraction.local(self.args, self.register, tile.shared)
+        self.factors = contraction.local(self.args, self.register, tile.results.elements(tile.block))
+        beside = f"({shared} + {tile.logits.elements(tile.block)})"
+        self.logits, self.results = (
+            Contraction(self.args, of, self.register, "fma({}, {}, {})".format, memory=memory, steps=_STEPS)
+            for of, memory in ((tile.logits, (shared, beside)), (tile.results, (self.factors, shared)))
+        )
 
     def body(self):
         p, t, scheme, register = self.p, self.tile, self.scheme, self.register
@@ -100,17 +201,17 @@ class _Writer(Writer):
         lines = [
             self.head(2),
             self.logits.head(),
-            f"const int first = get_group_id(1) * {t.block}, column = get_group_id(0) * {t.width} + across;\n",
+            f"const int first = get_group_id(1) * {t.block}, column_first = get_group_id(0) * {t.width};\n",
         ]
-        lines += [f"const int own{r} = first + down + {r * t.side};\n" for r in self.rows_of_item]
+        # Positions beyond the end read the last one's operands; what they sum is stored nowhere.
+        lines += [f"const int own{r} = min(first + {t.logits.row(r)}, {self.own} - 1);\n" for r in self.rows_of_item]
         lines += [self.rows(name) for name in scheme.kept]
         lines += [self.results.results(f"sum{k}_") for k in range(len(scheme.sums))]
         for r in self.rows_of_item:
             if self.forward:
                 lines.append(f"{register} peak{r} = -INFINITY, total{r} = 0;\n")
             elif asking:
-                row = f"min(own{r}, {self.own} - 1)"
-                lines += [f"const {register} {name}{r} = {self.statistic(name, row)};\n" for name in ("peak", "rescale", "delta")]
+                lines += [f"const {register} {name}{r} = {self.statistic(name, f'own{r}')};\n" for name in ("peak", "rescale", "delta")]
         if not asking:
             lines.append(f"for (int head = key_head * {self.group}; head < (key_head + 1) * {self.group}; ++head) {{\n")
         lines += [self.rows(name) for name in scheme.others]
@@ -118,40 +219,51 @@ class _Writer(Writer):
         if p.causal and asking and not (self.forward and self.any_row_may_be_masked):
             end = f"min(first + {t.block}, {self.others})"
         elif p.causal and not asking and not self.any_row_may_be_masked:
-            begin = f"first / {t.block} * {t.block}"
-        lines.append(f"for (int j = {begin}; j < {end}; j += {t.block}) {{\n")
+            begin = f"first / {t.met} * {t.met}"
+        lines.append(f"#pragma unroll 1\nfor (int j = {begin}; j < {end}; j += {t.met}) {{\n")
         lines.append(self._product(0, "s"))
         lines.append(self._softmax() if self.forward else self._product(1, "g") + self._slopes())
         lines += [self._sum(k, factor, name) for k, (factor, name) in enumerate(scheme.sums)]
         lines.append("}\n" if asking else "}\n}\n")
         return "".join([*lines, self._store()])
 
-    def _rows_of(self, name, first, limit):
-        """The Loader of a block of rows, summed over along the rows."""
+    def _vector(self, name, along):
+        """How many neighbours of a row are loaded, or stored, as one: where they divide it, and a tile's extent along it."""
+        width, v = self.p.depth if name in ("query", "key") else self.p.value_depth, self.tile.fragment
+        return v if isinstance(width, int) and not self.p.all_arguments and width % v == along % v == 0 else 1
+
+    def _loader(self, name, first, limit, along_k, along):
+        """The Loader of rows of an operand, from `first` on below `limit`; `along`: a tile's extent along a row."""
+        v = self._vector(name, along)
 
         def load(where):
-            return self.load(name, 1, f"{name}_rows", f"({where})")
+            return self.load(name, v, f"{name}_rows", f"({where})", aligned=v > 1)
 
-        return Strided(first, limit, True, load, lambda at, d: f"({self.i}){at} * {name}_row + {d}")
+        def offset(at, k):
+            row, place = (at, k) if along_k else (k, at)
+            return f"({self.i}){row} * {name}_row + {place}"
 
-    def _columns_of(self, name):
-        """The Loader of the chunk of columns of other rows, summed over along the positions."""
-
-        def load(where):
-            return self.load(name, 1, f"{name}_rows", f"({where})")
-
-        first = f"get_group_id(0) * {self.tile.width}"
-        return Strided(first, self.width(name), False, load, lambda at, other: f"({self.i}){other} * {name}_row + {at}")
+        return Strided(first, limit, along_k, load, offset, vector=v)
 
     def _product(self, k, name):
         """Statements that leave products of own and other rows in {name}{row}_{column}."""
         kept, met = self.scheme.kept[k], self.scheme.met[k]
-        own, other = self._rows_of(kept, "first", self.own), self._rows_of(met, "j", self.others)
+        own = self._loader(kept, "first", self.own, True, self.tile.depth)
+        other = self._loader(met, "j", self.others, True, self.tile.depth)
         return self.logits.results(name) + self.logits.walk("0", self.width(met), own, other, name)
 
+    def _cells(self, statements):
+        """`statements` for each other position c of an item: `other`, one that is, and whether it is the c-th."""
+        lines = []
+        for c in self.others_of_item:
+            place = f"const int place = j + {self.tile.logits.column(c)}, within = place < {self.others}"
+            lines.append(f"{{\n{place}, other = min(place, {self.others} - 1);\n{statements(c)}}}\n")
+        return "".join(lines)
+
     def _logit(self, r, c):
-        """Statements that turn the product s{r}_{c} into a logit, inside the bounds, and say in `allowed` whether it is not masked."""
-        s, lines = f"s{r}_{c}", []
+        """Statements that turn the product s{r}_{c} into a logit, and say in `allowed` whether it is not masked."""
+        s = f"s{r}_{c}"
+        lines = [f"{s} *= {self.scale};\n"]
         if "bias" in self.p.operands:
             lines.append(f"{s} += {self._near('bias', r)};\n")
         allowed = []
@@ -167,75 +279,106 @@ class _Writer(Writer):
         """Expression of bias or mask at this item's row."""
         return self.load(name, 1, self.pointers[name], f"({self.place(name, f'own{r}', 'other')})")
 
-    def _cell(self, r, c):
-        """Place in a tile of factors of this item's row and column."""
-        return f"[(across + {c * self.tile.side}) * {self.pitch} + down + {r * self.tile.side}]"
+    def _runs(self):
+        """(first row, rows) of an item that are neighbours in local memory."""
+        below = self.tile.logits.below
+        return [(r, below) for r in range(0, self.tile.rows, below)]
+
+    def _there(self, place, r, run):
+        """C text of what the factors' memory holds at a place (C text) of the own positions from an item's row `r` on."""
+        return self.results.vector(self.factors, f"({place}) * {self.results.pitch_a} + {self.tile.logits.row(r)}", run)
+
+    def _put(self, name):
+        """Statements that put {name}{row}_{column} where the factors are."""
+        lines = []
+        for c, (r, run) in itertools.product(self.others_of_item, self._runs()):
+            value = ", ".join(f"{name}{n}_{c}" for n in range(r, r + run))
+            lines.append(f"{self._there(self.tile.logits.column(c), r, run)} = ({self.vector(run)})({value});\n")
+        return "".join(lines)
+
+    def _across(self, name, first, combine):
+        """Statements that declare {name}{row}: `first` of the items that share the row, combined in one order."""
+        lines, vector = [], {}
+        for r, run in self._runs():
+            value = ", ".join(first(n) for n in range(r, r + run))
+            lines.append(f"{self._there('across', r, run)} = ({self.vector(run)})({value});\n")
+            vector[r] = f"{name}_{r}"
+        lines.append(BARRIER)
+        lines += [f"{self.vector(run)} {vector[r]} = {self._there('0', r, run)};\n" for r, run in self._runs()]
+        lines.append(f"#pragma unroll 4\nfor (int c = 1; c < {self.tile.side}; ++c) {{\n")
+        for r, run in self._runs():
+            lines.append(f"const {self.vector(run)} more_{r} = {self._there('c', r, run)};\n")
+            lines.append(f"{vector[r]} = {combine(f'more_{r}', vector[r], run)};\n")
+        lines.append("}\n")
+        for r, run in self._runs():
+            lines += [f"const {self.register} {name}{r + n} = {vector[r]}{f'.s{n:x}' if run > 1 else ''};\n" for n in range(run)]
+        return "".join(lines)
 
     def _softmax(self):
         """Logits to weights relative to the rows' maxima so far; `shrink` is what the sums so far are worth."""
-        t, register, rows, tile = self.tile, self.register, self.rows_of_item, self.factors["weights"]
-        lines = []
+        register, rows, others = self.register, self.rows_of_item, self.others_of_item
+
+        def logits(c):
+            inside = [f"s{r}_{c} = within ? s{r}_{c} : -INFINITY;\n" for r in rows]
+            return "".join(f"{{\n{self._logit(r, c)}{text}}}\n" for r, text in zip(rows, inside, strict=True))
+
+        def greater(a, b, width):
+            return self.op("select", width, self.compare("gt", width, a, b), a, b)
+
+        lines = [self._cells(logits)]
         for r in rows:
-            for c in rows:
-                lines.append(f"{{\nconst int other = j + across + {c * t.side};\ns{r}_{c} *= {self.scale};\n")
-                lines.append(f"if (other >= {self.others}) s{r}_{c} = -INFINITY;\n")
-                lines.append(f"else if (own{r} < {self.own}) {{\n{self._logit(r, c)}}}\n{tile}{self._cell(r, c)} = s{r}_{c};\n}}\n")
-        lines.append(BARRIER)
+            lines.append(f"{register} own_top{r} = peak{r};\n")
+            lines += [f"own_top{r} = s{r}_{c} > own_top{r} ? s{r}_{c} : own_top{r};\n" for c in others]
+        lines.append(self._across("top", lambda r: f"own_top{r}", greater))
         for r in rows:
-            row = f"{tile}[c * {self.pitch} + down + {r * t.side}]"
-            lines.append(f"{register} top{r} = peak{r};\n")
-            lines.append(f"for (int c = 0; c < {t.block}; ++c) top{r} = {row} > top{r} ? {row} : top{r};\n")
             # The shift is finite, so that rows of -inf so far have weights of 0, not NaN.
             lines.append(f"const {register} shift{r} = isfinite(top{r}) ? top{r} : 0, shrink{r} = exp(peak{r} - shift{r});\n")
-            lines.append(f"peak{r} = top{r};\n")
-        lines.append(BARRIER)
-        return "".join(lines + [f"{tile}{self._cell(r, c)} = exp(s{r}_{c} - shift{r});\n" for r in rows for c in rows])
+            lines.append(f"peak{r} = top{r};\ntotal{r} *= shrink{r};\n")
+            lines += [f"s{r}_{c} = exp(s{r}_{c} - shift{r});\ntotal{r} += s{r}_{c};\n" for c in others]
+            lines += [f"sum0_{r}_{c} *= shrink{r};\n" for c in self.results.columns]
+        return "".join([*lines, BARRIER])
 
     def _slopes(self):
-        """Products to weights and slopes, 0 outside of the bounds."""
-        t, lines = self.tile, []
-        for r in self.rows_of_item:
-            for c in self.rows_of_item:
-                lines.append(f"{{\nconst int other = j + across + {c * t.side};\n{self.register} weight = 0, slope = 0;\n")
-                lines.append(f"if (own{r} < {self.own} && other < {self.others}) {{\ns{r}_{c} *= {self.scale};\n{self._logit(r, c)}")
-                if self.scheme.own == "key":
-                    peak, rescale, delta = (self.statistic(name, "other") for name in ("peak", "rescale", "delta"))
-                else:
-                    peak, rescale, delta = (f"{name}{r}" for name in ("peak", "rescale", "delta"))
-                lines.append(f"weight = exp(s{r}_{c} - {peak}) * {rescale};\n")
-                slope = f"weight * (g{r}_{c} - {delta})"
-                lines.append(f"slope = {f'allowed ? {slope} : 0' if self.masked else slope};\n}}\n")
-                values = {"weights": "weight", "slopes": "slope"}
-                lines += [f"{tile}{self._cell(r, c)} = {values[factor]};\n" for factor, tile in self.factors.items()]
-                lines.append("}\n")
-        return "".join(lines)
+        """Products to weights, in s, and slopes, in g; 0 beyond the end."""
+
+        def cell(c):
+            lines, names = [], ("peak", "rescale", "delta")
+            if self.scheme.own == "key":
+                lines += [f"const {self.register} {name} = {self.statistic(name, 'other')};\n" for name in names]
+            for r in self.rows_of_item:
+                peak, rescale, delta = names if self.scheme.own == "key" else (f"{name}{r}" for name in names)
+                lines.append(f"{{\n{self._logit(r, c)}s{r}_{c} = within ? exp(s{r}_{c} - {peak}) * {rescale} : 0;\n")
+                slope = f"s{r}_{c} * (g{r}_{c} - {delta})"
+                lines.append(f"g{r}_{c} = {f'allowed ? {slope} : 0' if self.masked else slope};\n}}\n")
+            return "".join(lines)
+
+        return self._cells(cell)
 
     def _sum(self, k, factor, name):
         """Adds the other rows, by their factors, to what result `k` is summed in."""
-        results, rows = self.results, self.rows_of_item
-        lines = ["{\nconst int k_begin = j;\n"]
-        lines.append(results.fill(results.b, self.tile.width, self._columns_of(name), self.others))
-        lines.append(BARRIER)
-        if self.forward:
-            lines += [f"total{r} *= shrink{r};\n" for r in rows]
-            lines += [f"sum{k}_{r}_{c} *= shrink{r};\n" for r in rows for c in results.columns]
-        also = "total{0} += e;\n".format if self.forward else None
-        return "".join([*lines, results.multiply(self.factors[factor], f"sum{k}_", also), BARRIER, "}\n"])
+        results, chunk = self.results, self._loader(name, "column_first", self.width(name), False, self.tile.width)
+        lines = ["{\nconst int k_begin = j;\n", self._put("s" if factor == "weights" else "g")]
+        lines.append(results.fill(results.b, self.tile.width, chunk, self.others))
+        return "".join([*lines, BARRIER, results.multiply(f"sum{k}_"), BARRIER, "}\n"])
 
     def _store(self):
-        t, lines = self.tile, []
+        t, rows, lines = self.tile, self.rows_of_item, []
         head = "head" if self.scheme.own == "query" else "key_head"
-        for r in self.rows_of_item:
-            lines.append(f"if (own{r} < {self.own}) {{\nconst {self.i} own = own{r};\n")
+        if self.forward:
+            lines.append(self._across("whole", lambda r: f"total{r}", lambda a, b, width: f"{b} + {a}"))
+        for r in rows:
+            lines.append(f"if (first + {t.logits.row(r)} < {self.own}) {{\nconst {self.i} own = own{r};\n")
             if self.forward:
-                lines.append(f"const {self.register} factor = 1 / total{r};\nif (column == 0) {{\n")
+                lines.append(f"const {self.register} factor = 1 / whole{r};\nif (get_group_id(0) == 0 && across == 0) {{\n")
                 lines.append(f"const {self.register} value = isfinite(peak{r}) ? peak{r} : 0;\n")
                 lines.append(self.finish(1, ("batch", "own", "head"), "value") + self.finish(2, ("batch", "own", "head"), "factor") + "}\n")
             for k, (factor, name) in enumerate(self.scheme.sums):
                 by = "factor" if self.forward else self.scale if factor == "slopes" else "1"
-                for c in range(t.columns):
-                    lines.append(f"if (column + {c * t.side} < {self.width(name)}) {{\nconst int d = column + {c * t.side};\n")
-                    lines.append(f"const {self.register} value = sum{k}_{r}_{c} * {by};\n")
-                    lines.append(self.finish(k, ("batch", "own", head, "d"), "value") + "}\n")
+                run = min(t.results.beside, self._vector(name, t.width))
+                for c in range(0, t.columns, run):
+                    lines.append(f"{{\nconst int d = column_first + {t.results.column(c)};\nif (d < {self.width(name)}) {{\n")
+                    values = ", ".join(f"sum{k}_{r}_{n}" for n in range(c, c + run))
+                    lines.append(f"const {self.vector(run)} value = {f'({self.vector(run)})({values})' if run > 1 else values} * {by};\n")
+                    lines.append(self.finish(k, ("batch", "own", head, "d"), "value", run) + "}\n}\n")
             lines.append("}\n")
         return "".join(lines)

@@ -146,11 +146,14 @@ class Writer:
         """The value of peak, rescale or delta at a query."""
         return f"{self.pointers[name]}[(({self.i})batch * {self.time} + {row}) * {self.heads} + head]"
 
-    def load(self, name, width, pointer, offset):
-        """Expression that loads consecutive elements of an operand into accumulator registers (of a mask: into lanes of bool)."""
+    def load(self, name, width, pointer, offset, aligned=False):
+        """Expression that loads consecutive elements of an operand into accumulator registers (of a mask: into lanes of bool).
+
+        aligned: as for prelude.load().
+        """
         dtype = self.p.operands[name].dtype
         self.helpers |= prelude.helpers_for(dtype, width)
-        text = prelude.load(dtype, width, pointer, offset)
+        text = prelude.load(dtype, width, pointer, offset, aligned=aligned)
         return text if dtype == "bool" or dtypes.register_ctype(dtype) == self.register else f"convert_{self.vector(width)}({text})"
 
     def place(self, name, own, other):

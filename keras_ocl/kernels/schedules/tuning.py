@@ -175,7 +175,9 @@ class GpuTuning:
     attention_launches: float = 2
     attention_least: int = 16  # positions: half a group's rows
     attention_most: int = 512  # positions over which a group walks, 32 at a time, in the time of some launches
-    attention_rows: int = 2  # own and other positions of one work-item, in each direction
+    attention_weight: float = 24  # multiply-adds that a logit's exponential, mask and way to local memory take the time of
+    attention_local: float = 4  # multiply-adds in the time of an element from local memory: 128 lanes' while 128 bytes come
+    attention_wait: float = 64_000  # of a unit, while a block's rows come from memory: 500 cycles of 128 lanes; other groups compute then
     scatter_items: int = 1 << 15  # work-items of a scatter that walk all updates
     scatter_walked: int = 1 << 25  # steps of all of them that take as long as sorting's launches
     scatter_chunk: int = 32  # sorted updates that an item combines

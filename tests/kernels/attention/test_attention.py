@@ -19,8 +19,9 @@ PRECISION = {"float64": 1e-13, "float32": 3e-6, "float16": 2e-3, "bfloat16": 2e-
 
 @pytest.fixture(params=["cpu", "cpu, many heads", "gpu", "reference"])
 def traits(request, device):
-    """Whether heads are many depends on how many compute units there are to be kept busy."""
-    return dataclasses.replace(device.traits, schedule=request.param.split(",")[0], compute_units=0 if "many" in request.param else 10**6)
+    """Whether heads are many depends on how many compute units there are to be kept busy. Few registers make small tiles, soon compiled."""
+    units = 0 if "many" in request.param else 10**6
+    return dataclasses.replace(device.traits, schedule=request.param.split(",")[0], compute_units=units, item_registers=64)
 
 
 def operands(batch, time, source, heads, key_heads, depth, value_depth, dtype="float32", seed=0):
@@ -247,7 +248,21 @@ def test_gpu_tiles_respect_the_device(device):
         traits = dataclasses.replace(device.traits, schedule="gpu", local_memory=memory, max_group=group)
         for scheme in (FORWARD, QUERY_GRADIENT, KEY_VALUE_GRADIENT):
             tile = attention_gpu.choose(problem(traits, arrays), scheme)
-            assert tile.side**2 <= group and attention_gpu.local_bytes(tile, scheme, 4) <= memory
+            assert tile.items <= group and tile.local_bytes(4) <= memory
+
+
+@pytest.mark.parametrize("tile", [(16, 4, 4, 4), (16, 8, 2, 4), (8, 4, 4, 8)])
+def test_large_gpu_tiles(device, monkeypatch, tile):
+    """Those that GPUs with many registers take: of rows that are loaded as vectors and of others, in several blocks and chunks."""
+    tile = attention_gpu.Tile(*tile, depth=16, fragment=4)
+    if tile.local_bytes(4) > device.traits.local_memory or tile.items > device.traits.max_group:
+        pytest.skip("the device has no room for such a group")
+    monkeypatch.setattr(attention_gpu, "choose", lambda problem, scheme: tile)
+    traits = dataclasses.replace(device.traits, schedule="gpu")
+    arrays = operands(1, 70, 141, 2, 1, 20, 68)
+    mask = np.random.default_rng(0).uniform(size=(1, 1, 70, 141)) < 0.7
+    check(device, traits, arrays, mask=mask)
+    check(device, traits, operands(1, 131, 67, 2, 2, 65, 12), causal=True)
 
 
 def test_small_groups(device):
