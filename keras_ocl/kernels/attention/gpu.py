@@ -82,19 +82,21 @@ def choose(problem, scheme):
     extents = tuple(max(1, hint(n)) for n in (p.depth, p.value_depth, p.time, p.source, p.batch * p.heads, p.batch * p.key_heads))
     # Both gradients have groups of one size: short kernels like them share a launch (compiler/horizontal.py).
     schemes = (FORWARD,) if scheme is FORWARD else (QUERY_GRADIENT, KEY_VALUE_GRADIENT)
-    return _best(p.traits, schemes, dtypes.itemsize(p.wide), *extents, p.all_arguments)[schemes.index(scheme)]
+    near = ("bias" in p.operands) + ("mask" in p.operands)
+    return _best(p.traits, schemes, near, dtypes.itemsize(p.wide), *extents, p.all_arguments)[schemes.index(scheme)]
 
 
 @functools.lru_cache(4096)
-def _best(traits, schemes, size, depth, value_depth, time, source, heads, key_heads, shared):
-    """A Tile for each of the schemes; `shared`: for all sizes."""
+def _best(traits, schemes, near, size, depth, value_depth, time, source, heads, key_heads, shared):
+    """A Tile for each of the schemes. near: how many of bias and mask there are. shared: for all sizes."""
     found = []
     for side in _sides(traits):
         total, tiles = 0, []
         for scheme in schemes:
             asking, widths = scheme.own == "query", _widths(scheme, depth, value_depth)
             extents = (time, source, heads) if asking else (source, time, key_heads)
-            costs = {t: _cost(traits, scheme, t, widths, size, *extents, shared) for t in _tiles(traits, side, scheme, widths, size)}
+            tiles_of_side = _tiles(traits, side, scheme, near, widths, size)
+            costs = {t: _cost(traits, scheme, near, t, widths, size, *extents, shared) for t in tiles_of_side}
             best = min(costs, key=costs.get)
             total, tiles = total + costs[best], [*tiles, best]
         found.append((total, tiles))
@@ -116,29 +118,33 @@ def _sides(traits):
     return [side for side in fit if side >= 8] or fit[:1]
 
 
-def _tiles(traits, side, scheme, widths, size):
+def _tiles(traits, side, scheme, near, widths, size):
     depth, found = schedule_of(traits).tuning.depth, []
     most = power_above(ceil_div(max(widths[1]), 8))
     for rows, others, columns in itertools.product((8, 4, 2), (4, 2), (8, 4, 2, 1)):
         tile = Tile(side, rows, others, columns, depth, gpu_choice.fragment(size))
         # The rest is spare for what compilers do ahead.
-        fits = 1.6 * registers(tile, scheme) * size <= traits.item_registers * 4 and tile.local_bytes(size) <= traits.local_memory
+        fits = 1.6 * registers(tile, scheme, near) * size <= traits.item_registers * 4 and tile.local_bytes(size) <= traits.local_memory
         if fits and columns <= most:
             found.append(tile)
     return found or [Tile(min(side, 2), 2, 2, 1, depth)]
 
 
-def registers(tile, scheme):
-    """About how many registers a work-item needs: the most of a product of rows, of what follows for its logits, and of a sum."""
+def registers(tile, scheme, near=0):
+    """About how many registers a work-item needs: the most of a product of rows, of what follows for its logits, and of a sum.
+
+    near: how many of bias and mask there are.
+    """
     t = tile
     sums, cells = t.rows * t.columns * len(scheme.sums), t.rows * t.others * len(scheme.kept)
     product = cells + t.rows + t.others + t.depth * (t.block + t.met) // t.items
     summed = cells // 2 + max(t.rows + t.columns, t.met * t.width // t.items)
-    always = 3 * t.rows + len(scheme.kept) * (t.block + t.met) * t.depth // (2 * t.items)  # statistics, and places of rows
+    places = len(scheme.kept) * (t.block + t.met) * t.depth // (2 * t.items)  # of rows
+    always = 3 * t.rows + 2 * near * t.rows + places  # statistics, and places of bias and mask
     return sums + max(product, 7 * cells // 4, summed) + always
 
 
-def _cost(traits, scheme, tile, widths, size, own, others, heads, shared):
+def _cost(traits, scheme, near, tile, widths, size, own, others, heads, shared):
     """Multiply-adds of an item that a unit's work is worth, all of its items one after the other (gemm/gpu_choice.py); where sizes are
     `shared`, of a unit that is full.
     """
@@ -158,7 +164,7 @@ def _cost(traits, scheme, tile, widths, size, own, others, heads, shared):
     work = blocks * block + tuning.product_start + tuning.product_store * t.rows * t.columns * len(wide)
     groups = math.ceil(chunks * ceil_div(own, t.block) * heads / gpu_choice.units(traits))
     room = 2 * traits.local_memory // t.local_bytes(size)  # a unit has at least twice what a group may take, on NVIDIA's and AMD's
-    resident = max(1, min(room, gpu_choice.UNIT // ((registers(t, scheme) + _AHEAD) * t.items)))
+    resident = max(1, min(room, gpu_choice.UNIT // ((registers(t, scheme, near) + _AHEAD) * t.items)))
     waits = blocks * (len(summed) + len(wide)) * tuning.attention_wait * groups / min(groups, resident)
     return work * (groups * t.items + tuning.product_hiding * math.ceil(groups / resident)) + waits
 
