@@ -3,7 +3,6 @@
 import os
 import random
 import sys
-import zlib
 
 import numpy as np
 import pytest
@@ -12,21 +11,20 @@ os.environ["KERAS_BACKEND"] = "ocl"
 os.environ.setdefault("KERAS_OCL_COMPILERS", "0")  # all cores run tests already
 
 
-GENERATORS = []  # of all modules of tests, those that only lend others their functions too
+BEGINNINGS = {}  # from each generator of the modules of tests to the state in which its module left it
 
 
 def pytest_collection_finish():
-    values = [value for name, module in sys.modules.items() if name.startswith("tests.") for value in vars(module).values()]
-    GENERATORS.extend({id(value): value for value in values if isinstance(value, np.random.Generator)}.values())
+    for name, module in list(sys.modules.items()):
+        if name.startswith("tests."):
+            BEGINNINGS.update({v: v.bit_generator.state for v in vars(module).values() if isinstance(v, np.random.Generator)})
 
 
-def pytest_runtest_setup(item):
-    """What a test draws depends on its name, not on the tests that ran before it in its process."""
-    seed = zlib.crc32(item.nodeid.encode())
-    random.seed(seed)  # Keras's seeds where a layer is given none
-    np.random.seed(seed)
-    state = np.random.default_rng(seed).bit_generator.state
-    for generator in GENERATORS:
+def pytest_runtest_setup():
+    """What a test draws, and fixtures for it, does not depend on the tests that ran before it in its process."""
+    random.seed(0)  # Keras's seeds where a layer is given none
+    np.random.seed(0)
+    for generator, state in BEGINNINGS.items():
         generator.bit_generator.state = state
 
 

@@ -122,8 +122,8 @@ def pairs(values, count=600):
 
 
 def digamma(x):
-    """SciPy's, but NaN at the poles and by recurrence between -1 and 0, where SciPy loses digits."""
-    y = np.where((x > -1) & (x < 0), special.digamma(x + 2) - 1 / (x + 1) - 1 / x, special.digamma(x))
+    """SciPy's, but NaN at the poles and by reflection below 0, where SciPy loses digits (175 ulps at -5.665)."""
+    y = np.where(x < 0, special.digamma(1 - x) - np.pi / np.tan(np.pi * (x - np.rint(x))), special.digamma(x))
     return np.where((x < 0) & (x == np.floor(x)), np.nan, y)
 
 

@@ -173,8 +173,8 @@ class GpuTuning:
     # Attention is one kernel where its multiply-adds take the time of so many launches. A transformer's step with as many as one's is 1.4
     # times as fast so (128 positions, 4 heads of 32, on an H200).
     attention_launches: float = 2
-    attention_least: int = 16  # positions: half a group's rows
-    attention_most: int = 512  # positions over which a group walks, 32 at a time, in the time of some launches
+    attention_least: int = 16  # positions: fewer leave most of a group's rows empty
+    attention_most: int = 512  # positions over which a group walks in the time of some launches
     attention_weight: float = 24  # multiply-adds that a logit's exponential, mask and way to local memory take the time of
     attention_local: float = 4  # multiply-adds in the time of an element from local memory: 128 lanes' while 128 bytes come
     attention_wait: float = 64_000  # of a unit, while a block's rows come from memory: 500 cycles of 128 lanes; other groups compute then
