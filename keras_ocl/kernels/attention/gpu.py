@@ -325,8 +325,7 @@ class _Writer(Writer):
         register, rows, others = self.register, self.rows_of_item, self.others_of_item
 
         def logits(c):
-            inside = [f"s{r}_{c} = within ? s{r}_{c} : -INFINITY;\n" for r in rows]
-            return "".join(f"{{\n{self._logit(r, c)}{text}}}\n" for r, text in zip(rows, inside, strict=True))
+            return "".join(f"{{\n{self._logit(r, c)}s{r}_{c} = within ? s{r}_{c} : -INFINITY;\n}}\n" for r in rows)
 
         def greater(a, b, width):
             return self.op("select", width, self.compare("gt", width, a, b), a, b)

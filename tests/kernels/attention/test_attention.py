@@ -251,6 +251,17 @@ def test_gpu_tiles_respect_the_device(device):
             assert tile.items <= group and tile.local_bytes(4) <= memory
 
 
+@pytest.mark.parametrize("record", ["sm_86", "gfx1030", "dg2"])
+@pytest.mark.parametrize("size", [(32, 64, 64, 4, 4, 32, 32), (4, 512, 77, 8, 8, 64, 64), (1, 1000, 1000, 2, 1, 20, 128)])
+def test_gpu_tiles_fit_registers_and_gradients_share_a_launch(record, size):
+    traits = runtime.read_record(record)
+    given = problem(traits, dict(zip(("query", "key", "value"), operands(*size), strict=False)))
+    tiles = {scheme: attention_gpu.choose(given, scheme) for scheme in (FORWARD, QUERY_GRADIENT, KEY_VALUE_GRADIENT)}
+    for scheme, tile in tiles.items():
+        assert 1.6 * attention_gpu.registers(tile, scheme) <= traits.item_registers
+    assert tiles[QUERY_GRADIENT].items == tiles[KEY_VALUE_GRADIENT].items
+
+
 @pytest.mark.parametrize("tile", [(16, 4, 4, 4), (16, 8, 2, 4), (8, 4, 4, 8)])
 def test_large_gpu_tiles(device, monkeypatch, tile):
     """Those that GPUs with many registers take: of rows that are loaded as vectors and of others, in several blocks and chunks."""
