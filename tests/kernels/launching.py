@@ -9,12 +9,21 @@ from keras_ocl import runtime
 from keras_ocl.compiler.binding import size_of
 from keras_ocl.kernels import prelude
 from keras_ocl.kernels.spec import Buffer
+from keras_ocl.runtime.programs import HASTY
 
 
 @functools.cache
 def named(name):
     """The Buffer that a test calls by a name; of any size."""
     return Buffer(0, "float32")
+
+
+def build_options(device):
+    """Without optimisation on Intel's runtime, whose compiler takes most of such a test's time; on others as users' kernels are built.
+
+    What Intel's optimiser makes of the same kernels, Keras's own tests and those of models look at.
+    """
+    return HASTY if device.platform.startswith("Intel") else ""
 
 
 def launch(device, specs, storages):
@@ -27,7 +36,7 @@ def launch(device, specs, storages):
         assert not declared & {a.name for a in spec.args}, f"{spec.name} hides its arguments behind variables: {declared}"
     buffers = {key if isinstance(key, Buffer) else named(key): storage for key, storage in storages.items()}
     head = "".join(prelude.pieces(frozenset().union(*(s.helpers for s in specs))))
-    kernels = device.build([(f"f{i}", s.source(f"f{i}"), [head, *s.functions]) for i, s in enumerate(specs)])
+    kernels = device.build([(f"f{i}", s.source(f"f{i}"), [head, *s.functions]) for i, s in enumerate(specs)], build_options(device))
     for i, spec in enumerate(specs):
         kernel = kernels[f"f{i}"]
         for position, arg in enumerate(spec.args):
