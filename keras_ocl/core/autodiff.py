@@ -80,6 +80,9 @@ class GradientTape:
             loss = loss_function(y, model(x, training=True))
         gradients = tape.gradient(loss, model.trainable_variables)
 
+    Where a variable is assigned, what is read before and what is read after both count for its gradient, and none flows to what the
+    assigned value was computed from.
+
     Args:
         persistent: whether `gradient` may be called more than once, also with other targets.
         watch_accessed_variables: whether trainable variables are watched when they are read; False leaves it to `watch`.
@@ -91,7 +94,7 @@ class GradientTape:
         self._equations = []
         self._tracked = set()  # ids of tensors whose dependents are recorded
         self._alive = []  # keeps ids of tracked tensors from being reused
-        self._reads = {}  # id of a variable -> tensors its value was read as
+        self._reads = {}  # id of a variable -> its values that gradients by it are by
         self._token = None
         self._used = False
 
@@ -136,8 +139,10 @@ class GradientTape:
             watched: whether `watch` named it, so that it counts even where it is not trainable.
         """
         if watched or (self._watch_accessed and variable.trainable):
-            self._reads.setdefault(id(variable), (variable, []))[1].append(tensor)
-            self._track(tensor)
+            values = self._reads.setdefault(id(variable), (variable, []))[1]
+            if not values or id(tensor) not in self._tracked:  # else the gradient by it reaches one that is there already
+                values.append(tensor)
+                self._track(tensor)
 
     def record(self, equation: Any) -> None:
         """Keeps an operation that depends on something watched; primitives call it.
@@ -212,16 +217,19 @@ class GradientTape:
 
 
 class Recorder:
-    """A tape that keeps every equation, and which variables were read as which tensors."""
+    """A tape that keeps every equation, and which variables were read as which tensors that no equation made."""
 
     def __init__(self):
         self.equations, self.reads = [], []
+        self._made = set()
 
     def record(self, equation):
         self.equations.append(equation)
+        self._made.update(map(id, equation.outputs))
 
     def read(self, variable, tensor, watched=None):
-        self.reads.append((variable, tensor))
+        if id(tensor) not in self._made:
+            self.reads.append((variable, tensor))
 
 
 def _checked(method, x):

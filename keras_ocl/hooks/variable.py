@@ -10,6 +10,7 @@ from keras_ocl.core.primitive import active_tapes, current_trace
 from keras_ocl.core.trace import tracing
 from keras_ocl.core.variable import Owned
 from keras_ocl.hooks.distribution import cut
+from keras_ocl.ops.gradients import assigned
 
 
 class Variable(KerasVariable):
@@ -51,17 +52,18 @@ class Variable(KerasVariable):
         finally:
             active_tapes.reset(token)
 
-    def _direct_assign(self, value):
+    def _direct_assign(self, value, before=None):
+        """Assigns a Tensor; for gradients it follows the value `before`, or the present one."""
         trace = current_trace.get()
         if trace is not None:
-            trace.assign(self, value)
+            trace.assign(self, assigned(self, value, before))
         elif value.is_symbolic():
             raise RuntimeError(
                 f"Variable {self._path}: a tensor of a finished trace (shape {tuple(value.shape)}) cannot be assigned; assign within the"
                 " compiled function, or return the tensor."
             )
         else:
-            self._owned = self._holding(value)
+            self._owned = self._holding(assigned(self, value, before))
 
     def _convert_to_tensor(self, value, dtype=None):
         from keras_ocl.ops.core import convert_to_tensor

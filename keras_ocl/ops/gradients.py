@@ -1,4 +1,4 @@
-"""Functions with gradients of their own: stop_gradient, custom_gradient, remat."""
+"""Functions with gradients of their own: stop_gradient, custom_gradient, remat, and the assignment of variables."""
 
 import contextlib
 import functools
@@ -95,6 +95,36 @@ class _recording_on:
 
     def __exit__(self, *_):
         active_tapes.reset(self._token)
+
+
+def _follow(value, before):
+    """`value` as the one that follows the value `before` of a variable: the gradient by it is a gradient by `before`."""
+    tapes = active_tapes.get()
+    with _recording_on(()):
+        own = P.stop_gradient(value)
+    equation = Equation(_FOLLOW, (value, before), {}, (own,), current_origin.get())
+    for tape in tapes:
+        tape.record(equation)
+    return own
+
+
+_FOLLOW = _Rule("assign", lambda cotangents, outputs, value, before: (None, cotangents[0]), lambda value, before: [_follow(value, before)])
+
+
+def assigned(variable, value, before=None):
+    """What `variable` holds once `value` is assigned to it; tapes are told.
+
+    Args:
+        before: the value that it follows; the present one where it is None.
+    """
+    tapes = active_tapes.get()
+    if not tapes or not differentiable(value.dtype):
+        return value
+    if before is None:
+        before = variable._tape_value()
+        for tape in tapes:
+            tape.read(variable, before)
+    return _follow(value, before)
 
 
 def custom_gradient(f):
@@ -198,9 +228,12 @@ def remat(f):
             result = f(*args, **kwargs)
         tensors = [x for x in tree.flatten((args, kwargs)) if isinstance(x, Tensor)] + [t for _, t in recorder.reads]
         inputs = list({id(x): x for x in tensors}.values())
-        for tape in tapes:
-            for variable, tensor in recorder.reads:
+        for variable, tensor in recorder.reads:
+            for tape in tapes:
                 tape.read(variable, tensor)
+            now = variable._tape_value()
+            if now is not tensor:
+                variable._direct_assign(now, tensor)
         outputs = [y for y in tree.flatten(result) if isinstance(y, Tensor)]
         program = _Program(recorder.equations, inputs, outputs)
 

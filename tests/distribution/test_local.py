@@ -183,6 +183,22 @@ def test_others_read_and_write_between_steps(halves, kind):
 
 
 @BOTH
+def test_weights_that_layers_assign(halves, kind):
+    code = TRAINING + f"""
+    from tests.keras.assignment_cases import losses
+
+    def run(name, devices):
+        set_distribution(devices and {kind}(devices=devices))
+        return losses(name, "sgd")
+
+    for name in ("spectral_normalization", "clipped", "normalizing_cell"):
+        np.testing.assert_allclose(run(name, {halves}), run(name, None), rtol=1e-4, atol=1e-5)
+        print("equal")
+    """  # fmt: skip
+    assert run_python(code, KERAS_BACKEND="ocl", KERAS_OCL_DEVICE=halves[0].partition("/")[0]).count("equal") == 3
+
+
+@BOTH
 def test_a_device_that_fails(halves, kind):
     """The error is the device's, and training goes on from the first device's values."""
     code = TRAINING + f"""
