@@ -34,10 +34,10 @@ def lstm(
         (last output (batch, units), outputs (batch, time or 1, units) in the order they were made, [h, c]).
     Raises:
         ValueError: an initial state is not (batch, units), nor one row for the whole batch.
-        NotImplementedError: there is a mask, or the loop is to be unrolled.
+        NotImplementedError: there is a mask or no step, or the loop is to be unrolled.
     """
     states = _fitting("lstm", inputs, recurrent_kernel, initial_state_h, initial_state_c)
-    _only_plain(mask, unroll)
+    _only_plain(inputs, mask, unroll)
     inputs, kernel, recurrent, h, c = promote(inputs, kernel, recurrent_kernel, *states)
     projected = _projected(inputs, kernel, bias)
 
@@ -74,10 +74,10 @@ def gru(
         (last output (batch, units), outputs (batch, time or 1, units) in the order they were made, [h]).
     Raises:
         ValueError: the initial state is not (batch, units), nor one row for the whole batch.
-        NotImplementedError: there is a mask, or the loop is to be unrolled.
+        NotImplementedError: there is a mask or no step, or the loop is to be unrolled.
     """
     states = _fitting("gru", inputs, recurrent_kernel, initial_state)
-    _only_plain(mask, unroll)
+    _only_plain(inputs, mask, unroll)
     inputs, kernel, recurrent, h = promote(inputs, kernel, recurrent_kernel, *states)
     units, recurrent_bias = recurrent.shape[0], None
     if bias is not None:
@@ -165,9 +165,11 @@ def _fitting(op, inputs, recurrent_kernel, *states):
     return [broadcast_to(s, wanted) for s in states]
 
 
-def _only_plain(mask, unroll):
-    if mask is not None or unroll:
-        raise NotImplementedError("The fused recurrent layers take no mask and are not unrolled; Keras runs the cell step by step instead.")
+def _only_plain(inputs, mask, unroll):
+    if mask is not None or unroll or inputs.shape[1] == 0:
+        raise NotImplementedError(
+            "The fused recurrent layers take at least one step and no mask, and are not unrolled; Keras runs the cell step by step instead."
+        )
 
 
 def _projected(inputs, kernel, bias):

@@ -106,6 +106,14 @@ EDITS: dict[str, tuple[Branch | First | Alike, ...]] = {
         Alike("DynamicBackend.set_backend", "tensorflow"),
         Branch("DynamicBackend.__getattr__", None, 'return getattr(importlib.import_module("keras_ocl.backend"), name)'),
     ),
+    # It looks at the first step's shape in sequences that have none.
+    "keras.src.layers.rnn.rnn": (
+        First(
+            "RNN.call",
+            'if backend.backend() == "ocl" and sequences.shape[1] == 0:\n    from keras_ocl.hooks.rnn import without_steps\n'
+            "    return without_steps(self, sequences, initial_state, training)",
+        ),
+    ),
     "keras.src.callbacks.tensorboard": (Alike("TensorBoard.__init__", "tensorflow"),),  # which backends can profile
     "keras.src.layers.normalization.batch_normalization": (Alike("BatchNormalization.__init__", "tensorflow"),),  # synchronized=True
     # In a job of several processes one writes, for which the others give it their parts.

@@ -255,7 +255,7 @@ def losses(name, optimizer="adam", eagerly=False):
     model(x)
     rng = np.random.default_rng(3)
     model.set_weights([np.abs(rng.normal(0, 0.5, w.shape)).astype("float32") + 0.1 for w in model.get_weights()])
-    model.compile(keras.optimizers.get({"class_name": optimizer, "config": {"learning_rate": 0.05}}), "mse", run_eagerly=eagerly)
+    model.compile(keras.optimizers.get({"class_name": optimizer, "config": {"learning_rate": 0.01}}), "mse", run_eagerly=eagerly)
     history = model.fit(x, y, batch_size=8, epochs=4, shuffle=False, verbose=0).history
     history = history.get("value", history.get("loss"))
     return np.concatenate([history, *(np.ravel(w) for w in model.get_weights())])
