@@ -187,7 +187,8 @@ def _i1_derivative(out, x):
 
 def _pow_vjp(ct, out, a, b):
     zero, one = _like(0, a), _like(1, a)
-    flat = P.eq(b, zero)
+    # Only at 0 to the power of 0 is the derivative set to 0: beside it, b * a**(b - 1) has one by b, 1 / a.
+    flat = P.and_(P.eq(b, zero), P.eq(a, zero))
     power = P.pow(a, P.select(flat, one, P.sub(b, one)))
     da = P.mul(ct, P.select(flat, zero, P.mul(b, power)))
     positive = P.gt(a, zero)

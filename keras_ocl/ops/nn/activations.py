@@ -41,7 +41,7 @@ def sparse_sigmoid(x):
     """(x + 1) / 2 limited to [0, 1]."""
     x = _real("sparse_sigmoid", x)
     half = P.mul(P.add(x, scalar_like(1, x)), scalar_like(0.5, x))
-    return P.min(P.max(half, scalar_like(0, x)), scalar_like(1, x))
+    return P.min(scalar_like(1, x), P.max(scalar_like(0, x), half))  # of equal ones the first has the gradient: none at -1 and 1
 
 
 def tanh(x):

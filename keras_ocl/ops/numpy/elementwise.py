@@ -12,6 +12,7 @@ from keras.src.backend.common.backend_utils import vectorize_impl
 from keras_ocl import primitives as P
 from keras_ocl.core import dtypes
 from keras_ocl.ops.conversion import convert_to_tensor
+from keras_ocl.ops.gradients import custom_gradient
 from keras_ocl.ops.numpy import complex_numbers
 from keras_ocl.ops.promotion import broadcast, floating, operand, promote, scalar_like
 from keras_ocl.ops.result_types import dtype_of, result_type
@@ -239,12 +240,23 @@ def copy(x):
     return P.reshape(P.reshape(x, (1, *x.shape)), x.shape)
 
 
+_SINC = tuple((-1) ** k / math.factorial(2 * k + 1) for k in range(7))  # its power series, exact to float64 up to an angle of 1/2
+
+
 def sinc(x):
     """sin(pi x) / (pi x), 1 at 0."""
     x = floating(x)
-    zero = P.eq(x, scalar_like(0, x))
-    angle_ = P.mul(P.select(zero, scalar_like(1, x), x), scalar_like(math.pi, x))
-    return P.select(zero, scalar_like(1, x), P.div(sin(angle_), angle_))
+    angle_ = P.mul(x, scalar_like(math.pi, x))
+    if dtypes.is_complex(x.dtype):
+        zero = P.eq(x, scalar_like(0, x))
+        return P.select(zero, scalar_like(1, x), P.div(sin(angle_), P.select(zero, scalar_like(1, x), angle_)))
+    # Near 0 the quotient's derivatives cancel, and at 0 it has none.
+    near = P.lt(P.abs(angle_), scalar_like(0.5, x))
+    small, large = (P.select(near, *pair) for pair in ((angle_, scalar_like(0, x)), (scalar_like(1, x), angle_)))
+    squared, series = P.mul(small, small), scalar_like(_SINC[-1], x)
+    for coefficient in reversed(_SINC[:-1]):
+        series = P.add(P.mul(series, squared), scalar_like(coefficient, x))
+    return P.select(near, series, P.div(P.sin(large), large))
 
 
 def deg2rad(x):
@@ -279,25 +291,38 @@ def ldexp(x1, x2):
 
 
 def logaddexp(x1, x2):
-    """log(exp(x1) + exp(x2)) without overflow."""
-    return _logaddexp("logaddexp", P.exp, P.log1p, x1, x2)
+    """log(exp(x1) + exp(x2)) without overflow. Equal arguments share the gradient, infinite ones too."""
+    return _logaddexp("logaddexp", 1, x1, x2)
 
 
 def logaddexp2(x1, x2):
-    """log2(2**x1 + 2**x2) without overflow."""
-
-    def log2_1p(x):
-        return P.mul(P.log1p(x), scalar_like(1 / math.log(2), x))
-
-    return _logaddexp("logaddexp2", P.exp2, log2_1p, x1, x2)
+    """log2(2**x1 + 2**x2) without overflow. Equal arguments share the gradient, infinite ones too."""
+    return _logaddexp("logaddexp2", math.log(2), x1, x2)
 
 
-def _logaddexp(name, exponential, logarithm_1p, x1, x2):
+def _logaddexp(name, log_base, x1, x2):
+    """The logarithm of the sum of two powers of a base, from that base's natural logarithm."""
     x1, x2 = broadcast(name, *promote(x1, x2, extra=(float,)))
-    difference = P.sub(x1, x2)
-    total = P.add(P.max(x1, x2), logarithm_1p(exponential(P.neg(P.abs(difference)))))
-    # Equal infinities have no difference; a NaN stays one.
-    return P.select(P.is_nan(difference), P.add(x1, x2), total)
+
+    def scaled(x, factor):
+        return x if factor == 1 else P.mul(x, scalar_like(factor, x))
+
+    # Smooth where x1 == x2, which max and abs are not: so it has a gradient of its own.
+    @custom_gradient
+    def log_of_sum(x1, x2):
+        difference = P.sub(x1, x2)
+        tail = P.log1p(P.exp(scaled(P.neg(P.abs(difference)), log_base)))
+        total = P.add(P.max(x1, x2), scaled(tail, 1 / log_base))
+
+        def grad(upstream):
+            alike = P.and_(P.is_inf(x1), P.eq(x1, x2))
+            excess = scaled(P.select(alike, scalar_like(0, x1), P.sub(x1, x2)), log_base)
+            return P.mul(upstream, P.logistic(excess)), P.mul(upstream, P.logistic(P.neg(excess)))
+
+        # Equal infinities have no difference; a NaN stays one.
+        return P.select(P.is_nan(difference), P.add(x1, x2), total), grad
+
+    return log_of_sum(x1, x2)
 
 
 def gcd(x1, x2):

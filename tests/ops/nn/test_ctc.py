@@ -46,6 +46,12 @@ def test_loss_gradient():
     check_gradient(lambda o: ctc_loss(fixed[0], o, fixed[1], fixed[2]), logits, second=False)
 
 
+def test_gradient_where_paths_tie():
+    """As of a head that begins at zero."""
+    fixed = [from_numpy(np.array(a, "i4")) for a in ([[1, 2, 3], [1, 1, 0]], [3, 2], [6, 4])]
+    check_gradient(lambda o: ctc_loss(fixed[0], o, fixed[1], fixed[2]), np.zeros((2, 6, 4)), second=False)
+
+
 def test_greedy():
     best = np.array([[0, 1, 1, 0, 1, 2], [2, 2, 0, 1, 1, 1]])
     logits = np.eye(3)[best].astype("f4") * 5
