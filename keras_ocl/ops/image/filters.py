@@ -46,6 +46,38 @@ def _gaussian(size, sigma):
     return P.div(e, P.broadcast(P.reduce_sum(e, (0,)), e.shape, ()))
 
 
+_SUMMED = 4096  # samples of a Gaussian that are added up at most: those of a sigma of 1,365
+
+
+def blurred(x, sigma):
+    """`x` along its last two axes convolved with a Gaussian, zeros around; it ends at int(6 sigma) // 2 from its middle.
+
+    `sigma`, a 0-d tensor, may be known only when compiled code runs: so the window lies in matrices, whose sizes are x's.
+    """
+    sigma = P.max(sigma, scalar_like(1e-30, sigma))  # of 0 too, the middle's weight is 1
+    half = scalar_like(0.5, sigma)
+    radius = P.floor(P.mul(P.floor(P.mul(sigma, scalar_like(6, sigma))), half))
+
+    def weights(distance):
+        def spread(number):
+            return P.broadcast(number, distance.shape, ())
+
+        scaled = P.div(distance, spread(sigma))
+        weight = P.exp(P.mul(P.mul(scaled, scaled), scalar_like(-0.5, scaled)))
+        return P.select(P.le(P.abs(distance), spread(radius)), weight, scalar_like(0, weight))
+
+    place = P.iota((_SUMMED,), 0, sigma.dtype)
+    one_side = P.add(place, scalar_like(1, place))
+    total = P.add(scalar_like(1, sigma), P.mul(scalar_like(2, sigma), P.reduce_sum(weights(one_side), (0,))))
+    for _ in range(2):  # along the last axis, which becomes the last but one
+        shape = (x.shape[-1], x.shape[-1])
+        matrix = weights(P.sub(P.iota(shape, 0, sigma.dtype), P.iota(shape, 1, sigma.dtype)))
+        matrix = P.div(matrix, P.broadcast(total, shape, ()))
+        order = (*range(x.ndim - 2), x.ndim - 1, x.ndim - 2)
+        x = P.transpose(P.dot_general(x, matrix, ((x.ndim - 1,), (0,))), order)
+    return x
+
+
 def sobel_edges(images, data_format=None):
     """Vertical and horizontal Sobel derivatives, (..., 2) = (dy, dx), of a batch of images mirrored at the borders."""
     data_format = config.standardize_data_format(data_format)

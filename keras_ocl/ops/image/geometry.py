@@ -9,7 +9,7 @@ from keras_ocl.core import dtypes
 from keras_ocl.ops import random
 from keras_ocl.ops.conversion import convert_to_tensor
 from keras_ocl.ops.image.color import check_rank
-from keras_ocl.ops.image.filters import gaussian_blur
+from keras_ocl.ops.image.filters import blurred
 from keras_ocl.ops.nn.convolution import to_channels_first, to_channels_last
 from keras_ocl.ops.promotion import scalar_like
 from keras_ocl.ops.result_types import result_type
@@ -291,18 +291,16 @@ def elastic_transform(
 ):
     """Images displaced by a random field of standard deviation sigma, blurred by a Gaussian of sigma, times alpha.
 
-    Simard, Steinkraus & Platt, "Best Practices for Convolutional Neural Networks" (2003). `sigma` sets the size of a window, so it must be
-    known while tracing.
+    Simard, Steinkraus & Platt, "Best Practices for Convolutional Neural Networks" (2003). `alpha` and `sigma` are numbers or 0-d tensors.
     """
     order = _order(interpolation)
     _check_mode(fill_mode, AFFINE_TRANSFORM_FILL_MODES)
     batch = _Batch(images, data_format)
     dtype = _coordinate_dtype(batch.x.dtype)
-    width = int(6 * float(sigma)) | 1
+    alpha, sigma = convert_to_tensor(alpha, dtype), convert_to_tensor(sigma, dtype)
     n, rows, columns = batch.x.shape[:3]
-    field = random.normal((n, rows, columns, 2), stddev=float(sigma), dtype=dtype, seed=seed)
-    field = gaussian_blur(field, (width, width), (float(sigma), float(sigma)), "channels_last")
-    field = P.mul(field, P.broadcast(convert_to_tensor(alpha, dtype), field.shape, ()))
-    dx, dy = (P.reshape(P.slice(field, (0, 0, 0, c), (n, rows, columns, c + 1)), (n, rows, columns)) for c in range(2))
+    field = random.normal((n, 2, rows, columns), dtype=dtype, seed=seed)
+    field = P.mul(blurred(field, sigma), P.broadcast(P.mul(alpha, sigma), field.shape, ()))
+    dx, dy = (P.reshape(P.slice(field, (0, c, 0, 0), (n, c + 1, rows, columns)), (n, rows, columns)) for c in range(2))
     row, column = batch.grid(dtype)
     return batch.sampled(P.add(row, dy), P.add(column, dx), order, fill_mode, fill_value)

@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 from keras.src import ops as keras_ops
 
+import keras_ocl
 from keras_ocl.compiler import from_numpy, to_numpy
 from keras_ocl.ops import image
+from keras_ocl.ops.image.filters import blurred
 from tests.ops.checking import both
 from tests.primitives.checking import check_gradient
 
@@ -207,7 +209,28 @@ def test_elastic_transform():
     np.testing.assert_allclose(to_numpy(still), x, atol=1e-6)
 
 
+def test_elastic_transform_with_computed_numbers():
+    x = from_numpy(RNG.uniform(size=(2, 9, 8, 3)).astype("f4"))
+
+    def moved(alpha, sigma):
+        return image.elastic_transform(x, alpha, sigma, seed=5, data_format="channels_last")
+
+    for sigma in (0.0, 0.4, 1.5, 5.0):
+        numbers = [from_numpy(np.float32(v)) for v in (3.0, sigma)]
+        np.testing.assert_allclose(to_numpy(keras_ocl.jit(moved)(*numbers)), to_numpy(moved(3.0, sigma)), atol=1e-5)
+
+
 # ---- filters
+
+
+def test_blurred():
+    """As gaussian_blur with the window of Keras's elastic_transform."""
+    field = RNG.normal(size=(2, 2, 9, 7)).astype("f4")
+    for sigma in (0.1, 0.8, 1.5, 5.0):
+        width = int(6 * sigma) | 1
+        expected = to_numpy(image.gaussian_blur(from_numpy(field), (width, width), (sigma, sigma), "channels_first"))
+        found = both(blurred, field, np.float32(sigma))
+        np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
 def test_gaussian_blur():
