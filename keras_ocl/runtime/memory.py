@@ -27,6 +27,7 @@ SLAB_GROWTH = 4
 SLAB_LIMIT = 256 << 20
 HUGE_PAGES_FROM = 4 << 20  # as NumPy does: first use of the memory is several times cheaper
 IN_FLIGHT = 16 << 20  # bytes of one size class that uploads may have in flight before they wait for the oldest
+UNSEEN = 1 << 20  # bytes of new blocks, at most, for which the host is not asked again what memory it has: that takes longer than a block
 
 
 def size_class(nbytes):
@@ -224,6 +225,7 @@ class Memory:
         self.current = self.peak = self.reserved = 0
         budget(device.traits)  # refuses what it does not understand in the environment
         self._budget = None  # one that was set
+        self._granted = 0  # what `reserved` may grow to before the next look at what the host has
         self._size = exact_size if os.environ.get("KERAS_OCL_EXACT_BUFFERS", "0") not in ("", "0") else size_class
         self._free = {}  # size of a block -> deque of free blocks, oldest first; no size class above the largest buffer
         self._staging = {}  # the same for staging memory
@@ -367,6 +369,7 @@ class Memory:
             self.device.wait(block.fence)
         self._blocks.discard(block)
         self.reserved -= block.size
+        self._granted -= block.size
         if block.release is not None:
             block.release()
         block.host = None
@@ -378,7 +381,7 @@ class Memory:
         """A new block of `size` bytes for a request of `nbytes`, after a look at the budget; `make(size, free)` makes it."""
         make = make or self._raw
         with self._lock:
-            if size > self.budget:
+            if not self._fits(size) and size > self.budget:
                 raise self._does_not_fit(nbytes, what)  # nothing that could be forgotten would help
             block, why = self._try(size, free, make)
             if block is None:
@@ -416,7 +419,16 @@ class Memory:
                 yield True
 
     def _fits(self, size):
-        return self.reserved + size <= self.budget
+        wanted = self.reserved + size
+        if wanted > min(self._granted, self._limit()):
+            budget = self.budget
+            self._granted = self.reserved + min(UNSEEN, (budget - self.reserved) // 16)
+            return wanted <= budget
+        return True
+
+    def _limit(self):
+        """What of `budget` is known without a look at the host."""
+        return fixed_budget(self.device.traits) if self._budget is None else self._budget
 
     def _does_not_fit(self, nbytes, what, why=""):
         return self.out_of_memory(f"{what or 'a buffer'} needs {readable(nbytes)}", why)
@@ -454,10 +466,13 @@ def budget(traits, reserved=0):
     """Bytes a device's buffers, which take `reserved` now, may take in all: nine tenths of the least limit that applies now, or what
     KERAS_OCL_MEMORY_LIMIT says.
     """
-    limits = [int(0.9 * traits.global_memory), memory_limit() or 1 << 62]
-    if traits.unified_memory:
-        limits.append(reserved + int(0.9 * host.available_memory()))
-    return min(limits)
+    fixed = fixed_budget(traits)
+    return min(fixed, reserved + int(0.9 * host.available_memory())) if traits.unified_memory else fixed
+
+
+def fixed_budget(traits):
+    """`budget` as far as it does not depend on what the host has free."""
+    return min(int(0.9 * traits.global_memory), memory_limit() or 1 << 62)
 
 
 def memory_limit():

@@ -400,3 +400,22 @@ def test_the_budget_follows_the_free_memory_of_the_host(monkeypatch):
         device.allocate(12 << 20)
     monkeypatch.setattr(host, "available_memory", lambda: 1 << 30)  # and given it back
     assert device.allocate(200 << 20).nbytes == 200 << 20 and held.nbytes == 8 << 20
+
+
+def test_small_blocks_do_not_ask_the_host_for_its_memory_each(device, monkeypatch):
+    asked, free = [], 1 << 40
+    monkeypatch.setattr(host, "available_memory", lambda: asked.append(1) or free)
+    monkeypatch.setattr(device, "traits", dataclasses.replace(device.traits, unified_memory=True))
+    pool = memory.Memory(device)
+    held = [pool.allocate(100) for _ in range(500)]
+    assert len(asked) <= 2
+    held += [pool.allocate(memory.UNSEEN) for _ in range(3)]  # what is large asks each time
+    assert len(asked) >= 4
+    free = 0  # others have taken all of it
+    with pytest.raises(runtime.OutOfMemory):
+        for _ in range(2 * memory.UNSEEN // 256):
+            held.append(pool.allocate(100))
+    held.clear()
+    pool.trim()
+    with pytest.raises(runtime.OutOfMemory):  # nor is what was given back ours
+        held.append(pool.allocate(memory.UNSEEN))
