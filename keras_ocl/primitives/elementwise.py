@@ -288,7 +288,7 @@ _BINARY = {
     "div": (_div_vjp, "a / b; of integers truncated"),
     "floor_div": (None, "a / b rounded down"),
     "mod": (lambda ct, out, a, b: (ct, P.neg(P.mul(ct, P.floor_div(a, b)))), "Remainder with the sign of b"),
-    "rem": (lambda ct, out, a, b: (ct, P.neg(P.mul(ct, P.trunc(P.div(a, b))))), "Remainder with the sign of a"),
+    "rem": (lambda ct, out, a, b: (ct, P.neg(P.mul(ct, P.round(P.div(P.sub(a, out), b))))), "Remainder with the sign of a"),
     "pow": (_pow_vjp, "a to the power b"),
     "max": (_extreme_vjp("ge"), "The greater of both; NaN if either is"),
     "min": (_extreme_vjp("le"), "The lesser of both; NaN if either is"),

@@ -1,7 +1,7 @@
 """OpenCL C templates of random draws by rejection: each lane proposes until it accepts, from Threefry's words of its own counter.
 
 The placeholders are those of integers.py. `index` is the element's number, the counter's low word; the high word counts a draw's uniforms.
-The bounds on proposals only end the loops: they are met with a probability below 1e-30.
+The bounds on proposals and terms only end the loops: they are met with a probability below 1e-30.
 """
 
 BOTH = {
@@ -45,7 +45,7 @@ BOTH = {
   $T u = uniform_draw_$S(key0, key1, index, 0), odds = p / q;
   $T mass = open ? ($T)0.0$F : exp(n * log1p(-p));
   $I going = (mean < 10.0$F) & (u > mass) & (k < n);
-  while ($ANY(going)) {
+  for (int term = 0; $ANY(going) && term < 128; ++term) {
     k = going ? k + 1.0$F : k;
     u = going ? u - mass : u;
     mass = going ? mass * odds * ((n - k + 1.0$F) / k) : mass;

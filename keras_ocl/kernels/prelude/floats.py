@@ -48,15 +48,18 @@ BOTH = {
   return (r == 0.0$F) ? copysign(r, b) : r;
 }
 """,
-    # The quotient of what mod leaves, rounded: floor(a / b) alone is off by one where a / b rounds up to an integer.
+    # The quotient of what mod leaves, rounded: floor(a / b) alone is off by one where a / b rounds up to an integer. A division may be
+    # 2.5 ulp off in float32, so what it leaves is divided once more: the quotient is the nearest number then, but for one in a million
+    # beyond 2^22 and for denormal divisors.
     "floor_div": """$T $name($T a, $T b) {
   $T r = rem_$S(a, b);
-  $T q = (a - r) / b;
+  $T n = a - r, q = n / b, e = fma(-q, b, n) / b;
+  q = (fabs(e) < INFINITY) ? q + e : q;
   q = ((r != 0.0$F) & ((r < 0.0$F) != (b < 0.0$F))) ? q - 1.0$F : q;
   $T f = floor(q);
   f = (q - f > 0.5$F) ? f + 1.0$F : f;
-  f = (q == 0.0$F) ? copysign(($T)0.0$F, a / b) : f;
-  return (b == 0.0$F) ? a / b : f;
+  f = (q == 0.0$F) ? copysign(($T)0.0$F, a) * copysign(($T)1.0$F, b) : f;
+  return (b == 0.0$F) ? a * copysign(($T)INFINITY, b) : f;
 }
 """,
     # A number as its mantissa's bits and its exponent: products of such neither overflow nor vanish.
@@ -255,23 +258,27 @@ def _erf_inv_start(end, centre):
 
 
 def _rem(mantissa_bits, bias):
-    """fmod by long division, most of a mantissa per step: mostly one step. Each remainder is exact, as fma rounds nothing it can hold."""
+    """fmod by long division, most of a mantissa per step: mostly one step. Each remainder is exact, as fma rounds nothing it can hold.
 
-    def exponent(x):
-        scaled = f"as_$I({x} < 0x1p-{bias - 1}$F ? {x} * 0x1p{mantissa_bits + 1}$F : {x}) >> {mantissa_bits}"
-        return f"({scaled}) - ({x} < 0x1p-{bias - 1}$F ? ($I){mantissa_bits + 1} : ($I)0)"
-
+    The quotient is rounded, not truncated: a division that is off by some ulps, as OpenCL allows, still leaves less than s either way.
+    """
+    quotient_bits = mantissa_bits - 3
+    steps = -(-(2 * bias + mantissa_bits) // quotient_bits) + 1
+    tiny, raised, up = f"0x1p-{bias - 1}$F", f"0x1p{mantissa_bits + 1}$F", mantissa_bits + 1
     return f"""$T $name($T a, $T b) {{
   $T r = fabs(a), d = fabs(b);
   $I valid = (r < INFINITY) & (d > 0.0$F);
   r = valid ? r : ($T)0.0$F;
   d = valid ? d : ($T)1.0$F;
-  $I low = {exponent("d")};
-  while ($ANY(r >= d)) {{
-    $I shift = clamp({exponent("r")} - low - ($I){mantissa_bits - 3}, ($I)0, ($I){2 * bias});
+  $I up = d < {tiny} ? ($I){up} : ($I)0;
+  $T m = d < {tiny} ? d * {raised} : d;
+  $I low = (as_$I(m) >> {mantissa_bits}) - up;
+  for (int step = 0; $ANY(r >= d) && step < {steps}; ++step) {{
+    $I high = (as_$I(r < {tiny} ? r * {raised} : r) >> {mantissa_bits}) - (r < {tiny} ? ($I){up} : ($I)0);
+    $I shift = max(high - low - ($I){quotient_bits}, ($I)0) - up;
     $I half_shift = shift >> 1;
-    $T s = d * as_$T((half_shift + {bias}) << {mantissa_bits}) * as_$T((shift - half_shift + {bias}) << {mantissa_bits});
-    $T t = fma(-trunc(r / s), s, r);
+    $T s = m * as_$T((half_shift + {bias}) << {mantissa_bits}) * as_$T((shift - half_shift + {bias}) << {mantissa_bits});
+    $T t = fma(-rint(r / s), s, r);
     r = (r < d) ? r : ((t < 0.0$F) ? t + s : t);
   }}
   return valid ? copysign(r, a) : ($T)NAN;
