@@ -38,7 +38,15 @@ def main(arguments=None):
     lower_parser.add_argument("--access", action="store_true", help="cache lines and bank conflicts of each load and store")
     lower_parser.set_defaults(run=lower)
     options = parser.parse_args(arguments)
-    return options.run(options)
+    if hasattr(sys.stdout, "reconfigure"):
+        sys.stdout.reconfigure(errors="backslashreplace")  # names of files and devices may be anything
+    try:
+        status = options.run(options)
+        sys.stdout.flush()
+    except BrokenPipeError:  # who read has seen enough, as `head` does; what Python flushes at its end must not complain again
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    return status
 
 
 def _choice():
@@ -114,15 +122,19 @@ def doctor(options):
     found = discovery.with_problems(discovery.runtimes())
     print("\nOpenCL runtimes" + ("" if found else ": none"))
     for item in found:
-        print(f"  {item.library} (from {item.origin})" + (f"\n      cannot be loaded: {item.problem}" if item.problem else ""))
+        named = f"{item.library} (from {item.origin})" if item.library else item.origin
+        print(f"  {named}" + (f"\n      not used: {item.problem}" if item.problem else ""))
 
     infos = runtime.devices()
     chosen, why = _choice()
     platforms = runtime.platform_list()
     print("\nplatforms" + ("" if platforms else ": none"))
-    for name, version, count in platforms:
-        print(f"  {name} ({version}): {count or 'no'} device{'' if count == 1 else 's'}")
-        if not count and "rusticl" in name.lower() and "RUSTICL_ENABLE" not in os.environ:
+    for item in platforms:
+        version = f" ({item.version})" if item.version else ""
+        print(f"  {item.name}{version}: {item.devices or 'no'} device{'' if item.devices == 1 else 's'}")
+        for reason in item.left_out:
+            print(f"      left out: {reason}")
+        if not item.devices and "rusticl" in item.name.lower() and "RUSTICL_ENABLE" not in os.environ:
             print("      rusticl shows the devices named in RUSTICL_ENABLE only, for example RUSTICL_ENABLE=llvmpipe")
     if infos:
         print("\ndevices")
@@ -161,6 +173,8 @@ def cache(options):
     entries = disk.entries()
     size = sum(n for _, n, _ in entries)
     print(f"cache: {disk.folder}, {len(entries)} programs, {readable(size)} of at most {readable(disk.limit)}")
+    if why := disk.unwritable():
+        print(f"       nothing can be added: {why}; make room, or name another folder in KERAS_OCL_CACHE_DIR")
     print("       (PoCL and NVIDIA's driver keep compiled programs in caches of their own)")
     return 0
 

@@ -2,6 +2,8 @@
 
 import os
 import pickle
+import queue
+import threading
 
 import pyopencl as cl
 
@@ -12,28 +14,36 @@ WARM_UP = "__kernel void first(__global float* x) { x[get_global_id(0)] += 1; }"
 
 
 def serve():
-    """Reads the identity of a device, then (source, options) after (source, options), and answers with binaries until nobody asks any more.
+    """Reads the identity of a device, then (source, options) after (source, options), and answers with binaries while somebody can ask.
 
     None is the answer to what cannot be compiled: who asked compiles it again, and sees the compiler's log.
     """
-    requests, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    requests, answers = queue.SimpleQueue(), os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what compilers print must not reach the pipe
+    threading.Thread(target=_read, args=(requests,), daemon=True).start()
 
     def answer(what):
         pickle.dump(what, answers)
         answers.flush()
 
-    wanted = pickle.load(requests)
+    wanted = requests.get()
     handle = next(d for platform in discovery.platforms() for d in platform.get_devices() if identity(d) == wanted)
     context = cl.Context([handle])
     build_program(context, handle, WARM_UP, STANDARD)
     answer("ready")
     while True:
-        try:
-            source, options = pickle.load(requests)
-        except EOFError:
-            return
+        source, options = requests.get()
         try:
             answer(binary_of(build_program(context, handle, source, options)))
         except cl.Error:
             answer(None)
+
+
+def _read(requests):
+    """Puts what is asked in a queue, and ends the process when nobody can ask any more, in the middle of compiling too."""
+    with os.fdopen(os.dup(0), "rb") as pipe:
+        while True:
+            try:
+                requests.put(pickle.load(pipe))
+            except (EOFError, pickle.UnpicklingError):
+                os._exit(0)

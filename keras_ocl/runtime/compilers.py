@@ -17,7 +17,7 @@ import time
 import weakref
 from concurrent.futures import Future, wait
 
-from keras_ocl.runtime.host import available_memory
+from keras_ocl.runtime.host import available_memory, interpreter
 from keras_ocl.runtime.state import Process
 
 logger = logging.getLogger("keras_ocl")
@@ -44,11 +44,11 @@ def most_compilers(compute_units):
 
 def _python():
     """The command of a Python that can import what this one can; None in a program that Python is only a part of."""
-    name = os.path.basename(sys.executable or "").lower()
-    if getattr(sys, "frozen", False) or not name.startswith(("python", "pypy")):
+    python = interpreter()
+    if python is None:
         return None
     code = f"import sys; sys.path[:] = {sys.path!r}; from keras_ocl.runtime.compiler_process import serve; serve()"
-    return [sys.executable, "-I", "-W", "ignore", "-c", code]
+    return [python, "-I", "-W", "ignore", "-c", code]
 
 
 _all = weakref.WeakSet()  # Compilers

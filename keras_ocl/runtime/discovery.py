@@ -1,4 +1,4 @@
-"""Find OpenCL: the system's ICDs, and the runtimes that were installed from PyPI.
+"""Find OpenCL: the system's ICDs, and the runtimes that were installed from PyPI; what is of no use among them stops nothing.
 
 The loader inside pyopencl's wheels reads /etc/OpenCL/vendors, or instead of it whatever OCL_ICD_VENDORS
 names. It does not know about runtimes in this Python environment, whose wheels may carry an .icd with a
@@ -8,18 +8,27 @@ placeholder path. So we make a folder of .icd files that holds all of them, name
 import contextlib
 import ctypes
 import importlib.metadata
+import logging
 import os
+import stat
 import sys
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from keras_ocl.runtime import drivers
 from keras_ocl.runtime.disk_cache import cache_folder
 from keras_ocl.runtime.private import check_folder, make_private
 from keras_ocl.runtime.state import Process, check_not_forked
 
+logger = logging.getLogger("keras_ocl")
+
 SYSTEM_VENDORS = "/etc/OpenCL/vendors"
 WINDOWS_LIBRARIES = ("intelocl64.dll", "pocl.dll")
+
+SHARED_MEMORY = "/dev/shm"  # Linux's, where disks are full or read-only
+NOT_LOADED = OSError, UnicodeDecodeError  # the second where the linker's message names a path that is not UTF-8
+LONGEST_LINE = 8192  # bytes of a path, twice what Linux allows
 
 ADVICE = (
     'install one with `pip install "keras-ocl[cpu]"` (a CPU runtime, x86-64 Linux and Windows), '
@@ -31,34 +40,57 @@ ADVICE = (
 class Runtime:
     """One OpenCL implementation on this machine: a library, and where we learned of it."""
 
-    library: str  # a path, or a bare file name that the dynamic linker resolves
+    library: str  # a path, or a bare file name that the dynamic linker resolves; "" where the .icd file names none
     origin: str  # the .icd file or the PyPI distribution
-    problem: str = ""  # why it cannot be loaded
+    problem: str = ""  # why it is not loaded, as a clause
 
 
 def runtimes():
-    """All implementations found, loadable or not, each library once."""
+    """All implementations found, loadable or not, each library once, and the .icd files that name none."""
     found = {}
     for runtime in (*_from_folder(os.environ.get("OCL_ICD_VENDORS") or SYSTEM_VENDORS), *_from_distributions()):
-        found.setdefault(os.path.realpath(runtime.library) if os.sep in runtime.library else runtime.library, runtime)
+        library = runtime.library or runtime.origin
+        found.setdefault(os.path.realpath(library) if os.sep in library else library, runtime)
     return list(found.values())
 
 
 def _from_folder(path):
     """What OCL_ICD_VENDORS may name: a folder of .icd files, one .icd file, or a library."""
     if os.path.isdir(path):
-        for icd in sorted(Path(path).glob("*.icd")):
-            yield Runtime(icd.read_text(errors="replace").split("\n")[0].strip(), str(icd))
+        try:
+            names = sorted(name for name in os.listdir(path) if name.endswith(".icd"))
+        except OSError as error:
+            yield Runtime("", path, f"the folder cannot be read: {error.strerror}")
+            return
+        for name in names:
+            yield _from_file(os.path.join(path, name))
     elif path.endswith(".icd"):
         if os.path.exists(path):
-            yield Runtime(Path(path).read_text(errors="replace").split("\n")[0].strip(), path)
+            yield _from_file(path)
     elif path.endswith((".dll", ".dylib")) or ".so" in os.path.basename(path):
         yield Runtime(path, "OCL_ICD_VENDORS")
 
 
+def _from_file(icd):
+    """The Runtime that an .icd file names, or the problem with it."""
+    try:
+        # A pipe would wait for who writes into it.
+        with open(icd, "rb", opener=lambda path, flags: os.open(path, flags | getattr(os, "O_NONBLOCK", 0))) as f:
+            if not stat.S_ISREG(os.fstat(f.fileno()).st_mode):
+                return Runtime("", icd, "it is no file")
+            line = f.readline(LONGEST_LINE).strip()
+    except OSError as error:
+        return Runtime("", icd, f"it cannot be read: {error.strerror}")
+    # What locale Python runs in says nothing about a path's bytes.
+    return Runtime(os.fsdecode(line), icd) if line and b"\0" not in line else Runtime("", icd, "it names no library")
+
+
 def _from_distributions():
     for distribution in importlib.metadata.distributions():
-        record = distribution.read_text("RECORD") or ""
+        try:
+            record = distribution.read_text("RECORD") or ""
+        except (OSError, ValueError):  # not UTF-8
+            continue
         if sys.platform == "win32":
             wanted = [line.split(",")[0] for line in record.splitlines() if line.split(",")[0].endswith(WINDOWS_LIBRARIES)]
             for name in wanted:
@@ -71,9 +103,8 @@ def _from_wheel(distribution, files):
     """The libraries behind a wheel's .icd files, found by file name because the paths inside are placeholders."""
     origin = distribution.metadata["Name"]
     for icd in (f for f in files if f.endswith(".icd")):
-        try:
-            named = Path(distribution.locate_file(icd)).read_text(errors="replace").split("\n")[0].strip()
-        except OSError:
+        named = _from_file(str(distribution.locate_file(icd))).library
+        if not named:
             continue
         same = [f for f in files if os.path.basename(f) == os.path.basename(named)]
         if os.path.isabs(named) and os.path.exists(named):
@@ -84,32 +115,44 @@ def _from_wheel(distribution, files):
 
 
 def with_problems(found):
-    """The same runtimes with `problem` filled in by loading each library; used by doctor only."""
+    """The same runtimes with `problem` filled in by trying each driver again, and loading what lives; used by doctor only."""
     checked = []
-    for runtime in found:
+    for runtime in _with_deaths(found, anew=True):
         try:
-            ctypes.CDLL(runtime.library)
+            if not runtime.problem:
+                ctypes.CDLL(runtime.library)
             checked.append(runtime)
-        except OSError as error:
+        except NOT_LOADED as error:
             hint = "; `pip install intel-cmplr-lib-rt` holds the libraries it needs" if "intelocl" in runtime.library else ""
-            checked.append(Runtime(runtime.library, runtime.origin, f"{error}{hint}"))
+            checked.append(replace(runtime, problem=f"it cannot be loaded: {error}{hint}"))
     return checked
+
+
+def _with_deaths(found, anew=False):
+    """The same runtimes, with the `problem` of those whose drivers die as they are tried in a process of their own."""
+    died = drivers.deaths([runtime.library for runtime in found if not runtime.problem], _loading_mode(), anew)
+    return [replace(runtime, problem=f"it {died[runtime.library]}") if runtime.library in died else runtime for runtime in found]
 
 
 @contextlib.contextmanager
 def _vendors_folder(found):
-    """The path of a folder with one .icd file for each runtime, for as long as the loader needs it; None where no folder can be made.
+    """The path of a folder with one .icd file for each runtime, for as long as the loader needs it; OSError where no folder can be made.
 
     The loader runs the libraries that the files name, so the folder is new, of a random name and the user's own (as `mkdtemp` makes them).
     """
+    problem = None
     with contextlib.ExitStack() as stack:
-        folder = None
-        for base in (lambda: None, _own_cache_folder):
-            with contextlib.suppress(OSError):
+        for base in (lambda: None, _own_cache_folder, lambda: SHARED_MEMORY):
+            try:
                 folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="keras_ocl-", dir=base(), ignore_cleanup_errors=True))
                 for i, runtime in enumerate(found):
-                    Path(folder, f"{i:02d}.icd").write_text(runtime.library + "\n")
+                    Path(folder, f"{i:02d}.icd").write_bytes(os.fsencode(runtime.library) + b"\n")
                 break
+            except OSError as error:
+                stack.close()
+                problem = problem or error
+        else:
+            raise problem
         yield folder
 
 
@@ -160,30 +203,77 @@ def _is_defined(address):
     return not found or found.contents.section != 0
 
 
-def _bind_deeply(found):
-    """Load the runtimes so that each uses its own LLVM: TensorFlow makes its own visible to every library loaded after it."""
+def _loading_mode():
+    """How drivers are loaded, as `ctypes.CDLL` takes it: so that each uses its own LLVM, as TensorFlow makes its own visible to every
+    library loaded after it."""
     flag = getattr(os, "RTLD_DEEPBIND", None)
-    if flag is None or _allocator_is_replaced():
-        return
-    for runtime in found:
-        with contextlib.suppress(OSError):  # the loader reports what cannot be loaded
-            ctypes.CDLL(runtime.library, mode=os.RTLD_NOW | os.RTLD_LOCAL | flag)
+    return ctypes.DEFAULT_MODE if flag is None or _allocator_is_replaced() else os.RTLD_NOW | os.RTLD_LOCAL | flag
+
+
+def _bind_deeply(found):
+    """Load the runtimes before the loader does, where there is a mode of loading that it does not know."""
+    mode = _loading_mode()
+    for runtime in found if mode != ctypes.DEFAULT_MODE else ():
+        with contextlib.suppress(*NOT_LOADED):  # the loader goes without them
+            ctypes.CDLL(runtime.library, mode=mode)
+
+
+@contextlib.contextmanager
+def _told_to_the_loader(found, useless):
+    """Within it the loader finds the runtimes `found`, or what can be told it of them; by itself it finds those of .icd files, and trips
+    over what is of no use among them, if there is any."""
+    variable = "OCL_ICD_FILENAMES" if sys.platform == "win32" else "OCL_ICD_VENDORS"
+    before = os.environ.get(variable)
+    with contextlib.ExitStack() as stack:
+        if useless or any(not _is_icd(runtime) for runtime in found):
+            if sys.platform == "win32":
+                os.environ[variable] = os.pathsep.join([runtime.library for runtime in found])
+            else:
+                path = _named_by_a_path(found, useless, stack)
+                if path is not None:
+                    os.environ[variable] = path
+        try:
+            yield
+        finally:
+            # The loader has read it; programs that we start shall find their own.
+            if before is None:
+                os.environ.pop(variable, None)
+            else:
+                os.environ[variable] = before
+
+
+def _is_icd(runtime):
+    return runtime.origin.endswith(".icd")
+
+
+def _named_by_a_path(found, useless, stack):
+    """What OCL_ICD_VENDORS shall name: a folder of .icd files or, where none can be written, one library; None leaves it as it is."""
+    try:
+        return stack.enter_context(_vendors_folder(found))
+    except OSError as error:
+        kept = [] if useless else [runtime for runtime in found if _is_icd(runtime)]
+        path = None if kept else found[0].library if found else os.devnull
+        lost = [runtime.library for runtime in found if runtime not in (kept or found[:1])]
+        if lost:
+            logger.warning(
+                "keras_ocl cannot write a folder of .icd files for OpenCL's loader (%s), which goes without %s: make room, or name a "
+                "folder that can be written in TMPDIR.", error, ", ".join(lost),
+            )  # fmt: skip
+        return path
 
 
 def platforms():
     """All platforms of all runtimes, [] when there are none. Loads pyopencl; the only place that does so first."""
     check_not_forked()
-    found = runtimes()
-    variable = "OCL_ICD_FILENAMES" if sys.platform == "win32" else "OCL_ICD_VENDORS"
-    before = os.environ.get(variable)
-    with contextlib.ExitStack() as stack:
-        if any(not runtime.origin.endswith(".icd") for runtime in found):
-            if sys.platform == "win32":
-                os.environ[variable] = os.pathsep.join([runtime.library for runtime in found])
-            else:
-                folder = stack.enter_context(_vendors_folder(found))
-                if folder is not None:
-                    os.environ[variable] = folder
+    listed = _with_deaths(runtimes())
+    for runtime in listed:
+        if runtime.library and runtime.problem:
+            logger.warning(
+                "keras_ocl leaves out the OpenCL driver %s (from %s): %s, as a trial in a process of its own has shown; "
+                "`python -m keras_ocl doctor` tries it again.", runtime.library, runtime.origin, runtime.problem,
+            )  # fmt: skip
+    found = [runtime for runtime in listed if not runtime.problem]
+    with _told_to_the_loader(found, useless=len(found) < len(listed)):
         _bind_deeply(found)
         import pyopencl as cl
 
@@ -192,9 +282,3 @@ def platforms():
             return cl.get_platforms()
         except cl.Error:  # PLATFORM_NOT_FOUND_KHR
             return []
-        finally:
-            # The loader has read it; programs that we start shall find their own.
-            if before is None:
-                os.environ.pop(variable, None)
-            else:
-                os.environ[variable] = before

@@ -15,6 +15,7 @@ import json
 import logging
 import os
 import sys
+import tempfile
 from pathlib import Path
 
 from keras_ocl.runtime.private import NotOurs, check_folder, make_private, read_private, write_private
@@ -30,9 +31,9 @@ TRIM_TO = 0.8  # of the limit, so that not every new entry trims
 def cache_folder():
     """The folder of everything we keep on disk: KERAS_OCL_CACHE_DIR, else the user's cache folder; None for a user without a home."""
     own = os.environ.get("KERAS_OCL_CACHE_DIR")
-    if own:
-        return Path(own)
     try:
+        if own:
+            return Path(own).expanduser()
         if sys.platform == "win32":
             base = os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local"
         elif sys.platform == "darwin":
@@ -45,6 +46,12 @@ def cache_folder():
 
 
 _warned = set()  # what a warning has been given of
+
+
+def _warn_once(problem):
+    if problem and problem not in _warned:
+        _warned.add(problem)
+        logger.warning("keras_ocl compiles every program anew: %s.", problem)
 
 
 class DiskCache:
@@ -70,6 +77,8 @@ class DiskCache:
             for part in ("programs", "kernels"):
                 if os.path.lexists(self.folder / part):
                     check_folder(self.folder / part)
+        except NotADirectoryError as error:
+            return None, f"{error.filename} is no folder, or below a file; delete that, or name another folder in KERAS_OCL_CACHE_DIR"
         except NotOurs as error:
             return None, f"{error}; make it yours alone, or name another folder in KERAS_OCL_CACHE_DIR"
         except OSError:
@@ -91,10 +100,22 @@ class DiskCache:
         if self._key is None and not self._refused:
             self._key, problem = self._look()
             self._refused = bool(problem)
-            if problem and problem not in _warned:
-                _warned.add(problem)
-                logger.warning("keras_ocl compiles every program anew: %s.", problem)
+            _warn_once(problem)
         return not self._refused
+
+    def unwritable(self):
+        """Why nothing can be stored, in the system's words; "" where it can."""
+        folder = self.folder
+        while not folder.exists() and folder != folder.parent:
+            folder = folder.parent
+        try:
+            if folder != self.folder:  # nothing is stored yet, and nothing shall be made here
+                return "" if os.access(folder, os.W_OK) else f"{folder} cannot be written"
+            with tempfile.TemporaryFile(dir=folder) as f:
+                f.write(bytes(1 << 16))
+        except OSError as error:
+            return error.strerror or str(error)
+        return ""
 
     def _make_key(self):
         """Makes the folder and its key, unless they are there."""
@@ -159,8 +180,9 @@ class DiskCache:
             self._size = (self.size() if self._size is None else self._size + len(data))
             if self._size > self.limit:
                 self._trim()
-        except OSError:
-            pass  # no space, no permission: we go without
+        except OSError as error:  # no space, no permission: we go without
+            what = error.strerror or error
+            _warn_once(f"{self.folder} cannot be written ({what}); make room, or name another folder in KERAS_OCL_CACHE_DIR")
 
     def remove(self, program_key):
         """Drop one program."""

@@ -1,4 +1,4 @@
-"""The host's memory limits and CPU flags."""
+"""The host's memory limits and CPU flags, and its Python."""
 
 import ctypes
 import functools
@@ -74,6 +74,12 @@ def advise_huge_pages(address, size):
         start = -(-address // mmap.PAGESIZE) * mmap.PAGESIZE
         length = (address + size - start) // mmap.PAGESIZE * mmap.PAGESIZE
         _c_library().madvise(ctypes.c_void_p(start), ctypes.c_size_t(length), ctypes.c_int(mmap.MADV_HUGEPAGE))
+
+
+def interpreter():
+    """The Python that can be started beside this process; None in a program that Python is only a part of."""
+    name = os.path.basename(sys.executable or "").lower()
+    return None if getattr(sys, "frozen", False) or not name.startswith(("python", "pypy")) else sys.executable
 
 
 @functools.cache

@@ -4,6 +4,7 @@ Windows knows no such owners and modes; there a user's own folders are private b
 """
 
 import contextlib
+import errno
 import os
 import stat
 import tempfile
@@ -31,6 +32,8 @@ def check_folder(path, may_be_link=False):
     if stat.S_ISLNK(link.st_mode) and not may_be_link:
         raise NotOurs(f"{path} is a link")
     status = os.stat(path)
+    if not stat.S_ISDIR(status.st_mode):
+        raise NotADirectoryError(errno.ENOTDIR, "it is no folder", str(path))
     _check_owner(status, path)
     if hasattr(os, "geteuid") and status.st_mode & 0o022:
         raise NotOurs(f"{path} can be written by others (chmod go-w {path})")

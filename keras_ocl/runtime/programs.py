@@ -5,12 +5,14 @@ the time. They give the same results, bit for bit, more slowly.
 """
 
 import hashlib
+import os
 import threading
 from collections import OrderedDict
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial, wraps
 
+import platformdirs
 import pyopencl as cl
 from pyopencl import _cl
 from pyopencl.characterize import has_src_build_cache
@@ -346,6 +348,8 @@ def _unless_ours(generate):
 def _invoker():
     """pyopencl's module of that code."""
     try:
+        # Where this folder cannot be made pyopencl's database complains of itself when it is deleted.
+        os.makedirs(platformdirs.user_cache_dir("pytools", "pytools"), exist_ok=True)
         from pyopencl import invoker
     except Exception:
         # Its database cannot be written.

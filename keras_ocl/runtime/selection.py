@@ -21,6 +21,7 @@ from keras_ocl.runtime.traits import Traits, forced_sharing, read_traits, ways_o
 
 logger = logging.getLogger("keras_ocl")
 
+OLDEST = (1, 2)  # version of OpenCL
 SELF_TEST = "__kernel void probe(__global int* a, const int n) { int i = get_global_id(0); a[i] = a[i] * 3 + n; }"
 
 
@@ -52,13 +53,31 @@ class DeviceInfo:
         return f"{self.name or self.kind} ({self.model}, {self.platform})"
 
 
+@dataclass(frozen=True)
+class Platform:
+    """An OpenCL implementation: what it says of itself, how many devices it lists, and why those that cannot be read are left out."""
+
+    name: str
+    version: str
+    devices: int
+    left_out: tuple[str, ...]
+
+
 class _Candidate:
     """A device that was found: not probed yet, usable (`device`), or not (`reason`)."""
 
     def __init__(self, handle):
         self.handle = handle
+        version = re.match(r"OpenCL (\d+)\.(\d+)", handle.version)
+        if not version or tuple(map(int, version.groups())) < OLDEST:
+            raise _Unreadable(f"it has {handle.version.strip() or 'no version'}, and OpenCL {OLDEST[0]}.{OLDEST[1]} is needed")
+        platform = handle.platform
+        if platform is None:
+            raise _Unreadable("it has no platform")
         self.traits = read_traits(handle)
-        self.platform, self.model = handle.platform.name.strip(), handle.name.strip()
+        self.platform, self.model, self.driver = platform.name.strip(), handle.name.strip(), handle.driver_version
+        # PoCL and others give the name that people know in vendor or version only.
+        self._words = f"{self.platform} {platform.vendor} {platform.version} {self.model} {handle.vendor}".lower()
         self.device = None
         self.reason = ""
 
@@ -73,13 +92,46 @@ class _Candidate:
         )  # fmt: skip
 
     def matches(self, part):
-        platform = self.handle.platform  # PoCL and others give the name that people know in vendor or version only
-        return part in f"{self.platform} {platform.vendor} {platform.version} {self.model} {self.handle.vendor}".lower()
+        return part in self._words
 
     def info(self):
         d = self.device
-        name, driver = d.name if d else "", self.handle.driver_version
-        return DeviceInfo(name, self.traits.kind, self.platform, self.model, driver, d is not None, self.reason, self.traits)
+        name = d.name if d else ""
+        return DeviceInfo(name, self.traits.kind, self.platform, self.model, self.driver, d is not None, self.reason, self.traits)
+
+
+class _Unreadable(ValueError):
+    """A driver's answers are such that nothing can be computed by it; the message is a clause."""
+
+
+def _read(platform):
+    """(Platform, its _Candidates): what a driver answers badly costs the device that it is about, or all of that platform."""
+    try:
+        name, version = platform.name.strip(), platform.version.strip()
+    except (cl.Error, ValueError) as error:
+        return Platform("a platform whose name cannot be read", "", 0, (_why(error),)), []
+    try:
+        handles = platform.get_devices()
+    except cl.Error:
+        handles = []  # a platform without devices
+    found, left_out = [], []
+    for handle in handles:
+        try:
+            found.append(_Candidate(handle))
+        except (cl.Error, ValueError) as error:
+            left_out.append(f"{_called(handle)}: {_why(error)}")
+    return Platform(name, version, len(handles), tuple(left_out)), found
+
+
+def _called(handle):
+    try:
+        return handle.name.strip()
+    except (cl.Error, ValueError):
+        return "a device whose name cannot be read"
+
+
+def _why(error):
+    return f"its driver's text is not UTF-8 ({error.object!r})" if isinstance(error, UnicodeDecodeError) else str(error)
 
 
 class _Registry:
@@ -88,7 +140,7 @@ class _Registry:
     def __init__(self):
         self.lock = threading.RLock()
         self.found = None
-        self.platforms = []  # (name, version, number of devices)
+        self.platforms = []  # Platforms
         self.default = None
         self.turn = 0  # this process's place among those of its host that share devices
         self.by_name = {}
@@ -99,14 +151,9 @@ class _Registry:
         with self.lock:
             if self.found is None:
                 forced_sharing(), memory_limit()  # settings that no device could obey are errors at once
-                found = []
-                for platform in platforms():
-                    try:
-                        handles = platform.get_devices()
-                    except cl.Error:
-                        handles = []  # a platform without devices
-                    found += [_Candidate(handle) for handle in handles]
-                    self.platforms.append((platform.name.strip(), platform.version.strip(), len(handles)))
+                read = [_read(platform) for platform in platforms()]
+                self.platforms = [platform for platform, _ in read]
+                found = [candidate for _, candidates in read for candidate in candidates]
                 self.found = sorted(found, key=_Candidate.rank)
             return self.found
 
@@ -161,6 +208,8 @@ class _Registry:
             text = f"no usable OpenCL device is called {name!r}"
         if known:
             text += "; there are: " + ", ".join(map(str, known))
+        if left_out := [reason for platform in self.platforms for reason in platform.left_out]:
+            text += "; left out: " + ", ".join(left_out)
         if broken:
             text += "; unusable: " + ", ".join(f"{info} ({info.reason})" for info in broken)
         if not known and not forced_sharing():
@@ -291,8 +340,8 @@ def devices() -> list[DeviceInfo]:
     return [candidate.info() for candidate in _registry.candidates()]
 
 
-def platform_list():
-    """(name, version, number of devices) of every platform, those without devices too."""
+def platform_list() -> list[Platform]:
+    """Every platform, those without devices too."""
     state.check_not_forked()
     _registry.candidates()
     return list(_registry.platforms)

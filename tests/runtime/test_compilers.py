@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -150,6 +151,36 @@ def test_it_ends_with_who_started_it(how):
     run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
     assert run.returncode == 0 and "Warning" not in run.stderr, run.stderr
     wait(lambda: not alive(int(run.stdout)))
+
+
+BUSY = """
+import os, pickle, sys
+from keras_ocl import runtime
+from keras_ocl.runtime import compilers
+process = compilers._Process(runtime.current_device().programs._identity)
+lines = "".join(f"x = x * {n}.5f + sin(x);" for n in range(200))
+source = "\\n".join(f"__kernel void k{n}(__global float16* a) {{ float16 x = a[0]; {lines} a[1] = x; }}" for n in range(40))
+pickle.dump((source, "-cl-std=CL1.2"), process._process.stdin)
+process._process.stdin.flush()
+print(process._process.pid, flush=True)
+os.kill(os.getpid(), 9)
+"""
+
+
+def works(process):
+    try:
+        with open(f"/proc/{process}/stat") as f:
+            return f.read().rpartition(")")[2].split()[0] not in "ZX"
+    except FileNotFoundError:
+        return False
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self"), reason="needs /proc")
+def test_it_ends_in_the_middle_of_compiling_when_who_asked_is_killed():
+    run = subprocess.run([sys.executable, "-c", BUSY], cwd=ROOT, stdout=subprocess.PIPE, text=True, timeout=120)
+    start = time.monotonic()
+    wait(lambda: not works(int(run.stdout)))
+    assert time.monotonic() - start < 5  # what it compiles takes half a minute
 
 
 def test_how_many(monkeypatch):

@@ -1,5 +1,7 @@
 """Finding, naming and choosing devices."""
 
+import contextlib
+import errno
 import hashlib
 import os
 import subprocess
@@ -42,6 +44,18 @@ def test_a_wheels_placeholder_path_is_resolved_to_its_own_library(tmp_path):
     assert found == [discovery.Runtime(str(tmp_path / "lib.so"), "some-runtime")]
 
 
+def test_a_distribution_whose_record_is_spoilt_stops_nothing(tmp_path, monkeypatch):
+    for name, record in (("bad", b"\xff\xfe.icd,\n"), ("good", b"a.icd,,\nlib.so,,\n")):
+        folder = tmp_path / f"{name}-1.dist-info"
+        folder.mkdir()
+        (folder / "METADATA").write_text(f"Name: {name}\n")
+        (folder / "RECORD").write_bytes(record)
+    (tmp_path / "lib.so").write_bytes(b"")
+    (tmp_path / "a.icd").write_text("/opt/placeholder/lib.so\n")
+    monkeypatch.setattr(sys, "path", [str(tmp_path)])
+    assert list(discovery._from_distributions()) == [discovery.Runtime(str(tmp_path / "lib.so"), "good")]
+
+
 def test_vendors_variable_may_name_a_folder_a_file_or_a_library(tmp_path):
     (tmp_path / "one.icd").write_text("libone.so\n")
     (tmp_path / "readme").write_text("no")
@@ -49,6 +63,32 @@ def test_vendors_variable_may_name_a_folder_a_file_or_a_library(tmp_path):
     assert [r.library for r in discovery._from_folder(str(tmp_path / "one.icd"))] == ["libone.so"]
     assert [r.library for r in discovery._from_folder("/opt/libtwo.so")] == ["/opt/libtwo.so"]
     assert [list(discovery._from_folder(str(tmp_path / name))) for name in ("missing.icd", "missing")] == [[], []]
+
+
+def make_useless_entries(folder):
+    """Fills a folder with .icd files that name no library; returns what is said of each."""
+    (folder / "blank.icd").write_text("\n\n")
+    (folder / "bytes.icd").write_bytes(b"\xe4\0" * 1500)
+    (folder / "dangling.icd").symlink_to("/nowhere/gone.icd")
+    (folder / "empty.icd").touch()
+    (folder / "folder.icd").mkdir()
+    os.mkfifo(folder / "pipe.icd")
+    nothing, unread = "it names no library", "it cannot be read: "
+    said = {"blank": nothing, "bytes": nothing, "empty": nothing, "pipe": "it is no file"}
+    said |= {"dangling": f"{unread}No such file or directory", "folder": f"{unread}Is a directory"}
+    return {str(folder / f"{name}.icd"): problem for name, problem in said.items()}
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows' loader reads no .icd files")
+def test_useless_entries_are_named_and_read_past(tmp_path):
+    said = make_useless_entries(tmp_path)
+    for name, path in (("latin", b"/opt/\xe4/lib.so"), ("utf", "/opt/\xe4/lib.so".encode()), ("windows", b"liba.so\r\n")):
+        (tmp_path / f"{name}.icd").write_bytes(path)
+    found = list(discovery._from_folder(str(tmp_path)))
+    assert {r.origin: r.problem for r in found if not r.library} == said
+    assert [os.fsencode(r.library) for r in found if r.library] == [b"/opt/\xe4/lib.so", "/opt/\xe4/lib.so".encode(), b"liba.so"]
+    with discovery._vendors_folder([r for r in found if r.library]) as folder:
+        assert Path(folder, "00.icd").read_bytes() == b"/opt/\xe4/lib.so\n"
 
 
 def test_the_users_own_vendors_are_kept(tmp_path, monkeypatch):
@@ -99,12 +139,89 @@ def test_where_temporary_files_have_no_place_the_cache_folder_has(tmp_path, monk
     assert os.listdir(tmp_path / "cache") == []
 
 
-@pytest.mark.skipif(os.name == "nt", reason="POSIX permissions")
-def test_without_a_folder_of_the_users_own_the_systems_runtimes_remain(tmp_path, monkeypatch, no_temporary_files):
-    tmp_path.chmod(0o777)
-    monkeypatch.setenv("KERAS_OCL_CACHE_DIR", str(tmp_path))
-    with discovery._vendors_folder([discovery.Runtime("/a/liba.so", "a")]) as folder:
-        assert folder is None
+def full(monkeypatch, *folders):
+    """Nothing can be written to a file in these."""
+    write = Path.write_bytes
+
+    def write_bytes(path, data):
+        if any(path.is_relative_to(folder) for folder in folders):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return write(path, data)
+
+    monkeypatch.setattr(Path, "write_bytes", write_bytes)
+
+
+def test_where_one_disk_is_full_another_serves(tmp_path, monkeypatch):
+    temporary, cache, memory = (tmp_path / name for name in ("temporary", "cache", "memory"))
+    for folder in (temporary, cache, memory):
+        folder.mkdir(mode=0o700)
+    monkeypatch.setenv("KERAS_OCL_CACHE_DIR", str(cache))
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+    monkeypatch.setattr(discovery, "SHARED_MEMORY", str(memory))
+    found = [discovery.Runtime("/a/liba.so", "a")]
+    for places, served in (((), temporary), ((temporary,), cache), ((temporary, cache), memory)):
+        with monkeypatch.context() as there:
+            full(there, *places)
+            with discovery._vendors_folder(found) as folder:
+                assert Path(folder).parent == served and Path(folder, "00.icd").read_bytes() == b"/a/liba.so\n"
+    full(monkeypatch, tmp_path)
+    with pytest.raises(OSError, match="No space left"), discovery._vendors_folder(found):
+        pass
+    assert [os.listdir(folder) for folder in (temporary, cache, memory)] == [[], [], []]
+
+
+SYSTEM, WHEEL = discovery.Runtime("libsystem.so", "/etc/OpenCL/vendors/system.icd"), discovery.Runtime("/venv/libwheel.so", "some-runtime")
+
+
+@pytest.mark.parametrize(
+    "found, useless, path, lost",
+    [
+        ([WHEEL], False, WHEEL.library, None),
+        ([SYSTEM, WHEEL], False, None, WHEEL.library),
+        ([SYSTEM, WHEEL], True, SYSTEM.library, WHEEL.library),
+        ([], True, os.devnull, None),
+    ],
+)
+def test_where_nothing_can_be_written_the_loader_gets_what_can_be_named(found, useless, path, lost, monkeypatch, caplog):
+    def nowhere(found):
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setattr(discovery, "_vendors_folder", nowhere)
+    with contextlib.ExitStack() as stack:
+        assert discovery._named_by_a_path(found, useless, stack) == path
+    said = f"Read-only file system), which goes without {lost}: make room, or name a folder"
+    assert [said in record.getMessage() for record in caplog.records] == [True] * bool(lost)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="a limit of files' sizes stands for full disks")
+def test_a_process_that_can_write_nothing_computes(tmp_path):
+    if all(found.origin.endswith(".icd") for found in discovery.runtimes()):
+        pytest.skip("no runtime from PyPI")  # the system's PoCL computes nothing where it cannot write
+    code = """
+        import logging, resource
+        logging.getLogger("keras_ocl").setLevel(logging.WARNING)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+        from keras_ocl import runtime
+        device = runtime.current_device()
+        device.build([("one", "__kernel void one(__global float* a) { a[0] = 1; }")])
+        print(device.platform)
+    """
+    environment = {**os.environ, "HOME": str(tmp_path), "OCL_ICD_VENDORS": "/nowhere", "KERAS_OCL_COMPILERS": "0"}
+    unset = "XDG_CACHE_HOME", "KERAS_OCL_CACHE_DIR", "KERAS_OCL_DEVICE"
+    environment = {name: value for name, value in environment.items() if name not in unset}
+    command = [sys.executable, "-c", textwrap.dedent(code)]
+    result = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+    assert result.stdout.strip(), result.stderr
+    (warning,) = [line for line in result.stderr.splitlines() if "keras_ocl" in line]
+    assert f"compiles every program anew: {tmp_path}/.cache/keras_ocl cannot be written (File too large); make room" in warning
+
+
+@pytest.mark.skipif(os.name == "nt", reason="folders below a device are a matter of POSIX")
+def test_a_home_that_cannot_be_written_is_quiet():
+    if runtime.current_device().programs.disk is None:
+        pytest.skip("PoCL itself computes nothing where it cannot write")
+    out = run("from keras_ocl import runtime; runtime.current_device()", HOME="/dev/null", XDG_CACHE_HOME="/dev/null/cache")
+    assert "Exception ignored" not in out and "Traceback" not in out
 
 
 def test_a_run_leaves_no_temporary_files(tmp_path):
@@ -271,6 +388,14 @@ def test_commands(capsys, tmp_path, monkeypatch, device):
     tmp_path.chmod(0o777)
     assert cli.main(["cache"]) == 0 and cli.main(["cache", "--clear"]) == 1
     assert capsys.readouterr().out.count(f"cache: not used: {tmp_path} can be written by others") == (2 if os.name != "nt" else 0)
+
+
+def test_a_reader_that_has_seen_enough():
+    reader, writer = os.pipe()
+    os.close(reader)
+    result = subprocess.run([sys.executable, "-m", "keras_ocl", "doctor"], stdout=writer, stderr=subprocess.PIPE, timeout=120)
+    os.close(writer)
+    assert (result.returncode, result.stderr) == (0, b"")
 
 
 def test_doctor_without_a_device(capsys, monkeypatch):

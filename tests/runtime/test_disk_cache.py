@@ -1,5 +1,6 @@
 """What the cache on disk trusts: its user's own folder, key and entries, and nothing that another user may have put there."""
 
+import errno
 import hashlib
 import hmac
 import json
@@ -257,3 +258,45 @@ def test_without_a_home_there_is_no_cache(monkeypatch, warnings):
     disk.remove(KEY(1))
     (warning,) = warnings()
     assert "no home folder" in warning and "KERAS_OCL_CACHE_DIR" in warning
+
+
+@posix
+@pytest.mark.parametrize("below", ["", "cache", "more/cache"])
+def test_a_file_in_the_place_of_the_folder_is_named(tmp_path, warnings, below):
+    (tmp_path / "file").write_text("")
+    for _ in range(2):
+        disk = DiskCache(tmp_path / "file" / below)
+        disk.put({"k": KEY(1)}, b"binary")
+        assert disk.get(KEY(1)) is None
+    (warning,) = warnings()
+    assert f"{tmp_path / 'file'}" in warning and "is no folder, or below a file" in warning and "KERAS_OCL_CACHE_DIR" in warning
+    assert "is no folder" in disk.problem()
+
+
+def test_a_home_folder_is_understood(monkeypatch, tmp_path):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("USERPROFILE", str(tmp_path))
+    monkeypatch.setenv("KERAS_OCL_CACHE_DIR", os.path.join("~", "here"))
+    assert cache_folder() == tmp_path / "here"
+
+
+@posix
+def test_a_folder_that_cannot_be_written_is_read_and_named_once(folder, warnings, monkeypatch):
+    def full(*arguments, **names):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("tempfile.mkstemp", full)
+    monkeypatch.setattr("tempfile.TemporaryFile", full)
+    for _ in range(2):
+        disk = DiskCache(folder)
+        disk.put({"k": KEY(2)}, b"binary")
+        assert serves(folder) and not serves(folder, 2)
+    (warning,) = warnings()
+    assert f"{folder} cannot be written (No space left on device); make room, or name another folder in KERAS_OCL_CACHE_DIR" in warning
+    assert disk.unwritable() == "No space left on device" and disk.problem() == ""
+
+
+def test_looking_whether_it_can_be_written_leaves_nothing(folder):
+    before = sorted(folder.rglob("*"))
+    assert DiskCache(folder).unwritable() == "" == DiskCache(folder / "new" / "deep").unwritable()
+    assert sorted(folder.rglob("*")) == before
