@@ -27,6 +27,20 @@ _TABLE = {
 NAMES = tuple(_TABLE)
 _FROM_NUMPY = {np.dtype(row[0]): name for name, row in _TABLE.items()}
 
+_TO_NUMBERS = "turn them into numbers before the model, by tf.data or a preprocessing layer such as StringLookup or TextVectorization"
+_NO_NUMBERS = {  # by the kind of a NumPy dtype
+    **dict.fromkeys("UST", f"strings, of which there are no tensors; {_TO_NUMBERS}"),
+    "O": f"Python objects, of which there are no tensors; if they are numbers, use .astype('float32'), if strings, {_TO_NUMBERS}",
+    **dict.fromkeys("Mm", "points or spans of time, of which there are no tensors; turn them into numbers first"),
+}
+
+
+def check_numbers(what, dtype):
+    """TypeError that begins with `what` where elements of this NumPy dtype are no numbers."""
+    told = _NO_NUMBERS.get(getattr(dtype, "kind", None))
+    if told:
+        raise TypeError(f"{what} holds {told} (dtype {dtype}).")
+
 
 def canonical(dtype):
     """The name of `dtype` (a name, a NumPy dtype or type). TypeError when there is no such dtype."""
@@ -35,6 +49,7 @@ def canonical(dtype):
     try:
         return _FROM_NUMPY[np.dtype(dtype)]
     except (KeyError, TypeError):
+        check_numbers("an array", dtype)
         raise TypeError(f"dtype {dtype!r} is not supported by the ocl backend; supported: {', '.join(NAMES)}") from None
 
 

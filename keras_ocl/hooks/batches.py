@@ -2,9 +2,11 @@
 
 import itertools
 
+import numpy as np
 from keras.src import tree
 from keras.src.trainers.epoch_iterator import EpochIterator
 
+from keras_ocl.core import dtypes
 from keras_ocl.distribution import own_rows
 from keras_ocl.hooks.distribution import own_ranks, whole_batches
 
@@ -17,9 +19,11 @@ class Batches(EpochIterator):
     Raises:
         ValueError: there is not a single batch, which is told in the name of `caller`; with None Keras warns, as when data run out later.
             Or ranks are given different numbers of steps.
+        TypeError: arrays hold strings, or what else is no number.
     """
 
     def __init__(self, caller, x, **settings):
+        check_numbers(caller or "fit", x=x, y=settings.get("y"), sample_weight=settings.get("sample_weight"))
         if caller is not None:
             check_rows(caller, x)
         with whole_batches():
@@ -75,3 +79,19 @@ def check_rows(caller, x, what="x"):
         shape = getattr(leaf, "shape", None)
         if shape and shape[0] == 0:
             raise ValueError(f"{caller}: {what} has no rows (shape {tuple(shape)}); pass at least one.")
+
+
+def check_numbers(caller, **given):
+    """Raises TypeError where arrays, in nests of any kind, hold strings or what else is no number."""
+    for name, nest in given.items():
+        for leaf in tree.flatten(nest):
+            dtype = type(leaf) if isinstance(leaf, (str, bytes)) else getattr(leaf, "dtype", None)
+            dtype = getattr(dtype, "as_numpy_dtype", dtype)  # of TensorFlow's
+            dtypes.check_numbers(f"{caller}: {name}", np.dtype(dtype) if isinstance(dtype, type) else dtype)
+
+
+def checked(iterator):
+    """The lists of batches, looked at by `check_numbers`."""
+    for begin, end, batches in iterator:
+        check_numbers("fit", **{"a batch": batches})
+        yield begin, end, batches

@@ -1,7 +1,6 @@
 """Keras's Trainer: a step is traced once, compiled, and replayed; state stays on the device."""
 
 import contextlib
-import functools
 import time
 import warnings
 
@@ -20,12 +19,13 @@ from keras.src.utils.python_utils import is_default
 
 from keras_ocl import runtime
 from keras_ocl.compiler.jit import Jitted
+from keras_ocl.core import dtypes
 from keras_ocl.core.autodiff import GradientTape
 from keras_ocl.core.trace import operation
 from keras_ocl.distribution import own_rows
 from keras_ocl.distribution.step import DistributedStep
 from keras_ocl.hooks import checkpoints, distribution, ranks, tensorboard
-from keras_ocl.hooks.batches import Batches, check_rows
+from keras_ocl.hooks.batches import Batches, check_numbers, check_rows, checked
 from keras_ocl.hooks.logs import pythonify_logs
 from keras_ocl.ops import core
 
@@ -116,7 +116,7 @@ class OclTrainer(base_trainer.Trainer):
             iterator = ((0, 0, [adapter._standardize_batch(adapter.py_dataset[0])]) for _ in range(1))
         elif iterator is not None and distribution.own_ranks() is not None:
             iterator = ((begin, end, [batch.data for batch in batches]) for begin, end, batches in iterator)
-        super()._symbolic_build(iterator=iterator, data_batch=data_batch)
+        super()._symbolic_build(iterator=None if iterator is None else checked(iterator), data_batch=data_batch)
 
     # ---- compiled steps
 
@@ -176,8 +176,13 @@ class OclTrainer(base_trainer.Trainer):
 
     # ---- loops
 
-    def _run_batches(self, phase, epoch_iterator, callbacks):
-        """One pass over the data: yields what the function of `phase` (a key of _STOP) returns for each batch, with callbacks around it."""
+    def _run_batches(self, phase, epoch_iterator, callbacks, take=None):
+        """One pass over the data with the function of `phase` (a key of _STOP), and callbacks around each batch.
+
+        `take` gets what the function returns for each batch; the last of that is returned, {} without any batch. This is no generator: a
+        callback's StopIteration would leave one as a RuntimeError.
+        """
+        result = {}
         begin, end = _batch_hooks(callbacks, phase, epoch_iterator)
         for begin_step, end_step, batches in epoch_iterator:
             if begin is not None:
@@ -185,10 +190,12 @@ class OclTrainer(base_trainer.Trainer):
             result = getattr(self, f"{phase}_function")(batches)  # looked up here: a callback may make it anew
             if end is not None:
                 end(end_step, {"outputs": result} if phase == "predict" else result)
-            yield result
+            if take is not None:
+                take(result)
             if getattr(self, _STOP[phase]):
                 break
         _flush(callbacks)
+        return result
 
     @traceback_utils.filter_traceback
     @tensorboard.ending_with_errors()
@@ -224,6 +231,7 @@ class OclTrainer(base_trainer.Trainer):
             )
         if validation_data is not None:
             validation_data = data_adapter_utils.unpack_x_y_sample_weight(validation_data)
+            check_numbers("fit", validation_data=validation_data)
             check_rows("fit", validation_data[0], "the validation data")
 
         epoch_iterator = Batches(
@@ -249,7 +257,7 @@ class OclTrainer(base_trainer.Trainer):
         for epoch in range(initial_epoch, epochs):
             self.reset_metrics()
             callbacks.on_epoch_begin(epoch)
-            logs = _newest(self._run_batches("train", epoch_iterator, callbacks))
+            logs = self._run_batches("train", epoch_iterator, callbacks)
             epoch_logs = dict(self._get_metrics_result_or_logs(logs))
 
             if validation_data is not None and self._should_eval(epoch, validation_freq):
@@ -322,7 +330,7 @@ class OclTrainer(base_trainer.Trainer):
         self.stop_evaluating = False
         callbacks.on_test_begin()
         self.reset_metrics()
-        logs = _newest(self._run_batches("test", epoch_iterator, callbacks))
+        logs = self._run_batches("test", epoch_iterator, callbacks)
         logs = pythonify_logs(self._get_metrics_result_or_logs(logs))
         callbacks.on_test_end(logs)
         return logs if return_dict else self._flatten_metrics_in_order(logs)
@@ -338,7 +346,8 @@ class OclTrainer(base_trainer.Trainer):
         self.make_predict_function()
         self.stop_predicting = False
         callbacks.on_predict_begin()
-        outputs = list(self._run_batches("predict", epoch_iterator, callbacks))
+        outputs = []
+        self._run_batches("predict", epoch_iterator, callbacks, outputs.append)
         callbacks.on_predict_end()
         return tree.map_structure_up_to(outputs[0], lambda *parts: np.concatenate([core.convert_to_numpy(p) for p in parts]), *outputs)
 
@@ -408,6 +417,7 @@ def _as_arrays(data):
         if v is None or core.is_tensor(v):
             return v
         v = np.asarray(v)
+        dtypes.check_numbers("a batch", v.dtype)
         if v.dtype.kind == "f" and v.dtype != config.floatx():
             v = v.astype(config.floatx())
         return v
@@ -430,11 +440,6 @@ def _last(one_step):
         return logs
 
     return function
-
-
-def _newest(results):
-    """The last of an iterator's logs, {} without any."""
-    return functools.reduce(lambda _, logs: logs, results, {})
 
 
 def _eager(step, name):

@@ -115,8 +115,9 @@ def scalar_dtype(x):
 def from_host(x, dtype=None):
     """Upload a host value."""
     array = np.asarray(x)
-    if array.dtype == object:
+    if array.dtype == object and not isinstance(x, (np.ndarray, list, tuple)):
         raise TypeError(f"convert_to_tensor: cannot convert {type(x).__name__} {x!r:.80} to a tensor; its elements are not numbers.")
+    dtypes.check_numbers(f"convert_to_tensor: the {type(x).__name__}", array.dtype)
     dtype = dtypes.canonical(dtype or host_dtype(array, weak=isinstance(x, (list, tuple))))
     trace = current_trace.get()
     if trace is not None and in_symbolic_scope():

@@ -2,6 +2,7 @@
 
 import keras
 import numpy as np
+import pytest
 from keras import ops
 
 from tests.hooks.regression import MODES, SAMPLES, Reference, Steps, batches, make_data, make_model
@@ -157,3 +158,48 @@ def test_terminate_on_nan():
     history = model.fit(x, y, batch_size=5, epochs=3, shuffle=False, verbose=0, callbacks=[keras.callbacks.TerminateOnNaN()])
     assert history.epoch == [0]
     assert int(model.optimizer.iterations) == 2
+
+
+HOOKS = {
+    "fit": "train_begin epoch_begin train_batch_begin batch_begin train_batch_end batch_end epoch_end train_end test_begin test_batch_end",
+    "evaluate": "test_begin test_batch_begin test_batch_end test_end",
+    "predict": "predict_begin predict_batch_begin predict_batch_end predict_end",
+}
+
+
+@pytest.mark.parametrize("error", [StopIteration, StopAsyncIteration, GeneratorExit, KeyError, RuntimeError])
+@MODES
+def test_what_a_callback_raises_reaches_the_caller_as_it_is(mode, error):
+    x, y = make_data()
+    model = make_model(**mode)
+    for method, hooks in HOOKS.items():
+        arguments = {"fit": (x, y), "evaluate": (x, y), "predict": (x,)}[method]
+        options = {"validation_data": (x, y)} if method == "fit" else {}
+        for hook in hooks.split():
+            raised = error("enough")
+
+            def fails(*_, raised=raised, **__):
+                raise raised
+
+            callback = keras.callbacks.Callback()
+            setattr(callback, f"on_{hook}", fails)
+            with pytest.raises(error) as caught:
+                getattr(model, method)(*arguments, batch_size=20, verbose=0, callbacks=[callback], **options)
+            assert caught.value is raised, hook
+    assert len(model.predict(x, batch_size=20, verbose=0)) == SAMPLES  # all is well again
+
+
+@MODES
+def test_what_a_step_raises_reaches_the_caller_as_it_is(mode):
+    class Model(keras.Sequential):
+        def train_step(self, data):
+            raise StopIteration("enough")
+
+        test_step = predict_step = train_step
+
+    x, y = make_data()
+    model = Model([keras.Input(x.shape[1:]), keras.layers.Dense(1)])
+    model.compile("sgd", "mse", **mode)
+    for call in (lambda: model.fit(x, y, verbose=0), lambda: model.evaluate(x, y, verbose=0), lambda: model.predict(x, verbose=0)):
+        with pytest.raises(StopIteration, match="enough"):
+            call()

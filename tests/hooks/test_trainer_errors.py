@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from keras import ops
 
+import keras_ocl
 from tests.hooks.regression import FEATURES, SAMPLES, make_data, make_model
 
 
@@ -46,10 +47,60 @@ def test_unknown_arguments():
         model.fit(x, y, verbose=0)
 
 
-def test_strings_are_no_input():
-    model = make_model()
-    with pytest.raises((ValueError, TypeError), match="(?i)dtype|string|number|str"):
-        model.fit(np.array([["a"] * FEATURES] * 4), np.ones((4, 1)), verbose=0)
+STRINGS = [["a"] * FEATURES] * 4
+NO_NUMBERS = {
+    "strings": np.array(STRINGS),
+    "bytes": np.array(STRINGS, "S"),
+    "objects": np.array(STRINGS, object),
+    "numbers as objects": np.ones((4, FEATURES)).astype(object),
+    "lists": STRINGS,
+    "dates": np.full((4, FEATURES), np.datetime64("2020-01-01")),
+}
+
+
+class Source(keras.utils.PyDataset):
+    def __init__(self, *batch):
+        super().__init__()
+        self.batch = batch
+
+    def __len__(self):
+        return 1
+
+    def __getitem__(self, index):
+        return self.batch
+
+
+@pytest.mark.parametrize("eagerly", [False, True])
+@pytest.mark.parametrize("what", NO_NUMBERS)
+def test_what_is_no_number_is_no_input(what, eagerly):
+    bad, x, y = NO_NUMBERS[what], np.ones((4, FEATURES), "float32"), np.ones((4, 1), "float32")
+    model = make_model(run_eagerly=eagerly)
+    model.fit(x, y, verbose=0)
+    fresh = make_model(run_eagerly=eagerly)
+    array = np.asarray(bad)
+    for call in (
+        lambda: model.fit(bad, y, verbose=0),
+        lambda: fresh.fit(bad, y, verbose=0),
+        lambda: model.fit(x, bad, verbose=0),
+        lambda: model.fit({"a": x, "b": bad}, y, verbose=0),
+        lambda: model.fit(x, y, validation_data=(bad, y), verbose=0),
+        lambda: model.fit(Source(array, y), verbose=0),
+        lambda: fresh.fit(Source(array, y), verbose=0),
+        lambda: fresh.fit((batch for batch in [(array, y)] * 2), verbose=0),  # noqa: B023
+        lambda: model.evaluate(x, bad, verbose=0),
+        lambda: model.predict(bad, verbose=0),
+        lambda: model.train_on_batch(bad, y),
+        lambda: model.test_on_batch(x, bad),
+        lambda: model.predict_on_batch(bad),
+        lambda: model(array),
+        lambda: ops.convert_to_tensor(bad),
+        lambda: keras_ocl.jit(ops.sin)(array),
+    ):
+        with pytest.raises(TypeError, match="holds [A-z ]*, of which there are no tensors") as caught:
+            call()
+        if what != "dates":
+            assert "tf.data or a preprocessing layer such as StringLookup or TextVectorization" in str(caught.value)
+    assert model.fit(x, y, verbose=0).history["loss"][0] < 100
 
 
 def test_reading_a_value_in_a_compiled_step_says_what_to_do():

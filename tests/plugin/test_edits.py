@@ -63,7 +63,7 @@ def test_lines_stay_within_the_source(name):
 def test_missing_construct(name, edit):
     source, path = read(name)
     if isinstance(edit, First):
-        known, renamed = f"def {edit.scope}(", "def renamed("
+        known, renamed = f"def {edit.scope.rpartition('.')[2]}(", "def renamed("
     else:
         known, renamed = f'"{edit.like if isinstance(edit, Alike) else "tensorflow"}"', '"renamed"'
     with pytest.raises(UnsupportedKeras, match=r"does not support Keras \d.*lacks .*Supported is Keras >=3\.15") as error:
