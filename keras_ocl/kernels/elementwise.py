@@ -286,7 +286,7 @@ def _complex(op, width, part, x):
         "neg": "(-{0})",
         "add": "({0} + {1})",
         "sub": "({0} - {1})",
-        "abs": "hypot({0}.x, {0}.y)",
+        "abs": f"hypot_{ctype}_1({{0}}.x, {{0}}.y)",
         "conj": f"({ctype}2)({{0}}.x, -{{0}}.y)",
         "real": "({0}.x)",
         "imag": "({0}.y)",

@@ -261,6 +261,7 @@ def _rem(mantissa_bits, bias):
     """fmod by long division, most of a mantissa per step: mostly one step. Each remainder is exact, as fma rounds nothing it can hold.
 
     The quotient is rounded, not truncated: a division that is off by some ulps, as OpenCL allows, still leaves less than s either way.
+    By the sign bit a negative rest is known that was flushed to -0.
     """
     quotient_bits = mantissa_bits - 3
     steps = -(-(2 * bias + mantissa_bits) // quotient_bits) + 1
@@ -278,16 +279,47 @@ def _rem(mantissa_bits, bias):
     $I shift = max(high - low - ($I){quotient_bits}, ($I)0) - up;
     $I half_shift = shift >> 1;
     $T s = m * as_$T((half_shift + {bias}) << {mantissa_bits}) * as_$T((shift - half_shift + {bias}) << {mantissa_bits});
-    $T t = fma(-rint(r / s), s, r);
-    r = (r < d) ? r : ((t < 0.0$F) ? t + s : t);
+    $T n = rint(r / s), t = fma(-n, s, r);
+    t = (as_$I(t) < 0) ? fma(1.0$F - n, s, r) : t;
+    r = (r < d) ? r : t;
   }}
   return valid ? copysign(r, a) : ($T)NAN;
 }}
 """
 
 
+def _scaled_pair(function, far):
+    """`function` of two numbers by its values at a size where no square or reciprocal overflows or is a denormal number: where those are
+    flushed, Intel's atan2 is NaN of denormal numbers, and PoCL's atan2 and hypot are off up to 100 % at both ends.
+    """
+
+    def scale(small, large):
+        return f"(m < 1.0$F) ? ($T)0x1p{small}$F : ((m > 0x1p{far}$F) ? ($T)0x1p{large}$F : ($T)1.0$F)"
+
+    return f"""$T $name($T a, $T b) {{
+  $T m = fmax(fabs(a), fabs(b));
+  $T s = {scale(far, -far)};
+  $T y = {function}(a * s, b * s);
+  return {f"y * ({scale(-far, far)})" if function == "hypot" else "y"};
+}}
+"""
+
+
 FLOAT = {
     "rem": _rem(23, 127),
+    "atan2": _scaled_pair("atan2", 64),
+    "hypot": _scaled_pair("hypot", 64),
+    # Where denormal numbers are flushed, Intel's vector rsqrt is off by a factor of 2 where its result's square is one.
+    "rsqrt": """$T $name($T x) {
+  $T s = (x > 0x1p100f) ? ($T)0x1p-32f : ($T)1.0f;
+  return rsqrt(x * (s * s)) * s;
+}
+""",
+    # PoCL's takes a denormal number that is to be flushed for 0.0138. One that is kept is not equal to 0.
+    "pow": """$T $name($T a, $T b) {
+  return pow((a == 0.0f) ? copysign(($T)0.0f, a) : a, (b == 0.0f) ? ($T)0.0f : b);
+}
+""",
     "i0": _bessel(_I0_SERIES[:14], _I0_FLOAT),
     "i1": _bessel(_I1_SERIES[:14], _I1_FLOAT, odd=True),
     "erf_inv": "$T $name($T x) {\n" + _erf_inv_start(_ERF_INV_END, "3.0") + "  return y;\n}\n",
@@ -295,6 +327,8 @@ FLOAT = {
 
 DOUBLE = {
     "rem": _rem(52, 1023),
+    "atan2": _scaled_pair("atan2", 512),
+    "hypot": _scaled_pair("hypot", 512),
     # Intel's compiler (2026.22) crashes where it merges sin and cos of one argument that is the result of such a pair.
     "cos": """$T $name($T x) {
   $T y;
@@ -302,11 +336,11 @@ DOUBLE = {
   return y;
 }
 """,
-    # Lane by lane: PoCL's vector pow mixes up the lanes of doubles.
+    # Lane by lane: PoCL's vector pow mixes up the lanes of doubles. The zeros are as in float's.
     "pow": """$T $name($T a, $T b) {
   union { $T all; double lane[$N]; } x, y;
-  x.all = a;
-  y.all = b;
+  x.all = (a == 0.0) ? copysign(($T)0.0, a) : a;
+  y.all = (b == 0.0) ? ($T)0.0 : b;
   for (int i = 0; i < $N; ++i) x.lane[i] = pow(x.lane[i], y.lane[i]);
   return x.all;
 }
