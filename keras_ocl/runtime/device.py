@@ -14,7 +14,7 @@ from operator import call
 import numpy as np
 import pyopencl as cl
 
-from keras_ocl.runtime import state
+from keras_ocl.runtime import host, state
 from keras_ocl.runtime.arena import Arena
 from keras_ocl.runtime.errors import DeviceLost
 from keras_ocl.runtime.memory import Memory, Storage
@@ -165,6 +165,7 @@ class Device:
         gc.collect()
         self.arena.release()
         self.memory.trim()
+        host.trim_heap()
 
     # programs
 

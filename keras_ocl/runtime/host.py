@@ -82,6 +82,14 @@ def interpreter():
     return None if getattr(sys, "frozen", False) or not name.startswith(("python", "pypy")) else sys.executable
 
 
+def trim_heap():
+    """Have the C library give free memory back to the system, of which it keeps what lies between that in use; glibc's alone can."""
+    if sys.platform == "linux":
+        trim = getattr(_c_library(), "malloc_trim", None)
+        if trim is not None:
+            trim(0)
+
+
 @functools.cache
 def _c_library():
     return ctypes.CDLL(None)

@@ -7,6 +7,7 @@ the time. They give the same results, bit for bit, more slowly.
 import hashlib
 import os
 import threading
+import weakref
 from collections import OrderedDict
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -27,7 +28,8 @@ SCHEMA = "1"  # raise when the meaning of a cache entry changes
 STANDARD = "-cl-std=CL1.2"
 FUSED = "-DFP_FAST_FMAF=1"  # CPUs' compilers do not tell; mad() is a product and a sum where nothing is optimised
 HASTY = "-cl-opt-disable"
-IN_MEMORY = 1024  # kernels whose programs are kept although nobody may be using them; others come back from disk
+IN_MEMORY = 128 << 20  # bytes of programs that are kept although nobody may be using them; others come back from disk
+HELD, HELD_PER_BYTE = 256 << 10, 14  # bytes that Intel's runtime holds for a program that ran: for each, and for each byte of its binary
 MANY = 16  # kernels asked for together for which other processes are started: that takes a quarter of a second
 SEVERAL = 8  # kernels of which a process that runs already compiles parts; and when so many are compiled one is started, as more follow
 PART = 4  # the fewest kernels of a part: each costs some 15 ms more
@@ -60,6 +62,21 @@ def binary_of(program):
         return program.get_info(cl.program_info.BINARIES)[0] or None
     except cl.Error:
         return None
+
+
+class Program:
+    """One of the driver's programs. The kernels that are made of it keep it.
+
+    Attributes:
+        handle: pyopencl's.
+        held_bytes: about what the driver holds for it.
+    """
+
+    __slots__ = ("__weakref__", "handle", "held_bytes")
+
+    def __init__(self, handle, code):
+        """code: the program's binary, or its source where nobody knows that."""
+        self.handle, self.held_bytes = handle, HELD + HELD_PER_BYTE * len(code)
 
 
 class Drafts:
@@ -112,9 +129,11 @@ class Drafts:
 
 @dataclass(frozen=True)
 class _Draft:
-    """A program compiled without optimisation, and the Future of a better binary of the kernels `specs` (or of None), among others."""
+    """A weak reference to a Program compiled without optimisation, and the Future of a better binary of the kernels `specs` (or of None),
+    among others.
+    """
 
-    program: cl.Program
+    program: weakref.ref
     future: Future
     specs: list
     keys: dict
@@ -134,7 +153,8 @@ class Programs:
         # (again for unknown work-group sizes), 100 ms each, and save 50 ms per program.
         self.disk = None if has_src_build_cache(device.handle) else DiskCache()
         self._compiled = 0  # kernels so far
-        self._programs = OrderedDict()  # kernel's key -> built program, the last used at the end
+        self._programs = weakref.WeakValueDictionary()  # kernel's key -> Program: of kernels that are there, and the recent ones
+        self._recent = OrderedDict()  # the Programs asked for last, the latest at the end -> None
         self._drafts = {}  # kernel's key -> _Draft, until it is done better
         self._lock = threading.Lock()
         self._identity = identity(device.handle)
@@ -161,22 +181,45 @@ class Programs:
             if self.disk is not None:
                 self._load(keys)
             self._take_better()
-            missing = [spec for spec in specs if keys[spec] not in self._programs]
+            known = {spec: self._programs.get(keys[spec]) for spec in specs}  # from here on none of them goes
+            missing = [spec for spec, program in known.items() if program is None]
             hasty = drafts.chosen(specs) if missing and drafts and self.drafts_are_exact and self.compilers.most else ()
             good = [spec for spec in missing if spec not in hasty]
-            fast = [spec for spec in missing if spec in hasty and keys[spec] not in self._drafts]
+            begun = {spec: self._draft(keys[spec]) for spec in missing if spec in hasty}
+            fast = [spec for spec, program in begun.items() if program is None]
             if good or fast:
                 with self.device.span(f"{BUILD} {len(good) + len(fast)} kernels"):
                     self._compile(good, fast, keys, options, drafts)
             if hasty:
                 drafts.awaited |= {self._drafts[keys[spec]].future for spec in missing if spec in hasty}
-            programs = {spec[0]: self._programs.get(keys[spec]) or self._drafts[keys[spec]].program for spec in specs}
-            for key in keys.values():
-                if key in self._programs:
-                    self._programs.move_to_end(key)
-            while len(self._programs) > IN_MEMORY:
-                self._programs.popitem(last=False)
-        return {name: _kernel(program, name) for name, program in programs.items()}
+            programs = {spec[0]: known[spec] or self._programs.get(keys[spec]) or self._draft(keys[spec]) for spec in specs}
+            kernels = {name: _kernel(program, name) for name, program in programs.items()}
+            self._keep_recent(programs.values())
+        return kernels
+
+    @property
+    def held_bytes(self):
+        """About what the driver holds for the programs that are kept although nobody may be using them."""
+        return sum(program.held_bytes for program in self._recent)
+
+    def _draft(self, key):
+        """The Program that is the draft of a kernel; None where there is none, or nobody has it any more."""
+        draft = self._drafts.get(key)
+        return draft and draft.program()
+
+    def _add(self, keys, program):
+        """The kernels of these keys are found in `program`, which is kept for the time being."""
+        self._programs.update(dict.fromkeys(keys, program))
+        self._recent[program] = None
+
+    def _keep_recent(self, programs):
+        """Keep these, and of others as many of the last as IN_MEMORY allows."""
+        self._recent.update(dict.fromkeys(programs))
+        for program in programs:
+            self._recent.move_to_end(program)
+        held = self.held_bytes
+        while held > IN_MEMORY:
+            held -= self._recent.popitem(last=False)[0].held_bytes
 
     def complete(self, drafts):
         """Have those better that `drafts` says are due: compile here what no process has begun, and wait for the others."""
@@ -194,7 +237,7 @@ class Programs:
         """Put a better program in the place of a draft's; None: one that is compiled now."""
         keys = _members(draft.specs, draft.keys).values()
         if program:
-            self._programs.update(dict.fromkeys(keys, program))
+            self._add(keys, program)
         else:
             self._compile(draft.specs, [], draft.keys, draft.options)
         for key in keys:
@@ -204,6 +247,7 @@ class Programs:
         """Drop all programs held in memory; the disk cache stays."""
         with self._lock:
             self._programs.clear()
+            self._recent.clear()
             self._drafts.clear()
 
     def _key(self, spec, options):
@@ -223,15 +267,15 @@ class Programs:
             if program is None:
                 self.disk.remove(program_key)  # it is built anew below
                 continue
-            for member_key in members.values():
-                self._programs.setdefault(member_key, program)
+            self._add([member_key for member_key in members.values() if member_key not in self._programs], program)
 
     def _store(self, members, binary):
         if binary:
             self.disk.put(members, binary)
 
     def _take_better(self):
-        """Put what has been compiled well in the place of drafts."""
+        """Put what has been compiled well in the place of drafts; of drafts that are gone it is on disk."""
+        self._drafts = {key: draft for key, draft in self._drafts.items() if draft.program() is not None}
         for draft in {id(d.future): d for d in self._drafts.values() if d.future.done()}.values():
             # One that was cancelled was to be compiled here, and that was interrupted.
             binary = None if draft.future.cancelled() else draft.future.result()
@@ -256,15 +300,16 @@ class Programs:
             here = not program
             if here:
                 program = self._build_here(part, *tasks[k])
-            if how != options:
-                programs.update(dict.fromkeys(part, program))
-                continue
             if here and self.disk is not None:
-                binary = binary_of(program)
+                binary = binary_of(program.handle)
                 # A program that was compiled holds on to its compiler's memory, megabytes of it; one made of the binary does not.
                 program = binary and self._from_binary(binary, members) or program
+            if how != options:
+                programs.update(dict.fromkeys(part, program))
+                self._recent[program] = None
+                continue
             self._store(members, binary)
-            self._programs.update(dict.fromkeys(members.values(), program))
+            self._add(members.values(), program)
         if hasty:
             self._begin_better(programs, keys, options, drafts)
         self.device.statistics.builds += 1
@@ -278,12 +323,12 @@ class Programs:
         futures = self.compilers.begin(sources, options, lambda k, binary: self._store(members[k], binary), after)
         for part, future in zip(parts, futures, strict=True):
             for spec in part:
-                self._drafts[keys[spec]] = _Draft(programs[spec], future, part, keys, options)
+                self._drafts[keys[spec]] = _Draft(weakref.ref(programs[spec]), future, part, keys, options)
 
     def _build_here(self, specs, source, options):
         device, handle = self.device, self.device.handle
         try:
-            return build_program(device.context, handle, source, options)
+            return Program(build_program(device.context, handle, source, options), source)
         except cl.Error as error:
             try:
                 log = error.program.get_build_info(handle, cl.program_build_info.LOG) or str(error)
@@ -299,7 +344,7 @@ class Programs:
             present = program.get_info(cl.program_info.KERNEL_NAMES).split(";")
         except cl.Error:
             return None
-        return program if set(names) <= set(present) else None
+        return Program(program, binary) if set(names) <= set(present) else None
 
 
 def _divided(specs, size):
@@ -362,13 +407,15 @@ _invoker().generate_enqueue_and_set_args = _unless_ours(_invoker().generate_enqu
 
 
 def _kernel(program, name):
-    """A kernel object that is launched by `Device` alone.
+    """A kernel object of a Program, which it keeps, that is launched by `Device` alone.
 
     pyopencl writes Python code for calling each kernel as a function, and keeps it by the kernel's name in a database under the user's
     cache folder: up to a millisecond each, for what nothing of ours calls, in a file that grows with every kernel.
     """
     _creating.ours = True
     try:
-        return cl.Kernel(program, name)
+        kernel = cl.Kernel(program.handle, name)
     finally:
         _creating.ours = False
+    kernel.ours = program
+    return kernel

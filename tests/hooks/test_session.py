@@ -1,5 +1,6 @@
 """What is released: by `clear_session`, and with models that go out of scope."""
 
+import collections
 import gc
 import itertools
 import weakref
@@ -11,6 +12,11 @@ import pytest
 import keras_ocl
 from keras_ocl import runtime
 from keras_ocl.compiler.executable import Executable
+from keras_ocl.compiler.ir import Node
+from keras_ocl.compiler.jit import Compiled
+from keras_ocl.core.trace import Trace
+from keras_ocl.kernels.spec import KernelSpec
+from keras_ocl.runtime import programs
 
 _numbers = itertools.count()
 X, Y = np.ones((32, 8), "float32"), np.zeros((32, 1), "float32")
@@ -87,3 +93,19 @@ def test_dropped_functions_release_everything():
         device.release_unused()
         held.append(device.memory.current)
     assert max(held[5:]) <= max(held[:5])
+
+
+def test_a_search_over_models_levels_off(monkeypatch):
+    """What many different models leave behind in one process, each followed by clear_session."""
+    device, bound, held = runtime.current_device(), 3 << 20, []
+    monkeypatch.setattr(programs, "IN_MEMORY", bound)
+    for units in range(1, 13):
+        model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(units)])
+        model.predict_on_batch(X)
+        del model
+        keras.utils.clear_session()
+        counted = collections.Counter(map(type, gc.get_objects()))
+        assert not any(counted[kind] for kind in (Compiled, Executable, KernelSpec, Node, Trace))
+        held.append((counted[programs.Program], device.programs.held_bytes))
+    assert max(nbytes for _, nbytes in held) <= bound
+    assert max(count for count, _ in held[6:]) <= max(count for count, _ in held[:6])

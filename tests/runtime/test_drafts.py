@@ -35,27 +35,41 @@ def drafts(wanted="k", excess=lambda spec, runs: -1):
     return Drafts(lambda specs: {spec for spec in specs if spec[0].startswith(wanted)}, lambda spec: int(spec[0][1:]), excess)
 
 
-def options(kernels):
-    """The distinct compilation options of kernels."""
-    return {kernel.program.get_build_info(kernel.program.devices[0], 0x1182) for kernel in kernels.values()}
+def hasty(programs, kernels):
+    """The names of those among kernels that are drafts."""
+    good = {*programs._programs.values()}
+    return [name for name, kernel in kernels.items() if kernel.ours not in good]
 
 
 def test_drafts_serve_until_better_ones_are_there(device, programs, tmp_path):
     first = drafts()
     kernels = programs.build(SPECS, drafts=first)
     check_kernels(device, kernels)
-    assert len(first.awaited) == 2 and all(HASTY in text for text in options(kernels))
+    assert len(first.awaited) == 2 and hasty(programs, kernels) == list(kernels)
     builds = device.statistics.builds
     wait(lambda: all(future.done() for future in first.awaited))
     second = drafts()
     kernels = programs.build(SPECS, drafts=second)
     check_kernels(device, kernels)
-    assert first.better() and not second.awaited and not any(HASTY in text for text in options(kernels))
+    assert first.better() and not second.awaited and not hasty(programs, kernels)
     assert device.statistics.builds == builds
     again = Programs(device)
     again.disk = DiskCache(tmp_path / "cache")
     check_kernels(device, again.build(SPECS))
     assert device.statistics.builds == builds  # what was stored are not the drafts
+
+
+def test_drafts_that_nobody_uses_go_too(device, programs, monkeypatch):
+    monkeypatch.setattr(module_of_programs, "IN_MEMORY", 0)
+    first, second, third = drafts(), drafts(), drafts()
+    kernels = programs.build(SPECS, drafts=first)
+    assert programs.build(SPECS, drafts=second) and second.awaited == first.awaited  # shared while they are used
+    builds = device.statistics.builds
+    del kernels
+    wait(lambda: all(future.done() for future in first.awaited))
+    kernels = programs.build(SPECS, drafts=third)
+    assert not third.awaited and not programs._drafts and device.statistics.builds == builds  # the better ones came from disk
+    check_kernels(device, kernels)
 
 
 def test_the_dearest_are_first(programs, monkeypatch):
@@ -77,34 +91,34 @@ def test_who_wants_none_gets_none(device, programs):
     for given in (None, Drafts()):
         kernels = programs.build(SPECS, drafts=given)
         check_kernels(device, kernels)
-        assert not any(HASTY in text for text in options(kernels))
+        assert not hasty(programs, kernels)
 
 
 def test_some_are_drafts_and_others_are_not(device, programs):
     given = drafts(wanted="k3")
     kernels = programs.build(SPECS, drafts=given)
     check_kernels(device, kernels)
-    assert [name for name, kernel in kernels.items() if any(HASTY in text for text in options({name: kernel}))] == ["k3"]
+    assert hasty(programs, kernels) == ["k3"]
     assert len(given.awaited) == 1
     wait(given.better)
-    assert not any(HASTY in text for text in options(programs.build(SPECS, drafts=drafts())))
+    assert not hasty(programs, programs.build(SPECS, drafts=drafts()))
 
 
 def test_drafts_are_compiled_in_processes_that_run(device, programs, monkeypatch):
-    asked, hasty, ask = [], [], module._Process.ask
+    asked, drafted, ask = [], [], module._Process.ask
 
     def noted(process, what):
-        (hasty if HASTY in what[1] else asked).append(what)  # others' processes may be at work still, on better ones
+        (drafted if HASTY in what[1] else asked).append(what)  # others' processes may be at work still, on better ones
         return ask(process, what)
 
     monkeypatch.setattr(module._Process, "ask", noted)
     programs.compilers.start(1)
     wait(lambda: asked)
     build_here = programs._build_here
-    monkeypatch.setattr(programs, "_build_here", lambda *part: [wait(lambda: hasty), build_here(*part)][1])
+    monkeypatch.setattr(programs, "_build_here", lambda *part: [wait(lambda: drafted), build_here(*part)][1])
     specs = kernel_specs(8)
     check_kernels(device, programs.build(specs, drafts=drafts()))
-    ((source, _),) = hasty
+    ((source, _),) = drafted
     assert source.count("__kernel") == 4
 
 
@@ -116,7 +130,7 @@ def test_where_no_process_can_be_started(device, programs, monkeypatch):
     wait(lambda: all(future.done() for future in first.awaited))
     kernels = programs.build(SPECS, drafts=drafts())
     check_kernels(device, kernels)
-    assert not any(HASTY in text for text in options(kernels))  # compiled here
+    assert not hasty(programs, kernels)  # compiled here
 
 
 def test_a_process_that_ends_is_done_without(device, programs, monkeypatch):
@@ -168,7 +182,7 @@ def test_what_is_due_is_compiled_here(device, programs, monkeypatch, interrupted
     kernels = programs.build(SPECS, drafts=second)
     check_kernels(device, kernels)
     assert first.better() and len(second.awaited) == 1 and device.statistics.builds == builds + 1
-    assert {n: any(HASTY in text for text in options({n: kernel})) for n, kernel in kernels.items()} == {f"k{n}": n < 2 for n in range(6)}
+    assert hasty(programs, kernels) == ["k0", "k1"]
 
 
 def interrupt(*args):

@@ -45,6 +45,52 @@ def check(device, kernel, factor):
     np.testing.assert_array_equal(device.download(storage, np.float32, (8,)), np.arange(8) * factor)
 
 
+def sized(programs):
+    """What one program of a kernel such as `scale` makes holds."""
+    programs.build([scale("sized", 7)])
+    size = programs.held_bytes
+    programs.forget()
+    return size
+
+
+def test_of_programs_that_nobody_uses_the_last_ones_are_kept(fresh, monkeypatch):
+    programs = fresh()
+    monkeypatch.setattr(module, "IN_MEMORY", 3.5 * sized(programs))
+    key = {n: programs._key((*scale(f"k{n}", n), ()), programs_options(programs)) for n in range(12)}
+    used = programs.build([scale("k0", 0)])
+    for n in range(1, 12):
+        programs.build([scale(f"k{n}", n)])
+        programs.build([scale("k1", 1)])  # used again and again
+        assert programs.held_bytes <= module.IN_MEMORY
+    assert {n for n, k in key.items() if k in programs._programs} == {0, 1, 10, 11}
+    assert len(live_programs(programs)) == 4
+    del used
+    assert {n for n, k in key.items() if k in programs._programs} == {1, 10, 11}
+
+
+def test_a_kernel_that_is_there_keeps_its_program(device, fresh, monkeypatch):
+    monkeypatch.setattr(module, "IN_MEMORY", 0)
+    programs = fresh()
+    kernels = programs.build([scale("a", 2), scale("b", 3)])
+    del kernels["b"]
+    monkeypatch.setattr(programs, "disk", None)
+    again, n, _ = builds(device, lambda: programs.build([scale("b", 3)]))
+    assert n == 0
+    check(device, again["b"], 3)
+    check(device, kernels["a"], 2)
+    del kernels, again
+    assert not programs._programs and not programs.held_bytes
+    assert builds(device, lambda: programs.build([scale("a", 2)]))[1] == 1
+
+
+def programs_options(programs):
+    return f"{module.STANDARD} {module.FUSED}" if programs.drafts_are_exact else module.STANDARD
+
+
+def live_programs(programs):
+    return {*programs._programs.values()}
+
+
 def test_several_kernels_in_one_program(device, fresh):
     programs = fresh()
     kernels, n, k = builds(device, lambda: programs.build([scale("a", 2), scale("b", 3)]))
