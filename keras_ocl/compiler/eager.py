@@ -4,14 +4,18 @@ Extents are arguments of eager kernels, so that arrays of other sizes reuse them
 the inputs becomes a Dim whose hint is its power-of-two size class.
 """
 
+import math
+
 import numpy as np
 
 from keras_ocl import runtime
 from keras_ocl.compiler import ir
 from keras_ocl.compiler.cache import Cache
+from keras_ocl.compiler.deferred import Deferred
 from keras_ocl.compiler.executable import Executable
 from keras_ocl.core import dtypes, primitive
 from keras_ocl.core.dim import Dim, power_above
+from keras_ocl.core.primitive import Kind
 from keras_ocl.core.tensor import Tensor
 from keras_ocl.kernels.schedule import schedule_of
 
@@ -42,21 +46,29 @@ class Extents:
 def _compile(device, prim, signature, params):
     extents = Extents()
     graph = ir.Graph(schedule_of(device.traits).splitting)
-    nodes = []
-    made = {}
-    for position, (shape, dtype, same_as) in enumerate(signature):
-        if same_as is None:
-            made[position] = graph.input(Tensor(tuple(extents(n) for n in shape), dtype))
-            nodes.append(made[position])
-        else:
-            nodes.append(made[same_as])
-    wrapped = {k: _wrap(v, extents) if k in prim.dynamic_extents else v for k, v in params.items()}
+    nodes, made = [], []
+    for shape, dtype, same_as, deferred in signature:
+        if same_as is not None:
+            nodes.append(nodes[same_as])
+            continue
+        read = shape if deferred is None else deferred[1]
+        node = graph.input(Tensor(tuple(extents(n) for n in read), dtype))
+        made.append(node)
+        if deferred is not None:
+            view, _, given = deferred
+            node = graph.lowered(view, [node], _with_extents(view, dict(given), extents))
+        nodes.append(node)
+    wrapped = _with_extents(prim, params, extents)
     if prim.multiple_results:
         node = graph.add(prim, nodes, wrapped)
         graph.outputs = [graph.project(node, k) for k in range(len(node.results))]
     else:
         graph.outputs = [graph.lowered(prim, nodes, wrapped)]
-    return Executable(device, graph, list(made.values()), (), all_arguments=True, name=prim.name)
+    return Executable(device, graph, made, (), all_arguments=True, name=prim.name)
+
+
+def _with_extents(prim, params, extents):
+    return {k: _wrap(v, extents) if k in prim.dynamic_extents else v for k, v in params.items()}
 
 
 def _wrap(value, extents):
@@ -69,22 +81,74 @@ def execute(prim, inputs, params, results):
         return [inputs[0].storage]  # tensors are contiguous and never written to while shared
     device = inputs[0].storage.device if inputs else runtime.current_device()
     if prim.literal is not None:
-        ((_, dtype),) = results
-        return [device.upload(np.asarray(prim.literal(**params), dtypes.numpy_dtype(dtype)))]
+        return [_literal(device, prim.literal(**params), results[0][1])]
     check_supported(prim, device, [dtype for _, dtype in results])
+    if prim.deferred:
+        (x,), ((shape, _),) = inputs, results
+        return [Deferred(prim, tuple(params.items()), x.storage, x.shape, x.dtype, shape, _write)]
+    return _launched(device, prim, inputs, params, results)
+
+
+def _write(deferred, source):
+    """The Storage of what was Deferred."""
+    prim, result = deferred.primitive, (deferred.shape, deferred.dtype)
+    return _launched(source.device, prim, [Tensor(deferred.extents, deferred.dtype, source)], dict(deferred.params), [result])[0]
+
+
+def _launched(device, prim, inputs, params, results):
+    rows = None if prim.rows is None else prim.rows(inputs, params)
+    if rows is not None:
+        return [_copied(prim, device, inputs, rows, *results[0])]
     storages, first = [], {}
     signature = []
+    elementwise = prim.kind is Kind.ELEMENTWISE
     for position, x in enumerate(inputs):
-        same = first.get(id(x.storage)) if x.storage.device is device else None
+        storage, deferred = x.storage, None
+        same = first.get(id(storage)) if storage.device is device else None
         if same is not None and signature[same][:2] == (x.shape, x.dtype):
-            signature.append((x.shape, x.dtype, same))
+            signature.append((x.shape, x.dtype, same, None))
             continue
-        first.setdefault(id(x.storage), position)
-        signature.append((x.shape, x.dtype, None))
+        first.setdefault(id(storage), position)
+        if elementwise and type(storage) is Deferred and storage.shape == x.shape:
+            source = storage.source()
+            if source is not None:
+                deferred = storage.primitive, storage.extents, storage.params
+                x = Tensor(storage.extents, x.dtype, source)
+        signature.append((x.shape if deferred is None else storage.shape, x.dtype, None, deferred))
         storages.append(on_device(x, device))
     key = tuple(sorted((k, _typed(v)) for k, v in params.items()))
     identity = (device, prim.name, tuple(signature), key)
     return compiled_once(identity, lambda: _compile(device, prim, signature, params), _cache_of(prim)).run(storages)
+
+
+_KEPT_LITERALS = 4096
+_literals = {}
+
+
+def _literal(device, value, dtype):
+    """The Storage of a number. Eagerly the same few come back again and again: their memory is kept."""
+    key = device, dtype, _typed(value)
+    storage = _literals.get(key)
+    if storage is None:
+        if len(_literals) >= _KEPT_LITERALS:
+            _literals.clear()
+        storage = _literals[key] = device.upload(np.asarray(value, dtypes.numpy_dtype(dtype)))
+    return storage
+
+
+def _copied(prim, device, inputs, rows, shape, dtype):
+    """The Storage of a result that is made of Rows of its operands."""
+    size = dtypes.itemsize(dtype)
+    result = device.allocate(size * math.prod(shape), prim.name)
+    copies = [
+        (on_device(inputs[r.operand], device), *(size * n for n in (r.start, r.pitch, r.to, r.to_pitch, r.length)), r.count)
+        for r in rows
+        if r.length and r.count
+    ]
+    if copies:
+        device.copy_rows(result, copies)
+        _count()
+    return result
 
 
 def _typed(value):
@@ -104,9 +168,13 @@ def compiled_once(identity, compile, cache=_cache):
     if found is None:
         found = cache.add(identity, compile())
     found.used = Cache.now
+    _count()
+    return found
+
+
+def _count():
     global _executed
     _executed += 1
-    return found
 
 
 def executed():
@@ -126,6 +194,8 @@ def _cache_of(prim):
 def on_device(tensor, device):
     """The tensor's storage on `device`; a copy through the host if it lives elsewhere."""
     storage = tensor.storage
+    if type(storage) is Deferred:
+        storage = storage.written()
     if storage.device is device:
         return storage
     return device.upload(storage.device.download(storage, dtypes.numpy_dtype(tensor.dtype), tensor.shape))

@@ -68,6 +68,9 @@ class Primitive:
         combines: of a reduction, how the results of parts become that of the whole: "sum", "max" etc.
         partial: of a reduction, the primitive that reduces parts of an axis; the reduction then reduces the parts' results.
         stored: whether it is always stored by a kernel of its own.
+        rows(inputs, params) -> list of Rows (primitives/rows.py) that eager code copies in the place of a kernel; None where a kernel is
+            quicker.
+        deferred: of one operand, whether eager elementwise operations compute it where they read it, and others have it written first.
         dynamic_extents: names of parameters that count elements: arguments of eager kernels. Any other parameter selects the kernel.
         fetches(node, schedule) -> (position, (rows, columns)) of an operand that the kernel template can compute where it reads it, and of
             the matrix as which it does, few times; None where there is none.
@@ -105,6 +108,8 @@ class Primitive:
         joined_axis=None,
         partial=None,
         stored=False,
+        rows=None,
+        deferred=False,
         dynamic_extents=(),
         batch=None,
         factors=None,
@@ -124,6 +129,7 @@ class Primitive:
         self.kind = kind or (Kind.OPAQUE if pointwise is None else Kind.INDEXED)
         self._access, self.cost, self.terms, self.operations = access, cost, terms, operations
         self.masks, self.shares_memory, self.flat, self.joined_axis = masks, shares_memory, flat, joined_axis
+        self.rows, self.deferred = rows, deferred
         self.partial, self.stored, self.dynamic_extents = partial, stored, frozenset(dynamic_extents)
         self.factors, self.combines = factors, combines
         self.batch, self.total, self.simplify, self.fold, self.literal = batch, total, simplify, fold, literal

@@ -9,12 +9,14 @@ import functools
 from keras.src.backend import config
 
 from keras_ocl.compiler import eager
+from keras_ocl.compiler.deferred import is_deferred
 from keras_ocl.compiler.jit import eager_graph
 from keras_ocl.core import checks, tree
 from keras_ocl.core.primitive import active_tapes, current_trace
 from keras_ocl.core.tensor import Tensor
 
 HOT = 16  # calls with the same signature before it is compiled
+_MANY = 8  # tensors given or returned: of more, a graph's kernels would grow with their number, and each number would take its own
 _MOST = 4096  # signatures of a function that are counted
 _REFUSED = -1
 
@@ -46,7 +48,8 @@ def composite(function):
         elif number != _REFUSED:
             if len(calls) >= _MOST:
                 calls.clear()
-            calls[signature] = number + 1
+            many = isinstance(result, (list, tuple)) and len(result) > _MANY
+            calls[signature] = _REFUSED if many else number + 1
         return result
 
     return run
@@ -58,7 +61,9 @@ def _signature(args, kwargs):
     if kwargs:
         key.append(tuple(kwargs))
         args = (*args, *kwargs.values())
-    if not _add(args, key, tensors) or not tensors or any(t.storage.device is not tensors[0].storage.device for t in tensors):
+    if not _add(args, key, tensors) or not 0 < len(tensors) <= _MANY:
+        return None, ()
+    if any(t.storage.device is not tensors[0].storage.device for t in tensors):
         return None, ()
     return tuple(key), tensors
 
@@ -70,7 +75,7 @@ def _add(leaves, key, tensors):
         if kind is Tensor:
             # Keras marks tensors with masks and logits, which an operation may look at.
             marked = getattr(leaf, "_keras_mask", None) is not None or getattr(leaf, "_keras_logits", None) is not None
-            if leaf.storage is None or marked:
+            if leaf.storage is None or marked or is_deferred(leaf):  # for a graph it would be written
                 return False
             tensors.append(leaf)
             key.append(leaf.shape)

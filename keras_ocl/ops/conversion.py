@@ -1,6 +1,5 @@
 """Between Python, NumPy and Keras values and Tensors."""
 
-import math
 
 import numpy as np
 from keras.src.backend import config
@@ -8,7 +7,7 @@ from keras.src.backend.common.symbolic_scope import in_symbolic_scope
 from keras.src.backend.common.variables import Variable as KerasVariable
 from keras.src.backend.common.variables import standardize_dtype
 
-from keras_ocl import compiler, runtime
+from keras_ocl import compiler
 from keras_ocl import primitives as P
 from keras_ocl.core import dtypes
 from keras_ocl.core.dim import Dim
@@ -18,8 +17,6 @@ from keras_ocl.core.tensor import Tensor
 from keras_ocl.ops.result_types import dtype_of, host_dtype, result_type
 
 _SOME = 48  # elements, where nobody knows how many
-_KEPT_SCALARS = 4096
-_scalars = {}
 
 
 def is_tensor(x):
@@ -82,20 +79,7 @@ def convert_to_tensor(x, dtype=None, sparse=None, ragged=None):
 
 
 def scalar(value, dtype):
-    """A Python number (or Dim) as a rank-0 Tensor. Eagerly the same few numbers come back again and again: their memory is kept."""
-    if current_trace.get() is not None or isinstance(value, Dim):
-        return _constant(value, dtype)
-    device = runtime.current_device()
-    key = (device, dtype, type(value), value, math.copysign(1.0, value) if value == 0 else 0)
-    storage = _scalars.get(key)
-    if storage is None:
-        if len(_scalars) >= _KEPT_SCALARS:
-            _scalars.clear()
-        storage = _scalars[key] = _constant(value, dtype).storage
-    return Tensor((), dtype, storage)  # of its own identity: a tape may watch it
-
-
-def _constant(value, dtype):
+    """A Python number (or Dim) as a rank-0 Tensor. OverflowError for an integer that the dtype cannot hold."""
     if isinstance(value, int) and not isinstance(value, Dim) and dtypes.is_integer(dtype):
         bits, signed = 8 * dtypes.itemsize(dtype), dtypes.is_signed(dtype)
         if not -(signed << bits - 1) <= value < 1 << bits - signed:

@@ -12,6 +12,7 @@ from keras_ocl.core.primitive import Kind, Primitive
 from keras_ocl.primitives.batching import all_spread, first, moved_axes, next_axes, next_axis
 from keras_ocl.primitives.joined_updates import joined_updates
 from keras_ocl.primitives.prices import DIVISION, masking
+from keras_ocl.primitives.rows import FEW_PARTS, of_concat, of_slice, quickly_copied
 
 
 def _linear_total(primitive, summed, stacked, inputs, params, number):
@@ -140,6 +141,7 @@ broadcast_p = Primitive(
     cost=0,
     access=_broadcast_access,
     factors=_broadcast_factors,
+    deferred=True,
     dynamic_extents=("shape",),
     simplify=_simplified_broadcast,
     batch=moved_axes(lambda: broadcast_p, shape=first(None), dims=lambda dims, size: (0, *next_axes(dims, size))),
@@ -314,6 +316,12 @@ def _is_prefix(node):
     return len(node.shape) > 0 and whole and all(s == 0 and not isinstance(s, Dim) for s in p["starts"]) and set(p["strides"]) == {1}
 
 
+def _slice_rows(inputs, params):
+    (x,) = inputs
+    rows = of_slice(x.shape, **params)
+    return rows if rows is not None and quickly_copied(rows, dtypes.itemsize(x.dtype)) else None
+
+
 def _slice_factors(seen):
     """Axes of which all is taken."""
     (x,), starts, strides = seen.inputs, seen.params["starts"], seen.params["strides"]
@@ -340,6 +348,7 @@ slice_p = Primitive(
     access=_slice_access,
     factors=_slice_factors,
     shares_memory=_is_prefix,
+    rows=_slice_rows,
     dynamic_extents=("starts", "limits"),
     batch=moved_axes(lambda: slice_p, starts=first(0), limits=first(None), strides=first(1)),
 )
@@ -513,6 +522,10 @@ def _concat_access(node, position):
     return tuple(Along(i, 1, -start) if i == axis else Along(i) for i in range(len(node.shape)))
 
 
+def _concat_rows(inputs, params):
+    return of_concat([x.shape for x in inputs], params["axis"]) if len(inputs) > FEW_PARTS else None
+
+
 def _concat_factors(seen):
     labels = tuple(None if i == seen.params["axis"] else i for i in range(len(seen.shape)))
     return Factors((labels,) * len(seen.inputs), (labels,))
@@ -528,6 +541,7 @@ concat_p = Primitive(
     access=_concat_access,
     masks=lambda node: [node.params["axis"]],
     joined_axis="axis",
+    rows=_concat_rows,
     factors=_concat_factors,
     simplify=joined_updates,
     batch=moved_axes(lambda: concat_p, axis=next_axis),

@@ -525,6 +525,32 @@ class Device:
                 if profiler is not None:
                     profiler.copied(event, begin, time.perf_counter_ns(), nbytes)
 
+    def copy_rows(self, target, copies):
+        """Enqueue copies of rows into the Storage `target`.
+
+        `copies`: list of (Storage, first byte, pitch there, first byte in the target, pitch there, bytes of a row, rows), none of them 0.
+        """
+        state.check_not_forked()
+        done, clock = [], time.perf_counter_ns
+
+        def enqueue(queue):  # again from the start where it fails
+            done[:] = [(None, clock())]
+            for source, start, pitch, to, to_pitch, nbytes, rows in copies:
+                start, to = source.offset + start, target.offset + to
+                if rows == 1:
+                    event = cl._cl._enqueue_copy_buffer(queue, source.base, target.base, nbytes, start, to)
+                else:
+                    places, pitches = ((start, 0, 0), (to, 0, 0), (nbytes, rows, 1)), ((pitch, 0), (to_pitch, 0))
+                    event = cl._cl._enqueue_copy_buffer_rect(queue, source.base, target.base, *places, *pitches)
+                done.append((event, clock()))
+            return event
+
+        with self._lock:
+            event, profiler = self.command(enqueue), self.profiler
+            for copy, (_, begin), (one, end) in zip(copies, done, done[1:], strict=True) if profiler is not None else ():
+                profiler.copied(one, begin, end, copy[-1] * copy[-2])
+        self._launched(len(copies), event)
+
     def write(self, storage, array, what=""):
         """Enqueue writing a NumPy array into an existing Storage; the caller may refill the array at once."""
         self.copy(self.upload(array, what), storage)
