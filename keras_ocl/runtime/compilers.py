@@ -71,7 +71,7 @@ class Compilers:
     def __init__(self, identity, most):
         self.most = most
         self._identity = identity
-        self._tasks = queue.SimpleQueue()  # (Future of a binary or None, source, options, what to do with the binary)
+        self._tasks = queue.SimpleQueue()  # (Future of a binary or None, source, options, whether it is wanted, what to do with the binary)
         self._begun = set()  # Futures
         self._lock = threading.Lock()
         self.running = 0
@@ -90,7 +90,7 @@ class Compilers:
         compile, as soon as it is told."""
         futures = [Future() for _ in tasks]
         for future, (source, options) in zip(futures, tasks, strict=True):
-            self._tasks.put((future, source, options, lambda binary: None))
+            self._tasks.put((future, source, options, lambda: True, lambda binary: None))
         try:
             # Processes take from the front, we from the back what they have not begun.
             for k in reversed(range(len(futures))):
@@ -103,13 +103,15 @@ class Compilers:
             for future in futures:
                 future.cancel()
 
-    def begin(self, sources, options, keep, after):
-        """Futures of the binaries of `sources`, which processes compile one after the other; of None where they cannot.
+    def begin(self, sources, options, wanted, keep, after):
+        """Futures of the binaries of `sources`, which processes compile one after the other; of None where they cannot or need not.
 
-        keep: function of a source's number and its binary or None, which is called in a thread before its Future is done.
+        wanted: function of a source's number, which tells in a thread, when its turn has come, whether it shall be compiled.
+        keep: function of the number and the binary or None, which is called in a thread before the Future is done if it was wanted.
         after: function that returns when they may begin, which is called in a thread too.
         """
-        tasks = [(Future(), source, options, functools.partial(keep, k)) for k, source in enumerate(sources)]
+        part = functools.partial
+        tasks = [(Future(), source, options, part(wanted, k), part(keep, k)) for k, source in enumerate(sources)]
         futures = [future for future, *_ in tasks]
         self._begun.update(futures)
         for future in futures:
@@ -135,16 +137,21 @@ class Compilers:
     def _give_up(self):
         """Nobody works on what was asked for. Under the lock."""
         while not self._tasks.empty():
-            self._finish(self._tasks.get(), lambda task: None)
+            future = self._tasks.get()[0]
+            if future.set_running_or_notify_cancel():
+                future.set_result(None)
 
     def _finish(self, task, compiled):
         """Compile a task, unless that is not wanted any more. compiled: function of (source, options), its binary or None."""
-        future, source, options, keep = task
+        future, source, options, wanted, keep = task
         if future.set_running_or_notify_cancel():
             binary = None
             try:
-                binary = compiled((source, options))
-                keep(binary)
+                if wanted():
+                    try:
+                        binary = compiled((source, options))
+                    finally:
+                        keep(binary)
             finally:
                 future.set_result(binary)
 

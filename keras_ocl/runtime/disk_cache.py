@@ -18,6 +18,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+from keras_ocl.runtime.claims import Claims
 from keras_ocl.runtime.private import NotOurs, check_folder, make_private, read_private, write_private
 
 logger = logging.getLogger("keras_ocl")
@@ -55,7 +56,7 @@ def _warn_once(problem):
 
 
 class DiskCache:
-    """See the module. `limit` is the size in bytes above which the least recently used programs go."""
+    """See the module. `limit` is the size in bytes above which the least recently used programs go; `claims` tell who compiles others."""
 
     def __init__(self, folder=None, limit=SIZE_LIMIT):
         self.folder = Path(folder) if folder else cache_folder()
@@ -63,6 +64,7 @@ class DiskCache:
         self._size = None  # bytes, counted at the first put
         self._key = None  # bytes, once read
         self._refused = False
+        self.claims = Claims(self)
 
     def problem(self):
         """Why nothing on disk is used, as a sentence without its full stop; "" where it is used, or nothing is there yet."""
@@ -124,6 +126,14 @@ class DiskCache:
             if self._trusted() and self._key is None:
                 write_private(self.folder / "key", os.urandom(KEY_BYTES), replace=False)
                 self._trusted()  # reads it, or that of a process that was faster
+
+    def can_store(self):
+        """Whether programs can be stored: makes the folder and its key where they are not there yet."""
+        try:
+            self._make_key()
+        except OSError:
+            return False
+        return self._key is not None
 
     def _digest(self, payload):
         return hmac.new(self._key, payload, hashlib.sha256).hexdigest().encode() + b"\n"

@@ -189,7 +189,7 @@ class Programs:
             fast = [spec for spec, program in begun.items() if program is None]
             if good or fast:
                 with self.device.span(f"{BUILD} {len(good) + len(fast)} kernels"):
-                    self._compile(good, fast, keys, options, drafts)
+                    self._obtain(good, fast, keys, options, drafts)
             if hasty:
                 drafts.awaited |= {self._drafts[keys[spec]].future for spec in missing if spec in hasty}
             programs = {spec[0]: known[spec] or self._programs.get(keys[spec]) or self._draft(keys[spec]) for spec in specs}
@@ -234,12 +234,12 @@ class Programs:
                 draft.future.result()
 
     def _exchange(self, draft, program):
-        """Put a better program in the place of a draft's; None: one that is compiled now."""
+        """Put a better program in the place of a draft's; None: one that is on disk, or is compiled now."""
         keys = _members(draft.specs, draft.keys).values()
         if program:
             self._add(keys, program)
         else:
-            self._compile(draft.specs, [], draft.keys, draft.options)
+            self._obtain(draft.specs, [], draft.keys, draft.options)
         for key in keys:
             self._drafts.pop(key, None)
 
@@ -281,6 +281,28 @@ class Programs:
             binary = None if draft.future.cancelled() else draft.future.result()
             self._exchange(draft, binary and self._from_binary(binary, _members(draft.specs, draft.keys)))
 
+    def _unknown(self, specs, keys):
+        """Those of `specs` that are neither in memory nor, by now, on disk."""
+        self._load({spec: keys[spec] for spec in specs})
+        return [spec for spec in specs if keys[spec] not in self._programs]
+
+    def _obtain(self, specs, hasty, keys, options, drafts=None):
+        """Compile `specs`, or wait for other processes that are compiling them, and `hasty` without optimisation."""
+        if self.disk is None:
+            self._compile(specs, hasty, keys, options, drafts)
+            return
+        while specs or hasty:
+            claimed = set(self.disk.claims.take([keys[spec] for spec in specs]))
+            try:
+                mine = self._unknown([spec for spec in specs if keys[spec] in claimed], keys)
+                if mine or hasty:
+                    self._compile(mine, hasty, keys, options, drafts)
+            finally:
+                self.disk.claims.give_back(claimed)
+            theirs, hasty = [spec for spec in specs if keys[spec] not in claimed], ()
+            self.disk.claims.wait([keys[spec] for spec in theirs])
+            specs = self._unknown(theirs, keys)
+
     def _compile(self, specs, hasty, keys, options, drafts=None):
         """Compile `specs`, and `hasty` without optimisation, in parts, of which processes that are there take some."""
         count, compilers = len(specs) + len(hasty), self.compilers
@@ -320,7 +342,23 @@ class Programs:
         parts = _divided(sorted(programs, key=drafts.weight, reverse=True), max(PART, -(-len(programs) // PARTS)))
         members = [_members(part, keys) for part in parts]
         sources, after = [_source(part) for part in parts], partial(drafts.await_first, self.device)
-        futures = self.compilers.begin(sources, options, lambda k, binary: self._store(members[k], binary), after)
+
+        def wanted(k):
+            """Claims a part, unless other processes have compiled it, for whom it waits."""
+            kernels = list(members[k].values())
+            self.disk.claims.take_all(kernels)
+            if any(self.disk.get(key) is None for key in kernels):
+                return True
+            self.disk.claims.give_back(kernels)
+            return False
+
+        def keep(k, binary):
+            try:
+                self._store(members[k], binary)
+            finally:
+                self.disk.claims.give_back(members[k].values())
+
+        futures = self.compilers.begin(sources, options, wanted, keep, after)
         for part, future in zip(parts, futures, strict=True):
             for spec in part:
                 self._drafts[keys[spec]] = _Draft(weakref.ref(programs[spec]), future, part, keys, options)
