@@ -9,6 +9,8 @@ import os
 import platform
 import sys
 
+from keras_ocl.plugin.edits import SUPPORTED_KERAS, supports
+
 VARIABLES = (
     "KERAS_OCL_DEVICE", "KERAS_OCL_SCHEDULE", "KERAS_OCL_CACHE_DIR", "KERAS_OCL_VERBOSE", "KERAS_OCL_EXACT_BUFFERS", "KERAS_OCL_CHECK",
     "KERAS_OCL_TRANSFER", "KERAS_OCL_MEMORY_LIMIT", "KERAS_OCL_COMPILERS", "KERAS_OCL_LOOPS",
@@ -106,16 +108,22 @@ def devices(options):
 
 def doctor(options):
     """Print everything that decides which device is used, or how processes find one another; status 1 when that fails."""
-    from keras_ocl import runtime
-    from keras_ocl.runtime import discovery
-
-    _quiet()
     if options.mpi:
         from keras_ocl.distribution import doctor as of_jobs
 
+        _quiet()
         return of_jobs.check(_choice)
     print(f"Python {platform.python_version()} on {platform.system()} {platform.machine()}")
     print("packages: " + ", ".join(f"{name} {_version(name)}" for name in ("keras-ocl", "keras", "numpy", "pyopencl")))
+    if _version("keras")[0].isdigit() and not supports(_version("keras")):
+        print(f"keras {_version('keras')} is not supported: pip install 'keras{SUPPORTED_KERAS}'")
+    try:
+        from keras_ocl import runtime
+        from keras_ocl.runtime import discovery
+    except ImportError as error:
+        print(f"no device can be used: {error}")
+        return 1
+    _quiet()
     settings = [f"{name}={os.environ[name]}" for name in VARIABLES if name in os.environ]
     print("environment: " + (", ".join(settings) or "nothing set that matters here"))
 

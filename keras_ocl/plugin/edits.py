@@ -6,6 +6,11 @@ BACKEND = "ocl"
 SUPPORTED_KERAS = ">=3.15,<3.16"
 
 
+def supports(version):
+    """Whether the edits are for this version of Keras, a text."""
+    return version.split(".")[:2] == ["3", "15"]
+
+
 class Branch(NamedTuple):
     """Puts a branch for our backend before the chain in `scope` that first asks for "tensorflow" and binds `binds`.
 

@@ -94,8 +94,9 @@ class EditingLoader(_Loader):
         if _chosen_backend() != BACKEND or keras_lists_us():
             self._loader.exec_module(module)
             return
-        from keras_ocl.plugin.rewrite import UnsupportedKeras, rewrite
+        from keras_ocl.plugin.rewrite import UnsupportedKeras, check_keras, rewrite
 
+        check_keras()
         name, source = module.__name__, self._source(module)
         if source is None:
             raise UnsupportedKeras(

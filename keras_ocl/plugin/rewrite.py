@@ -2,13 +2,23 @@
 
 import ast
 import copy
-from importlib import metadata
+from importlib import import_module, metadata
 
-from keras_ocl.plugin.edits import BACKEND, SUPPORTED_KERAS, Alike, Branch, First, Then
+from keras_ocl.plugin.edits import BACKEND, SUPPORTED_KERAS, Alike, Branch, First, Then, supports
 
 
 class UnsupportedKeras(ImportError):
     """The installed Keras lacks a construct that must learn about this backend; the message names the versions that are supported."""
+
+
+def check_keras():
+    """Raises UnsupportedKeras where the Keras that is being imported is another than the edits are for."""
+    version = _keras_version()
+    if not supports(version):
+        raise UnsupportedKeras(f"keras_ocl does not support Keras {version}. {_REMEDY}")
+
+
+_REMEDY = f"Supported is Keras {SUPPORTED_KERAS}: pip install 'keras{SUPPORTED_KERAS}', or look for a newer keras-ocl."
 
 
 def rewrite(name, source, filename, edits):
@@ -32,10 +42,7 @@ def rewrite(name, source, filename, edits):
     tree = ast.parse(source, filename)
     for edit in edits:
         if not _APPLY[type(edit)](tree, edit):
-            raise UnsupportedKeras(
-                f"keras_ocl does not support Keras {_keras_version()}: {name} lacks {edit}. "
-                f"Supported is Keras {SUPPORTED_KERAS}: pip install 'keras{SUPPORTED_KERAS}', or look for a newer keras-ocl."
-            )
+            raise UnsupportedKeras(f"keras_ocl does not support Keras {_keras_version()}: {name} lacks {edit}. {_REMEDY}")
     # A caller's `from __future__` imports must not leak into Keras's module.
     return compile(tree, filename, "exec", dont_inherit=True)
 
@@ -149,6 +156,10 @@ def _place(node, like):
 
 
 def _keras_version():
+    try:
+        return import_module("keras.src.version").__version__
+    except (ModuleNotFoundError, AttributeError):  # another Keras, such as Keras 2
+        pass
     try:
         return metadata.version("keras")
     except metadata.PackageNotFoundError:

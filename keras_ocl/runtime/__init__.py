@@ -4,6 +4,7 @@ See Device for what can be done on one; nothing else in the package imports pyop
 the process (contexts, memory, programs); keras_ocl.plugin keeps them when `keras.config.set_backend` drops all others.
 """
 
+import keras_ocl.runtime.versions  # noqa: F401 - before all that needs what it looks for
 from keras_ocl.runtime.arena import Arena
 from keras_ocl.runtime.device import Device, Statistics, living_devices, local_memory, set_argument
 from keras_ocl.runtime.errors import DeviceLost, KernelBuildError, OutOfMemory

@@ -7,7 +7,7 @@ from types import CodeType
 
 import pytest
 
-from keras_ocl.plugin.edits import EDITS, SUPPORTED_KERAS, Alike, First
+from keras_ocl.plugin.edits import EDITS, SUPPORTED_KERAS, Alike, First, supports
 from keras_ocl.plugin.rewrite import UnsupportedKeras, rewrite
 
 ROOT = Path(importlib.util.find_spec("keras").submodule_search_locations[0])
@@ -30,6 +30,8 @@ def code_objects(code):
 def test_pip_installs_the_supported_keras():
     (bounds,) = [r.removeprefix("keras") for r in importlib.metadata.requires("keras-ocl") if r.startswith(("keras<", "keras>"))]
     assert sorted(bounds.split(",")) == sorted(SUPPORTED_KERAS.split(","))
+    versions = ("3.15", "3.15.0", "3.15.1rc0", "3.14.2", "3.16.0", "3.1.5", "2.15.0", "4.15.0", "")
+    assert tuple(filter(supports, versions)) == versions[:3]
 
 
 @pytest.mark.parametrize("name", EDITS)

@@ -83,6 +83,25 @@ def test_keras_with_another_construct_is_refused(missing):
     assert missing in output and "Unheard" in output and "pip install 'keras>=3.15" in output
 
 
+@pytest.mark.parametrize("version", ["3.14.1", "3.16.0"])
+def test_another_keras_is_refused_before_anything_of_ours_is_imported(version):
+    output = run_python(
+        f"""
+        import sys, types
+        other = sys.modules["keras.src.version"] = types.ModuleType("keras.src.version")
+        other.__version__ = {version!r}
+        try:
+            import keras
+        except ImportError as error:
+            print(type(error).__name__, error)
+        print([name for name in sys.modules if name.startswith("keras_ocl.") and not name.startswith("keras_ocl.plugin")])
+        """,
+        KERAS_BACKEND="ocl",
+    )
+    remedy = "Supported is Keras >=3.15,<3.16: pip install 'keras>=3.15,<3.16', or look for a newer keras-ocl."
+    assert output.splitlines() == [f"UnsupportedKeras keras_ocl does not support Keras {version}. {remedy}", "[]"]
+
+
 def test_keras_without_sources_is_refused():
     output = run_python("""
         import keras_ocl
