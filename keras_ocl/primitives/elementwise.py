@@ -205,14 +205,13 @@ def _extreme_vjp(comparison):
 
 
 def _atan2_vjp(ct, out, y, x):
-    scale = P.div(ct, P.add(_square(x), _square(y)))
-    return P.mul(scale, x), P.neg(P.mul(scale, y))
+    size = P.hypot(x, y)  # whose square may overflow or be 0
+    return P.div(P.mul(ct, P.div(x, size)), size), P.neg(P.div(P.mul(ct, P.div(y, size)), size))
 
 
 def _hypot_vjp(ct, out, a, b):
     safe = P.select(P.eq(out, _like(0, out)), _like(1, out), out)
-    scale = P.div(ct, safe)
-    return P.mul(scale, a), P.mul(scale, b)
+    return P.mul(ct, P.div(a, safe)), P.mul(ct, P.div(b, safe))
 
 
 def _copysign_vjp(ct, out, a, b):
