@@ -28,6 +28,17 @@ def pytest_runtest_setup():
         generator.bit_generator.state = state
 
 
+if os.environ.get("KERAS_OCL_TEST_ACCESSES", "0") not in ("", "0"):
+
+    @pytest.fixture(autouse=True)
+    def checked_accesses():
+        """Every kernel compares each access with its buffer."""
+        from tests.accesses.checking import installed
+
+        with installed():
+            yield
+
+
 @pytest.fixture
 def apart(monkeypatch):
     """Small kernels stay launches of their own, for tests that count what fusion makes."""

@@ -434,7 +434,7 @@ def _update_pointwise(gen, node, index):
             continue
         place = i - _start(gen, s, n - size + 1)
         within = gen.inside(place, 0, size)
-        places.append(Affine() if is_one(size) else gen.safe(place, within))
+        places.append(Affine() if is_one(size) else gen.safe(place, within, size))
         mask = gen.both(mask, within)
     return gen.select(mask, gen.value(update, tuple(places)), gen.value(x, index))
 

@@ -398,7 +398,7 @@ def _pad_pointwise(gen, node, index):
     for i, n, lo, gaps in zip(index, x.shape, low, interior, strict=True):
         i = i - lo
         inside = gen.inside(i, 0, _spread(n, gaps))
-        i = gen.safe(i, inside)
+        i = gen.safe(i, inside, n)
         mask = gen.both(mask, inside)
         if gaps:
             i, rest = gen.divmod(i, gaps + 1)
@@ -510,7 +510,7 @@ def _concat_pointwise(gen, node, index):
         if n == 0 and not isinstance(n, Dim):
             continue
         mask = gen.inside(at, start, start + n)
-        found = gen.value(x, (*index[:axis], gen.safe(at - start, mask), *index[axis + 1 :]))
+        found = gen.value(x, (*index[:axis], gen.safe(at - start, mask, n), *index[axis + 1 :]))
         result = found if result is None else gen.select(mask, found, result)
         start = start + n
     return result

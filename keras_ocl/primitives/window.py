@@ -37,7 +37,7 @@ def _positions(gen, x, params, index, inside):
     for o, k, n, s, (low, _), d in zip(index, inside, x.shape, params["strides"], params["padding"], params["dilation"], strict=True):
         place = o * s + k * d - low
         within = gen.inside(place, 0, n)
-        places.append(gen.safe(place, within))
+        places.append(gen.safe(place, within, n))
         mask = gen.both(mask, within)
     return mask, tuple(places)
 
@@ -208,7 +208,7 @@ def _gather_pointwise(gen, node, index):
             continue
         place = index[i] + padding[i][0]
         within = gen.inside(place, 0, dy.shape[i] * strides[i])
-        output, tap = gen.divmod(gen.safe(place, within), strides[i])
+        output, tap = gen.divmod(gen.safe(place, within, dy.shape[i]), strides[i])
         tap, aligned = _divided(gen, tap, dilation[i])
         hit = gen.inside(tap, 0, window[i])
         common = gen.both(gen.both(gen.both(common, within), aligned), hit)
@@ -223,7 +223,7 @@ def _gather_pointwise(gen, node, index):
             else:
                 place = index[i] + padding[i][0] - taps[i] * dilation[i]
                 within = gen.inside(place, 0, (dy.shape[i] - 1) * strides[i] + 1)
-                output, aligned = _divided(gen, gen.safe(place, within), strides[i])
+                output, aligned = _divided(gen, gen.safe(place, within, dy.shape[i]), strides[i])
                 mask = gen.both(gen.both(mask, within), aligned)
             outputs.append(output)
         outputs = tuple(outputs)

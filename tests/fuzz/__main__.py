@@ -19,6 +19,7 @@ parser.add_argument("--seed", type=int, default=0)
 parser.add_argument("--device", help="as KERAS_OCL_DEVICE")
 parser.add_argument("--steps", type=int, default=8, help="most operations of a program; 0: no programs")
 parser.add_argument("--layers", type=int, default=6, help="most layers of a model; 0: no models")
+parser.add_argument("--accesses", action="store_true", help="kernels compare each access with its buffer; one outside is a failure")
 last = Path(tempfile.gettempdir(), f"keras_ocl-fuzz-{os.getpid()}.txt")
 parser.add_argument("--last", type=Path, default=last, help="holds the present case while it runs")
 options = parser.parse_args()
@@ -31,6 +32,7 @@ import warnings  # noqa: E402
 import keras  # noqa: E402
 from hypothesis import HealthCheck, Phase, given, seed, settings  # noqa: E402
 
+from tests.accesses import checking  # noqa: E402
 from tests.fuzz.checks import check_gradient, check_results, supported  # noqa: E402
 from tests.fuzz.model_checks import check_model  # noqa: E402
 from tests.fuzz.models import models  # noqa: E402
@@ -64,7 +66,8 @@ def noticing(case):
     global failed
     options.last.write_text(f"{case!r}\n")
     try:
-        yield
+        with checking.installed() if options.accesses else contextlib.nullcontext():
+            yield
     except Exception:
         failed = True
         raise

@@ -29,6 +29,7 @@ class Indices(Writer):
         self.aligned = 0
         self.whole = False
         self._beyond = Var("0", 1, self.top)  # a term of indices that may lie beyond the ends in some lanes, whose values a mask discards
+        self._unsure = {}  # Var that counts along what may have no elements -> whether it is 0 there
 
     def lanes(self, affine):
         """Whether the index expression varies along the vector loop."""
@@ -116,7 +117,10 @@ class Indices(Writer):
         q, qb = self._int(rest, lambda t: f"({t}) / {self.int(n)}")
         quotient = Var(q, high // n + 1, qb)
         r, rb = self._int(rest + Affine({quotient: -n}), lambda t: t)
-        return exact + Affine.of(quotient), Affine.of(Var(r, n, rb))
+        remainder = Var(r, n, rb)
+        if (sure := self._sure(rest)) is not None:
+            self._unsure[quotient] = self._unsure[remainder] = sure
+        return exact + Affine.of(quotient), Affine.of(remainder)
 
     def inside(self, affine, low, high):
         """Mask of low <= affine < high, or None when that always holds."""
@@ -146,8 +150,8 @@ class Indices(Writer):
         along = root is not None and any(v.nest is root and v.position == len(root.extents) - 1 for v in affine.terms)
         return MASKED if along else False
 
-    def safe(self, affine, mask, fallback=0):
-        """`affine` where the mask holds, else `fallback`, so that the load stays in bounds."""
+    def safe(self, affine, mask, extent, fallback=0):
+        """`affine` where the mask holds, else `fallback`, so that the load stays in bounds of `extent`; where that is 0 see `bounded`."""
         affine = Affine.of(affine)
         if mask is None:
             return affine
@@ -160,7 +164,32 @@ class Indices(Writer):
             block.lines.append(f"const {self.ctype} {name} = {mask.text} ? 0 : {self.int(fallback)} - ({self.text(affine, True)});")
             return affine + Affine.of(Var(name, 1, block))
         block.lines.append(f"const {self.ctype} {name} = {mask.text} ? {self.text(affine)} : {self.int(fallback)};")
-        return Affine.of(Var(name, affine.bounds()[1] + 1, block))
+        chosen, sure = Var(name, affine.bounds()[1] + 1, block), self._sure(affine)
+        if sure is not None or isinstance(extent, Dim):
+            self._unsure[chosen] = sure is not False
+        return Affine.of(chosen)
+
+    def _sure(self, affine):
+        """None where all that the index is made of has elements; else whether it is in bounds, or 0, nevertheless."""
+        unsure = [v for v in affine.terms if v in self._unsure]
+        if not unsure:
+            return None
+        in_place = affine.constant == 0 and not isinstance(affine.constant, Dim)
+        return in_place and all(self._unsure[v] and at_least(affine.terms[v], 0) for v in unsure)
+
+    def bounded(self, affine, extent):
+        """The index of a load, kept between 0 and `extent`.
+
+        What is read of a part that may have no elements, as a piece of a concatenation, is masked away where it has none; but there is no
+        index in such a part, and reversed or moved, the one that was taken for it lies outside of what is in memory.
+        """
+        if self._sure(affine) is not False:
+            return affine
+        if self.lanes(affine) or (self.dry and self._runs_along_lanes(affine)):
+            return affine + Affine.of(self._beyond)
+        i, top = self.ctype, self.int(extent - 1)
+        name, block = self._int(affine, lambda t: f"max(({i})0, min(({i})({t}), ({i})({top})))")
+        return Affine.of(Var(name, extent, block))
 
     def as_index(self, register, extent):
         """An integer register (0 <= value < extent) as an index. Lanes cannot index, so this ends vectorisation."""

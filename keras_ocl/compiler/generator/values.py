@@ -103,7 +103,10 @@ class Generator(Loops):
         """A register with the stored value at an index, or at a row-major offset."""
         self.reads.setdefault(node, []).append(index)
         pointer = self.args.pointer(self.alias.get(node, node), node.dtype)
-        offset = linear(index, node.shape) if offset is None else offset
+        if offset is None:
+            offset = linear([self.bounded(i, n) for i, n in zip(index, node.shape, strict=True)], node.shape)
+        else:
+            offset = self.bounded(offset, product(node.shape))
         blocks = [v.block for v in offset.terms]
         self.visit(node, node.dtype, offset)
         self.helpers |= prelude.helpers_for(node.dtype, 1)

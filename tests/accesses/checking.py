@@ -1,0 +1,113 @@
+"""Kernels that check their accesses: each that is built while `installed()` compares every access to global memory with its buffer."""
+
+import contextlib
+
+import numpy as np
+import pyopencl as cl
+
+from keras_ocl.compiler.binding import Binding
+from keras_ocl.runtime.memory import Storage
+from keras_ocl.runtime.programs import Programs
+from tests.accesses.rewriting import ELEMENTS, RECORDS, WORDS, checked
+
+_UNKNOWN = 1 << 62  # bytes of a buffer of which nobody has told how large it is
+_accesses = {}  # number -> (kernel, buffer, access), in words
+_kernels = {}  # address of a cl.Kernel -> rewriting.Kernel
+_arrays = {}  # Device -> Storage of its faults
+
+
+class AccessError(AssertionError):
+    """Kernels have accessed what lies outside of their buffers."""
+
+
+def _build(self, specs, options="", drafts=None):
+    """Programs.build, of kernels that check."""
+    specs, found, texts = list(specs), {}, []
+    for name, source, *rest in specs:
+        source, helpers, found[name] = checked(source, tuple(rest[0]) if rest else (), _accesses)
+        texts.append((name, source, helpers))
+    kernels = _original["build"](self, texts, options)
+    for name, kernel in kernels.items():
+        known = _kernels[kernel.int_ptr] = found[name]
+        behind = known.count
+        for k in range(len(known.pointers)):
+            _original["set_arg"](kernel, behind + k, np.uint64(_UNKNOWN))
+        _original["set_arg"](kernel, behind + len(known.pointers), _faults(self.device).base)
+    return kernels
+
+
+def _faults(device):
+    if device not in _arrays:
+        _arrays[device] = device.upload(np.zeros(ELEMENTS, np.uint64))
+    return _arrays[device]
+
+
+def _set_arg(self, position, value):
+    """Kernel.set_arg, which tells how large a buffer is as well."""
+    _original["set_arg"](self, position, value)
+    if isinstance(value, cl.MemoryObject):
+        _tell(self, position, value.size)
+
+
+def _tell(kernel, position, nbytes):
+    known = _kernels.get(kernel.int_ptr)
+    if known is not None and position in known.pointers:
+        _original["set_arg"](kernel, known.count + known.pointers.index(position), np.uint64(nbytes))
+
+
+def _mem(self):
+    """Storage.mem: never more than what is the storage's."""
+    if self._mem is None or self._mem.size != max(self.nbytes, 1):
+        self._mem = self.block.buffer.get_sub_region(self.offset, max(self.nbytes, 1))
+    return self._mem
+
+
+def _bind(self, buffer, storage):
+    """Binding.bind: a place in the arena may be larger than what it is for at present."""
+    _original["bind"](self, buffer, storage)
+    for kernel, position, _ in self._places.get(buffer, ()):
+        _tell(kernel, position, self.sizes[buffer])
+
+
+def _change(self, values):
+    _original["change"](self, values)
+    for buffer, places in self._places.items():
+        for kernel, position, _ in places:
+            _tell(kernel, position, self.sizes[buffer])
+
+
+_PATCHES = [(Programs, "build", _build), (cl.Kernel, "set_arg", _set_arg), (Storage, "mem", property(_mem))]
+_PATCHES += [(Binding, "bind", _bind), (Binding, "change", _change)]
+_original = {}
+
+
+@contextlib.contextmanager
+def installed():
+    """Inside, every kernel that is built checks its accesses. Raises AccessError at the end where one was outside of its buffer."""
+    _original.update({name: getattr(owner, name) for owner, name, _ in _PATCHES})
+    for owner, name, function in _PATCHES:
+        setattr(owner, name, function)
+    try:
+        yield
+        judge()
+    finally:
+        for owner, name, _ in _PATCHES:
+            setattr(owner, name, _original[name])
+
+
+def judge():
+    """Raises AccessError where a kernel has accessed what lies outside of a buffer since the last time."""
+    for device, storage in _arrays.items():
+        found = device.download(storage, np.uint64, (ELEMENTS,))
+        count = int(found[0] & 0xFFFFFFFF)
+        if count:
+            device.write(storage, np.zeros(ELEMENTS, np.uint64))
+            records = found[2 : 2 + RECORDS * WORDS].reshape(-1, WORDS)[: min(count, RECORDS)]
+            lines = {int(r[0]): _described(*map(int, r)) for r in reversed(records)}
+            raise AccessError(f"{count} accesses outside of buffers:\n" + "\n".join(lines.values()))
+
+
+def _described(number, place, nbytes, extent):
+    kernel, buffer, access = _accesses[number]
+    place = place - (1 << 64) if place >> 63 else place
+    return f"  {access} of {kernel!r}: {nbytes} bytes at byte {place} of {buffer}, which has {extent}"
