@@ -20,6 +20,7 @@ from keras_ocl.core.dim import Dim
 from keras_ocl.core.primitive import active_tapes, current_trace
 from keras_ocl.core.tensor import Tensor
 from keras_ocl.ops.conversion import convert_to_tensor
+from keras_ocl.ops.integer_arguments import with_integers
 from keras_ocl.ops.promotion import as_bool, broadcast, promote
 from keras_ocl.ops.slicing import stacked, unstacked
 
@@ -234,6 +235,7 @@ def map(f, xs):
     return scan(lambda _, x: ((), f(x)), (), xs)[1]
 
 
+@with_integers
 def scan(f, init, xs=None, length=None, reverse=False, unroll=1):
     """carry, y = f(carry, x) over the first axis of `xs`, or `length` times; the last carry and the stacked ys.
 
@@ -354,6 +356,7 @@ class _noting_updates:
         del self.scope.add_update
 
 
+@with_integers
 def unstack(x, num=None, axis=0):
     """The slices along an axis as a list. ValueError if there are not `num` of them, where it is given."""
     x = convert_to_tensor(x)

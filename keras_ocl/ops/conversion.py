@@ -16,8 +16,6 @@ from keras_ocl.core.primitive import current_trace
 from keras_ocl.core.tensor import Tensor
 from keras_ocl.ops.result_types import dtype_of, host_dtype, result_type
 
-_SOME = 48  # elements, where nobody knows how many
-
 
 def is_tensor(x):
     """Whether `x` is a Tensor of this backend."""
@@ -27,25 +25,6 @@ def is_tensor(x):
 def shape(x):
     """The shape of `x`, a tuple."""
     return x.shape if hasattr(x, "shape") else convert_to_tensor(x).shape
-
-
-def extents_of(shape):
-    """A shape argument (an int, a sequence of ints and 0-d tensors, or a vector of ints) as a tuple of extents; a Dim stays one."""
-    if isinstance(shape, (Tensor, np.ndarray)):
-        shape = shape.tolist()
-    if not isinstance(shape, (list, tuple)):
-        shape = (shape,)
-    return tuple(n if isinstance(n, int) else int(n) for n in shape)
-
-
-def count_of(n):
-    """A number of elements (an int, a tensor or array of one integer) as an extent; of a tensor that has no value yet, while shapes are
-    inferred, one that is unknown.
-    """
-    if isinstance(n, int):
-        return n
-    unknown = isinstance(n, Tensor) and n.is_symbolic() and in_symbolic_scope()
-    return Dim(_SOME) if unknown else int(n)
 
 
 def cast(x, dtype):

@@ -15,8 +15,9 @@ from keras_ocl.core.trace import origins_kept
 from keras_ocl.ops.associative_scan import associative_scan
 from keras_ocl.ops.bounds import check_indices
 from keras_ocl.ops.control_flow import cond, fori_loop, map, scan, switch, unstack, while_loop
-from keras_ocl.ops.conversion import cast, convert_to_numpy, convert_to_tensor, extents_of, is_tensor, shape
+from keras_ocl.ops.conversion import cast, convert_to_numpy, convert_to_tensor, is_tensor, shape
 from keras_ocl.ops.gradients import custom_gradient, remat, stop_gradient
+from keras_ocl.ops.integer_arguments import extents_of, with_integers
 from keras_ocl.ops.promotion import broadcast_to
 from keras_ocl.ops.slicing import unstacked, wrapped
 from keras_ocl.ops.symbolic import compute_output_spec
@@ -50,6 +51,7 @@ def _scattered(op, indices, values, shape):
     return tuple(wrapped(i, n) for i, n in places), broadcast_to(values, wanted)
 
 
+@with_integers
 def scatter(indices, values, shape):
     """Zeros of `shape` with `values` added at `indices` (their last axis holds coordinates).
 
@@ -81,6 +83,7 @@ def _starts(start_indices):
     return [s if isinstance(s, (int, Tensor)) else int(s) if isinstance(s, np.generic) else convert_to_tensor(s) for s in start_indices]
 
 
+@with_integers
 def slice(inputs, start_indices, shape):
     """The part of `shape` (-1: up to the end) that begins at `start_indices`; starts are moved so that it fits."""
     inputs = convert_to_tensor(inputs)

@@ -10,6 +10,7 @@ from keras_ocl.core.primitive import current_trace
 from keras_ocl.core.trace import origins_kept
 from keras_ocl.ops.bounds import check_numbers
 from keras_ocl.ops.composites import composite
+from keras_ocl.ops.integer_arguments import with_integers
 
 _WITH_RANK = {
     "conv": "Conv{}D",
@@ -27,6 +28,7 @@ def named_operations(namespace, pure=True):
     Those that are `pure`, which depend on their arguments alone, are compiled where eager code repeats them.
     """
     ours = {n: f for n, f in namespace.items() if inspect.isfunction(f) and f.__module__.startswith("keras_ocl.") and not n.startswith("_")}
+    ours = {name: with_integers(f) for name, f in ours.items()}
     repeated = {name: composite(f) if pure and name not in _BY_VALUES else f for name, f in ours.items() if name not in _CALL_BACK}
     return {name: named_operation(f) for name, f in repeated.items()}
 

@@ -9,8 +9,8 @@ from keras.src.backend.common.variables import standardize_dtype
 from keras_ocl import primitives as P
 from keras_ocl.core import dtypes
 from keras_ocl.core.dim import Dim, ceil_div, maximum
-from keras_ocl.core.tensor import Tensor
-from keras_ocl.ops.conversion import convert_to_tensor, count_of, extents_of, from_host
+from keras_ocl.ops.conversion import convert_to_tensor, from_host
+from keras_ocl.ops.integer_arguments import extents_of, number
 from keras_ocl.ops.numpy.elementwise import absolute, exp, log, multiply, power, sign
 from keras_ocl.ops.numpy.shapes import expand_dims, moveaxis
 from keras_ocl.ops.promotion import broadcast, broadcast_to, floating, operand, promote, scalar_like
@@ -71,20 +71,14 @@ def array(x, dtype=None):
     return convert_to_tensor(x, dtype=dtype)
 
 
-def _number(x):
-    """A range's bound as a Python number: a scalar tensor is read."""
-    if isinstance(x, (bool, int, float)):
-        return x
-    return x.item() if isinstance(x, Tensor) else np.asarray(x).item()
-
-
 def arange(start, stop=None, step=None, dtype=None):
     """Evenly spaced values from `start` (0 when only one bound is given) up to, not including, `stop`."""
     given = [dtype_of(v) for v in (start, stop, step) if v is not None]
     dtype = dtypes.canonical(standardize_dtype(dtype)) if dtype is not None else result_type(*given)
     if stop is None:
         start, stop = 0, start
-    start, stop, step = _number(start), _number(stop), _number(1 if step is None else step)
+    start, stop = number(start, "arange", "start"), number(stop, "arange", "stop")
+    step = 1 if step is None else number(step, "arange", "step")
     if step == 0:
         raise ValueError("arange: step must not be zero.")
     if not all(isinstance(v, int) for v in (start, stop, step)):
@@ -105,7 +99,7 @@ def linspace(start, stop, num=50, endpoint=True, retstep=False, dtype=None, axis
     """`num` evenly spaced values from `start` to `stop` (tensors give a new axis)."""
     if dtype is None:
         dtype = result_type(dtype_of(operand(start)), dtype_of(operand(stop)), float)
-    dtype, num = _dtype(dtype), count_of(num)
+    dtype = _dtype(dtype)
     divisions = num - 1 if endpoint else num
     if all(isinstance(v, (int, float)) for v in (start, stop)) and not isinstance(num, Dim):
         values, step = np.linspace(start, stop, num, endpoint, retstep=True, axis=axis)
@@ -141,7 +135,7 @@ def logspace(start, stop, num=50, endpoint=True, base=10, dtype=None, axis=0):
     """`num` values from base**start to base**stop, evenly spaced on a log scale."""
     if dtype is None:
         dtype = result_type(dtype_of(operand(start)), dtype_of(operand(stop)), float)
-    dtype, num = _dtype(dtype), count_of(num)
+    dtype = _dtype(dtype)
     if all(isinstance(v, (int, float)) for v in (start, stop, base)) and not isinstance(num, Dim):
         return from_host(np.logspace(start, stop, num, endpoint, base, axis=axis), dtype)
     exponents = linspace(start, stop, num, endpoint, dtype=_computing(dtype), axis=axis)
@@ -152,7 +146,7 @@ def geomspace(start, stop, num=50, endpoint=True, dtype=None, axis=0):
     """`num` values from `start` to `stop` with a constant ratio."""
     if dtype is None:
         dtype = result_type(dtype_of(operand(start)), dtype_of(operand(stop)), float)
-    dtype, num = _dtype(dtype), count_of(num)
+    dtype = _dtype(dtype)
     if all(isinstance(v, (int, float)) for v in (start, stop)) and not isinstance(num, Dim):
         return from_host(np.geomspace(start, stop, num, endpoint, axis=axis), dtype)
     start, stop = promote(start, stop, extra=(float,))
@@ -164,7 +158,7 @@ def geomspace(start, stop, num=50, endpoint=True, dtype=None, axis=0):
 def eye(N, M=None, k=0, dtype=None):
     """Ones on the k-th diagonal of an N x M matrix of zeros."""
     rows, columns = _grid(N, M)
-    return P.convert(P.eq(P.sub(columns, rows), scalar_like(_number(k), rows)), _dtype(dtype))
+    return P.convert(P.eq(P.sub(columns, rows), scalar_like(k, rows)), _dtype(dtype))
 
 
 def identity(n, dtype=None):
@@ -175,12 +169,11 @@ def identity(n, dtype=None):
 def tri(N, M=None, k=0, dtype=None):
     """Ones on and below the k-th diagonal of an N x M matrix of zeros."""
     rows, columns = _grid(N, M)
-    return P.convert(P.le(P.sub(columns, rows), scalar_like(_number(k), rows)), _dtype(dtype))
+    return P.convert(P.le(P.sub(columns, rows), scalar_like(k, rows)), _dtype(dtype))
 
 
 def _grid(n, m):
-    n = n if isinstance(n, int) else int(n)
-    m = n if m is None else m if isinstance(m, int) else int(m)
+    m = n if m is None else m
     return P.iota((n, m), 0, "int32"), P.iota((n, m), 1, "int32")
 
 
@@ -234,8 +227,7 @@ def vander(x, N=None, increasing=False):
 
 def _window(function):
     def window(x):
-        n = _number(x)
-        return from_host(getattr(np, function)(int(n)), config.floatx())
+        return from_host(getattr(np, function)(int(number(x, function, "x"))), config.floatx())
 
     window.__name__ = window.__qualname__ = function
     window.__doc__ = f"The {function} window of `x` points."
@@ -250,4 +242,4 @@ hanning = _window("hanning")
 
 def kaiser(x, beta):
     """The Kaiser window of `x` points with shape parameter `beta`."""
-    return from_host(np.kaiser(int(_number(x)), float(_number(beta))), config.floatx())
+    return from_host(np.kaiser(int(number(x, "kaiser", "x")), number(beta, "kaiser", "beta")), config.floatx())

@@ -13,6 +13,7 @@ from keras_ocl import primitives as P
 from keras_ocl.core import dtypes
 from keras_ocl.ops.conversion import convert_to_tensor
 from keras_ocl.ops.gradients import custom_gradient
+from keras_ocl.ops.integer_arguments import number
 from keras_ocl.ops.numpy import complex_numbers
 from keras_ocl.ops.promotion import broadcast, floating, operand, promote, scalar_like
 from keras_ocl.ops.result_types import dtype_of, result_type
@@ -359,6 +360,8 @@ def nan_to_num(x, nan=0.0, posinf=None, neginf=None):
     x = convert_to_tensor(x)
     if not dtypes.is_float(x.dtype):
         return x
+    given = {"nan": nan, "posinf": posinf, "neginf": neginf}
+    nan, posinf, neginf = (v if v is None else number(v, "nan_to_num", name) for name, v in given.items())
     limits = _limits(x.dtype)
     zero = scalar_like(0, x)
     infinite = P.is_inf(x)

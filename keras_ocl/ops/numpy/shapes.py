@@ -7,7 +7,8 @@ from keras_ocl import primitives as P
 from keras_ocl.core.dim import minimum, product
 from keras_ocl.core.index import is_one
 from keras_ocl.core.tensor import Tensor
-from keras_ocl.ops.conversion import convert_to_tensor, extents_of
+from keras_ocl.ops.conversion import convert_to_tensor
+from keras_ocl.ops.integer_arguments import extents_of
 from keras_ocl.ops.numpy.indexing import take
 from keras_ocl.ops.promotion import axes_of, broadcast_shapes, promote
 from keras_ocl.ops.promotion import broadcast_to as _broadcast_to
@@ -239,7 +240,7 @@ def array_split(x, indices_or_sections, axis=0):
         each, longer = n // sections, n % sections
         cuts = [i * each + minimum(i, longer) for i in range(sections + 1)]
     else:
-        cuts = [0] + [_bound(int(i), n) for i in _indices(indices_or_sections)] + [n]
+        cuts = [0] + [_bound(i, n) for i in _indices(indices_or_sections)] + [n]
     return [cut(x, axis, low, high if high >= low else low) for low, high in zip(cuts[:-1], cuts[1:], strict=True)]
 
 
@@ -272,7 +273,6 @@ def tile(x, repeats):
     x = convert_to_tensor(x)
     repeats = _indices(repeats)
     repeats = tuple(repeats) if isinstance(repeats, (list, tuple)) else (repeats,)
-    repeats = tuple(r if isinstance(r, int) else int(r) for r in repeats)
     rank = max(len(repeats), x.ndim)
     shape = (1,) * (rank - x.ndim) + x.shape
     repeats = (1,) * (rank - len(repeats)) + repeats
@@ -296,7 +296,6 @@ def repeat(x, repeats, axis=None):
         if len(counts) != x.shape[axis]:
             raise ValueError(f"repeat: {len(counts)} counts for an axis of extent {x.shape[axis]}.")
         return take(x, np.repeat(np.arange(len(counts), dtype="int32"), counts), axis)
-    counts = counts if isinstance(counts, int) else int(counts)
     spread = (*x.shape[: axis + 1], counts, *x.shape[axis + 1 :])
     dims = tuple(i for i in range(x.ndim + 1) if i != axis + 1)
     shape = tuple(n * counts if i == axis else n for i, n in enumerate(x.shape))
@@ -319,6 +318,6 @@ def roll(x, shift, axis=None):
         n = x.shape[a]
         if n == 0:
             continue
-        place = n - (s if isinstance(s, int) else int(s)) % n
+        place = n - s % n
         x = P.concat([cut(x, a, place, n), cut(x, a, 0, place)], a)
     return x
