@@ -19,6 +19,7 @@ from keras_ocl.core.facts import Changing
 from keras_ocl.kernels.spec import STEP
 
 _MARGIN = 8  # a buffer that outgrows its place gets an eighth more than it needs now
+_COUNTED = 2**63  # bytes: more than kernels count in their numbers
 _NOWHERE = object()  # as a home: other than all Storages of an arena
 
 _FORMATS = {
@@ -145,7 +146,13 @@ class Binding:
     def _measure(self, buffer):
         """Keeps `sizes` of the buffer true."""
         itemsize = dtypes.itemsize(buffer.dtype)
-        self.changing.use(buffer.elements, lambda elements: self.sizes.__setitem__(buffer, elements * itemsize))
+
+        def size(elements):
+            if elements * itemsize >= _COUNTED:
+                raise self._device.memory.out_of_memory(f"{self._name} makes an array of {elements} elements")
+            self.sizes[buffer] = elements * itemsize
+
+        self.changing.use(buffer.elements, size)
 
     def _plan(self):
         traits = self._device.traits

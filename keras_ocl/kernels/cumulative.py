@@ -80,7 +80,7 @@ class Scan:
         start, stop, piece = "0", n_text, "0"
         if part:
             size = args.int(part, t)
-            line.append(f"const {t} piece = get_global_id(2), begin = piece * {size}, end = min(begin + {size}, {n_text});\n")
+            line.append(f"const {t} piece = get_global_id(2), begin = piece * {size}, end = min(begin + {size}, ({t}){n_text});\n")
             start, stop, piece = "begin", "end", "piece"
         before = unflattened(args, "outer", shape[:axis])
         between = unflattened(args, "middle", shape[axis + 1 : -1])

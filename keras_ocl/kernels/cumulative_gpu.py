@@ -152,7 +152,7 @@ class _Kernels:
         begin, end = "0", n
         if piece:
             size, begin, end = args.int(piece, t), "begin", "end"
-            text += f"const {t} piece = get_group_id(0), begin = piece * {size}, end = min(begin + {size}, {n});\n"
+            text += f"const {t} piece = get_group_id(0), begin = piece * {size}, end = min(begin + {size}, ({t}){n});\n"
         if source:
             read, held, lift, lower = self.memory(args, source), self.carried, str, str
             element = f"{read}[row * {n} + i]"
@@ -224,7 +224,7 @@ class _Kernels:
         place = f"(outer * {inner} + column) * {counted} + piece"
         text = (
             f"const {t} column = get_global_id(0), outer = get_global_id(1), piece = get_global_id(2);\n"
-            f"const {t} begin = piece * {size}, end = min(begin + {size}, {n});\n{self.carried} state = {self.start};\n"
+            f"const {t} begin = piece * {size}, end = min(begin + {size}, ({t}){n});\n{self.carried} state = {self.start};\n"
         )
         if offsets:
             text += f"if (piece > 0) state = {self.memory(args, offsets)}[{place} - 1];\n"

@@ -135,8 +135,8 @@ def _by_walking(problem):
     alone = not isinstance(rows, Dim) and not problem.all_arguments and hint(block_rows) >= rows  # rows that grow make several blocks
     mine = "" if alone else "if (row < r0 || row >= r1) continue;\n"
     body = (
-        f"const {t} c0 = get_global_id(0) * {columns_each}, c1 = min(c0 + {columns_each}, {column_text});\n"
-        f"const {t} r0 = get_global_id(1) * {rows_each}, r1 = min(r0 + {rows_each}, {row_text});\n"
+        f"const {t} c0 = get_global_id(0) * {columns_each}, c1 = min(c0 + {columns_each}, ({t}){column_text});\n"
+        f"const {t} r0 = get_global_id(1) * {rows_each}, r1 = min(r0 + {rows_each}, ({t}){row_text});\n"
         f"for ({t} row = r0; row < r1; ++row) {{\nconst {t} r = row * {column_text};\n{columns_loop(begin)}}}\n"
         f"for ({t} s = 0; s < {count_text}; ++s) {{\n{find}{mine}"
         f"const {t} r = row * {column_text}, u = s * {column_text};\n{columns_loop(update)}}}\n"

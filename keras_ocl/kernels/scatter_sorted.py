@@ -56,7 +56,7 @@ class _Kernels:
         size = args.scalar(self.chunk, "int")
         text = (
             f"const {t} item = get_global_id(0), chunk = item / {columns}, c = item % {columns}, first = chunk * {size};\n"
-            f"if (first >= {count}) return;\nconst {t} stop = min(first + {size}, {count});\n"
+            f"if (first >= {count}) return;\nconst {t} stop = min(first + {size}, ({t}){count});\n"
         )
         return args, text, order, columns, count, size
 

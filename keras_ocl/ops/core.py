@@ -19,7 +19,7 @@ from keras_ocl.ops.conversion import cast, convert_to_numpy, convert_to_tensor, 
 from keras_ocl.ops.gradients import custom_gradient, remat, stop_gradient
 from keras_ocl.ops.integer_arguments import extents_of, with_integers
 from keras_ocl.ops.promotion import broadcast_to
-from keras_ocl.ops.slicing import unstacked, wrapped
+from keras_ocl.ops.slicing import index_dtype, unstacked, wrapped
 from keras_ocl.ops.symbolic import compute_output_spec
 from keras_ocl.ops.vectorization import vectorized_map
 
@@ -101,11 +101,11 @@ def slice(inputs, start_indices, shape):
     if all(isinstance(s, int) for s in starts):
         lows = tuple(maximum(minimum(s, n - e), 0) for s, e, n in zip(starts, extents, inputs.shape, strict=True))
         return P.slice(inputs, lows, tuple(low + e for low, e in zip(lows, extents, strict=True)))
-    return P.dynamic_slice(inputs, _dynamic(starts), extents)
+    return P.dynamic_slice(inputs, _dynamic(starts, inputs.shape), extents)
 
 
-def _dynamic(starts):
-    return tuple(convert_to_tensor(s, "int32") for s in starts)
+def _dynamic(starts, shape):
+    return tuple(convert_to_tensor(s, index_dtype(*shape)) for s in starts)
 
 
 def slice_update(inputs, start_indices, updates):
@@ -117,7 +117,7 @@ def slice_update(inputs, start_indices, updates):
     starts = _starts(start_indices)
     for s, e, n in zip(starts, updates.shape, inputs.shape, strict=False):
         check_indices("slice_update", s, n - e + 1, wraps=False)
-    return P.dynamic_update_slice(inputs, updates, _dynamic(starts))
+    return P.dynamic_update_slice(inputs, updates, _dynamic(starts, inputs.shape))
 
 
 def random_seed_dtype():

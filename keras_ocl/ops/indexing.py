@@ -12,7 +12,7 @@ from keras_ocl.ops.bounds import check_indices
 from keras_ocl.ops.conversion import convert_to_tensor, from_host
 from keras_ocl.ops.numpy.indexing import nonzero
 from keras_ocl.ops.promotion import broadcast
-from keras_ocl.ops.slicing import wrapped
+from keras_ocl.ops.slicing import index_dtype, wrapped
 
 
 def getitem(x, key):
@@ -144,7 +144,7 @@ def _advanced(x, gathered, front):
         if isinstance(k, np.ndarray):
             if k.size and (k.min() < -n or k.max() >= n):
                 raise IndexError(f"an index array has values from {k.min()} to {k.max()}, out of range for an axis of extent {n}.")
-            k = from_host(np.where(k < 0, k + n, k) if k.dtype.kind == "i" else k, "int32")
+            k = from_host(np.where(k < 0, k.astype(np.int64) + n, k) if k.dtype.kind == "i" else k, index_dtype(n))
         else:
             check_indices("indexing", k, n)
         indices.append(wrapped(k, n))

@@ -34,6 +34,11 @@ def stacked(xs, axis=0):
     return xs[0] if len(xs) == 1 else P.concat(xs, axis)
 
 
+def index_dtype(*extents):
+    """The dtype of indices along axes of these extents: int64 where int32 does not hold all of them."""
+    return "int32" if all(n < 2**31 for n in extents) else "int64"
+
+
 def wrapped(indices, extent):
     """Integer indices with negative ones counted from the end of an axis."""
     if not dtypes.is_integer(indices.dtype):
@@ -43,8 +48,8 @@ def wrapped(indices, extent):
             raise TypeError(f"indices must be integers, got {indices.dtype}.")
     if not dtypes.is_signed(indices.dtype):
         return indices
-    if dtypes.itemsize(indices.dtype) < 4:
-        indices = P.convert(indices, "int32")
+    if dtypes.itemsize(indices.dtype) < dtypes.itemsize(index_dtype(extent)):
+        indices = P.convert(indices, index_dtype(extent))
     negative = P.lt(indices, scalar_like(0, indices))
     return P.select(negative, P.add(indices, scalar_like(extent, indices)), indices)
 
@@ -54,5 +59,5 @@ def from_start(indices, extent):
     if isinstance(indices, (int, list, np.ndarray, np.generic)) and not isinstance(extent, Dim):
         array = np.asarray(indices)
         if array.dtype.kind == "i":
-            return from_host(np.where(array < 0, array + extent, array), "int32")
+            return from_host(np.where(array < 0, array.astype(np.int64) + extent, array), index_dtype(extent))
     return wrapped(convert_to_tensor(indices), extent)

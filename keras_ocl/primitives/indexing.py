@@ -359,11 +359,11 @@ def _dynamic_slice_vjp(ct, out, x, *starts, sizes):
 
 def _places(starts, batched, size, sizes, shape):
     """Index tensors (size, *sizes) for every axis of slices of `sizes` that begin at `starts`, moved so that they lie in `shape`."""
-    places = []
+    places, dtype = [], "int32" if all(n < 2**31 for n in shape) else "int64"
     for axis, (start, n, length) in enumerate(zip(all_spread(starts, batched, size), shape, sizes, strict=True)):
-        start = P.convert(start, "int32")
-        start = P.max(P.min(start, P.full((size,), n - length, "int32")), P.full((size,), 0, "int32"))
-        places.append(P.add(P.broadcast(start, (size, *sizes), (0,)), P.iota((size, *sizes), axis + 1, "int32")))
+        start = P.convert(start, dtype)
+        start = P.max(P.min(start, P.full((size,), n - length, dtype)), P.full((size,), 0, dtype))
+        places.append(P.add(P.broadcast(start, (size, *sizes), (0,)), P.iota((size, *sizes), axis + 1, dtype)))
     return places
 
 

@@ -5,7 +5,7 @@ import numpy as np
 from keras_ocl import primitives as P
 from keras_ocl.core import dtypes
 from keras_ocl.core.access import ANYWHERE, ONLY, REGROUPED, Along
-from keras_ocl.core.dim import Dim, ceil_div, key, maximum, product, same
+from keras_ocl.core.dim import Dim, ceil_div, key, maximum, present, product, same
 from keras_ocl.core.factors import Factors, sized
 from keras_ocl.core.index import Affine, is_one, linear
 from keras_ocl.core.primitive import Kind, Primitive
@@ -68,10 +68,17 @@ iota_p = Primitive(
 )
 
 
+def check_positions(op, extent, dtype):
+    """ValueError where the positions along an axis do not fit in the dtype."""
+    if dtype in ("int32", "uint32") and present(extent) > 2 ** (31 + (dtype == "uint32")):
+        raise ValueError(f"{op}: positions along an axis of {present(extent)} elements do not fit in {dtype}; split that axis first.")
+
+
 def iota(shape, axis, dtype):
     """A tensor of `shape` that counts 0, 1, 2, ... along `axis`."""
     if not 0 <= axis < len(shape):
         raise ValueError(f"iota: axis {axis} is out of range for shape {tuple(shape)}.")
+    check_positions("iota", shape[axis], dtype)
     return iota_p(shape=tuple(shape), axis=axis, dtype=dtypes.canonical(dtype))
 
 

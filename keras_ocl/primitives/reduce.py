@@ -12,6 +12,7 @@ from keras_ocl.core.dim import ceil_div, hint, product
 from keras_ocl.core.index import Affine
 from keras_ocl.core.primitive import Kind, Primitive
 from keras_ocl.primitives.batching import moved_axes, next_axes, next_axis
+from keras_ocl.primitives.movement import check_positions
 
 
 def _kept(rank, axes):
@@ -191,6 +192,7 @@ def _arg_shape(name):
         shape = (*x.shape[:axis], *x.shape[axis + 1 :])
         if x.shape[axis] == 0 and all(n != 0 for n in shape):
             raise ValueError(f"{name}: axis {axis} of shape {tuple(x.shape)} has no elements, so none is the extreme.")
+        check_positions(name, x.shape[axis], dtype)
         return shape, dtype
 
     return rule
@@ -202,6 +204,7 @@ def _arg_pointwise(kind):
     def rule(gen, node, index):
         (x,), axis = node.inputs, node.params["axis"]
         n = x.shape[axis]
+        counted = "int64" if hint(n) > 2**31 else "int32"
 
         def element(inside):
             return gen.value(x, merged(x, (axis,), index, inside))
@@ -211,11 +214,11 @@ def _arg_pointwise(kind):
             hit = gen.op("eq", "bool", value, extreme)
             if dtypes.is_float(x.dtype):
                 hit = gen.op("or", "bool", hit, gen.op("ne", "bool", value, value))  # a NaN is the extreme where there is one
-            return gen.select(hit, gen.number(inside[0], "int32"), gen.constant(2**31 - 1, "int32"))
+            return gen.select(hit, gen.number(inside[0], counted), gen.constant(dtypes.greatest(counted), counted))
 
         extreme = gen.reduce(node, kind, x.dtype, [n], element)
-        position = gen.reduce(node, "min", "int32", [n], place)
-        return position if node.dtype == "int32" else gen.op("convert", node.dtype, position)
+        position = gen.reduce(node, "min", counted, [n], place)
+        return position if node.dtype == counted else gen.op("convert", node.dtype, position)
 
     return rule
 

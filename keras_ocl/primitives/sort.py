@@ -9,6 +9,7 @@ from keras_ocl.core.factors import all_but
 from keras_ocl.core.primitive import Primitive
 from keras_ocl.kernels import sort as template
 from keras_ocl.primitives.batching import same_parameters
+from keras_ocl.primitives.movement import check_positions
 
 
 def _along(shape, axis):
@@ -95,6 +96,7 @@ def _top_k_shape(x, *, k):
     _check_order("top_k", x)
     if not 0 <= k <= x.shape[-1]:
         raise ValueError(f"top_k: k = {k} is not between 0 and the last extent of shape {tuple(x.shape)}.")
+    check_positions("top_k", x.shape[-1], "int32")
     shape = (*x.shape[:-1], k)
     return [(shape, x.dtype), (shape, "int32")]
 

@@ -8,6 +8,7 @@ from keras_ocl.core.dim import product
 from keras_ocl.ops.conversion import convert_to_tensor
 from keras_ocl.ops.promotion import as_bool, axes_of, broadcast_to, floating, keep, scalar_like
 from keras_ocl.ops.result_types import result_type
+from keras_ocl.ops.slicing import index_dtype
 
 
 def _reduce(primitive, x, axis, keepdims):
@@ -171,20 +172,20 @@ def _argument(primitive, x, axis, keepdims):
     if x.dtype == "bool":
         x = P.convert(x, "int32")
     if axis is None:
-        result = primitive(P.reshape(x, (x.size,)), 0, "int32")
+        result = primitive(P.reshape(x, (x.size,)), 0, index_dtype(x.size))
         return P.reshape(result, (1,) * len(shape)) if keepdims else result
     axis = canonicalize_axis(axis, x.ndim)
-    result = primitive(x, axis, "int32")
+    result = primitive(x, axis, index_dtype(x.shape[axis]))
     return P.reshape(result, keep(shape, (axis,))) if keepdims else result
 
 
 def argmax(x, axis=None, keepdims=False):
-    """Position of the first greatest element along `axis`, int32."""
+    """Position of the first greatest element along `axis`, int32; int64 where the axis has 2**31 elements or more."""
     return _argument(P.argmax, x, axis, keepdims)
 
 
 def argmin(x, axis=None, keepdims=False):
-    """Position of the first least element along `axis`, int32."""
+    """Position of the first least element along `axis`, int32; int64 where the axis has 2**31 elements or more."""
     return _argument(P.argmin, x, axis, keepdims)
 
 
