@@ -173,3 +173,17 @@ def _where(mask, new, old):
     """`new` where the (batch, 1) mask holds, else `old`."""
     mask = P.reshape(mask, (*mask.shape, *(1 for _ in range(new.ndim - mask.ndim)))) if new.ndim > mask.ndim else mask
     return P.select(broadcast_to(mask, new.shape), new, broadcast_to(convert_to_tensor(old, new.dtype), new.shape))
+
+
+def without_steps(layer, sequences, initial_state, training):
+    """What an RNN layer returns for `sequences` (batch, 0, ...): as after one step that is masked, zeros and the initial states."""
+    from keras.src.layers.rnn.rnn import RNN
+
+    batch = sequences.shape[0]
+    step = P.full((batch, 1, *sequences.shape[2:]), 0, sequences.dtype)
+    result = RNN.call(layer, step, initial_state, P.full((batch, 1), False, "bool"), training)
+    if not layer.return_sequences:
+        return result
+    outputs, *states = result if layer.return_state else (result,)
+    outputs = P.slice(outputs, (0,) * outputs.ndim, (batch, 0, *outputs.shape[2:]))
+    return (outputs, *states) if layer.return_state else outputs
