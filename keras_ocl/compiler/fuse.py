@@ -436,6 +436,8 @@ class _Fuser:
         region.operands.update(node.inputs)
 
     def _can_join(self, node, region):
+        if region.anchor is not None and region.anchor.results is not None:  # a loop, whose kernels are its own
+            return False
         identity = tuple(range(len(region.space)))
         if not same(node.shape, region.space) or self._map_in(node, region) != identity or len(region.maps) >= self.limits.nodes:
             return False

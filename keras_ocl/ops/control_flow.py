@@ -2,7 +2,7 @@
 
 Eagerly these are Python's own. Inside a trace a condition that is a traced value computes both branches and selects. A loop of a known
 number of steps is a scan, whose body is traced and compiled once; one of at most four steps is unrolled. So is the body of a while_loop
-whose condition is a traced value; to be differentiated, it runs masked up to `maximum_iterations`.
+whose condition is a traced value; with a Python number as `maximum_iterations` it runs masked as often as that, to be differentiated.
 """
 
 import contextlib
@@ -125,7 +125,7 @@ def while_loop(cond, body, loop_vars, maximum_iterations=None):
 
     `maximum_iterations` is a number or a tensor of one. Inside a trace, a condition or a limit that is traced makes a compiled loop, whose
     variables keep their shapes and dtypes. Under a gradient tape it runs as often as a limit of Python's says, masked; without such a limit
-    a gradient raises RuntimeError. A condition of Python values unrolls.
+    the gradient runs its steps again (primitives/while_gradient.py). A condition of Python values unrolls.
     """
     is_sequence = isinstance(loop_vars, (tuple, list))
     state = tuple(loop_vars) if is_sequence else (loop_vars,)
@@ -202,7 +202,7 @@ def _as_before(new, old):
 
 
 def fori_loop(lower, upper, body_fun, init_val):
-    """body_fun(i, value) for i from `lower` up to, not including, `upper`. With a traced bound it is a while_loop, without a gradient."""
+    """body_fun(i, value) for i from `lower` up to, not including, `upper`. With a traced bound it is a while_loop."""
     if _unknown(lower) or _unknown(upper):
         if in_symbolic_scope():
             return body_fun(convert_to_tensor(0, "int32"), init_val)

@@ -182,14 +182,14 @@ def _shaped(gradient, x):
 
 
 class _Program:
-    """Recorded equations without their values: what depends on `inputs` is run again, the rest is kept."""
+    """Recorded equations without their values: what depends on `inputs`, or was traced, is run again, the rest is kept."""
 
     def __init__(self, equations, inputs, outputs):
         slots = {id(x): i for i, x in enumerate(inputs)}
         keep_alive = list(inputs)
         self._steps = []
         for eq in equations:
-            if not any(id(x) in slots for x in eq.inputs):
+            if not any(id(x) in slots for x in eq.inputs) and not any(y.is_symbolic() for y in eq.outputs):
                 continue
             arguments = [slots[id(x)] if id(x) in slots else x for x in eq.inputs]
             for y in eq.outputs:

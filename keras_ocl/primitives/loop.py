@@ -12,6 +12,7 @@ from keras_ocl.primitives import loop_gradient
 from keras_ocl.primitives.batching import all_spread, batch_equations, from_front, spread, to_front
 from keras_ocl.primitives.loop_hoist import hoisted
 from keras_ocl.primitives.loop_steps import at_step, step_index_p
+from keras_ocl.primitives.while_gradient import while_vjp
 
 # ---- scan
 
@@ -98,13 +99,6 @@ def _check(name, init, new):
 # ---- while
 
 
-def _while_vjp(*_, **__):
-    raise RuntimeError(
-        "while_loop: its number of steps depends on values computed in this compiled function, so it has no gradient; give"
-        " maximum_iterations as a Python number, or run eagerly (run_eagerly=True)."
-    )
-
-
 def _while_batch(inputs, batched, size, *, body, consts):
     """Steps go on while one example's condition holds; the variables of the others stay as they are."""
     going, *first = all_spread(inputs[consts:], batched[consts:], size)
@@ -125,7 +119,7 @@ def _while_batch(inputs, batched, size, *, body, consts):
 
 
 _while = Primitive(
-    "while", lambda *inputs, body, consts: body.specs(), _while_vjp, multiple_results=True, kind=Kind.WHILE, batch=_while_batch
+    "while", lambda *inputs, body, consts: body.specs(), while_vjp, multiple_results=True, kind=Kind.WHILE, batch=_while_batch
 )
 
 
@@ -133,7 +127,7 @@ def while_loop(condition, function, init):
     """Repeat `function(variables) -> variables`, lists of Tensors, while `condition(variables)`, a bool of rank 0, holds.
 
     Each is traced once; the host reads the condition once in several steps, or before each that is more than kernels. Returns the last
-    variables. ValueError when one changes its shape or dtype. There is no gradient: differentiating raises RuntimeError.
+    variables. ValueError when one changes its shape or dtype. Differentiated, its steps run again, twice at least.
     """
     going = condition(list(init))
     with Draft() as draft:

@@ -19,12 +19,12 @@ _AGAIN = (Kind.VIEW, Kind.MASKED, Kind.SOURCE)  # computed again rather than kep
 
 def scan_vjp(cts, outs, *inputs, body, consts, carries, length, reverse, histories):
     """Gradients for the inputs of a scan."""
-    return _Backward(cts, inputs, body, consts, carries, length, reverse, histories).gradients()
+    return _Backward(cts, outs, inputs, body, consts, carries, length, reverse, histories).gradients()
 
 
 class _Backward:
-    def __init__(self, cts, inputs, body, consts, carries, length, reverse, histories):
-        self.inputs, self.body, self.length, self.reverse, self.histories = inputs, body, length, reverse, histories
+    def __init__(self, cts, outs, inputs, body, consts, carries, length, reverse, histories):
+        self.outs, self.inputs, self.body, self.length, self.reverse, self.histories = outs, inputs, body, length, reverse, histories
         self.consts, self.carries = consts, carries
         self.n_ys = len(body.outputs) - carries
         self.carry_cts, self.y_cts = list(cts[:carries]), list(cts[carries : carries + self.n_ys])
@@ -142,9 +142,9 @@ class _Backward:
         if extra or len(histories) > len(self.histories):
             results = bind(P.scan_p, self.inputs, {**params, "body": body, "histories": histories})
         else:
-            results = ()
+            results = self.outs
         ys = results[self.carries + self.n_ys :]
-        self.history = dict(zip(histories, ys[len(extra) :], strict=True)) if results else {}
+        self.history = dict(zip(histories, ys[len(extra) :], strict=True))
         return {id(t): y for t, y in zip(extra, ys, strict=False)}
 
     def _replayed(self, kept):
