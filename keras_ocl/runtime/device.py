@@ -17,7 +17,7 @@ import pyopencl as cl
 from keras_ocl.runtime import host, state
 from keras_ocl.runtime.arena import Arena
 from keras_ocl.runtime.errors import DeviceLost
-from keras_ocl.runtime.memory import Memory, Storage
+from keras_ocl.runtime.memory import Memory, Storage, refusal
 from keras_ocl.runtime.profilers import READ_BACK, UPLOAD, WAIT, Profiler, Several, verbose_line
 from keras_ocl.runtime.programs import Programs
 from keras_ocl.runtime.staging import transfer
@@ -29,7 +29,7 @@ BACKLOG = 1024  # launches between two points of which the host never runs more 
 
 _CODE = cl.status_code
 _GONE = {_CODE.DEVICE_NOT_AVAILABLE, _CODE.INVALID_DEVICE, _CODE.INVALID_CONTEXT, _CODE.INVALID_COMMAND_QUEUE}
-# What drivers say that make a buffer's memory when a command first needs it.
+# What drivers say that make a buffer's memory when a command first needs it; OUT_OF_RESOURCES has other causes too.
 _NO_MEMORY = {_CODE.MEM_OBJECT_ALLOCATION_FAILURE, _CODE.OUT_OF_HOST_MEMORY, _CODE.OUT_OF_RESOURCES}
 
 
@@ -278,9 +278,18 @@ class Device:
 
     def _refused(self, error, name):
         """The exception for pyopencl's `error` at a launch of compiled code that has overwritten nothing yet."""
+        return self._failure(error, f"{name} could not be launched", "; no variable was changed")
+
+    def _failure(self, error, what, then=""):
+        """The exception for `what`, because of pyopencl's `error`: what the driver said."""
+        if _code(error) == _CODE.OUT_OF_RESOURCES:
+            return RuntimeError(
+                f"{what} on {self}: the driver said {error}{then}; it lacks registers, local memory or time for a kernel, or memory"
+                f" ({self.memory.free()}): try a smaller batch, or KERAS_OCL_SCHEDULE=reference, whose kernels need little"
+            )
         if _code(error) in _NO_MEMORY:
-            return self.memory.out_of_memory(f"{name} could not be launched", f"the driver said {error}; no variable was changed")
-        return RuntimeError(f"{name} could not be launched on {self}: {error}; no variable was changed")
+            return self.memory.out_of_memory(what, refusal(error) + then)
+        return RuntimeError(f"{what} on {self}: {error}{then}")
 
     def check(self, error):
         """After pyopencl's `error`: waits until everything enqueued is done, and raises DeviceLost where the device does not manage."""
@@ -426,7 +435,7 @@ class Device:
         if loop and isinstance(error, cl.Error):
             raise self._refused(error, loop) from error
         if isinstance(error, cl.Error) and _code(error) in _NO_MEMORY:
-            raise self.memory.out_of_memory("a command could not be enqueued", f"the driver said {error}") from error
+            raise self._failure(error, "a command could not be enqueued") from error
 
     def _launched(self, count, event):
         """Count launches, of which `event` is the last."""
@@ -505,7 +514,7 @@ class Device:
             except cl.Error as again:
                 if _code(again) not in _NO_MEMORY:
                     raise
-                raise self.memory.out_of_memory("a value could not be read", f"the driver said {again}") from again
+                raise self._failure(again, "a value could not be read") from again
 
     def copy(self, source, target, nbytes=None, start=0, end=0):
         """Enqueue a copy of the Storage `source` into `target`: `nbytes` (all) of it from byte `start` on, to byte `end` on."""

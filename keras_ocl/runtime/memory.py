@@ -332,8 +332,9 @@ class Memory:
         usual = min(SLAB_FIRST * SLAB_GROWTH ** len(self._slabs), limit)
         if size > usual // 2:
             usual = size  # its own slab
-        elif usual > self.available:
-            usual = max(size, min(SLAB_FIRST, limit))
+        elif usual > (left := self.available):
+            small = max(size, min(SLAB_FIRST, limit))
+            usual = small if small <= left else size  # the last that fits
         slab = Slab(self._create(usual, nbytes, None, what), self.device.traits.alignment)
         self._slabs.append(slab)
         return slab
@@ -390,7 +391,8 @@ class Memory:
                     if block is not None:
                         break
             if block is None:
-                raise self._does_not_fit(nbytes, what, why)
+                block = f" in a block of {readable(size)}" if not why and nbytes <= self.available else ""
+                raise self._does_not_fit(nbytes, what, why, block)
             self._blocks.add(block)
             self.reserved += size
             return block
@@ -403,7 +405,7 @@ class Memory:
             return make(size, free), ""
         except (cl.MemoryError, cl.RuntimeError) as error:
             self.device.check(error)
-            return None, f"the driver said {error}"
+            return None, refusal(error)
 
     def reclaim(self):
         """Gives memory back to the system, first what is not in use, then what can be made again; yields True after each step."""
@@ -430,16 +432,19 @@ class Memory:
         """What of `budget` is known without a look at the host."""
         return fixed_budget(self.device.traits) if self._budget is None else self._budget
 
-    def _does_not_fit(self, nbytes, what, why=""):
-        return self.out_of_memory(f"{what or 'a buffer'} needs {readable(nbytes)}", why)
+    def _does_not_fit(self, nbytes, what, why="", block=""):
+        return self.out_of_memory(f"{what or 'a buffer'} needs {readable(nbytes)}{block}", why)
 
     def out_of_memory(self, what, why=""):
         """The OutOfMemory for `what`, a sentence, with more about it in `why`."""
-        free = f"{readable(self.available)} of {readable(self.budget)} free"
         return OutOfMemory(
-            f"out of memory on {self.device}: {what}, {free}"
+            f"out of memory on {self.device}: {what}, {self.free()}"
             f"{'; ' + why if why else ''}; use a smaller batch or model, or let go of arrays you no longer need"
         )
+
+    def free(self):
+        """What is free, as text."""
+        return f"{readable(self.available)} of {readable(self.budget)} free"
 
     def _raw(self, size, free):
         device = self.device
@@ -460,6 +465,11 @@ class Memory:
             flags |= cl.mem_flags.ALLOC_HOST_PTR
         buffer = cl.Buffer(device.context, flags, size)
         return Block(buffer, size, free, release=buffer.release)
+
+
+def refusal(error):
+    """What a driver said that has no memory, as text, from pyopencl's `error`: it knows better than our count of what is free."""
+    return f"the driver said {error}: it has less than that left, or not in one piece"
 
 
 def budget(traits, reserved=0):

@@ -275,7 +275,9 @@ def test_a_launch_that_fails_once_is_made_again(case, monkeypatch):
             assert case.look() == 1
 
 
-@pytest.mark.parametrize(("code", "kind"), [("INVALID_WORK_GROUP_SIZE", RuntimeError), ("OUT_OF_RESOURCES", runtime.OutOfMemory)])
+@pytest.mark.parametrize(
+    ("code", "kind"), [("INVALID_WORK_GROUP_SIZE", RuntimeError), ("MEM_OBJECT_ALLOCATION_FAILURE", runtime.OutOfMemory)]
+)
 def test_a_launch_that_fails_again(case, code, kind, monkeypatch):
     """Where a variable was begun to be overwritten the device is lost, else nothing has happened."""
     device = runtime.current_device()

@@ -220,6 +220,47 @@ def test_out_of_memory_names_what_asked_and_leaves_the_device_usable(any_device)
     np.testing.assert_array_equal(any_device.download(kept, kept_dtype := np.arange(10).dtype, (10,)), np.arange(10, dtype=kept_dtype))
 
 
+def with_free(device, nbytes):
+    """Gives the device a budget that leaves so much beyond what is reserved; returns a function that takes it back."""
+    device.memory.trim()
+    budget = device.memory._budget
+    device.memory.budget = device.memory.reserved + nbytes
+    return lambda: setattr(device.memory, "_budget", budget)
+
+
+def test_the_last_state_that_fits(any_device, monkeypatch):
+    """Where a usual slab does not."""
+    monkeypatch.setattr(any_device.memory, "_slabs", [])
+    restore = with_free(any_device, 1300 << 10)
+    try:
+        first = any_device.allocate_state(1 << 20, "moments")
+        with pytest.raises(runtime.OutOfMemory, match=r"moments needs 1\.0 MiB, 276\.0 KiB of .* free; use a smaller batch"):
+            any_device.allocate_state(1 << 20, "moments")
+        assert any_device.allocate_state(200 << 10).nbytes == 200 << 10 and first.nbytes == 1 << 20
+    finally:
+        restore()
+
+
+def test_what_fits_but_for_its_block_says_so(any_device):
+    restore = with_free(any_device, (1 << 20) + (100 << 10))
+    try:
+        with pytest.raises(runtime.OutOfMemory, match=r"batch needs 1\.0 MiB in a block of 1\.1 MiB, 1\.1 MiB of .* free"):
+            any_device.allocate((1 << 20) + 4096, "batch")
+    finally:
+        restore()
+
+
+def test_what_a_driver_said_stands_beside_the_count(any_device, monkeypatch):
+    def refuse(size, free):
+        code = cl.status_code.MEM_OBJECT_ALLOCATION_FAILURE
+        raise cl.MemoryError(cl._cl._ErrorRecord(msg="on purpose", code=code, routine="clCreateBuffer"))
+
+    monkeypatch.setattr(any_device.memory, "_raw", refuse)
+    text = r"batch needs 48\.0 MiB, .* free; the driver said .*MEM_OBJECT_ALLOCATION_FAILURE.*: it has less than that left, or not in one"
+    with pytest.raises(runtime.OutOfMemory, match=text):
+        any_device.allocate(48 << 20, "batch")
+
+
 def test_more_than_one_buffer_can_hold(device):
     with pytest.raises(runtime.OutOfMemory, match="a single buffer holds at most"):
         device.allocate(device.traits.max_allocation + 1, "x")
