@@ -185,12 +185,15 @@ def threshold(x, threshold, default_value):
 
 
 def _shifted(x, axis):
-    """x minus its (constant) maximum along `axis`: exponentials stay finite; rows of -inf stay -inf, not NaN."""
+    """x minus its (constant) maximum along `axis`: exponentials stay finite; rows of -inf stay -inf, those with inf or NaN become NaN."""
     axes = axes_of(axis, x.ndim)
+    return P.sub(x, spread(row_maximum(x, axes), x, axes)), axes
+
+
+def row_maximum(x, axes):
+    """The maximum along `axes` as a constant; 0 in rows of nothing but -inf, where the difference would be NaN."""
     top = P.stop_gradient(P.reduce_max(x, axes))
-    finite = P.is_finite(top)
-    top = P.select(finite, top, scalar_like(0, top))
-    return P.sub(x, spread(top, x, axes)), axes
+    return P.select(P.eq(top, scalar_like(-math.inf, top)), scalar_like(0, top), top)
 
 
 def softmax(x, axis=-1):

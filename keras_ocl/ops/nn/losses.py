@@ -9,6 +9,7 @@ from keras_ocl import primitives as P
 from keras_ocl.core.dim import product
 from keras_ocl.ops.bounds import check_indices
 from keras_ocl.ops.conversion import convert_to_tensor
+from keras_ocl.ops.nn.activations import row_maximum
 from keras_ocl.ops.promotion import floating, promote, scalar_like, spread
 
 
@@ -35,9 +36,8 @@ def _same_shape(target, output):
 
 
 def _log_sum(x, axis):
-    """Row maximum (constant, 0 where it is not finite), and log(sum(exp(x - maximum))), along `axis`."""
-    top = P.stop_gradient(P.reduce_max(x, (axis,)))
-    top = P.select(P.is_finite(top), top, scalar_like(0, top))
+    """Row maximum, and log(sum(exp(x - maximum))), along `axis`."""
+    top = row_maximum(x, (axis,))
     return top, P.log(P.reduce_sum(P.exp(P.sub(x, spread(top, x, (axis,)))), (axis,)))
 
 
@@ -107,12 +107,14 @@ def binary_crossentropy(target, output, from_logits=False):
     if not from_logits:
         p = _clipped(output)
         return P.neg(P.add(P.mul(target, P.log(p)), P.mul(P.sub(one, target), P.log(P.sub(one, p)))))
-    # max(x, 0) - x * target + log(1 + exp(-|x|)), written so that its derivative at 0 is right.
+    # |x| times what the target lacks on x's side, plus log(1 + exp(-|x|)), written so that its derivative at 0 is right.
     zero = scalar_like(0, output)
     positive = P.ge(output, zero)
     magnitude = P.select(positive, P.neg(output), output)
-    linear = P.sub(P.select(positive, output, zero), P.mul(output, target))
-    return P.add(linear, P.log1p(P.exp(magnitude)))
+    lacking = P.select(positive, P.sub(one, target), target)
+    certain = P.and_(P.is_inf(output), P.eq(lacking, zero))
+    linear = P.select(certain, zero, P.mul(magnitude, lacking))
+    return P.sub(P.log1p(P.exp(magnitude)), linear)
 
 
 def psnr(x1, x2, max_val):

@@ -1,5 +1,7 @@
 """Crossentropies against NumPy in float64."""
 
+import itertools
+
 import numpy as np
 import pytest
 from keras.src import activations, backend
@@ -7,6 +9,7 @@ from keras.src import activations, backend
 from keras_ocl.compiler import from_numpy, to_numpy
 from keras_ocl.compiler.jit import Jitted
 from keras_ocl.core.autodiff import GradientTape
+from keras_ocl.ops import nn
 from keras_ocl.ops.nn import losses
 from tests.ops.checking import both
 from tests.primitives.checking import check_gradient
@@ -67,6 +70,74 @@ def test_extreme_values_stay_finite():
     for loss in (losses.categorical_crossentropy, losses.binary_crossentropy):
         assert np.all(np.isfinite(to_numpy(loss(from_numpy(1 - sure), from_numpy(sure)))))
     assert np.all(np.isfinite(to_numpy(losses.binary_crossentropy(from_numpy(sure), from_numpy(sure * 1e5), from_logits=True))))
+
+
+def _rows_with_infinities():
+    return np.array(list(itertools.product([np.inf, -np.inf, 0.0, 1.0, np.nan], repeat=3)), "f4")
+
+
+def _exact_log_softmax(x):
+    """In float64, of what a row of logits means: the greatest subtracted first, as everywhere."""
+    with np.errstate(all="ignore"):
+        difference = x.astype("f8") - x.max(-1, keepdims=True)
+        return difference - np.log(np.exp(difference).sum(-1, keepdims=True))
+
+
+@pytest.mark.parametrize("name", ["softmax", "log_softmax", "sparse_categorical_crossentropy", "categorical_crossentropy"])
+def test_infinite_logits(name):
+    """A row with +inf or NaN is NaN throughout, in the gradient too; -inf masks a class."""
+    x = _rows_with_infinities()
+    labels = np.arange(len(x)).astype("i4") % 3
+    one_hot = np.eye(3, dtype="f4")[labels]
+    exact = _exact_log_softmax(x)
+    with np.errstate(all="ignore"):
+        function, expected = {
+            "softmax": (nn.softmax, np.exp(exact)),
+            "log_softmax": (nn.log_softmax, exact),
+            "sparse_categorical_crossentropy": (
+                lambda o: losses.sparse_categorical_crossentropy(labels, o, from_logits=True),
+                -np.take_along_axis(exact, labels[:, None], 1)[:, 0],
+            ),
+            "categorical_crossentropy": (
+                lambda o: losses.categorical_crossentropy(one_hot, o, from_logits=True),
+                -(one_hot * exact).sum(-1),
+            ),
+        }[name]
+    np.testing.assert_allclose(both(function, x), expected, rtol=1e-5, atol=1e-6)
+
+    def gradient(o):
+        with GradientTape() as tape:
+            tape.watch(o)
+            result = function(o)
+        return tape.gradient(result, o)
+
+    found = both(gradient, x)
+    lost = np.isnan(x).any(-1) | (x == np.inf).any(-1) | (x == -np.inf).all(-1)
+    assert np.isnan(found[lost]).all()
+    assert np.isfinite(found[~lost & ~np.isinf(x).any(-1)]).all()
+
+
+def test_binary_at_infinite_logits():
+    """Infinitely wrong is inf, infinitely right 0."""
+    logits = np.repeat(np.array([np.inf, -np.inf, np.nan], "f4"), 3)
+    target = np.tile(np.array([0, 1, 0.5], "f4"), 3)
+    found = both(lambda t, o: losses.binary_crossentropy(t, o, from_logits=True), target, logits)
+    np.testing.assert_array_equal(found, [np.inf, 0, np.inf, 0, np.inf, np.inf, *[np.nan] * 3])
+
+
+@pytest.mark.parametrize("target", [0.0, 0.25, 1.0])
+def test_gradient_of_binary_by_both(target):
+    logits, targets = np.array([-3, -0.5, 0, 0.5, 3], "f4"), np.full(5, target, "f4")
+
+    def gradients(t, o):
+        with GradientTape() as tape:
+            tape.watch([t, o])
+            loss = losses.binary_crossentropy(t, o, from_logits=True)
+        return tape.gradient(loss, [t, o])
+
+    by_target, by_logit = both(gradients, targets, logits)
+    np.testing.assert_allclose(by_target, -logits, rtol=1e-6)
+    np.testing.assert_allclose(by_logit, 1 / (1 + np.exp(-logits)) - targets, rtol=1e-5, atol=1e-6)
 
 
 def test_labels_out_of_range_count_nothing():
