@@ -8,6 +8,7 @@ from keras_ocl.core import dtypes
 from keras_ocl.core.dim import product
 from keras_ocl.ops.bounds import check_indices
 from keras_ocl.ops.conversion import convert_to_tensor, from_host, read
+from keras_ocl.ops.gradients import custom_gradient
 from keras_ocl.ops.numpy.creation import linspace
 from keras_ocl.ops.numpy.indexing import _bisect, needs_values, take_along_axis
 from keras_ocl.ops.numpy.reduction import floating_dtype, mean
@@ -106,12 +107,24 @@ def _along_last(rows, q, method, skip_nan):
     elif method == "midpoint":
         result = P.mul(P.add(below, above), scalar_like(0.5, below))
     else:
-        # Equal neighbours (infinities too) need no interpolation.
-        result = P.select(P.eq(below, above), below, P.add(below, P.mul(P.sub(above, below), fraction)))
+        result = _between(below, above, fraction)
     if skip_nan:
         return result
     broken = P.broadcast(P.reduce_or(is_nan, (rows.ndim - 1,)), shape, tuple(range(len(outer))))
     return P.select(broken, scalar_like(float("nan"), result), result)
+
+
+@custom_gradient
+def _between(below, above, fraction):
+    """What lies between two neighbours: equal ones (infinities too) need no interpolation, but share the gradient as others do."""
+    equal = P.eq(below, above)
+
+    def grad(upstream):
+        part = P.mul(upstream, fraction)
+        slope = P.select(equal, P.zeros_like(below), P.sub(above, below))
+        return P.sub(upstream, part), part, P.mul(upstream, slope)
+
+    return P.select(equal, below, P.add(below, P.mul(P.sub(above, below), fraction))), grad
 
 
 def bincount(x, weights=None, minlength=0, sparse=False):
