@@ -2,6 +2,7 @@
 
 from keras_ocl import custom  # noqa: F401  (registers its class, which model files may name)
 from keras_ocl.hooks import hot_calls
+from keras_ocl.hooks.building import bound_all_or_nothing
 
 
 class OclLayer:
@@ -18,5 +19,7 @@ class OclLayer:
         return hot_calls.call(self, super().__call__, args, kwargs)
 
     def _setattr_hook(self, name, value):
+        if name == "build":  # Keras gives each layer its class's method anew, with what it does around it
+            value = bound_all_or_nothing(self, value)
         hot_calls.changed(self, name, value)
         return name, value

@@ -12,6 +12,7 @@ from keras.src.backend import config
 from keras.src.callbacks.history import History
 from keras.src.callbacks.progbar_logger import ProgbarLogger
 from keras.src.losses import loss as loss_module
+from keras.src.metrics.metric import Metric
 from keras.src.trainers import trainer as base_trainer
 from keras.src.trainers.data_adapters import array_slicing, data_adapter_utils
 from keras.src.utils import traceback_utils
@@ -26,6 +27,7 @@ from keras_ocl.distribution import own_rows
 from keras_ocl.distribution.step import DistributedStep
 from keras_ocl.hooks import checkpoints, distribution, ranks, tensorboard
 from keras_ocl.hooks.batches import Batches, check_numbers, check_rows, checked
+from keras_ocl.hooks.building import undone_on_error
 from keras_ocl.hooks.logs import pythonify_logs
 from keras_ocl.ops import core
 
@@ -116,7 +118,15 @@ class OclTrainer(base_trainer.Trainer):
             iterator = ((0, 0, [adapter._standardize_batch(adapter.py_dataset[0])]) for _ in range(1))
         elif iterator is not None and distribution.own_ranks() is not None:
             iterator = ((begin, end, [batch.data for batch in batches]) for begin, end, batches in iterator)
-        super()._symbolic_build(iterator=None if iterator is None else checked(iterator), data_batch=data_batch)
+        with undone_on_error(*self._compiled_parts()):
+            super()._symbolic_build(iterator=None if iterator is None else checked(iterator), data_batch=data_batch)
+
+    def _compiled_parts(self):
+        """What `compile` was given that makes variables at the first batch: metrics, and the objects that hold them and the losses."""
+        metrics = self._compile_metrics
+        given = [] if metrics is None else tree.flatten([metrics._user_metrics, metrics._user_weighted_metrics])
+        own = [part for part in (metrics, self._compile_loss) if part is not None]
+        return own + [part for part in given if isinstance(part, Metric)]
 
     # ---- compiled steps
 

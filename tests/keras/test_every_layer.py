@@ -201,7 +201,7 @@ def test_of_images_otherwise():
     keras.config.set_image_data_format("channels_first")
     keras.config.set_dtype_policy("mixed_float16")
     try:
-        for name, make, shapes in CASES:
+        for _, make, shapes in CASES:
             if shapes == [IMAGES]:
                 trace(*ready(make, [(3, 12, 12)], False))
     finally:
