@@ -173,7 +173,9 @@ class _Call:
         """The Identity of the function with these values of a family's member's unknowns; None where it cannot be traced."""
         try:
             return Identity(*self.trace(member.extents_at(values)))
-        except Exception:
+        except runtime.FAILURES:
+            raise
+        except Exception:  # the function's own, such as of shapes that do not fit: it is traced anew for these values
             return None
 
 

@@ -1,6 +1,7 @@
 """Tracing: running a Python function on symbolic tensors records its graph."""
 
 import itertools
+import logging
 from contextlib import contextmanager, nullcontext
 
 from keras_ocl.core.dim import noting
@@ -8,7 +9,30 @@ from keras_ocl.core.origin import Origin, current_origin, kept_eagerly, scope
 from keras_ocl.core.primitive import current_trace
 from keras_ocl.core.tensor import Tensor
 
+logger = logging.getLogger("keras_ocl")
+
 _tags = itertools.count(1)
+_told = set()  # (name, type of error) that were logged
+
+
+class ValueUnknown(RuntimeError):
+    """Python code asked for a value in a trace, where there is none yet."""
+
+
+class ConditionUnknown(TypeError):
+    """The same of Python code that used a tensor as a condition."""
+
+
+class NotTraced(Exception):
+    """A function that is compiled unasked raised its cause while it was traced; operation by operation it may do without."""
+
+    def told(self, name):
+        """Logs the cause once, unless the function has asked for values, which it has in eager code."""
+        cause = self.__cause__
+        known = (name, type(cause))
+        if not isinstance(cause, (ValueUnknown, ConditionUnknown)) and known not in _told:
+            _told.add(known)
+            logger.warning("%s runs operation by operation, for it could not be traced: %s: %s", name, type(cause).__name__, cause)
 
 
 class StateSlot:

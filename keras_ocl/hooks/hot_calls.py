@@ -19,6 +19,7 @@ from keras_ocl.compiler.jit import Jitted
 from keras_ocl.core import checks, tree
 from keras_ocl.core.primitive import active_tapes, current_trace
 from keras_ocl.core.tensor import Tensor
+from keras_ocl.core.trace import NotTraced
 
 HOT = 8  # calls op by op before a layer is compiled: a model that is called once to be built costs no compilation
 
@@ -76,9 +77,11 @@ def call(layer, plain, args, kwargs):
         calls.step = _step(layer, plain.__func__)
     try:
         bound, arrays = calls.step.find(args, kwargs)
-    except Exception:  # Python code that needs values, for one: it has them here
+    except NotTraced as error:
         calls.hot = False
-        return plain(*args, **kwargs)
+        result = plain(*args, **kwargs)
+        error.told(f"the layer {layer.name}")
+        return result
     result, marks = bound.compiled.run(arrays, bound)
     if marks:
         for tensor, (mask, logits) in zip(_tensors(result), marks, strict=True):
@@ -135,7 +138,12 @@ def _step(layer, function):
     kept = weakref.ref(layer)
 
     def step(*args, **kwargs):
-        result = function(kept(), *args, **kwargs)
+        try:
+            result = function(kept(), *args, **kwargs)
+        except runtime.FAILURES:
+            raise
+        except Exception as error:
+            raise NotTraced from error
         marks = [(get_keras_mask(t), getattr(t, "_keras_logits", None)) for t in _tensors(result)]
         return result, marks if any(part is not None for mark in marks for part in mark) else []
 

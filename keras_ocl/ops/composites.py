@@ -8,12 +8,14 @@ import functools
 
 from keras.src.backend import config
 
+from keras_ocl import runtime
 from keras_ocl.compiler import eager
 from keras_ocl.compiler.deferred import is_deferred
 from keras_ocl.compiler.jit import eager_graph
 from keras_ocl.core import checks, tree
 from keras_ocl.core.primitive import active_tapes, current_trace
 from keras_ocl.core.tensor import Tensor
+from keras_ocl.core.trace import NotTraced
 
 HOT = 16  # calls with the same signature before it is compiled
 _MANY = 8  # tensors given or returned: of more, a graph's kernels would grow with their number, and each number would take its own
@@ -37,9 +39,11 @@ def composite(function):
             device = tensors[0].storage.device
             try:
                 bound = eager.compiled_once((device, function, signature), lambda: _compiled(function, device, tensors, args, kwargs))
-            except Exception:  # Python code that needs values, for one: it has them here
+            except NotTraced as error:
                 calls[signature] = _REFUSED
-                return function(*args, **kwargs)
+                result = function(*args, **kwargs)
+                error.told(function.__name__)
+                return result
             return bound.compiled.run(tensors, bound)
         before = eager.executed()
         result = function(*args, **kwargs)
@@ -103,6 +107,11 @@ def _compiled(function, device, tensors, args, kwargs):
     def call(symbolic, _):
         rest = iter(symbolic)
         args, kwargs = tree.unflatten(structure, [next(rest) if type(leaf) is Tensor else leaf for leaf in leaves])
-        return function(*args, **kwargs)
+        try:
+            return function(*args, **kwargs)
+        except runtime.FAILURES:
+            raise
+        except Exception as error:
+            raise NotTraced from error
 
     return eager_graph(function.__name__, device, tensors, call)

@@ -14,6 +14,7 @@ from keras_ocl.core.dim import Dim
 from keras_ocl.core.origin import current_origin
 from keras_ocl.core.primitive import current_trace
 from keras_ocl.core.tensor import Tensor
+from keras_ocl.core.trace import ValueUnknown
 from keras_ocl.ops.result_types import dtype_of, host_dtype, result_type
 
 
@@ -124,9 +125,9 @@ def convert_to_numpy(x):
 
 
 def read(x):
-    """A concrete Tensor's value as a NumPy array. RuntimeError inside a trace, where there is no value yet."""
+    """A concrete Tensor's value as a NumPy array. ValueUnknown inside a trace, where there is no value yet."""
     if x.is_symbolic():
-        raise RuntimeError(
+        raise ValueUnknown(
             f"The value of a traced tensor (shape {tuple(x.shape)}, {x.dtype}) was asked for{_where(x)}: it exists only when the compiled"
             " function runs. Use keras.ops instead of NumPy or Python control flow on it, or run eagerly (run_eagerly=True)."
         )

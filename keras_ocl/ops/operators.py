@@ -7,6 +7,7 @@ from keras.src.backend.common.variables import standardize_dtype
 from keras_ocl.core import dtypes
 from keras_ocl.core.origin import current_origin
 from keras_ocl.core.tensor import Tensor
+from keras_ocl.core.trace import ConditionUnknown
 from keras_ocl.ops import numpy as knp
 from keras_ocl.ops.conversion import convert_to_tensor, read
 from keras_ocl.ops.indexing import getitem
@@ -71,7 +72,7 @@ def item(self):
 def _bool(self):
     if self.is_symbolic():
         origin = current_origin.get().layer
-        raise TypeError(
+        raise ConditionUnknown(
             f"A traced tensor (shape {tuple(self.shape)}, {self.dtype}){' in ' + origin if origin else ''} was used as a Python condition:"
             " its value exists only when the compiled function runs. Use keras.ops.cond or keras.ops.where, or run eagerly"
             " (run_eagerly=True)."

@@ -35,6 +35,9 @@ class KernelBuildError(RuntimeError):
         )
 
 
+FAILURES = (MemoryError, DeviceLost, KernelBuildError)  # of memory and devices, which no other way of computing avoids
+
+
 def readable(nbytes: int) -> str:
     """`nbytes` as text: 1536 -> '1.5 KiB'."""
     size = float(nbytes)

@@ -12,7 +12,10 @@ import pytest
 from keras import layers, ops
 
 import keras_ocl
+from keras_ocl import runtime
 from keras_ocl.compiler import eager
+from keras_ocl.core.primitive import current_trace
+from keras_ocl.core.trace import ConditionUnknown, ValueUnknown
 from keras_ocl.hooks import hot_calls
 
 RNG = np.random.default_rng(0)
@@ -208,18 +211,46 @@ def test_lengths_that_vary_are_traced_twice_at_most(built):
     assert len(hot_calls._calls[layer].step.traces) <= 2
 
 
-def test_a_layer_that_cannot_be_traced_stays_op_by_op(monkeypatch):
-    layer, x = layers.Dense(3), tensor(2, 4)
-    expected = heat(lambda: layer(x))
+def in_traces(activation, error):
+    """An activation of Keras's, as far as its module tells, that raises `error` while it is traced."""
 
-    def find(self, args, kwargs):
-        raise RuntimeError("a value is needed")
+    def function(x):
+        if current_trace.get() is not None:
+            raise error
+        return activation(x)
 
-    hot_calls._calls.clear()
-    monkeypatch.setattr(hot_calls.Jitted, "find", find)
-    heat(lambda: layer(x))
-    np.testing.assert_array_equal(layer(x), expected)
-    assert hot_calls._calls[layer].hot is False
+    function.__module__ = activation.__module__
+    return function
+
+
+@pytest.mark.parametrize("error, said", [(ValueUnknown("a value is needed"), 0), (ConditionUnknown("x > 0"), 0), (KeyError("lost"), 1)])
+def test_a_layer_that_cannot_be_traced_stays_op_by_op(error, said, caplog):
+    dense, x = layers.Dense(3, activation="tanh"), tensor(2, 4)
+    expected = heat(lambda: dense(x))
+    dense.activation = in_traces(dense.activation, error)
+    heat(lambda: dense(x))
+    with caplog.at_level("WARNING", logger="keras_ocl"):
+        for _ in range(3):
+            np.testing.assert_array_equal(dense(x), expected)
+    assert hot_calls._calls[dense].hot is False
+    assert len(caplog.messages) == said and all("lost" in message and dense.name in message for message in caplog.messages)
+
+
+@pytest.mark.parametrize("error", [runtime.OutOfMemory("full"), ZeroDivisionError("a bug")])
+def test_what_fails_in_compiling_a_layer_is_raised(error, monkeypatch):
+    dense, x = layers.Dense(3, activation="tanh"), tensor(2, 4)
+    for _ in range(hot_calls.HOT):  # the next call compiles it
+        expected = dense(x)
+
+    def compile(*args):
+        raise error
+
+    with monkeypatch.context() as patch:
+        patch.setattr(hot_calls.Jitted, "_compile", compile)
+        with pytest.raises(type(error), match=str(error)):
+            dense(x)
+    np.testing.assert_allclose(dense(x), expected, rtol=1e-6)
+    assert hot_calls._calls[dense].hot
 
 
 def test_layers_that_are_dropped_are_forgotten():

@@ -5,7 +5,10 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_ocl.compiler import eager
+from keras_ocl import runtime
+from keras_ocl.compiler import eager, jit
+from keras_ocl.core.primitive import current_trace
+from keras_ocl.core.trace import ValueUnknown
 from keras_ocl.ops import composites
 from tests.drivers import need_signed_zeros
 from tests.fixtures import built  # noqa: F401
@@ -136,3 +139,34 @@ def test_errors_are_those_of_the_first_call():
     for _ in range(composites.HOT + 3):
         with pytest.raises(ValueError, match="broadcast"):
             ops.add(x, ops.ones((4, 3)))
+
+
+@pytest.mark.parametrize("error, rows", [(runtime.OutOfMemory("full"), 3), (ZeroDivisionError("a bug"), 4)])
+def test_what_fails_in_compiling_is_raised(error, rows, monkeypatch):
+    x = ops.convert_to_tensor(np.ones((rows, 7), "float32"))
+    for _ in range(composites.HOT):  # the next call compiles it
+        ops.log_softmax(x)
+
+    def compiled(*args, **kwargs):
+        raise error
+
+    with monkeypatch.context() as patch:
+        patch.setattr(jit, "Compiled", compiled)
+        with pytest.raises(type(error), match=str(error)):
+            ops.log_softmax(x)
+    np.testing.assert_allclose(ops.log_softmax(x), np.full((rows, 7), -np.log(7)), rtol=1e-6)
+
+
+@pytest.mark.parametrize("error, said", [(ValueUnknown("a value is needed"), 0), (KeyError("lost"), 1)])
+def test_what_cannot_be_traced_is_told_once(error, said, caplog):
+    @composites.composite
+    def twice(x):
+        if current_trace.get() is not None:
+            raise error
+        return ops.add(ops.sin(x), ops.sin(x))
+
+    x = ops.convert_to_tensor(np.ones(3, "float32"))
+    with caplog.at_level("WARNING", logger="keras_ocl"):
+        for _ in range(composites.HOT + 3):
+            np.testing.assert_allclose(twice(x), 2 * np.sin(np.ones(3)), rtol=1e-6)
+    assert len(caplog.messages) == said and all("twice" in message and "lost" in message for message in caplog.messages)

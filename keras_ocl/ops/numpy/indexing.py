@@ -7,6 +7,7 @@ from keras_ocl.core import dtypes
 from keras_ocl.core.dim import minimum
 from keras_ocl.core.origin import current_origin
 from keras_ocl.core.primitive import current_trace
+from keras_ocl.core.trace import ValueUnknown
 from keras_ocl.ops.bounds import check_indices
 from keras_ocl.ops.conversion import convert_to_tensor, read
 from keras_ocl.ops.numpy.reduction import sum as total
@@ -20,7 +21,7 @@ def needs_values(op):
     if current_trace.get() is not None:
         layer = current_origin.get().layer
         where_ = f" in {layer}" if layer else ""
-        raise RuntimeError(
+        raise ValueUnknown(
             f"{op}{where_}: the shape of its result depends on the values of its input, which a compiled function does not know while it is"
             " traced. Use an operation of fixed shape (keras.ops.where with three arguments, masking), or run eagerly (run_eagerly=True)."
         )
