@@ -1,8 +1,21 @@
 """The layer hook."""
 
+import functools
+import warnings
+
 from keras_ocl import custom  # noqa: F401  (registers its class, which model files may name)
 from keras_ocl.hooks import hot_calls
 from keras_ocl.hooks.building import bound_all_or_nothing
+
+
+@functools.cache
+def _warn_of_remat():
+    """Once per process."""
+    warnings.warn(
+        "keras.RematScope saves no memory with the ocl backend, and costs the time of computing again; wrap a function of several layers in"
+        " keras.remat instead.",
+        stacklevel=4,
+    )
 
 
 class OclLayer:
@@ -21,5 +34,7 @@ class OclLayer:
     def _setattr_hook(self, name, value):
         if name == "build":  # Keras gives each layer its class's method anew, with what it does around it
             value = bound_all_or_nothing(self, value)
+        elif name == "_remat_mode" and value is not None and value.mode is not None:
+            _warn_of_remat()
         hot_calls.changed(self, name, value)
         return name, value
