@@ -12,8 +12,8 @@ from keras_ocl.hooks.building import bound_all_or_nothing
 def _warn_of_remat():
     """Once per process."""
     warnings.warn(
-        "keras.RematScope saves no memory with the ocl backend, and costs the time of computing again; wrap a function of several layers in"
-        " keras.remat instead.",
+        "keras.RematScope saves no memory with the ocl backend, but costs time; a smaller batch with the optimizer's"
+        " gradient_accumulation_steps saves some.",
         stacklevel=4,
     )
 
