@@ -521,18 +521,23 @@ class _Fuser:
 
     def merge_small(self):
         """Small regions over the same index space that do not depend on each other share a kernel."""
-        merged = []
+        merged, hosts = [], {}  # hosts: by their space, the bits of regions that others may join; nearly all depend on one in a deep graph
+        numbered = {region.bit: region for region in self.regions}
         for region in self.regions:
             target = None
             small = hint(product(region.space)) <= 64 and not any(isinstance(n, Dim) for n in region.space)
-            if region.anchor is None and small and all(same(n.shape, region.space) for n in region.outputs):
-                for other in merged:
-                    if other.anchor is None and same(other.space, region.space) and len(other.maps) + len(region.maps) <= self.limits.nodes:
-                        if not other.reaches(region) and not region.reaches(other):
-                            target = other
-                            break
+            joins = region.anchor is None and small
+            if joins and all(same(n.shape, region.space) for n in region.outputs):
+                left = hosts.get(region.space, 0) & ~region.below
+                while left and target is None:
+                    other = numbered[left & -left]
+                    left &= left - 1
+                    if len(other.maps) + len(region.maps) <= self.limits.nodes and not other.reaches(region):
+                        target = other
             if target is None:
                 merged.append(region)
+                if joins:
+                    hosts[region.space] = hosts.get(region.space, 0) | region.bit
                 continue
             target.absorb(region)
             for n in region.outputs:
