@@ -1,8 +1,10 @@
 """Broadcast operands in eager code: written where something reads them that is no elementwise operation.
 
 An elementwise operation's kernel reads what was broadcast, a number above all, where it lies: so that takes no memory and no kernel of its
-own.
+own. What an operation of Keras returns is written.
 """
+
+from keras_ocl.core.tensor import Tensor
 
 
 class Deferred:
@@ -40,3 +42,11 @@ class Deferred:
 def is_deferred(tensor):
     """Whether a concrete tensor's elements are not written yet."""
     return type(tensor.storage) is Deferred and tensor.storage.source() is not None
+
+
+def written(result):
+    """What an operation returns, tensors or lists of them, all written."""
+    for tensor in result if type(result) in (list, tuple) else (result,):
+        if type(tensor) is Tensor and type(tensor.storage) is Deferred:
+            tensor.storage = tensor.storage.written()
+    return result

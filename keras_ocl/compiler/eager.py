@@ -1,7 +1,7 @@
 """Eager execution: the compiler on a one-node graph, with a cache.
 
 Extents are arguments of eager kernels, so that arrays of other sizes reuse them: each distinct extent of
-the inputs becomes a Dim whose hint is its power-of-two size class.
+the inputs becomes a Dim whose hint is its power-of-two size class. Results that are rows of their operands are copied by the driver.
 """
 
 import math

@@ -10,7 +10,7 @@ from keras.src.backend import config
 
 from keras_ocl import runtime
 from keras_ocl.compiler import eager
-from keras_ocl.compiler.deferred import is_deferred
+from keras_ocl.compiler.deferred import is_deferred, written
 from keras_ocl.compiler.jit import eager_graph
 from keras_ocl.core import checks, tree
 from keras_ocl.core.primitive import active_tapes, current_trace
@@ -30,9 +30,11 @@ def composite(function):
 
     @functools.wraps(function)
     def run(*args, **kwargs):
-        types = (*map(type, args), *kwargs)
-        if types in views or current_trace.get() is not None or active_tapes.get() or checks.active():
+        if current_trace.get() is not None:
             return function(*args, **kwargs)
+        types = (*map(type, args), *kwargs)
+        if types in views or active_tapes.get() or checks.active():
+            return written(function(*args, **kwargs))
         signature, tensors = _signature(args, kwargs)
         number = _REFUSED if signature is None else calls.get(signature, 0)
         if number == HOT:
@@ -46,7 +48,7 @@ def composite(function):
                 return result
             return bound.compiled.run(tensors, bound)
         before = eager.executed()
-        result = function(*args, **kwargs)
+        result = written(function(*args, **kwargs))
         if eager.executed() == before:
             views.add(types)
         elif number != _REFUSED:

@@ -67,7 +67,7 @@ def _code(error):
     return getattr(error.args[0], "code", lambda: None)() if error.args else None
 
 
-_USES = "allocate allocate_state build command copy download enqueue finish idle repeat replay upload wait".split()
+_USES = "allocate allocate_state build command copy copy_rows download enqueue finish idle repeat replay upload wait".split()
 _living = weakref.WeakSet()
 
 
@@ -556,8 +556,9 @@ class Device:
 
         with self._lock:
             event, profiler = self.command(enqueue), self.profiler
-            for copy, (_, begin), (one, end) in zip(copies, done, done[1:], strict=True) if profiler is not None else ():
-                profiler.copied(one, begin, end, copy[-1] * copy[-2])
+            if profiler is not None:
+                for copy, (_, begin), (one, end) in zip(copies, done[:-1], done[1:], strict=True):
+                    profiler.copied(one, begin, end, copy[-1] * copy[-2])
         self._launched(len(copies), event)
 
     def write(self, storage, array, what=""):

@@ -119,6 +119,9 @@ class RecordDevice:
     def copy(self, source, target, nbytes=None, start=0, end=0):
         pass
 
+    def copy_rows(self, target, copies):
+        pass
+
     def write(self, storage, array, what=""):
         pass
 

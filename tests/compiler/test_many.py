@@ -122,6 +122,12 @@ def test_eager_code_that_repeats_many_tensors(texts):
     assert len(texts) <= 2
 
 
+def test_on_a_record_of_a_device():
+    with runtime.device_scope(runtime.RecordDevice("record", runtime.current_device().traits)):
+        parts = [ops.convert_to_tensor(np.ones((2, 3), "float32"))] * 9
+        assert ops.concatenate([part[1:] * 2.0 for part in parts], 1).shape == (1, 27)
+
+
 def compiled_stack(xs):
     return ops.stack(xs)
 

@@ -101,6 +101,24 @@ def test_write_and_copy(any_device):
     np.testing.assert_array_equal(any_device.download(state, np.float32, (1000,)), 0)
 
 
+def test_copies_of_rows(any_device):
+    source = np.arange(60, dtype=np.float32).reshape(6, 10)
+    state = any_device.allocate_state(source.nbytes)
+    any_device.allocate_state(100)
+    later = any_device.allocate_state(source.nbytes)  # not at the start of its buffer
+    for storage in (state, later):
+        any_device.write(storage, source)
+    target = any_device.upload(np.zeros((4, 8), np.float32))
+    # Columns 3 to 5 of rows 1 to 4 beside columns 0 to 2 of rows 2 to 5, and a row of two numbers behind the first.
+    copies = [(later, 52, 40, 0, 32, 12, 4), (state, 80, 40, 12, 32, 12, 4), (later, 4, 8, 24, 8, 8, 1)]
+    before = any_device.statistics.launches
+    any_device.copy_rows(target, copies)
+    assert any_device.statistics.launches == before + 3
+    expected = np.zeros((4, 8), np.float32)
+    expected[:, :3], expected[:, 3:6], expected[0, 6:] = source[1:5, 3:6], source[2:6, :3], source[0, 1:3]
+    np.testing.assert_array_equal(any_device.download(target, np.float32, (4, 8)), expected)
+
+
 def test_reading_more_than_there_is(device):
     with pytest.raises(ValueError, match="cannot read 400 bytes"):
         device.download(device.allocate(16), np.float32, (100,))
