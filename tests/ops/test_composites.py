@@ -74,7 +74,12 @@ def test_results_are_those_of_primitive_by_primitive(name, special):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("name", ["softmax", "gelu", "add a number", "std", "mean", "crossentropy"])
+def test_a_number_takes_no_kernel_of_its_own():
+    x = ops.convert_to_tensor(X[:, :4])
+    assert executed(lambda: OPERATIONS["add a number"](x))[0] == 1
+
+
+@pytest.mark.parametrize("name", ["softmax", "gelu", "std", "mean", "crossentropy"])
 def test_a_hot_operation_is_one_graph(name):
     x = ops.convert_to_tensor(X[:, :3])
     first, _ = executed(lambda: OPERATIONS[name](x))
