@@ -14,6 +14,7 @@ BELOW = {
     "core": set(),
     "runtime": set(),
     "plugin": set(),
+    "__pyinstaller": {"plugin"},
     "kernels": {"core"},
     "kernels.prelude": set(),
     "kernels.gemm": {"prelude"},
