@@ -20,7 +20,8 @@ def check_not_forked():
     if Process.forked:
         raise RuntimeError(
             "OpenCL cannot be used in a forked child of a process that has already used it; "
-            'use multiprocessing start method "spawn" (multiprocessing.get_context("spawn"))'
+            'use multiprocessing start method "spawn" (multiprocessing.get_context("spawn")), load the model after the fork in gunicorn '
+            '(without preload, or in post_fork), and in joblib take the backend "loky" or "threading"'
         )
 
 

@@ -116,7 +116,7 @@ from tests.runtime.compiling import check_kernels, kernel_specs
 device = runtime.current_device()
 real = device.programs._build_here
 def slow(*rest):
-    time.sleep(0.5)
+    time.sleep(0.2)
     return real(*rest)
 device.programs._build_here = slow
 print("ready", flush=True)

@@ -66,7 +66,9 @@ def test_a_forked_child_is_told_to_spawn(device, what):
     child = multiprocessing.get_context("fork").Process(target=touch, args=(action, send))
     child.start()
     assert receive.poll(60), "the child hangs"
-    assert 'start method "spawn"' in receive.recv()
+    message = receive.recv()
+    assert 'start method "spawn"' in message
+    assert "after the fork in gunicorn (without preload, or in post_fork)" in message and 'in joblib take the backend "loky"' in message
     child.join(60)
     assert child.exitcode == 0
     assert device.download(storage, np.float32, (4,)).tolist() == [0] * 4
