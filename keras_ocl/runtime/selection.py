@@ -100,15 +100,18 @@ class _Candidate:
         return DeviceInfo(name, self.traits.kind, self.platform, self.model, self.driver, d is not None, self.reason, self.traits)
 
 
-class _Unreadable(ValueError):
+class _Unreadable(Exception):
     """A driver's answers are such that nothing can be computed by it; the message is a clause."""
+
+
+BAD_ANSWERS = cl.Error, UnicodeDecodeError, _Unreadable  # not ValueError: a setting that means nothing is an error
 
 
 def _read(platform):
     """(Platform, its _Candidates): what a driver answers badly costs the device that it is about, or all of that platform."""
     try:
         name, version = platform.name.strip(), platform.version.strip()
-    except (cl.Error, ValueError) as error:
+    except BAD_ANSWERS as error:
         return Platform("a platform whose name cannot be read", "", 0, (_why(error),)), []
     try:
         handles = platform.get_devices()
@@ -118,7 +121,7 @@ def _read(platform):
     for handle in handles:
         try:
             found.append(_Candidate(handle))
-        except (cl.Error, ValueError) as error:
+        except BAD_ANSWERS as error:
             left_out.append(f"{_called(handle)}: {_why(error)}")
     return Platform(name, version, len(handles), tuple(left_out)), found
 
@@ -126,7 +129,7 @@ def _read(platform):
 def _called(handle):
     try:
         return handle.name.strip()
-    except (cl.Error, ValueError):
+    except BAD_ANSWERS:
         return "a device whose name cannot be read"
 
 
