@@ -2,8 +2,10 @@
 
 import hashlib
 from dataclasses import dataclass
+from functools import partial
 
 from keras_ocl.compiler import region_kernels
+from keras_ocl.compiler.alike import Alike
 from keras_ocl.compiler.fuse import partition
 from keras_ocl.compiler.provenance import Provenance
 from keras_ocl.core.dim import product, same
@@ -82,13 +84,13 @@ def lower_graph(graph, updates, traits, all_arguments, lower_loop, extra=None):
     found = partition(graph, traits, None if extra is None else set(extra))
     regions, materialised, views, parts = found.regions, found.materialised, found.views, found.parts
     single = [(entry, graph.outputs[k]) for entry, k in updates if graph.outputs.count(graph.outputs[k]) == 1]
-    updated = {n for _, n in single}
+    updated, alike = {n for _, n in single}, Alike(materialised)
     regions = _updates_last(regions, updated)
     if extra is None:
         regions = _behind_stops(regions, updated)
-        alias = in_place(regions, materialised, single, views, max((k for k, r in enumerate(regions) if _stops(r)), default=-1))
+        alias = in_place(regions, materialised, single, views, alike, max((k for k, r in enumerate(regions) if _stops(r)), default=-1))
     else:
-        alias = in_place(regions, materialised, single, views)
+        alias = in_place(regions, materialised, single, views, alike)
     overwritten, updates = set(alias.values()), set(alias) if extra is None else set()
     alias.update({node: _resolve(node, {**views, **alias}) for node in views})
     for node in views:
@@ -97,7 +99,16 @@ def lower_graph(graph, updates, traits, all_arguments, lower_loop, extra=None):
     launches = []
     for region in regions:
         provenance = Provenance(region)
-        found = _launchable(_lower_region(region, materialised, users, builder, alias, extra or {}, parts), provenance, builder)
+        label = describe(region)
+
+        def lower(region=region):
+            return _lower_region(region, materialised, users, builder, alias, extra or {}, parts)
+
+        found = lower() if extra or parts else alike.kernels(region, alias, lower)
+        for launch in found:
+            if isinstance(launch, KernelSpec) and launch.provenance is None:
+                launch.name = f"{label} {launch.name}" if launch.name else label
+        found = _launchable(found, provenance, builder)
         provenance.launches = max(1, len(found))
         for launch in found:
             launch.provenance, launch.overwrites = launch.provenance or provenance, not updates.isdisjoint(region.outputs)
@@ -148,8 +159,7 @@ def _resolve(node, shared):
 
 
 def _lower_region(region, materialised, users, builder, alias, extra, parts):
-    label = describe(region)
-    view = region_kernels.KernelBody(region.outputs, region.space, materialised, alias, label, extra, parts)
+    view = region_kernels.KernelBody(region.outputs, region.space, materialised, alias, extra, parts)
     node = region.anchor
     if node is None:
         if 0 in region.space:
@@ -177,7 +187,6 @@ def _lower_region(region, materialised, users, builder, alias, extra, parts):
     helpers = frozenset().union(*(s.helpers for s in sinks))
     for spec in specs:
         spec.helpers = frozenset(spec.helpers) | helpers
-        spec.name = f"{label} {spec.name}" if spec.name else label
     return specs
 
 
@@ -190,7 +199,7 @@ def describe(region):
     return f"{origins[0]}: {text}" if origins else text
 
 
-def in_place(regions, materialised, updates, views, after=-1):
+def in_place(regions, materialised, updates, views, alike, after=-1):
     """Which updated states may overwrite their old value: {new node: entry node}.
 
     Allowed when the kernel that computes the new value reads the old one only at the element it writes,
@@ -220,8 +229,9 @@ def in_place(regions, materialised, updates, views, after=-1):
             continue
         if any(_base(n, views) is entry and n is not entry for n in region.operands):
             continue
-        if entry in region.operands and (region.fetched or not _reads_in_place(region, materialised, entry)):
-            continue
+        if entry in region.operands:
+            if region.fetched or not alike.reads_in_place(region, entry, partial(_read_in_place, region, materialised)):
+                continue
         alias[new] = entry
         taken.add(entry)
     return alias
@@ -233,10 +243,12 @@ def _base(node, views):
     return node
 
 
-def _reads_in_place(region, materialised, entry):
+def _read_in_place(region, materialised):
+    """The set of the region's operands that it reads only at the element that it computes."""
     gen = region_kernels.dry_run(region, materialised)
-    root = gen.root_index
-    return all(index is not None and [i.key for i in index] == [r.key for r in root] for index in gen.reads.get(entry, []))
+    root = [r.key for r in gen.root_index]
+    elsewhere = {n for n, read in gen.reads.items() if any(index is None or [i.key for i in index] != root for index in read)}
+    return region.operands - elsewhere
 
 
 def function_name(spec, traits):

@@ -19,8 +19,8 @@ class KernelBody:
     it has memory of its own as well).
     """
 
-    def __init__(self, outputs, space, materialised, alias, label, extra, parts):
-        self.outputs, self.space, self.materialised, self.alias, self.label = outputs, tuple(space), materialised, alias, label
+    def __init__(self, outputs, space, materialised, alias, extra, parts):
+        self.outputs, self.space, self.materialised, self.alias = outputs, tuple(space), materialised, alias
         self.extra, self.parts = extra, parts
 
     @property
@@ -75,7 +75,7 @@ def pointwise_kernel(traits, body, all_arguments=False):
     else:
         grid, group = schedule.pointwise(traits, gen, nest, dry.cost, shared, lambda variables: _evaluate(gen, body, axes, variables))
     return KernelSpec(
-        body.label, args.args, gen.top.render(), grid, group, frozenset(gen.helpers), title="elementwise operations and reductions"
+        "", args.args, gen.top.render(), grid, group, frozenset(gen.helpers), title="elementwise operations and reductions"
     )
 
 

@@ -48,7 +48,7 @@ FUNCTIONS = {
 def check(traits, function, array, wrap=lambda n: n, all_arguments=False):
     shape = tuple(map(wrap, array.shape))
     graph, inputs = graph_of(function, (shape, array.dtype.name))
-    body = KernelBody(graph.outputs, graph.outputs[0].shape, set(inputs), {}, "", {}, {})
+    body = KernelBody(graph.outputs, graph.outputs[0].shape, set(inputs), {}, {}, {})
     device, wanted = runtime.current_device(), evaluate_trace(function, array)
     buffers = {node.buffer: device.upload(np.full(want.shape, 99, want.dtype)) for node, want in zip(graph.outputs, wanted, strict=True)}
     buffers[inputs[0].buffer] = device.upload(array)
