@@ -9,6 +9,11 @@ def index_type(*counts):
     return "int" if all(-(2**31) < n < 2**31 and abs(hint(n)) < 2**31 for n in counts) else "long"
 
 
+def wide_literal(index, text):
+    """C text of an extent beside an index of the C type `index`, for functions such as min(): a literal alone is an int."""
+    return text if index == "int" else f"({index}){text}"
+
+
 def unflattened(args, flat, extents):
     """C expressions of the row-major coordinates in `extents` of the index `flat` (a name or a parenthesised expression).
 

@@ -9,7 +9,7 @@ On GPUs groups of work-items walk together (cumulative_gpu.py).
 from keras_ocl.core import dtypes
 from keras_ocl.core.dim import ceil_div, hint, product
 from keras_ocl.kernels import elementwise, prelude
-from keras_ocl.kernels.coordinates import index_type, unflattened
+from keras_ocl.kernels.coordinates import index_type, unflattened, wide_literal
 from keras_ocl.kernels.schedule import schedule_of
 from keras_ocl.kernels.spec import Args, Buffer, KernelSpec
 
@@ -80,7 +80,8 @@ class Scan:
         start, stop, piece = "0", n_text, "0"
         if part:
             size = args.int(part, t)
-            line.append(f"const {t} piece = get_global_id(2), begin = piece * {size}, end = min(begin + {size}, ({t}){n_text});\n")
+            end = f"min(begin + {size}, {wide_literal(t, n_text)})"
+            line.append(f"const {t} piece = get_global_id(2), begin = piece * {size}, end = {end};\n")
             start, stop, piece = "begin", "end", "piece"
         before = unflattened(args, "outer", shape[:axis])
         between = unflattened(args, "middle", shape[axis + 1 : -1])

@@ -17,7 +17,7 @@ from keras_ocl.core import dtypes
 from keras_ocl.core.dim import ceil_div, hint, power_above, power_below, product
 from keras_ocl.core.index import is_one
 from keras_ocl.kernels import prelude
-from keras_ocl.kernels.coordinates import unflattened
+from keras_ocl.kernels.coordinates import unflattened, wide_literal
 from keras_ocl.kernels.spec import Buffer, KernelSpec
 
 _BARRIER = "barrier(CLK_LOCAL_MEM_FENCE);\n"
@@ -152,7 +152,7 @@ class _Kernels:
         begin, end = "0", n
         if piece:
             size, begin, end = args.int(piece, t), "begin", "end"
-            text += f"const {t} piece = get_group_id(0), begin = piece * {size}, end = min(begin + {size}, ({t}){n});\n"
+            text += f"const {t} piece = get_group_id(0), begin = piece * {size}, end = min(begin + {size}, {wide_literal(t, n)});\n"
         if source:
             read, held, lift, lower = self.memory(args, source), self.carried, str, str
             element = f"{read}[row * {n} + i]"
@@ -224,7 +224,7 @@ class _Kernels:
         place = f"(outer * {inner} + column) * {counted} + piece"
         text = (
             f"const {t} column = get_global_id(0), outer = get_global_id(1), piece = get_global_id(2);\n"
-            f"const {t} begin = piece * {size}, end = min(begin + {size}, ({t}){n});\n{self.carried} state = {self.start};\n"
+            f"const {t} begin = piece * {size}, end = min(begin + {size}, {wide_literal(t, n)});\n{self.carried} state = {self.start};\n"
         )
         if offsets:
             text += f"if (piece > 0) state = {self.memory(args, offsets)}[{place} - 1];\n"

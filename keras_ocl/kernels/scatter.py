@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from keras_ocl.core import dtypes
 from keras_ocl.core.dim import Dim, ceil_div, hint, product
 from keras_ocl.kernels import elementwise, prelude
-from keras_ocl.kernels.coordinates import index_type
+from keras_ocl.kernels.coordinates import index_type, wide_literal
 from keras_ocl.kernels.schedule import schedule_of
 from keras_ocl.kernels.spec import Args, KernelSpec
 
@@ -135,8 +135,8 @@ def _by_walking(problem):
     alone = not isinstance(rows, Dim) and not problem.all_arguments and hint(block_rows) >= rows  # rows that grow make several blocks
     mine = "" if alone else "if (row < r0 || row >= r1) continue;\n"
     body = (
-        f"const {t} c0 = get_global_id(0) * {columns_each}, c1 = min(c0 + {columns_each}, ({t}){column_text});\n"
-        f"const {t} r0 = get_global_id(1) * {rows_each}, r1 = min(r0 + {rows_each}, ({t}){row_text});\n"
+        f"const {t} c0 = get_global_id(0) * {columns_each}, c1 = min(c0 + {columns_each}, {wide_literal(t, column_text)});\n"
+        f"const {t} r0 = get_global_id(1) * {rows_each}, r1 = min(r0 + {rows_each}, {wide_literal(t, row_text)});\n"
         f"for ({t} row = r0; row < r1; ++row) {{\nconst {t} r = row * {column_text};\n{columns_loop(begin)}}}\n"
         f"for ({t} s = 0; s < {count_text}; ++s) {{\n{find}{mine}"
         f"const {t} r = row * {column_text}, u = s * {column_text};\n{columns_loop(update)}}}\n"

@@ -7,6 +7,7 @@ began; so that a row which gets all updates costs no more than others.
 
 from keras_ocl.core.dim import ceil_div, product
 from keras_ocl.kernels import prelude, sort, sort_local
+from keras_ocl.kernels.coordinates import wide_literal
 from keras_ocl.kernels.spec import Args, Buffer, KernelSpec
 
 _NOWHERE = "0xffffffffu"  # the row of updates that are dropped: they come last
@@ -56,7 +57,7 @@ class _Kernels:
         size = args.scalar(self.chunk, "int")
         text = (
             f"const {t} item = get_global_id(0), chunk = item / {columns}, c = item % {columns}, first = chunk * {size};\n"
-            f"if (first >= {count}) return;\nconst {t} stop = min(first + {size}, ({t}){count});\n"
+            f"if (first >= {count}) return;\nconst {t} stop = min(first + {size}, {wide_literal(t, count)});\n"
         )
         return args, text, order, columns, count, size
 

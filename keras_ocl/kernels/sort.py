@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from keras_ocl.core import dtypes
 from keras_ocl.core.dim import ceil_div, hint, power_above, product
 from keras_ocl.kernels import prelude
-from keras_ocl.kernels.coordinates import index_type
+from keras_ocl.kernels.coordinates import index_type, wide_literal
 from keras_ocl.kernels.schedule import schedule_of
 from keras_ocl.kernels.spec import Args, Buffer, KernelSpec
 
@@ -180,7 +180,7 @@ class _Sorter:
         body = (
             f"const {t} row = get_global_id(1), base = row * {n};\n"
             f"const {t} first = get_global_id(0) * {piece}, pair = first / (2 * ({t}){length}) * (2 * ({t}){length});\n"
-            f"const {t} middle = min(pair + {length}, ({t}){n}), last = min(pair + 2 * ({t}){length}, ({t}){n});\n"
+            f"const {t} middle = min(pair + {length}, {wide_literal(t, n)}), last = min(pair + 2 * ({t}){length}, {wide_literal(t, n)});\n"
             f"__global const {c}* left = {s} + base + pair;\n__global const {c}* right = {s} + base + middle;\n"
             "const int nl = middle - pair, nr = last - middle, diagonal = first - pair;\n"
             "int low = max(0, diagonal - nr), high = min(diagonal, nl);\n"
@@ -209,7 +209,8 @@ class _Sorter:
         n = args.int(self.n, t)
         body = [
             f"const {t} row = get_global_id(1), base = row * {n}, first = get_global_id(0) * {piece};\n"
-            f"for ({t} o = first; o < min(first + {piece}, ({t}){n}); ++o) {{\nconst {t} at = base + {self.position(f'{p}[base + o]')};\n"
+            f"for ({t} o = first; o < min(first + {piece}, {wide_literal(t, n)}); ++o) {{\n"
+            f"const {t} at = base + {self.position(f'{p}[base + o]')};\n"
         ]
         body.append(self.gathered(args, "at", "(base + o)", results))
         return self._spec("collect", args, "".join(body) + "}\n", (ceil_div(self.n, piece), self.rows))

@@ -12,6 +12,7 @@ No two elements are equal, since each holds its position: so the networks are st
 from keras_ocl.core import dtypes
 from keras_ocl.core.dim import Dim, ceil_div, hint, power_above, power_below
 from keras_ocl.kernels import sort
+from keras_ocl.kernels.coordinates import wide_literal
 from keras_ocl.kernels.spec import Buffer, KernelSpec
 
 _GROUP = 256  # most work-items of a group
@@ -197,7 +198,7 @@ class _Kernels:
         text = (
             f"const {t} row = get_group_id(1), base = row * {n}, first = get_group_id(0) * ({t}){size};\n"
             f"const {t} pair = first / (2 * ({t}){length}) * (2 * ({t}){length});\n"
-            f"const {t} middle = min(pair + {length}, ({t}){n}), last = min(pair + 2 * ({t}){length}, ({t}){n});\n"
+            f"const {t} middle = min(pair + {length}, {wide_literal(t, n)}), last = min(pair + 2 * ({t}){length}, {wide_literal(t, n)});\n"
             f"__global const {c}* left = {s} + base + pair;\n__global const {c}* right = {s} + base + middle;\n"
             f"const int own = get_local_id(0), nl = middle - pair, nr = last - middle, count = min(({t}){size}, last - first);\n"
             f"const int begin = first - pair;\n"

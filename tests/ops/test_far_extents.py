@@ -62,14 +62,13 @@ KERNELS = {
 @pytest.mark.parametrize("schedule", schedule_names())
 @pytest.mark.parametrize("name", KERNELS)
 def test_kernels_compile(name, schedule):
-    """Of one call, where extents are numbers, and in eager code, where they are arguments."""
+    """Extents are numbers in their text, small ones beside far ones."""
     device = runtime.current_device()
     function, *inputs = KERNELS[name]
-    for all_arguments in (False, True):
-        graph, _ = graph_of(function, *inputs)
-        traits = dataclasses.replace(device.traits, schedule=schedule)
-        launches = lower_graph(graph, (), traits, all_arguments, lower_loop).launches
-        assert device.build([spec for _, spec in program_specs(launches, traits)])
+    graph, _ = graph_of(function, *inputs)
+    traits = dataclasses.replace(device.traits, schedule=schedule)
+    launches = lower_graph(graph, (), traits, False, lower_loop).launches
+    assert device.build([spec for _, spec in program_specs(launches, traits)])
 
 
 @pytest.mark.parametrize("extent", [FAR - 1, FAR, FAR + 5, 2**40])
