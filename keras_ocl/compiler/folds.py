@@ -3,24 +3,52 @@
 from keras_ocl.compiler.nests import Register
 from keras_ocl.core import dtypes
 from keras_ocl.core.index import linear
-from keras_ocl.kernels import elementwise, prelude
+from keras_ocl.kernels import elementwise, prelude, summation
 
 _COMBINE = {"sum": "add", "prod": "mul", "max": "max", "min": "min", "and": "and", "or": "or"}
 
 
 class Fold:
-    """Accumulation by an associative operation, in one register of lanes and one scalar."""
+    """Accumulation by an associative operation, in one register of lanes and one scalar.
+
+    Attributes:
+        bounded: whether long chains of it are cut, by begin_block() and end_block() around a part of the steps.
+    """
 
     vectorises = True
 
     def __init__(self, gen, kind, dtype):
         self.gen, self.op, self.dtype = gen, _COMBINE[kind], dtype
         self.start = elementwise.literal(dtypes.neutral(kind, dtype), dtype)
+        self.bounded = kind == "sum" and summation.bounded(dtype)
+        self._around = []  # accumulators of the blocks around
 
     def begin(self, width):
         self.width, self.parent = width, self.gen.block
         self.scalar = self._declare(width)
         self.lanes = None
+
+    def begin_block(self):
+        """From here on, in the generator's block, steps have accumulators of their own."""
+        self._around.append((self.parent, self.scalar, self.lanes))
+        self.parent, self.scalar, self.lanes = self.gen.block, None, None
+
+    def end_block(self):
+        """Add what the block's accumulators hold to those around it."""
+        inside = [r for r in (self.scalar, self.lanes) if r is not None]
+        lanes = self.lanes
+        self.parent, self.scalar, self.lanes = self._around.pop()
+        for register in inside:
+            target = self._accumulator(register is lanes, register.width)
+            self.gen.emit(f"{target.text} = {self.combined(target.text, register.text, target.width)};")
+
+    def _accumulator(self, lanes, width):
+        """The register of lanes, or the scalar, declared where it is not yet."""
+        if lanes:
+            self.lanes = self.lanes or self._declare(width)
+            return self.lanes
+        self.scalar = self.scalar or self._declare(self.width)
+        return self.scalar
 
     def _declare(self, width):
         name = self.gen.name("a")
@@ -31,11 +59,7 @@ class Fold:
 
     def step(self, register, _):
         gen = self.gen
-        target = self.scalar
-        if register.width > self.scalar.width or (gen.vector is not None and self.scalar.width == 1):
-            if self.lanes is None:
-                self.lanes = self._declare(gen.width)
-            target = self.lanes
+        target = self._accumulator(register.width > self.width or (gen.vector is not None and self.width == 1), gen.width)
         value = gen.widen(register, target.width)
         if target is self.lanes and gen.partial:
             lanes = ", ".join("-1" if k < gen.partial else "0" for k in range(target.width))
@@ -71,7 +95,7 @@ class Fold:
 class ArgFold:
     """First extreme value and its position; NaN counts as the extreme, as in NumPy."""
 
-    vectorises = False
+    vectorises = bounded = False
 
     def __init__(self, gen, kind, dtype, extents):
         self.gen, self.kind, self.dtype, self.extents = gen, kind, dtype, extents

@@ -9,7 +9,10 @@ are powers of two.
 from dataclasses import dataclass
 from functools import partial
 
+from keras_ocl.core.dim import hint, product
+from keras_ocl.kernels import summation
 from keras_ocl.kernels.prelude import vector_type
+from keras_ocl.kernels.spec import Buffer
 
 BARRIER = "barrier(CLK_LOCAL_MEM_FENCE);\n"
 _BANKS = 32  # of local memory, of four bytes
@@ -219,6 +222,7 @@ class Contraction:
         self.tile, self.register, self.fma, self.index, self.steps = tile, register, fma, index, steps
         self.pitch_a, self.pitch_b = tile.pitch(tile.height), tile.pitch(tile.width)
         self.a, self.b = memory or (local(args, register, tile.elements(extent)) for extent in (tile.height, tile.width))
+        self.kept = ""  # C text of the place in memory where an item keeps its sums between blocks of k
 
     @property
     def rows(self):
@@ -238,6 +242,28 @@ class Contraction:
         """Statements that declare the results and set them to 0."""
         return f"{self.register} " + ", ".join(f"{name}{r}_{c} = 0" for r in self.rows for c in self.columns) + ";\n"
 
+    def cut(self, args, dtype, groups, steps):
+        """Where an item sums many `steps` of k, let walk() do so in blocks. groups: work-groups of the grid's three dimensions."""
+        if not summation.bounded(dtype) or hint(steps) <= 2 * summation.TILE:
+            return
+        t, (across, down, _) = self.tile, groups
+        pointer = args.pointer(Buffer(product(groups) * t.height * t.width, dtype), dtype, out=True)
+        group = f"((long)get_group_id(2) * {args.int(down)} + get_group_id(1)) * {args.int(across)} + get_group_id(0)"
+        self.kept = f"{pointer} + ({group}) * {t.height * t.width} + me"
+
+    def _keep(self, name):
+        """(statements before a walk, after each tile of k, and behind the walk) that add the results of blocks in memory."""
+        if not self.kept:
+            return "", "", ""
+        t = self.tile
+        places = [(f"{name}{r}_{c}", f"kept[{(r * t.columns + c) * t.items}]") for r in self.rows for c in self.columns]
+        store = "".join(f"{place} = again ? {place} + {total} : {total};\n{total} = 0;\n" for total, place in places)
+        return (
+            f"__global {self.register}* kept = {self.kept};\nint turn = 0, again = 0;\n",
+            f"if (++turn == {summation.TILE // t.depth} && k_begin < {{}}) {{{{\n{store}turn = 0;\nagain = 1;\n}}}}\n",
+            f"if (again) {{\n{''.join(f'{total} += {place};' + chr(10) for total, place in places)}}}\n",
+        )
+
     def walk(self, begin, end, a, b, name="s", exact=False):
         """Statements that add the products of all k from `begin` to `end` (C texts), of operands that these loaders load.
 
@@ -248,11 +274,12 @@ class Contraction:
         declared = "".join(self._declare(extent, loader, kept) + self._prepare(loader, extent) for _, extent, loader, kept in sides)
         fetch = "".join(self._fetch(extent, loader, end, kept, exact) for _, extent, loader, kept in sides)
         stash = "".join(self._stash(local, extent, loader, kept) for local, extent, loader, kept in sides)
+        before, between, behind = self._keep(name)
         return (
-            f"{{\n{declared}{i} k_begin = {begin};\nif (k_begin < {end}) {{\n{fetch}}}\n"
+            f"{{\n{before}{declared}{i} k_begin = {begin};\nif (k_begin < {end}) {{\n{fetch}}}\n"
             "#pragma unroll 1\n"  # AMD's compiler unrolls short loops whole, barriers included, and spills
             f"while (k_begin < {end}) {{\n{stash}{BARRIER}k_begin += {t.depth};\nif (k_begin < {end}) {{\n{fetch}}}\n"
-            f"{self.multiply(name, skews=(t.skew(a), t.skew(b)))}{BARRIER}}}\n}}\n"
+            f"{self.multiply(name, skews=(t.skew(a), t.skew(b)))}{between.format(end)}{BARRIER}}}\n{behind}}}\n"
         )
 
     def shares(self, extent, loader):

@@ -8,12 +8,13 @@ On GPUs groups of work-items walk together (cumulative_gpu.py).
 
 from keras_ocl.core import dtypes
 from keras_ocl.core.dim import ceil_div, hint, product
-from keras_ocl.kernels import elementwise, prelude
+from keras_ocl.kernels import elementwise, prelude, summation
 from keras_ocl.kernels.coordinates import index_type, unflattened, wide_literal
 from keras_ocl.kernels.schedule import schedule_of
 from keras_ocl.kernels.spec import Args, Buffer, KernelSpec
 
 _OPS = {"cumsum": ("add", "sum"), "cumprod": ("mul", "prod"), "cummax": ("max", "max"), "cummin": ("min", "min")}  # and the reduction
+_BLOCK = 64  # elements that a sum adds one after the other; as many sums of them are another block
 
 
 def plan(traits, *, kind, shape, axis, reverse, handles, dtype, sink, all_arguments=False):
@@ -97,12 +98,17 @@ class Scan:
                 earlier = self.load(total, slot.format(piece="q"), w)
                 text.append(f"for ({t} q = 0; q < {piece}; ++q) state = {self._step('state', [earlier], w)};\n")
             values = [self.load(f"x{k}", f"at * {inner_text}", w) for k in range(len(pointers))]
-            at = f"{n_text} - 1 - i" if self.reverse else "i"
-            text.append(f"for ({t} i = {start}; i < {stop}; ++i) {{\nconst {t} at = {at};\nstate = {self._step('state', values, w)};\n")
-            if not first:
-                column = () if self.last else ("column",)
-                text.append(self.sink.store(args, (*before, "at", *between, *column), "state", w))
-            text.append("}\n")
+            at = f"const {t} at = {f'{n_text} - 1 - i' if self.reverse else 'i'};\n"
+            column = () if self.last else ("column",)
+
+            def stored(value):
+                return "" if first else self.sink.store(args, (*before, "at", *between, *column), value, w)
+
+            if self.long(part or n):
+                text.append(self.in_blocks(register, start, stop, f"{at}own += {values[0]};\n", stored("value")))
+            else:
+                step = f"state = {self._step('state', values, w)};\n"
+                text.append(f"for ({t} i = {start}; i < {stop}; ++i) {{\n{at}{step}{stored('state')}}}\n")
             if first:
                 self.helpers |= prelude.helpers_for(self.dtype, w)
                 text.append(prelude.store(self.dtype, w, total, slot.format(piece=piece), "state") + "\n")
@@ -120,6 +126,23 @@ class Scan:
         name, text = "totals of parts" if first else "", "".join(line) + body
         title = f"{self.kind}: {'totals of parts' if first else 'a walk along the axis per work-item'}"
         return KernelSpec(name, args.args, text, grid, self.schedule.group, helpers, title=title)
+
+    def long(self, steps):
+        """Whether so many steps are too many for one sum."""
+        return self.kind == "cumsum" and summation.bounded(self.dtype) and hint(steps) > 2 * _BLOCK
+
+    def in_blocks(self, register, start, stop, add, store):
+        """Statements that add elements to `state` as they come, but so that no value is the end of a long chain of additions.
+
+        register: a C type. add: statements that add the `i`th element to `own`. store: those that store `value`, or none.
+        """
+        return (
+            f"{register} blocks = 0;\nint turn = 0;\nfor ({self.ctype} b = {start}; b < {stop}; b += {_BLOCK}) {{\n"
+            f"const {register} base = state + blocks;\n{register} own = 0;\n"
+            f"for ({self.ctype} i = b; i < min(b + {_BLOCK}, ({self.ctype})({stop})); ++i) {{\n{add}"
+            f"{f'const {register} value = base + own;' + chr(10) if store else ''}{store}}}\n"
+            f"blocks += own;\nif (++turn == {_BLOCK}) {{\nstate += blocks;\nblocks = 0;\nturn = 0;\n}}\n}}\nstate += blocks;\n"
+        )
 
     def _apply(self, op, a, b, width):
         self.helpers |= elementwise.helpers(op, width, self.dtype, [self.dtype] * 2)

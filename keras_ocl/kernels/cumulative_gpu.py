@@ -229,11 +229,15 @@ class _Kernels:
         if offsets:
             text += f"if (piece > 0) state = {self.memory(args, offsets)}[{place} - 1];\n"
         element = self.lift(self.scan.load(read, f"(outer * {n} + at) * {inner} + column"))
-        text += f"for ({t} i = begin; i < end; ++i) {{\nconst {t} at = {self._at('i', n)};\nstate = {self.combine('state', element)};\n"
+        at, stored = f"const {t} at = {self._at('i', n)};\n", ""
         if offsets:
             coordinates = (*unflattened(args, "outer", self.before), "at", *unflattened(args, "column", self.after))
-            text += f"const {self.register} value = {self.lower('state')};\n{self.scan.sink.store(args, coordinates, 'value', 1)}"
-        text += "}\n"
+            stored = self.scan.sink.store(args, coordinates, "value", 1)
+        if self.scan.long(piece):
+            text += self.scan.in_blocks(self.carried, "begin", "end", f"{at}own += {element};\n", stored)
+        else:
+            value = f"const {self.register} value = {self.lower('state')};\n" if stored else ""
+            text += f"for ({t} i = begin; i < end; ++i) {{\n{at}state = {self.combine('state', element)};\n{value}{stored}}}\n"
         if totals:
             text += f"{self.memory(args, totals, out=True)}[{place}] = state;\n"
         name = "" if offsets else "totals of pieces"

@@ -2,7 +2,7 @@
 
 from keras_ocl.core import dtypes
 from keras_ocl.core.dim import ceil_div, hint, maximum, product
-from keras_ocl.kernels import prelude
+from keras_ocl.kernels import prelude, summation
 from keras_ocl.kernels.coordinates import decode, index_type, unflattened
 from keras_ocl.kernels.spec import Args, KernelSpec
 
@@ -27,17 +27,24 @@ def kernel(name, parts, count, shape, dtype, sink, all_arguments=False, team=1):
     source, register, i = args.pointer(parts, dtype), dtypes.register_ctype(dtype), index_type(elements)
     head = f"const {i} element = get_global_id(0);\n{decode('element', shape, 'f', args, i)}{register} total = 0;\n"
     stop, total = args.int(count), args.int(elements, i)
-    add = f"total += {source}[(long)chunk * {total} + element];\n"
+
+    def walk(start, end):
+        return f"for (int chunk = {start}; chunk < {end}; ++chunk) total += {source}[(long)chunk * {total} + element];\n"
+
+    def add(start, end):
+        steps = ceil_div(count, team)
+        return summation.cut(dtype, register, ["total"], walk, start, end, steps, chain=summation.CHAIN, alone=summation.PARTS)
+
     store = sink.store(args, [f"f{i}" for i in range(len(shape))], "total", 1)
     helpers = frozenset(sink.helpers)
     if team == 1:
-        text = f"{head}for (int chunk = 0; chunk < {stop}; ++chunk) {add}{store}"
+        text = f"{head}{add('0', stop)}{store}"
         return KernelSpec(name, args.args, text, (maximum(1, elements),), None, helpers, title=_TITLE)
     local = args.local(register, _TEAMS * team)
     text = (
         f"const int me = get_local_id(0), member = get_local_id(1);\n{head}"
         f"const int each = ({stop} + {team - 1}) / {team}, end = element < {total} ? min({stop}, (member + 1) * each) : 0;\n"
-        f"for (int chunk = member * each; chunk < end; ++chunk) {add}"
+        f"{add('member * each', 'end')}"
         f"{local}[member * {_TEAMS} + me] = total;\nbarrier(CLK_LOCAL_MEM_FENCE);\n"
         f"if (member == 0 && element < {total}) {{\n"
         f"for (int other = 1; other < {team}; ++other) total += {local}[other * {_TEAMS} + me];\n{store}}}\n"
@@ -59,13 +66,24 @@ def in_vectors(name, parts, count, shape, dtype, sink, width, least=1, all_argum
     i = index_type(count * elements)
     source, n, total, stop = args.pointer(parts, dtype), args.int(columns, i), args.int(elements, i), args.int(count, i)
 
+    def summed(lanes, register):
+        """Statements that declare `total` and sum the parts."""
+        value = prelude.load(dtype, lanes, "part", "0")
+        if hint(count) <= summation.PARTS or not summation.bounded(dtype):
+            walk = f"for ({i} chunk = 1; chunk < {stop}; ++chunk) {{\npart += {total};\ntotal += {value};\n}}\n"
+            return f"{register} total = {value};\n{walk}"
+
+        def walk(start, end):
+            return f"for ({i} chunk = {start}; chunk < {end}; ++chunk) {{\ntotal += {value};\npart += {total};\n}}\n"
+
+        text = summation.cut(dtype, register, ["total"], walk, "0", stop, count, chain=summation.CHAIN, alone=summation.PARTS)
+        return f"{register} total = 0;\n{text}"
+
     def add(lanes):
         register = prelude.register_type(dtype, lanes)
         return (
             f"__global const {dtypes.storage_ctype(dtype)}* part = {source} + row * {n} + column;\n"
-            f"{register} total = {prelude.load(dtype, lanes, 'part', '0')};\n"
-            f"for ({i} chunk = 1; chunk < {stop}; ++chunk) {{\npart += {total};\n"
-            f"total += {prelude.load(dtype, lanes, 'part', '0')};\n}}\n"
+            f"{summed(lanes, register)}"
             f"{sink.store(args, [*unflattened(args, 'row', shape[:-1]), 'column'], 'total', lanes)}"
         )
 

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 
 from keras_ocl.core import dtypes
 from keras_ocl.core.dim import Dim, ceil_div, hint, product
-from keras_ocl.kernels import elementwise, prelude
+from keras_ocl.kernels import elementwise, prelude, summation
 from keras_ocl.kernels.coordinates import index_type, wide_literal
 from keras_ocl.kernels.schedule import schedule_of
-from keras_ocl.kernels.spec import Args, KernelSpec
+from keras_ocl.kernels.spec import Args, Buffer, KernelSpec
 
 _OPS = {"add": "add", "max": "max", "min": "min", "mul": "mul"}
 
@@ -74,6 +74,13 @@ class Problem:
         helpers.update(elementwise.helpers(_OPS[self.mode], width, self.dtype, [self.dtype] * 2))
         return elementwise.emit(_OPS[self.mode], width, self.dtype, [self.dtype] * 2, [a, b])
 
+    @property
+    def block(self):
+        """Updates that are added together before their sums go to the result; 0 where rows get too few for that to pay."""
+        rows, count = max(1, hint(self.rows)), hint(self.count)
+        many = self.mode == "add" and summation.bounded(self.dtype) and count >= 32 * rows and count > 2 * summation.TILE
+        return max(8 * rows, summation.PRODUCT_ALONE, count // summation.PRODUCT_ALONE) if many else 0
+
     def start(self, args, offset, width):
         """C expression of what the result starts as."""
         if self.x is None:
@@ -126,10 +133,23 @@ def _by_walking(problem):
         helpers.update(prelude.helpers_for(dtype, width))
         return prelude.store(dtype, width, out, "(r + c)", problem.start(args, "(r + c)", width))
 
+    block = problem.block
+    sums = args.pointer(Buffer(rows * columns, dtype), dtype, out=True) if block else out
+
+    def clear(width):
+        return prelude.store(dtype, width, sums, "(r + c)", elementwise.splat(elementwise.literal(0, dtype), dtype, width))
+
     def update(width):
-        old = prelude.load(dtype, width, out, "(r + c)")
+        old = prelude.load(dtype, width, sums, "(r + c)")
         value = problem.combine(old, prelude.load(dtype, width, updates, "(u + c)"), width, helpers)
-        return prelude.store(dtype, width, out, "(r + c)", value)
+        return prelude.store(dtype, width, sums, "(r + c)", value)
+
+    def add(width):
+        total = problem.combine(*(prelude.load(dtype, width, p, "(r + c)") for p in (out, sums)), width, helpers)
+        return f"{prelude.store(dtype, width, out, '(r + c)', total)} {clear(width)}"
+
+    def each_row(statement):
+        return f"for ({t} row = r0; row < r1; ++row) {{\nconst {t} r = row * {column_text};\n{columns_loop(statement)}}}\n"
 
     find = problem.find(args, "continue;")
     alone = not isinstance(rows, Dim) and not problem.all_arguments and hint(block_rows) >= rows  # rows that grow make several blocks
@@ -137,10 +157,16 @@ def _by_walking(problem):
     body = (
         f"const {t} c0 = get_global_id(0) * {columns_each}, c1 = min(c0 + {columns_each}, {wide_literal(t, column_text)});\n"
         f"const {t} r0 = get_global_id(1) * {rows_each}, r1 = min(r0 + {rows_each}, {wide_literal(t, row_text)});\n"
-        f"for ({t} row = r0; row < r1; ++row) {{\nconst {t} r = row * {column_text};\n{columns_loop(begin)}}}\n"
-        f"for ({t} s = 0; s < {count_text}; ++s) {{\n{find}{mine}"
-        f"const {t} r = row * {column_text}, u = s * {column_text};\n{columns_loop(update)}}}\n"
+        f"{each_row(begin)}"
     )
+    walk = f"{find}{mine}const {t} r = row * {column_text}, u = s * {column_text};\n{columns_loop(update)}}}\n"
+    if block:
+        body += (
+            f"{each_row(clear)}for (long first = 0; first < {count_text}; first += {block}) {{\n"
+            f"for ({t} s = first; s < min(first + {block}, (long){count_text}); ++s) {{\n{walk}{each_row(add)}}}\n"
+        )
+    else:
+        body += f"for ({t} s = 0; s < {count_text}; ++s) {{\n{walk}"
     grid = (ceil_div(columns, block_columns), ceil_div(rows, block_rows))
     return KernelSpec("", args.args, body, grid, schedule.group, frozenset(helpers), title="scatter: a block of the result per work-item")
 

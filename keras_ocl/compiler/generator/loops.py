@@ -6,8 +6,9 @@ from typing import NamedTuple
 from keras_ocl.compiler.folds import ArgFold, Fold
 from keras_ocl.compiler.generator.indices import Indices
 from keras_ocl.compiler.nests import Block, Nest
-from keras_ocl.core.dim import Dim, hint, product
+from keras_ocl.core.dim import Dim, ceil_div, hint, product
 from keras_ocl.core.index import Affine, Var, is_one
+from keras_ocl.kernels import summation
 
 
 class Part(NamedTuple):
@@ -140,19 +141,51 @@ class Loops(Indices):
             fold.step(body(indices), indices)
 
         sharing = [team if k == nest.spread else None for k in range(len(nest.groups))]
-        for g, shared in zip(outer, sharing, strict=False):
-            bound.update(zip(g, self.open_loop(nest, g, self.block, 0, self._limits(nest, g, bounds), shared), strict=True))
         extent = product(nest.extents[i] for i in inner)
         vectorised = not self.dry and not lanes and nest.vectorisable and fold.vectorises
-        whole, packs = self.whole, vectorised and sharing[-1] is not None and nest.pack > 1
+        packs = vectorised and sharing[-1] is not None and nest.pack > 1
         width = nest.pack if packs else self.lane_width(extent) if vectorised else 1
+        cuts = [((), False)] * len(nest.groups)
+        if fold.bounded and not self.dry:
+            shares = [1 if shared is None else shared.count for shared in sharing]
+            shares[-1] *= width
+            cuts = summation.blocks([ceil_div(hint(nest.length(g)), n) for g, n in zip(nest.groups, shares, strict=True)])
+        opened = []
+        for g, shared, (sizes, fresh) in zip(outer, sharing, cuts, strict=False):
+            limits = self._limits(nest, g, bounds) or ("0", self.int(product(nest.extents[i] for i in g)))
+            opened += [True] * len(sizes) + [fresh]
+            limits = self._open_blocks(fold, limits, sizes, 1 if shared is None else shared.count)
+            bound.update(zip(g, self.open_loop(nest, g, self.block, 0, limits, shared), strict=True))
+            if fresh:
+                fold.begin_block()
+        whole = self.whole
         self.whole = self.whole or packs
         for part in self.parts(extent, width, self._limits(nest, inner, bounds), least=width):
-            self.in_part(nest, inner, part, functools.partial(step, inner), sharing[-1])
+            sizes = cuts[-1][0] if part.lanes == width and not part.partial else ()
+            limits = self._open_blocks(fold, (part.start, part.stop), sizes, width if sharing[-1] is None else width * sharing[-1].count)
+            self.in_part(nest, inner, part._replace(start=limits[0], stop=limits[1]), functools.partial(step, inner), sharing[-1])
+            self._close_blocks(fold, [True] * len(sizes))
         self.whole = whole
-        for _ in outer:
-            self.close_loop()
+        self._close_blocks(fold, opened)
         assert self.block is parent
+
+    def _open_blocks(self, fold, limits, sizes, step):
+        """Cut a loop between `limits`, in steps of `step` elements, into blocks of `sizes` steps; returns the innermost's limits."""
+        start, stop = limits
+        for size in sizes:
+            name = self.name("b")
+            self.open(f"for (long {name} = {start}; {name} < {stop}; {name} += {size * step})")  # the last step may pass 2**31
+            fold.begin_block()
+            self.emit(f"const {self.ctype} {name}e = min({name} + {size * step}, (long)({stop}));")
+            start, stop = name, f"{name}e"
+        return start, stop
+
+    def _close_blocks(self, fold, opened):
+        """Close the open loops; `opened` tells for each, the outermost first, whether it has accumulators of its own."""
+        for own in reversed(opened):
+            if own:
+                fold.end_block()
+            self.close_loop()
 
     def _limits(self, nest, group, bounds):
         """(start, stop) of a group's loop when `bounds` = (dimension, start, stop, steps) restricts its first dimension."""

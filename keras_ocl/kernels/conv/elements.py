@@ -4,7 +4,7 @@ as an argument. They serve small eager work, groups of few channels on GPUs, and
 
 from keras_ocl.core import dtypes
 from keras_ocl.core.dim import ceil_div, hint, product
-from keras_ocl.kernels import ordered_sum, prelude
+from keras_ocl.kernels import ordered_sum, prelude, summation
 from keras_ocl.kernels.conv import geometry as conv_geometry
 from keras_ocl.kernels.conv.geometry import outside, position
 from keras_ocl.kernels.coordinates import decode, index_type
@@ -47,10 +47,19 @@ def forward(geometry, x, w, dtype, sink, name, transposed=False, all_arguments=F
         line += f" + (long)i{i} * {args.int(axis.input_step, 'long')}"
         tap = f"({tap} * {taps} + k{i})"
     text += f"const long line = {line} + inner;\n"
-    text += f"for (int c = 0; c < {inputs}; ++c) {{\n"
     offset = filter_offset(args, geometry, tap, args.int(product(geometry.filter[: geometry.rank])), "channel", "c", transposed)
-    text += f"total += {prelude.load(dtype, 1, xp, '(line + c)')} * {prelude.load(dtype, 1, wp, f'({offset})')};\n"
-    text += "}\n" * (geometry.rank + 1)
+    term = f"{prelude.load(dtype, 1, xp, '(line + c)')} * {prelude.load(dtype, 1, wp, f'({offset})')}"
+    terms = hint(geometry.group_inputs * product(axis.taps for axis in axes[1:]))
+
+    def walk(start, stop, target="sum"):
+        return f"for (int c = {start}; c < {stop}; ++c) {{\n{target} += {term};\n}}\n"
+
+    if terms <= summation.PRODUCT_ALONE:
+        text += walk("0", inputs, "total")
+    else:
+        text += f"{accumulator} sum = 0;\n"
+        text += summation.cut(dtypes.accumulator(dtype), accumulator, ["sum"], walk, "0", inputs, geometry.group_inputs) + "total += sum;\n"
+    text += "}\n" * geometry.rank
     coordinates = [f"o{i}" for i in range(geometry.rank + 1)] + ["channel"]
     text += sink.store(args, coordinates, "total", 1)
     grid = (geometry.output[-1], product(geometry.output[:-1]))
@@ -79,23 +88,43 @@ def filter_grad(geometry, x, dy, dtype, sink, name, units=1, all_arguments=False
     text += f"const int channel = f{rank + 1}; const int inner = channel / {outputs} * {inputs} + f{rank};\n"
     text += f"{accumulator} total = 0;\n"
     text += f"const int end = min((chunk + 1) * {args.int(size)}, {args.int(rows)});\n"
-    row = "row" if len(outer) > 1 else "o0"
-    text += f"for (int {row} = chunk * {args.int(size)}; {row} < end; ++{row}) {{\n"
-    text += decode(row, outer, "o", args) if len(outer) > 1 else ""
+    row, kept = "row" if len(outer) > 1 else "o0", dtypes.accumulator(dtype)
     line, gradient = f"(long)o0 * {args.int(axes[0].input_step, 'long')}", f"(long)o0 * {args.int(axes[0].output_step, 'long')}"
+    places = [decode(row, outer, "o", args) if len(outer) > 1 else ""]
+    ends = [args.int(axis.output) if i >= len(outer) else "" for i, axis in enumerate(axes)]
     for i, axis in enumerate(axes[1:], 1):
-        text += f"for (int o{i} = 0; o{i} < {args.int(axis.output)}; ++o{i}) {{\n" if i >= len(outer) else ""
-        text += f"const int t{i} = {position(axis, f'o{i}', f'f{i - 1}', args)};\n"
-        text += f"const int i{i} = t{i} / {args.int(axis.spread)};\n"
-        text += f"if ({outside(axis, f't{i}', f'i{i}', args)}) continue;\n"
+        place = f"const int t{i} = {position(axis, f'o{i}', f'f{i - 1}', args)};\n"
+        place += f"const int i{i} = t{i} / {args.int(axis.spread)};\n"
+        places.append(f"{place}if ({outside(axis, f't{i}', f'i{i}', args)}) continue;\n")
         line += f" + (long)i{i} * {args.int(axis.input_step, 'long')}"
         gradient += f" + (long)o{i} * {args.int(axis.output_step, 'long')}"
     value, factor = prelude.load(dtype, 1, xp, f"({line} + inner)"), prelude.load(dtype, 1, dp, f"({gradient} + channel)")
-    text += f"total += {value} * {factor};\n" + "}\n" * (rank + 2 - len(outer))
+    many = hint(size) * hint(product(geometry.output[len(outer) : -1])) > summation.PRODUCT_ALONE
+
+    def along(i, total):
+        """Statements that add what the pixels along axis `i` and those inside it give to `total`."""
+        if i > rank:
+            return f"{total} += {value} * {factor};\n"
+        if i < len(outer):
+            return places[i] + along(i + 1, total)
+        own = f"sum{i}" if many else total
+        body = places[i] + along(i + 1, own)
+
+        def walk(start, stop):
+            return f"for (int o{i} = {start}; o{i} < {stop}; ++o{i}) {{\n{body}}}\n"
+
+        if not many:
+            return walk("0", ends[i])
+        text = summation.cut(kept, accumulator, [own], walk, "0", ends[i], axes[i].output)
+        return f"{{\n{accumulator} {own} = 0;\n{text}{total} += {own};\n}}\n"
+
+    def rows_between(start, stop):
+        return f"for (int {row} = {start}; {row} < {stop}; ++{row}) {{\n{places[0]}{along(1, 'total')}}}\n"
+
+    text += summation.cut(kept, accumulator, ["total"], rows_between, f"chunk * {args.int(size)}", "end", size)
     if chunks == 1:
         text += sink.store(args, [f"f{i}" for i in range(rank + 2)], "total", 1)
         return [KernelSpec(name, args.args, text, (elements, 1), None, frozenset(sink.helpers), title=_GRADIENT)]
-    kept = dtypes.accumulator(dtype)
     partial = Buffer(elements * chunks, kept)
     out = args.pointer(partial, kept, out=True)
     text += f"{out}[(long)chunk * {args.int(elements)} + element] = total;\n"

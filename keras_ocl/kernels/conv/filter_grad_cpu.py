@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from keras_ocl.core import dtypes
 from keras_ocl.core.dim import ceil_div, hint, product
-from keras_ocl.kernels import ordered_sum, prelude
+from keras_ocl.kernels import ordered_sum, prelude, summation
 from keras_ocl.kernels.conv import geometry as conv_geometry
 from keras_ocl.kernels.conv.forward_cpu import (
     channel_blocks,
@@ -109,9 +109,9 @@ class _FilterGrad:
         return self.merged and self.inner.taps > 1 and self.geometry.group_inputs % rows != 0
 
     def _choose_bands(self):
-        """Outputs of each axis in one band, from the innermost outwards, as many as the cache holds."""
+        """Outputs of each axis in one band, from the innermost outwards, as many as the cache holds and one sum may have."""
         pixel = self.geometry.output[-1] + self.geometry.input[-1] * product(min(a.stride, 2) for a in self.axes)
-        room = max(32, self.tuning.band // (pixel * dtypes.itemsize(self.dtype)))
+        room = max(32, min(summation.TILE, self.tuning.band // (pixel * dtypes.itemsize(self.dtype))))
         sizes = []
         for axis in reversed(self.axes):
             extent = max(1, hint(axis.output))
@@ -202,20 +202,13 @@ class _FilterGrad:
         return text + "}\n"
 
     def _tile(self, rows, vectors, last):
-        """One tile over one band: load the sums, walk the pixels, store the sums."""
+        """One tile over one band: walk the pixels, add the sums to those of the bands before."""
         args, axis, inner = self.args, self.inner, len(self.axes) - 1
         outputs, inputs = args.int(self.geometry.output[-1]), self.geometry.input[-1]
         accumulator = dtypes.storage_ctype(self.accumulator)
         index = f"((chunk * {args.int(self.outer_taps)} + taps) * {self.row_taps} + tap) * {args.int(self.rows)} + row"
         text = f"__global {accumulator}* sums = {self.out} + (long)({index}) * {outputs} + channel;\n"
         text += "".join(f"{self.vector} a{a}_{v} = 0;\n" for a in range(rows) for v in range(vectors))
-        text += "if (band > begin) {\n"
-        for a in range(rows):
-            for v in range(vectors):
-                count = last if v == vectors - 1 else self.tile.width
-                value = load_lanes(self.accumulator, self.tile.width, count, "sums", f"{a} * {outputs} + {v * self.tile.width}")
-                text += f"a{a}_{v} = {value};\n"
-        text += "}\n"
         crosses = self._crosses(rows) and not axis.inside
         channels = args.int(self.geometry.group_inputs)
         first = f"row / {channels}" if self.merged else "tap"
@@ -251,6 +244,13 @@ class _FilterGrad:
         text += self._walk("max(0, to - from)", main, pixel, storage)
         if crosses:
             text += self._border(rows, vectors, last, step, outputs, storage)
+        text += "if (band > begin) {\n"  # a band's sums begin at 0, so that no sum is one of all pixels
+        for a in range(rows):
+            for v in range(vectors):
+                count = last if v == vectors - 1 else self.tile.width
+                value = load_lanes(self.accumulator, self.tile.width, count, "sums", f"{a} * {outputs} + {v * self.tile.width}")
+                text += f"a{a}_{v} += {value};\n"
+        text += "}\n"
         for a in range(rows):
             for v in range(vectors):
                 text += self._keep(f"a{a}_{v}", f"{a} * {outputs} + {v * self.tile.width}", last if v == vectors - 1 else self.tile.width)

@@ -291,6 +291,11 @@ class _Product:
         across, down = ceil_div(g.group_outputs, t.width) * t.across, ceil_div(results, t.height) * t.down
         return across, down, g.groups * product(self.blocks.values())
 
+    def cut(self, results, steps):
+        """Let the contraction sum many steps in blocks, for so many rows of results."""
+        (across, down, count), t = self.grid(results), self.tile
+        self.contraction.cut(self.args, dtypes.accumulator(self.dtype), (across // t.across, down // t.down, count), steps)
+
     @property
     def stored(self):
         """Neighbouring channels of a result that are stored as one vector."""
@@ -388,6 +393,7 @@ def forward(traits, geometry, x, w, dtype, sink, name, transposed=False):
     kept, count = dtypes.accumulator(dtype), product(geometry.output)
     parts = Buffer(p.parts * count, kept)
     stored = sink if p.parts == 1 else Sink(parts, (p.parts, *geometry.output), kept)
+    p.cut(product(p.pixels), ceil_div(product(axis.phase_taps for axis in p.axes) * geometry.group_inputs, p.parts))
     text = f"{p.head()}{p.contraction.walk(p.begin, 'rows' if p.parts == 1 else 'end', patches, columns)}"
     text += p.each(pixels, p.result(stored))
     title = f"convolution: {p.shape}"
@@ -414,6 +420,7 @@ def filter_grad(traits, geometry, x, dy, dtype, sink, name):
     size, rows_text = args.int(ceil_div(pixels, chunks)), args.int(rows)
     partial = Buffer(product(geometry.filter) * chunks, kept)
     stored = sink if chunks == 1 else Sink(partial, (chunks, *geometry.filter), kept)
+    p.cut(rows, ceil_div(pixels, chunks))
     text = p.head()
     text += f"const int begin = chunk * {size}, end = min(begin + {size}, {args.int(pixels)});\n"
     text += p.contraction.walk("begin", "end", _PatchesAcross(p, xp, rows_text, "begin"), p.dense(dp))

@@ -9,7 +9,8 @@ Tiles at the end of m or n are moved back so that they are whole, and store only
 from dataclasses import dataclass
 
 from keras_ocl.core import dtypes
-from keras_ocl.core.dim import Dim, ceil_div
+from keras_ocl.core.dim import Dim, ceil_div, hint
+from keras_ocl.kernels import summation
 from keras_ocl.kernels.gemm.parts import Names, scaled, summed
 from keras_ocl.kernels.prelude import runs
 from keras_ocl.kernels.schedule import schedule_of
@@ -177,13 +178,7 @@ class _Rows(_Writer):
             return self._passes(rows)
         vector, columns = p.vector(width), range(t.vectors)
         lines = [f"{vector} " + ", ".join(f"s{r}_{v}" for r in range(rows) for v in columns) + ";\n"]
-        if self.blocked:
-            lines.append("if (k0 == 0) {\n")
         lines += [f"s{r}_{v} = ({vector})(0);\n" for r in range(rows) for v in columns]
-        if self.blocked:
-            lines.append("} else {\n")
-            lines += [f"s{r}_{v} = kept[base + {r * t.vectors + v}];\n" for r in range(rows) for v in columns]
-            lines.append("}\n")
         k0 = "k0" if t.block else "0"
         start = summed("a", scaled("i" if p.strips else "top", n.a_row), scaled(k0, n.a_column))
         lines.append(f"__global const {dtypes.storage_ctype(p.a.dtype)}* x = {start};\n")
@@ -191,31 +186,55 @@ class _Rows(_Writer):
             lines.append(f"const {p.register}* y = {summed('panel', self.first)};\n")
         elif not p.b.source:
             lines.append(f"__global const {dtypes.storage_ctype(p.b.dtype)}* y = {summed('b', 'left')};\n")
-        lines.append(f"for ({self.index} q = 0; q < depth; ++q) {{\n")
+        step = []
         for v in columns:
             if p.b.source:
                 statements, value = p.computed(self.args, p.b, summed(n.k_start, "q"), summed("left", str(v * width)), width)
-                lines.append(f"{vector} y{v};\n{{\n{statements}y{v} = {value};\n}}\n")
+                step.append(f"{vector} y{v};\n{{\n{statements}y{v} = {value};\n}}\n")
                 continue
             load = f"vload{width}(0, y + {v * width})" if t.block else p.load(p.b, width, "y", str(v * width))
-            lines.append(f"const {vector} y{v} = {load};\n")
+            step.append(f"const {vector} y{v} = {load};\n")
         for r in range(rows):
             offset = str(r) if p.strips else scaled(str(r), n.a_row) if r else "0"
-            lines.append(f"{{ const {vector} e = ({vector})({p.load(p.a, 1, 'x', offset)});\n")
-            lines += [f"s{r}_{v} = {p.fma('e', f'y{v}', f's{r}_{v}')};\n" for v in columns]
-            lines.append("}\n")
+            step.append(f"{{ const {vector} e = ({vector})({p.load(p.a, 1, 'x', offset)});\n")
+            step += [f"s{r}_{v} = {p.fma('e', f'y{v}', f's{r}_{v}')};\n" for v in columns]
+            step.append("}\n")
         further = "" if p.b.source else f"y += {self.panel if t.block else n.b_row};\n"
-        lines.append(f"x += {n.a_column};\n{further}}}\n")
+        step.append(f"x += {n.a_column};\n{further}}}\n")
+
+        def walk(start, stop):
+            return f"for ({self.index} q = {start}; q < {stop}; ++q) {{\n{''.join(step)}"
+
+        if not self.blocked:
+            sums = [f"s{r}_{v}" for r in range(rows) for v in columns]
+            lines.append(summation.cut(p.accumulator, vector, sums, walk, "0", "depth", p.split or p.k))
+            return lines + [f"kept[base + {r * t.vectors + v}] = s{r}_{v};\n" for r in range(rows) for v in columns]
+        lines += [walk("0", "depth"), "if (k0 == 0) {\n"]
         lines += [f"kept[base + {r * t.vectors + v}] = s{r}_{v};\n" for r in range(rows) for v in columns]
-        return lines
+        lines.append("} else {\n")
+        lines += [f"kept[base + {r * t.vectors + v}] += s{r}_{v};\n" for r in range(rows) for v in columns]
+        return [*lines, "}\n"]
 
     def _passes(self, rows):
         """`accumulate` in passes over the panel: of `steps` steps of k each, and of one each at the end."""
         p, t, i = self.p, self.tile, self.index
-        lines = [f"for (int v = 0; v < {rows * t.vectors}; ++v) kept[v] = ({p.vector(self.width)})(0);\n", f"{i} q = 0;\n"]
-        for steps in (t.steps, 1) if not p.literal(p.k) or p.split or p.k % t.steps else (t.steps,):
-            lines += [f"for (; q + {steps} <= depth; q += {steps}) {{\n", *self._pass(rows, range(steps)), "}\n"]
-        return lines
+        count, vector = rows * t.vectors, p.vector(self.width)
+        clear = f"for (int v = 0; v < {count}; ++v) kept[v] = ({vector})(0);\n"
+
+        def passes(stop):
+            for steps in (t.steps, 1) if not p.literal(p.k) or p.split or p.k % t.steps else (t.steps,):
+                yield from (f"for (; q + {steps} <= {stop}; q += {steps}) {{\n", *self._pass(rows, range(steps)), "}\n")
+
+        if hint(p.split or p.k) <= summation.PRODUCT_ALONE or not summation.bounded(p.accumulator):
+            return [clear, f"{i} q = 0;\n", *passes("depth")]
+        # All of kept[] is in memory anyway, and so are the sums of its sums.
+        block = summation.PRODUCT
+        return [
+            f"{vector} totals[{count}];\n{i} q = 0;\ndo {{\n{clear}const {i} stop = q + min(({i}){block}, depth - q);\n",
+            *passes("stop"),
+            f"for (int v = 0; v < {count}; ++v) totals[v] = stop <= {block} ? kept[v] : totals[v] + kept[v];\n}} while (q < depth);\n",
+            f"for (int v = 0; v < {count}; ++v) kept[v] = totals[v];\n",
+        ]
 
     def _pass(self, rows, steps):
         p, t, n, width = self.p, self.tile, self.names, self.width
@@ -387,7 +406,13 @@ class _Dots(_Writer):
                 yield from (f"s{r}_{c} = {p.fma('e', f'y{c}', f's{r}_{c}')};\n" for c in columns)
                 yield "}\n"
 
-        lines += [f"for ({self.index} q = {width}; q <= depth; q += {width}) {{\n", *step(False), f"x += {width}; y += {width};\n}}\n"]
+        def walk(start, stop):
+            first = width if start == "0" else f"{start} + {width}"
+            header = f"for ({self.index} q = {first}; q <= {stop}; q += {width})"
+            return f"{header} {{\n{''.join(step(False))}x += {width}; y += {width};\n}}\n"
+
+        sums, steps = [f"s{r}_{c}" for r in range(rows) for c in columns], ceil_div(p.split or p.k, width)
+        lines.append(summation.cut(p.accumulator, vector, sums, walk, "0", "depth", steps, width))
         if not (p.literal(p.k) and not p.split and p.k % width == 0):
             lines += [f"if (depth % {width}) {{\nx -= {width} - depth % {width}; y -= {width} - depth % {width};\n", *step(True), "}\n"]
         for r in range(rows):

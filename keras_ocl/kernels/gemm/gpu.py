@@ -10,26 +10,24 @@ def kernel(problem, tile):
     """The KernelSpec of `problem` with `tile`."""
     args = Args(problem.all_arguments)
     names = Names(problem, args)
-    body = _body(problem, tile, args, names)
     splits = ceil_div(problem.k, problem.split) if problem.split else 1
+    groups = ceil_div(problem.n, tile.width), ceil_div(problem.m, tile.height), splits * (1 if problem.batch is None else problem.batch)
+    body = _body(problem, tile, args, names, groups)
     return KernelSpec(
         name="matrix product",
         args=args.args,
         body=body,
-        grid=(
-            ceil_div(problem.n, tile.width) * tile.across,
-            ceil_div(problem.m, tile.height) * tile.down,
-            splits * (1 if problem.batch is None else problem.batch),
-        ),
+        grid=(groups[0] * tile.across, groups[1] * tile.down, groups[2]),
         group=(tile.across, tile.down, 1),
         helpers=frozenset(problem.helpers) | frozenset(problem.sink.helpers),
         title=f"matrix product: {tile.height} rows x {tile.width} columns per work-group, {tile.rows} x {tile.columns} per work-item",
     )
 
 
-def _body(p, t, args, n):
+def _body(p, t, args, n, groups):
     i = n.index
     contraction = Contraction(args, t, p.register, p.fma, i)
+    contraction.cut(args, p.accumulator, groups, p.split or p.k)
     if p.a.source:
         a = _computed(p, t, args, n)
     else:

@@ -1,5 +1,6 @@
 """Matrix product of the reference schedule: a work-item sums one element of the result."""
 
+from keras_ocl.kernels import summation
 from keras_ocl.kernels.gemm.parts import Names, scaled, summed
 from keras_ocl.kernels.spec import Args, KernelSpec
 
@@ -10,11 +11,15 @@ def kernel(problem):
     n = Names(p, args)
     a = p.load(p.a, 1, "a", summed(scaled("row", n.a_row), scaled("q", n.a_column)))
     b = p.load(p.b, 1, "b", summed(scaled("q", n.b_row), scaled("column", n.b_column)))
+
+    def walk(start, stop):
+        return f"for ({n.index} q = {start}; q < {stop}; ++q) value = {p.fma(a, b, 'value')};\n"
+
     body = [
         *n.lines,
         f"const {n.index} row = get_global_id(1), column = get_global_id(0);\n",
         f"{p.register} value = 0;\n",
-        f"for ({n.index} q = 0; q < {n.k}; ++q) value = {p.fma(a, b, 'value')};\n",
+        summation.cut(p.accumulator, p.register, ["value"], walk, "0", n.k, p.k),
         p.sink.store(args, (*n.coordinates, "row", "column"), "value", 1),
     ]
     grid = (p.n, p.m, 1 if p.batch is None else p.batch)

@@ -7,6 +7,7 @@ of k for all rows at once; the lanes' sums are added in local memory, in halves,
 from dataclasses import dataclass, replace
 
 from keras_ocl.core.dim import ceil_div
+from keras_ocl.kernels import summation
 from keras_ocl.kernels.contraction import BARRIER
 from keras_ocl.kernels.gemm.parts import Names, scaled, summed
 from keras_ocl.kernels.spec import Args, KernelSpec
@@ -108,8 +109,14 @@ def _one_by_one(p, s, n, begin, step):
     """C text of the walk along k, of which the compiler unrolls some steps."""
     kind, rows = p.vector(s.vector), range(s.rows)
     sums = "".join(f"{{\nconst {kind} x = {_left(p, s, n, f'row{r}')};\nsum{r} = {p.fma('x', 'y', f'sum{r}')};\n}}\n" for r in rows)
-    walk = f"for ({n.index} k = {begin}; k < {n.k}; k += {step})"
-    return f"#pragma unroll 4\n{walk} {{\nconst {kind} y = {_right(p, s, n)};\n{sums}}}\n"
+
+    def walk(start, stop):
+        first = begin if start == "0" else f"{start} + {begin}"
+        header = f"for ({n.index} k = {first}; k < {stop}; k += {step})"
+        return f"#pragma unroll 4\n{header} {{\nconst {kind} y = {_right(p, s, n)};\n{sums}}}\n"
+
+    steps = ceil_div(p.split or p.k, step)
+    return summation.cut(p.accumulator, kind, [f"sum{r}" for r in rows], walk, "0", n.k, steps, step)
 
 
 def _ahead(p, s, n, begin, step):

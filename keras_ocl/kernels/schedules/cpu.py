@@ -4,7 +4,7 @@ import functools
 import math
 
 from keras_ocl.core.dim import hint, product
-from keras_ocl.kernels import sort
+from keras_ocl.kernels import sort, summation
 from keras_ocl.kernels.attention import cpu as attention_cpu
 from keras_ocl.kernels.attention import gradient_cpu as attention_gradient_cpu
 from keras_ocl.kernels.attention import row_cpu as attention_row_cpu
@@ -25,6 +25,9 @@ _TUNING = CpuTuning()
 def _product(problem, tile):
     tile, packing = tile or cpu_choice.choose(problem), []
     steps = _split(problem, cpu_choice.groups(problem, tile)) if tile.splits else 0
+    longest = tile.block * summation.PRODUCT  # of packed blocks, whose sums are added one after the other
+    if longest and hint(steps or problem.k) > longest:
+        steps = longest
     if strips.suits(problem, tile):
         spec, problem = strips.pack(problem, tile)
         packing = [spec]
