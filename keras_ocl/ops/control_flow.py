@@ -185,12 +185,14 @@ def _compiled_while(cond, body, state, limit):
         return packed(with_scope(lambda function, init: P.while_loop(below, function, init), counted, first)[1:])
 
     def masked(_, carries, slices):
-        active, *variables = carries
+        # Behind the last step it is done again, in vain: a step from its results might give infinities, and 0 times infinity is NaN.
+        active, variables, before = carries[0], carries[1 : 1 + len(flat)], carries[1 + len(flat) :]
         active = P.and_(active, going(variables))
-        return [active, *_select_run(active, [lambda: variables, lambda: step(variables)])], []
+        begin = [_select(active, v, P.stop_gradient(b)) for v, b in zip(variables, before, strict=True)]
+        return [active, *_select_run(active, [lambda: variables, lambda: step(begin)]), *begin], []
 
-    first = [P.constant(True, "bool"), *flat]
-    return packed(scan_steps(masked, first, [], limit)[0][1:])
+    first = [P.constant(True, "bool"), *flat, *flat]
+    return packed(scan_steps(masked, first, [], limit)[0][1 : 1 + len(flat)])
 
 
 def _as_before(new, old):

@@ -75,13 +75,15 @@ def test_gradients_of_gradients(monkeypatch):
     compare(function, (X, W, 3), (X, W, 19))
 
 
-def test_a_step_beyond_the_last_leaves_no_nan():
+@pytest.mark.parametrize("most", [None, 7])
+def test_a_step_beyond_the_last_leaves_no_nan(most):
     """The loop ends where another step would divide by zero: d/dx of x / (n! 2) is 1 / (n! 2)."""
 
     def function(x, n):
         with GradientTape() as tape:
             tape.watch(x)
-            y = ops.while_loop(lambda n, y: n > 0, lambda n, y: (n - 1, y * ops.log(n) / (n * ops.log(n))), (n, x))[1]
+            step = lambda n, y: (n - 1, y * ops.log(n) / (n * ops.log(n)))  # noqa: E731
+            y = ops.while_loop(lambda n, y: n > 0, step, (n, x), maximum_iterations=most)[1]
         return y, tape.gradient(y, x)
 
     for n, expected in ((0.5, 2.0), (2.5, 1 / (2.5 * 1.5 * 0.5))):
