@@ -132,7 +132,7 @@ def test_the_number_of_spaced_values_may_be_a_tensor(name, ends):
         same(getattr(ops, name)(*ends, num), getattr(np, name)(*ends, 4))
     spaced = keras.layers.Lambda(lambda x: getattr(ops, name)(*ends, x[0]))(keras.Input((), dtype="int32"))
     assert spaced.shape == (None, *np.shape(ends[0]))
-    with pytest.raises(RuntimeError, match="value of a traced tensor"):
+    with pytest.raises(RuntimeError, match="`num` must be known where the function is traced"):
         keras_ocl.jit(lambda n: getattr(ops, name)(*ends, n))(ops.array(4))
     same(keras_ocl.jit(lambda x: getattr(ops, name)(*ends, x.shape[0]), dynamic=True)(ops.zeros(5)), getattr(np, name)(*ends, 5))
 
