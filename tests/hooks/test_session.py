@@ -97,7 +97,7 @@ def test_dropped_functions_release_everything():
 
 def test_a_search_over_models_levels_off(monkeypatch):
     """What many different models leave behind in one process, each followed by clear_session."""
-    device, bound, held = runtime.current_device(), 3 << 20, []
+    device, bound, held = runtime.current_device(), 1 << 20, []
     monkeypatch.setattr(programs, "IN_MEMORY", bound)
     for units in range(1, 13):
         model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(units)])
@@ -108,4 +108,4 @@ def test_a_search_over_models_levels_off(monkeypatch):
         assert not any(counted[kind] for kind in (Compiled, Executable, KernelSpec, Node, Trace))
         held.append((counted[programs.Program], device.programs.held_bytes))
     assert max(nbytes for _, nbytes in held) <= bound
-    assert max(count for count, _ in held[6:]) <= max(count for count, _ in held[:6])
+    assert max(count for count, _ in held[6:]) <= max(count for count, _ in held[:6]) + 2  # programs differ in size
