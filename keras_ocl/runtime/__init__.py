@@ -6,7 +6,8 @@ the process (contexts, memory, programs); keras_ocl.plugin keeps them when `kera
 
 import keras_ocl.runtime.versions  # noqa: F401 - before all that needs what it looks for
 from keras_ocl.runtime.arena import Arena
-from keras_ocl.runtime.device import Device, Statistics, living_devices, local_memory, set_argument
+from keras_ocl.runtime.counts import Statistics
+from keras_ocl.runtime.device import Device, living_devices, local_memory, set_argument
 from keras_ocl.runtime.errors import FAILURES, DeviceLost, KernelBuildError, OutOfMemory
 from keras_ocl.runtime.hardware import Hardware
 from keras_ocl.runtime.memory import Storage, before_out_of_memory

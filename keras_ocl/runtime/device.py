@@ -16,6 +16,7 @@ import pyopencl as cl
 
 from keras_ocl.runtime import host, state
 from keras_ocl.runtime.arena import Arena
+from keras_ocl.runtime.counts import Statistics
 from keras_ocl.runtime.errors import DeviceLost
 from keras_ocl.runtime.memory import Memory, Storage, refusal
 from keras_ocl.runtime.profilers import READ_BACK, UPLOAD, WAIT, Profiler, Several, verbose_line
@@ -31,35 +32,6 @@ _CODE = cl.status_code
 _GONE = {_CODE.DEVICE_NOT_AVAILABLE, _CODE.INVALID_DEVICE, _CODE.INVALID_CONTEXT, _CODE.INVALID_COMMAND_QUEUE}
 # What drivers say that make a buffer's memory when a command first needs it; OUT_OF_RESOURCES has other causes too.
 _NO_MEMORY = {_CODE.MEM_OBJECT_ALLOCATION_FAILURE, _CODE.OUT_OF_HOST_MEMORY, _CODE.OUT_OF_RESOURCES}
-
-
-class Statistics:
-    """Counts of what a device has done.
-
-    `kernels` are those compiled in `builds` (cache hits count in neither); `upload_bytes` and `download_bytes` are of arrays on the host.
-    """
-
-    COUNTS = ("builds", "kernels", "launches", "uploads", "upload_bytes", "downloads", "download_bytes")
-
-    def __init__(self, memory):
-        self._memory = memory
-        self.reset()
-
-    def reset(self):
-        """Start all counts from 0."""
-        self.builds = self.kernels = self.launches = self.uploads = self.upload_bytes = self.downloads = self.download_bytes = 0
-
-    @property
-    def bytes_current(self):
-        return self._memory.current
-
-    @property
-    def bytes_peak(self):
-        return self._memory.peak
-
-    def __repr__(self):
-        counts = (*self.COUNTS, "bytes_current", "bytes_peak")
-        return f"Statistics({', '.join(f'{name}={getattr(self, name)}' for name in counts)})"
 
 
 def _code(error):

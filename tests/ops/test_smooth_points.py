@@ -51,32 +51,6 @@ for _name in "hinge huber log_cosh mean_absolute_error mean_squared_error poisso
     TWO[_name] = of_columns(getattr(losses, _name))
 
 
-ROWS = {"glu", "log_softmax", "softmax", "sparsemax"}  # among the activations
-POWERS = (0.0, 1.0, 2.0, 3.0, 4.0)
-
-
-def on_powers(x):
-    return ops.stack([ops.power(x, p) for p in POWERS], 1)
-
-
-ONE = {
-    **named(keras.activations, ACTIVATIONS),
-    **named(k, "abs arcsinh arctan cbrt cosh exp2 expm1 i0 log1p sinc sinh sqrt square"),
-    **named(ops, "erf erfc erfinv"),
-    "celu_2": lambda x: ops.celu(x, 2.0),
-    "gelu_erf": lambda x: ops.gelu(x, approximate=False),
-    "threshold": lambda x: ops.threshold(x, 0.5, 0.5),
-    "power": on_powers,
-    "power_of_2": lambda x: ops.power(2.0, x),
-}
-TWO = {
-    **named(k, "arctan2 divide_no_nan fmax fmin hypot logaddexp logaddexp2 maximum minimum power"),
-    "binary_crossentropy": lambda x, y: ops.binary_crossentropy(x, y, from_logits=True),
-}
-for _name in "hinge huber log_cosh mean_absolute_error mean_squared_error poisson squared_hinge".split():
-    TWO[_name] = of_columns(getattr(losses, _name))
-
-
 def ctc(x):
     n = x.shape[0]
     labels, one, three = (from_numpy(np.full(shape, v, "i4")) for shape, v in (((n, 1), 1), (n, 1), (n, 3)))

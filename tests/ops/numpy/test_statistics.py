@@ -1,4 +1,4 @@
-"""Gradients of order statistics where elements tie: as TensorFlow and JAX give them, by the places of the sorted neighbours."""
+"""Gradients of order statistics where elements tie: as TensorFlow gives them, by the places of the sorted neighbours."""
 
 import numpy as np
 import pytest
