@@ -43,7 +43,7 @@ def composite(function):
                 bound = eager.compiled_once((device, function, signature), lambda: _compiled(function, device, tensors, args, kwargs))
             except NotTraced as error:
                 calls[signature] = _REFUSED
-                result = function(*args, **kwargs)
+                result = written(function(*args, **kwargs))
                 error.told(function.__name__)
                 return result
             return bound.compiled.run(tensors, bound)
