@@ -113,7 +113,7 @@ def test_inside_and_safe(drawn):
             mask = gen.inside(index, low, low + length)
             if mask is None:
                 assert ((low <= values) & (values < low + length)).all()
-            place = gen.safe(index, mask, fallback)
+            place = gen.safe(index, mask, length, fallback)
             where = values[(low <= values) & (values < low + length)]
             least, greatest = place.bounds()
             assert gen.dry or where.size == 0 or least <= max(0, where.min()) and where.max() <= greatest
