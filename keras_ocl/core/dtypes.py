@@ -29,9 +29,9 @@ _FROM_NUMPY = {np.dtype(row[0]): name for name, row in _TABLE.items()}
 
 _TO_NUMBERS = "turn them into numbers before the model, by tf.data or a preprocessing layer such as StringLookup or TextVectorization"
 _NO_NUMBERS = {  # by the kind of a NumPy dtype
-    **dict.fromkeys("UST", f"strings, of which there are no tensors; {_TO_NUMBERS}"),
-    "O": f"Python objects, of which there are no tensors; if they are numbers, use .astype('float32'), if strings, {_TO_NUMBERS}",
-    **dict.fromkeys("Mm", "points or spans of time, of which there are no tensors; turn them into numbers first"),
+    **dict.fromkeys("UST", f"strings, and tensors of strings are not supported; {_TO_NUMBERS}"),
+    "O": f"Python objects, which are not supported in tensors; if they are numbers, use .astype('float32'), if strings, {_TO_NUMBERS}",
+    **dict.fromkeys("Mm", "points or spans of time, and tensors of such are not supported; turn them into numbers first"),
 }
 
 
