@@ -1,13 +1,18 @@
-"""Caches of compiled functions. All together they keep a bounded number; what was not used for longest is forgotten first."""
+"""Caches of compiled functions. All together they keep a bounded number; what was not used for longest is forgotten first.
+
+And of numbers in a device's memory, for eager code.
+"""
 
 import threading
 import weakref
 
 MOST = 4096  # compiled functions
 MOST_BYTES = 1 << 30  # of what they hold
+NUMBERS = 4096  # kept in memory
 KERNEL_BYTES = 64 << 10  # about what the driver and we remember for a kernel
 
 _all = weakref.WeakSet()
+_numbers = {}  # (device, dtype, value) -> Storage
 _lock = threading.RLock()
 
 
@@ -64,7 +69,19 @@ def evict(device):
     return bool(entries)
 
 
+def number(identity, upload):
+    """The Storage of a number, (device, dtype, value). Eagerly the same few come back again and again: their memory is kept."""
+    storage = _numbers.get(identity)
+    if storage is None:
+        if len(_numbers) >= NUMBERS:
+            _numbers.clear()
+        storage = _numbers[identity] = upload()
+    return storage
+
+
 def forget(device=None):
-    """Forgets what was compiled for a device (all): it is traced and compiled again when it is next called."""
+    """Forgets what was compiled for a device (all), and numbers: it is traced and compiled again when it is next called."""
     for cache, identity, _ in _entries(device):
         cache.pop(identity, None)
+    for identity in [i for i in list(_numbers) if device in (None, i[0])]:
+        _numbers.pop(identity, None)

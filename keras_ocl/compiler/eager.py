@@ -10,7 +10,7 @@ import numpy as np
 
 from keras_ocl import runtime
 from keras_ocl.compiler import ir
-from keras_ocl.compiler.cache import Cache
+from keras_ocl.compiler.cache import Cache, number
 from keras_ocl.compiler.deferred import Deferred
 from keras_ocl.compiler.executable import Executable
 from keras_ocl.core import dtypes, primitive
@@ -121,19 +121,9 @@ def _launched(device, prim, inputs, params, results):
     return compiled_once(identity, lambda: _compile(device, prim, signature, params), _cache_of(prim)).run(storages)
 
 
-_KEPT_LITERALS = 4096
-_literals = {}
-
-
 def _literal(device, value, dtype):
-    """The Storage of a number. Eagerly the same few come back again and again: their memory is kept."""
-    key = device, dtype, _typed(value)
-    storage = _literals.get(key)
-    if storage is None:
-        if len(_literals) >= _KEPT_LITERALS:
-            _literals.clear()
-        storage = _literals[key] = device.upload(np.asarray(value, dtypes.numpy_dtype(dtype)))
-    return storage
+    """The Storage of a number."""
+    return number((device, dtype, _typed(value)), lambda: device.upload(np.asarray(value, dtypes.numpy_dtype(dtype))))
 
 
 def _copied(prim, device, inputs, rows, shape, dtype):
