@@ -7,10 +7,11 @@ import numpy as np
 from keras.src.backend.common.symbolic_scope import in_symbolic_scope
 from keras.src.backend.common.variables import Variable as KerasVariable
 
+from keras_ocl.core import dtypes
 from keras_ocl.core.dim import Dim
 from keras_ocl.core.primitive import active_tapes
 from keras_ocl.core.tensor import Tensor
-from keras_ocl.core.trace import tracing
+from keras_ocl.core.trace import ValueUnknown, tracing
 from keras_ocl.ops.conversion import read
 
 # Parameters of Keras's operations that hold an integer, by their names, and those that hold one or a sequence of such.
@@ -78,7 +79,7 @@ def integer(value, op, name):
 def number(value, op, name):
     """The Python number, or Dim, that a caller gives as such, or as a tensor, variable or array of one element.
 
-    A traced tensor's is known where it is computed of numbers and extents alone. RuntimeError where it is not, TypeError for no number.
+    A traced tensor's is known where it is computed of numbers and extents alone. ValueUnknown where it is not, TypeError for no number.
     """
     if isinstance(value, (int, float)) and not isinstance(value, np.generic):
         return value
@@ -86,14 +87,14 @@ def number(value, op, name):
     if isinstance(value, Tensor):
         known = _known(value) if value.is_symbolic() else value
         if known is None:
-            raise RuntimeError(
+            raise ValueUnknown(
                 f"{op}: `{name}` must be known where the function is traced, but it is a traced tensor of shape {tuple(value.shape)}, whose"
                 " value exists only when the compiled function runs. Compute it from shapes and Python numbers, or run eagerly"
                 " (run_eagerly=True)."
             )
         value = read(known)
     array = np.asarray(value)
-    if array.size != 1 or array.dtype.kind not in "biuf":
+    if array.size != 1 or not (array.dtype.kind in "biu" or dtypes.is_float(array.dtype.name)):
         raise TypeError(f"{op}: `{name}` must be one number. Received: {given!r:.80}")
     return array.item()
 

@@ -218,3 +218,10 @@ def test_what_is_no_integer_is_one_sentence(k):
 def test_a_band_may_be_a_value_of_the_run():
     lower = keras_ocl.jit(lambda x, k: ops.tril(x, k))
     np.testing.assert_array_equal(ops.convert_to_numpy(lower(ops.convert_to_tensor(X), ops.convert_to_tensor(1, "int32"))), np.tril(X, 1))
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint32", "float16", "bfloat16", "float32", "float8_e5m2"])
+def test_numbers_of_any_dtype(dtype):
+    n = ops.cast(ops.convert_to_tensor(3), dtype)
+    np.testing.assert_allclose(ops.hamming(n), np.hamming(3), rtol=1e-6)
+    assert ops.zeros((n, 2)).shape == (3, 2)
