@@ -124,9 +124,8 @@ def _axis(draw, shape, least=1):
 
 
 def _exponentials(x, axis):
-    """(x less its maximum, the sum of the exponentials); nothing is taken where that is infinite, as in TensorFlow."""
-    top = x.max(axis, keepdims=True) if x.size else 0.0
-    shifted = x - np.where(np.isfinite(top), top, 0.0)
+    """(x less its maximum, the sum of the exponentials); both are NaN where that is infinite, as in TensorFlow."""
+    shifted = x - (x.max(axis, keepdims=True) if x.size else 0.0)
     return shifted, np.exp(shifted).sum(axis, keepdims=True)
 
 
