@@ -2,6 +2,7 @@
 
 import functools
 import re
+import zlib
 
 import numpy as np
 
@@ -18,12 +19,14 @@ def named(name):
     return Buffer(0, "float32")
 
 
-def build_options(device):
-    """Without optimisation on PoCL, whose compiler takes most of such a test's time; on others as users' kernels are built.
+def build_options(device, texts):
+    """On CPUs without optimisation, which takes four fifths of such a test's time on Intel's runtime; on PoCL a third of them has it.
 
-    What PoCL's optimiser makes of kernels, tests of the compiler and of operations look at.
+    What Intel's optimiser makes of kernels, Keras's own tests and those of models look at.
     """
-    return HASTY if device.platform == "Portable Computing Language" else ""
+    by_chance = zlib.crc32("".join(texts).encode())
+    hasty = {"Intel(R) OpenCL": True, "Portable Computing Language": by_chance % 3 > 0}
+    return HASTY if hasty.get(device.platform) else ""
 
 
 def launch(device, specs, storages):
@@ -36,7 +39,9 @@ def launch(device, specs, storages):
         assert not declared & {a.name for a in spec.args}, f"{spec.name} hides its arguments behind variables: {declared}"
     buffers = {key if isinstance(key, Buffer) else named(key): storage for key, storage in storages.items()}
     head = "".join(prelude.pieces(frozenset().union(*(s.helpers for s in specs))))
-    kernels = device.build([(f"f{i}", s.source(f"f{i}"), [head, *s.functions]) for i, s in enumerate(specs)], build_options(device))
+    texts = [s.source(f"f{i}") for i, s in enumerate(specs)]
+    built = [(f"f{i}", text, [head, *s.functions]) for i, (s, text) in enumerate(zip(specs, texts, strict=True))]
+    kernels = device.build(built, build_options(device, texts))
     for i, spec in enumerate(specs):
         kernel = kernels[f"f{i}"]
         for position, arg in enumerate(spec.args):
