@@ -1,6 +1,6 @@
 """Caches of compiled functions. All together they keep a bounded number; what was not used for longest is forgotten first.
 
-And of numbers in a device's memory, for eager code.
+The numbers that eager code uses are kept here too, in their device's memory.
 """
 
 import threading

@@ -24,8 +24,8 @@ def build_options(device, texts):
 
     What Intel's optimiser makes of kernels, Keras's own tests and those of models look at.
     """
-    by_chance = zlib.crc32("".join(texts).encode())
-    hasty = {"Intel(R) OpenCL": True, "Portable Computing Language": by_chance % 3 > 0}
+    checksum = zlib.crc32("".join(texts).encode())
+    hasty = {"Intel(R) OpenCL": True, "Portable Computing Language": checksum % 3 > 0}
     return HASTY if hasty.get(device.platform) else ""
 
 

@@ -76,10 +76,11 @@ def test_larger_scatter_is_deterministic(rows, columns, count):
     expected = np.zeros((rows, columns), "f4")
     np.add.at(expected, index, updates)  # adds in order, as ours where items walk the updates, and those are few
     results = [P.scatter_new((rows, columns), (from_numpy(index),), from_numpy(updates), (0,)) for _ in range(2)]
-    if count >= 32 * rows or schedule_of(runtime.current_device().traits).name == "gpu":  # in blocks, or in chunks of updates sorted by row
+    in_chunks = schedule_of(runtime.current_device().traits).name == "gpu"  # of updates sorted by row
+    if in_chunks or count >= 32 * rows:  # many are added in blocks
         exact = np.zeros((rows, columns))
         np.add.at(exact, index, updates)
-        same(results[0], exact.astype("f4"), 1e-4)
+        same(results[0], exact.astype("f4"), 1e-4 if in_chunks else 2e-6)
     else:
         same(results[0], expected)
     same(results[1], to_numpy(results[0]), 0)
