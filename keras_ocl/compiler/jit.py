@@ -18,7 +18,7 @@ from keras_ocl.compiler.eager import Extents, check_supported, compiled_once, on
 from keras_ocl.compiler.executable import Executable
 from keras_ocl.compiler.family import Family, Member
 from keras_ocl.compiler.identity import Identity
-from keras_ocl.core import checks, dtypes, tree
+from keras_ocl.core import autodiff, checks, dtypes, tree
 from keras_ocl.core.dim import Dim, noting, present
 from keras_ocl.core.facts import Facts, formulas
 from keras_ocl.core.origin import NOWHERE, scope
@@ -56,6 +56,10 @@ class Jitted:
     def __call__(self, *args, **kwargs):
         if current_trace.get() is not None or active_tapes.get():
             return self.function(*args, **kwargs)  # part of a larger trace, or to be differentiated by a tape outside
+        return self.run(args, kwargs)
+
+    def run(self, args, kwargs):
+        """What the function returns for these arguments, compiled; tapes do not see it."""
         bound, arrays = self.find(args, kwargs)
         return bound.compiled.run(arrays, bound)
 
@@ -96,7 +100,7 @@ class Jitted:
             with self._lock:
                 bound = self._compiled.get(key)
                 if bound is None:
-                    bound = self._compiled.add(key, self._bind(_Call(self, leaves, structure, device), key))
+                    bound = self._compiled.add(key, self._bind(Call(self, leaves, structure, device), key))
         bound.used = Cache.now
         return bound, arrays
 
@@ -140,7 +144,7 @@ class Jitted:
         return Bound(*found)
 
     def _compile(self, trace, result, call, unknowns):
-        """The Compiled of a new trace of a _Call."""
+        """The Compiled of a new trace of a Call."""
         for slot in trace.states.values():
             if slot.variable._owned.layout is not None:
                 return slot.variable._owned.compiled(trace, result, call, self.name, unknowns)
@@ -148,7 +152,7 @@ class Jitted:
         return kind(trace, result, call.device, self.name, variables=call.variables, unknowns=unknowns)
 
 
-class _Call:
+class Call:
     """The arguments of one call of a Jitted, for tracing it."""
 
     def __init__(self, jitted, leaves, structure, device):
@@ -369,6 +373,8 @@ def fused(function):
 
     return run
 
+
+autodiff.install_sums(fused(autodiff.add_pairs))
 
 P = ParamSpec("P")
 R = TypeVar("R")

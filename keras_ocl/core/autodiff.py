@@ -15,6 +15,8 @@ from keras_ocl.core.variable import is_variable
 
 _add = None  # the addition primitive and the zeros function, installed by keras_ocl.primitives
 _zeros_like = None
+_sums = None  # installed by the compiler: (*a, *b) -> [a + b, ...]
+_AT_ONCE = 8  # such sums at most, so that one graph serves a part of any equation
 
 
 def install(add, zeros_like):
@@ -23,8 +25,25 @@ def install(add, zeros_like):
     _add, _zeros_like = add, zeros_like
 
 
+def install_sums(sums):
+    """Called by the compiler with the function that adds several pairs of tensors in one compiled graph."""
+    global _sums
+    _sums = sums
+
+
+def add_pairs(*tensors):
+    """[a + b, ...] of (*a, *b)."""
+    half = len(tensors) // 2
+    return [_add(a, b) for a, b in zip(tensors[:half], tensors[half:], strict=True)]
+
+
 def differentiable(dtype):
     return dtypes.is_float(dtype) or dtypes.is_complex(dtype)
+
+
+def zeros_like(tensor):
+    """The gradient by a tensor that nothing depends on."""
+    return _zeros_like(tensor, 0)
 
 
 def backward(equations, cotangents):
@@ -51,12 +70,26 @@ def backward(equations, cotangents):
                 grads = eq.primitive.vjp(cts, list(eq.outputs), *eq.inputs, **eq.params)
             else:
                 grads = eq.primitive.vjp(cts[0], eq.outputs[0], *eq.inputs, **eq.params)
-            for x, g in zip(eq.inputs, grads, strict=True):
-                if g is None or not differentiable(x.dtype):
-                    continue
-                previous = reached.get(id(x))
-                reached[id(x)] = (x, g if previous is None else _add(previous[1], g))
+            _accumulate(reached, [(x, g) for x, g in zip(eq.inputs, grads, strict=True) if g is not None and differentiable(x.dtype)])
     return reached
+
+
+def _accumulate(reached, gradients):
+    """Adds (tensor, gradient) pairs to what is `reached`: those of different tensors several at a time."""
+    while gradients:
+        again, pairs = [], {}
+        for x, g in gradients:
+            if id(x) in pairs or len(pairs) == _AT_ONCE:
+                again.append((x, g))
+            elif id(x) in reached:
+                pairs[id(x)] = (x, g)
+            else:
+                reached[id(x)] = (x, g)
+        before = [reached[key][1] for key in pairs]
+        add = _sums if len(pairs) > 1 else add_pairs
+        for (key, (x, _)), total in zip(pairs.items(), add(*before, *(g for _, g in pairs.values())), strict=True):
+            reached[key] = (x, total)
+        gradients = again
 
 
 def _reaching(equations, cotangents):
@@ -89,7 +122,7 @@ class GradientTape:
     """
 
     def __init__(self, persistent: bool = False, watch_accessed_variables: bool = True) -> None:
-        self._persistent = persistent
+        self.persistent = persistent
         self._watch_accessed = watch_accessed_variables
         self._equations = []
         self._tracked = set()  # ids of tensors whose dependents are recorded
@@ -144,6 +177,14 @@ class GradientTape:
                 values.append(tensor)
                 self._track(tensor)
 
+    def follows(self, tensor: Tensor) -> bool:
+        """Whether what is computed from `tensor` is recorded."""
+        return id(tensor) in self._tracked
+
+    def wants(self, variable: Any) -> bool:
+        """Whether what is computed from `variable` is recorded."""
+        return (self._watch_accessed and variable.trainable and differentiable(variable.dtype)) or id(variable) in self._reads
+
     def record(self, equation: Any) -> None:
         """Keeps an operation that depends on something watched; primitives call it.
 
@@ -173,14 +214,14 @@ class GradientTape:
             TypeError: a target, source or cotangent is not a Tensor or Variable.
             ValueError: a target's dtype is not floating-point, a cotangent's shape is not its target's, or their numbers differ.
         """
-        if self._used and not self._persistent:
+        if self._used and not self.persistent:
             raise RuntimeError("GradientTape.gradient was already called; use GradientTape(persistent=True) to call it again.")
         if unconnected_gradients not in ("none", "zero"):
             raise ValueError(f'GradientTape.gradient: unconnected_gradients is {unconnected_gradients!r}; it must be "none" or "zero".')
         leaves, structure = tree.flatten(sources)
         for source in leaves:
             _checked("gradient", source)
-        if self._token is not None and not self._persistent:
+        if self._token is not None and not self.persistent:
             self._stop()  # inside the `with` block: the gradient's own operations are not recorded
         self._used = True
         targets = list(target) if isinstance(target, (list, tuple)) else [target]
@@ -200,7 +241,7 @@ class GradientTape:
             cotangents[id(t)] = (t, seed if old is None else _add(old[1], seed))
         reached = backward(self._equations, cotangents)
         result = tree.unflatten(structure, [self._of(source, reached, unconnected_gradients) for source in leaves])
-        if not self._persistent:
+        if not self.persistent:
             self._equations, self._alive, self._tracked = [], [], set()
         return result
 
@@ -212,7 +253,7 @@ class GradientTape:
                 g = reached[key][1]
                 total = g if total is None else _add(total, g)
         if total is None and unconnected == "zero":
-            return _zeros_like(_value(source), 0)
+            return zeros_like(_value(source))
         return total
 
 

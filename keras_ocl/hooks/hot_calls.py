@@ -1,8 +1,9 @@
 """Layers that are called again and again outside of compiled functions: after a few calls they run as compiled functions themselves.
 
-`model(x)` in a loop, a layer in an environment's step, features taken by one layer after the other: each of a layer's operations is
-bound, launched and waited for by Python. What is compiled is the outermost layer of Keras's own; layers that hold code of the user's run as
-they are written, and the layers of Keras's within them are compiled one by one.
+`model(x)` in a loop, a layer in an environment's step, features taken by one layer after the other, a training loop with a tape: each
+operation would be bound, launched and waited for by Python. What is compiled is the outermost layer of Keras's own; layers that hold code
+of the user's run as they are written, and the layers of Keras's within them are compiled one by one. Under one tape, which can be asked
+for one gradient, a call is one equation, whose gradient is compiled too.
 """
 
 import weakref
@@ -16,7 +17,9 @@ from keras.src.backend.common.variables import get_autocast_scope
 from keras_ocl import runtime
 from keras_ocl.compiler import eager
 from keras_ocl.compiler.jit import Jitted
+from keras_ocl.compiler.pullback import Differentiable
 from keras_ocl.core import checks, tree
+from keras_ocl.core.autodiff import GradientTape
 from keras_ocl.core.primitive import active_tapes, current_trace
 from keras_ocl.core.tensor import Tensor
 from keras_ocl.core.trace import NotTraced
@@ -29,24 +32,51 @@ _BEFORE_CALLS = ("_initializer", "_regularizer", "_constraint")  # endings of at
 _PLAIN = (bool, int, float, str)
 
 
-class _Calls:
-    """What is known of one layer's calls.
+class Calls:
+    """What is known of the calls of one function: of those under a tape, or of those under none.
 
     Attributes:
         number: of calls op by op.
-        hot: None while they are counted; then whether it is compiled, or stays op by op until an attribute of it changes.
-        step: the Jitted that runs a hot layer.
+        hot: None while they are counted; then whether it is compiled, or stays op by op.
+        step: what runs it once it is compiled: a Jitted, or under a tape a Differentiable.
+    """
+
+    __slots__ = ("hot", "number", "step")
+
+    def __init__(self):
+        self.number, self.hot, self.step = 0, None, None
+
+    def run(self, tapes, make, name, context, args, kwargs):
+        """What the compiled function returns; raises NotTraced once, where it stays op by op from then on.
+
+        `make()` gives the function to compile and the variables that it uses.
+        """
+        if self.step is None:
+            function, variables = make()
+            self.step = Differentiable(function, variables, name, context) if tapes else Jitted(function, name=name, context=context)
+        try:
+            return self.step.run(*tapes, args, kwargs)
+        except NotTraced:
+            self.hot = False
+            raise
+
+
+class _Layer:
+    """What is known of one layer.
+
+    Attributes:
+        plain, taped: its Calls.
         seen, parts: the count of all changes when the layer was last looked at, and the ids of the layers in it with the number of theirs.
     """
 
-    __slots__ = ("hot", "number", "parts", "seen", "step")
+    __slots__ = ("parts", "plain", "seen", "taped")
 
     def __init__(self, layer):
-        self.number, self.hot, self.step = 0, None, None
+        self.plain, self.taped = Calls(), Calls()
         self.seen, self.parts = _changes, _parts(layer)
 
 
-_calls = weakref.WeakKeyDictionary()  # layer -> _Calls
+_layers = weakref.WeakKeyDictionary()  # layer -> _Layer
 _changes = 0  # how many attributes of layers were changed
 
 
@@ -61,11 +91,13 @@ def changed(layer, name, value):
 
 def call(layer, plain, args, kwargs):
     """The result of calling `layer`, whose inputs and state are ready: `plain(*args, **kwargs)`, or the same compiled."""
-    if current_trace.get() is not None or active_tapes.get() or checks.active() or in_stateless_scope() or not _simple(args, kwargs):
+    tapes = active_tapes.get()
+    if elsewhere(tapes) or not simple(args, kwargs):
         return plain(*args, **kwargs)
-    calls = _calls.get(layer)
-    if calls is None or calls.seen != _changes and not _unchanged(layer, calls):
-        calls = _calls[layer] = _Calls(layer)
+    known = _layers.get(layer)
+    if known is None or known.seen != _changes and not _unchanged(layer, known):
+        known = _layers[layer] = _Layer(layer)
+    calls = known.taped if tapes else known.plain
     if not calls.hot:
         calls.number = number = calls.number + 1
         before = eager.executed()
@@ -73,23 +105,26 @@ def call(layer, plain, args, kwargs):
         if calls.hot is None and number >= HOT:
             calls.hot = eager.executed() - before > 1 and _known(layer)  # one kernel is launched as quickly by itself
         return result
-    if calls.step is None:
-        calls.step = _step(layer, plain.__func__)
     try:
-        bound, arrays = calls.step.find(args, kwargs)
+        result, marks = calls.run(tapes, lambda: (_step(layer, plain.__func__), layer.variables), layer.name, _context, args, kwargs)
     except NotTraced as error:
-        calls.hot = False
         result = plain(*args, **kwargs)
         error.told(f"the layer {layer.name}")
         return result
-    result, marks = bound.compiled.run(arrays, bound)
     if marks:
         for tensor, (mask, logits) in zip(_tensors(result), marks, strict=True):
             _mark(tensor, mask, logits)
     return result
 
 
-def _simple(args, kwargs):
+def elsewhere(tapes):
+    """Whether what is called is traced, checked or given its variables' values, or may be differentiated more than once."""
+    if current_trace.get() is not None or checks.active() or in_stateless_scope():
+        return True
+    return bool(tapes) and (len(tapes) > 1 or type(tapes[0]) is not GradientTape or tapes[0].persistent)
+
+
+def simple(args, kwargs):
     """Whether arguments are tensors of the device in use, without masks (which layers read and remove), and plain values."""
     device, found = runtime.current_device(), False
     for leaf in tree.flatten((args, kwargs))[0]:
@@ -106,10 +141,10 @@ def _parts(layer):
     return [(id(part), vars(part).get("_ocl_changes", 0)) for part in layer._flatten_layers()]
 
 
-def _unchanged(layer, calls):
-    if _parts(layer) != calls.parts:
+def _unchanged(layer, known):
+    if _parts(layer) != known.parts:
         return False
-    calls.seen = _changes
+    known.seen = _changes
     return True
 
 
@@ -122,19 +157,19 @@ def _known(layer):
         if part is not layer and part.activity_regularizer is not None:
             return False
         values = [value for name, value in vars(part).items() if not name.endswith(_BEFORE_CALLS)]
-        if not all(_of_keras(value) for value in values if callable(value)):
+        if not all(of_keras(value) for value in values if callable(value)):
             return False
-        if not all(_of_keras(operation) for operation in getattr(part, "operations", ())):
+        if not all(of_keras(operation) for operation in getattr(part, "operations", ())):
             return False
     return True
 
 
-def _of_keras(value):
+def of_keras(value):
     return str(getattr(value, "__module__", "")).startswith(("keras.", "keras_ocl."))
 
 
 def _step(layer, function):
-    """A Jitted of `function`, a method of `layer`: (results, what Keras has marked each tensor among them with; empty without marks)."""
+    """`function`, a method of `layer`, that returns (results, what Keras has marked each tensor among them with; empty without marks)."""
     kept = weakref.ref(layer)
 
     def step(*args, **kwargs):
@@ -147,7 +182,7 @@ def _step(layer, function):
         marks = [(get_keras_mask(t), getattr(t, "_keras_logits", None)) for t in _tensors(result)]
         return result, marks if any(part is not None for mark in marks for part in mark) else []
 
-    return Jitted(step, name=layer.name, context=_context)
+    return step
 
 
 def _tensors(nest):

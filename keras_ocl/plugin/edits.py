@@ -89,6 +89,14 @@ EDITS: dict[str, tuple[Branch | First | Alike, ...]] = {
     "keras.src.optimizers.optimizer": (
         Branch("", "BackendOptimizer", "from keras_ocl.hooks.optimizer import OclOptimizer as BackendOptimizer"),
     ),
+    # A loss object is called once for each step of a loop with a tape.
+    "keras.src.losses.loss": (
+        First(
+            "Loss.__call__",
+            'if backend.backend() == "ocl":\n    from keras_ocl.hooks.losses import call\n'
+            "    compiled = call(self, y_true, y_pred, sample_weight)\n    if compiled is not NotImplemented:\n        return compiled",
+        ),
+    ),
     # Its `except:` would swallow Ctrl-C while it waits for the device.
     "keras.src.utils.python_utils": (
         First(

@@ -79,7 +79,7 @@ def test_training_updates_state_and_draws_the_numbers_of_op_by_op():
         results = [layer(x, training=True) for _ in range(hot_calls.HOT + 3)] if hot else []
         if not hot:
             for _ in range(hot_calls.HOT + 3):
-                hot_calls._calls.clear()
+                hot_calls._layers.clear()
                 results.append(layer(x, training=True))
         return results, layer.get_weights()
 
@@ -208,7 +208,7 @@ def test_lengths_that_vary_are_traced_twice_at_most(built):
         got = layer(x)
         assert got.shape == (2, length, 4)
     assert built.since() == 0
-    assert len(hot_calls._calls[layer].step.traces) <= 2
+    assert len(hot_calls._layers[layer].plain.step.traces) <= 2
 
 
 def in_traces(activation, error):
@@ -232,7 +232,7 @@ def test_a_layer_that_cannot_be_traced_stays_op_by_op(error, said, caplog):
     with caplog.at_level("WARNING", logger="keras_ocl"):
         for _ in range(3):
             np.testing.assert_array_equal(dense(x), expected)
-    assert hot_calls._calls[dense].hot is False
+    assert hot_calls._layers[dense].plain.hot is False
     assert len(caplog.messages) == said and all("lost" in message and dense.name in message for message in caplog.messages)
 
 
@@ -250,7 +250,7 @@ def test_what_fails_in_compiling_a_layer_is_raised(error, monkeypatch):
         with pytest.raises(type(error), match=str(error)):
             dense(x)
     np.testing.assert_allclose(dense(x), expected, rtol=1e-6)
-    assert hot_calls._calls[dense].hot
+    assert hot_calls._layers[dense].plain.hot
 
 
 def test_layers_that_are_dropped_are_forgotten():

@@ -1,0 +1,73 @@
+"""Losses that eager code computes again and again: after a few calls they are compiled, as layers are (hot_calls.py)."""
+
+import weakref
+
+import numpy as np
+from keras.src.backend import config
+from keras.src.losses.losses import LossFunctionWrapper
+
+from keras_ocl import runtime
+from keras_ocl.core import tree
+from keras_ocl.core.primitive import active_tapes
+from keras_ocl.core.trace import NotTraced
+from keras_ocl.hooks.hot_calls import HOT, Calls, elsewhere, of_keras, simple
+from keras_ocl.ops.conversion import convert_to_tensor
+
+_losses = weakref.WeakKeyDictionary()  # loss -> _Loss
+
+
+class _Loss:
+    """What is known of one loss, while its settings are those of `state`: its Calls under a tape and under none."""
+
+    __slots__ = ("plain", "state", "taped")
+
+    def __init__(self, state):
+        self.plain, self.taped, self.state = Calls(), Calls(), state
+
+
+def call(loss, y_true, y_pred, sample_weight):
+    """The value of a `keras.losses.Loss`; NotImplemented where Keras's own code is to compute it, operation by operation."""
+    tapes = active_tapes.get()
+    if elsewhere(tapes) or not isinstance(loss, LossFunctionWrapper) or not of_keras(type(loss)) or not of_keras(loss.fn):
+        return NotImplemented
+    leaves, structure = tree.flatten((y_true, y_pred, sample_weight))
+    args = tree.unflatten(structure, [convert_to_tensor(x, loss.dtype) if isinstance(x, np.ndarray) else x for x in leaves])
+    logits = [getattr(t, "_keras_logits", None) for t in tree.flatten(y_pred)[0]]
+    if not simple((args, logits, *loss._fn_kwargs.values()), {}):
+        return NotImplemented
+    state = loss.fn, loss.reduction, loss.dtype, *loss._fn_kwargs.items()
+    known = _losses.get(loss)
+    if known is None or known.state != state:
+        known = _losses[loss] = _Loss(state)
+    calls = known.taped if tapes else known.plain
+    if not calls.hot:
+        calls.number += 1
+        if calls.hot is None and calls.number >= HOT:
+            calls.hot = True
+        return NotImplemented
+    try:
+        return calls.run(tapes, lambda: (_function(loss), ()), loss.name, _context, (*args, logits), {})
+    except NotTraced as error:
+        error.told(f"the loss {loss.name}")
+        return NotImplemented
+
+
+def _function(loss):
+    kept = weakref.ref(loss)
+
+    def value(y_true, y_pred, sample_weight, logits):
+        for scores, before in zip(tree.flatten(y_pred)[0], logits, strict=True):
+            if before is not None:
+                scores._keras_logits = before
+        try:
+            return kept()(y_true, y_pred, sample_weight)
+        except runtime.FAILURES:
+            raise
+        except Exception as error:
+            raise NotTraced from error
+
+    return value
+
+
+def _context():
+    return config.floatx(), config.epsilon(), config.image_data_format()
