@@ -10,7 +10,7 @@ from keras import layers as L
 
 from keras_ocl import runtime
 from keras_ocl.compiler.family import Family
-from keras_ocl.compiler.jit import Jitted, _Call
+from keras_ocl.compiler.jit import Jitted, Call
 from keras_ocl.core import tree
 from keras_ocl.core.dim import noting
 from keras_ocl.core.facts import Facts
@@ -180,7 +180,7 @@ def ready(make, shapes, integers):
 def trace(model, batch):
     """Traces the model's training step with an unknown batch size."""
     leaves, structure = tree.flatten(((batch,), {}))
-    call = _Call(Jitted(model.train_step), leaves, structure, runtime.current_device())
+    call = Call(Jitted(model.train_step), leaves, structure, runtime.current_device())
     extents = tuple(n for shape in call.shapes for n in shape)
     family = Family(call.shapes, (0,), {})
     family.see(extents)
