@@ -10,7 +10,7 @@ from keras import layers as L
 
 from keras_ocl import runtime
 from keras_ocl.compiler.family import Family
-from keras_ocl.compiler.jit import Jitted, Call
+from keras_ocl.compiler.jit import Call, Jitted
 from keras_ocl.core import tree
 from keras_ocl.core.dim import noting
 from keras_ocl.core.facts import Facts
