@@ -1,8 +1,10 @@
 """All tests run on this backend; those that need another start a process of their own."""
 
+import gc
 import os
 import random
 import sys
+import zlib
 
 import numpy as np
 import pytest
@@ -14,14 +16,52 @@ os.environ.setdefault("KERAS_OCL_COMPILERS", "0")  # all cores run tests already
 BEGINNINGS = {}  # from each generator of the modules of tests to the state in which its module left it
 
 
+# What Intel's optimiser makes of kernels, Keras's own tests and those of models look at; it takes a quarter of these tests' time.
+HASTY_FOLDERS = ("tests/ops/", "tests/primitives/", "tests/layers/", "tests/hooks/")
+_hasty = False  # whether the present test builds its kernels without optimisation
+
+
+def pytest_addoption(parser):
+    parser.addoption("--every", type=int, default=1, metavar="N", help="of parametrised tests about one case in N, always the same")
+
+
+JOBS = ("tests/comparisons/", "tests/distribution/", "tests/vendors/")
+
+
+@pytest.hookimpl(tryfirst=True)  # marks come before the choice by marks
+def pytest_collection_modifyitems(config, items):
+    for item in items:
+        if item.nodeid.startswith(JOBS):
+            item.add_marker("jobs")
+    among = config.getoption("--every")
+    left_out = {item for item in items if "[" in item.name and zlib.crc32(item.nodeid.encode()) % among}
+    config.hook.pytest_deselected(items=list(left_out))
+    items[:] = [item for item in items if item not in left_out]
+
+
+def pytest_sessionstart():
+    from keras_ocl.runtime.programs import HASTY, Programs
+
+    optimised = Programs.build
+
+    def build(self, specs, options="", drafts=None):
+        return optimised(self, specs, f"{options} {HASTY}" if _hasty and self.drafts_are_exact else options, drafts)
+
+    Programs.build = build
+
+
 def pytest_collection_finish():
+    gc.collect()
+    gc.freeze()  # the tests and what they import: looked through by each collection, which some tests ask for, they would take most of its time
     for name, module in list(sys.modules.items()):
         if name.startswith("tests."):
             BEGINNINGS.update({v: v.bit_generator.state for v in vars(module).values() if isinstance(v, np.random.Generator)})
 
 
-def pytest_runtest_setup():
+def pytest_runtest_setup(item):
     """What a test draws, and fixtures for it, does not depend on the tests that ran before it in its process."""
+    global _hasty
+    _hasty = item.nodeid.startswith(HASTY_FOLDERS)
     random.seed(0)  # Keras's seeds where a layer is given none
     np.random.seed(0)
     for generator, state in BEGINNINGS.items():
