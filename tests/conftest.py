@@ -51,8 +51,9 @@ def pytest_sessionstart():
 
 
 def pytest_collection_finish():
+    # Collections, which some tests ask for, pass by the tests and what they import, which take most of the time.
     gc.collect()
-    gc.freeze()  # the tests and what they import: looked through by each collection, which some tests ask for, they would take most of its time
+    gc.freeze()
     for name, module in list(sys.modules.items()):
         if name.startswith("tests."):
             BEGINNINGS.update({v: v.bit_generator.state for v in vars(module).values() if isinstance(v, np.random.Generator)})
