@@ -178,11 +178,19 @@ class GradientTape:
                 self._track(tensor)
 
     def follows(self, tensor: Tensor) -> bool:
-        """Whether what is computed from `tensor` is recorded."""
+        """Whether what is computed from a tensor is recorded.
+
+        Args:
+            tensor: a Tensor.
+        """
         return id(tensor) in self._tracked
 
     def wants(self, variable: Any) -> bool:
-        """Whether what is computed from `variable` is recorded."""
+        """Whether what is computed from a variable is recorded.
+
+        Args:
+            variable: a Keras variable.
+        """
         return (self._watch_accessed and variable.trainable and differentiable(variable.dtype)) or id(variable) in self._reads
 
     def record(self, equation: Any) -> None:
