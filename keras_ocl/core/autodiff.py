@@ -182,6 +182,9 @@ class GradientTape:
 
         Args:
             tensor: a Tensor.
+
+        Returns:
+            Whether the tape was told to watch it, or it follows from what it watches.
         """
         return id(tensor) in self._tracked
 
@@ -190,6 +193,9 @@ class GradientTape:
 
         Args:
             variable: a Keras variable.
+
+        Returns:
+            Whether it is trainable and the tape watches what is read, or it was named to `watch`.
         """
         return (self._watch_accessed and variable.trainable and differentiable(variable.dtype)) or id(variable) in self._reads
 
