@@ -25,11 +25,12 @@ from keras_ocl.core.tensor import Tensor
 from keras_ocl.core.trace import NotTraced
 
 HOT = 8  # calls op by op before a layer is compiled: a model that is called once to be built costs no compilation
+SMALL = 32  # most layers in one that a tape compiles at its first call: to build the kernels of its operations takes longer
 
 # What a call of these does is not known, or goes beyond its results and variables.
 _ELSEWHERE = {"ActivityRegularization", "FlaxLayer", "JaxLayer", "Lambda", "TFSMLayer", "TorchModuleWrapper"}
 _BEFORE_CALLS = ("_initializer", "_regularizer", "_constraint")  # endings of attributes whose functions no call uses
-_PLAIN = (bool, int, float, str)
+PLAIN = (bool, int, float, str)
 
 
 class Calls:
@@ -98,6 +99,8 @@ def call(layer, plain, args, kwargs):
     if known is None or known.seen != _changes and not _unchanged(layer, known):
         known = _layers[layer] = _Layer(layer)
     calls = known.taped if tapes else known.plain
+    if tapes and calls.hot is None and len(known.parts) <= SMALL:
+        calls.hot = _known(layer)
     if not calls.hot:
         calls.number = number = calls.number + 1
         before = eager.executed()
@@ -132,7 +135,7 @@ def simple(args, kwargs):
             if leaf.storage is None or leaf.storage.device is not device or get_keras_mask(leaf) is not None:
                 return False
             found = True
-        elif not isinstance(leaf, _PLAIN):
+        elif not isinstance(leaf, PLAIN):
             return False
     return found
 

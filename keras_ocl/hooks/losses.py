@@ -1,4 +1,4 @@
-"""Losses that eager code computes again and again: after a few calls they are compiled, as layers are (hot_calls.py)."""
+"""Losses that eager code computes are compiled as layers are (hot_calls.py): after a few calls, or at once under a tape."""
 
 import weakref
 
@@ -40,10 +40,10 @@ def call(loss, y_true, y_pred, sample_weight):
     if known is None or known.state != state:
         known = _losses[loss] = _Loss(state)
     calls = known.taped if tapes else known.plain
-    if not calls.hot:
+    if calls.hot is None:
         calls.number += 1
-        if calls.hot is None and calls.number >= HOT:
-            calls.hot = True
+        calls.hot = bool(tapes) or calls.number > HOT or None  # under a tape, to build the kernels of its operations takes longer
+    if not calls.hot:
         return NotImplemented
     try:
         return calls.run(tapes, lambda: (_function(loss), ()), loss.name, _context, (*args, logits), {})

@@ -1,4 +1,4 @@
-"""Layers and losses that a loop with a tape calls again and again: compiled with their gradients, which are those of op by op."""
+"""Layers, losses and optimizers in a loop with a tape: compiled, layers and losses with their gradients; results are those of op by op."""
 
 import gc
 
@@ -12,6 +12,7 @@ from keras_ocl import runtime
 from keras_ocl.compiler import eager
 from keras_ocl.hooks import hot_calls
 from keras_ocl.hooks import losses as hot_losses
+from keras_ocl.hooks import optimizer as hot_optimizers
 from tests.hooks.test_hot_calls import MADE, RNG, tensor
 
 
@@ -26,6 +27,7 @@ def plainly(monkeypatch, call):
     with monkeypatch.context() as patch:
         patch.setattr(hot_calls, "elsewhere", lambda tapes: True)
         patch.setattr(hot_losses, "elsewhere", lambda tapes: True)
+        patch.setattr(hot_optimizers, "elsewhere", lambda tapes: True)
         return call()
 
 
@@ -315,3 +317,77 @@ def test_a_loss_of_the_users_runs_as_it_is_written():
     for _ in range(hot_calls.HOT + 4):
         mine(x, x)
     assert len(seen) == number + hot_calls.HOT + 4
+
+
+O = keras.optimizers  # noqa: E741
+DECAYING = O.schedules.ExponentialDecay(0.1, 1, 0.5)
+OPTIMIZERS = {
+    **{name: (kind,) for name, kind in vars(O).items() if isinstance(kind, type) and issubclass(kind, O.Optimizer)},
+    "momentum": (O.SGD, {"learning_rate": 0.1, "momentum": 0.9, "nesterov": True}),
+    "clipped": (O.Adam, {"global_clipnorm": 0.1}),
+    "decayed": (O.AdamW, {"weight_decay": 0.1, "clipvalue": 0.2}),
+    "averaged": (O.Adam, {"use_ema": True, "ema_overwrite_frequency": 2}),
+    "accumulated": (O.SGD, {"learning_rate": 0.1, "gradient_accumulation_steps": 2}),
+    "scheduled": (O.SGD, {"learning_rate": DECAYING}),
+    "scaled": (lambda: O.LossScaleOptimizer(O.Adam()),),
+}
+for name in ("Optimizer", "LossScaleOptimizer", "MultiOptimizer"):
+    OPTIMIZERS.pop(name)
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_updates_are_those_of_op_by_op(name, monkeypatch):
+    kind, options = (*OPTIMIZERS[name], {})[:2]
+    shapes = [(3, 4), (4,), (2, 2, 2)]
+    first = [RNG.normal(size=shape).astype("float32") for shape in shapes]
+    steps = [[RNG.normal(size=shape).astype("float32") for shape in shapes] for _ in range(4)]
+
+    def run():
+        variables, optimizer, seen = [keras.Variable(value) for value in first], kind(**options), []
+        for gradients in steps:
+            gradients = [ops.convert_to_tensor(g) for g in gradients]
+            optimizer.apply_gradients(zip(gradients, variables, strict=True))
+            seen.append([np.asarray(v) for v in (*variables, *optimizer.variables)])
+        return seen, optimizer
+
+    expected, _ = plainly(monkeypatch, run)
+    got, optimizer = run()
+    for a, b in zip(got, expected, strict=True):
+        same(a, b, rtol=1e-4)
+    assert hot_optimizers._updates[getattr(optimizer, "inner_optimizer", optimizer)].traces
+
+
+def test_an_update_is_one_function_that_follows_the_settings():
+    variables = [keras.Variable(np.ones(3, "float32")) for _ in range(40)]
+    gradients = [ops.ones((3,))] * len(variables)
+    optimizer = O.SGD(0.5)
+    for _ in range(2):  # the first time op by op, for so many
+        optimizer.apply(gradients, variables)
+    before = eager.executed()
+    optimizer.apply(gradients)
+    assert eager.executed() - before == 1  # the counter of steps
+    np.testing.assert_allclose(variables[-1], [-0.5] * 3)
+    optimizer.learning_rate = 0.25
+    optimizer.apply(gradients)
+    np.testing.assert_allclose(variables[-1], [-0.75] * 3)
+    optimizer.clipvalue = 0.5
+    optimizer.apply(gradients)
+    np.testing.assert_allclose(variables[0], [-0.875] * 3)
+    optimizer.learning_rate = lambda: 2.0
+    optimizer.apply(gradients)
+    np.testing.assert_allclose(variables[0], [-1.875] * 3)
+
+
+def test_an_optimizer_of_the_users_runs_as_it_is_written():
+    seen = []
+
+    class Mine(O.SGD):
+        def update_step(self, gradient, variable, learning_rate):
+            seen.append(float(gradient[0]))
+            super().update_step(gradient, variable, learning_rate)
+
+    optimizer, variable = Mine(0.5), keras.Variable(np.ones(2, "float32"))
+    for k in range(3):
+        optimizer.apply([ops.full((2,), k)], [variable])
+    assert seen == [0, 1, 2]
+    np.testing.assert_allclose(variable, [-0.5, -0.5])
