@@ -2,6 +2,7 @@
 
 import weakref
 
+from keras.src.backend import name_scope
 from keras.src.distribution.distribution_lib import distribution
 from keras.src.optimizers import base_optimizer
 from keras.src.optimizers.schedules.learning_rate_schedule import LearningRateSchedule
@@ -68,8 +69,10 @@ def _jitted(optimizer, function):
     kept = weakref.ref(optimizer)
 
     def update(grads, trainable_variables):
+        optimizer = kept()
         try:
-            function(kept(), grads, trainable_variables)
+            with name_scope(optimizer.name, caller=optimizer):  # once more, for profiles: that around it was none of a trace
+                function(optimizer, grads, trainable_variables)
         except runtime.FAILURES:
             raise
         except Exception as error:
