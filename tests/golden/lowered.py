@@ -36,6 +36,20 @@ def summary(name, record):
     }
 
 
+def texts(name, record):
+    """dict from step to the OpenCL C of its kernels, each once, without the names that are made of it, and with what it is launched on."""
+    found = {}
+    for step, (_, launches) in summary(name, record).items():
+        parts, known = [], set()
+        for launch in launches:
+            source = launch.source.replace(launch.kernel, "kernel_") if launch.kernel else ""
+            text = "\n".join(["", *launch.helpers, source])
+            parts.append(f"// {launch.name}: {launch.grid} by {launch.group}" + ("" if text in known else text))
+            known.add(text)
+        found[step] = "\n".join([*parts, ""])
+    return found
+
+
 def difference(name, record, known, found):
     """What differs from the golden file, as text; "" where nothing does."""
     lines = []

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.golden.lowered import RECORDS, difference, read, summary
+from tests.golden.lowered import RECORDS, difference, read, summary, texts
 from tests.golden.models import MODELS
 
 GOLDEN = read()
@@ -14,3 +14,11 @@ CASES = [(name, record) for k, name in enumerate(MODELS) for record in RECORDS i
 def test_launches_are_the_golden_files(name, record):
     text = difference(name, record, GOLDEN[name][record], summary(name, record))
     assert not text, f"{text}\nIf that is meant, `python -m tests.golden --write` rewrites the file."
+
+
+def test_texts_are_those_of_the_kernels_without_their_names():
+    found = texts("xor", "intel-cpu")
+    assert set(found) == set(GOLDEN["xor"]["intel-cpu"])
+    for text in found.values():
+        assert "void kernel_(" in text and text.startswith("// ")
+    assert found == texts("xor", "intel-cpu")
