@@ -364,7 +364,7 @@ class _Fuser:
         return cost.repeated(x, at, self.schedule, self.indices, stored, cost.storing(x, at, self.schedule))
 
     def _worth_lanes(self, node, region, ends=False):
-        """Whether `region` stays vectorised with `node` inlined, or loses less by that (as `ends` says it does) than storing would cost."""
+        """Whether `region` stays vectorised with `node` inlined, or losing its vectors (`ends`: for certain) costs less than storing."""
         places = self._places(node, region)
         if region.anchor is not None or not region.lanes or not (ends or cost.ends_lanes(node, places)):
             return True

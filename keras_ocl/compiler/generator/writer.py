@@ -7,7 +7,7 @@ from keras_ocl.kernels import elementwise, prelude
 
 
 class Writer:
-    """Writes statements; a value is defined in the outermost block where its operands are known.
+    """Writes statements; a value is defined in the outermost block where all its operands are defined.
 
     Args:
         args: kernels.spec.Args that collects the kernel's parameters.
@@ -72,7 +72,7 @@ class Writer:
     def _constant_text(self, value, dtype):
         if isinstance(value, Dim):
             text = self.args.int(value, "long" if dtypes.is_integer(dtype) else "int")
-            if dtypes.is_complex(dtype):  # one number in the place of two would be both parts
+            if dtypes.is_complex(dtype):  # a single number would become both parts
                 return f"(({dtypes.register_ctype(dtype)})({text}, 0))"
             return f"(({dtypes.register_ctype(dtype)}){text})"
         if dtypes.is_float(dtype) and value not in (0.0, 1.0, -1.0, 0.5, 2.0) and value == value and abs(value) != float("inf"):
