@@ -1,5 +1,7 @@
-"""Which kernels may first be built without optimisation ("drafts", runtime/programs.py): those whose first runs are over before an
-optimised build would be ready."""
+"""The choice of kernels that are first built without optimisation ("drafts", runtime/programs.py).
+
+They are those whose first runs are over before an optimised build would be ready.
+"""
 
 import functools
 import math

@@ -25,6 +25,7 @@ class Fold:
         self._around = []  # accumulators of the enclosing blocks
 
     def begin(self, width):
+        """Declare the accumulator of a reduction whose results have `width` lanes, in the generator's present block."""
         self.width, self.parent = width, self.gen.block
         self.scalar = self._declare(width)
         self.lanes = None
@@ -59,6 +60,7 @@ class Fold:
         return Register(name, self.dtype, width, self.parent)
 
     def step(self, register, _):
+        """Accumulate a Register, in the vector accumulator where the reduction's own loop is vectorised."""
         gen = self.gen
         target = self._accumulator(register.width > self.width or (gen.vector is not None and self.width == 1), gen.width)
         value = gen.widen(register, target.width)
@@ -79,6 +81,7 @@ class Fold:
         return elementwise.emit(self.op, width, self.dtype, [self.dtype] * 2, [a, b])
 
     def finish(self):
+        """The Register with the reduction's result, the vector accumulator's lanes folded in halves."""
         gen = self.gen
         if self.lanes is None:
             return self._frozen(self.scalar)
@@ -102,6 +105,7 @@ class ArgFold:
         self.gen, self.kind, self.dtype, self.extents = gen, kind, dtype, extents
 
     def begin(self, width):
+        """Declare the best value, its position and whether there is one, of `width` lanes each."""
         gen = self.gen
         self.width, self.parent = width, gen.block
         self.best, self.position, self.seen = gen.name("a"), gen.name("a"), gen.name("a")
@@ -113,6 +117,7 @@ class ArgFold:
         self.parent.lines.append(f"{itype} {self.seen} = ({itype})(0);")
 
     def step(self, register, indices):
+        """Accumulate a Register, whose place along the reduced axes is `indices`."""
         gen, w = self.gen, self.width
         value = gen.widen(register, w)
         best = Register(self.best, self.dtype, w, gen.block)
@@ -131,4 +136,5 @@ class ArgFold:
         gen.emit(f"{self.best} = {chosen.text}; {self.position} = {at.text}; {self.seen} = {'-1' if w == 1 else f'(int{w})(-1)'};")
 
     def finish(self):
+        """The Registers with the extreme value and with its row-major position, an int32."""
         return Register(self.best, self.dtype, self.width, self.parent), Register(self.position, "int32", self.width, self.parent)

@@ -96,6 +96,7 @@ class _Fuser:
     # ---- placing one node
 
     def place(self, node):
+        """Decide where a node is computed and stored, after all its users: inlined, in a region of its own, or with another's results."""
         at = self.at[node]
         if at.passed:
             return

@@ -85,6 +85,7 @@ class Graph:
         return self.simplest(primitive, inputs, params, origin) if found is None else found
 
     def project(self, node, k):
+        """The PROJECT node for result number `k` of a node with several results."""
         identity = ("project", id(node), k)
         found = self._consed.get(identity)
         if found is None:

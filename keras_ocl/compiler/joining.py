@@ -1,5 +1,6 @@
-"""Helpers for joining kernels, in vertical chains (chain.py) and by horizontal fusion (horizontal.py): each part's work becomes a function,
-and its arguments become arguments of the joined kernel, which has every buffer and every extent once.
+"""Helpers for joining kernels, in vertical chains (chain.py) and by horizontal fusion (horizontal.py).
+
+The work of each part becomes a function, and its arguments become arguments of the joined kernel, which has every buffer and extent once.
 """
 
 import hashlib

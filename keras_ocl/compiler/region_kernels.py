@@ -117,6 +117,7 @@ class RegionSink(Sink):
         self.anchor_identity = True
 
     def store(self, args, coordinates, value, width):
+        """C text of a block that evaluates the epilogue on `width` elements in the register `value` and stores the results."""
         body, n = self.body, len(self.anchor.shape)
         dry = Generator(Args(args.all_arguments), body.materialised, width, None, body.alias, body.outputs)
         nest = dry.nest("root", self.anchor.shape)

@@ -7,7 +7,7 @@ from keras_ocl.core.index import linear
 
 
 class Region:
-    """Nodes computed by one kernel. `anchor`: the node of a kernel template, whose epilogue this region is; None in a pointwise kernel."""
+    """Nodes computed by one kernel. `anchor`: the node that a template or the host computes, whose epilogue the others are, or None."""
 
     def __init__(self, space, number):
         self.space = tuple(space)
@@ -69,6 +69,7 @@ class Parts:
         self.concat, self.split, self.row, self.start = concat, split, row, start
 
     def offset(self, index, shape):
+        """The offset in the concat's buffer, in elements, of the element at `index` of an operand of this shape."""
         return linear(index[: self.split], shape[: self.split]) * self.row + linear(index[self.split :], shape[self.split :]) + self.start
 
 

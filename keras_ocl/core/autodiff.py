@@ -38,6 +38,7 @@ def add_pairs(*tensors):
 
 
 def differentiable(dtype):
+    """Whether tensors of a dtype have gradients: floating-point and complex ones."""
     return dtypes.is_float(dtype) or dtypes.is_complex(dtype)
 
 

@@ -26,7 +26,7 @@ import numpy as np
 
 _PROBES = (1000003, 1299709, 1500450271, 2038074743, 1190494759, 1870414469, 2123456789)
 _PRIME = 2**61 - 1
-_RESIDUES = ((7, 10), (11, 35), (13, 25))  # (divisor of the probe, remainder by 48) of more probes: even and odd, distinct modulo 4, 8 and 16
+_RESIDUES = ((7, 10), (11, 35), (13, 25))  # (divisor of the probe, remainder by 48) of other probes: even, odd, distinct modulo 4, 8 and 16
 _FUNCTIONS = ("add", "sub", "mul", "floordiv", "mod", "min", "max")
 _fresh = itertools.count()
 _nameless = contextvars.ContextVar("the values of unknown extents mean nothing", default=False)
@@ -266,7 +266,7 @@ def product(extents):
 
 
 def ceil_div(a, b):
-    """Ceiling division that keeps Dims."""
+    """Ceiling division of extents, a Dim where the result depends on unknowns."""
     return 0 - (0 - a) // b
 
 
@@ -281,12 +281,12 @@ def power_below(n):
 
 
 def minimum(a, b):
-    """min that keeps Dims."""
+    """The minimum of two extents, a Dim where it depends on unknowns."""
     return _apply("min", min, a, b) if isinstance(a, Dim) or isinstance(b, Dim) else min(a, b)
 
 
 def maximum(a, b):
-    """max that keeps Dims."""
+    """The maximum of two extents, a Dim where it depends on unknowns."""
     return _apply("max", max, a, b) if isinstance(a, Dim) or isinstance(b, Dim) else max(a, b)
 
 

@@ -63,6 +63,7 @@ class Facts:
             self.note("eq", n, 0, present(n) == 0)
 
     def note(self, function, a, b, outcome):
+        """Keep the outcome of a comparison ("eq", "lt" or "le") of the extents a and b."""
         self._found.setdefault((function, key(a), key(b)), (function, a, b, outcome))
         self._holds = None
 

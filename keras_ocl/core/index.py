@@ -16,7 +16,7 @@ class Var:
 
 
 class Affine:
-    """constant + sum of coefficient * Var. Coefficients are ints or Dims; never zero."""
+    """The expression constant + sum of coefficient * Var. Coefficients are ints or Dims, never zero."""
 
     __slots__ = ("terms", "constant")
 

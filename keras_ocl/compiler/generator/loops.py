@@ -77,6 +77,7 @@ class Loops(Indices):
         return [Var(name, nest.extents[i], block, nest, i) for i in group]
 
     def close_loop(self):
+        """Close the innermost open loop: its Block becomes a statement of the enclosing one."""
         block = self.block
         self.block = block.parent
         if block.together and any(isinstance(line, Block) for line in block.lines):

@@ -40,7 +40,7 @@ class Generator(Loops):
         if 0 in node.shape and not self.in_memory(node):
             return self.constant(0, node.dtype)
         index = tuple(Affine.of(i) for i in index)
-        if self.dry and dtypes.is_complex(node.dtype):  # a register is a vector already
+        if self.dry and dtypes.is_complex(node.dtype):  # a complex register is an OpenCL vector already
             for nest in self.nests.values():
                 nest.vectorisable = False
         lanes = self.vector if any(self.lanes(i) for i in index) else None

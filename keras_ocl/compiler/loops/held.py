@@ -37,6 +37,8 @@ def allowed(traits):
 def batch_of(nodes, carried, outputs):
     """(extent of the batch, set of the nodes that fall into its rows) of a loop's body whose rows do not depend on one another; else None.
 
+    A node falls into rows if its first axis is the batch and each row of it needs only the same row of its operands that do.
+
     Args:
         nodes: the body's nodes, in topological order. carried: the inputs that are carries. outputs: the body's results.
     """

@@ -7,7 +7,7 @@ between two buffers, for which there are two sets of kernel objects, the variant
 
 Loop-invariant kernels run once, before the loop, unless their results, which have to be kept, take more bytes than they read.
 
-Small kernels of a step are joined to vertical chains (compiler/chain.py).
+Small kernels of a step are joined into vertical chains (compiler/chain.py).
 
 Steps of a while loop that consist of kernels alone are launched ahead of its condition: every kernel returns at once if the loop has ended.
 """
