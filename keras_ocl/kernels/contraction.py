@@ -35,14 +35,17 @@ class Tile:
 
     @property
     def items(self):
+        """Work-items of a group."""
         return self.across * self.down
 
     @property
     def height(self):
+        """Rows of a group's block."""
         return self.down * self.rows
 
     @property
     def width(self):
+        """Columns of a group's block."""
         return self.across * self.columns
 
     @property
@@ -156,7 +159,7 @@ class Loader:
         self.first, self.limit, self.along_k, self.exact, self.vector = first, limit, along_k, exact, vector
 
     def prepare(self, count):
-        """Statements before the loop over k that declare variables, `count` of each, for the rows that an item loads."""
+        """Statements before the loop over k that declare the loader's variables, one per row (of `count`) that an item loads."""
         return ""
 
     def row(self, x):

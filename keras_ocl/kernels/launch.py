@@ -1,5 +1,7 @@
-"""Launch geometry: group sizes for kernels that leave them open, grids within the device's limits on the number of groups, and long kernels
-in several launches, since a driver's watchdog stops a kernel that blocks the display for seconds.
+"""Launch geometry: group sizes, grids within the device's limits, and the splitting of long kernels.
+
+Kernels that leave their group size open get one here, and grids are folded to the device's limits on the number of groups. Long kernels are
+split into several launches, since a driver's watchdog stops a kernel that blocks the display for seconds.
 """
 
 import re

@@ -205,6 +205,7 @@ class Sink:
         self.helpers = set()
 
     def store(self, args, coordinates, value, width):
+        """C statements that store a register; see the class."""
         from keras_ocl.kernels import prelude
 
         pointer, index = args.pointer(self.handle, self.dtype, out=True), index_type(product(self.shape))

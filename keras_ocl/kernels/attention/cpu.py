@@ -28,6 +28,8 @@ def kernel(problem, scheme, sinks):
 
 
 class CpuWriter(Writer):
+    """Writes the kernel of one scheme."""
+
     result = 0  # index of the sink of the scheme's first sum
 
     def __init__(self, problem, scheme, sinks):
@@ -48,6 +50,7 @@ class CpuWriter(Writer):
 
     @property
     def block(self):
+        """Own positions of a work-item."""
         return self.lanes * self.vectors
 
     def body(self):
@@ -80,6 +83,7 @@ class CpuWriter(Writer):
         return f"for (int head = key_head * {self.group}; head < (key_head + 1) * {self.group}; ++head) {{\n{text}}}\n"
 
     def private(self):
+        """Statements that declare the arrays in private memory."""
         aligned = "__attribute__((aligned(64)))"
         sizes = {f"kept{k}": self.room[name] * self.block for k, name in enumerate(self.scheme.kept)}
         sizes |= {f"sum{k}": self.room[name] * self.block for k, (_, name) in enumerate(self.scheme.sums)}

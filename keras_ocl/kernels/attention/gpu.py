@@ -40,6 +40,7 @@ class Tile:
 
     @property
     def items(self):
+        """Work-items of a group."""
         return self.side * self.side
 
     @property
@@ -54,6 +55,7 @@ class Tile:
 
     @property
     def width(self):
+        """Result columns of a group."""
         return self.columns * self.side
 
     @property
@@ -73,6 +75,7 @@ class Tile:
         return max(logits.elements(logits.height) + logits.elements(logits.width), results.elements(results.width))
 
     def local_bytes(self, size):
+        """Bytes of local memory of a group, with elements of `size` bytes."""
         return (self.shared + self.results.elements(self.block)) * size
 
 

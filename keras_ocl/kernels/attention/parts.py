@@ -49,6 +49,7 @@ class Problem:
 
     @property
     def wide(self):
+        """The accumulator's dtype."""
         return dtypes.accumulator(self.dtype)
 
     @property
@@ -144,6 +145,7 @@ class Writer:
         return f"__global const {self.storage(name)}* {name}_rows = {start};\nconst {self.i} {name}_row = ({self.i}){heads} * {width};\n"
 
     def storage(self, name):
+        """C type of an operand's elements in memory."""
         return dtypes.storage_ctype(self.p.operands[name].dtype)
 
     def statistic(self, name, row):
@@ -169,11 +171,13 @@ class Writer:
         return summed(*first, scaled(f"({self.i}){query}", time), scaled(f"({self.i}){key}", source))
 
     def own_stride(self, name):
+        """C text of the stride of bias or mask along own positions."""
         return self.strides[name][2 if self.scheme.own == "query" else 3]
 
     # ---- arithmetic
 
     def vector(self, width):
+        """C type of `width` lanes of the accumulator."""
         return prelude.vector_type(self.register, width)
 
     def op(self, name, width, *operands, dtype=None, out=None):
@@ -184,13 +188,16 @@ class Writer:
         return elementwise.emit(name, width, out or dtype, given, list(operands))
 
     def compare(self, name, width, a, b, dtype=None):
+        """Expression of the comparison `name`: int lanes of 0 and -1."""
         return self.op(name, width, a, b, dtype=dtype, out="bool")
 
     def number(self, value, width):
+        """Expression of `width` lanes of a number."""
         return elementwise.splat(elementwise.literal(value, self.p.wide), self.p.wide, width)
 
     @property
     def masked(self):
+        """Whether logits may be masked."""
         return self.p.causal or "mask" in self.p.operands
 
     @property
@@ -203,4 +210,5 @@ class Writer:
         return self.sinks[k].store(self.args, coordinates, value, width)
 
     def all_helpers(self):
+        """Names of the prelude functions that the kernel calls, including its sinks'."""
         return frozenset(self.helpers).union(*(s.helpers for s in self.sinks))

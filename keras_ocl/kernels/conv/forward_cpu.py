@@ -217,6 +217,7 @@ class DirectConvolution:
         return channel_blocks(channels, self.tile.width, self.tile.vectors)
 
     def spec(self):
+        """The KernelSpec."""
         args, tile, geometry = self.args, self.tile, self.geometry
         counts = [self.segments if i == tile.axis else a.output for i, a in enumerate(self.axes)]
         units = product(counts)

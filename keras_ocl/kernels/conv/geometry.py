@@ -71,6 +71,7 @@ class Geometry:
 
     @property
     def flops(self):
+        """Floating-point operations of the direct algorithm."""
         return 2.0 * float(product(present(e) for e in (*self.output, *self.filter[:-1])))
 
     @property

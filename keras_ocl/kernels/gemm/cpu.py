@@ -216,7 +216,7 @@ class _Rows(_Writer):
         return [*lines, "}\n"]
 
     def _passes(self, rows):
-        """accumulate() in passes over the panel: `Tile.steps` steps of k per pass, and single steps for the remainder."""
+        """Statements of accumulate() in passes over the panel: `Tile.steps` steps of k per pass, and single steps for the remainder."""
         p, t, i = self.p, self.tile, self.index
         count, vector = rows * t.vectors, p.vector(self.width)
         clear = f"for (int v = 0; v < {count}; ++v) kept[v] = ({vector})(0);\n"

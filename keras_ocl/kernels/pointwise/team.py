@@ -106,7 +106,7 @@ def choose(traits, nests, level):
         size = min(size, group // lanes, power_above(-(-wanted // count)))
     if size == 1 and not forced:
         return None
-    if along and size <= tuning.team_lanes // tuning.team_elements:  # such short rows, read element by element, use a quarter of a cache line or less
+    if along and size <= tuning.team_lanes // tuning.team_elements:  # single elements of such short rows use 1/4 of a cache line or less
         for nest in shared:
             nest.pack = _pack(nest, root)
     if level < rank:

@@ -79,7 +79,7 @@ def _left_pays(traits, rows, depth, columns, price, loads):
 
 
 def _scatter_block(traits, rows, columns, lanes):
-    """(rows, columns) of a work-item's block: one column, and so many rows that at most some 33,000 work-items remain."""
+    """(rows, columns) of a work-item's block: one column, and so many rows that about 33,000 work-items remain at most."""
     ranges = max(1, min(hint(rows), _TUNING.scatter_items // max(1, hint(columns))))
     return -(-hint(rows) // ranges), 1
 
@@ -119,7 +119,7 @@ SCHEDULE = register(
         splitting=Splitting(long=1 << 14, high=512, worth=1 << 14, few=2048, part=4096, parts=512, steps=64, first=True, rows=1 << 30),
         launch=1_000_000,
         holds=True,
-        joined=_TUNING.unit_items,  # beyond so many items per unit, each kernel hides a launch's cost by itself
+        joined=_TUNING.unit_items,  # with more work-items per unit, a kernel's own work hides the cost of its launch
         byte=16,  # a byte crosses the memory bus twice, written and read; some twenty operations take as long as a byte
         gather=0,
         vectors=False,

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 class Fusion:
     """Limits of fusion: how much pointwise work and how many reductions become one kernel."""
 
-    alone: int = 8192  # most elements that one work-item reduces by itself, over all evaluations of a fused reduction
+    alone: int = 8192  # most element steps (elements x evaluations in a kernel) of a reduction that one work-item may do alone
     nodes: int = 96  # most graph nodes in a region: bounds the size of a kernel's source
     fetched: int = 96  # prologue: most cheap operations per element of an operand that a template computes where it loads it
     copies: int = 8  # most places of a kernel where the code of one reduction is repeated
