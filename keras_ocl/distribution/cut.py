@@ -1,4 +1,4 @@
-"""Variables that are sharded ("cut") over a mesh of processes: each holds its rows; reading the whole value outside of steps gathers."""
+"""Variables that are sharded ("cut") over a mesh of processes: each holds its rows; reading the whole value outside of steps gathers it."""
 
 import weakref
 

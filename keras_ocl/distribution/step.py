@@ -112,6 +112,7 @@ class Part(Compiled):
         return super()._assign(results)
 
     def launch(self, arrays, values):
+        """Enqueue this part's rows of the whole `arrays`; `values` are those of the unknown extents."""
         bounds = self._bounds(*values)
         ends = iter(bounds)
         rows = [_rows(x, next(ends), next(ends)) if cut else x for x, cut in zip(arrays, self._cut, strict=True)]

@@ -90,6 +90,7 @@ class Progress:
                 self._finished = self._begun
 
     def state(self):
+        """This rank's State, for a heartbeat."""
         with self._lock:
             return State(self._begun, self._finished, tuple(self._recent[n] for n in range(-min(_SENT, len(self._recent)), 0)))
 

@@ -157,6 +157,7 @@ def _watch(ranks, before):
 
 
 def main(folder, members):
+    """The watching process. `folder`: that of the pipes; `members`: JSON of [(process id, name of the rank), ...]."""
     if os.fork():  # so that the rank that started it has no child that it does not know
         os._exit(0)
     with contextlib.suppress(OSError):  # needs a privilege

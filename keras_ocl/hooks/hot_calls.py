@@ -168,6 +168,7 @@ def _known(layer):
 
 
 def of_keras(value):
+    """Whether a function, class or object is defined in Keras or in this package."""
     return str(getattr(value, "__module__", "")).startswith(("keras.", "keras_ocl."))
 
 

@@ -79,6 +79,7 @@ def try_driver(library, mode):
 
 
 def main(library, mode, seconds):
+    """Try a driver, and write its file to the standard output as JSON; the process ends after `seconds` at most."""
     answers = os.dup(1)
     os.dup2(2, 1)  # what drivers print must not reach the pipe
     if sys.platform == "win32":

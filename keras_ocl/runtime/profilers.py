@@ -177,6 +177,7 @@ class Several:
 
 
 def verbose_line(launch):
+    """Print the label and milliseconds of a Launch (KERAS_OCL_VERBOSE)."""
     print(f"keras_ocl: {launch.label} {(launch.end - launch.start) * 1e-6:.4f} ms", file=sys.stderr)
 
 

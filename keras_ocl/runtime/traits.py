@@ -86,8 +86,8 @@ def read_traits(handle):
     cpu = bool(handle.type & cl.device_type.CPU)
     width = max(handle.preferred_vector_width_float, handle.native_vector_width_float, 4 if cpu else 1)
     kind = "cpu" if cpu else "gpu"
-    # Intel GPUs: units of 8 threads with 4 KiB of registers each, shared by 16 work-items or as many as the compiler chooses. Other drivers
-    # do not tell.
+    # Intel GPUs: units of 8 threads with 4 KiB of registers each, taken as shared by 16 work-items; the compiler chooses how many. No
+    # driver tells this of other GPUs.
     threads = "cl_intel_required_subgroup_size" in extensions and not cpu
     return Traits(
         kind=kind,
