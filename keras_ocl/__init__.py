@@ -15,8 +15,8 @@ Training loops of your own:
 - ``GradientTape()`` records operations and computes gradients, as TensorFlow's does.
 - ``grad(function)`` and ``value_and_grad(function)`` make functions that return gradients.
 - ``callback(function, x)`` calls a Python function with values from inside compiled code.
-- ``all_reduce(x)`` adds up tensors over the ranks of an MPI job, each of which has data of its own.
-- ``CentralStorage()`` divides batches among devices of one process, one of which has the variables.
+- ``all_reduce(x)`` sums tensors over the ranks of an MPI job, each of which has its own data.
+- ``CentralStorage()`` divides batches among the devices of one process, one of which has the variables.
 
 Kernels, profiles and checks:
 
@@ -27,7 +27,7 @@ Kernels, profiles and checks:
 Errors, besides Python's own:
 
 - ``OutOfMemory``, a ``MemoryError``: a buffer does not fit on the device.
-- ``DeviceLost``, a ``RuntimeError``: a device does not answer any more.
+- ``DeviceLost``, a ``RuntimeError``: a device no longer answers.
 - ``KernelBuildError``, a ``RuntimeError``: OpenCL C that the device's compiler refused.
 - ``UnsupportedKeras``, an ``ImportError``: the installed Keras is a version that this package does not know.
 
@@ -79,7 +79,7 @@ __all__ = [
     "value_and_grad",
 ]
 
-# public name -> the module that defines it; the second kind works on tensors, which Keras has set up
+# public name -> the module that defines it; those of _WITH_KERAS need Keras to be imported first
 _ALONE = {
     "DeviceLost": "runtime",
     "KernelBuildError": "runtime",
@@ -102,7 +102,7 @@ _WITH_KERAS = {
     "value_and_grad": "gradient",
 }
 
-# Whoever imports this package first expects Keras to use it, even if keras.json, which Keras writes itself, names another backend.
+# A program that imports this package first expects Keras to use it, even if keras.json, which Keras writes itself, names another backend.
 if "keras" not in sys.modules and not os.environ.get("KERAS_BACKEND"):
     os.environ["KERAS_BACKEND"] = "ocl"
 install()

@@ -1,6 +1,6 @@
-"""What `keras.src.backend` star-imports: the backend's whole surface, flat, as Keras 3.15 expects it.
+"""The backend's whole interface in one namespace, which `keras.src.backend` star-imports, as Keras 3.15 expects it.
 
-Keras's coming loader of backends asks for the same parts as modules (`keras_ocl.src`); only here is `rnn` the function.
+Keras's future loader of backends expects the same parts as modules (`keras_ocl.src`); only here is `rnn` the function.
 """
 
 # ruff: noqa: F401

@@ -12,7 +12,7 @@ from keras_ocl.ops.conversion import convert_to_tensor
 
 
 def _called(arrays: list[np.ndarray], targets: list[np.ndarray], *, function: Callable[..., object]) -> np.ndarray:
-    function(*map(np.array, arrays))  # copies, which it may keep and change
+    function(*map(np.array, arrays))  # copies, which the function may keep and change
     return arrays[0]
 
 
@@ -32,14 +32,14 @@ def callback(function: Callable[..., object], x: Any, *others: Any) -> Tensor:
             def get_next_token(self, probabilities):
                 return keras_ocl.callback(print, super().get_next_token(probabilities))
 
-    In compiled functions (`fit`, `predict`, `generate`, `keras_ocl.jit`) it is called in each run, and in a loop in each step, when the
-    device has computed the values; that waits for the device. It belongs to the returned tensor: where nothing uses that, it is not
-    called. An exception ends the run; variables then hold their values from before.
+    In compiled functions (`fit`, `predict`, `generate`, `keras_ocl.jit`) the call happens in each run, and in a loop in each step, after
+    waiting for the device to compute the values. It depends on the returned tensor: if nothing uses that, the function is not called. An
+    exception ends the run; variables then hold their values from before it.
 
     Args:
-        function: takes one NumPy array per tensor; what it returns is ignored.
+        function: takes one NumPy array per tensor; its result is ignored.
         x: array, Tensor or Variable of any shape and dtype.
-        *others: more of them.
+        *others: further tensors for the function.
 
     Returns:
         A Tensor with the values of `x`, through which gradients pass unchanged.

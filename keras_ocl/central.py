@@ -1,4 +1,4 @@
-"""Data parallelism over devices of one process with the variables on one of them, as on a parameter server."""
+"""Data parallelism over the devices of one process, with the variables on one of them, as on a parameter server."""
 
 from collections.abc import Sequence
 
@@ -10,28 +10,28 @@ from keras_ocl.distribution.central import check_one_process
 
 
 class CentralStorage(DataParallel):
-    """A distribution of Keras: several devices of this process divide batches, and one device has the variables.
+    """A Keras distribution: several devices of this process divide batches, and one device has the variables.
 
         keras.distribution.set_distribution(keras_ocl.CentralStorage(devices=["gpu:0", "gpu:1"]))
         model.fit(x, y, batch_size=256)  # unchanged: 256 rows are a whole batch
 
-    Variables, the optimizer's and the metrics' among them, lie on the storage device. In each step the other devices get the values that
-    they read and do not have yet, compute their rows' part of the gradients, and drop copies of what the step changes; gradients are summed
-    in the host's memory, and the storage device updates the variables, once. `keras.distribution.DataParallel` keeps a copy of the
-    variables on each device instead (mirrored), which sends only sums but updates everywhere: prefer it unless the other devices lack
-    memory for the optimizer's state.
-    What is computed is the same, that of one device with the same batch, but for rounding, as long as steps are compiled.
+    Variables, including those of the optimizer and the metrics, lie on the storage device. In each step the other devices get the values
+    that they read and do not have yet, compute the gradients of their rows, and drop copies of values that the step changes. Gradients are
+    summed in the host's memory, and the storage device updates the variables once. `keras.distribution.DataParallel` instead keeps a copy
+    of the variables on each device (mirrored), which transfers only sums but updates everywhere: prefer it unless the other devices lack
+    memory for the optimizer's state. Results equal, except for rounding, those of one device with the same batch, as long as steps are
+    compiled.
 
-    With one device that is the storage device too, it is as no distribution: the device in use computes.
+    With one device that is also the storage device, this has no effect: the device in use computes.
 
     After Dean et al., "Large scale distributed deep networks" (NIPS 2012) and Li et al., "Scaling distributed machine learning with the
     parameter server" (OSDI 2014), with one server and steps in unison: as `tf.distribute.experimental.CentralStorageStrategy`.
 
     Args:
         devices: names of the devices that compute, such as "gpu:0" or "cpu:0/1of2" (see `keras_ocl.devices`); by default those of
-            `keras.distribution.list_devices()`. They get equal numbers of rows, or by the environment variable KERAS_OCL_SHARES, in their
-            order, such as "3,1".
-        storage: the name of the device that has the variables, by default the first of `devices`. One that is none of them gets no rows.
+            `keras.distribution.list_devices()`. They get equal numbers of rows, or numbers in the ratio that the environment
+            variable KERAS_OCL_SHARES gives in their order, such as "3,1".
+        storage: the name of the device that has the variables, by default the first of `devices`. Any other device gets no rows.
 
     Attributes:
         storage: the device's full name.

@@ -11,11 +11,11 @@ _DEVICE, _HOST = 1, 2  # the trace's processes
 
 
 def write(path, device, trace):
-    """Writes a trace's file, compressed where its name ends in ".gz".
+    """Writes a trace to a file, compressed if its name ends in ".gz".
 
     Args:
         path: the file.
-        device: the device's name, which is that of the process that the launches are shown in; the other process is the host.
+        device: the device's name, which the trace gives to the process that shows the launches; the other process is the host.
         trace: a runtime.Timeline that has ended.
     """
     path = Path(path)

@@ -1,4 +1,4 @@
-"""`python -m keras_ocl devices | doctor | cache | lower`: what there is, what is wrong, what is kept on disk, what a model becomes."""
+"""`python -m keras_ocl devices | doctor | cache | lower`: lists devices, diagnoses, shows the disk cache, prints a model's kernels."""
 
 import argparse
 import dataclasses
@@ -45,14 +45,14 @@ def main(arguments=None):
     try:
         status = options.run(options)
         sys.stdout.flush()
-    except BrokenPipeError:  # who read has seen enough, as `head` does; what Python flushes at its end must not complain again
+    except BrokenPipeError:  # the reader has seen enough, as `head` does; Python's flush at exit must not complain again
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     return status
 
 
 def _choice():
-    """(chosen Device or None, why it was or was not chosen)."""
+    """(chosen Device or None, the reason)."""
     from keras_ocl import runtime
 
     name = os.environ.get("KERAS_OCL_DEVICE")
@@ -69,7 +69,7 @@ def _choice():
 
 
 def _quiet():
-    """The log line that names the device would only repeat what these commands print."""
+    """Silence the log line that names the device, as these commands print the same."""
     import logging
 
     logging.getLogger("keras_ocl").setLevel(logging.WARNING)
@@ -107,7 +107,7 @@ def devices(options):
 
 
 def doctor(options):
-    """Print everything that decides which device is used, or how processes find one another; status 1 when that fails."""
+    """Print everything that decides which device is used, or how processes find one another; status 1 on failure."""
     if options.mpi:
         from keras_ocl.distribution import doctor as of_jobs
 
@@ -188,7 +188,7 @@ def cache(options):
 
 
 def lower(options):
-    """Print what a model's steps become: their launches, or their OpenCL C."""
+    """Print the launches, or the OpenCL C, of a model's steps."""
     os.environ.setdefault("KERAS_BACKEND", "ocl")
     from keras_ocl import lowering, runtime
 
@@ -214,7 +214,7 @@ def lower(options):
 
 
 def _compiled(record, steps, loops):
-    """Print what the vendor's compiler makes of each kernel, and how long it should take; 1 where one is refused or spills."""
+    """Print the vendor's compiler's figures for each kernel and estimated times; status 1 where a kernel is refused or spills registers."""
     from keras_ocl import runtime, vendors
 
     hardware = runtime.read_hardware(record) if record else None
@@ -247,7 +247,7 @@ def _compiled(record, steps, loops):
 
 
 def _accesses(record, steps):
-    """Print how each kernel reaches memory, and which of its lines take more than half as much again as they need."""
+    """Print each kernel's memory accesses, and those that take more than 1.5 times as many cache lines or rounds as necessary."""
     from keras_ocl import runtime, vendors
 
     hardware = runtime.read_hardware(record) if record else None
@@ -271,12 +271,12 @@ def _accesses(record, steps):
 
 
 def _by_memory(accesses):
-    """(those of global, those of local memory)."""
+    """(accesses to global memory, accesses to local memory)."""
     return [x for x in accesses if not x.local], [x for x in accesses if x.local]
 
 
 def _described(step, source):
-    """A step as JSON shows it."""
+    """A step as a dict for JSON; with `source`, including the OpenCL C."""
     launches = []
     for launch in step.launches:
         entry = dataclasses.asdict(launch)

@@ -1,4 +1,4 @@
-"""Collectives for training loops of one's own, in which each rank has data of its own."""
+"""Collectives for custom training loops, in which each rank has its own data."""
 
 import os
 from typing import Any
@@ -12,31 +12,31 @@ from keras_ocl.primitives import collective
 
 
 def all_reduce(x: Any, kind: str = "sum") -> Any:
-    """Combines tensors elementwise over all ranks of an MPI job, which `keras.distribution.initialize()` has joined.
+    """Combines tensors elementwise over all ranks of an MPI job that `keras.distribution.initialize()` has joined.
 
         gradients = keras_ocl.all_reduce(tape.gradient(loss, model.trainable_variables))
 
-    Every rank calls it with the same structure, shapes, dtypes and `kind`, as often and in the same order; what differs ends the job with a
-    message. All tensors of a call travel together, so one call with many is faster than many calls. In compiled functions it runs in each
-    run, and in a loop in each step, in the order of the program, whether or not its result is used; that waits for the device. In a single
-    process tensors are returned as they are.
+    Every rank must make the same calls, in the same order, with the same structure, shapes, dtypes and `kind`; a difference ends the job
+    with a message. All tensors of a call travel together, so one call with many is faster than many calls. In compiled functions the
+    collective happens in each run, and in a loop in each step, in the order of the program, whether or not its result is used; it waits
+    for the device. In a single process tensors are returned as they are.
 
     Args:
         x: a Tensor, Variable or array, or lists, tuples and dicts of them, of any shapes; None stays None, as among gradients.
-        kind: "sum", "prod", "max" or "min" (NaN if a rank has NaN); "and" or "or" of bool and of the bits of integers. A mean is the sum
-            divided by the number of ranks.
+        kind: "sum", "prod", "max" or "min" (NaN if a rank has NaN); "and" or "or", for bool and for the bits of integers. A mean is the
+            sum divided by the number of ranks.
 
     Returns:
         The structure of `x` with Tensors of the same shapes and dtypes, equal on all ranks. Floats narrower than float32 are added in
-        float32. A "sum" is differentiable: a rank's gradient is that of all ranks' targets added up, and itself a collective, so all ranks
-        compute it.
+        float32. A "sum" is differentiable: each rank's gradient is the sum over the gradients of all ranks' targets, and is itself a
+        collective, so all ranks must compute it.
 
     Raises:
-        ValueError: another kind.
-        TypeError: a dtype that the kind does not go with; the symbolic input of a Functional model.
+        ValueError: an unknown `kind`.
+        TypeError: a dtype that `kind` does not support; the symbolic input of a Functional model.
         RuntimeError: it is called before `keras.distribution.initialize()` in a process that an MPI launcher started; or, when that is
-            compiled, in a step that a distribution of Keras divides among the ranks.
-        NotImplementedError: the gradient of another kind than "sum".
+            compiled, in a step that a Keras distribution divides among the ranks.
+        NotImplementedError: the gradient of a `kind` other than "sum".
     """
     leaves = [leaf for leaf in tree.flatten(x) if leaf is not None]
     if any(isinstance(leaf, backend.KerasTensor) for leaf in leaves):

@@ -28,10 +28,10 @@ _C_TYPE = re.compile(r"u?(char|short|int|long)(2|4|8|16)?|(half|float|double)(2|
 
 @object_registration.register_keras_serializable("keras_ocl")
 class CustomOp(Operation):
-    """What `custom_op` returns: call it with one tensor per input, in eager code, in layers and in Functional models alike.
+    """An operation made by `custom_op`: call it with one tensor per input, in eager code, in layers and in Functional models.
 
     Model files hold the source of an op that was made without functions (`shape`, `items`, `gradient`, `group`). As the source is code,
-    files are loaded with `safe_mode=False` only.
+    such files can only be loaded with `safe_mode=False`.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class CustomOp(Operation):
             ctype, elements = declared if isinstance(declared, tuple) and len(declared) == 2 else (None, None)
             if not (isinstance(ctype, str) and _C_TYPE.fullmatch(ctype) and isinstance(elements, int) and elements > 0):
                 raise TypeError(f"custom_op {self.name}: local array {array} must be (C type, number of elements), not {declared!r:.60}.")
-        # Ops of one name may differ, and the compiler tells primitives apart by their names.
+        # Ops with the same name may differ, and the compiler tells primitives apart by their names.
         name = f"{self.name}_{next(_numbers)}"
         self._primitive = Primitive(name, self._results, self._vjp, kernels=self._kernels, multiple_results=True, registered=False)
 
@@ -72,20 +72,20 @@ class CustomOp(Operation):
         """Runs the kernel, or records it in a compiled function.
 
         Args:
-            *inputs: Tensors, or what becomes one, in the order of the op's inputs.
+            *inputs: Tensors, or values that convert to one, in the order of the op's inputs.
 
         Returns:
             The output, a Tensor.
 
         Raises:
-            ValueError: the number of inputs is wrong, or `custom_op` tells another reason.
+            ValueError: the number of inputs is wrong, or for a reason that `custom_op` lists.
         """
         if len(inputs) != len(self.inputs):
             raise ValueError(f"custom_op {self.name} takes {len(self.inputs)} inputs ({', '.join(self.inputs)}), but got {len(inputs)}.")
         return self._primitive(*(convert_to_tensor(x) for x in inputs))[0]
 
     def compute_output_spec(self, *inputs: Any) -> Any:
-        """Infers the output's shape and dtype, as Functional models ask.
+        """Infers the output's shape and dtype, for Functional models.
 
         Args:
             *inputs: KerasTensors.
@@ -100,7 +100,7 @@ class CustomOp(Operation):
         """Makes the op that a model file describes.
 
         Args:
-            config: what `get_config` returned, or what became of it in a file.
+            config: a result of `get_config`, or the same read from a file.
 
         Returns:
             A `CustomOp`.
@@ -108,7 +108,7 @@ class CustomOp(Operation):
         Raises:
             ValueError: Keras is reading a file or a configuration in safe mode, as it does unless it is told otherwise.
         """
-        if serialization_lib.in_safe_mode():  # None where nothing is read: `clone_model` copies a program's own op this way
+        if serialization_lib.in_safe_mode():  # None where no file is read: `clone_model` copies a program's own op this way
             raise ValueError(
                 f"custom_op {config.get('name')} is OpenCL C that would run on this machine, so it is not loaded by default: if you "
                 "trust its author, pass `safe_mode=False` to the loading function or call `keras.config.enable_unsafe_deserialization()`."
@@ -154,7 +154,7 @@ class CustomOp(Operation):
     def _geometry(
         self, traits: Any, shape: tuple[int, ...], shapes: Sequence[tuple[int, ...]]
     ) -> tuple[tuple[int, ...], tuple[int, ...] | None]:
-        """(work-items, work-items of a group or None), tuples of the same length, for an output of `shape` and inputs of `shapes`."""
+        """(work-items, work-items of a work-group or None), tuples of the same length, for an output and inputs of these shapes."""
         items = product(shape) if self._items is None else self._items(*shapes)
         items = items if isinstance(items, tuple) else (items,)
         if not 1 <= len(items) <= 3 or not all(isinstance(n, int) for n in items):
@@ -178,7 +178,7 @@ class CustomOp(Operation):
 
 
 def _nbytes(ctype: str) -> int:
-    """Bytes of an element of an OpenCL C type."""
+    """Bytes of one value of an OpenCL C type."""
     found = _C_TYPE.fullmatch(ctype)
     assert found is not None  # checked when the op was made
     return _BYTES[found[1] or found[3]] * int(found[2] or found[4] or 1)
@@ -196,7 +196,7 @@ def custom_op(
     group: Extents | None = None,
     local: Mapping[str, tuple[str, int]] | None = None,
 ) -> CustomOp:
-    """Makes a Keras operation of a kernel written in OpenCL C.
+    """Makes a Keras operation from a kernel written in OpenCL C.
 
         swish = keras_ocl.custom_op(
             "out[i] = x[i] / (1.0f + exp(-x[i]));",
@@ -206,29 +206,29 @@ def custom_op(
         model = keras.Sequential([keras.layers.Dense(10), keras.layers.Activation(swish)])
 
     Args:
-        source: OpenCL C 1.2 statements that run once per work-item. They may use `i`, the work-item's number; each input and the
-            output by name, as a `__global` pointer to its elements in row-major order; and for tensors of at least one dimension the int
-            array `NAME_shape`. Elements have the dtype's C type: bool is uchar, float16 half (use `vload_half`), bfloat16 ushort.
-        inputs: the inputs' names in `source`, in the order of the call's arguments (a string for a single one).
+        source: OpenCL C 1.2 statements that run once per work-item. They may use `i`, the work-item's index; each input and the
+            output by name, as a `__global` pointer to its elements in row-major order; and for tensors of at least one dimension the
+            int array `NAME_shape`. Elements have the C type of the dtype: bool is uchar, float16 half (`vload_half`), bfloat16 ushort.
+        inputs: the inputs' names in `source`, in the order of the call's arguments (a string if there is only one).
         output: the output's name in `source`. Work-items must write each of its elements.
         shape: a function from the inputs' shapes to the output's; by default the first input's shape.
         dtype: the output's dtype; by default the first input's.
         items: a function from the inputs' shapes to the number of work-items, or a tuple of up to three for `get_global_id(0)` to
             `get_global_id(2)`; by default the output's number of elements.
         gradient: a function from the output's cotangent, the output and the inputs to the gradient for each input (None where there is
-            none), made of Keras ops or further custom ops. Without one the op cannot be differentiated.
-        name: what errors and profiles call it.
-        group: a function from the inputs' shapes to the work-items of a work-group, of as many extents as `items` has, each of which must
-            divide its number of work-items; by default any will do. Needed where `source` uses `barrier` or `get_local_id`.
-        local: arrays in local memory, which a work-group shares: a dict from the name in `source` to (C type, number of elements).
+            none), computed by Keras ops or further custom ops. Without it the op cannot be differentiated.
+        name: the op's name in errors and profiles.
+        group: a function from the inputs' shapes to the work-items of a work-group, with as many extents as `items` has, each of which
+            must divide its number of work-items; by default any size may be used. Needed if `source` uses `barrier` or `get_local_id`.
+        local: arrays in local memory, shared by a work-group: a dict from the name in `source` to (C type, number of elements).
 
     Returns:
         A `CustomOp`.
 
     Raises:
-        TypeError: `source` is no string, or `shape`, `items`, `group` or `gradient` no function, or `local` declares no arrays, or (on a
-            call) `items` does not return ints.
-        ValueError: names are not distinct identifiers, or (on a call) the number of inputs is wrong, or the work-group does not divide the
+        TypeError: `source` is no string, `shape`, `items`, `group` or `gradient` is no function, `local` does not declare arrays, or
+            (on a call) `items` does not return ints.
+        ValueError: names are not distinct identifiers; or (on a call) the number of inputs is wrong, the work-group does not divide the
             work-items, or it or its local arrays are larger than the device allows.
         KernelBuildError: (on a call) the source does not compile; holds the compiler's log and the source.
     """

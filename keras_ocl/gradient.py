@@ -20,15 +20,15 @@ def value_and_grad(
     """Makes a function that returns what `function` returns and its gradient.
 
     Args:
-        function: returns a scalar Tensor; with `has_aux` a pair of one and anything else.
-        argnums: the position, or the tuple of positions, of the arguments to differentiate by. Each is an array, a Tensor, a Variable or a
-            nest of them, of a floating-point dtype.
+        function: returns a scalar Tensor; with `has_aux` a pair of one and any other value.
+        argnums: the position, or the tuple of positions, of the arguments to differentiate by. Each is an array, Tensor or Variable of
+            a floating-point dtype, or a nest of them.
         has_aux: whether `function` returns a pair.
         variables: Variables, in any nest, to differentiate by instead of arguments, such as `model.trainable_variables`.
 
     Returns:
         A function with the arguments of `function` that returns a pair: its result, and the gradient in the structure of the argument (a
-        tuple of them when `argnums` is a tuple) or of `variables`. What the result does not depend on has the gradient zero.
+        tuple of them when `argnums` is a tuple) or of `variables`. The gradient is zero where the result does not depend on a value.
 
     Raises:
         TypeError: `function` cannot be called.
@@ -69,7 +69,7 @@ def grad(function: Callable[P, Any], argnums: int | Sequence[int] = 0, has_aux: 
     """Makes a function that returns the gradient of `function`.
 
     Args:
-        function: returns a scalar Tensor; with `has_aux` a pair of one and anything else.
+        function: returns a scalar Tensor; with `has_aux` a pair of one and any other value.
         argnums: the position, or the tuple of positions, of the arguments to differentiate by.
         has_aux: whether `function` returns a pair.
         variables: Variables, in any nest, to differentiate by instead of arguments.
@@ -91,7 +91,7 @@ def grad(function: Callable[P, Any], argnums: int | Sequence[int] = 0, has_aux: 
 
 
 def _source(function: Callable[..., Any], position: int, value: Any) -> Any:
-    # A copy, as the same Tensor may also come in as another argument, which is not differentiated by.
+    # A copy, since the same Tensor may also be passed as another argument, by which the function is not differentiated.
     source = value if isinstance(value, backend.Variable) else copy(convert_to_tensor(value))
     if not differentiable(source.dtype):
         raise ValueError(f"The gradient of {_name(function)} by argument {position} needs a floating-point dtype, not {source.dtype}.")

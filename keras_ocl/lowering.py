@@ -1,6 +1,6 @@
-"""What a model's steps become on a device: their launches, for any device of which there is a record of traits.
+"""Lowering: the launches that a model's steps become, on any device with a record of its traits.
 
-No device is needed, and no OpenCL library: the model is built and traced on a `runtime.RecordDevice`, where nothing runs.
+Neither a device nor an OpenCL library is needed: the model is built and traced on a `runtime.RecordDevice`, where nothing runs.
 """
 
 import contextlib
@@ -23,7 +23,7 @@ from keras_ocl.core import dtypes
 from keras_ocl.core.dim import present
 from keras_ocl.kernels.spec import STEP, KernelSpec
 
-_BATCH = 32  # examples per batch where nothing else is said
+_BATCH = 32  # examples per batch unless the batch size is given
 
 
 @dataclass(frozen=True)
@@ -31,18 +31,18 @@ class Launch:
     """One launch of a step.
 
     Attributes:
-        name: what it computes, as profiles call it. kernel: the OpenCL function's name, a hash of its text; "" of a host operation.
-        shares: the operations and layers that it computes, and how much of its work each is.
-        grid, group: work-items in all and per group (None: the runtime chooses).
-        read, written: bytes of memory; of gathered operands at most what is gathered, in a loop those of one step.
-        operations: of everything that one region of the graph computes, which several launches may share: the one that moves the most
-            bytes has them. Of Winograd's convolutions each launch has its own, without what is fused behind them.
+        name: what it computes, as in profiles. kernel: the name of the OpenCL function, a hash of its text; "" for a host operation.
+        shares: the operations and layers that it computes, each with its fraction of the work.
+        grid, group: work-items in total and per work-group (None: the OpenCL runtime chooses).
+        read, written: bytes of memory; for gathered operands at most the bytes gathered, in a loop the bytes of one step.
+        operations: arithmetic operations of one region of the graph. If several launches share it, the one that moves the most bytes
+            has them all; launches of Winograd convolutions have their own, without those of a fused epilogue.
         loops: the loops that repeat it, outermost first, as (name, number of steps or None where a condition ends it).
-        local: bytes of local memory of a group.
-        steps: how often the launch does all that its amounts say, in `stages` one after the other; each group reads `reread` bytes of them
-            each time, and all the same.
-        arguments: of each parameter the number, or "global" or "local" memory; loops' step numbers are 1.
-        source, helpers: its OpenCL C, and the texts that this calls.
+        local: bytes of local memory of a work-group.
+        steps: how often a persistent launch repeats all that its amounts state, in `stages` successive parts; each work-group rereads
+            the same `reread` bytes in every step.
+        arguments: for each parameter its number, or "global" or "local" for memory; step numbers of loops are 1.
+        source, helpers: its OpenCL C, and the texts of functions that it calls.
     """
 
     name: str
@@ -65,34 +65,34 @@ class Launch:
 
 @dataclass(frozen=True)
 class Step:
-    """A compiled function: "train" or "predict", its launches in order, and bytes of the arena that its intermediates share."""
+    """A compiled function: its name ("train" or "predict"), its launches in order, and the bytes of the arena for its intermediates."""
 
     name: str
     launches: tuple[Launch, ...]
     arena_bytes: int
 
     def program(self):
-        """The OpenCL C of all its kernels, each once."""
+        """The OpenCL C of all its kernels, with each kernel once."""
         helpers = dict.fromkeys(text for launch in self.launches for text in launch.helpers)
         kernels = {launch.kernel: f"// {launch.name}\n{launch.source}" for launch in reversed(self.launches) if launch.kernel}
         return "\n".join([*helpers, *reversed(kernels.values())])
 
 
 def lower(make, traits, train=True, name="record"):
-    """Lowers a model's steps for a device.
+    """Lowers a model's steps to launches for a device.
 
     Args:
-        make: function that returns a model, or (model, x, y), or (model, x, y, batch size), with arrays `x` and `y` of which the shapes
-            and dtypes count. Without arrays they are made from the model's inputs, outputs and losses.
-        traits: `runtime.Traits`, for instance of `runtime.read_record`.
-        train: whether the training step is lowered beside predict; the model must be compiled.
-        name: what errors call the device.
+        make: function that returns a model, or (model, x, y), or (model, x, y, batch size), with arrays `x` and `y` of which only
+            shapes and dtypes matter. Without arrays, zeros are made for the model's inputs, outputs and losses.
+        traits: the device's `runtime.Traits`, for instance from `runtime.read_record`.
+        train: whether to lower the training step too; the model must be compiled.
+        name: the device's name in errors.
 
     Returns:
-        A list of Step, of which "train" comes first.
+        A list of Steps, "train" first.
 
     Raises:
-        RuntimeError: building or tracing the model asks for a value.
+        RuntimeError: building or tracing the model reads a value.
         ValueError: the model's inputs have unknown extents besides the batch, and no arrays were given.
     """
     with runtime.device_scope(runtime.RecordDevice(name, traits)):
@@ -111,7 +111,7 @@ def lower(make, traits, train=True, name="record"):
 
 
 def _batch(arrays, batch):
-    """The first examples of arrays in any nest, as NumPy arrays."""
+    """The first `batch` examples of arrays in any nest, as NumPy arrays."""
     from keras import tree
 
     return None if arrays is None else tree.map_structure(lambda a: np.asarray(a)[: batch or _BATCH], arrays)
@@ -135,7 +135,7 @@ def _inputs(model):
 
 
 def _targets(model):
-    """A batch of zeros of the outputs' shapes; labels, without the last axis, where the loss is a sparse one."""
+    """A batch of zeros with the outputs' shapes; for a sparse loss, labels without the last axis."""
     from keras import tree
 
     losses = iter(tree.flatten(model.loss) * len(model.outputs))
@@ -186,7 +186,7 @@ def _launches(launches, traits, executable, loops):
 
 
 def _busiest(launches):
-    """Dict from the provenance of each region of the graph to that of the kernels it became which moves the most bytes."""
+    """Dict from the provenance of each region of the graph to that one of its kernels which moves the most bytes."""
     found = {}
     for launch in launches:
         if isinstance(launch, KernelSpec):
@@ -198,16 +198,16 @@ def _busiest(launches):
 
 
 def _operations(part, busiest):
-    """Of a kernel: those that it states, or those of the region that it was made from, which the busiest of its kernels has."""
+    """Operations of a kernel: its own number, or its region's if it is the busiest kernel of that region, else 0."""
     if part.operations is not None:
         return int(present(part.operations))
     return int(part.provenance.operations) if busiest[part.provenance] is part else 0
 
 
 def _traffic(part: KernelSpec):
-    """(bytes read, bytes written) of a kernel or its part: its buffers, of which reads count no more than the elements that are loaded.
+    """(bytes read, bytes written) by a kernel or a part of it: its buffers' bytes, and for reads no more than the elements loaded.
 
-    Of what a loop's steps read or write slices of, those of one step count.
+    Where a loop's steps access slices of a buffer, the bytes of one step count.
     """
     loads, totals = part.provenance.loads, {"in": 0, "out": 0}
     for a in part.args:
@@ -233,7 +233,7 @@ def _local(launch: KernelSpec):
 
 
 def load(target):
-    """The function that makes the model which a command line names: a saved model's file, or SCRIPT:FUNCTION.
+    """The function that makes the model named on a command line: a saved model's file, or SCRIPT:FUNCTION.
 
     Raises:
         ValueError: there is no such file or function.
@@ -259,7 +259,7 @@ def load(target):
 
 @contextlib.contextmanager
 def _importing_beside(path):
-    """Context in which modules beside a script can be imported, as when Python runs it."""
+    """Context manager in which modules beside a script can be imported, as when Python runs the script."""
     sys.path.insert(0, str(Path(path).resolve().parent))
     try:
         yield

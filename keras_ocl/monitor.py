@@ -1,4 +1,4 @@
-"""What a user may ask about a device's memory and caches, and how to reset them."""
+"""Queries about a device's memory and caches, and how to reset them."""
 
 from keras_ocl import compiler, runtime
 from keras_ocl.runtime import Device
@@ -15,8 +15,8 @@ def memory_info(device: str | None = None) -> dict[str, int]:
         device: a device's name such as "gpu:0"; by default the current one.
 
     Returns:
-        A dict of byte counts: `current` and `peak` (in tensors and intermediates, now and at most so far), `reserved` (held from the
-        driver, free or not), `available` (what can still be handed out) and `budget` (what `reserved` may not exceed).
+        A dict of byte counts: `current` and `peak` (in tensors and intermediates, now and at most so far), `reserved` (obtained from
+        the driver, in use or not), `available` (can still be handed out) and `budget` (the limit of `reserved`).
 
     Raises:
         RuntimeError: no device has that name; lists those there are.

@@ -1,4 +1,4 @@
-"""Profiles: where the time and the memory of Keras code go, by kernel, by operation and by layer."""
+"""Profiles: how the time and the memory of Keras code divide among kernels, operations and layers."""
 
 import contextlib
 import csv
@@ -22,16 +22,16 @@ _ELSEWHERE = "(no layer)"
 
 @dataclass
 class Row:
-    """A line of a profile, an average of its steps.
+    """A line of a profile, averaged over its steps.
 
     Attributes:
-        name: of the kernel, operation or layer; or "HostToDevice", "DeviceToHost" and "Copy" (within the device).
-        gradient: whether it is the backward pass's part.
-        launches: kernels and host operations that computed it or a part of it; of copies their number.
-        bytes: memory that it asked for; of copies the bytes that were moved.
-        in_place_bytes: results that overwrote the state they replace, for which no memory was asked.
-        device_ms: time on the device, by the runtime's clock.
-        host_ms: time that the host spent enqueueing it, computing it or copying; without waiting.
+        name: name of the kernel, operation or layer; or "HostToDevice", "DeviceToHost" or "Copy" (within the device).
+        gradient: whether it belongs to the backward pass.
+        launches: number of kernels and host operations that computed it or a part of it; for copies their number.
+        bytes: bytes of memory that it requested; for copies the bytes moved.
+        in_place_bytes: bytes of results that overwrote the state they replace, so that no memory was requested.
+        device_ms: time on the device, by the OpenCL runtime's clock.
+        host_ms: time of the host for enqueueing, computing or copying it; without waiting.
     """
 
     name: str
@@ -44,7 +44,7 @@ class Row:
 
     @property
     def total_ms(self) -> float:
-        """Time on the device and the host. The two overlap, so that the sum of all rows may exceed the wall clock's time."""
+        """Time on the device plus time on the host. The two overlap, so the sum of all rows may exceed the wall-clock time."""
         return self.device_ms + self.host_ms
 
     @property
@@ -54,22 +54,21 @@ class Row:
 
 
 class Profile:
-    """What a `profile()` block ran; complete when the block has ended.
+    """The measurements of a `profile()` block; complete when the block has ended.
 
-    A kernel often computes several operations. Its times are divided among them in proportion to an estimate of their work: 2 operations
-    for a multiply-add of a product or convolution, the cost of an elementwise operation times its elements, 1 for an element that a
-    reduction reads, 8 for an element that is loaded or stored. The rows of every view add up to what was measured. Builds of kernels are
-    no part of them.
+    A kernel often computes several operations. Its times are divided among them in proportion to an estimate of their work: 2 per
+    multiply-add of a product or convolution, an elementwise operation's cost per element, 1 per element that a reduction reads, 8 per
+    element that is loaded or stored. The rows of every view add up to what was measured. Builds of kernels are not included.
 
-    An operation's bytes are those of the buffers that it asks for: results of the function, and intermediates, each once per step although
-    they share an arena. An elementwise operation in the kernel of a product, convolution, pooling or reduction asks for none, as it works
-    in that one's result.
+    An operation's bytes are those of the buffers that it requests: results of the function, and intermediates, each once per step although
+    they share an arena. An elementwise operation fused into the kernel of a product, convolution, pooling or reduction requests none, as it
+    is applied to that operation's result.
 
     Attributes:
         by: the view that `print` shows: "kernel", "operation" or "layer".
         device: the runtime's Device.
-        wall_ms: how long the block took.
-        peak_bytes: the most memory that was handed out at once.
+        wall_ms: time of the block.
+        peak_bytes: the most bytes that were handed out at once.
     """
 
     def __init__(self, device: runtime.Device, by: str, record: runtime.Record) -> None:
@@ -104,7 +103,7 @@ class Profile:
 
     @property
     def steps(self) -> int:
-        """How often the step ran that ran most often: a step of training, evaluation or prediction, or a compiled function; at least 1."""
+        """Number of runs of the most frequent step: of training, evaluation, prediction, or a compiled function; at least 1."""
         runs: defaultdict[str, int] = defaultdict(int, self._record.steps)
         for (executable, _), count in self._record.runs.items():
             if not executable.is_eager:
@@ -116,32 +115,32 @@ class Profile:
 
     @property
     def wait_ms(self) -> float:
-        """How much of `wall_ms` the host waited for the device."""
+        """The part of `wall_ms` that the host waited for the device."""
         return sum(span.end - span.start for span in self._spans(runtime.WAIT)) * 1e-6
 
     @property
     def overlapped_ms(self) -> float:
-        """In how much of `wall_ms` ranks exchanged sums while kernels ran."""
+        """The part of `wall_ms` in which ranks exchanged sums while kernels ran."""
         return sum(overlap for _, overlap in self._record.overlaps()) * 1e-6
 
     @property
     def builds(self) -> int:
-        """How often kernels were compiled or found in a cache."""
+        """Number of builds, in each of which kernels were compiled or found in a cache."""
         return len(self._spans(runtime.BUILD))
 
     @property
     def build_ms(self) -> float:
-        """How long the builds took."""
+        """Time of the builds."""
         return sum(span.end - span.start for span in self._spans(runtime.BUILD)) * 1e-6
 
     @property
     def arena_bytes(self) -> int:
-        """Memory that the intermediates of the largest compiled function share."""
+        """Bytes that the intermediates of the largest compiled function share."""
         return max((executable.arena_bytes for executable, _ in self._record.runs), default=0)
 
     @property
     def state_bytes(self) -> int:
-        """Variables of the compiled function with most of them: weights, optimizer and metrics."""
+        """Bytes of the variables (weights, optimizer and metrics) of the compiled function with the most of them."""
         return max((executable.state_bytes() for executable, _ in self._record.runs), default=0)
 
     # ---- views
@@ -150,7 +149,7 @@ class Profile:
         """The profile as data.
 
         Args:
-            by: "kernel", "operation" or "layer"; by default the view that `profile` was asked for.
+            by: "kernel", "operation" or "layer"; by default the view given to `profile`.
             steps: the number to divide by for averages; by default `self.steps`.
 
         Returns:
@@ -170,7 +169,7 @@ class Profile:
             return rows[key]
 
         for label, context, count, device, host in self._sums():
-            parts: dict[tuple[str, bool], float] = {}  # of the launch: row -> fraction
+            parts: dict[tuple[str, bool], float] = {}  # row -> fraction of the launch
             for origin, fraction in _shares(label, context):
                 key = (str(label), False) if by == "kernel" else _key(origin, by)
                 parts[key] = parts.get(key, 0.0) + fraction
@@ -204,7 +203,7 @@ class Profile:
         return sorted(rows.values(), key=lambda part: (-part.total_ms, part.title))
 
     def predicted_bytes(self, by: str = "operation", steps: int | None = None) -> dict[str, float]:
-        """What `table` measured as `bytes`, but from the shapes of what ran alone, without a look at the memory that was handed out.
+        """The `bytes` of `table`, predicted from shapes alone instead of measured by the memory that was handed out.
 
         Args:
             by: "operation" or "layer".
@@ -214,7 +213,7 @@ class Profile:
             A dict from a row's `title` to bytes.
 
         Raises:
-            ValueError: `by` is no view by operation or layer.
+            ValueError: `by` is not one of these two.
         """
         if _checked(by) == "kernel":
             raise ValueError('predicted_bytes: memory is known by "operation" and by "layer", not by "kernel".')
@@ -226,7 +225,7 @@ class Profile:
         return dict(found)
 
     def _sums(self) -> Iterable[list[Any]]:
-        """(label, context, launches, nanoseconds on the device, on the host) of all launches of the same function's same kernel."""
+        """(label, context, launches, ns on the device, ns on the host), summed over all launches of the same kernel of a function."""
         sums: dict[Any, list[Any]] = {}
         for launch in self._timed():
             one = sums.setdefault((id(launch.label), launch.context), [launch.label, launch.context, 0, 0, 0])
@@ -236,7 +235,7 @@ class Profile:
         return sums.values()
 
     def _memory(self, predicted: bool = False) -> Iterator[tuple[Origin, int, int]]:
-        """(Origin, bytes, bytes in place) of every buffer, all runs together."""
+        """(Origin, bytes, bytes in place) of every buffer, summed over all runs."""
         for (executable, context), count in self._record.runs.items():
             buffers = executable.requested() if predicted else self._record.handed_out[executable, context]
             for allocator, nbytes, in_place in buffers:
@@ -253,7 +252,7 @@ class Profile:
         return self._by_kernel() if self.by == "kernel" else self._report(self.by)
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: the text, scrolled where it is too wide, for notebooks wrap what is printed."""
+        """The text for notebooks, in a box that scrolls, since notebooks wrap printed text."""
         return f'<pre style="white-space: pre; overflow-x: auto">{html.escape(str(self))}</pre>'
 
     def _by_kernel(self) -> str:
@@ -264,7 +263,7 @@ class Profile:
         return "\n".join(lines)
 
     def _report(self, by: str) -> str:
-        """The table of TensorFlow 1's profiler: each value with its share of this and all rows below, and its own share."""
+        """A table like TensorFlow 1's profiler's: each value with the share of this and all rows below, and its own share."""
         rows = self.table(by)
         columns = (
             ("requested bytes", "bytes", _bytes_text),
@@ -293,7 +292,7 @@ class Profile:
         return "\n".join(lines)
 
     def to_csv(self, path: str | PathLike[str], by: str | None = None, steps: int | None = None) -> None:
-        """Writes `table(by, steps)` to a CSV file that begins with the columns' names.
+        """Writes `table(by, steps)` to a CSV file, whose first line has the columns' names.
 
         Args:
             path: the file.
@@ -309,7 +308,7 @@ class Profile:
             writer.writerows(map(_plain, self.table(by, steps)))
 
     def to_json(self, path: str | PathLike[str], by: str | None = None, steps: int | None = None) -> None:
-        """Writes `table(by, steps)` as the list `rows` of a JSON file, beside the device, the number of steps and the attributes.
+        """Writes `table(by, steps)` to a JSON file as the list `rows`, together with the device, the number of steps and the attributes.
 
         Args:
             path: the file.
@@ -327,12 +326,12 @@ class Profile:
             json.dump(content, file, indent=1)
 
     def chrome_trace(self, path: str | PathLike[str]) -> None:
-        """Writes every launch, and what the host did meanwhile, to a file for https://ui.perfetto.dev or chrome://tracing.
+        """Writes every launch, and the host's activities meanwhile, to a file for https://ui.perfetto.dev or chrome://tracing.
 
         Its format is Chrome's trace event format.
 
         Args:
-            path: the file, which is compressed where its name ends in ".gz".
+            path: the file, which is compressed if its name ends in ".gz".
         """
         chrome_trace.write(path, str(self.device), self._record)
 
@@ -351,14 +350,14 @@ def _checked(by: str) -> str:
 
 
 def _resolved(origin: Origin, primitive: str, context: Origin) -> Origin:
-    """The Origin of something that came from `origin` and was launched in `context`, which counts for eager code and compiled helpers."""
+    """`origin` with the primitive's name; where it is unknown (eager code, compiled helpers), the launch's `context` instead."""
     return (context if origin == NOWHERE else origin).named(primitive)
 
 
 def _shares(label: object, context: Origin) -> list[tuple[Origin, float]]:
-    """(Origin, fraction) of what a launch computed."""
+    """(Origin, fraction) of each operation that a launch computed."""
     source = getattr(label, "source", None)
-    if source is None:  # a kernel of somebody who launches by himself
+    if source is None:  # a kernel that a user launched directly
         return [(context if context.operation else context._replace(operation=str(label)), 1.0)]
     return [(_resolved(share.origin, share.primitive, context), share.fraction) for share in source.shares]
 
@@ -376,7 +375,7 @@ def _time_text(ms: float) -> str:
 
 
 def _bytes_text(n: float) -> str:
-    """Powers of 1000, as TensorFlow's profiler."""
+    """Bytes as text, in powers of 1000, as in TensorFlow's profiler."""
     for unit, name in ((1e9, "GB"), (1e6, "MB"), (1e3, "KB")):
         if n >= unit:
             return f"{n / unit:.2f}{name}"
@@ -385,18 +384,19 @@ def _bytes_text(n: float) -> str:
 
 @contextlib.contextmanager
 def profile(device: str | None = None, by: str = "kernel") -> Iterator[Profile]:
-    """Measures what a ``with`` block runs on a device: the time of every kernel, copy and host operation, and the memory asked for.
+    """Measures what a ``with`` block runs on a device: the time of every kernel, copy and host operation, and the memory requested.
 
         with keras_ocl.profile(by="operation") as profile:
             model.fit(...)
         print(profile)
 
-    It works on any Keras code, compiled or eager. Train for a step before, so that tracing and building kernels are not in it.
+    It works on any Keras code, compiled or eager. Run a training step before, so that tracing and building kernels are not included.
 
     Args:
         device: a device's name such as "gpu:0"; by default the current one.
-        by: what a row of the printed table is: a "kernel"; an "operation", such as Conv2D, BiasAdd or MaxPool, each forward and gradient
-            (a layer of a class of your own is one operation, and so are the loss, the metrics and the optimizer's update); or a "layer".
+        by: the rows of the printed table: a "kernel" each; an "operation" each, such as Conv2D, BiasAdd or MaxPool, separately for
+            forward and gradient (a layer of a user's class is one operation, and so are the loss, the metrics and the optimizer's
+            update); or a "layer" each.
 
     Yields:
         A `Profile`.

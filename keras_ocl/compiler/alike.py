@@ -1,4 +1,4 @@
-"""Regions that compute the same of other operands, as those of equal layers: what is worked out for one of them serves all."""
+"""Regions that compute the same function of different operands, as in equal layers: analysis and kernels of one of them serve all."""
 
 import dataclasses
 
@@ -7,7 +7,7 @@ from keras_ocl.kernels.spec import Buffer, KernelSpec
 
 
 class Form:
-    """What a region computes, whatever lies where.
+    """The function that a region computes, regardless of the buffers in which its operands and results lie.
 
     Attributes:
         key: hashable, and equal for regions that are alike.
@@ -23,7 +23,7 @@ class Form:
         self.key = (hashable(region.space), outputs, region.anchor is None, tuple(self._rows))
 
     def _of(self, node):
-        """The number of a node, which is counted with all that it is computed of."""
+        """The number of a node, given to it after all nodes that the region computes it from."""
         if node in self._numbers:
             return self._numbers[node]
         if node.primitive is None or node in self._materialised and node not in self._own:
@@ -44,14 +44,14 @@ class Form:
 
 
 class Alike:
-    """What is known of the regions of one graph, by their Form. `materialised`: the nodes that are in memory."""
+    """A cache of results about the regions of one graph, by their Form. `materialised`: the nodes that are in memory."""
 
     def __init__(self, materialised):
         self._materialised, self._buffers = materialised, {node.buffer for node in materialised}
         self._forms, self._in_place, self._specs = {}, {}, {}
 
     def form(self, region):
-        """The Form of a region; None of one whose kernels are made in a way that depends on more."""
+        """The Form of a region; None if its kernels depend on more: with several results, a host operation or a prologue."""
         if region not in self._forms:
             node = region.anchor
             plain = node is None or node.results is None and node.primitive.host is None and not region.fetched
@@ -59,7 +59,7 @@ class Alike:
         return self._forms[region]
 
     def reads_in_place(self, region, entry, find):
-        """Whether a region reads the node `entry` only where it stores; `find()` is the set of operands of which that holds."""
+        """Whether a region reads `entry` only at the index that it stores; `find()` returns the set of operands for which that holds."""
         form = self.form(region)
         if form is None:
             return entry in find()
@@ -69,12 +69,12 @@ class Alike:
         return entry not in form.operands or self._in_place[form.key][form.operands.index(entry)]
 
     def kernels(self, region, alias, make):
-        """The KernelSpecs of a region, made by `make()` or after those of one that is alike. alias: as for lower_graph's results."""
+        """The KernelSpecs of a region, made by `make()` or copied from a region that is alike. alias: as in lower.Lowered."""
         form = self.form(region)
         if form is None:
             return make()
         nodes = (*form.operands, *region.outputs)
-        places = [place.buffer for node in nodes for place in (node, alias.get(node, node))]  # templates know of no alias
+        places = [place.buffer for node in nodes for place in (node, alias.get(node, node))]  # templates use a node's own buffer
         if any(buffer.slice is not None for buffer in places):
             return make()
         order = {}
@@ -89,17 +89,17 @@ class Alike:
         return [_with_buffers(spec, now, _another) for spec in specs]
 
     def _touches_only(self, places, spec):
-        """Whether a kernel accesses no nodes' memory but those in `places`; the rest is memory between the kernels of the region."""
+        """Whether a kernel accesses no node's memory except the Buffers `places`; others may be scratch between the region's kernels."""
         return self._buffers.isdisjoint(a.value for a in spec.args if a.is_pointer and a.value not in places)
 
 
 def _another(buffer):
-    """A Buffer like one between the kernels of a region."""
+    """A new Buffer like `buffer`, which is scratch between the kernels of a region."""
     return Buffer(buffer.elements, buffer.dtype)
 
 
 def _with_buffers(spec, now, other=lambda buffer: buffer):
-    """A copy of a KernelSpec with other Buffers: those in `now`, to which others are added as they are met."""
+    """A copy of a KernelSpec with its Buffers replaced by the dict `now`, to which `other(buffer)` is added for those not in it."""
     args = []
     for a in spec.args:
         if a.is_pointer and a.value not in now:

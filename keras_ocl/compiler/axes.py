@@ -7,14 +7,14 @@ from keras_ocl.core.primitive import Kind
 
 ANY = -1  # the index on an axis may depend on any loop
 INNER = 1000  # INNER + i: the loop of a reduction inside, over axis i of what it reduces
-_FOLLOWED = (Kind.VIEW, Kind.REDUCTION)  # besides elementwise primitives; of others only the index as a whole is known
+_FOLLOWED = (Kind.VIEW, Kind.REDUCTION)  # kinds whose axes are followed, besides elementwise; those of other kinds are all ANY
 
 
 def axis_map(user, position, along):
-    """Where the axes of `user.inputs[position]` run, given where `user`'s own axes run (`along`).
+    """The loops that the axes of `user.inputs[position]` run along, given those of `user`'s own axes (`along`).
 
-    Entries: an axis of the region's space; None for no loop; ANY for an index that may depend on any loop; from INNER on, a loop of a
-    reduction inside.
+    A tuple with one entry per axis: an axis of the region's space; None for no loop; ANY for an index that may depend on any loop; from
+    INNER on, the loop of a reduction inside.
     """
     if user.kind is Kind.ELEMENTWISE:
         return tuple(along)
@@ -36,7 +36,7 @@ def _loop(entry, along):
 
 
 def reshape_map(shape, old, along):
-    """Axes that a reshape leaves alone (only axes of extent 1 come or go beside them) keep their loop."""
+    """The axis map of a reshape's operand: leading and trailing axes that it leaves as they are, but for extents of 1, keep their loop."""
     new = [(n, a) for n, a in zip(shape, along, strict=True) if not is_one(n)]
     was = [i for i, n in enumerate(old) if not is_one(n)]
     result = [None if is_one(n) else ANY for n in old]

@@ -1,7 +1,7 @@
 """Binding: launches get their memory and their kernel objects, whose arguments are set once.
 
-Buffers that live only during a run lie in one arena. Those that come from outside are bound again if they changed since the last run.
-Where unknown extents get other values, what is made of them is set again: arguments, grids, sizes, numbers of steps.
+Buffers that live only during a run lie in one arena. Inputs and outputs, which come from outside, are bound again if they changed since
+the last run. Where unknown extents get other values, the numbers computed from them are set again: arguments, grids, sizes, steps.
 """
 
 import itertools
@@ -18,9 +18,9 @@ from keras_ocl.core.dim import present, product
 from keras_ocl.core.facts import Changing
 from keras_ocl.kernels.spec import STEP
 
-_MARGIN = 8  # a buffer that outgrows its place gets an eighth more than it needs now
-_COUNTED = 2**63  # bytes: more than kernels count in their numbers
-_NOWHERE = object()  # as a home: other than all Storages of an arena
+_MARGIN = 8  # a buffer that outgrows its place in the arena gets an eighth more bytes than it needs now
+_COUNTED = 2**63  # bytes: more than the kernels' 64-bit indices reach
+_NOWHERE = object()  # value of `home` that is no arena's Storages
 
 _FORMATS = {
     "int": "i",
@@ -37,7 +37,7 @@ _FORMATS = {
 
 
 class GroupTooLarge(RuntimeError):
-    """A kernel's group has more work-items than the device can give it, now that it is built: `limit` is what it can."""
+    """A built kernel's work-group has more work-items than the device can run of it; `limit` is the most that it can."""
 
     def __init__(self, name, items, limit):
         super().__init__(f"{name}: its groups have {items} work-items, but the device can run {limit} of this kernel in a group")
@@ -45,7 +45,7 @@ class GroupTooLarge(RuntimeError):
 
 
 class BoundHost:
-    """A host operation with its buffers; `ends` is whether a BoundEnd follows."""
+    """A host operation with its buffers; `ends`: whether a BoundEnd follows, before which a thread computes it."""
 
     def __init__(self, call, resolve, changing):
         node, self.ends = call.node, False
@@ -61,7 +61,7 @@ class BoundHost:
 
 
 class BoundEnd:
-    """Where the operation of a BoundHost must be done, which a thread computes."""
+    """The place where the operation of a BoundHost, which a thread computes, must be done."""
 
     def __init__(self, host):
         self.host = host
@@ -71,7 +71,7 @@ class BoundEnd:
 class BoundLoop:
     """A loop with its buffers and kernel objects: for each variant, a step's segments and the arguments that hold the step's number.
 
-    `length` is a scan's number of steps.
+    `length`: the number of steps of a scan; None for a while loop.
     """
 
     def __init__(self, loop, resolve, variants, changing):
@@ -81,12 +81,12 @@ class BoundLoop:
             changing.use(loop.length, partial(setattr, self, "length"))
         self.condition = loop.condition and [resolve(b) for b in loop.condition]
         self.state = loop.state and resolve(loop.state)
-        # Steps of kernels alone are launched by the device in one go.
+        # Steps that consist of kernels alone are launched by the device in one go.
         self.plain = all(len(segments) == 1 and type(segments[0]) is list for segments, _ in variants)
 
 
 def _shapes(shapes, changing):
-    """A list of the shapes as they are now."""
+    """A list of the shapes at the present extents, which `changing` keeps up to date."""
     now = [None] * len(shapes)
     for k, shape in enumerate(shapes):
         changing.use_all(shape, partial(now.__setitem__, k))
@@ -94,7 +94,7 @@ def _shapes(shapes, changing):
 
 
 def _copies(copies, resolve, changing):
-    """A list of a loop's copies between the buffers that are really used, as they are now."""
+    """A list of a loop's copies, between resolved buffers, which `changing` keeps up to date."""
     now = [None] * len(copies)
     for k, (source, target, *numbers) in enumerate(copies):
         source, target = resolve(source), resolve(target)
@@ -108,23 +108,24 @@ class Binding:
     Args:
         launches: KernelSpecs, HostCalls, HostEnds and Loops in order.
         resolve: function from a launch's Buffer to the Buffer whose memory it uses.
-        external: set of (resolved) Buffers that `bind` is called with; all others get memory in the device's arena, by `enter`.
-        options: of the kernels' compilation.
-        hasty: whether kernels that are not compiled yet may begin as drafts, where that pays.
-        name: what the memory is for, in errors.
+        external: set of (resolved) Buffers whose memory the caller gives by `bind`; others get memory in the device's arena, by `enter`.
+        options: OpenCL's build options.
+        hasty: whether kernels that are not compiled yet may first be built without optimisation ("drafts"), where that pays.
+        name: what the memory is for, in error messages.
         unknowns: Dims that may have other values in other runs.
 
     Raises GroupTooLarge where a kernel turns out to need smaller groups.
 
     Attributes:
-        changing: the facts.Changing of all numbers that depend on the unknowns.
-        segments: lists of (kernel, grid, group, label), with BoundHost, BoundEnd and BoundLoop between.
+        changing: the facts.Changing that updates all numbers that depend on the unknowns.
+        segments: lists of (kernel, grid, group, label), with BoundHost, BoundEnd and BoundLoop between the lists.
         storages: dict from a Buffer to its Storage.
-        lives: dict from a Buffer in the arena to its Interval; `parts` are the bytes of the arena's parts, `arena_bytes` of all.
-        sizes: dict from every Buffer, external ones too, to its present bytes.
-        home: the Storages in which they lie now.
+        lives: dict from a Buffer in the arena to its Interval (liveness and place); `parts`: bytes of each of the arena's parts,
+            `arena_bytes`: of all.
+        sizes: dict from every Buffer, external ones too, to its present size in bytes.
+        home: the arena's Storages in which the Buffers lie now.
         kernels: number of kernel objects.
-        drafts: the runtime.Drafts among them.
+        drafts: the runtime.Drafts: which of the kernels are built without optimisation.
     """
 
     def __init__(self, device, launches, resolve, external, options, hasty, name, unknowns=()):
@@ -135,7 +136,7 @@ class Binding:
             self._measure(buffer)
         self._live(launches, resolve, 0)
         self._plan()
-        self._places = {}  # buffer -> [(kernel, argument position, that of the offset)]
+        self._places = {}  # buffer -> [(kernel, position of the pointer argument, position of its offset's argument)]
         kernels, self.drafts = _kernels(device, launches, options, hasty)
         self.kernels = sum(map(len, kernels.values()))
         self.segments, _ = self._bound_launches(launches, resolve, kernels)
@@ -144,7 +145,7 @@ class Binding:
         self.home = _NOWHERE
 
     def _measure(self, buffer):
-        """Keeps `sizes` of the buffer true."""
+        """Note the buffer's bytes in `sizes`, which `changing` keeps up to date."""
         itemsize = dtypes.itemsize(buffer.dtype)
 
         def size(elements):
@@ -163,9 +164,9 @@ class Binding:
         return sum(self.parts)
 
     def change(self, values):
-        """The unknown extents have these values from now on. A plan of the arena stays while everything fits into its place.
+        """Set the unknown extents to these values. The arena's plan stays while each buffer fits into its place.
 
-        If it is interrupted, the next run begins it again.
+        If this is interrupted, the next run does it again.
         """
         self.changing.set(values)
         grown = [(interval, self.sizes[buffer]) for buffer, interval in self.lives.items() if self.sizes[buffer] > interval.nbytes]
@@ -178,27 +179,27 @@ class Binding:
         self.changing.values = values
 
     def enter(self, arena):
-        """Lie in the Arena's memory, until it calls `leave`. Under its lock."""
+        """Place the buffers in an Arena's memory, until it calls `leave`. The caller holds its lock."""
         home = arena.enter(self, self.parts, self._name)
         for buffer, interval in self.lives.items():
             self.bind(buffer, home[interval.part].view(interval.offset, interval.nbytes))
         self.home = home
 
     def leave(self):
-        """Hold nothing of the arena's memory any more."""
+        """Let go of the arena's memory."""
         self.home = _NOWHERE
         for buffer in self.lives:
             self.storages[buffer] = self._bound[buffer] = None
 
     def bind(self, buffer, storage):
-        """From now on the buffer's memory is `storage`."""
+        """Make `storage` the buffer's memory, in the arguments of all kernels that use it."""
         self.storages[buffer] = storage
         if self._whole:
             self._bind_whole(buffer, storage)
             return
         mem = storage.mem
         if self._bound.get(buffer) is not mem:
-            self._bound[buffer] = None  # should this be interrupted, nobody knows
+            self._bound[buffer] = None  # if this is interrupted, the kernels' arguments are unknown
             for kernel, position, _ in self._places.get(buffer, ()):
                 kernel.set_arg(position, mem)
             self._bound[buffer] = mem
@@ -214,7 +215,7 @@ class Binding:
             self._bound[buffer] = where
 
     def _live(self, launches, resolve, position):
-        """Notes when the buffers of `launches` are in use, counting launches from `position`; returns the position after."""
+        """Note the liveness of the buffers of `launches`, counting launches from `position`; returns the position after the last."""
         for launch in launches:
             if isinstance(launch, Loop):
                 first = position
@@ -234,7 +235,7 @@ class Binding:
         return position
 
     def _bound_launches(self, launches, resolve, kernels):
-        """(segments, places): see `segments`; places are the (kernel, argument position) of step numbers."""
+        """(segments, places): segments as in the attribute; places, the (kernel, argument position) of each step number."""
         segments, steps, hosts = [[]], [], {}
         for launch in launches:
             if isinstance(launch, lowering.HostCall):
@@ -276,7 +277,7 @@ def _set_integer(kernel, position, form, value):
 
 
 def size_of(ctype):
-    """Bytes of a C type: a scalar, or a vector of such."""
+    """Bytes of a C type, a scalar or a vector."""
     scalar = ctype.rstrip("0123456789")
     return struct.calcsize(_FORMATS[scalar]) * int(ctype[len(scalar) :] or 1)
 
@@ -290,7 +291,7 @@ def _set_grid(segment, place, kernel, group, label, grid):
 
 
 def _kernels(device, launches, options, hasty):
-    """Kernel objects for all launches, a dict from the spec's id to a list, and the runtime.Drafts among them."""
+    """Kernel objects for all launches: (dict from the id of a spec to a list of kernels, the runtime.Drafts)."""
     found = lowering.program_specs(_specs(launches, 1), device.traits)
     unique, counts = {}, {}
     for _, spec in found:
@@ -309,7 +310,7 @@ def _kernels(device, launches, options, hasty):
 
 
 def _check_groups(device, found, built):
-    """Raises GroupTooLarge for the kernel that can have the fewest work-items in a group, if that is less than it needs."""
+    """Raises GroupTooLarge if kernels need more work-items in a group than they can have, for the one with the smallest limit."""
     groups = {name: (launch.name, product(launch.group)) for launch, (name, *_) in found if launch.group and product(launch.group) > 1}
     short = [(device.group_limit(built[name][0]), items, title) for name, (title, items) in groups.items()]
     short = [entry for entry in short if entry[0] < entry[1]]
@@ -319,7 +320,7 @@ def _check_groups(device, found, built):
 
 
 def _specs(launches, times):
-    """Every KernelSpec, once per kernel object that it needs."""
+    """Every KernelSpec, once per kernel object that it needs: in a loop, one for each variant."""
     for launch in launches:
         if isinstance(launch, Loop):
             yield from _specs(launch.launches, times * len(launch.variants))

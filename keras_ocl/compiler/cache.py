@@ -1,15 +1,15 @@
-"""Caches of compiled functions. All together they keep a bounded number; what was not used for longest is forgotten first.
+"""Caches of compiled functions. Together they keep a bounded number; the least recently used are evicted first.
 
-The numbers that eager code uses are kept here too, in their device's memory.
+The numbers (scalars) that eager code uses are kept here too, in their device's memory.
 """
 
 import threading
 import weakref
 
 MOST = 4096  # compiled functions
-MOST_BYTES = 1 << 30  # of what they hold
-NUMBERS = 4096  # kept in memory
-KERNEL_BYTES = 64 << 10  # about what the driver and we remember for a kernel
+MOST_BYTES = 1 << 30  # that compiled functions may hold together
+NUMBERS = 4096  # most numbers kept in memory
+KERNEL_BYTES = 64 << 10  # estimate of the bytes that the driver and we keep for a kernel
 
 _all = weakref.WeakSet()
 _numbers = {}  # (device, dtype, value) -> Storage
@@ -17,9 +17,9 @@ _lock = threading.RLock()
 
 
 class Cache(dict):
-    """Compiled functions by hashable identity: they have a `device`, and the number of bytes they hold as `held_bytes`.
+    """Compiled functions by hashable identity: each has a `device`, and in `held_bytes` the number of bytes that it holds.
 
-    Whoever runs one sets its `used` to `Cache.now`, which counts what was compiled: so this costs nothing to speak of.
+    Whoever runs one sets its `used` to `Cache.now`, which counts compilations: the order of use thus costs next to nothing.
     """
 
     __hash__ = object.__hash__
@@ -31,7 +31,7 @@ class Cache(dict):
             _all.add(self)
 
     def add(self, identity, compiled):
-        """Keeps `compiled`, the newest of all, and returns it."""
+        """Keeps `compiled` as the most recently used, and returns it."""
         with _lock:
             Cache.now += 1
             compiled.used = Cache.now
@@ -41,7 +41,7 @@ class Cache(dict):
 
 
 def _entries(device=None):
-    """[(cache, identity, compiled)] of a device, or of all, the one that was used longest ago first."""
+    """List of (cache, identity, compiled) of a device, or of all devices, the least recently used first."""
     with _lock:
         found = [(cache, *item) for cache in list(_all) for item in list(cache.items())]
     return sorted((entry for entry in found if device in (None, entry[2].device)), key=lambda entry: entry[2].used)
@@ -54,7 +54,7 @@ def _bound():
         return
     entries = _entries()
     for cache, identity, compiled in entries[:-1]:  # the newest is about to run
-        # A little more than needed, or every new one would look for the oldest.
+        # Evict a little more than needed, or every new function would have to sort all entries again.
         if count <= MOST - MOST // 64 and held <= MOST_BYTES - MOST_BYTES // 64:
             break
         cache.pop(identity, None)
@@ -62,7 +62,7 @@ def _bound():
 
 
 def evict(device):
-    """Forgets the half of a device's compiled functions that was not used for longest. Returns whether there were any."""
+    """Forgets the least recently used half of a device's compiled functions. Returns whether there were any."""
     entries = _entries(device)
     for cache, identity, _ in entries[: -(-len(entries) // 2)]:
         cache.pop(identity, None)
@@ -70,7 +70,7 @@ def evict(device):
 
 
 def number(identity, upload):
-    """The Storage of a number, (device, dtype, value). Eagerly the same few come back again and again: their memory is kept."""
+    """The Storage of a number, `identity` being (device, dtype, value). Eager code uses the same few again and again: they are kept."""
     storage = _numbers.get(identity)
     if storage is None:
         if len(_numbers) >= NUMBERS:
@@ -80,7 +80,7 @@ def number(identity, upload):
 
 
 def forget(device=None):
-    """Forgets what was compiled for a device (all), and numbers: it is traced and compiled again when it is next called."""
+    """Forgets compiled functions and numbers of a device (None: all); functions are traced and compiled again at their next call."""
     for cache, identity, _ in _entries(device):
         cache.pop(identity, None)
     for identity in [i for i in list(_numbers) if device in (None, i[0])]:

@@ -1,7 +1,7 @@
-"""Chains: small kernels that follow one another become one kernel, whose one work-item does the work of them all.
+"""Vertical chains: small kernels that follow one another become one kernel, in which a single work-item does the work of them all.
 
-A launch costs a CPU one to three microseconds, and some implementations ten times as much, which is more than a kernel of a small model
-computes, and a compiler takes tens of milliseconds for each kernel. Kernels whose work is less than a launch's cost are joined.
+The launch latency on a CPU is one to three microseconds, with some implementations ten times as much, which is longer than a kernel of a
+small model computes, and a compiler takes tens of milliseconds for each kernel. Kernels whose work costs less than a launch are joined.
 """
 
 from keras_ocl.compiler import joining
@@ -30,13 +30,13 @@ def chained(launches, traits):
 
 
 def _is_small(spec, limit, units):
-    """Whether one work-item may do all that the kernel does: what the other units would have done is less than a launch.
+    """Whether one work-item may do all of a kernel's work: the share that other compute units would have done costs less than a launch.
 
-    For the extents first seen: those that are more than eight times as large have kernels of their own (family.py).
+    Decided for the extents of the first trace; extents more than eight times as large get kernels of their own (family.py).
     """
     if not spec.group or not all(map(is_one, spec.group)) or any(a.kind == "local" for a in spec.args):
         return False
-    if spec.scalar:  # a user's, whose text may ask for its place in any way
+    if spec.scalar:  # a user's kernel, whose text may use its ids in any way
         return False
     items = hint(product(spec.grid))
     if items <= 1:

@@ -1,8 +1,8 @@
-"""Checks in a trace: flags for the numbers that leave each operation of Keras, and what the host concludes from them.
+"""Checks for NaN and infinity in a trace: flags for the tensors that leave each operation of Keras, and the errors raised for them.
 
-Flags are ordinary results of the compiled function: a small integer for each number tensor that another operation uses or that is a result
-(0: all finite, 1: an infinity, 2: a NaN). What lies within one operation is its own business: it may divide by zero and then select.
-An infinity that the program wrote itself, such as a mask's, is no error, nor is one that comes of it; a NaN always is one.
+Flags are ordinary results of the compiled function: a small integer for each float tensor that another operation reads or that is a result
+(0: all finite, 1: an infinity, 2: a NaN). Values within one operation are not checked: it may divide by zero and then select.
+An infinity that the program wrote itself, such as a mask's, is no error, nor is one computed from it; a NaN always is one.
 """
 
 from keras_ocl import primitives as P
@@ -17,11 +17,11 @@ from keras_ocl.core.trace import tracing
 
 INFINITE, NAN = 1, 2
 _WRITTEN = -1  # the source of an infinity that the program wrote itself
-_TOGETHER = 16  # flags that one kernel puts side by side: their pointers are its arguments
+_TOGETHER = 16  # flags that one kernel concatenates: their pointers are its arguments
 
 
 def flag(x):
-    """0, INFINITE or NAN: int32 of shape (), for a float tensor with elements."""
+    """The flag 0, INFINITE or NAN, an int32 tensor of shape (), for a float tensor with elements."""
     bad = P.select(P.is_nan(x), _numbers(x.shape, NAN), _numbers(x.shape, INFINITE))
     code = P.select(P.is_finite(x), _numbers(x.shape, 0), bad)
     return P.reduce_max(code, tuple(range(x.ndim))) if x.ndim else code
@@ -32,36 +32,40 @@ def _numbers(shape, value):
 
 
 def looked_at(x):
-    """Whether a tensor has numbers that can be NaN or infinite."""
+    """Whether a tensor is checked: it has elements that can be NaN or infinite."""
     return dtypes.is_float(x.dtype) and all(n != 0 for n in x.shape)
 
 
 class Sites:
-    """What is looked at in a compiled function.
+    """The tensors that a compiled function checks.
 
-    found: (index checks' tensors, vectors of flags), further results of the function.
+    found: ([`found` of each IndexCheck], [vectors of flags]), further results of the function.
     """
 
     def __init__(self, name, checks):
         self.name, self._checks = name, tuple((c.op, c.layer, c.wraps) for c in checks)
-        self._whats, self._sources, self._flags = [], [], []  # of each flag: a sentence's subject, what it came from
+        self._whats, self._sources, self._flags = [], [], []  # of each flag: its `what`, its `sources`, its tensor
         self.found = ([c.found for c in checks], [])
 
     def add(self, tensor, what, sources):
-        """Looks at a tensor; `what` is the subject of a sentence, None for what is given. Returns the flag's number."""
+        """Adds a check of a tensor and returns the flag's number.
+
+        what: (subject of the error's sentence, whether the tensor is an input). sources: numbers of the flags of the tensors that it was
+        computed from, or _WRITTEN.
+        """
         self._flags.append(P.reshape(flag(tensor), (1,)))
         self._whats.append(what)
         self._sources.append(sources)
         return len(self._whats) - 1
 
     def close(self):
-        """After the last tensor."""
+        """Concatenates the flags; called after the last tensor."""
         parts = [self._flags[k : k + _TOGETHER] for k in range(0, len(self._flags), _TOGETHER)]
         self.found[1].extend(P.concat(part, 0) for part in parts)
         self._flags = None
 
     def judge(self, found):
-        """Raise the first error that a run's `found` shows: IndexError or FloatingPointError. Waits for the device."""
+        """Raise the first error that the values `found` of a run show, IndexError or FloatingPointError. Waits for the device."""
         indices, flags = found
         for (op, layer, wraps), tensor in zip(self._checks, indices, strict=True):
             judge_indices(op, layer, wraps, tensor)
@@ -77,7 +81,7 @@ class Sites:
 
 
 def judge_indices(op, layer, wraps, found):
-    """Raise the IndexError that the values of an IndexCheck's `found` tell of, if any. Waits for the device."""
+    """Raise the IndexError that an IndexCheck's tensor `found` tells of, if any. Waits for the device."""
     for numbers in to_numpy(found).reshape(-1, found.shape[-1]).tolist():  # one row for each step of loops
         error = index_error(op, layer, wraps, numbers)
         if error is not None:
@@ -85,7 +89,7 @@ def judge_indices(op, layer, wraps, found):
 
 
 def instrumented(trace, result, name):
-    """The Sites of a finished trace that returns `result` (a nest): records into the trace what computes them."""
+    """The Sites of a finished trace that returns `result` (a nest); records the equations of the flags into the trace."""
     outputs = [t for t in tree.flatten(result)[0] if type(t) is Tensor] + [s.value for s in trace.assigned()]
     equations = pruned(merged(trace.equations), outputs)
     sites, token = Sites(name, trace.checks), active_tapes.set(())

@@ -1,10 +1,10 @@
-"""What fusion repeats, priced against storing it once.
+"""The price of rematerialisation: evaluating a node wherever it is read, against storing it once.
 
-A kernel evaluates a node once for every place at which its code reads it. `Places` finds these places before any code exists, by
+A kernel evaluates a node once for every place (index) at which its code reads it. `Places` finds these places before any code exists, by
 following the indices from the kernel's results back to the node as the generator will: two reads at equal indices are one place, nine
 shifted slices are nine, and each place counts as often as the loop around it runs. `repeated` adds up, over a node and what would be
-inlined beneath it, the evaluations beyond one per element times their prices, and `storing` is what it costs to write the node once and
-to load it at its places. Both are in cheap operations on one element of a vector.
+inlined beneath it, the evaluations beyond one per element times their prices, and `storing` is the cost of writing the node once and
+loading it at its places. All costs and prices are in cheap operations on one element of a vector.
 """
 
 from keras_ocl.compiler.axes import ANY, reshape_map
@@ -14,17 +14,17 @@ from keras_ocl.core.dim import hint, product
 from keras_ocl.core.index import is_one
 from keras_ocl.core.primitive import Kind
 
-_LOAD = 1  # of an element that the kernel has just loaded for another place: it is in the cache
-_VISITS = 256  # nodes that one decision looks at: a bound for graphs where each node repeats next to nothing
+_LOAD = 1  # cost of loading an element that the kernel has just loaded for another place: it is in the cache
+_VISITS = 256  # most nodes that one decision looks at: a bound for graphs in which each node repeats next to nothing
 
 NOWHERE = (None, 0, 0)  # the index on an axis of extent 1
 
 
 class _Source:
-    """What indices run along: a loop, or a number computed from loops.
+    """What an index runs along: a loop variable, or a number computed from loop variables.
 
-    `count`: how often the kernel reaches the block that knows it. `lane`: whether it differs from lane to lane of a vector.
-    `split`: whether it is a quotient or a remainder of one that does.
+    `count`: how often the kernel runs the block in which it is defined. `lane`: whether it differs between the lanes of a vector.
+    `split`: whether it is a quotient or a remainder of an index that does.
     """
 
     __slots__ = ("count", "lane", "split")
@@ -43,13 +43,13 @@ class Places:
         self._sources = {}
 
     def results(self, region, space):
-        """The index of what a kernel computes for each point of its `space`."""
+        """The index of the element that a kernel computes at each point of its `space`."""
         lane = max((i for i, n in enumerate(space) if not is_one(n)), default=None)
         sources = [self._source((region, i), hint(product(space[: i + 1])), i == lane) for i in range(len(space))]
         return tuple(NOWHERE if is_one(n) else (source, 1, 0) for n, source in zip(space, sources, strict=True))
 
     def operand(self, user, position, index):
-        """The index at which `user`, evaluated at `index`, reads its operand; the first one where a loop of its own reads several."""
+        """The index at which `user`, evaluated at `index`, reads its operand; one for all elements that a loop of its own reads."""
         if user.kind is Kind.ELEMENTWISE:
             return index
         x, access = user.inputs[position], user.primitive.access(user, position)
@@ -93,10 +93,10 @@ def _in_lanes(entries):
 
 
 def ends_lanes(node, places):
-    """Whether a kernel that evaluates `node` at `places` has to compute without vectors.
+    """Whether a kernel that evaluates `node` at `places` cannot be vectorised.
 
-    It has to where an axis of `node` runs along quotients of the lanes' index, which a reshape took apart. Elementwise operations, whose
-    operands are laid out like their result, need only the flat index.
+    It cannot where an axis of `node` runs along quotients or remainders of the lanes' index, which come from a reshape. Elementwise
+    operations, whose operands are laid out like their result, need only the flat index.
     """
     if node.kind is Kind.ELEMENTWISE or not any(i.shape for i in node.inputs) or node.primitive.flat:
         return False
@@ -108,7 +108,7 @@ def _split(places):
 
 
 def strided(node, places):
-    """Those of `places` where the elements of `node` that lanes read, if it is in memory, are not adjacent."""
+    """Those of `places` at which the lanes of a vector read elements of `node`, if it is in memory, that are not adjacent."""
     last = max((i for i, n in enumerate(node.shape) if not is_one(n)), default=0)
     return [index for index in places if _in_lanes(index) and not (_in_lanes(index[last:]) and index[last][1] == 1)]
 
@@ -119,38 +119,38 @@ def _moved(entry, stride, start):
 
 
 def evaluations(indices):
-    """How often a kernel evaluates a node at distinct `indices`: for each, as often as the deepest loop runs that it depends on."""
+    """Number of evaluations of a node at distinct `indices`: for each, as many as the deepest loop that it depends on has steps in all."""
     return sum(max((e[0].count for e in index if e[0] is not None), default=1) for index in indices)
 
 
 def terms(node):
-    """Elements of an operand that one element of a reduction, window or contraction is made of; 1 for other nodes."""
+    """Number of elements of an operand that one element of a reduction, window or contraction combines; 1 for other nodes."""
     return 1 if node.primitive.terms is None else node.primitive.terms(node)
 
 
 def price(node):
-    """One evaluation of `node`, without its operands."""
+    """Cost of one evaluation of `node`, without its operands."""
     cost = node.primitive.cost
     return cost(node) if callable(cost) else cost
 
 
 def pads_lanes(node):
-    """Whether operands of `node` end along the axis that lanes run along."""
+    """Whether `node`, such as a pad, masks an operand along the last axis, along which lanes run."""
     return node.kind is Kind.MASKED and len(node.shape) - 1 in node.primitive.masks(node)
 
 
 def size(node):
-    """Elements of a node's result, at least 1."""
+    """Number of elements of a node's result, at least 1."""
     return max(1, hint(product(node.shape)))
 
 
 def storing(node, places, schedule):
-    """Writing `node` once, and loading it at `places`, a list of indices."""
+    """Cost of writing `node` once, and loading it at `places`, a list of indices."""
     return schedule.launch + size(node) * schedule.byte * itemsize(node) + loading(node, places, schedule)
 
 
 def loading(node, places, schedule, factor=1):
-    """Loading `node` at `places` beyond once per element, and what lanes gather (none if `factor` is not 1: no lanes)."""
+    """Cost of loading `node` at `places` beyond once per element, and of gathers by lanes (none if `factor` is not 1: no lanes)."""
     gathered = evaluations(strided(node, places)) if factor == 1 else 0
     return _LOAD * max(0, factor * evaluations(places) - size(node)) + schedule.gather * gathered
 
@@ -161,14 +161,14 @@ def itemsize(node):
 
 
 def repeated(node, places, schedule, indices, stored, limit, factor=1):
-    """What evaluating `node` at `places` costs beyond evaluating it, and what is inlined beneath it, once per element in vectors.
+    """Cost of evaluating `node` at `places`, beyond that of evaluating it, and what is inlined beneath it, once per element in vectors.
 
     Args:
         places: list of indices of `node`, in one kernel or several.
         indices: the Places that they come from.
         stored: function of a node: whether it is in memory whatever happens to `node`.
-        limit: a cost beyond which the exact sum does not matter.
-        factor: how many times as much operations cost in the kernels that evaluate it.
+        limit: a cost above which the exact sum does not matter.
+        factor: how many times as much operations cost in the kernels that evaluate it: above 1 where they are not vectorised.
 
     Beneath `node` the cheaper of repeating and storing counts, because the same rule will decide there.
     """

@@ -1,18 +1,19 @@
-"""Broadcast operands in eager code: written where something reads them that is no elementwise operation.
+"""Deferred broadcasts in eager code: their results are written only when an operation that is not elementwise reads them.
 
-An elementwise operation's kernel reads what was broadcast, a number above all, where it lies: so that takes no memory and no kernel of its
-own. What an operation of Keras returns is written.
+The kernel of an elementwise operation reads the broadcast's source, as a rule a number, instead, so the broadcast takes no memory and no
+kernel of its own. Results that an operation of Keras returns are always written.
 """
 
 from keras_ocl.core.tensor import Tensor
 
 
 class Deferred:
-    """Stands for a tensor's Storage: what is asked of it beside `device` is that of the written one.
+    """Stands for a tensor's Storage: reading any attribute of a Storage other than `device` writes the tensor.
 
     Args:
-        primitive, params: what makes the tensor of `source`, which has `extents` and a `dtype`; that is kept, and so not overwritten.
-        shape: of the result.
+        primitive, params: the operation that makes the tensor from `source`, a Storage of shape `extents` and a `dtype`, which is kept
+            alive and so not overwritten.
+        shape: the result's shape.
         write: function of (this object, the source) that returns the Storage of the result.
     """
 
@@ -23,8 +24,8 @@ class Deferred:
         self.device, self._source, self._storage, self._write = source.device, source, None, write
 
     def source(self):
-        """The source's Storage, or None when the result was written."""
-        source = self._source  # before the look: another thread may write it meanwhile
+        """The source's Storage, or None if the result has been written."""
+        source = self._source  # read first: another thread may write the result meanwhile
         return source if self._storage is None else None
 
     def written(self):
@@ -45,7 +46,7 @@ def is_deferred(tensor):
 
 
 def written(result):
-    """What an operation returns, tensors or lists of them, all written."""
+    """`result`, the tensor or list of tensors that an operation returns, after all Deferred ones are written."""
     for tensor in result if type(result) in (list, tuple) else (result,):
         if type(tensor) is Tensor and type(tensor.storage) is Deferred:
             tensor.storage = tensor.storage.written()

@@ -1,5 +1,7 @@
-"""Which kernels may begin as drafts, compiled without optimisation (runtime/programs.py): those whose first runs are over before they would
-be compiled with it."""
+"""The choice of kernels that are first built without optimisation ("drafts", runtime/programs.py).
+
+They are those whose first runs are over before an optimised build would be ready.
+"""
 
 import functools
 import math
@@ -11,16 +13,16 @@ from keras_ocl.core.dim import hint
 from keras_ocl.kernels.schedule import schedule_of
 from keras_ocl.kernels.spec import KernelSpec
 
-_RUNS = 8  # that have to be over, as all further ones are late until the better kernels are there
-_LOSS = 3  # a draft's run takes so many times what its estimate says, by times measured here
+_RUNS = 8  # first runs that have to be over by then: later ones are slow as well until the optimised kernels are ready
+_LOSS = 3  # an unoptimised kernel's run takes so many times what its estimate says, by times measured here
 
 
 def drafts(launches, named, traits):
-    """The runtime.Drafts of a function's kernels.
+    """The runtime.Drafts of a function's kernels, which chooses those to build without optimisation first.
 
     Args:
-        launches: its KernelSpecs and Loops; what else there is takes no part.
-        named: (KernelSpec, (function name, ...)) of all of them, as lower.program_specs gives.
+        launches: the function's launches; all but KernelSpecs and Loops are ignored.
+        named: (KernelSpec, (function name, source, helper texts)) of all of them, as lower.program_specs gives.
         traits: the device's.
     """
     price = schedule_of(traits).compilation * traits.compute_units
@@ -39,7 +41,7 @@ def drafts(launches, named, traits):
         return runs * weight(spec) - price * (len(spec[1]) + sum(map(len, spec[2])))
 
     def choose(specs):
-        # As many as are over together, those first for which the compiler takes longest beside what they do.
+        # As many as have done their runs, all together, before they would be compiled; first those with long compilation for their work.
         total, chosen = 0, set()
         for over, spec in sorted((excess(spec, _RUNS), spec) for spec in specs):
             total += over
@@ -52,13 +54,13 @@ def drafts(launches, named, traits):
 
 
 def _work(launch, times):
-    """About how many operations, with loads and stores, so many launches of a kernel take; infinitely many where nobody knows."""
+    """Estimate of the operations, with loads and stores, of so many launches of a kernel; infinite for a user's kernel."""
     parts = [part.provenance for part in launch.provenance.parts(launch)]
     return times * (math.inf if launch.scalar else max(1, sum(part.work / part.launches for part in parts)))
 
 
 def _runs(launches, times):
-    """(KernelSpec, how often it is launched) of each."""
+    """(KernelSpec, number of times it is launched in a run; infinite in a while loop) of each kernel."""
     for launch in launches:
         if isinstance(launch, Loop):
             yield from _runs(launch.launches, math.inf if launch.length is None else times * max(1, hint(launch.length)))

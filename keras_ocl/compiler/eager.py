@@ -1,7 +1,7 @@
 """Eager execution: the compiler on a one-node graph, with a cache.
 
 Extents are arguments of eager kernels, so that arrays of other sizes reuse them: each distinct extent of
-the inputs becomes a Dim whose hint is its power-of-two size class. Results that are rows of their operands are copied by the driver.
+the inputs becomes a Dim whose hint is its power-of-two size class. Results that consist of rows of their operands are copied by the driver.
 """
 
 import math
@@ -28,7 +28,7 @@ def size_class(n):
 
 
 class Extents:
-    """Replaces extents by Dims; equal extents by equal Dims."""
+    """A function that replaces extents by Dims; equal extents by the same Dim. Extents from -1 to 1 stay numbers."""
 
     def __init__(self):
         self._known = {}
@@ -90,7 +90,7 @@ def execute(prim, inputs, params, results):
 
 
 def _write(deferred, source):
-    """The Storage of what was Deferred."""
+    """The Storage of a Deferred result, computed from the Storage of its source."""
     prim, result = deferred.primitive, (deferred.shape, deferred.dtype)
     return _launched(source.device, prim, [Tensor(deferred.extents, deferred.dtype, source)], dict(deferred.params), [result])[0]
 
@@ -127,7 +127,7 @@ def _literal(device, value, dtype):
 
 
 def _copied(prim, device, inputs, rows, shape, dtype):
-    """The Storage of a result that is made of Rows of its operands."""
+    """The Storage of a result that consists of Rows of its operands, which the driver copies."""
     size = dtypes.itemsize(dtype)
     result = device.allocate(size * math.prod(shape), prim.name)
     copies = [
@@ -142,7 +142,7 @@ def _copied(prim, device, inputs, rows, shape, dtype):
 
 
 def _typed(value):
-    """Hashable that tells 1 from 1.0 and True."""
+    """A hashable form of a value that tells 1 from 1.0 and True."""
     if isinstance(value, tuple):
         return tuple(_typed(v) for v in value)
     return (type(value).__name__, value.hex() if isinstance(value, float) else value)
@@ -153,7 +153,7 @@ _executed = 0
 
 
 def compiled_once(identity, compile, cache=_cache):
-    """What `compile` returned for this hashable identity, if that is still in the cache."""
+    """The compiled function for this hashable identity: from the cache, or else what `compile()` returns."""
     found = cache.get(identity)
     if found is None:
         found = cache.add(identity, compile())
@@ -168,12 +168,12 @@ def _count():
 
 
 def executed():
-    """How many operations eager code has run, by and large: threads may miss one of one another's."""
+    """Approximate number of operations that eager code has run: threads may lose one another's increments."""
     return _executed
 
 
 def _cache_of(prim):
-    """A user's own primitive has its own cache, which goes with it."""
+    """The cache of a primitive's kernels; a user's own primitive has one of its own, which lives as long as the primitive."""
     if prim.registered:
         return _cache
     if prim.cache is None:
@@ -182,7 +182,7 @@ def _cache_of(prim):
 
 
 def on_device(tensor, device):
-    """The tensor's storage on `device`; a copy through the host if it lives elsewhere."""
+    """The tensor's Storage on `device`; a copy through the host if it lies on another device."""
     storage = tensor.storage
     if type(storage) is Deferred:
         storage = storage.written()
@@ -192,7 +192,7 @@ def on_device(tensor, device):
 
 
 def check_supported(what, device, names):
-    """TypeError naming the operation `what` when the device lacks one of the dtypes `names`."""
+    """Raises a TypeError that names the operation `what` if the device lacks one of the dtypes `names`."""
     if device.traits.fp64:
         return
     for dtype in names:

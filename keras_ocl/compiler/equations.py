@@ -1,4 +1,4 @@
-"""Scans among a trace's equations: those that repeat the same body on the same inputs are merged, and unused results are dropped."""
+"""Simplification of the scans in a trace: those that repeat the same body on the same inputs are merged; unused results are dropped."""
 
 from keras_ocl.core.body import Body, needed
 from keras_ocl.core.dim import key
@@ -7,7 +7,7 @@ from keras_ocl.primitives.elementwise import stop_gradient_p
 
 
 def merged(equations):
-    """The equations, with scans that share body and inputs (a forward pass, then with more results) merged at the first one's place."""
+    """The equations, with scans of the same body and inputs (such as a forward pass and one with more results) merged into the first."""
     groups = {}
     for eq in equations:
         if eq.primitive.kind is Kind.SCAN:
@@ -31,7 +31,7 @@ def _identity(eq):
 
 
 def _union(group):
-    """One equation with the results of the whole group, and equations that give its results the names they had in the others."""
+    """One equation with the results of the whole group, and equations that define the outputs of the others by these results."""
     first = group[0]
     count = first.params["carries"]
     results = {}  # which result it is -> (its Tensor in the body, the Tensor that first stood for it)
@@ -55,7 +55,7 @@ def _union(group):
 
 
 def pruned(equations, outputs):
-    """The equations that `outputs` (Tensors) depend on, in order; scans lose the results that nobody uses, and what only those need."""
+    """The equations that `outputs` (Tensors) depend on, in order; scans lose unused results, and carries and inputs only those need."""
     wanted = {id(o) for o in outputs}
     kept = []
     for eq in reversed(equations):

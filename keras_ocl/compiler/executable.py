@@ -1,4 +1,4 @@
-"""Executable: a compiled graph that runs on storages of its inputs."""
+"""Executable: a compiled graph that runs on Storages (device memory) of its inputs."""
 
 import dataclasses
 import threading
@@ -21,14 +21,14 @@ class Executable:
     Args:
         graph: ir.Graph with outputs.
         inputs: the graph's input nodes, in the order of run()'s storages.
-        updates: (entry node, position in graph.outputs) of states to update in place where that is safe.
-        all_arguments: print every extent as an argument (eager code).
+        updates: pairs (entry node, position in graph.outputs) of states to update in place where that is safe.
+        all_arguments: whether every extent is a kernel argument rather than a literal (eager code).
         states: input nodes that hold variables.
-        unknowns: Dims that may have other values in other runs; what is made of them is computed again then.
+        unknowns: Dims that may have other values in other runs; all numbers that depend on them are then computed again.
 
     The kernels' arguments are set once; run() sets again only those of buffers that changed since the last
-    call. Intermediate results lie in the device's arena. A lock, which all that use the arena share, makes it safe to run from several
-    threads.
+    call. Intermediate results lie in the device's arena. A lock, shared by all executables that use the arena, makes it safe to run from
+    several threads.
     """
 
     def __init__(self, device, graph, inputs, updates=(), all_arguments=False, name="", states=(), unknowns=()):
@@ -43,7 +43,7 @@ class Executable:
         self._sort_outputs()
 
     def _lower(self, graph, updates, traits):
-        """Kernels for a device of such traits, bound; where one needs smaller groups than they allow, all are written for such."""
+        """Lower the graph for a device with these traits and bind its kernels; where one must have smaller groups, lower all again."""
         lowered = lowering.lower_graph(graph, updates, traits, self.is_eager, lower_loop)
         self._alias, self._shared = lowered.alias, lowered.shared
         self.overwritten = lowered.overwritten  # entry nodes whose storage run() writes to
@@ -60,7 +60,7 @@ class Executable:
             self._lower(graph, updates, dataclasses.replace(traits, max_group=max(1, fewer)))
 
     def _bind(self):
-        """Kernel objects for the launches, of the best programs that there are now."""
+        """Bind the launches to kernel objects of the best programs compiled so far: optimised ones where they are ready."""
         # Gradients that vanish over many steps end in denormal numbers, with which CPUs compute 30 times as slowly. As in XLA and
         # TensorFlow, compiled functions treat them as zero.
         options, external = "" if self.is_eager else "-cl-denorms-are-zero", {*self._inputs, *self._outputs}
@@ -91,25 +91,25 @@ class Executable:
 
     @property
     def arena_bytes(self):
-        """What a run needs of the arena."""
+        """Bytes of the arena that a run needs."""
         return self._binding.arena_bytes
 
     def at(self, values):
-        """The executable with these values of the unknowns, for `requested` and the like."""
+        """The executable, with the unknown extents set to `values`, for `requested` and the like."""
         with self._lock:
             self._binding.change(values)
         return self
 
     def run(self, storages, values=(), publish=None):
-        """Enqueue everything, or, where that is interrupted or fails, nothing that overwrites a state.
+        """Enqueue all launches; if that fails or is interrupted, none that overwrites a state has been enqueued.
 
         Args:
-            storages: one per input.
-            values: the unknown extents', a tuple of ints.
-            publish: a function from the results to an iterator, which is used up in the moment in which all is enqueued; see Device.replay.
+            storages: one Storage per input.
+            values: the values of the unknown extents, a tuple of ints.
+            publish: a function from the results to an iterator, whose steps are run at the moment when all is enqueued; see Device.replay.
 
         Returns:
-            One Storage per output; in-place ones are the entry's.
+            A list with one Storage per output; an output that is updated in place has the Storage of its entry node.
         """
         arena = self._arena
         with self._lock:
@@ -130,14 +130,14 @@ class Executable:
                 arena.users = ()
 
     def _improve(self, drafts):
-        """Take better kernels where there are some, or where drafts have run for long enough."""
+        """Replace unoptimised kernels ("drafts") by optimised ones that are ready, or that it pays to wait for by now."""
         drafts.await_run(self.device)
         self.device.programs.complete(drafts)
         if drafts.better():
             self._bind()
 
     def _interrupt(self, arena, storages, publish):
-        """`run` where this thread is already running something: what that left in the arena stays, so this gets one for itself."""
+        """`run` in the middle of another run of this thread, whose results in the arena must stay: this run gets an arena of its own."""
         before, own = arena.users, runtime.Arena(self.device)
         if self in before:
             raise RuntimeError(f"{self.name}: called while it is running; a signal handler or __del__ must not call what it interrupts.")
@@ -176,27 +176,27 @@ class Executable:
                 profiler.ran(self, results)
             return results
         finally:
-            held.update(self._nothing)  # others own it: only they may keep it alive
+            held.update(self._nothing)  # inputs and outputs belong to the caller: no reference of ours may keep them alive
 
     # ---- memory, for profiles
 
     def requested(self):
-        """The memory that a run asks for, known from shapes before anything runs.
+        """The memory that a run requests, known from shapes before anything runs.
 
         Returns:
-            A list of (allocator, bytes, bytes in place), one per buffer that is written: `allocator` is what asks for it, see
-            Provenance.allocator (None for copies of inputs that are also outputs). Where a result overwrites the state that it
-            replaces, the bytes are in place and none are asked for.
+            A list of (allocator, bytes, bytes in place), one per buffer that is written: `allocator` is the operation that requests it,
+            see Provenance.allocator (None for copies of inputs that are also outputs). Where a result overwrites the state that it
+            replaces, its bytes count as in place and none are requested.
         """
         sizes = self._binding.sizes
         return self._memory(sizes.__getitem__, lambda k: sizes[self._outputs[k]])
 
     def handed_out(self, results):
-        """`requested`, with the bytes of the Storages that a run really got: `results` are what it returned."""
+        """Like `requested`, with the bytes of the Storages that a run really got; `results`: the Storages that it returned."""
         return self._memory(lambda buffer: self._binding.storages[buffer].nbytes, lambda k: results[k].nbytes)
 
     def _memory(self, of_buffer, of_result):
-        """What `requested` returns, given functions from a buffer and from an output's position to bytes."""
+        """The list that `requested` returns; `of_buffer` gives the bytes of a buffer, `of_result` those of the output at a position."""
         owners = self._allocators()
         found = [(owners.get(buffer), of_buffer(buffer), 0) for buffer in self._binding.lives]
         found += [(owners.get(buffer), of_result(k), 0) for k, buffer in self._fresh]
@@ -209,7 +209,7 @@ class Executable:
         return sum(self._binding.sizes[node.buffer] for node in self._states)
 
     def _allocators(self):
-        """Buffer -> Provenance.allocator of the first launch that writes it."""
+        """Dict from a Buffer to the Provenance.allocator of the first launch that writes it."""
         found = {}
 
         def look(launches, resolve):

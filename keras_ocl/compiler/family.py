@@ -1,9 +1,9 @@
 """Families: the signatures of a function that differ in extents alone, and which of their axes are unknown extents.
 
-An axis is a plain number until a second extent is seen on it; from then on it is a Dim. Axes that always had equal extents are one
-unknown. A trace is valid where the facts hold that it noted, as far as it was verified: tracing again with other values must give the same
-equations. What Python code reads without being noticed (`range(n)`) is monotonic in nearly all cases, so that two values that agree
-vouch for all between.
+The extent of an axis is a plain number until a second one is seen there; from then on it is a Dim. Axes that always had equal extents share
+one unknown. A trace is valid where the facts that it noted hold, within the range of values for which it was verified: tracing again with
+other values must give the same equations. Uses of a value that go unnoticed (`range(n)`) are monotonic in nearly all cases, so two values
+with equal equations vouch for all between.
 """
 
 import itertools
@@ -13,8 +13,8 @@ from functools import partial
 from keras_ocl.core.dim import Dim, present
 
 _FAR = 8  # times the hint: beyond that, kernels made for the hint are so slow that new ones pay
-_PROBES = (1500450271, 1190494759, 1870414469, 2123456789, 1299709037, 2038074743, 1000003861, 1548586373)  # without a pattern
-_LARGE, _SMALL = (64, 40, 24, 16), (1, 2, 4, 6)  # at how many eighths of the hint a trace is verified
+_PROBES = (1500450271, 1190494759, 1870414469, 2123456789, 1299709037, 2038074743, 1000003861, 1548586373)  # numbers without a pattern
+_LARGE, _SMALL = (64, 40, 24, 16), (1, 2, 4, 6)  # eighths of the hint at which a trace is verified
 
 
 def _probe(k):
@@ -23,12 +23,12 @@ def _probe(k):
 
 
 class Family:
-    """What has been seen of the extents of a function's arrays.
+    """The extents of a function's arrays seen so far, and the traces that serve them.
 
     Args:
-        shapes: of the arrays of the first signature.
+        shapes: the shapes of the arrays of the first signature.
         dynamic: as for jit.
-        hints: dict from (number of the array, axis) to the hint of its unknown extent, which the function's families share.
+        hints: dict from (number of the array, axis) to the hint of its unknown extent, shared by the function's families.
     """
 
     def __init__(self, shapes, dynamic, hints):
@@ -40,10 +40,10 @@ class Family:
         # Batch and sequence may happen to be equal at first; equal extents of first axes are one batch.
         self._classes = [(n, dynamic is not True and varies) for n, varies in zip(self._first, self._varies, strict=True)]
         self._members = []
-        self._is_symbolic = True  # as far as we know
+        self._is_symbolic = True  # until a trace at other extents had other equations
 
     def see(self, extents):
-        """Takes notice of a signature's extents (those of all arrays in one tuple). Returns whether more axes vary now."""
+        """Notes a signature's extents (those of all arrays in one tuple). Returns whether more axes vary than before."""
         before = list(self._varies)
         if self._generalises:
             self._varies = [v or n != first for v, n, first in zip(self._varies, extents, self._first, strict=True)]
@@ -53,7 +53,7 @@ class Family:
         return self._varies != before
 
     def unknowns(self, extents):
-        """(extents with Dims in the place of those that vary, the Dims)."""
+        """(list of the extents, with Dims in place of those that vary; list of the Dims)."""
         found, result = {}, []
         for position, n in enumerate(extents):
             if not self._varies[position]:
@@ -69,16 +69,16 @@ class Family:
         return result, list(found.values())
 
     def add(self, member, compiled, identity_at=None):
-        """Keeps a member as long as its Compiled is in use; verified widely with an `identity_at`."""
+        """Keeps a member as long as its Compiled is in use; with `identity_at`, verifies it for a wide range of values."""
         member.compiled = weakref.ref(compiled, lambda _: self._members.remove(member))
         self._members.append(member)
         if identity_at is not None and self._is_symbolic:
             member.verify_widely(partial(identity_at, member))
 
     def find(self, extents, identity_at):
-        """(the Compiled that serves these extents, the values of its unknowns), or None.
+        """(the Compiled that is valid for these extents, the values of its unknowns), or None.
 
-        identity_at(member, values): the Identity of a trace with other values of the member's unknowns; None where that fails.
+        identity_at(member, values): the Identity of a trace with other values of the member's unknowns; None where tracing fails.
         """
         for member in reversed(self._members):
             values, compiled = member.values(extents), member.compiled()
@@ -97,8 +97,8 @@ class Member:
     """One trace of a family.
 
     Args:
-        extents: of its arrays, ints and Dims.
-        facts: what it takes for granted (core.facts.Facts).
+        extents: the extents of its arrays, ints and Dims.
+        facts: the comparisons that it relies on (core.facts.Facts).
         identity: its Identity.
     """
 
@@ -110,7 +110,7 @@ class Member:
         self._extended = False
 
     def values(self, extents):
-        """The values of the unknowns for these extents; None where they do not fit."""
+        """The values of the unknowns at these extents, a tuple; None where the extents do not fit the trace."""
         found = [None] * len(self.facts.unknowns)
         for (unknown, literal), n in zip(self._pattern, extents, strict=True):
             if unknown is None:
@@ -125,18 +125,18 @@ class Member:
         return tuple(found)
 
     def extents_at(self, values):
-        """Its extents with other values of the unknowns, for a trace."""
+        """The extents of its arrays with other values of the unknowns, for another trace."""
         now = [Dim(n, unknown.hint, unknown.probe) for n, unknown in zip(values, self.facts.unknowns, strict=True)]
         return [literal if unknown is None else now[unknown] for unknown, literal in self._pattern]
 
     def is_verified(self, values):
-        """Whether `values` lie between values that were traced and gave the same function."""
+        """Whether `values` lie between values at which traces had the same equations."""
         return all(low <= n <= high for low, n, high in zip(self._low, values, self._high, strict=True))
 
     def verify(self, values, identity_at):
-        """Tries to extend what is verified to `values`; if that is not the first time, as far as may be. Returns whether they are now.
+        """Tries to extend the verified range to `values`, from the second time on as far as possible. Returns whether they are in it now.
 
-        identity_at: function from values to the Identity of a trace with them; None where that fails.
+        identity_at: function from values to the Identity of a trace with them; None where tracing fails.
         """
         if self._extended and not self.is_verified(values):
             self.verify_widely(identity_at)
@@ -146,12 +146,12 @@ class Member:
         return self.is_verified(values)
 
     def verify_widely(self, identity_at):
-        """Tries values far from the hints, so that most others need not be verified when they come."""
+        """Tries values far from the hints, so that most values need no verification when they are seen."""
         self._extend_by(self._far_values(max, self._high, _LARGE), identity_at)
         self._extend_by(self._far_values(min, self._low, _SMALL), identity_at)
 
     def _far_values(self, extreme, known, parts):
-        """Candidates, different for different unknowns: odd and even ones, and then such as can be halved four times (by poolings)."""
+        """Candidate values, different for different unknowns: odd and even ones, then ones that can be halved four times (by poolings)."""
         unknowns, sign = self.facts.unknowns, -1 if extreme is max else 1
         for first in (unknowns[0].hint * parts[0] // 8, known[0]):  # as a rule the first is the batch, which can be anything
             for step, eighths in itertools.product((1, 16), parts):

@@ -1,4 +1,4 @@
-"""Operands that a kernel template computes where it reads them, such as quantised weights: less memory is read than if they were stored."""
+"""Prologue fusion ("fetch"): a kernel template computes an operand while loading it, such as dequantised weights, and reads less memory."""
 
 import heapq
 
@@ -12,7 +12,7 @@ from keras_ocl.kernels.spec import Args
 
 
 class _Except:
-    """The set of all nodes but some: what those are computed of is in memory."""
+    """The set of all nodes but those `inside`: in a dry run, all others are in memory."""
 
     def __init__(self, inside):
         self.inside = inside
@@ -22,14 +22,14 @@ class _Except:
 
 
 def fetched(node, users, free, traits, most):
-    """The operand that the template of `node` computes, where its primitive's rule `fetches` allows it and less than half as much is read.
+    """The operand that the template of `node` computes while loading it, if its rule `fetches` allows that and it halves the bytes read.
 
     Args:
         users: dict from a node to the nodes that read it.
-        free: function of a node: whether nothing says yet that it is stored.
-        most: price of an element that may be computed there.
+        free: function of a node: whether, as far as is decided, it need not be stored.
+        most: the highest price (cost.price) of computing one element of the operand.
     Returns:
-        (operand, frozenset of the nodes that are computed, set of the nodes that those are computed of), or None.
+        (operand, frozenset of the nodes that the prologue computes, set of the nodes that it reads from memory), or None.
     """
     schedule = schedule_of(traits)
     if node.primitive.fetches is None or (found := node.primitive.fetches(node, schedule)) is None:
@@ -39,7 +39,7 @@ def fetched(node, users, free, traits, most):
     if node.inputs.count(operand) > 1:
         return None
     inside, leaves, waiting = {node}, set(), [(-operand.order, id(operand), operand)]
-    while waiting:  # users before what they use
+    while waiting:  # users before their operands
         *_, n = heapq.heappop(waiting)
         if n in inside or n in leaves:
             continue
@@ -56,14 +56,14 @@ def fetched(node, users, free, traits, most):
 
 
 def repeated(node, there, free, traits, most):
-    """The operand that the template of `node` computes wherever it reads it, by its primitive's rule `repeats`, and what it reads for that.
+    """The operand that the template of `node` recomputes for every load, where its primitive's rule `repeats` allows it and that pays.
 
     Args:
-        there: function of a node: whether it is in memory or a template's, which can store it.
-        free: function of a node: whether it may be computed for the template.
-        most: price of an element that may be computed there.
+        there: function of a node: whether it is in memory, or computed by a template, which can store it.
+        free: function of a node: whether it may be computed in the template's prologue.
+        most: the highest price (cost.price) of computing one element of the operand.
     Returns:
-        (operand, frozenset of the nodes that are computed, set of the nodes that those are computed of), or None.
+        (operand, frozenset of the nodes that the prologue computes, set of the nodes that it reads from memory), or None.
     """
     if node.primitive.repeats is None or (found := node.primitive.repeats(node)) is None:
         return None
@@ -90,7 +90,7 @@ def repeated(node, there, free, traits, most):
 
 
 def _elementwise(node, operand):
-    """Whether `node` can be computed element by element where `operand` is read: what is smaller is better computed before."""
+    """Whether `node` can be computed for each element of `operand` as it is loaded; a smaller node is better computed beforehand."""
     pointwise = node.kind in (Kind.ELEMENTWISE, Kind.VIEW, Kind.INDEXED) and node.primitive.pointwise is not None
     return pointwise and cost.size(node) == cost.size(operand)
 
@@ -100,7 +100,7 @@ def _bytes(node):
 
 
 def runs_in_lanes(operand, extents, materialised, width):
-    """Dry run: whether rows of `operand`, a matrix of these extents, can be computed of what is in memory in lanes that read neighbours."""
+    """Dry run: whether rows of `operand`, a matrix of these extents, can be computed in vectors from adjacent elements in memory."""
     gen = Generator(Args(), materialised, width)
     nest = gen.nest("root", extents)
     k, c = (Affine.of(*gen.open_loop(nest, [i], gen.block)) for i in range(2))

@@ -1,4 +1,4 @@
-"""Accumulators of reductions in generated code."""
+"""Folds: the accumulators of reductions in generated code."""
 
 from keras_ocl.compiler.nests import Register
 from keras_ocl.core import dtypes
@@ -9,10 +9,11 @@ _COMBINE = {"sum": "add", "prod": "mul", "max": "max", "min": "min", "and": "and
 
 
 class Fold:
-    """Accumulation by an associative operation, in one register of lanes and one scalar.
+    """Accumulation by an associative operation, in a vector register ("lanes") and a scalar one.
 
     Attributes:
-        bounded: whether long chains of it are cut, by begin_block() and end_block() around a part of the steps.
+        bounded: whether long sums are cut into blocks with accumulators of their own, by begin_block() and end_block() around some of the
+            steps, to bound the rounding error (kernels/summation.py).
     """
 
     vectorises = True
@@ -21,20 +22,21 @@ class Fold:
         self.gen, self.op, self.dtype = gen, _COMBINE[kind], dtype
         self.start = elementwise.literal(dtypes.neutral(kind, dtype), dtype)
         self.bounded = kind == "sum" and summation.bounded(dtype)
-        self._around = []  # accumulators of the blocks around
+        self._around = []  # accumulators of the enclosing blocks
 
     def begin(self, width):
+        """Declare the accumulator of a reduction whose results have `width` lanes, in the generator's present block."""
         self.width, self.parent = width, self.gen.block
         self.scalar = self._declare(width)
         self.lanes = None
 
     def begin_block(self):
-        """From here on, in the generator's block, steps have accumulators of their own."""
+        """From here on, steps in the generator's present block have accumulators of their own."""
         self._around.append((self.parent, self.scalar, self.lanes))
         self.parent, self.scalar, self.lanes = self.gen.block, None, None
 
     def end_block(self):
-        """Add what the block's accumulators hold to those around it."""
+        """Add the block's accumulators to those of the enclosing block."""
         inside = [r for r in (self.scalar, self.lanes) if r is not None]
         lanes = self.lanes
         self.parent, self.scalar, self.lanes = self._around.pop()
@@ -43,7 +45,7 @@ class Fold:
             self.gen.emit(f"{target.text} = {self.combined(target.text, register.text, target.width)};")
 
     def _accumulator(self, lanes, width):
-        """The register of lanes, or the scalar, declared where it is not yet."""
+        """The vector accumulator (`lanes`) or the other one, declared if it is not yet."""
         if lanes:
             self.lanes = self.lanes or self._declare(width)
             return self.lanes
@@ -58,6 +60,7 @@ class Fold:
         return Register(name, self.dtype, width, self.parent)
 
     def step(self, register, _):
+        """Accumulate a Register, in the vector accumulator where the reduction's own loop is vectorised."""
         gen = self.gen
         target = self._accumulator(register.width > self.width or (gen.vector is not None and self.width == 1), gen.width)
         value = gen.widen(register, target.width)
@@ -69,15 +72,16 @@ class Fold:
 
     @property
     def ctype(self):
-        """The C type of a single accumulator."""
+        """The C type of a scalar accumulator."""
         return prelude.register_type(self.dtype, 1)
 
     def combined(self, a, b, width=1):
-        """C expression of the operation on two registers."""
+        """C expression of the operation on two registers of `width` lanes."""
         self.gen.helpers |= elementwise.helpers(self.op, width, self.dtype, [self.dtype] * 2)
         return elementwise.emit(self.op, width, self.dtype, [self.dtype] * 2, [a, b])
 
     def finish(self):
+        """The Register with the reduction's result, the vector accumulator's lanes folded in halves."""
         gen = self.gen
         if self.lanes is None:
             return self._frozen(self.scalar)
@@ -93,7 +97,7 @@ class Fold:
 
 
 class ArgFold:
-    """First extreme value and its position; NaN counts as the extreme, as in NumPy."""
+    """Accumulation of the first extreme value and its position (argmax, argmin); NaN counts as the extreme, as in NumPy."""
 
     vectorises = bounded = False
 
@@ -101,6 +105,7 @@ class ArgFold:
         self.gen, self.kind, self.dtype, self.extents = gen, kind, dtype, extents
 
     def begin(self, width):
+        """Declare the best value, its position and whether there is one, of `width` lanes each."""
         gen = self.gen
         self.width, self.parent = width, gen.block
         self.best, self.position, self.seen = gen.name("a"), gen.name("a"), gen.name("a")
@@ -112,6 +117,7 @@ class ArgFold:
         self.parent.lines.append(f"{itype} {self.seen} = ({itype})(0);")
 
     def step(self, register, indices):
+        """Accumulate a Register, whose place along the reduced axes is `indices`."""
         gen, w = self.gen, self.width
         value = gen.widen(register, w)
         best = Register(self.best, self.dtype, w, gen.block)
@@ -130,4 +136,5 @@ class ArgFold:
         gen.emit(f"{self.best} = {chosen.text}; {self.position} = {at.text}; {self.seen} = {'-1' if w == 1 else f'(int{w})(-1)'};")
 
     def finish(self):
+        """The Registers with the extreme value and with its row-major position, an int32."""
         return Register(self.best, self.dtype, self.width, self.parent), Register(self.position, "int32", self.width, self.parent)

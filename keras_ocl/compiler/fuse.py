@@ -1,9 +1,10 @@
 """Partition of the graph into kernels.
 
-Nodes are visited from the results back. A node whose consumers all sit in one region is inlined there
-unless repeating it there costs more than storing it (cost.py); cheap views are inlined wherever they are used; everything else
-becomes a result of a region. A matrix product or convolution takes the pointwise region that consumes it as
-its epilogue. Decisions use `hint` sizes, so that another batch size partitions the same way.
+A region is a set of nodes that one kernel computes. Nodes are visited from the results back. A node whose consumers all sit in one region
+is inlined there unless recomputing it there costs more than storing it (cost.py); cheap views are inlined wherever they are used;
+everything else becomes a result of a region. A matrix product or convolution takes the pointwise region that consumes it as
+its epilogue, and may compute an operand while loading it, its prologue ("fetch"). Decisions use `hint` sizes (those of the first trace),
+so that another batch size partitions the same way.
 """
 
 import functools
@@ -25,12 +26,12 @@ from keras_ocl.kernels import elementwise
 from keras_ocl.kernels.schedule import schedule_of
 from keras_ocl.kernels.spec import Args
 
-_PLACED = (Kind.INPUT, Kind.PROJECTION, Kind.STEP_SLICE)  # nodes that stand for what is in memory
-_INLINED = (Kind.VIEW, Kind.SOURCE)  # wherever they are used
+_PLACED = (Kind.INPUT, Kind.PROJECTION, Kind.STEP_SLICE)  # values that are in memory without a kernel of their own
+_INLINED = (Kind.VIEW, Kind.SOURCE)  # recomputed wherever they are used, as they cost next to nothing
 
 
 class _Outside:
-    """The set of nodes that are in memory by their Placement, and of all that are not `inside`."""
+    """The set of nodes that a dry run reads from memory: those whose Placement says so, and all that are not in `inside`."""
 
     def __init__(self, placements, inside):
         self.placements, self.inside = placements, inside
@@ -41,13 +42,14 @@ class _Outside:
 
 @dataclass(frozen=True)
 class Partition:
-    """Kernels of a graph.
+    """A graph cut into kernels.
 
     Attributes:
-        regions: in an order in which they can run.
+        regions: the Regions, in an order in which they can run.
         materialised: the set of nodes that are in memory.
-        views: dict from a node in memory to the node whose memory it is.
-        parts: dict from a node that is stored in the memory of concats to (its Parts there, whether it has memory of its own as well).
+        views: dict from a view to the node whose buffer it shares.
+        parts: dict from a node that is stored straight into the buffers of concats to (tuple of its Parts there, whether it has a buffer
+            of its own as well).
     """
 
     regions: list
@@ -59,9 +61,9 @@ class Partition:
 def partition(graph, traits, together=None, cuts=frozenset()):
     """The Partition of a graph.
 
-    `together`, a set, makes as few kernels as possible, as the body of a loop needs it: results over one index space share a kernel, and
-    a concat is stored by the kernels of its parts, unless it is in the set. `cuts`: pointwise nodes to store by kernels of their own,
-    to measure what that would take.
+    `together`: for the body of a loop, a set of nodes; as few kernels as possible are made, because each is launched in every step. Results
+    over one index space share a kernel, and the kernels of a concat's operands write straight into its buffer, unless the concat is in the
+    set. `cuts`: pointwise nodes to store by kernels of their own, to measure what that would cost.
     """
     nodes = graph.live()
     users = {n: [] for n in nodes}
@@ -94,6 +96,7 @@ class _Fuser:
     # ---- placing one node
 
     def place(self, node):
+        """Decide where a node is computed and stored, after all its users: inlined, in a region of its own, or with another's results."""
         at = self.at[node]
         if at.passed:
             return
@@ -134,7 +137,7 @@ class _Fuser:
             self._store(node, readers)
 
     def _assemble(self, node):
-        """Leave storing a concat to the regions of its operands, where each is whole rows."""
+        """Let the kernels of a concat's operands write straight into its buffer, if all operands are elementwise; returns whether so."""
         axis, start, found = node.params[node.primitive.joined_axis], 0, {}
         unit = product(node.shape[axis + 1 :])
         for part in node.inputs:
@@ -156,23 +159,23 @@ class _Fuser:
         return True
 
     def _joins(self, node):
-        """Whether concats alone read `node`, or reshapes before them."""
+        """Whether only concats read `node`, directly or through reshapes."""
         users = self.users[node]
         return all(u.primitive.joined_axis is not None or u.kind is Kind.VIEW and u.primitive.flat and self._joins(u) for u in users)
 
     def _joined_only(self, node):
-        """Whether `node` is a reshape before concats alone that are stored part by part."""
+        """Whether `node` is a reshape read only by concats (or by such reshapes) whose operands write straight into the concat's buffer."""
         reshape = node.kind is Kind.VIEW and node.primitive.flat and not self.at[node].wanted
         return reshape and all(self.at[u].joined for u in self.users[node])
 
     def has_own_memory(self, node):
-        """Whether a node with parts in concats is read from memory of its own too."""
+        """Whether a node that is stored straight into concats needs a buffer of its own too, for other readers."""
         at = self.at[node]
         others = [self.at[u] for u in self.users[node] if not self.at[u].joined and self.at[u].fetches is not node]
         return at.wanted or any(u.anchored or u.shared is not None or u.regions - {at.producer} for u in others)
 
     def _readers(self, node):
-        """Regions where a consumer of `node` is evaluated, and whether `node` must be in memory anyway."""
+        """The regions that evaluate a consumer of `node`, and whether `node` must be in memory anyway."""
         readers, needs_memory = set(), self.at[node].wanted
         for user in self.users[node]:
             if user.kind is Kind.PROJECTION:
@@ -185,11 +188,11 @@ class _Fuser:
             if at.shared is not None:
                 continue
             readers |= at.inlined if at.anchored else at.regions
-        # In order of making: the order of a set differs from trace to trace, and with it the kernels would.
+        # Sorted by creation: the order of a set differs from trace to trace, and the kernels would differ with it.
         return sorted(readers, key=lambda r: r.number), needs_memory
 
     def _template(self, node):
-        """A node with a kernel template (or on the host): joins its consumers' region as its anchor if it may."""
+        """Place a node that a template or the host computes: as the anchor of its consumers' region, then its epilogue, or of a new one."""
         at = self.at[node]
         at.anchored = True
         readers, _ = self._readers(node)
@@ -219,7 +222,7 @@ class _Fuser:
         self._fetch(node, region)
 
     def _fetch(self, node, region):
-        """Leave computing an operand to the template of `node` where that pays."""
+        """Prologue fusion: let the template of `node` compute an operand while loading it, where that pays."""
         found = fetched(node, self.users, self._may_be_fetched, self.traits, self.limits.fetched)
         if found is None:
             self._repeat(node, region)
@@ -233,11 +236,11 @@ class _Fuser:
         region.operands = region.operands - {operand} | leaves
 
     def _repeat(self, node, region):
-        """Leave computing an operand to the template of `node` too, in the body of a loop, where that saves a launch."""
+        """In the body of a loop, prologue fusion also of an operand that is then recomputed for every load, where that saves a launch."""
         if self.together is None or (found := repeated(node, self._is_there, self._is_free, self.traits, self.limits.fetched)) is None:
             return
         operand, inside, leaves = found
-        # A kernel that there is anyway may store it, and the one that makes a leaf of its shape may compute it.
+        # Not if it saves no launch: a kernel over the same index space could store the operand, or the kernel of a leaf could compute it.
         hosts = [r for r in self.regions if r is not region and same(r.space, operand.shape) and not region.reaches(r)]
         made = [n for n in leaves if n.kind not in _PLACED]
         if hosts or any(same(n.shape, operand.shape) for n in made):
@@ -261,7 +264,7 @@ class _Fuser:
         return not (at.in_memory or at.wanted or at.cut or node.primitive.stored)
 
     def _feeds_itself(self, node, region):
-        """Whether storing `node` as another result of `region` closes a cycle."""
+        """Whether storing `node` as another result of `region` closes a cycle of dependencies."""
         readers = [self.at[u].producer for u in self.users[node] if self.at[u].anchored and self.at[u].producer is not None]
         return any(r is region for r in readers) or self._closes_cycle(node, region)
 
@@ -276,7 +279,7 @@ class _Fuser:
         return self._epilogue_fits(node, region)
 
     def _epilogue_fits(self, node, region, more=()):
-        """Dry run: the accumulator is used at its own position only, and the rest can run in lanes."""
+        """Dry run: whether the epilogue uses the accumulator at its own element only and can be vectorised. `more`: further results."""
         outside, width = _Outside(self.at, {*region.maps, node}), self.schedule.width(self.traits)
         gen = Generator(Args(), outside, width, own=[*region.outputs, *more])
         axes = [i for i, n in enumerate(node.shape) if not is_one(n)]
@@ -290,9 +293,9 @@ class _Fuser:
         return gen.anchor_identity and nest.vectorisable and len(gen.nests) == 1
 
     def _stays_in_lanes(self, node, region, results=()):
-        """Whether a region that is a template's epilogue still runs in lanes with `node` in it (`results`: more that it would store)."""
+        """Whether a region that is a template's epilogue can still be vectorised with `node` in it. `results`: further nodes to store."""
         if region.anchor is None or node.kind is Kind.ELEMENTWISE:
-            return True  # only index arithmetic ends lanes
+            return True  # only index arithmetic prevents vectors
         region.maps[node] = None
         fits = self._epilogue_fits(region.anchor, region, results)
         del region.maps[node]
@@ -308,7 +311,7 @@ class _Fuser:
         return self._worth_repeating(node, [region])
 
     def _reduction_fits(self, node, region):
-        """A reduction may run inside its consumers' kernel where it is done once per row of theirs, or is tiny."""
+        """Whether a reduction may run inside its consumers' kernel: it is evaluated once per row of that kernel, or is tiny."""
         if region.anchor is not None:
             return False
         places = self._places(node, region)
@@ -328,11 +331,11 @@ class _Fuser:
         return length <= self.schedule.shared_row or same(node.shape, region.space)
 
     def _one_level(self, region, length, evaluations):
-        """Whether a reduction may stand beside those of `region`, where a kernel has one loop over rows."""
+        """Whether a reduction fits beside those of `region`: a kernel has one loop over rows, so its long reductions share those rows."""
         return length <= self.schedule.nested_row or rows.one_level(region, evaluations, self.schedule.nested_row)
 
     def _places(self, node, region):
-        """The indices at which `region` would evaluate `node`."""
+        """The list of distinct indices (see cost.Places) at which `region` would evaluate `node`."""
         found = {}  # a dict for its order
         for user in dict.fromkeys(self.users[node]):
             for index in region.places.get(user, ()):
@@ -342,7 +345,7 @@ class _Fuser:
         return list(found)
 
     def _worth_repeating(self, node, readers):
-        """Whether evaluating `node` wherever `readers` read it costs no more than storing it."""
+        """Whether rematerialising `node` wherever the regions `readers` read it costs less than storing it."""
         places = [index for region in readers for index in self._places(node, region)]
         stored = functools.partial(self._in_memory, readers=set(readers))
         limit = cost.storing(node, places, self.schedule) + self._around(node, stored)
@@ -352,7 +355,7 @@ class _Fuser:
         return above + cost.repeated(node, places, self.schedule, self.indices, stored, limit - above, factor) < limit
 
     def _around(self, node, stored):
-        """What storing a pad of the lanes' axis costs beneath it, where rows end in partial vectors; of other nodes nothing."""
+        """Extra cost of storing a pad of the vectorised axis: rows rounded up to whole vectors recompute its operand; 0 for other nodes."""
         if not self.schedule.vectors or not cost.pads_lanes(node):
             return 0
         *rows, length = node.shape
@@ -362,7 +365,7 @@ class _Fuser:
         return cost.repeated(x, at, self.schedule, self.indices, stored, cost.storing(x, at, self.schedule))
 
     def _worth_lanes(self, node, region, ends=False):
-        """Whether inlining `node` leaves `region` its vectors, or costs no more by that than storing it would. `ends`: that it does not."""
+        """Whether `region` stays vectorised with `node` inlined, or losing its vectors (`ends`: for certain) costs less than storing."""
         places = self._places(node, region)
         if region.anchor is not None or not region.lanes or not (ends or cost.ends_lanes(node, places)):
             return True
@@ -370,7 +373,7 @@ class _Fuser:
         return (self.schedule.without_lanes(self.traits) - 1) * work < cost.storing(node, places, self.schedule)
 
     def _in_memory(self, node, readers):
-        """Whether `node`, not placed yet, will be in memory wherever else it is read than in `readers`."""
+        """Whether `node`, not placed yet, will be in memory in any case, for consumers outside the regions `readers`."""
         at = self.at[node]
         if at.in_memory or at.wanted or at.cut:
             return True
@@ -379,7 +382,7 @@ class _Fuser:
         return any(self.at[u].anchored or self.at[u].regions - readers for u in self.users[node])
 
     def _cheap(self, node):
-        """Recomputing costs no more than loading: one light operation on values that are in memory anyway."""
+        """Whether recomputing `node` costs no more than loading it: one light operation on values that are in memory anyway."""
         if node.kind is not Kind.ELEMENTWISE or cost.price(node) > elementwise.CHEAP:
             return False
         for i in node.inputs:
@@ -397,7 +400,7 @@ class _Fuser:
     # ---- what placing does
 
     def _evaluate(self, node, region, places):
-        """Note that `region` evaluates `node` at `places`."""
+        """Note that `region` evaluates `node` at the indices `places`."""
         region.places[node] = places
         region.work += cost.price(node) * cost.evaluations(places)
         region.reductions |= self._reduction(node)
@@ -411,10 +414,10 @@ class _Fuser:
         region.operands.update(node.inputs)
 
     def _store(self, node, readers):
-        """Make `node` a result: of a region that computes the same index space if that closes no cycle, else of its own."""
+        """Store `node`: as a further result of a region that fits (as a rule one of `readers`), or else of a new one."""
         candidates = list(readers)
         if self.together is not None and (not readers or self.at[node].parts):
-            concats = {r for part in self.at[node].parts for r in self._consumer_regions(part.concat)}  # not where those are read
+            concats = {r for part in self.at[node].parts for r in self._consumer_regions(part.concat)}  # these run later
             others = sorted((r for r in self.regions if same(r.space, node.shape)), key=lambda r: r.anchor is not None)
             candidates = [r for r in dict.fromkeys([*readers, *others]) if r not in concats]
         for region in candidates:
@@ -436,7 +439,7 @@ class _Fuser:
         region.operands.update(node.inputs)
 
     def _can_join(self, node, region):
-        if region.anchor is not None and region.anchor.results is not None:  # a loop, whose kernels are its own
+        if region.anchor is not None and region.anchor.results is not None:  # such as a loop, which has kernels of its own
             return False
         identity = tuple(range(len(region.space)))
         if not same(node.shape, region.space) or self._map_in(node, region) != identity or len(region.maps) >= self.limits.nodes:
@@ -448,7 +451,7 @@ class _Fuser:
         return not self._closes_cycle(node, region) and not self._operand_of(node, region)
 
     def _can_lead(self, node, region):
-        """Whether `region`, which computes rows, can also store `node`, which has an element for each and follows from reducing it."""
+        """Whether a kernel that computes whole rows can also store `node`, one value per row that follows from a reduction of the row."""
         if not self.schedule.row_results or self.together is not None or region.anchor is not None:
             return False
         rank, length = rows.leading(node.shape, region.space), rows.reduced(node, self.at)
@@ -463,7 +466,7 @@ class _Fuser:
         return self._one_level(region, length, cost.size(node)) and not self._closes_cycle(node, region)
 
     def _can_repeat(self, node, region):
-        """Whether `region`, which computes rows, can also store `node`, which it reads elsewhere too: computed twice, but not loaded."""
+        """Whether a kernel that reduces rows can also store `node`, which it reads at other indices too: computed twice, never loaded."""
         if not self.schedule.row_results or self.together is not None or region.anchor is not None or not region.reductions:
             return False
         if node.kind is not Kind.ELEMENTWISE or not same(node.shape, region.space) or len(region.maps) >= self.limits.nodes:
@@ -474,11 +477,11 @@ class _Fuser:
         return cost.repeated(node, places, self.schedule, self.indices, stored, limit) < limit and not self._closes_cycle(node, region)
 
     def _closes_cycle(self, node, region):
-        """Whether a reader of `node` comes before `region`."""
+        """Whether storing `node` in `region` closes a cycle: another region reads `node`, and `region` depends on that one."""
         return any(c is not region and c.reaches(region) for c in self._consumer_regions(node))
 
     def _operand_of(self, node, region):
-        """Whether `region`'s template itself reads `node`."""
+        """Whether the template of `region`, or its prologue, reads `node` from memory."""
         readers = () if region.anchor is None else (region.anchor, *region.fetched)
         return any(self._base(i) is node for n in readers for i in n.inputs if i not in region.fetched)
 
@@ -506,7 +509,7 @@ class _Fuser:
         region.feed([r for r in self._consumer_regions(node) if r is not region])
 
     def _map_in(self, node, region):
-        """Combined axis map of `node` over its consumers in `region`."""
+        """The axis map (see axes.py) of `node` in `region`: for each axis its loop, ANY where consumers disagree."""
         combined = None
         for user in self.users[node]:
             if user not in region.maps or self.at[user].fetches is node:
@@ -520,8 +523,8 @@ class _Fuser:
     # ---- afterwards
 
     def merge_small(self):
-        """Small regions over the same index space that do not depend on each other share a kernel."""
-        merged, hosts = [], {}  # hosts: by their space, the bits of regions that others may join; nearly all depend on one in a deep graph
+        """Horizontal fusion: regions over the same index space of at most 64 elements that do not depend on each other share a kernel."""
+        merged, hosts = [], {}  # hosts: index space -> bits of regions to join; a mask skips dependent ones, in a deep graph nearly all
         numbered = {region.bit: region for region in self.regions}
         for region in self.regions:
             target = None
@@ -554,19 +557,19 @@ def _permutes(node):
 
 
 def _prefers_template(node):
-    """Products of more than a few operations use the matrix-product template."""
+    """Whether a contraction has so many multiply-adds (over 512) that it uses the matrix-product template."""
     if node.kind is not Kind.CONTRACTION:
         return False
     return cost.terms(node) * hint(product(node.shape)) > 512
 
 
 def _overlaps(node):
-    """Whether a node is computed beside what follows."""
+    """Whether `node` is a host operation that a thread computes while the device goes on."""
     return node is not None and node.primitive.overlaps(**node.params)
 
 
 def _in_order(regions):
-    """Topological order; among the ready ones, host operations that overlap with others first, then the order of the original program."""
+    """Topological order. Among ready regions, host operations that overlap with device work come first, then the program's order."""
     waiting = {r: 0 for r in regions}
     for r in regions:
         for c in r.consumers:

@@ -1,12 +1,13 @@
-"""Horizontal fusion: kernels that do not depend on one another become one, in which each group does a group's work of one of them.
+"""Horizontal fusion: kernels that do not depend on one another become one, in which each work-group does the work of a group of one kernel.
 
-A launch takes a GPU several microseconds, in which most kernels of a training step leave it idle: the updates of variables, the sums of
-what was summed in parts. What waits for nothing that comes later moves behind it, to the next kernel that it can join (Appleyard, Kocisky
-and Blunsom, "Optimizing Performance of Recurrent Neural Networks on GPUs", 2016, do it by hand; NVIDIA's Apex calls it multi-tensor apply).
+A launch takes a GPU several microseconds, and most kernels of a training step are too small to fill it for so long: the updates of
+variables, the final sums of split reductions. A kernel moves to a later place, where it joins one that does not depend on it (Appleyard,
+Kocisky and Blunsom, "Optimizing Performance of Recurrent Neural Networks on GPUs", 2016, do it by hand; NVIDIA's Apex calls it multi-tensor
+apply).
 
-A group chooses by its number, as a whole, so bodies may have barriers. Equal bodies are written, and compiled, once: the group chooses
-their arguments. Kernels only ever move back, so nothing is overwritten earlier than it was; and what came before the first that overwrites
-a state still does.
+The branch is taken per work-group, by its id, so barriers inside a body stay legal. Equal bodies are written, and compiled, once: the group
+selects their arguments. Kernels only ever move to later places, so nothing is overwritten earlier than it was; and every kernel that ran
+before the first update of a state still does.
 """
 
 import re
@@ -19,14 +20,14 @@ from keras_ocl.kernels.launch import SIZES
 from keras_ocl.kernels.schedule import schedule_of
 from keras_ocl.kernels.spec import Args, KernelSpec
 
-_SOURCE = 1 << 15  # characters of a joined kernel's bodies: registers are those of the one that takes the most
-ARGUMENTS = 64  # of a joined kernel: where pointers take two of a hundred scalar registers each, more of them are spilled
+_SOURCE = 1 << 15  # characters of a joined kernel's bodies: it needs as many registers as the largest of them
+ARGUMENTS = 64  # most arguments of a joined kernel: where pointers take two of a hundred scalar registers each, more are spilled
 _LEAVES = re.compile(r"\breturn\b")
 _GROUPED = re.compile(r"get_(local_id|local_size|group_id)\b|\bbarrier\b")
 
 
 def side_by_side(launches, traits, resolve):
-    """`launches` in an order and with the joins that serve the device, if its schedule asks for any.
+    """`launches` reordered and joined (horizontal fusion), if the device's schedule asks for it.
 
     Args:
         resolve: function from a launch's Buffer to the Buffer whose memory it uses.
@@ -38,7 +39,7 @@ def side_by_side(launches, traits, resolve):
     for launch in [*launches, None]:
         if isinstance(launch, KernelSpec):
             segment.append(launch)
-        else:  # what is behind a loop or a host operation stays there
+        else:  # nothing moves across a loop or a host operation
             found += [_joined(slot, traits) for slot in _slots(segment, traits, joined, resolve)] + [launch]
             segment = []
     return found[:-1]
@@ -48,7 +49,8 @@ class _Part:
     """A kernel, with the resolved Buffers that it reads and writes, and how it may be joined.
 
     Attributes:
-        joins: whether it may. flat: whether its items may be those of any groups. group: its group otherwise. source: characters.
+        joins: whether it may be joined. flat: whether it uses global ids alone, so that groups of any size may run it. group: its
+        work-group otherwise. source: length of its body in characters.
     """
 
     def __init__(self, spec, items, resolve):
@@ -64,22 +66,22 @@ class _Part:
             and self.source <= _SOURCE
         )
         self.group = (*(spec.group or ()), 1, 1, 1)[:3]
-        # PoCL 3.1 runs on behind a return of some items in a branch with barriers, where groups have several dimensions.
+        # In PoCL 3.1, items of groups with several dimensions run on after a `return` in a branch that has barriers.
         self.joins = self.joins and (all(map(is_one, self.group[1:])) or not _LEAVES.search(text))
         line = all(map(is_one, (*self.group[1:], *spec.grid[1:])))
         self.flat = line and not _GROUPED.search(text) and all(a.kind != "local" for a in spec.args)
 
 
 class _Slot:
-    """Parts that become one launch, or one alone. Its number counts from the last of a segment's to the first."""
+    """One or more Parts that become one launch. `number` counts a segment's slots from the last launch to the first."""
 
     def __init__(self, number, part):
         self.number, self.parts = number, [part]
-        self.group = None if part.flat else part.group  # None: of parts that go with any
+        self.group = None if part.flat else part.group  # None while all parts are flat
         self.arguments, self.bodies = joining.arguments([part.spec]), {part.spec.body: part.source}
 
     def takes(self, part):
-        """Whether `part` may join, as far as the kernel goes."""
+        """Whether `part` may join: its group, the length of the source and the number of arguments fit."""
         if not self.parts[0].joins:
             return False
         if part.flat:
@@ -89,7 +91,7 @@ class _Slot:
         source = part.source if part.spec.body not in self.bodies else 0
         if not fits or sum(self.bodies.values()) + source > _SOURCE:
             return False
-        # Where a number of groups depends on a Dim it is one more, and so are the extents and sums that are made of it.
+        # A number of groups that depends on a Dim is an argument too, and so are the extents and sums computed from it.
         parts = [*self.parts, part]
         more = sum(4 for p in parts if isinstance(product(p.spec.grid), Dim))
         return len(self.arguments | joining.arguments([part.spec])) + more <= ARGUMENTS
@@ -102,11 +104,11 @@ class _Slot:
 
 
 def _slots(segment, traits, joined, resolve):
-    """The Slots of kernels, in order."""
+    """The Slots of a segment's kernels, in the order in which they run."""
     parts = [_Part(spec, joined * traits.compute_units, resolve) for spec in segment]
     before = _dependencies(parts)
     overwriting = next((k for k, part in enumerate(parts) if part.spec.overwrites), len(parts))
-    slots, bounds, first = [], [-1] * len(parts), -1  # bounds: of each part the number of the first slot that depends on it
+    slots, bounds, first = [], [-1] * len(parts), -1  # bounds: for each part, the number of the first slot that depends on it
     for k in reversed(range(len(parts))):
         part = parts[k]
         bound = bounds[k] if k >= overwriting else max(bounds[k], first)
@@ -124,16 +126,17 @@ def _slots(segment, traits, joined, resolve):
 
 
 def _choose(slots, bound, part):
-    """Of the slots before the one of number `bound` one that takes the part; None if none does.
+    """Of the slots that run before slot number `bound`, one that takes the part; None if none does.
 
-    The last of them for elements, so that few slots take many: nothing large waits for them. The next for all others, whose operands do.
+    For a flat part the last of them, so that few slots collect many parts: nothing large waits for it. For others the next, since their
+    operands stay in memory until they run.
     """
     order = slots[bound + 1 :]
     return next((slot for slot in (order if part.flat else reversed(order)) if slot.takes(part)), None)
 
 
 def _dependencies(parts):
-    """For each part the positions of those that it has to come behind, which write what it reads or writes, or read what it writes."""
+    """For each part, the positions of the parts that must run before it: they write what it reads or writes, or read what it writes."""
     writer, readers, found = {}, {}, []
     for k, part in enumerate(parts):
         mine = {writer[b] for b in part.reads | part.writes if b in writer}
@@ -189,7 +192,7 @@ def _function(part):
 
 
 class _Local:
-    """The arrays in local memory of a joined kernel, which its parts share: for each C type as many, and as long, as one part needs."""
+    """The arrays in local memory of a joined kernel, which its parts share: for each C type as many, and as long, as any part needs."""
 
     def __init__(self, specs):
         self._sizes, self._names = {}, {}
@@ -199,7 +202,7 @@ class _Local:
 
     @staticmethod
     def _arrays(spec):
-        """Pairs of ((C type, number of the array among the part's), Arg)."""
+        """Pairs ((C type, number of the array among the part's arrays of this type), Arg)."""
         counts = {}
         for a in spec.args:
             if a.kind == "local":
@@ -210,12 +213,12 @@ class _Local:
         self._names = {key: args.local(key[0], size) for key, size in self._sizes.items()}
 
     def given(self, spec):
-        """dict from the id of an Arg of local memory to C text."""
+        """Dict from the id of an Arg in local memory to the name of its array."""
         return {id(a): self._names[key] for key, a in self._arrays(spec)}
 
 
 def _run(args, local, name, parts, start, group):
-    """(text, end) of the groups from `start` to `end`, which call one function for all `parts`."""
+    """(C text, end): the groups from `start` to `end` call the function `name`, with arguments of one of `parts` each."""
     size, flat, rows, starts = product(group), parts[0].flat, [], []
     kinds = [a.ctype for a in parts[0].spec.args]
     guarded = flat and any(part.group[0] != size for part in parts)
@@ -248,7 +251,7 @@ def _run(args, local, name, parts, start, group):
 
 
 def _choice(kinds, rows, starts):
-    """Statements that choose a row of arguments of these C types by the group's number, and the text of each of the chosen."""
+    """(C statements that select a row of arguments, of C types `kinds`, by the group's id; the C text of each selected argument)."""
     columns = [set(column) for column in zip(*rows, strict=True)]
     text, chosen, vary = "", [], []
     for k, (kind, column) in enumerate(zip(kinds, columns, strict=True)):

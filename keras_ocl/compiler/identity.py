@@ -1,4 +1,4 @@
-"""Whether two traces are the same function: their equations described without the values of unknown extents."""
+"""Identity: whether two traces are the same function, by their equations without the values of unknown extents."""
 
 import hashlib
 
@@ -13,14 +13,14 @@ from keras_ocl.core.tree import flatten
 
 
 class Identity:
-    """What a trace computes.
+    """A digest of what a trace computes.
 
-    Two of the same function for two sets of extents are equal if the function uses extents as Dims alone. Where it reads a value behind
-    their back (`range(n)`, `np.arange(n)`, `int(n)` in C code), its equations or its constants differ.
+    The Identities of one function for two sets of extents are equal if it uses extents as Dims alone. Where it reads a value unnoticed
+    (`range(n)`, `np.arange(n)`, `int(n)` in C code), its equations or its constants differ.
 
     Args:
         trace: a Trace.
-        result: what the traced function returned.
+        result: the nest that the traced function returned.
     """
 
     def __init__(self, trace, result):

@@ -10,9 +10,9 @@ from keras_ocl.primitives import algebra
 
 
 class Node:
-    """One value. `primitive` is None for an input; `results` lists (shape, dtype) when there are several.
+    """One value of the graph. `primitive` is None for an input; `results` is a list of (shape, dtype) where there are several.
 
-    A node with several results is never read itself: PROJECT nodes stand for its results.
+    A node with several results is never read itself: each result is a PROJECT node.
     """
 
     __slots__ = ("primitive", "kind", "inputs", "params", "shape", "dtype", "results", "origin", "order", "tensor", "_buffer")
@@ -26,7 +26,7 @@ class Node:
 
     @property
     def buffer(self):
-        """The kernels.spec.Buffer where the value lies if it is in memory; in a loop's body it may be a slice of a stacked one."""
+        """The kernels.spec.Buffer that holds the value if it is in memory; in a loop's body it may be a slice of a stacked one."""
         if self._buffer is None:
             self._buffer = Buffer(product(self.shape), self.dtype)
         return self._buffer
@@ -45,13 +45,13 @@ PROJECT = Primitive("project", shape=None, kind=Kind.PROJECTION)
 class Graph:
     """Nodes under construction. `outputs` are set when it is complete.
 
-    splitting: when long reductions are split into parts, a kernels.schedules.tuning.Splitting; None for never.
+    splitting: the limits above which long reductions are split into parts, a kernels.schedules.tuning.Splitting; None: never.
     """
 
     def __init__(self, splitting=None):
         self.splitting = splitting
         self._consed = {}
-        self.tag = 0  # of the equation being added: equal nodes of different tags stay two
+        self.tag = 0  # tag of the equation being added: equal nodes with different tags are not merged
         self.nodes = []
         self.outputs = []
 
@@ -85,6 +85,7 @@ class Graph:
         return self.simplest(primitive, inputs, params, origin) if found is None else found
 
     def project(self, node, k):
+        """The PROJECT node for result number `k` of a node with several results."""
         identity = ("project", id(node), k)
         found = self._consed.get(identity)
         if found is None:
@@ -110,7 +111,7 @@ class Graph:
 
 
 def hashable(x):
-    """A parameter so that equal ones are equal, whatever the values of Dims in it."""
+    """A hashable form of a parameter: equal for equal parameters, whatever the present values of Dims in it."""
     if isinstance(x, dict):
         return tuple((k, hashable(v)) for k, v in sorted(x.items()))
     if isinstance(x, (tuple, list)):
@@ -123,7 +124,7 @@ def hashable(x):
 
 
 def build(equations, outputs, splitting=None):
-    """Graph of `equations` up to `outputs` (Tensors). splitting: as for Graph."""
+    """The Graph of the `equations` that `outputs` (Tensors) depend on. splitting: as for Graph."""
     graph = Graph(splitting)
     values = {}
 

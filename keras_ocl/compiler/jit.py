@@ -34,10 +34,10 @@ class Jitted:
 
     Args:
         function: takes and returns nests of tensors, arrays and Python values; may read and assign Keras variables.
-        dynamic: which axes of array arguments are unknown extents (Dims), so that others need no trace and build no kernels: None for
-            those on which a second extent was seen; a tuple of numbers of axes for these and such ones; True for all; False for none.
-        name: for errors and profiles.
-        context: callable that returns a hashable of whatever else a trace depends on.
+        dynamic: which axes of array arguments are unknown extents (Dims), so that other extents need no new trace and no new kernels.
+            None: those on which a second extent was seen; a tuple of axis numbers: these, and the former; True: all; False: none.
+        name: the function's name in errors and profiles.
+        context: callable that returns a hashable value of whatever else a trace depends on.
 
     The signature is the nest's structure, the shapes and dtypes of arrays, and the values of everything else.
     Python side effects happen with each trace.
@@ -49,7 +49,7 @@ class Jitted:
         self.name = name or getattr(function, "__name__", "function")
         self.__doc__ = getattr(function, "__doc__", None)
         self._compiled = Cache()
-        self._families = weakref.WeakValueDictionary()  # their Compileds keep them
+        self._families = weakref.WeakValueDictionary()  # key -> Family, kept alive by its Compileds
         self._hints = {}
         self._lock = threading.RLock()
 
@@ -59,19 +59,19 @@ class Jitted:
         return self.run(args, kwargs)
 
     def run(self, args, kwargs):
-        """What the function returns for these arguments, compiled; tapes do not see it."""
+        """The compiled function's result for these arguments; tapes do not record the call."""
         bound, arrays = self.find(args, kwargs)
         return bound.compiled.run(arrays, bound)
 
     def compiled(self, *args, **kwargs):
-        """What these arguments would run: the Compiled of their signature, traced if it is new, for their extents. Nothing runs."""
+        """The Compiled that these arguments would run, traced if their signature is new, set to their extents. Nothing runs."""
         bound, _ = self.find(args, kwargs)
         bound.compiled.executable.at(bound.values)
         return bound.compiled
 
     @property
     def traces(self):
-        """The Compileds that it keeps."""
+        """The Compileds in its cache."""
         return list({id(bound.compiled): bound.compiled for bound in self._compiled.values()}.values())
 
     def find(self, args, kwargs):
@@ -105,7 +105,7 @@ class Jitted:
         return bound, arrays
 
     def _unhashable(self, args, kwargs):
-        """The first argument that cannot be part of a signature, and what is odd about it; None where all can."""
+        """Text that names the first argument that cannot be hashed, and its type; None where all can."""
         for name, value in inspect.signature(self.function).bind(*args, **kwargs).arguments.items():
             for leaf in tree.flatten(value)[0]:
                 if isinstance(leaf, np.ndarray) or is_variable(leaf):
@@ -117,11 +117,11 @@ class Jitted:
         return None
 
     def __get__(self, instance, owner=None):
-        """For a method: the function with the instance as its first argument, which counts among the values of the signature."""
+        """For a method: the function bound to the instance, which is a value of the signature as any first argument is."""
         return self if instance is None else types.MethodType(self, instance)
 
     def _bind(self, call, key):
-        """The Bound of a new signature: of a trace that serves its extents, or a new one."""
+        """The Bound of a new signature: of an earlier trace that is valid for its extents, or of a new trace."""
         leaves = key[_BEFORE_LEAVES:-1]
         shapeless = [part if is_value else (len(part[0]), part[1]) for part, is_value in zip(leaves, call.values, strict=True)]
         family_key = (*key[:_BEFORE_LEAVES], *shapeless, key[-1])
@@ -174,12 +174,12 @@ class Call:
             return trace, self._function(*args, **kwargs)
 
     def identity_at(self, member, values):
-        """The Identity of the function with these values of a family's member's unknowns; None where it cannot be traced."""
+        """The Identity of the function traced with these values of the unknowns of `member`; None where it cannot be traced."""
         try:
             return Identity(*self.trace(member.extents_at(values)))
         except runtime.FAILURES:
             raise
-        except Exception:  # the function's own, such as of shapes that do not fit: it is traced anew for these values
+        except Exception:  # raised by the function itself, such as for shapes that do not fit: it is traced anew for these values
             return None
 
 
@@ -188,12 +188,12 @@ def _is_array(leaf):
 
 
 class Bound:
-    """A Compiled for one signature.
+    """A Compiled for one signature, so with values for its unknown extents.
 
     Attributes:
-        values: of the trace's unknown extents.
-        specs: (shape, dtype) of the results that are tensors.
-        leaves: the result's leaves, with tensors still to be put in.
+        values: the ints that the trace's unknown extents are.
+        specs: (shape, dtype) of each result that is a tensor.
+        leaves: the result's leaves, in which each run puts its tensors.
         device, used, held_bytes: see Cache.
     """
 
@@ -207,12 +207,12 @@ class Bound:
 
     @property
     def held_bytes(self):
-        """Its share of what all that are bound to the same Compiled hold."""
+        """Its share of the bytes that the Compiled holds, which all its Bounds divide, and a kibibyte of its own."""
         return self.compiled.held_bytes // self.compiled.bounds + (1 << 10)
 
 
 def _exact(number):
-    """A float or complex number so that two are equal where nothing tells them apart: 0.0 is not -0.0, and NaN is NaN."""
+    """Text of a float or complex number that is equal for the same number only: 0.0 is not -0.0, and NaN is NaN."""
     return number.hex() if isinstance(number, float) else (number.real.hex(), number.imag.hex())
 
 
@@ -220,7 +220,7 @@ class Compiled:
     """One trace, compiled: runs on arrays for the trace's inputs and on the variables' current values.
 
     Args:
-        besides: Tensors that are computed in each run, for the sake of what they follow from; they are not among the results.
+        besides: Tensors to compute in every run for their side effects, such as collectives that all ranks must join; not returned.
     """
 
     def __init__(self, trace, result, device, name, all_arguments=False, variables=(), unknowns=(), besides=()):
@@ -233,7 +233,7 @@ class Compiled:
         graph = ir.build(trace.equations, outputs + [s.value for s in slots] + list(besides), schedule_of(device.traits).splitting)
         entries = {id(s.entry): s for s in trace.states.values()}
         position = {id(t): k for k, t in enumerate(trace.inputs)}
-        self._arguments = []  # positions among the trace's inputs, in the order of the executable's
+        self._arguments = []  # position among the trace's inputs of each array that the executable takes, in its order
         self._states = []
         self._constants = []
         inputs, node_of = [[], [], []], {}
@@ -267,19 +267,19 @@ class Compiled:
         self._assigned_values = [len(outputs) + k for k, _ in others]
         self.held_bytes = self.executable.held_bytes + sum(t.storage.nbytes for t in self._constants)
         self._results = [(tuple(t.shape), t.dtype) for t in outputs]
-        self.bounds = 0  # how many Bounds there are of it
-        self.family = None  # the Family it belongs to
+        self.bounds = 0  # number of its Bounds
+        self.family = None  # the Family that it belongs to
         self._keep = trace.states, variables  # no other object gets the ids of these variables
 
     def results_at(self, values=()):
-        """((shape, dtype) of each tensor among the results, all leaves of the result) for these values of the unknown extents."""
+        """([(shape, dtype) of each tensor among the results], all leaves of the result) for these values of the unknown extents."""
         extents = [n for shape, _ in self._results for n in shape] + [leaf for leaf in self._leaves if isinstance(leaf, Dim)]
         now = iter(formulas(self._unknowns, extents)(*values) if self._unknowns else map(present, extents))
         specs = [(tuple(next(now) for _ in shape), dtype) for shape, dtype in self._results]
         return specs, [next(now) if isinstance(leaf, Dim) else leaf for leaf in self._leaves]
 
     def run(self, arrays, bound):
-        """Results for the trace's inputs `arrays` (NumPy arrays or Tensors), with the shapes of a Bound."""
+        """The function's result for the trace's inputs `arrays` (NumPy arrays or Tensors), with the shapes of the Bound."""
         results = self.launch(arrays, bound.values)
         leaves = list(bound.leaves)
         for place, storage, (shape, dtype) in zip(self._places, results, bound.specs, strict=False):
@@ -287,7 +287,7 @@ class Compiled:
         return tree.unflatten(self._structure, leaves)
 
     def launch(self, arrays, values):
-        """Runs on `arrays` with these values of the unknown extents; a list of Storages, of which the first are those of the results."""
+        """Runs on `arrays` with these values of the unknown extents; returns a list of Storages, those of the results first."""
         device = self.device
         storages = []
         for k in self._arguments:
@@ -299,7 +299,7 @@ class Compiled:
         return self.executable.run(storages + constants, values)
 
     def _run_on_states(self, storages, constants, values):
-        """The executable's results for the variables' values, which it updates; no other thread reads or changes them meanwhile."""
+        """The executable's Storages for the variables' current values, which it updates; no other thread accesses them meanwhile."""
         device, states = self.device, self._states
         with device.state_lock:
             for k in self._guarded:
@@ -310,13 +310,13 @@ class Compiled:
             return self.executable.run(storages + constants, values, self._assign)
 
     def _assign(self, results):
-        """An iterator that gives the variables their new values."""
+        """An iterator whose steps give the variables their new values."""
         values = [v._owned.in_storage(results[k]) for v, k in zip(self._assigned, self._assigned_values, strict=True)]
         return map(setattr, self._assigned, repeat("_owned"), values)
 
 
 class Checked(Compiled):
-    """A trace compiled with checks (core/checks.py) in it: `run` raises what they find, once the run is complete."""
+    """A trace compiled with checks (core/checks.py) in it: `run` raises the error that they find, once the run is complete."""
 
     def __init__(self, trace, result, device, name, variables, unknowns):
         self._sites = checking.instrumented(trace, result, name)
@@ -329,7 +329,7 @@ class Checked(Compiled):
 
 
 def own_copy(variable, device):
-    """Give a variable memory of its own on `device`, because others hold its present value or it lies elsewhere."""
+    """Give a variable a copy of its own on `device`, because others hold its present value or it lies on another device."""
     old = variable._owned
     storage = device.allocate_state(old.storage.nbytes, variable.path)
     device.copy(on_device(old, device), storage)
@@ -339,7 +339,7 @@ def own_copy(variable, device):
 def eager_graph(name, device, tensors, call):
     """The Bound of `call(symbolic, extents)` for tensors like these: one graph of eager code, whose extents are arguments of its kernels.
 
-    `symbolic` are the trace's tensors in the place of `tensors`; `extents` makes an unknown extent of one that `call` is given besides.
+    `symbolic`: symbolic tensors in place of `tensors`; `extents`: function that turns an int into an unknown extent (a Dim).
     """
     extents, trace = Extents(), Trace()
     symbolic = [trace.input(tuple(extents(n) for n in t.shape), t.dtype) for t in tensors]
@@ -378,7 +378,7 @@ autodiff.install_sums(fused(autodiff.add_pairs))
 
 P = ParamSpec("P")
 R = TypeVar("R")
-_BEFORE_LEAVES = 3  # what a key begins with: structure, context, and whether there are checks
+_BEFORE_LEAVES = 3  # entries of a key before the leaves: structure, context, and whether there are checks
 Dynamic = bool | tuple[int, ...] | None
 
 
@@ -410,8 +410,8 @@ def jit(
         them. A signature is the structure of the arguments, the shapes and dtypes of arrays, and the values of everything else: each new
         Python number is traced anew, so pass what changes as an array. Python code that looks at an extent that varies (`if x.shape[1] >
         100`) is traced once for each outcome; where it uses the number itself (`range(x.shape[1])`) each extent is a signature of its own.
-        Python side effects happen with each trace; some are made only to compare them. Under a GradientTape or in another compiled
-        function it is simply called.
+        Python side effects happen with each trace; some traces are made only to compare them with earlier ones. Under a GradientTape or in
+        another compiled function it is simply called.
 
     Raises:
         TypeError: `function` cannot be called, or `dynamic` is none of these; or, from the returned function, an argument that is no array

@@ -1,5 +1,6 @@
-"""What joins of kernels share, chains (chain.py) and those side by side (horizontal.py): each part's work becomes a function, and its
-arguments become the whole kernel's, in which every buffer and every extent is there once.
+"""Helpers for joining kernels, in vertical chains (chain.py) and by horizontal fusion (horizontal.py).
+
+The work of each part becomes a function, and its arguments become arguments of the joined kernel, which has every buffer and extent once.
 """
 
 import hashlib
@@ -8,11 +9,11 @@ from keras_ocl.core.dim import key
 from keras_ocl.kernels.launch import PLACE
 from keras_ocl.kernels.spec import STEP
 
-ARGUMENTS = 96  # of a kernel: an OpenCL device takes 1,024 bytes of them
+ARGUMENTS = 96  # most arguments of a kernel: an OpenCL device takes 1,024 bytes of them
 
 
 def arguments(parts):
-    """The arguments of a kernel of these parts, as a set: each buffer and each extent is one, each array in local memory another."""
+    """The set of arguments of a kernel joined of these specs: one for each buffer, each extent and each array in local memory."""
     return {_argument(a) for part in parts for a in part.args}
 
 
@@ -23,7 +24,7 @@ def _argument(a):
 
 
 def given(args, a):
-    """C text of the argument `a` of a part, as the whole passes it on; not for local memory."""
+    """C text by which the joined kernel passes the argument `a` to a part; not for local memory."""
     if a.is_pointer:
         return args.pointer(a.value, a.dtype, out=a.kind == "out")
     if a.value is STEP:
@@ -32,12 +33,12 @@ def given(args, a):
 
 
 def function(spec, parameters, place, qualifiers="", again=False):
-    """(name, text) of the function that does the work of one work-item of `spec`; equal ones have equal names.
+    """(name, text) of the C function that does the work of one work-item of `spec`; equal functions have equal names.
 
     Args:
-        parameters: those behind the kernel's own. place: function (a match of PLACE) -> what the body says instead.
-        again: whether a loop calls it, and what it reads has changed in between: compilers of LLVM before 12, as NVIDIA's may be, take a
-            parameter's `restrict` for a promise that outlasts the call where they unroll the loop.
+        parameters: further parameters, after the kernel's own. place: function from a match of PLACE to the C text that replaces it.
+        again: whether a loop calls it and the memory that it reads changes between calls: compilers of LLVM before 12, as NVIDIA's may be,
+            take a parameter's `restrict` for a promise that outlasts the call where they unroll the loop.
     """
     signature = spec.signature().replace("restrict ", "") if again else spec.signature()
     text = f"({', '.join(filter(None, (signature, *parameters)))}) {{\n{PLACE.sub(place, spec.text())}}}\n"
@@ -46,5 +47,5 @@ def function(spec, parameters, place, qualifiers="", again=False):
 
 
 def of_an_item(spec, qualifiers=""):
-    """`function` for a kernel that asks for its place among all work-items alone: it is told the three numbers of that."""
+    """`function` for a kernel that uses global ids alone, which become three parameters."""
     return function(spec, [f"const size_t item_{k}" for k in range(3)], lambda found: f"item_{found[2]}", qualifiers)

@@ -1,4 +1,4 @@
-"""Regions to kernels: each region becomes the KernelSpecs that compute it."""
+"""Lowering of regions to kernels: each region becomes the KernelSpecs that compute it."""
 
 import hashlib
 from dataclasses import dataclass
@@ -19,8 +19,8 @@ from keras_ocl.kernels.spec import Buffer, KernelSpec, Sink
 class Builder:
     """What a primitive's `kernels` rule may ask about the compilation, and for loops the function that lowers them.
 
-    `sources`: dict from the position of an operand that the template computes (see Primitive's `fetches` and `repeats`) to what does that.
-    `repeated`: whether the kernels are those of a loop's step.
+    `sources`: dict from the position of an operand that the template computes while loading it (a prologue: Primitive's `fetches` and
+    `repeats`) to the RegionSource that writes its code. `repeated`: whether the kernels are launched in every step of a loop.
     """
 
     def __init__(self, traits, all_arguments, lower_loop=None, sources=None, repeated=False):
@@ -29,7 +29,7 @@ class Builder:
 
 
 class HostCall:
-    """A declared host operation among the launches: reads its node's inputs, computes in NumPy, writes `outputs` (nodes or None)."""
+    """A declared host operation among the launches: reads its node's inputs, computes in NumPy, writes `outputs` (nodes; None: unused)."""
 
     def __init__(self, node, outputs):
         self.node, self.outputs = node, outputs
@@ -38,17 +38,17 @@ class HostCall:
 
     @property
     def reads(self):
-        """Buffers."""
+        """The operands' Buffers."""
         return [n.buffer for n in self.node.inputs]
 
     @property
     def writes(self):
-        """Buffers, one per result; None where nobody reads it."""
+        """The results' Buffers; None for a result that nobody reads."""
         return [None if n is None else n.buffer for n in self.outputs]
 
 
 class HostEnd:
-    """Among the launches, the place up to which a thread computes `call`, a HostCall before it."""
+    """Among the launches, the place before which a thread must have finished `call`, an earlier HostCall."""
 
     overwrites = False
 
@@ -58,7 +58,10 @@ class HostEnd:
 
 @dataclass
 class Lowered:
-    """A graph's launches (KernelSpec, HostCall or Loop) in order, whose memory a node shares, and which entry nodes are overwritten."""
+    """A graph's launches (KernelSpec, HostCall or Loop) in order.
+
+    `alias`: dict from a node to the node whose buffer it uses. `overwritten`: the entry nodes of states whose memory launches overwrite.
+    """
 
     launches: list
     alias: dict
@@ -72,10 +75,10 @@ def lower_graph(graph, updates, traits, all_arguments, lower_loop, extra=None):
     """The Lowered form of a graph.
 
     Args:
-        updates: (entry node, position in graph.outputs) of states to update in place where that is safe.
-        all_arguments: print every extent as an argument (eager code).
+        updates: pairs (entry node, position in graph.outputs) of states to update in place where that is safe.
+        all_arguments: whether every extent is a kernel argument rather than a literal (eager code).
         lower_loop: the function (builder, node, projections) -> launches for loops.
-        extra: for the body of a loop, a dict from a node to Buffers where it is stored as well.
+        extra: for the body of a loop, a dict from a node to further Buffers in which it is stored too.
     """
     users = {n: [] for n in graph.live()}
     for n in users:
@@ -117,10 +120,10 @@ def lower_graph(graph, updates, traits, all_arguments, lower_loop, extra=None):
 
 
 def _launchable(launches, provenance, builder):
-    """The launches of a region, those of kernels as the device can do them."""
+    """The launches of a region, with kernels fitted to the device's launch limits and long ones split (kernels/launch.py)."""
     traits, eager, found = builder.traits, builder.all_arguments, []
     for launch in launches:
-        if not isinstance(launch, KernelSpec) or launch.provenance is not None:  # of a loop, which has seen to it
+        if not isinstance(launch, KernelSpec) or launch.provenance is not None:  # kernels of a loop have been fitted already
             found.append(launch)
             continue
         work = provenance.work if traits.max_groups else 0
@@ -129,20 +132,20 @@ def _launchable(launches, provenance, builder):
 
 
 def _updates_last(regions, updated):
-    """Regions that only update states run last, so that every reader of an old value comes before them."""
+    """The regions with those that only update states last, so that every reader of an old value comes before them."""
     last = [r for r in regions if not r.consumers and all(n in updated for n in r.outputs)]
     chosen = set(map(id, last))
     return [r for r in regions if id(r) not in chosen] + last
 
 
 def _stops(region):
-    """Whether the host takes part while the region runs, so that it can fail or be interrupted half-way: all else is enqueued in one go."""
+    """Whether the host takes part while the region runs, where a run can fail or be interrupted: all else is enqueued in one go."""
     node = region.anchor
     return node is not None and (node.primitive.loops or node.primitive.host is not None)
 
 
 def _behind_stops(regions, updated):
-    """What updates a state, with what depends on it, runs behind all regions that stop, unless one of them depends on it."""
+    """The regions with updates of states, and what depends on them, after all regions that stop (`_stops`) and do not depend on them."""
     stops = [r for r in regions if _stops(r)]
     if not stops:
         return regions
@@ -191,7 +194,7 @@ def _lower_region(region, materialised, users, builder, alias, extra, parts):
 
 
 def describe(region):
-    """What the region computes, for profiles and errors: where its results came from and the main operation."""
+    """A region's name for profiles and errors: the layer that its results come from and the main operations."""
     names = [region.anchor.name] if region.anchor is not None else []
     names += [n.name for n in region.outputs if n is not region.anchor][:3]
     origins = list(dict.fromkeys(n.origin.layer for n in [*region.outputs, *([region.anchor] if region.anchor else [])] if n.origin.layer))
@@ -200,10 +203,10 @@ def describe(region):
 
 
 def in_place(regions, materialised, updates, views, alike, after=-1):
-    """Which updated states may overwrite their old value: {new node: entry node}.
+    """Which updated states may overwrite their old value: a dict from the new node to the entry node.
 
     Allowed when the kernel that computes the new value reads the old one only at the element it writes,
-    no later kernel reads the old value, and it is computed after the region number `after`. `updates` lists (entry node, new node).
+    no later kernel reads the old value, and the new one is computed after region number `after`. `updates`: pairs (entry node, new node).
     """
     readers = {}
     for position, region in enumerate(regions):
@@ -244,7 +247,7 @@ def _base(node, views):
 
 
 def _read_in_place(region, materialised):
-    """The set of the region's operands that it reads only at the element that it computes."""
+    """The set of the region's operands that it reads only at the index of the element that it computes."""
     gen = region_kernels.dry_run(region, materialised)
     root = [r.key for r in gen.root_index]
     elsewhere = {n for n, read in gen.reads.items() if any(index is None or [i.key for i in index] != root for index in read)}
@@ -252,7 +255,7 @@ def _read_in_place(region, materialised):
 
 
 def function_name(spec, traits):
-    """(a name that depends on the kernel's text alone, so equal kernels are one; the text with the name "k")."""
+    """(a name that is a hash of the kernel's text, so that equal kernels are built once; the text under the name "k")."""
     text = spec.source("k", offsets=not traits.sub_buffers)
     return "k" + hashlib.sha256((text + "".join(sorted(spec.helpers))).encode()).hexdigest()[:20], text
 
@@ -262,7 +265,7 @@ def program_specs(launches, traits):
     specs = []
     for launch in launches:
         if traits.vec_len_hint and schedule_of(traits).as_written and not launch.scalar:
-            # The kernels have the vectors that they should have, and the compiler's vectoriser crashes on some loops.
+            # The kernels are written in vectors already, and the compiler's own vectoriser crashes on some loops.
             launch.attributes = "__attribute__((intel_vec_len_hint(1))) "
         name, text = function_name(launch, traits)
         source = text.replace(" k(", f" {name}(", 1)
@@ -272,7 +275,7 @@ def program_specs(launches, traits):
 
 
 def buffers(launch):
-    """Every buffer that a kernel or a host operation touches, as the operation still does where it ends."""
+    """Every Buffer that a launch reads or writes; a HostEnd counts as its host operation, which uses its buffers until then."""
     if isinstance(launch, HostEnd):
         launch = launch.call
     if isinstance(launch, HostCall):

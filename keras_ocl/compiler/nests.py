@@ -1,21 +1,21 @@
-"""The pieces of generated code: registers, blocks and loop nests, and what a dry run tells of a nest."""
+"""The pieces of generated code: registers, blocks and loop nests, and what a dry run of the generator finds out about a nest."""
 
 from typing import NamedTuple
 
 from keras_ocl.core.dim import Dim, key, product
 from keras_ocl.core.index import is_one
 
-MASKED = "masked"  # an index expression that lanes need as a vector: it is neither an address nor a scalar
+MASKED = "masked"  # kind of an index expression that has one value per lane in a mask: neither an address nor a scalar
 
 
 class Register:
-    """A value in a C variable (or literal): its text, dtype, lanes, and the block it is known in."""
+    """A value in a C variable (or literal): its text, dtype, number of lanes, and the Block in which it is defined."""
 
     __slots__ = ("text", "dtype", "width", "block", "affine")
 
     def __init__(self, text, dtype, width, block, affine=None):
         self.text, self.dtype, self.width, self.block = text, dtype, width, block
-        self.affine = affine  # of integers that are index expressions
+        self.affine = affine  # the index expression (core.index.Affine) that an integer is, if it is one
 
 
 class Block:
@@ -24,7 +24,7 @@ class Block:
     def __init__(self, parent=None, header=""):
         self.parent, self.header, self.lines = parent, header, []
         self.var = None  # the variable of the loop whose body this is
-        self.together = None  # of a loop that a team shares: what it is if all leave it together, a header, a statement and a condition
+        self.together = None  # for a loop shared by a team: (header, statement, condition) with which all its items leave it together
         self.depth = 0 if parent is None else parent.depth + 1
 
     def render(self, indent=1):
@@ -39,7 +39,7 @@ class Block:
 
 
 class Place(NamedTuple):
-    """Memory that a dry run read or wrote: the Buffer, its dtype, and the index expression (None: at a part of an element)."""
+    """Memory that a dry run read or wrote: the Buffer, its dtype, and the index expression (None: less than an element, as a nibble)."""
 
     buffer: object
     dtype: str
@@ -53,25 +53,25 @@ class Nest:
         self.extents = tuple(extents)
         self.groups = [[i] for i in range(len(self.extents))]
         self.vectorisable = True
-        self.uses = []  # coefficient of each dimension, per printed index expression
-        self.loads = []  # whether that expression was the address of a load or a lane-wise number
+        self.uses = []  # for each printed index expression, the coefficient of each dimension
+        self.loads = []  # for each of these, whether it was the address of a load or a number per lane, or MASKED
         self.breaks = set()  # dimensions that must begin a loop of their own
         self.unit = 0  # loads whose innermost stride is 1
         self.strided = 0  # loads whose innermost stride is neither 0 nor 1
-        self.levels = []  # of a reduction, how many loops of the index space are around each place of it; None inside another reduction
-        self.chunks = {}  # dimension -> how much of it a reduction of a part runs through
-        self.spread = None  # which loop the items of a team share
-        self.pack = 1  # elements that each of them takes at once, an aligned vector
-        self.places = []  # of the index space: every Place of the kernel
-        self.masked = False  # of the index space: whether elements of the kernel lie behind a mask
+        self.levels = []  # of a reduction: for each place in the code, the number of index-space loops around it; None in another reduction
+        self.chunks = {}  # dimension -> elements of it that a partial reduction runs through
+        self.spread = None  # number of the loop (in `groups`) that the work-items of a team share
+        self.pack = 1  # elements that each of these items loads at once, as an aligned vector
+        self.places = []  # of the index space's nest: every Place that the kernel accesses
+        self.masked = False  # of the index space's nest: whether the kernel masks elements
 
     def split(self, dimension):
-        """Let no loop run through dimensions on both sides of where `dimension` begins."""
+        """Cut merged loops in front of `dimension`, so that no loop runs through it and the dimensions before it."""
         cut = [[[i for i in g if i < dimension], [i for i in g if i >= dimension]] for g in self.groups]
         self.groups = [part for parts in cut for part in parts if part]
 
     def length(self, group):
-        """Steps of the loop over a group of dimensions."""
+        """Number of steps of the loop over a group of dimensions."""
         return product(self.chunks.get(i, self.extents[i]) for i in group)
 
 

@@ -1,7 +1,7 @@
-"""Overlap: host operations that a thread computes while the device goes on with launches that do not read their results.
+"""Overlap: a thread computes host operations while the device goes on with launches that do not read their results.
 
-Collectives of large arrays are such operations. They come as early as their operands are there (fuse.py); here it is found how late each
-may end. Until then its buffers are in use, so nothing else is planned into their memory.
+Collectives of large arrays are such operations. fuse.py starts each as soon as its operands are there; this module finds the last place
+where each may end. Until then its buffers are live, so nothing else is planned into their memory.
 """
 
 from keras_ocl.compiler.loops.lower import Loop
@@ -9,21 +9,21 @@ from keras_ocl.compiler.lower import HostCall, HostEnd, buffers
 from keras_ocl.core import dtypes
 from keras_ocl.core.dim import hint
 
-WORTH = 2**18  # bytes of operands that take longer to exchange than two threads to wake one another
+WORTH = 2**18  # bytes of operands: to exchange more takes longer than two threads take to wake one another
 
 
 def overlapped(launches, resolve):
-    """`launches` with a HostEnd for each host operation that something overlaps with.
+    """`launches` with a HostEnd inserted for each host operation that other launches overlap with.
 
     Args:
         resolve: function from a launch's Buffer to the Buffer whose memory it uses.
     """
-    found, running = [], []  # (HostCall, the Buffers of its results) that have not ended
+    found, running = [], []  # running: (HostCall, the Buffers of its results) of operations that have not ended
     for launch in launches:
         beside = isinstance(launch, HostCall) and launch.node.primitive.overlaps(**launch.node.params) and _bytes(launch) > WORTH
         touched = _touched(launch, resolve)
         if beside:
-            touched -= {resolve(launch.reads[-1])}  # it begins behind the operation before it anyway
+            touched -= {resolve(launch.reads[-1])}  # stands for the operation before it alone, after which it begins anyway
         last = max((k for k, (_, results) in enumerate(running) if launch.overwrites or touched & results), default=-1)
         _end(found, running, last + 1)
         found.append(launch)
@@ -46,9 +46,9 @@ def _touched(launch, resolve):
 
 
 def _end(found, running, count):
-    """The first `count` of what is running ends here: it is computed in order, so each waits for those before it."""
+    """End the first `count` running operations here; the thread computes them in order, so each waits for those before it."""
     if count == 1 and found[-1] is running[0][0]:
-        count = 0  # nothing is between: it is computed at once
+        count = 0  # there is no launch to overlap with: it is computed without the thread
         del running[0]
     found += [HostEnd(call) for call, _ in running[:count]]
     del running[:count]

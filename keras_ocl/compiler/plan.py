@@ -1,8 +1,8 @@
 """Memory planning: intermediate buffers share one arena by liveness.
 
 Greedy by size with best fit, as in "Efficient Memory Management for Deep Neural Net Inference"
-(Pisarchyk & Lee, 2020): largest buffers first, each at the lowest offset free during its lifetime. Where one buffer of the device cannot
-hold the arena it has several parts, each planned likewise.
+(Pisarchyk & Lee, 2020): largest buffers first, each at the lowest offset free during its lifetime. Where a single device buffer cannot
+hold the arena, the arena has several parts, each planned in this way.
 """
 
 from bisect import insort
@@ -23,11 +23,11 @@ class Interval:
 
 
 def place(intervals, alignment, limit):
-    """Give every interval a part and an offset; returns the bytes of the arena's parts.
+    """Give every interval a part and an offset; returns a list of the bytes of each of the arena's parts.
 
-    None has more than `limit` bytes, but for one that a single interval of more fills.
+    No part has more than `limit` bytes, except one that a single larger interval fills. `alignment`: of offsets, in bytes.
     """
-    parts, sizes = [], []  # of each part, its intervals in order of offsets
+    parts, sizes = [], []  # for each part, its intervals in order of offsets, and its bytes
     for interval in sorted(intervals, key=lambda i: (-i.nbytes, i.first)):
         need = -(-interval.nbytes // alignment) * alignment
         for part, placed in enumerate(parts):  # noqa: B007 (the one where it fits)
@@ -40,7 +40,7 @@ def place(intervals, alignment, limit):
             sizes.append(0)
         interval.part, interval.offset = part, offset
         insort(placed, interval, key=attrgetter("offset"))
-        sizes[part] = max(sizes[part], min(offset + need, max(limit, interval.nbytes)))  # nothing lies behind it to be aligned
+        sizes[part] = max(sizes[part], min(offset + need, max(limit, interval.nbytes)))  # the last interval needs no padding
     return sizes
 
 

@@ -1,4 +1,4 @@
-"""Provenance: which operations of Keras a launch computes, what share of its work each is, and whose memory it writes.
+"""Provenance: which operations of Keras a launch computes, the share of each in its work, and which of them its results' memory counts for.
 
 A launch's time is measured as a whole. To divide it, the work of each node is estimated from shapes alone: two operations for each
 multiply-add of a product or convolution, for everything else the price that fusion gives it (cost.py) times its evaluations, and _MOVED
@@ -16,8 +16,8 @@ from keras_ocl.core.dim import hint, noting
 from keras_ocl.core.origin import Origin
 from keras_ocl.core.primitive import Kind
 
-_MOVED = 8  # about how many operations loading or storing an element costs
-_NOTHING = (Kind.VIEW, Kind.SOURCE, Kind.PROJECTION, Kind.STEP_SLICE)  # computes nothing
+_MOVED = 8  # estimated cost, in operations, of loading or storing an element
+_NOTHING = (Kind.VIEW, Kind.SOURCE, Kind.PROJECTION, Kind.STEP_SLICE)  # nodes that compute nothing
 
 
 class Share(NamedTuple):
@@ -34,17 +34,17 @@ class Share(NamedTuple):
 
 
 class Provenance:
-    """What one launch computes, or several together. `region` is a regions.Region; nothing is worked out before somebody asks."""
+    """What the launches of one region compute. `region` is a regions.Region; properties are computed when they are first read."""
 
-    steps, reread = 1, 0  # as of JoinedProvenance
+    steps, reread = 1, 0  # as in JoinedProvenance
 
     def __init__(self, region):
-        self.launches = 1  # how many there are
+        self.launches = 1  # number of the region's launches
         self._maps, self._outputs, self._anchor, self._places = region.maps, region.outputs, region.anchor, region.places
 
     @functools.cached_property
     def shares(self):
-        """Shares that add up to 1."""
+        """A tuple of Shares, whose fractions add up to 1."""
         work, read = defaultdict(float), set()
         for node in self._maps:
             work[key(node)] += _operations(node) * self._evaluations(node)
@@ -59,12 +59,12 @@ class Provenance:
 
     @functools.cached_property
     def operations(self):
-        """About how many operations the region takes; of a multiply-add two."""
+        """Estimate of the region's arithmetic operations; a multiply-add counts as two."""
         return sum(_operations(node) * self._evaluations(node) for node in self._maps)
 
     @functools.cached_property
     def loads(self):
-        """Elements that the region reads of each operand in memory: a dict from its Buffer to their number."""
+        """Dict from the Buffer of each operand in memory to the number of its elements that the region reads."""
         found = {}
         for node in self._maps:
             for operand, elements in self._loaded(node):
@@ -72,12 +72,12 @@ class Provenance:
         return found
 
     def parts(self, spec):
-        """The KernelSpecs of which the kernel `spec` was joined; of one that was not it is the only one."""
+        """The KernelSpecs that were joined to the kernel `spec`: here only itself."""
         return [spec]
 
     @functools.cached_property
     def work(self):
-        """About how many operations the region takes with its loads and stores, by the hints of its extents."""
+        """Estimate of the region's operations, with _MOVED for each element loaded or stored, at the hints of its extents."""
         with noting(None):  # an estimate holds for no extent in particular
             return self.operations + _MOVED * (sum(self.loads.values()) + sum(map(_size, self._outputs)))
 
@@ -86,7 +86,7 @@ class Provenance:
         return max(1, cost.evaluations(self._places.get(node, ())) / cost.size(node))
 
     def _loaded(self, node):
-        """(operand in memory, elements) that `node` reads, directly or through views; a view itself reads only where it is a result."""
+        """(operand in memory, elements) that `node` reads, directly or through views; a view itself reads only if it is a result."""
         if node.kind is Kind.VIEW and node not in self._outputs:
             return
         for operand in node.inputs:
@@ -102,10 +102,10 @@ class Provenance:
         return {node.buffer: node for node in self._maps}
 
     def allocator(self, buffer):
-        """(origin, primitive's name) of what asks for the memory of a Buffer that the launch writes.
+        """(origin, primitive's name) of the operation for which the memory of a Buffer that the launch writes counts.
 
-        An elementwise operation that follows a product, convolution, pooling or reduction in the same kernel works in its memory and asks
-        for none, as TensorFlow's BiasAdd and Relu do.
+        An elementwise operation that follows a product, convolution, pooling or reduction in the same kernel works in the memory of that
+        one and counts for none, as TensorFlow's BiasAdd and Relu do.
         """
         return key(self._allocator(self._nodes.get(buffer) or self._anchor or self._outputs[0]))
 
@@ -123,11 +123,11 @@ class Provenance:
 
 
 class JoinedProvenance:
-    """What a kernel that was joined of `specs` (KernelSpecs) computes, as Provenance tells it.
+    """What a kernel joined of `specs` (KernelSpecs) computes, with the properties of a Provenance.
 
     Args:
-        steps: how many times it does all that; may be a Dim. reread: bytes that each group reads every time, and all read the same.
-        places: function from a Buffer of the specs to the Buffers that the kernel has for it.
+        steps: number of times that it does all of them, as the steps of a loop; may be a Dim. reread: bytes that every work-group reads in
+            each step, the same for all groups. places: function from a Buffer of the specs to the Buffers that stand for it in the kernel.
     """
 
     def __init__(self, specs, steps=1, reread=0, places=lambda buffer: [buffer]):
@@ -135,32 +135,32 @@ class JoinedProvenance:
         self._writers = {b: spec.provenance for spec in specs for a in spec.args if a.kind == "out" for b in places(a.value)}
 
     def parts(self, spec):
-        """The KernelSpecs of which the kernel `spec` was joined."""
+        """The KernelSpecs that were joined to the kernel `spec`."""
         return self._specs
 
     @functools.cached_property
     def shares(self):
-        """Shares that add up to 1."""
+        """A tuple of Shares, whose fractions add up to 1."""
         amounts = {}
         for provenance in dict.fromkeys(spec.provenance for spec in self._specs):
             mine = [spec.args for spec in self._specs if spec.provenance is provenance]
-            whole = len(mine) >= provenance.launches  # else the estimate of the work is one of other launches too
+            whole = len(mine) >= provenance.launches  # else the estimate is for launches outside this kernel too
             amounts[provenance] = provenance.work if whole else _MOVED * sum(map(_elements, mine))
         total = sum(amounts.values()) or 1
         return tuple(s._replace(fraction=s.fraction * amount / total) for p, amount in amounts.items() for s in p.shares)
 
     def allocator(self, buffer):
-        """Provenance.allocator of what writes the Buffer."""
+        """Provenance.allocator of the spec that writes the Buffer."""
         return self._writers[buffer].allocator(buffer)
 
 
 def key(node):
-    """(origin, primitive's name, which counts where the origin has no operation) of a node."""
+    """(origin, name of the primitive, empty where the origin names an operation) of a node."""
     return node.origin, "" if node.origin.operation else node.name
 
 
 def _elements(args):
-    """Of all buffers that a kernel with these arguments reads or writes, by the hints of their extents."""
+    """Elements of all buffers that a kernel with these arguments reads or writes, at the hints of their extents."""
     return sum(hint(a.value.elements) for a in args if a.is_pointer)
 
 
@@ -170,12 +170,12 @@ def _reduces(node):
 
 def _size(node):
     shapes = [node.shape] if node.results is None else [shape for shape, _ in node.results]
-    # Eager code's hints are rounded each by itself, so that an extent which is a difference may have one below 0.
+    # In eager code each hint is rounded by itself, so an extent that is a difference may have a hint below 0.
     return sum(math.prod(max(0, hint(extent)) for extent in shape) for shape in shapes)
 
 
 def _operations(node):
-    """About how many operations it takes to compute every element of `node` once."""
+    """Estimate of the operations that compute every element of `node` once."""
     if node.kind in _NOTHING:
         return 0
     if node.primitive.operations is not None:

@@ -1,7 +1,7 @@
-"""Compiled functions under a tape: one trace, cut into the function and its pullback.
+"""Compiled functions under a tape: one trace, cut into the function and its pullback (VJP).
 
-The pullback takes cotangents of the results to gradients. What it reads of the function's values, the residuals, the function returns
-besides: Radul et al., "You Only Linearize Once" (POPL 2023), with a trace in the place of partial evaluation.
+The pullback maps cotangents of the results to gradients. The function returns the residuals, intermediate values that the pullback reads,
+as further results: Radul et al., "You Only Linearize Once" (POPL 2023), with a trace in the place of partial evaluation.
 """
 
 import enum
@@ -19,7 +19,7 @@ from keras_ocl.core.trace import NotTraced, Trace, ValueUnknown
 
 
 class _From(enum.Enum):
-    """Where a call finds a tensor of the function's trace."""
+    """Where a call finds the value of a tensor of the function's trace."""
 
     ARGUMENT = "among the arrays that it is given"
     VARIABLE = "what a variable holds before the call"
@@ -27,19 +27,19 @@ class _From(enum.Enum):
 
 
 class Pullback:
-    """The gradients of traced results by traced sources; its equations are taken out of the trace.
+    """The gradients of traced results with respect to traced sources; its equations are taken out of the trace.
 
     Args:
         trace: the Trace, to which nothing has been added since the results.
         tape: the GradientTape that watched the sources.
         results: Tensors of the trace, of floating-point dtypes.
-        sources: arguments of the trace, and values that variables had as it began.
+        sources: Tensors: arguments of the trace, and the values of variables when it began.
 
     Attributes:
-        variables: those whose value of before the call is needed.
-        sources: (_From, index) of each source that the results depend on; of these it gives gradients.
+        variables: the variables whose value before the call is needed.
+        sources: (_From, index) of each source that the results depend on; it gives one gradient for each.
         residuals: (_From, index) of each tensor of the trace that it reads.
-        made: what the function returns besides, for the residuals.
+        made: Tensors that the function returns beside its results, because they are residuals.
     """
 
     def __init__(self, trace, tape, results, sources):
@@ -65,7 +65,7 @@ class Pullback:
         self.sources = [place(t) for t, g in zip(sources, found, strict=True) if g is not None]
         self.residuals = [place(t) for t in self._residuals]
 
-    # It follows from the rest of the trace: those of two traces of one function are the same.
+    # A pullback follows from the rest of its trace: two traces of one function have equal ones.
     def __eq__(self, other):
         return type(other) is Pullback
 
@@ -76,7 +76,7 @@ class Pullback:
         return "Pullback()"
 
     def _read(self):
-        """The traced Tensors that the gradients need and that neither the equations nor the cotangents are."""
+        """The traced Tensors that the gradients need and that are neither results of the equations nor cotangents."""
         needed = {id(t): t for t in self._gradients}
         for equation in reversed(self._equations):
             if any(id(t) in needed for t in equation.outputs):
@@ -88,11 +88,11 @@ class Pullback:
         return [t for t in needed.values() if t.storage is None]
 
     def belongs_to(self, compiled, name, unknowns):
-        """Says once which Compiled returns it, with what unknown extents."""
+        """Notes the Compiled whose function returns it, with a name and the unknown extents; called once."""
         self._function, self._name, self._unknowns = weakref.ref(compiled), f"{name} gradient", unknowns
 
     def run(self, residuals, cotangents, values):
-        """The gradients, with these values of the unknown extents."""
+        """The gradients, a list of Tensors, for these values of the unknown extents."""
         with self._lock:
             if self._compiled is None:
                 trace = Trace()
@@ -105,7 +105,7 @@ class Pullback:
         return [Tensor(shape, dtype, storage) for (shape, dtype), storage in zip(specs, storages, strict=False)]
 
     def replay(self, residuals, cotangents):
-        """The gradients, operation by operation so that tapes see them; without unknown extents."""
+        """The gradients, computed operation by operation so that tapes record them; without unknown extents."""
         known = {id(t): x for t, x in zip([*self._residuals, *self._cotangents], [*residuals, *cotangents], strict=True)}
         for equation in self._equations:
             results = bind(equation.primitive, [known.get(id(t), t) for t in equation.inputs], equation.params)
@@ -115,7 +115,7 @@ class Pullback:
 
 
 class _Cut(Jitted):
-    """A function that returns a Pullback as the last of its results."""
+    """A compiled function that returns a Pullback as the last of its results."""
 
     def _compile(self, trace, result, call, unknowns):
         if any(slot.variable._owned.layout is not None for slot in trace.states.values()):
@@ -125,20 +125,20 @@ class _Cut(Jitted):
         return compiled
 
     def pullback(self, args):
-        """That for these arguments, without unknown extents."""
+        """The Pullback of a new trace for these arguments, without unknown extents."""
         call = Call(self, *tree.flatten((args, {})), runtime.current_device())
         _, result = call.trace([n for shape in call.shapes for n in shape])
         return result[-1]
 
 
 class Differentiable:
-    """A function that runs compiled under a tape, to which a call is one equation.
+    """A function that runs compiled under a tape, which records each call as one equation.
 
     Args:
         function: takes and returns nests of Tensors and Python values; it may read and assign Keras variables.
-        variables: all that it may read or assign.
-        name: for errors and profiles.
-        context: callable that returns a hashable of whatever else a trace depends on.
+        variables: all Keras variables that it may read or assign.
+        name: the function's name in errors and profiles.
+        context: callable that returns a hashable value of whatever else a trace depends on.
     """
 
     def __init__(self, function, variables, name, context):
@@ -147,11 +147,11 @@ class Differentiable:
 
     @property
     def traces(self):
-        """The Compileds that it keeps, without those of pullbacks."""
+        """The Compileds in its cache, without those of pullbacks."""
         return self._jitted.traces
 
     def run(self, tape, args, kwargs):
-        """What the function returns; raises NotTraced where it cannot be traced, or assigns what the tape differentiates by."""
+        """The function's result; raises NotTraced where it cannot be traced, or assigns a variable that the tape differentiates by."""
         arguments = _tensors((args, kwargs))
         given = tuple(map(tape.follows, arguments)), tuple(map(tape.wants, self._variables)), args, kwargs
         bound, arrays = self._jitted.find(given, {})
@@ -183,7 +183,7 @@ class Differentiable:
 
 
 class _Rule:
-    """Stands where a Primitive does in the equation of a call."""
+    """Takes the place of the Primitive in the equation of a call; its VJP runs the Pullback."""
 
     multiple_results = True
 

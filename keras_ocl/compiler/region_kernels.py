@@ -1,4 +1,4 @@
-"""From the values a kernel computes to its text: pointwise kernels, with loops as the schedule writes them, and epilogues of templates."""
+"""The text of kernels: pointwise ones, with loops as the schedule writes them, and the epilogues and prologues of templates."""
 
 from keras_ocl.compiler import rows
 from keras_ocl.compiler.fetch import runs_in_lanes
@@ -13,10 +13,10 @@ from keras_ocl.kernels.spec import Args, KernelSpec, Sink
 
 
 class KernelBody:
-    """What one kernel computes: `outputs` over the index space `space`, or over its first axes, reading `materialised` nodes.
+    """What one kernel computes: the nodes `outputs` over the index space `space`, or over its first axes, from `materialised` nodes.
 
-    `extra`: dict from a node to further Buffers where it is stored. `parts`: dict from a node to (its regions.Parts, whether
-    it has memory of its own as well).
+    `alias`: dict from a node to the node whose buffer it uses. `extra`: dict from a node to further Buffers in which it is stored.
+    `parts`: dict from a node to (its regions.Parts, whether it has a buffer of its own as well).
     """
 
     def __init__(self, outputs, space, materialised, alias, extra, parts):
@@ -25,11 +25,11 @@ class KernelBody:
 
     @property
     def rows(self):
-        """How many axes of the space results run along of which there is one for each row of others; None where there is none."""
+        """How many leading axes of the space count rows, where some outputs have one value per row; None where none has."""
         return next((rows.leading(n.shape, self.space) for n in self.outputs if not same(n.shape, self.space)), None)
 
     def store(self, gen, node, register, index, width, wide):
-        """Statements that store `node`'s value at an index, everywhere it belongs."""
+        """Write the statements that store `node`'s value at an index, in every buffer that holds it."""
         value, (parts, own) = gen.widen(register, width).text, self.parts.get(node, ((), True))
         places = [(self.alias.get(p.concat, p.concat), p.offset(index, node.shape)) for p in parts]
         for place in (self.alias.get(node, node), *self.extra.get(node, ())) if own else ():
@@ -46,7 +46,7 @@ class KernelBody:
 
 
 def pointwise_kernel(traits, body, all_arguments=False):
-    """KernelSpec computing the body's outputs, all of shape `body.space`."""
+    """The KernelSpec that computes a KernelBody's outputs."""
     axes = [i for i, n in enumerate(body.space) if not is_one(n)]
     extents = [body.space[i] for i in axes]
     schedule = schedule_of(traits)
@@ -80,7 +80,7 @@ def pointwise_kernel(traits, body, all_arguments=False):
 
 
 def _chain(block):
-    """Blocks from the top to `block`."""
+    """The Blocks from the outermost to `block`."""
     chain = []
     while block is not None:
         chain.append(block)
@@ -89,7 +89,7 @@ def _chain(block):
 
 
 def _evaluate(gen, body, axes, variables):
-    """Statements that compute and store every output at the point given by the loop variables."""
+    """Write the statements that compute and store every output at the point given by the loop variables."""
     index = [Affine()] * len(body.space)
     for axis, v in zip(axes, variables, strict=True):
         index[axis] = Affine.of(v)
@@ -102,13 +102,13 @@ def _evaluate(gen, body, axes, variables):
 
 
 def needs_64_bits(body, read, *counts):
-    """Whether indices into what the body stores, into the nodes `read` or of `counts` elements take 64 bits."""
+    """Whether indices into the nodes that the body stores, into the nodes `read` or into `counts` elements take 64 bits."""
     stored = [*body.outputs, *(part.concat for n in body.outputs for part in body.parts.get(n, ((),))[0])]
     return index_type(*(product(n.shape) for n in [*stored, *read]), *counts) == "long"
 
 
 class RegionSink(Sink):
-    """The epilogue of a kernel template: evaluates a body on the template's accumulator and stores it. wide: with indices of 64 bits."""
+    """The epilogue of a kernel template: evaluates a KernelBody on the template's accumulator and stores it. wide: with 64-bit indices."""
 
     def __init__(self, body, anchor, traits, wide):
         self.body, self.anchor, self.traits, self.wide = body, anchor, traits, wide
@@ -117,18 +117,19 @@ class RegionSink(Sink):
         self.anchor_identity = True
 
     def store(self, args, coordinates, value, width):
+        """C text of a block that evaluates the epilogue on `width` elements in the register `value` and stores the results."""
         body, n = self.body, len(self.anchor.shape)
         dry = Generator(Args(args.all_arguments), body.materialised, width, None, body.alias, body.outputs)
         nest = dry.nest("root", self.anchor.shape)
         gen = Generator(args, body.materialised, width, {"root": nest}, body.alias, body.outputs)
         gen.wide = self.wide
         nest.groups = [[i] for i in range(n)]
-        cast = "(long)" if self.wide else ""  # the template's own coordinates may take fewer
+        cast = "(long)" if self.wide else ""  # the template's own coordinates may have fewer bits
         variables = [v for i, c in enumerate(coordinates) for v in gen.group_vars(nest, [i], f"{cast}({c})", gen.top)]
         index = [Affine.of(v) if not is_one(e) else Affine() for v, e in zip(variables, self.anchor.shape, strict=True)]
         gen.bind_anchor(self.anchor, index, Register(value, self.anchor.dtype, width, gen.top))
         long = [v for v, e in zip(variables, self.anchor.shape, strict=True) if not is_one(e)]
-        gen.vector = long[-1] if width > 1 and long else None  # without: in a branch of a single result's kernel that is not taken
+        gen.vector = long[-1] if width > 1 and long else None  # none if all extents are 1: such a kernel does not reach its vector branch
         registers = [gen.value(node, index) for node in body.outputs]
         for node, register in zip(body.outputs, registers, strict=True):
             body.store(gen, node, register, index, width, False)
@@ -138,18 +139,18 @@ class RegionSink(Sink):
 
 
 class RegionSource:
-    """An operand that a kernel template computes where it reads it: the value of `node`, whose elements lie as those of a matrix."""
+    """The prologue of a kernel template: the value of `node`, an operand laid out as a matrix, is computed where the template loads it."""
 
     def __init__(self, node, materialised, alias):
         self.node, self.materialised, self.alias = node, materialised, alias
         self.helpers = set()
 
     def in_lanes(self, extents, width):
-        """Whether vectors along the rows of a matrix of these extents can be computed of vectors in memory."""
+        """Whether vectors along the rows of a matrix of these extents can be computed from vectors in memory."""
         return runs_in_lanes(self.node, extents, self.materialised, width)
 
     def load(self, args, row, column, extents, width, wide):
-        """(statements, text of a register) of `width` elements from a place on; see gemm.parts.Operand."""
+        """(C statements, C text of a register) for `width` elements from (row, column) on; see gemm.parts.Operand."""
         nest = Generator(Args(), self.materialised, width).nest("root", extents)
         gen = Generator(args, self.materialised, width, {"root": nest}, self.alias)
         gen.wide, gen.aligned = wide, width
@@ -161,7 +162,7 @@ class RegionSource:
 
 
 def dry_run(region, materialised):
-    """A dry run of a fused region (with its anchor as a plain value): the generator, for its `reads` and `root_index`."""
+    """A dry run of a region, with its anchor as a plain value; returns the Generator, for its `reads` and `root_index`."""
     gen = Generator(Args(), materialised, 1, None, None, region.outputs)
     nest = gen.nest("root", region.space)
     variables = [v for i in range(len(region.space)) for v in gen.open_loop(nest, [i], gen.block)]

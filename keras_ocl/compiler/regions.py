@@ -1,4 +1,4 @@
-"""What fusion makes: regions of nodes that become one kernel each, and where each node is computed and stored."""
+"""The results of fusion: regions, which are sets of nodes that become one kernel each, and where each node is computed and stored."""
 
 import functools
 import operator
@@ -7,25 +7,25 @@ from keras_ocl.core.index import linear
 
 
 class Region:
-    """Nodes computed by one kernel. `anchor`: the template's node, when its epilogue is this region."""
+    """Nodes computed by one kernel. `anchor`: the node that a template or the host computes, whose epilogue the others are, or None."""
 
     def __init__(self, space, number):
         self.space = tuple(space)
-        self.number = number  # in order of making
+        self.number = number  # counts regions in the order of creation
         self.outputs = []  # nodes stored to memory
         self.maps = {}  # node -> for each of its axes the axis of `space` it runs along, None (constant) or ANY
-        self.places = {}  # node -> the indices at which it is evaluated
-        self.work = 0  # what these evaluations cost
-        self.lanes = True  # whether they can be done in vectors
-        self.strided = False  # whether vectors are gathered from distances
+        self.places = {}  # node -> the indices (see cost.Places) at which it is evaluated
+        self.work = 0  # cost of these evaluations, in the unit of cost.py
+        self.lanes = True  # whether the kernel can be vectorised
+        self.strided = False  # whether the lanes of a vector read elements that are not adjacent
         self.anchor = None
         self.reductions = False
-        self.operands = set()  # materialised nodes read
-        self.fetched = frozenset()  # nodes that the template computes where it reads its operand
+        self.operands = set()  # nodes that the kernel reads from memory
+        self.fetched = frozenset()  # the prologue: nodes that the template computes while loading its operand
         self.consumers = set()  # regions that read our outputs
         self.producers = set()  # regions whose outputs we read
         self.bit = 1 << number  # stands for this region in `below`
-        self.below = 0  # the bits of all regions that depend on our outputs: to search for them each time is quadratic in large graphs
+        self.below = 0  # bits of all regions that depend on our outputs; kept, as searching for them each time is quadratic in large graphs
 
     def feed(self, consumers):
         """Note regions that read our outputs."""
@@ -44,7 +44,7 @@ class Region:
         return bool(self.below & other.bit)
 
     def absorb(self, other):
-        """Become this region and `other`, of which neither depends on the other."""
+        """Merge the region `other` into this one; neither depends on the other."""
         self.outputs += other.outputs
         self.maps.update(other.maps)
         self.places.update(other.places)
@@ -60,15 +60,16 @@ class Region:
 
 
 class Parts:
-    """How the parts of a concat in memory are stored: each by its own region, straight into the concat's buffer.
+    """Where an operand of a concat lies in the concat's buffer, into which the operand's own kernel writes.
 
-    A part's element at `index` lies at linear(index[:split]) * row + linear(index[split:]) + start.
+    The operand's element at `index` lies at linear(index[:split]) * row + linear(index[split:]) + start, in elements.
     """
 
     def __init__(self, concat, split, row, start):
         self.concat, self.split, self.row, self.start = concat, split, row, start
 
     def offset(self, index, shape):
+        """The offset in the concat's buffer, in elements, of the element at `index` of an operand of this shape."""
         return linear(index[: self.split], shape[: self.split]) * self.row + linear(index[self.split :], shape[self.split :]) + self.start
 
 
@@ -76,18 +77,20 @@ class Placement:
     """Where a node is computed and stored, as far as that is decided.
 
     Attributes:
-        wanted: whether it must be in memory whatever its users do: a result of the graph.
-        cut: whether it is to be stored by a kernel of its own.
+        wanted: whether it must be in memory whatever its users do, such as a result of the graph.
+        cut: whether a kernel of its own has to store it.
         in_memory: whether it is, or will be, in memory.
-        inlined: regions that compute it for themselves.
+        inlined: regions that recompute it for their own use.
         producer: the region that stores it.
-        anchored: whether a kernel template or the host computes it.
-        shared: the node whose memory it is, of a view that lies there as it is.
-        fetches: of a template's node, the operand that the template computes, which others may store or compute all the same.
-        fetchers: regions whose template computes it for such an operand.
-        parts: its Parts in the memory of concats.
-        joined: whether it is a concat that is stored part by part, or a reshape before such ones alone.
-        passed: whether others store it: a concat that its parts store, or a reshape between; or a template fetches it.
+        anchored: whether a kernel template (as its anchor or prologue) or the host computes it.
+        shared: for a view that needs no copy, the node whose buffer it shares.
+        fetches: for a template's node, the operand that the template recomputes while loading it; other kernels may store or compute the
+            operand all the same.
+        fetchers: regions whose template recomputes it as part of such an operand.
+        parts: its Parts: where it is stored straight into the buffers of concats.
+        joined: whether it is a concat into whose buffer its operands are written, or a reshape read only by such concats.
+        passed: whether no kernel has to be found for it: its operands are written into the concat's buffer, or it is a reshape on the way
+            there, or a template computes it in its prologue.
     """
 
     __slots__ = (
@@ -103,5 +106,5 @@ class Placement:
 
     @property
     def regions(self):
-        """Regions that evaluate it."""
+        """The set of regions that evaluate the node."""
         return self.inlined | ({self.producer} if self.producer is not None else set())

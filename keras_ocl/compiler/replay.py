@@ -1,4 +1,4 @@
-"""Replay: bound launches are enqueued, loops repeated, host operations computed."""
+"""Replay: enqueues bound launches, repeats loops and computes host operations."""
 
 import struct
 import time
@@ -11,7 +11,7 @@ from keras_ocl import runtime
 from keras_ocl.compiler.binding import BoundEnd, BoundLoop
 from keras_ocl.core import dtypes
 
-_FEWEST_AHEAD, _MOST_AHEAD = 4, 32  # steps of a while that are launched at once: at first, and after some that were all needed
+_FEWEST_AHEAD, _MOST_AHEAD = 4, 32  # steps of a while loop that are launched before its condition is read: at first, and at most
 
 
 class Replay:
@@ -23,12 +23,12 @@ class Replay:
 
     def __init__(self, device, storages):
         self._device, self._storages = device, storages
-        self._running = []  # Futures of what the device's worker computes, each with its BoundHost and targets
+        self._running = []  # (Future, BoundHost, operand arrays, result arrays) of each operation that the device's worker computes
 
     def launch(self, segments, copies=(), then=()):
         """Enqueue everything in `segments` (see Binding), and with the last launches `copies` and `then` (see Device.replay).
 
-        Waits only for what host operations and conditions of loops read.
+        Waits only for the values that host operations and conditions of loops read.
         """
         last = segments[-1] if type(segments[-1]) is list else []
         try:
@@ -70,7 +70,7 @@ class Replay:
         self._copy(bound.after)
 
     def _repeat(self, order):
-        """Launch steps of kernels alone, pairs (variant, number)."""
+        """Launch steps that consist of kernels alone; `order`: a list of (variant, step number)."""
         self._device.repeat([(segments[0], places, struct.pack("i", number)) for (segments, places), number in order])
 
     def _step(self, variant, number):
@@ -91,7 +91,7 @@ class Replay:
         return done
 
     def _while_ahead(self, bound):
-        """`_while` where several steps are launched before the condition is read; those behind the last do nothing."""
+        """`_while` with several steps launched before the condition is read; steps after the last one do nothing."""
         device, count, done, ahead = self._device, len(bound.variants), 0, _FEWEST_AHEAD
         going = device.download(self._storages[bound.condition[0]], np.dtype(bool), ())
         if going:
@@ -118,7 +118,7 @@ class Replay:
         self._store(bound, results, targets)
 
     def _begin(self, bound):
-        """The device's worker computes the host operation once what is enqueued now is done."""
+        """Give a host operation to the device's worker thread, which computes it when all that is enqueued now is done."""
         device, future = self._device, Future()
         if not device.runs:
             return
@@ -128,7 +128,7 @@ class Replay:
         device.worker.give(future, partial(_compute, device, device.last_event, bound, arrays, targets, held))
 
     def _end(self, bound):
-        """Wait for a host operation that was begun; they are done in order."""
+        """Wait for a host operation that the worker began; it does them in order."""
         device = self._device
         if not device.runs:
             return
@@ -141,7 +141,7 @@ class Replay:
         del self._running[0]
 
     def _leave(self):
-        """After an exception: the worker does what was begun, as other ranks count on it, before the memory is used again."""
+        """After an exception: let the worker finish what it began, as other ranks count on it, before the memory is used again."""
         self._running = []
         try:
             self._device.worker.finish()
@@ -150,7 +150,7 @@ class Replay:
             raise
 
     def _arrays(self, bound, download):
-        """(arrays of the operands, arrays for the results) of a host operation, in the device's memory where the host has the same."""
+        """(operand arrays, result arrays) of a host operation: views of the device's memory where host and device share it."""
         device, node = self._device, bound.node
         shared, arrays, targets = device.sharing == "shared", [], []
         for buffer, n, shape in zip(bound.reads, node.inputs, bound.read_shapes, strict=True):
@@ -163,7 +163,7 @@ class Replay:
         return arrays, targets
 
     def _store(self, bound, results, targets):
-        """The results of a host operation are put where they belong."""
+        """Write the results of a host operation to their buffers."""
         device, node = self._device, bound.node
         for buffer, array, target in zip(bound.writes, results if node.results else [results], targets, strict=True):
             if array is not target:
@@ -174,7 +174,7 @@ class Replay:
 
 
 def _compute(device, ready, bound, arrays, targets, held):
-    """(results, when it began, when it ended) of a host operation whose operands are there with the event `ready`. It keeps `held`."""
+    """(results, start, end) of a host operation, times in ns; its operands are there after the event `ready`. `held` is kept alive."""
     device.await_quietly(ready)
     start = time.perf_counter_ns()
     results = bound.node.primitive.host(arrays, targets, **bound.params)

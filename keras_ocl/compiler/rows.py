@@ -1,4 +1,4 @@
-"""Kernels that compute rows, and what they know once for each row: which results have an element for each, and where it is.
+"""Helpers for kernels that compute whole rows: which results have one value per row, such as the row's maximum, and at which index.
 
 Rows run along the last axes of a kernel's index space; the axes before them count the rows.
 """
@@ -12,18 +12,18 @@ REDUCING = (Kind.REDUCTION, Kind.WINDOW, Kind.CONTRACTION)
 
 
 def leading(shape, space):
-    """How many axes of `space` count the rows that results of `shape` have an element each for; None where they have others."""
+    """How many leading axes of `space` count rows, if results of `shape` have one element per row; None where they have not."""
     rank = next((i for i, (n, m) in enumerate(zip(shape, space, strict=False)) if not same((n,), (m,))), min(len(shape), len(space)))
     return rank if rank < len(space) and all(map(is_one, shape[rank:])) else None
 
 
 def of(index, shape, nowhere):
-    """Where a row's result of `shape` lies, given the `index` of an element of the row; `nowhere` is the index on an axis of extent 1."""
+    """The index of a row's value in a result of `shape`, given an element's `index`; `nowhere` is the index on axes of extent 1."""
     return tuple(nowhere if i >= len(index) or is_one(n) else index[i] for i, n in enumerate(shape))
 
 
 def reduced(node, placements):
-    """Elements of the rows that `node` is the reduction of, or follows from elementwise; None where there is none still to compute."""
+    """Elements per row of the reduction that `node` is, or follows from elementwise; None if it needs no reduction that is not stored."""
     while node.kind is Kind.ELEMENTWISE or node.kind is Kind.VIEW and node.primitive.flat:
         node = next((i for i in node.inputs if cost.size(i) == cost.size(node) and i.inputs and not placements[i].in_memory), None)
         if node is None:
@@ -32,7 +32,7 @@ def reduced(node, placements):
 
 
 def one_level(region, evaluations, nested):
-    """Whether reductions of `region` of more than `nested` terms, and one more, evaluated so often, are for the same rows, side by side."""
+    """Whether the reductions of `region` with more than `nested` terms, and one more with `evaluations`, are all for the same rows."""
     if evaluations > hint(product(region.space)):
         return False
     reductions = ((n, places) for n, places in region.places.items() if n.kind in REDUCING)

@@ -1,4 +1,4 @@
-"""Splitting long reductions with few results into partial reductions that run side by side.
+"""Splitting long reductions with few results into partial reductions that run in parallel.
 
 The number of parts is a function of the extents alone, so the order of summation, and with it the
 result, does not depend on the run.
@@ -8,7 +8,7 @@ from keras_ocl.core.dim import hint, product
 
 
 def split(graph, limits, primitive, inputs, params, origin):
-    """The node of a reduction, as a reduction of parts where it is long and has few results, or reads rows that lie far apart.
+    """The node of a reduction of partial results, if it is long and has few results, or reads rows that lie far apart; else None.
 
     limits: a kernels.schedules.tuning.Splitting.
     """

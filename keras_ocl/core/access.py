@@ -1,4 +1,4 @@
-"""Access maps: where a primitive's value at an index reads its operands.
+"""Access maps: the indices at which a primitive reads an operand to compute its value at an index.
 
 A map has one entry per axis of the operand: an Along, an Inner, a Tap, or one of the constants below. It tells passes what the
 primitive's `pointwise` rule tells the code generator.
@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 
 class Along(NamedTuple):
-    """The index along the result's `axis`, times `stride`, plus `start`."""
+    """The result's index along `axis`, times `stride`, plus `start`."""
 
     axis: int
     stride: int = 1
@@ -16,7 +16,7 @@ class Along(NamedTuple):
 
 
 class Inner(NamedTuple):
-    """A loop of the primitive's own over the operand's `axis`: what a reduction reduces."""
+    """All indices along the operand's `axis`, in a loop of the primitive's own: an axis that a reduction reduces."""
 
     axis: int
 
@@ -28,10 +28,10 @@ class Tap(NamedTuple):
 
 
 ONLY = "only"  # the single element of an axis of extent 1
-REGROUPED = "regrouped"  # the same row-major position: a reshape
-ANYWHERE = "anywhere"  # computed from values, or from the whole index
+REGROUPED = "regrouped"  # the index with the same row-major position: a reshape
+ANYWHERE = "anywhere"  # an index computed from values in memory, or from the whole index of the result
 
 
 def same_place(rank):
-    """The map of an operand that is read where the result is computed."""
+    """The map of an operand that is read at the result's own index."""
     return tuple(Along(i) for i in range(rank))

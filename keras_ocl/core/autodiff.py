@@ -16,7 +16,7 @@ from keras_ocl.core.variable import is_variable
 _add = None  # the addition primitive and the zeros function, installed by keras_ocl.primitives
 _zeros_like = None
 _sums = None  # installed by the compiler: (*a, *b) -> [a + b, ...]
-_AT_ONCE = 8  # such sums at most, so that one graph serves a part of any equation
+_AT_ONCE = 8  # most pairs in one such call, so that few graphs serve equations with any number of inputs
 
 
 def install(add, zeros_like):
@@ -38,11 +38,12 @@ def add_pairs(*tensors):
 
 
 def differentiable(dtype):
+    """Whether tensors of a dtype have gradients: floating-point and complex ones."""
     return dtypes.is_float(dtype) or dtypes.is_complex(dtype)
 
 
 def zeros_like(tensor):
-    """The gradient by a tensor that nothing depends on."""
+    """Zeros in the tensor's shape and dtype: the gradient with respect to a tensor that nothing depends on."""
     return _zeros_like(tensor, 0)
 
 
@@ -75,7 +76,7 @@ def backward(equations, cotangents):
 
 
 def _accumulate(reached, gradients):
-    """Adds (tensor, gradient) pairs to what is `reached`: those of different tensors several at a time."""
+    """Adds (tensor, gradient) pairs to the dict `reached`, for several tensors at a time."""
     while gradients:
         again, pairs = [], {}
         for x, g in gradients:
@@ -113,8 +114,8 @@ class GradientTape:
             loss = loss_function(y, model(x, training=True))
         gradients = tape.gradient(loss, model.trainable_variables)
 
-    Where a variable is assigned, what is read before and what is read after both count for its gradient, and none flows to what the
-    assigned value was computed from.
+    Where a variable is assigned, its value before and its value after both count for its gradient, and no gradient flows to the tensors
+    that the assigned value was computed from.
 
     Args:
         persistent: whether `gradient` may be called more than once, also with other targets.
@@ -127,7 +128,7 @@ class GradientTape:
         self._equations = []
         self._tracked = set()  # ids of tensors whose dependents are recorded
         self._alive = []  # keeps ids of tracked tensors from being reused
-        self._reads = {}  # id of a variable -> its values that gradients by it are by
+        self._reads = {}  # id of a variable -> (the variable, its values: the gradients by these add up to the gradient by it)
         self._token = None
         self._used = False
 
@@ -145,7 +146,7 @@ class GradientTape:
         self._token = None
 
     def watch(self, tensor: Any) -> None:
-        """Also records what depends on a tensor.
+        """Also records operations that depend on a tensor.
 
         Args:
             tensor: a Tensor, a Variable, or lists, tuples and dicts of them.
@@ -173,34 +174,34 @@ class GradientTape:
         """
         if watched or (self._watch_accessed and variable.trainable):
             values = self._reads.setdefault(id(variable), (variable, []))[1]
-            if not values or id(tensor) not in self._tracked:  # else the gradient by it reaches one that is there already
+            if not values or id(tensor) not in self._tracked:  # else its gradient flows on to a value noted before
                 values.append(tensor)
                 self._track(tensor)
 
     def follows(self, tensor: Tensor) -> bool:
-        """Whether what is computed from a tensor is recorded.
+        """Whether operations on a tensor are recorded.
 
         Args:
             tensor: a Tensor.
 
         Returns:
-            Whether the tape was told to watch it, or it follows from what it watches.
+            Whether the tape watches the tensor, or one that it was computed from.
         """
         return id(tensor) in self._tracked
 
     def wants(self, variable: Any) -> bool:
-        """Whether what is computed from a variable is recorded.
+        """Whether operations on a variable's value are recorded.
 
         Args:
             variable: a Keras variable.
 
         Returns:
-            Whether it is trainable and the tape watches what is read, or it was named to `watch`.
+            Whether it is trainable and the tape watches variables that are read, or the tape has noted a read of it (as `watch` does).
         """
         return (self._watch_accessed and variable.trainable and differentiable(variable.dtype)) or id(variable) in self._reads
 
     def record(self, equation: Any) -> None:
-        """Keeps an operation that depends on something watched; primitives call it.
+        """Keeps an operation that depends on a watched tensor; primitives call it.
 
         Args:
             equation: the core.primitive.Equation that ran or was traced.
@@ -272,7 +273,7 @@ class GradientTape:
 
 
 class Recorder:
-    """A tape that keeps every equation, and which variables were read as which tensors that no equation made."""
+    """A tape that keeps every equation, and (variable, tensor) for every read of a variable whose value no equation computed."""
 
     def __init__(self):
         self.equations, self.reads = [], []
@@ -288,7 +289,7 @@ class Recorder:
 
 
 def _checked(method, x):
-    """`x`, a Tensor or Variable."""
+    """`x`, if it is a Tensor or Variable; else raises a TypeError that names the `method`."""
     if not isinstance(x, Tensor) and not is_variable(x):
         kind = type(x).__name__
         raise TypeError(f"GradientTape.{method}: a {kind} is neither a Tensor nor a Variable; use keras.ops.convert_to_tensor first.")

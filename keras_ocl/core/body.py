@@ -8,7 +8,7 @@ from keras_ocl.core.trace import Trace, tracing
 class Body:
     """Equations from `inputs` to `outputs` (Tensors of the body's own trace, or, for constants, of the trace around it).
 
-    `recorded` are the equations as a gradient tape saw them. Bodies that share `equations` are one function with different results.
+    `recorded`: the equations that a gradient tape recorded. Bodies that share `equations` are one function with different results.
     """
 
     __slots__ = ("equations", "inputs", "outputs", "recorded")
@@ -33,7 +33,8 @@ class Draft:
             ...
         body = Body(draft.inputs + draft.constants(results), results, draft.equations, draft.recorded)
 
-    Tapes outside do not see what is recorded. Variables that were read are in `read` and those assigned in `assigned` (StateSlots).
+    Tapes outside do not see the equations recorded inside. `assigned()` lists the variables that were assigned; all that were read or
+    assigned are in `trace.states`.
     """
 
     def __init__(self):
@@ -71,14 +72,17 @@ class Draft:
         return self.trace.assigned()
 
     def value_outside(self, slot):
-        """The value of a variable that the body read, in the surrounding trace; tapes there are told."""
+        """The value in the surrounding trace of a variable that the body read; the tapes there note the read."""
         value = slot.variable._value if self.outer is None else self.outer.read(slot.variable)
         for tape in active_tapes.get():
             tape.read(slot.variable, value)
         return value
 
     def captured(self, outputs, but=()):
-        """What `outputs` depend on besides the body's inputs and the Tensors `but`: pairs (Tensor in the body, Tensor outside)."""
+        """Values from outside that `outputs` depend on, besides the body's inputs and the Tensors `but`.
+
+        Returns pairs (Tensor in the body, Tensor outside).
+        """
         own = {id(t) for t in (*self.inputs, *but)}
         entries = {id(s.entry): s for s in self.trace.states.values()}
         pairs = []
@@ -101,7 +105,7 @@ def needed(equations, outputs):
 
 
 def free(equations, outputs):
-    """Tensors that `outputs` depend on and no equation makes, in order of use."""
+    """The Tensors that `outputs` depend on and no equation computes, in order of first use."""
     used = needed(equations, outputs)
     made = {id(o) for eq in used for o in eq.outputs}
     found = {}

@@ -1,7 +1,7 @@
-"""Checks of indices and of numbers, which are off unless asked for: what is on, and the indices that a trace has noted.
+"""Checks of indices and for NaN and infinity, off by default: whether they are on, and the index checks that a trace has noted.
 
-Off, nothing is recorded and nothing runs. On, ops note their indices while they are traced (or look at them at once, in eager code), and
-the compiler adds to a trace what finds the first NaN or infinity (compiler/checking.py).
+When they are off, nothing is recorded and nothing runs. When they are on, ops note their indices while they are traced (or check them at
+once, in eager code), and the compiler adds equations to a trace that find the first NaN or infinity (compiler/checking.py).
 """
 
 import contextlib
@@ -16,7 +16,7 @@ _contexts = 0  # how many contexts are open, in all threads; the environment cou
 
 
 def active() -> bool:
-    """Whether checks are on: what is traced with them is another compiled function."""
+    """Whether checks are on; a function traced with them is compiled separately."""
     return _contexts > 0
 
 
@@ -27,8 +27,8 @@ def checks() -> Iterator[None]:
         with keras_ocl.checks():
             model.fit(x, y)
 
-    Compiled functions are traced once more for it, with checks in them, and each run waits for the device. When an error is raised the
-    run it is about is complete: variables hold the values after it. ``KERAS_OCL_CHECK=1`` turns checks on for the whole process.
+    Compiled functions are traced once more, with checks in them, and each run waits for the device. When an error is raised, the run in
+    which it arose is complete: variables hold the values after it. ``KERAS_OCL_CHECK=1`` turns checks on for the whole process.
 
     Yields:
         Nothing.
@@ -48,10 +48,10 @@ def checks() -> Iterator[None]:
 
 
 class IndexCheck(NamedTuple):
-    """Indices that a trace has noted.
+    """A check of indices that a trace has noted.
 
-    op, layer: who looks them up. wraps: whether negative ones count from the end.
-    found: int64 tensor (..., 3 + rank): the place of the first bad index among the flattened ones (-1: there is none), that index,
+    op, layer: the operation that uses the indices, and its layer. wraps: whether negative ones count from the end.
+    found: int64 tensor (..., 3 + rank): the position of the first bad index among the flattened ones (-1: there is none), that index,
         the extent, and the indices' shape. Leading axes are steps of loops.
     """
 
@@ -62,7 +62,7 @@ class IndexCheck(NamedTuple):
 
 
 def index_error(op, layer, wraps, found):
-    """The IndexError of an IndexCheck whose `found` is this list of integers; None where no index is bad."""
+    """The IndexError for an IndexCheck whose `found` has this row of integers; None where no index is bad."""
     place, index, extent, *shape = found
     if place < 0:
         return None

@@ -12,8 +12,8 @@ quotient or remainder that is not exact, and an extreme that is now one operand 
 paddings may both be 0 or 1 by the parity of different unknowns; their hints and probes alone would often agree.)
 
 Kernels print plain ints as literals and Dims as arguments. A computed Dim also remembers how it was `made`: exported graphs and compiled
-functions compute it again for other values of the unknowns. What Python code learns of a value, by comparing it or by making it a plain
-int, is noted as a fact while `noting` (core/facts.py): what was traced is only valid where the facts hold.
+functions compute it again for other values of the unknowns. Whatever Python code learns about a value, by comparing it or by making it a
+plain int, is noted as a fact inside `noting` (core/facts.py): a trace is only valid for values for which its facts hold.
 """
 
 import contextlib
@@ -26,7 +26,7 @@ import numpy as np
 
 _PROBES = (1000003, 1299709, 1500450271, 2038074743, 1190494759, 1870414469, 2123456789)
 _PRIME = 2**61 - 1
-_RESIDUES = ((7, 10), (11, 35), (13, 25))  # of further probes: even and odd ones, and none with the others' remainders by 3, 4, 8 or 16
+_RESIDUES = ((7, 10), (11, 35), (13, 25))  # (divisor of the probe, remainder by 48) of other probes: even, odd, distinct modulo 4, 8 and 16
 _FUNCTIONS = ("add", "sub", "mul", "floordiv", "mod", "min", "max")
 _fresh = itertools.count()
 _nameless = contextvars.ContextVar("the values of unknown extents mean nothing", default=False)
@@ -35,7 +35,7 @@ _notes = contextvars.ContextVar("where facts about unknown extents are noted", d
 
 @contextlib.contextmanager
 def without_values():
-    """Dims stand for what nobody knows yet: they print as None, as in Keras, and one limited by a number is not that number."""
+    """Context in which Dims stand for unknown numbers: they print as None, as in Keras, and one limited by a number is not that number."""
     token = _nameless.set(True)
     try:
         yield
@@ -45,7 +45,10 @@ def without_values():
 
 @contextlib.contextmanager
 def noting(facts):
-    """Calls `facts.note(function, a, b, outcome)` for all that is found out about values inside: function is "eq", "lt" or "le"."""
+    """Context that calls `facts.note(function, a, b, outcome)` for each fact about values that code inside finds out.
+
+    function: the comparison of a and b, "eq", "lt" or "le".
+    """
     token = _notes.set(facts)
     try:
         yield facts
@@ -54,14 +57,14 @@ def noting(facts):
 
 
 def present(extent):
-    """The value an extent has now, as a plain int: for what is computed again when it changes."""
+    """The present value of an extent as a plain int, noting no fact: for numbers that are computed again when it changes."""
     return int.__int__(extent) if isinstance(extent, int) else int(extent)
 
 
 class Dim(int):
     """An int with shadows. `Dim(value, hint=None, probe=None)`; see the module's docstring.
 
-    `probes` are the probe and what is made of further ones.
+    `probes`: a tuple of the probe and further ones.
     `made` is (function, a, b) with one of "add", "sub", "mul", "floordiv", "mod", "min" and "max" and its two operands (ints or Dims),
     or None for an unknown itself. `mark` is the formula's value modulo a prime.
     """
@@ -80,7 +83,7 @@ class Dim(int):
 
     @property
     def key(self):
-        """What identifies the unknown this extent is made of, whatever its present value."""
+        """A hashable that identifies the extent's formula in the unknowns, whatever its present value."""
         return ("dim", self.hint, self.probe, self.mark)
 
     def __repr__(self):
@@ -127,11 +130,11 @@ def _comparison(name, opposite):
     return op
 
 
-_READERS = (float, complex, str, bytes, list, tuple, np.ndarray, np.generic)  # what takes a Dim for its value in arithmetic
+_READERS = (float, complex, str, bytes, list, tuple, np.ndarray, np.generic)  # types whose arithmetic with a Dim uses its present value
 
 
 def _pin(n):
-    """Somebody reads the value itself: that is a fact, too."""
+    """Note that Python code reads the value of `n` itself: the fact that it equals that value."""
     notes = _notes.get()
     if notes is not None and isinstance(n, Dim):
         notes.note("eq", n, present(n), True)
@@ -150,19 +153,19 @@ def _pinned(name):
 
 
 def _apply(name, function, a, b):
-    """function(a, b) on values and shadows; a plain int where all agree."""
+    """The extent function(a, b), computed on values and shadows; a plain int where all agree."""
     if type(b) is int and b == _NEUTRAL.get(name):
         return a
     av, ah, aps, am = _shadows(a)
     bv, bh, bps, bm = _shadows(b)
     value = function(av, bv)
-    if name in ("floordiv", "mod"):  # a shadow of what is not 0 may be 0
+    if name in ("floordiv", "mod"):  # a divisor's shadow may be 0 though its value is not
         function = _SHADOW_DIVISION[name]
     hinted, probed = function(ah, bh), tuple(map(function, aps, bps))
     notes, agree = _notes.get(), value == hinted == max(probed) == min(probed)
     if agree and notes is None and not _nameless.get():
         return value
-    greater = None  # the operands of an extreme that is one of them, the greater one first
+    greater = None  # (greater operand, smaller one) of a min or max that is one of its operands in the value and all shadows
     if name == "add":
         mark = (am + bm) % _PRIME
     elif name == "sub":
@@ -202,7 +205,7 @@ def _shadows(n):
 
 
 def _unknown(name, a, b):
-    """The mark of a function of two marks that is no polynomial."""
+    """The mark of a function of two marks that is no polynomial, which counts as an unknown of its own."""
     return hash((_FUNCTIONS.index(name), a, b)) % _PRIME
 
 
@@ -240,12 +243,12 @@ def hint(extent):
 
 
 def probe(extent):
-    """A Dim's shadow that stands for any value, else the value."""
+    """A Dim's first probe, the large number that stands for the unknown, else the value."""
     return extent.probe if isinstance(extent, Dim) else int(extent)
 
 
 def key(extent):
-    """A hashable that is equal for equal extents and, for Dims, whatever their present value."""
+    """A hashable that is equal for equal extents; of Dims, whatever their present values."""
     return extent.key if isinstance(extent, Dim) else int(extent)
 
 
@@ -255,7 +258,7 @@ def same(a, b):
 
 
 def product(extents):
-    """Product that keeps Dims."""
+    """Product of extents, a Dim where it depends on unknowns."""
     result = 1
     for e in extents:
         result = result * e
@@ -263,27 +266,27 @@ def product(extents):
 
 
 def ceil_div(a, b):
-    """Ceiling division that keeps Dims."""
+    """Ceiling division of extents, a Dim where the result depends on unknowns."""
     return 0 - (0 - a) // b
 
 
 def power_above(n):
-    """The least power of two that is not below the number `n`; 1 for what is below 1."""
+    """The least power of two that is not below the number `n`; 1 for numbers below 1."""
     return 1 << max(0, int(n) - 1).bit_length()
 
 
 def power_below(n):
-    """The greatest power of two that is not above the number `n`; 1 for what is below 1."""
+    """The greatest power of two that is not above the number `n`; 1 for numbers below 1."""
     return 1 << max(1, int(n)).bit_length() - 1
 
 
 def minimum(a, b):
-    """min that keeps Dims."""
+    """The minimum of two extents, a Dim where it depends on unknowns."""
     return _apply("min", min, a, b) if isinstance(a, Dim) or isinstance(b, Dim) else min(a, b)
 
 
 def maximum(a, b):
-    """max that keeps Dims."""
+    """The maximum of two extents, a Dim where it depends on unknowns."""
     return _apply("max", max, a, b) if isinstance(a, Dim) or isinstance(b, Dim) else max(a, b)
 
 

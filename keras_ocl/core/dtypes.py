@@ -1,4 +1,4 @@
-"""Dtypes: Keras's names, their NumPy and OpenCL C types, and the type each computes in."""
+"""Dtypes: Keras's names, their NumPy and OpenCL C types, and the C type in which each is computed."""
 
 import ml_dtypes
 import numpy as np
@@ -28,7 +28,7 @@ NAMES = tuple(_TABLE)
 _FROM_NUMPY = {np.dtype(row[0]): name for name, row in _TABLE.items()}
 
 _TO_NUMBERS = "turn them into numbers before the model, by tf.data or a preprocessing layer such as StringLookup or TextVectorization"
-_NO_NUMBERS = {  # by the kind of a NumPy dtype
+_NO_NUMBERS = {  # kind of a NumPy dtype -> what its elements are
     **dict.fromkeys("UST", f"strings, and tensors of strings are not supported; {_TO_NUMBERS}"),
     "O": f"Python objects, which are not supported in tensors; if they are numbers, use .astype('float32'), if strings, {_TO_NUMBERS}",
     **dict.fromkeys("Mm", "points or spans of time, and tensors of such are not supported; turn them into numbers first"),
@@ -36,14 +36,14 @@ _NO_NUMBERS = {  # by the kind of a NumPy dtype
 
 
 def check_numbers(what, dtype):
-    """TypeError that begins with `what` where elements of this NumPy dtype are no numbers."""
+    """Raises a TypeError that begins with `what` if elements of this NumPy dtype are not numbers."""
     told = _NO_NUMBERS.get(getattr(dtype, "kind", None))
     if told:
         raise TypeError(f"{what} holds {told} (dtype {dtype}).")
 
 
 def canonical(dtype):
-    """The name of `dtype` (a name, a NumPy dtype or type). TypeError when there is no such dtype."""
+    """The name of `dtype` (a name, a NumPy dtype or type). Raises a TypeError if the backend has no such dtype."""
     if isinstance(dtype, str) and dtype in _TABLE:
         return dtype
     try:
@@ -93,16 +93,16 @@ def part(name):
 
 
 def least(name):
-    """The least number of a real dtype, with which a maximum begins: -inf (or the least finite float), the least integer, False."""
+    """The least number of a real dtype, the initial value of a maximum: -inf (or the least finite float), the least integer, False."""
     if is_float(name):
         return -greatest(name)
     return False if name == "bool" else int(np.iinfo(numpy_dtype(name)).min)
 
 
 def greatest(name):
-    """The greatest number of a real dtype, with which a minimum begins: inf (or the greatest finite float), the greatest integer, True."""
+    """The greatest number of a real dtype, the initial value of a minimum: inf (or the greatest finite float), greatest integer, True."""
     if is_float(name):
-        return float(ml_dtypes.finfo(numpy_dtype(name)).max) if name == "float8_e4m3fn" else float("inf")  # that one has no infinities
+        return float(ml_dtypes.finfo(numpy_dtype(name)).max) if name == "float8_e4m3fn" else float("inf")  # float8_e4m3fn has no infinities
     return True if name == "bool" else int(np.iinfo(numpy_dtype(name)).max)
 
 
@@ -116,7 +116,7 @@ def accumulator(name):
 
 
 def neutral(kind, name):
-    """The neutral element of a reduction ("sum", "prod", "max", "min", "and", "or") of a dtype: the value it begins with."""
+    """The neutral element of a reduction ("sum", "prod", "max", "min", "and", "or") of a dtype: its accumulator's initial value."""
     if kind in ("max", "min"):
         return least(name) if kind == "max" else greatest(name)
     return {"sum": 0, "prod": 1, "and": True, "or": False}[kind]

@@ -1,8 +1,8 @@
-"""Factors: along which axes an operation falls into parts that can be computed apart.
+"""Factors: the axes along which an operation can be partitioned into parts that are computed independently.
 
-A rule `factors(seen) -> Factors` of a primitive (core/primitive.py) gives labels to the axes of operands and results: axes with one label
-run together, and each part of them needs only the same part of the others. It is what partitioning a step over devices asks (after the
-sharding rules of GSPMD: Xu et al., 2021, and of Shardy).
+A rule `factors(seen) -> Factors` of a primitive (core/primitive.py) gives labels to the axes of operands and results: axes with the same
+label are partitioned together, and a part of one needs only the same part of the others. Partitioning a step over devices uses the rules
+(after the sharding rules of GSPMD: Xu et al., 2021, and of Shardy).
 """
 
 from typing import Any, NamedTuple
@@ -13,8 +13,10 @@ from keras_ocl.core.primitive import Kind
 
 
 class Seen(NamedTuple):
-    """An equation as rules see it; `shape` is the first result's. `counting(tensor)` is the axis along which the tensor's values count
-    0, 1, 2, ..., None where they do not."""
+    """An equation as the rules see it; `shape` is the first result's.
+
+    `counting(tensor)`: the axis along which the tensor's values are 0, 1, 2, ...; None where there is none.
+    """
 
     inputs: tuple
     outputs: tuple
@@ -30,11 +32,11 @@ class Factors(NamedTuple):
     """Labels of axes.
 
     Attributes:
-        operands, results: for each a tuple with a label (any hashable) per axis, None for an axis that must be whole.
-        sums: how parts of a result combine where a label that no result has is split: label -> "sum", "prod", "max", "min", "and", "or".
-            A label that no result has and that is not in it is an axis that must be whole.
-        resized: (params, shape) -> the parameters for a part whose first result has this shape.
-        rebased: position of an operand that counts along an axis -> that axis's label: in a part it counts from 0.
+        operands, results: for each operand or result, a tuple with a label (any hashable) per axis; None for an axis that must be whole.
+        sums: for a label that no result has, such as a reduced axis, how the partial results of its parts combine: a dict from the label to
+            "sum", "prod", "max", "min", "and" or "or". The axis of a label that is in neither a result nor this dict must be whole.
+        resized: function (params, shape) -> the parameters for a part whose first result has this shape.
+        rebased: dict from the position of an operand that counts along an axis to the label of that axis: in a part it counts from 0.
     """
 
     operands: tuple
@@ -57,7 +59,7 @@ def of(primitive, seen):
 
 
 def _from_access(primitive, seen):
-    """Axes that are read along an axis of the result, whole and in order, fall into parts as that does."""
+    """Factors by access maps: an operand's axis that is read along an axis of the result, whole and in order, is partitioned with it."""
     operands, found = [], set()
     for position, x in enumerate(seen.inputs):
         labels = []
@@ -79,12 +81,12 @@ def _is_zero(start):
 
 
 def sized(*names):
-    """A rule for `resized`: these parameters are the result's shape."""
+    """A rule for `resized`: the parameters of these names are the result's shape."""
     return lambda params, shape: {**params, **dict.fromkeys(names, tuple(shape))}
 
 
 def all_but(*whole):
-    """A rule for operands and results of one rank whose axes all fall into parts but those that `whole` (functions of Seen) name."""
+    """A rule for operands and results of one rank: all axes can be partitioned but those that `whole`, functions of Seen, return."""
 
     def rule(seen):
         rank = len(seen.inputs[0].shape)

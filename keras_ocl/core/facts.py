@@ -1,4 +1,4 @@
-"""What depends on unknown extents: the facts a trace took for granted, and numbers that are computed again for other values."""
+"""Facts about unknown extents that a trace relies on, and numbers that are computed again when unknown extents change."""
 
 import contextlib
 import operator
@@ -25,7 +25,7 @@ class _Code:
         self._parameters, self._lines = ", ".join(self._names.values()), []
 
     def name(self, extent):
-        """What stands for an int or Dim. KeyError for a Dim that is made of others than the unknowns."""
+        """The Python text for an int or Dim. KeyError for a Dim that depends on other unknowns than the function's own."""
         if not isinstance(extent, Dim):
             return str(extent)
         found = self._names.get(extent.key)
@@ -53,7 +53,7 @@ def formulas(unknowns, extents):
 
 
 class Facts:
-    """Comparisons of extents and their outcomes, as they are noted by core.dim.noting. `unknowns` are the Dims they are about."""
+    """Comparisons of extents and their outcomes, as core.dim.noting notes them. `unknowns`: the Dims that the extents depend on."""
 
     def __init__(self, unknowns):
         self.unknowns = tuple(unknowns)
@@ -63,15 +63,16 @@ class Facts:
             self.note("eq", n, 0, present(n) == 0)
 
     def note(self, function, a, b, outcome):
+        """Keep the outcome of a comparison ("eq", "lt" or "le") of the extents a and b."""
         self._found.setdefault((function, key(a), key(b)), (function, a, b, outcome))
         self._holds = None
 
     def __iter__(self):
-        """(function, a, b, outcome)"""
+        """Iterates over (function, a, b, outcome)."""
         return iter(self._found.values())
 
     def hold(self, values):
-        """Whether all comparisons come out as they did where the unknowns have these values."""
+        """Whether all comparisons have the noted outcomes when the unknowns have these values."""
         if self._holds is None:
             code = _Code(self.unknowns)
             tests = [f"{code.name(a)} {_COMPARISONS[function, outcome]} {code.name(b)}" for function, a, b, outcome in self]
@@ -83,7 +84,7 @@ class Facts:
 
 
     def broken(self, values):
-        """The numbers of the comparisons that come out otherwise where the unknowns have these values, a frozenset."""
+        """A frozenset of the positions of the comparisons that have other outcomes when the unknowns have these values."""
         comparisons = [(function, formulas(self.unknowns, (a, b)), outcome) for function, a, b, outcome in self]
         found = set()
         for k, (function, pair, outcome) in enumerate(comparisons):
@@ -95,13 +96,13 @@ class Facts:
 
 
 class Changing:
-    """What is to be done when extents change.
+    """Functions that are called with the new values when extents change.
 
     Args:
-        unknowns: Dims of which all others are made; with none of them nothing ever changes.
+        unknowns: Dims from which all other extents are computed; without any, nothing ever changes.
 
     Attributes:
-        values: the unknowns' present values.
+        values: the unknowns' present values, a tuple of ints; None while a change is under way.
     """
 
     def __init__(self, unknowns):
@@ -116,7 +117,7 @@ class Changing:
             self._uses.setdefault(extent.key, (extent, []))[1].append(function)
 
     def use_all(self, extents, function):
-        """Likewise function(values) for a tuple of extents; after changes of several it is called several times."""
+        """Calls function(values) likewise, with the values of several extents; it is called once for each extent that changed."""
         now = [present(n) for n in extents]
 
         def changed(position, value):
@@ -129,13 +130,13 @@ class Changing:
                 self._uses.setdefault(extent.key, (extent, []))[1].append(lambda value, position=position: changed(position, value))
 
     def set(self, values):
-        """The unknowns have other values now, which the caller notes in `values` when it has followed all changes."""
+        """Calls the functions for all extents that change with these values; the caller stores them in `values` when all is done."""
         if self._formulas is None:
             extents = [extent for extent, _ in self._uses.values()]
             self._formulas = formulas(self._unknowns, extents)
             self._results = tuple(map(present, extents))
         results, before = self._formulas(*values), self._results
-        self.values, self._results = None, (None,) * len(results)  # should this be interrupted, all is to be done again
+        self.values, self._results = None, (None,) * len(results)  # if this is interrupted, all is done again
         for old, new, (_, functions) in zip(before, results, self._uses.values(), strict=True):
             if old != new:
                 for function in functions:

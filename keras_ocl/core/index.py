@@ -1,10 +1,10 @@
-"""Affine index expressions over loop variables, and what can be proved of them."""
+"""Affine index expressions over loop variables, and proofs of their bounds."""
 
 from keras_ocl.core.dim import Dim, hint, key, probe
 
 
 class Var:
-    """A C integer with 0 <= value < extent: one dimension of a loop nest, or a computed index (`block` says where it is known)."""
+    """A C integer with 0 <= value < extent: one dimension of a loop nest, or a computed index (`block`: where it is defined)."""
 
     __slots__ = ("name", "extent", "block", "nest", "position")
 
@@ -16,7 +16,7 @@ class Var:
 
 
 class Affine:
-    """constant + sum of coefficient * Var. Coefficients are ints or Dims; never zero."""
+    """The expression constant + sum of coefficient * Var. Coefficients are ints or Dims, never zero."""
 
     __slots__ = ("terms", "constant")
 
@@ -65,7 +65,7 @@ class Affine:
         return (key(self.constant), *sorted(((id(v), key(c)) for v, c in self.terms.items()), key=lambda t: t[0]))
 
     def bounds(self):
-        """(least, greatest) value over the variables' ranges."""
+        """(least, greatest) value for variables in their ranges; ints or Dims."""
         low = high = self.constant
         for v, c in self.terms.items():
             reach = c * (v.extent - 1)
@@ -84,17 +84,17 @@ def _zero(x):
 
 
 def at_least(a, b):
-    """a >= b whatever the unknown extents' values (as far as hint, probe and value tell)."""
+    """Whether a >= b for all values of unknown extents (as far as hint, probe and value tell)."""
     return hint(a) >= hint(b) and probe(a) >= probe(b) and a >= b
 
 
 def is_one(extent):
-    """A plain 1: an unknown extent that happens to be 1 now does not count."""
+    """Whether an extent is a plain 1; an unknown extent that happens to be 1 now is not."""
     return not isinstance(extent, Dim) and extent == 1
 
 
 def linear(index, shape):
-    """Row-major offset of `index` in `shape`."""
+    """Row-major offset, in elements, of `index` in an array of `shape`: an Affine."""
     offset, stride = Affine(), 1
     for i, n in zip(reversed(index), reversed(shape), strict=True):
         offset = offset + Affine.of(i) * stride

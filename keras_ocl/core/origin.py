@@ -1,7 +1,7 @@
 """Origins: the layer and the operation of Keras that an equation comes from, and whether it belongs to a gradient.
 
-Origins are kept in traces, and in eager code within `kept_in_eager_code()`, for profiles. They take no part in what is computed: equal
-nodes of different origins are merged and keep the first one's origin, and kernels' texts do not show origins.
+Origins are kept in traces, and in eager code within `kept_in_eager_code()`, for profiles. They do not influence computation: equal
+nodes of different origins are merged and keep the first one's origin, and the text of a kernel does not show origins.
 """
 
 from contextlib import contextmanager
@@ -13,7 +13,7 @@ class Origin(NamedTuple):
     """Where equations come from.
 
     layer: path of Keras's name scopes, such as "sequential/conv2d"; "" outside of all. operation: the usual name of the operation, such as
-    "Conv2D"; "" where Keras named none. gradient: whether they compute a gradient.
+    "Conv2D"; "" where Keras named none. gradient: whether the equations compute a gradient.
     """
 
     layer: str = ""
@@ -21,11 +21,11 @@ class Origin(NamedTuple):
     gradient: bool = False
 
     def differentiated(self):
-        """The origin of the equations that compute its gradient."""
+        """The origin of the equations that compute the gradient of this one's."""
         return self if self.gradient else Origin(self.layer, self.operation, True)
 
     def named(self, primitive):
-        """The origin; where Keras named no operation, the primitive of this name is its operation."""
+        """This origin; where Keras named no operation, with the name of this primitive as its operation."""
         return self if self.operation else self._replace(operation=operation_name(primitive))
 
 
@@ -34,7 +34,7 @@ current_origin = ContextVar("keras_ocl_origin", default=NOWHERE)
 
 
 class scope:
-    """Context: what is recorded inside comes from `origin`."""
+    """Context in which recorded equations have the origin `origin`."""
 
     __slots__ = ("_origin", "_token")
 
@@ -48,7 +48,7 @@ class scope:
         current_origin.reset(self._token)
 
 
-_eager = 0  # how many contexts want the origins of eager code
+_eager = 0  # number of open contexts in which eager code keeps origins
 
 
 def kept_eagerly():

@@ -7,13 +7,13 @@ from keras_ocl.core.access import ANYWHERE, same_place
 from keras_ocl.core.origin import NOWHERE, current_origin
 from keras_ocl.core.tensor import Tensor
 
-# The trace being recorded (None: eager), and the gradient tapes that are listening, innermost last.
+# The trace being recorded (None: eager), and the gradient tapes that record, innermost last.
 current_trace = ContextVar("keras_ocl_trace", default=None)
 active_tapes = ContextVar("keras_ocl_tapes", default=())
 
 
 class Kind(enum.Enum):
-    """What the compiler's passes distinguish primitives by."""
+    """The kinds of primitives that the compiler's passes distinguish."""
 
     INPUT = "given from outside: of a graph's node that no primitive makes"
     SOURCE = "made of its parameters alone"
@@ -32,52 +32,53 @@ class Kind(enum.Enum):
 
 
 class Primitive:
-    """One operation. Rules are attributes, defined side by side in keras_ocl/primitives; passes ask them, never the name.
+    """One operation. Its rules are attributes, defined together in keras_ocl/primitives; passes ask the rules, never the name.
 
-    What it computes:
+    The operation itself:
         shape(*inputs, **params) -> (shape, dtype), or a list of them where `multiple_results`.
         vjp(ct, out, *inputs, **params) -> gradients for the inputs (None: no gradient); `ct` and `out` are
             lists where the primitive has multiple results, and a missing cotangent is None.
-        factors(seen) -> Factors: along which axes it falls into parts (core/factors.py); by default that of the kind or the access maps.
+        factors(seen) -> Factors: the axes along which it can be partitioned (core/factors.py); by default from the kind or access maps.
         batch(inputs, batched, size, **params) -> the result(s) for `size` examples at once, which lie along a new first axis of the inputs
             for which the tuple `batched` holds True; None where there is no such rule.
         total(summed, stacked, inputs, params, number) -> a function that computes the sum of the result over a loop's steps, or None
-            where there is no formula for it. `summed(x)` and `stacked(x)` are functions that compute the sum of an operand over the
+            where there is no formula for it. `summed(x)` and `stacked(x)` give functions that compute the sum of an operand over the
             steps and its values at all steps, or None where that does not pay; `number(x)` is the Python number that an operand equals,
             or None.
         simplify(graph, inputs, params, origin) -> a simpler node for the same value, or None.
-        fold(*numbers) -> the Python number that it gives for these operands, for constant folding.
+        fold(*numbers) -> the Python number that is its result for these operands, for constant folding.
         literal(**params) -> the Python number that a SOURCE is filled with.
     How it is lowered (one of the three, or `pointwise` and `kernels`):
         pointwise(gen, node, index) -> Register: the value at an index, as code (see compiler/generator/).
         kernels(builder, node, sink) -> [KernelSpec]: a kernel template of its own.
-        host(arrays, targets, **params) -> arrays: a declared host operation (LAPACK). It reads `arrays`, which last as long as the call;
-            what it puts into `targets`, arrays of the results' shapes and dtypes, and returns as they are need not be copied.
-        overlaps(**params) -> whether a host operation is computed by a thread while the device goes on with what does not read its
-            results, where that pays. Such operations are done in the program's order, for which alone the last operand and result stand.
-    What passes ask:
+        host(arrays, targets, **params) -> arrays: a declared host operation (LAPACK). It reads `arrays`, which are valid during the call
+            only. It may write results into `targets`, arrays of their shapes and dtypes, and return these: that saves a copy.
+        overlaps(**params) -> whether a thread computes a host operation while the device goes on with launches that do not read its
+            results, where that pays. Such operations are done in the program's order, which their last operand and result stand for.
+    Properties that passes ask for:
         kind: a Kind; by default INDEXED with a `pointwise` rule, OPAQUE without.
         access(node, position) -> the access map of an operand (core/access.py); by default that of the kind.
         cost: of one evaluation without its operands, in additions: a number, or a function of the node.
-        terms(node) -> of a reduction, window or contraction: how many elements of an operand one element of the result is made of.
-        operations(node) -> about how many additions, multiplications etc. the whole result takes; by default cost times elements.
+        terms(node) -> of a reduction, window or contraction: the number of elements of an operand that one element of the result combines.
+        operations(node) -> an estimate of the additions, multiplications etc. for the whole result; by default cost times elements.
         masks(node) -> of a MASKED primitive: the axes along which its operand ends within the result.
         shares_memory(node) -> whether the value lies in the operand's memory as it is, from its first element on.
-        flat: whether elements keep their row-major positions, so that another shape changes nothing.
-        joined_axis: the parameter that names the axis along which operands are put side by side.
-        combines: of a reduction, how the results of parts become that of the whole: "sum", "max" etc.
+        flat: whether elements keep their row-major positions, as in a reshape.
+        joined_axis: of a concatenation, the name of the parameter that is its axis.
+        combines: of a reduction, how the results of parts combine to that of the whole: "sum", "max" etc.
         partial: of a reduction, the primitive that reduces parts of an axis; the reduction then reduces the parts' results.
         stored: whether it is always stored by a kernel of its own.
         rows(inputs, params) -> list of Rows (primitives/rows.py) that eager code copies in the place of a kernel; None where a kernel is
             quicker.
-        deferred: of one operand, whether eager elementwise operations compute it where they read it, and others have it written first.
+        deferred: of a primitive with one operand, whether eager elementwise operations compute it while loading it; before any other
+            operation reads it, it is written.
         dynamic_extents: names of parameters that count elements: arguments of eager kernels. Any other parameter selects the kernel.
-        fetches(node, schedule) -> (position, (rows, columns)) of an operand that the kernel template can compute where it reads it, and of
-            the matrix as which it does, few times; None where there is none.
-        repeats(node) -> (position, (rows, columns), times) of an operand that the kernel template can compute wherever it reads it, of the
-            matrix as which it does, and for how many results each element is read; None where there is none.
+        fetches(node, schedule) -> (position, (rows, columns)): prologue fusion of an operand that the kernel template can compute while
+            loading it, each element few times: its position, and the extents of the matrix as which it is loaded; None where there is none.
+        repeats(node) -> (position, (rows, columns), times): likewise of an operand that is recomputed at every load; times: for how many
+            results each element is loaded. None where there is none.
         invariant_operand(inputs, params) -> (position, permutation, params): an operand that is better transposed once, before a loop that
-            repeats the primitive with it, and the parameters for the transposed one; None where there is none.
+            repeats the primitive with it, the permutation, and the parameters for the transposed operand; None where there is none.
 
     multiple_results: whether results come as a tuple, even if it is a tuple of one.
     registered: False for users' own primitives, which `registry` does not list.
@@ -135,7 +136,7 @@ class Primitive:
         self.batch, self.total, self.simplify, self.fold, self.literal = batch, total, simplify, fold, literal
         self.fetches, self.repeats, self.invariant_operand = fetches, repeats, invariant_operand
         self.multiple_results = multiple_results
-        self.registered, self.cache = registered, None  # the cache is eager code's
+        self.registered, self.cache = registered, None  # cache: eager code's compiled kernels of a user's own primitive
         if registered:
             Primitive.registry[name] = self
 
@@ -159,9 +160,9 @@ class Primitive:
 
 
 class Equation:
-    """`outputs = primitive(*inputs, **params)`; `origin` (an Origin) says which layer and operation it came from.
+    """`outputs = primitive(*inputs, **params)`; `origin` (an Origin): the layer and operation that it comes from.
 
-    Equations of different `tag` are not merged, however equal.
+    Equal equations of different `tag` are not merged by common-subexpression elimination.
     """
 
     __slots__ = ("primitive", "inputs", "params", "outputs", "origin", "tag")
@@ -184,7 +185,7 @@ def install_eager(execute):
 
 
 def bind(primitive, inputs, params):
-    """Apply a primitive: record it when tracing, else run it. Returns a Tensor, or a tuple for several results."""
+    """Apply a primitive: record it when tracing, else run it. Returns a Tensor, or a tuple of them where it has `multiple_results`."""
     results = primitive.shape(*inputs, **params)
     if not primitive.multiple_results:
         results = (results,)

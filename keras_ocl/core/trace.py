@@ -12,7 +12,7 @@ from keras_ocl.core.tensor import Tensor
 logger = logging.getLogger("keras_ocl")
 
 _tags = itertools.count(1)
-_told = set()  # (name, type of error) that were logged
+_told = set()  # (name, type of error) of the warnings that were logged
 
 
 class ValueUnknown(RuntimeError):
@@ -20,14 +20,14 @@ class ValueUnknown(RuntimeError):
 
 
 class ConditionUnknown(TypeError):
-    """The same of Python code that used a tensor as a condition."""
+    """Python code used a tensor as a condition in a trace, where it has no value yet."""
 
 
 class NotTraced(Exception):
-    """A function that is compiled unasked raised its cause while it was traced; operation by operation it may do without."""
+    """A function that is compiled without being asked for raised the cause while it was traced; operation by operation it may work."""
 
     def told(self, name):
-        """Logs the cause once, unless the function has asked for values, which it has in eager code."""
+        """Logs the cause once, unless the function only asked for values, which eager code has."""
         cause = self.__cause__
         known = (name, type(cause))
         if not isinstance(cause, (ValueUnknown, ConditionUnknown)) and known not in _told:
@@ -47,8 +47,8 @@ class StateSlot:
 class Trace:
     """The graph under construction.
 
-    `equations` in order of recording; `inputs` the symbolic arguments; `states` the variables read or
-    assigned, by id; `checks` the core.checks.IndexChecks noted. Assignments take effect only when the
+    `equations`: in order of recording; `inputs`: the symbolic arguments; `states`: dict from the id of a variable that was read or
+    assigned to its StateSlot; `checks`: the core.checks.IndexChecks noted. Assignments take effect only when the
     compiled graph runs, so a failed trace leaves every variable as it was.
     """
 
@@ -57,7 +57,7 @@ class Trace:
         self.inputs = []
         self.states = {}
         self.checks = []
-        self.tag = 0  # that new equations get, see apart()
+        self.tag = 0  # tag of new equations, see apart()
 
     def input(self, shape, dtype):
         """A new symbolic argument."""
@@ -71,8 +71,8 @@ class Trace:
         return self.enter(variable, variable._owned.shape) if slot is None else slot.value
 
     def enter(self, variable, shape):
-        """The value, of this shape, that a variable has when the graph begins; the variable has not been read before."""
-        # Of the raw value: a Keras variable's own `dtype` depends on the autocast scope.
+        """A Tensor of this shape for the value that a variable has when the graph begins; it must not have been read before."""
+        # The dtype of the raw value: a Keras variable's own `dtype` depends on the autocast scope.
         entry = Tensor(shape, variable._owned.dtype, None, self)
         self.states[id(variable)] = StateSlot(variable, entry)
         return entry
@@ -87,7 +87,7 @@ class Trace:
 
     @contextmanager
     def apart(self):
-        """Equations recorded inside are never merged with equal ones outside."""
+        """Context: equations recorded inside are never merged with equal ones outside."""
         before, self.tag = self.tag, next(_tags)
         try:
             yield
@@ -106,7 +106,7 @@ class Trace:
 
 @contextmanager
 def tracing(trace):
-    """Record what runs inside into `trace`; None suspends tracing (eager), so that nothing is learnt of its unknown extents either."""
+    """Context in which primitives are recorded into `trace`; None suspends tracing (eager), and the noting of facts about extents."""
     token = current_trace.set(trace)
     try:
         with noting(None) if trace is None else nullcontext():
@@ -116,12 +116,12 @@ def tracing(trace):
 
 
 def origins_kept():
-    """Whether what runs now keeps where it comes from: in a trace, and in eager code that is profiled."""
+    """Whether operations now keep their origin: in a trace, and in eager code that is profiled or checked."""
     return current_trace.get() is not None or kept_eagerly()
 
 
 def operation(name):
-    """Context: what is recorded inside is the operation `name`, whatever it calls."""
+    """Context in which all recorded equations belong to the operation `name`, whatever functions it calls."""
     if not origins_kept():
         return nullcontext()
     around = current_origin.get()

@@ -1,4 +1,4 @@
-"""Flattening nests of lists, tuples, named tuples and dicts (for what lies below Keras and its tree module)."""
+"""Flattening nests of lists, tuples, named tuples and dicts, for packages that do not import Keras and its tree module."""
 
 
 def flatten(nest):

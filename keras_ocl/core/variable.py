@@ -1,8 +1,8 @@
 """What a variable must offer to traces, tapes and compiled functions, and who holds its value.
 
-A compiled step overwrites a variable's memory only while nobody else can see it. That is known from the way the value is handed out:
-an Owned keeps its storage to itself and lends it through one handle, a view of it, which everything made from the value shares (tensors,
-their reshapes, constants of other traces, arguments of a call). The handle is remembered weakly: while it lives, somebody holds the value.
+A compiled step overwrites a variable's memory only while nobody else can see it. To know that, an Owned keeps its Storage to itself and
+lends it through one handle, a view of it, which is shared by everything made from the value (tensors, their reshapes, constants of other
+traces, arguments of a call). The Owned has only a weak reference to the handle: while the handle lives, somebody holds the value.
 """
 
 import weakref
@@ -15,13 +15,13 @@ class Owned:
     """A variable's value.
 
     Args:
-        shape, dtype: of the value.
-        storage: its memory. Only compiled functions read or write it, under the device's `state_lock`.
-        shared: others hold `storage` itself, as after the assignment of a tensor: it is never overwritten.
+        shape, dtype: those of the value.
+        storage: its Storage (device memory). Only compiled functions read or write it, under the device's `state_lock`.
+        shared: whether others hold `storage` itself, as after the assignment of a tensor: it is then never overwritten.
 
     Attributes:
-        layout: how the value is cut over the parts of a mesh, of which `storage` is one; None where it is whole. A value with a layout has
-            `compiled(trace, result, call, name, unknowns)`, which compiles what this part computes of a trace that reads it.
+        layout: how the value is sharded over a mesh of devices, `storage` being a shard; None where it is whole. A value with a layout has
+            `compiled(trace, result, call, name, unknowns)`, which compiles this device's part of a trace that reads it.
     """
 
     __slots__ = ("shape", "dtype", "storage", "_shared", "_handle", "_lent")
@@ -33,7 +33,7 @@ class Owned:
 
     @classmethod
     def sharing(cls, tensor):
-        """The value of a variable to which `tensor` was assigned; as long as somebody holds that, it is what `lend` returns."""
+        """The value of a variable to which `tensor` was assigned; `lend` returns that tensor as long as somebody holds it."""
         owned = cls(tensor.shape, tensor.dtype, tensor.storage, shared=True)
         owned._lent = weakref.ref(tensor)
         return owned
@@ -43,7 +43,7 @@ class Owned:
         return Owned(self.shape, self.dtype, storage)
 
     def lend(self):
-        """The value as a Tensor for others, which keeps what it shows: the same one as long as somebody holds it."""
+        """The value as a Tensor for others, whose contents never change: the same one as long as somebody holds it."""
         with self.storage.device.state_lock:
             tensor = self._lent and self._lent()
             if tensor is None:
@@ -59,7 +59,7 @@ class Owned:
         return handle
 
     def is_held(self):
-        """Whether somebody else may see the value, so that it must not be overwritten. Asked under the device's `state_lock`."""
+        """Whether somebody else may see the value, so that it must not be overwritten. The caller holds the device's `state_lock`."""
         return self._shared or (self._handle is not None and self._handle() is not None)
 
 
@@ -67,9 +67,9 @@ class Variable(Protocol):
     """State that functions read and assign; Keras's variables on this backend are Variables in this sense.
 
     Attributes:
-        trainable: whether tapes record what depends on it without being told.
-        path: its name, for errors and profiles.
-        shape, dtype: of its value.
+        trainable: whether tapes record operations that depend on it without being told to.
+        path: its name in errors and profiles.
+        shape, dtype: those of its value.
     """
 
     trainable: bool
@@ -79,7 +79,7 @@ class Variable(Protocol):
     _owned: Owned  # compiled functions set it, or overwrite its storage
 
     def _tape_value(self) -> Tensor:
-        """The value here and now: concrete, or of the current trace."""
+        """The current value, a Tensor: concrete, or that of the current trace."""
 
 
 def is_variable(x):

@@ -1,5 +1,5 @@
-"""Several processes that compute together: collectives over MPI, how they fail, and how one looks into both.
+"""Several processes that compute together: collectives over MPI, handling of failures, and diagnosis.
 
-`mpi.initialize` joins the processes and `mpi.world` is what they communicate through (`communicator.Communicator`). mpi4py is imported only
-where a launcher has started the process, or doctor is asked about it.
+`mpi.initialize` joins the processes; they communicate through `mpi.world` (a `communicator.Communicator`). mpi4py is imported only where
+a launcher has started the process, or doctor is asked about it.
 """

@@ -1,4 +1,4 @@
-"""A step on several devices of this process, of which one has the variables; the others get copies of those that have changed."""
+"""A step on several devices of this process, one of which has the variables; the others get copies of those that have changed."""
 
 from keras_ocl.compiler.jit import own_copy
 from keras_ocl.core import dtypes
@@ -8,15 +8,15 @@ from keras_ocl.distribution.mirror import Mirrored
 
 
 class CentralParts(Parts):
-    """All parts of a trace, compiled; the results of the one that has the variables are returned, and it alone updates them."""
+    """All parts (one per device) of a trace, compiled; the part with the variables returns its results, and alone updates them."""
 
     def __init__(self, placement, trace, *rest):
         super().__init__(placement, trace, *rest)
         self._variables = [slot.variable for slot in trace.states.values()]
         assigned = {id(slot.variable) for slot in trace.assigned()}
         read = {id(mirror) for part in self._others for mirror in part.reads}
-        self._copied = []  # (variable, [(a Mirror that a part reads, its device)])
-        self._changing = []  # the Mirrors of what the step assigns
+        self._copied = []  # (variable, [(Mirror that a part reads, its device)])
+        self._changing = []  # Mirrors of the variables that the step assigns
         for variable, mirrors in zip(self._variables, self._mirrored, strict=True):
             pairs = zip(mirrors.each, placement.devices, strict=True)
             readers = [(mirror, device) for mirror, device in pairs if id(mirror) in read]
@@ -26,7 +26,7 @@ class CentralParts(Parts):
                 self._changing += mirrors.each
 
     def _begin(self):
-        missing = []  # (variable, its value, [(a Mirror that has another, its device)], array)
+        missing = []  # (variable, its value, [(Mirror with another value, its device)], array)
         with self.device.state_lock:
             for variable in self._variables:
                 if variable._owned.storage.device is not self.device or isinstance(variable._owned, Mirrored):
@@ -44,7 +44,7 @@ class CentralParts(Parts):
         except BaseException:
             self._end(failed=True)
             raise
-        for mirror in self._changing:  # held, they would not be overwritten in place
+        for mirror in self._changing:  # their old values would be held, and could not be overwritten in place
             mirror.shown = None
 
     def _end(self, failed):
@@ -53,12 +53,12 @@ class CentralParts(Parts):
 
 
 def _contents(owned):
-    """What `Device.download` takes for a variable's value."""
+    """The arguments of `Device.download` for a variable's value."""
     return owned.storage, dtypes.numpy_dtype(owned.dtype), owned.shape
 
 
 def check_one_process(count):
-    """Raises NotImplementedError where so many processes compute together."""
+    """Raises NotImplementedError if `count`, the number of processes that compute together, is more than one."""
     if count > 1:
         raise NotImplementedError(
             f"CentralStorage keeps variables on one device of one process, but {count} processes compute together: use"
@@ -67,11 +67,11 @@ def check_one_process(count):
 
 
 class CentralPlacement(LocalPlacement):
-    """Placements for several devices of this process, of which number `home` has the variables.
+    """Placements for several devices of this process; the one with index `home` has the variables.
 
     Args:
-        home: its place among the devices.
-        others: as for LocalPlacement.
+        home: its index among the devices.
+        others: the arguments of LocalPlacement.
     """
 
     kind = CentralParts

@@ -1,18 +1,18 @@
-"""What collectives look like to those who call them, and a world of one process."""
+"""The interface of collectives, and the implementation for one process."""
 
 import numpy as np
 
 
 class Communicator:
-    """The only process: rank 0 of 1, where every collective returns what it got. `mpi.MpiCommunicator` is that of several.
+    """The only process: rank 0 of 1, where every collective returns its argument. `mpi.MpiCommunicator` is for several processes.
 
-    All are collective: every rank calls the same ones in the same order, with arrays of the same shapes and dtypes where nothing else is
-    said. Each call returns when its result is there, and one thread after the other is served.
+    All methods are collective: every rank calls the same ones in the same order, with arrays of the same shapes and dtypes unless stated
+    otherwise. Each call returns when its result is complete; calls from several threads run one after the other.
 
     Attributes:
-        rank: this process's place, 0 to size - 1.
-        size: how many processes there are.
-        overlaps: whether large sums are better begun one by one, while others are computed. Equal on all ranks.
+        rank: this process's index, 0 to size - 1.
+        size: the number of processes.
+        overlaps: whether it is better to begin large sums one by one, while others are computed. Equal on all ranks.
     """
 
     rank = 0
@@ -20,74 +20,74 @@ class Communicator:
     overlaps = False
 
     def all_reduce(self, arrays, kind, targets=()):
-        """The arrays combined elementwise over all ranks, as a list of NumPy arrays.
+        """Combine arrays elementwise over all ranks; returns a list of NumPy arrays.
 
         Args:
-            arrays: arrays of any shapes and dtypes. Those of a dtype travel together.
-            kind: "sum", "prod", "max", "min" (NaN if a rank has NaN), "and" or "or" (of the bits of integers). Of bool "sum" is "or" and
-                "prod" is "and", as in NumPy.
-            targets: arrays of the same shapes and dtypes, contiguous and apart from all others, which may become the results.
+            arrays: arrays of any shapes and dtypes. Arrays with the same dtype travel together.
+            kind: "sum", "prod", "max", "min" (NaN if a rank has NaN), "and" or "or" (of the bits of integers). For bool, "sum" means
+                "or" and "prod" means "and", as in NumPy.
+            targets: arrays of the same shapes and dtypes, contiguous and not overlapping others, which may become the results.
 
         Raises:
-            ValueError: another kind.
-            TypeError: a dtype that the kind does not go with, such as "max" of complex numbers.
+            ValueError: an unknown kind.
+            TypeError: a dtype that the kind does not support, such as "max" of complex numbers.
         """
         return [np.asarray(array) for array in arrays]
 
     def all_gather(self, array, axis, extents, target=None):
-        """The ranks' parts one after the other along `axis`, as a NumPy array.
+        """Concatenate the ranks' parts along `axis`; returns a NumPy array.
 
         Args:
             array: this rank's part.
-            axis: where the parts may differ in extent.
-            extents: the extent of each rank's part, equal on all ranks; 0 is one too.
-            target: see `all_reduce`.
+            axis: the axis along which the parts may differ in extent.
+            extents: the extent of each rank's part, equal on all ranks; may be 0.
+            target: an array that may become the result, see `all_reduce`.
 
         Raises:
-            ValueError: this rank's part has another extent than `extents` says.
+            ValueError: this rank's part does not have the extent that `extents` says.
         """
         array = np.asarray(array)
         check_extents(self, array.shape[axis], (extents[self.rank],), extents)
         return array
 
     def reduce_scatter(self, array, axis, extents, kind="sum", target=None):
-        """This rank's part, along `axis`, of what `all_reduce` would return.
+        """Return this rank's part, along `axis`, of the result of `all_reduce`.
 
         Args:
             array: an array of the same shape on all ranks.
-            axis: where it is divided.
-            extents: the extent of each rank's part; their sum is the array's.
-            kind, target: as in `all_reduce`.
+            axis: the axis along which it is divided.
+            extents: the extent of each rank's part; they sum to the array's extent.
+            kind, target: as for `all_reduce`.
 
         Raises:
-            ValueError: the extents have another sum; another kind.
-            TypeError: a dtype that the kind does not go with.
+            ValueError: the extents have another sum, or the kind is unknown.
+            TypeError: a dtype that the kind does not support.
         """
         array = np.asarray(array)
         check_extents(self, array.shape[axis], extents, extents)
         return array
 
     def broadcast(self, array, root=0):
-        """The array of rank `root`; the others give one of the same shape and dtype, whose values do not matter."""
+        """Return the array of rank `root`; the others pass one of the same shape and dtype, whose values do not matter."""
         return np.asarray(array)
 
     def gather_objects(self, thing):
-        """Every rank's `thing`, which can be pickled, as a list on all ranks."""
+        """Return a list of every rank's `thing`, which must be picklable, on all ranks."""
         return [thing]
 
     def barrier(self):
-        """Returns when all ranks have called it."""
+        """Return when all ranks have called it."""
 
     def split(self, color):
-        """The Communicator of the ranks that give an equal `color`, an int of at least 0, in the order that they have here.
+        """Return the Communicator of the ranks with an equal `color`, an int of at least 0, in the same order as here.
 
-        Splits by the same colors give the same Communicator.
+        Splits by the same colors return the same Communicator.
         """
         return Communicator()
 
 
 def check_extents(communicator, extent, parts, extents):
-    """Raise where the parts do not make up the extent, or are not one for each rank."""
+    """Raise ValueError if `parts` do not sum to `extent`, or there is not one of `extents` for each rank."""
     if len(extents) != communicator.size or sum(parts) != extent or min(extents) < 0:
         raise ValueError(
             f"The extents {tuple(extents)} do not divide an array among {communicator.size} ranks that has {extent} along its axis on rank "

@@ -1,4 +1,4 @@
-"""Variables that are cut over a mesh of processes: each part holds its rows, and what reads the whole value outside of steps gathers it."""
+"""Variables that are sharded ("cut") over a mesh of processes: each holds its rows; reading the whole value outside of steps gathers it."""
 
 import weakref
 
@@ -13,14 +13,14 @@ from keras_ocl.distribution.step import compile_parts
 
 
 class Cut(Owned):
-    """This part of a variable's value.
+    """This process's part of a variable's value.
 
-    Reading the whole value is a collective of all parts: each reads it at the same place of the same program.
+    Reading the whole value is a collective of all parts: each must read it at the same point of the same program.
 
     Args:
-        shape, dtype: of the whole value.
-        storage: memory of this part of it.
-        layout: for each axis a Shard of one row an element, or None.
+        shape, dtype: those of the whole value.
+        storage: the memory of this part.
+        layout: for each axis a Shard with blocks of one element, or None.
         shared: as for Owned.
     """
 
@@ -32,7 +32,7 @@ class Cut(Owned):
 
     @classmethod
     def of(cls, tensor, layout):
-        """This part of a whole value."""
+        """This process's part of a whole value, a Tensor."""
         part = P.slice(tensor, *zip(*bounds(tensor.shape, layout), strict=True))
         return cls(tensor.shape, tensor.dtype, part.storage, layout, shared=True)
 
@@ -40,14 +40,14 @@ class Cut(Owned):
         return Cut(self.shape, self.dtype, storage, self.layout)
 
     def lend(self):
-        """The whole value, which is gathered anew each time: whether somebody still holds it is not the same on all parts."""
+        """The whole value, gathered anew each time, since whether somebody still holds it may differ between parts."""
         return Tensor(self.shape, self.dtype, self.storage.device.upload(self.array()))
 
     def array(self, shown=False):
         """The whole value as a NumPy array, gathered from all parts.
 
         Args:
-            shown: whether this part reads it without asking the others as long as the returned array is held.
+            shown: whether later calls on this part return the same array, without asking the others, while that array is held.
         """
         kept = self._array and self._array()
         if kept is not None:
@@ -62,11 +62,11 @@ class Cut(Owned):
         return array
 
     def compiled(self, trace, result, call, name, unknowns):
-        """A trace that reads this value outside of steps on shared batches, compiled: all its arguments are whole."""
+        """Compile a trace that reads this value outside of steps on divided batches: all its arguments are whole."""
         return compile_parts(None, trace, result, call, name, unknowns)
 
 
 def layout_of(shape, axes):
-    """The layout of a variable whose axes are cut along these (Axis or None for each); None where nothing is cut."""
+    """The layout of a variable whose axes are cut along `axes` (an Axis or None for each); None if nothing is cut."""
     layout = tuple(Shard(axis, n) if axis is not None and axis.size > 1 else None for axis, n in zip(axes, shape, strict=True))
     return layout if any(layout) else None

@@ -1,21 +1,21 @@
-"""How the rows of a step's batches are divided among the parts of a mesh, and shares by measured speed (`KERAS_OCL_SHARES=auto`)."""
+"""How a step's rows are divided among the parts of a mesh, also by measured speed (`KERAS_OCL_SHARES=auto`)."""
 
 import statistics
 import time
 
 from keras_ocl.distribution.communicator import Communicator
 
-TIMED = 5  # steps in equal shares whose times give the shares
-GRAIN = 8  # shares are whole numbers that add up to so many times the number of parts
+TIMED = 5  # steps with equal shares that are timed to compute the shares
+GRAIN = 8  # shares are whole numbers that sum to GRAIN times the number of parts
 clock = time.perf_counter
 
 
 class Metered(Communicator):
-    """A communicator that knows how long one part was in its collectives and in those of its splits, most of which is waiting for others.
+    """A Communicator that measures one part's time in its collectives and those of its splits, which is mostly waiting for others.
 
     Args:
         inner: the Communicator.
-        seconds: a list of the one number to add to.
+        seconds: a list with one number, to which the time is added.
     """
 
     def __init__(self, inner, seconds=None):
@@ -23,7 +23,7 @@ class Metered(Communicator):
 
     @property
     def seconds(self):
-        """Of all collectives until now."""
+        """Seconds in all collectives so far."""
         return self._seconds[0]
 
     def _timed(self, collective, args, named):
@@ -56,35 +56,35 @@ class Metered(Communicator):
 
 
 class Division:
-    """Of one step function.
+    """The division of rows for one step function.
 
-    In steps with equal shares, of shapes that have been run before, it measures how many rows a second each part computes, outside of its
+    In steps with equal shares, for shapes that have run before, it measures the rows per second that each part computes outside of its
     collectives.
 
     Args:
-        placement: the Placement or LocalPlacement.
-        own: whether each rank gives rows of its own (own_rows.py), which are divided among its devices.
+        placement: the step's Placement or LocalPlacement.
+        own: whether each rank gives its own rows (own_rows.py), which are divided among its devices.
 
     Attributes:
-        shares: how many rows each part gets in relation to others; None for what the axis of batches says.
+        shares: relative numbers of rows of the parts; None to use those of the batch axis.
     """
 
     def __init__(self, placement, own):
         self.own, self.shares, self._world, self._parts = own, None, placement.world, placement.batch_axis.size
-        self._devices = self._parts // (placement.ranks.size if own else 1)  # among which rows are divided
+        self._devices = self._parts // (placement.ranks.size if own else 1)  # number of devices among which rows are divided
         self._left = TIMED if placement.measured and self._devices > 1 else 0
         self._working = [share > 0 for share in placement.batch_axis.shares]  # a device that only has the variables gets no rows
         self._seen, self._timing, self._speeds = set(), False, {}
 
     def begin(self, arrays):
-        """A step is about to run on these arrays, which have the shapes of whole ones."""
+        """Call before a step runs on `arrays`, with the shapes of the whole batch."""
         if self._left:
             shapes = tuple(tuple(x.shape) for x in arrays)
             self._timing = shapes in self._seen
             self._seen.add(shapes)
 
     def run(self, placement, device, rows, function):
-        """The result of `function`, by which a part computes so many rows."""
+        """Return the result of `function`, with which a part computes `rows` rows."""
         if not self._timing:
             return function()
         waited, begun = placement.communicator.seconds, clock()
@@ -97,7 +97,7 @@ class Division:
         return result
 
     def end(self):
-        """The step has ended. Returns whether parts get other shares from now on. Collective."""
+        """Call after a step; returns whether parts get other shares from now on. Collective."""
         if not self._timing:
             return False
         self._left, self._timing = self._left - 1, False
@@ -118,7 +118,7 @@ class Division:
 
 
 def proportional(speeds):
-    """Whole numbers in proportion to `speeds` that add up to GRAIN times as many as these are; 0 is one too."""
+    """Whole numbers (0 allowed) in proportion to `speeds`, which sum to GRAIN times their count."""
     exact = [GRAIN * len(speeds) * speed / sum(speeds) for speed in speeds]
     shares = [int(share) for share in exact]
     first = sorted(range(len(exact)), key=lambda k: (shares[k] - exact[k], k))

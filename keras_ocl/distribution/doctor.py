@@ -1,4 +1,4 @@
-"""`python -m keras_ocl doctor --mpi`: whether jobs of several ranks can run here, and, started by a launcher, how this one does."""
+"""`python -m keras_ocl doctor --mpi`: whether jobs of several ranks can run here; started by a launcher, it checks that job."""
 
 import importlib.metadata
 import importlib.util
@@ -21,7 +21,7 @@ _VARIABLES = (
     "UCX_TLS", "UCX_NET_DEVICES", "FI_PROVIDER", "OMPI_MCA_pml", "OMPI_MCA_btl",
 )  # fmt: skip
 _LOCAL_RANK = ("MPI_LOCALRANKID", "OMPI_COMM_WORLD_LOCAL_RANK", "MV2_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID")
-_SIZES = ((1, 200), (2**22, 5))  # numbers in an array, and how often it is reduced
+_SIZES = ((1, 200), (2**22, 5))  # elements of an array, and the number of times that it is reduced
 _BRINGS = f"{launcher.INSTALL} brings one on Linux x86-64, on a cluster the module of its MPI does (such as `module load openmpi`)"
 _OTHER_MPI = (
     "start by the mpiexec of that library, name this mpiexec's library in MPI4PY_LIBMPI, or build mpi4py for it: "
@@ -31,30 +31,30 @@ _TRANSPORT = "try another transport (UCX_TLS=tcp,self with pip's MPICH, FI_PROVI
 
 
 class _Known(NamedTuple):
-    """A device as other ranks see it."""
+    """A device, described for other ranks."""
 
     name: str
     kind: str
     text: str
     address: str  # see runtime.pci_address
     units: int
-    cores: str  # those of a CPU that the rank may use
+    cores: str  # the cores that the rank may use, if the device is a CPU
 
 
 class _Rank(NamedTuple):
-    """What a rank tells the others of itself."""
+    """A rank's description of itself for the others."""
 
     host: str
     process: int
     device: _Known | None
-    why: str  # it is that device, or there is none
+    why: str  # the reason for that device, or for having none
 
 
 def check(choose):
-    """Print what there is and how it works, from the first rank alone; returns the exit status, 1 where something fails.
+    """Print the environment and the results of checks, on the first rank only; returns the exit status, 1 where something fails.
 
     Args:
-        choose: a function that returns (this rank's Device or None, why it is that one or none).
+        choose: a function that returns (this rank's Device or None, the reason).
     """
     problem, started = None, None
     if importlib.util.find_spec("mpi4py") is None:
@@ -69,13 +69,13 @@ def check(choose):
     if problem is None:
         return _alone() if started is None else _job(started[0], choose)
     local = _local_rank()
-    if local is None or os.environ[local] == "0":  # once a host
+    if local is None or os.environ[local] == "0":  # once per host
         print(problem if local is None else f"{platform.node()}: {problem}")
     return 1
 
 
 def _local_rank():
-    """The variable in which the launcher tells a process its place among those of its host; None where none does."""
+    """The environment variable with a process's index among those of its host; None if the launcher sets none."""
     return next((variable for variable in _LOCAL_RANK if variable in os.environ), None)
 
 
@@ -83,10 +83,10 @@ def _local_rank():
 
 
 def _alone():
-    """What there is to start a job with."""
+    """Print what is installed for starting a job; returns the exit status."""
     try:
         library = _library()
-    except (ImportError, RuntimeError) as error:  # the latter where there is mpi4py, but no MPI library
+    except (ImportError, RuntimeError) as error:  # RuntimeError where mpi4py is installed, but no MPI library
         library, problem = None, str(error).partition("\n")[0]
     _print_environment(library)
     path, srun = launcher.mpiexec(), shutil.which("srun")
@@ -106,7 +106,7 @@ def _alone():
 
 
 def _library():
-    """What the MPI library calls itself, without initialising it."""
+    """The MPI library's name and version, found without initialising it."""
     import mpi4py
 
     mpi4py.rc.initialize = False
@@ -124,7 +124,7 @@ def _print_environment(library):
 
 
 def _launcher_version(path):
-    """(whose mpiexec it is, its version), "?" for what it does not tell."""
+    """(MPI implementation of the mpiexec, its version); "?" where it does not tell."""
     try:
         done = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=20, stdin=subprocess.DEVNULL)
     except (OSError, subprocess.TimeoutExpired):
@@ -139,7 +139,7 @@ def _launcher_version(path):
 
 
 def _job(name, choose):
-    """What the ranks of this job are, and how they exchange."""
+    """Print this job's ranks, and check their collectives; returns the exit status."""
     world = mpi.world()
     device, why = choose()
     known = None
@@ -164,7 +164,7 @@ def _job(name, choose):
             print(f"{_named(wrong)} got wrong sums, by a fault of the MPI library or the network: {_TRANSPORT}")
         if world.size == 1:
             print("one rank has nothing to exchange: start more (-n 2)")
-    world.barrier()  # a rank that ends with status 1 ends the others, and the first may still be printing
+    world.barrier()  # a rank that ends with status 1 ends the others, while the first may still be printing
     return int(bool(missing or wrong))
 
 
@@ -184,7 +184,7 @@ def _print_ranks(ranks):
 
 
 def _shared(ranks, local):
-    """A warning for each device that several ranks use; `local` is the variable of the rank within a host, or None."""
+    """Yield a warning for each device that several ranks use; `local` is the variable with the rank within a host, or None."""
     users = {}
     for number, rank in enumerate(ranks):
         if rank.device:
@@ -208,11 +208,11 @@ def _shared(ranks, local):
 
 
 def _timed(world, numbers, times):
-    """(numbers in an array, median of the seconds of its all-reduce, for each rank whether its sums are right)."""
+    """(elements of an array, median seconds of its all-reduce, a list that tells for each rank whether its sums are right)."""
     pattern = np.arange(numbers, dtype=np.float32) % 2
     expected = pattern * world.size + world.size * (world.size - 1) / 2
     mine, taken = pattern + np.float32(world.rank), []
-    for _ in range(times + 1):  # ranks meet for the first
+    for _ in range(times + 1):  # the first meeting of the ranks is not timed
         begun = time.perf_counter()
         (found,) = world.all_reduce([mine], "sum")
         taken.append(time.perf_counter() - begun)

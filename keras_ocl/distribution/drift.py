@@ -1,4 +1,4 @@
-"""Whether all ranks have the same values of the variables that each has whole: at the start, and every so many steps on request."""
+"""Checks that variables which each rank has whole are equal on all ranks: at the start, and on request every so many steps."""
 
 import hashlib
 
@@ -6,28 +6,28 @@ import numpy as np
 
 
 def differing(communicator, variables):
-    """Positions of the variables whose values are not the same on all ranks. Collective."""
+    """Indices of the variables whose values are not equal on all ranks. Collective."""
     digests = [hashlib.sha256(np.ascontiguousarray(v).tobytes()).digest() for v in variables]
     everybody = communicator.gather_objects(digests)
     return [k for k, ours in enumerate(zip(*everybody, strict=True)) if len(set(ours)) > 1]
 
 
 class Drift:
-    """Compares after every `steps` steps.
+    """Compares the ranks' variables after every `steps` steps.
 
     Args:
-        communicator: of all ranks.
-        steps: after how many; 0 for never.
+        communicator: the Communicator of all ranks.
+        steps: number of steps between comparisons; 0 for none.
     """
 
     def __init__(self, communicator, steps):
         self._communicator, self._steps, self._done = communicator, steps, 0
 
     def step_done(self, variables):
-        """A step has assigned these variables.
+        """Call after a step that has assigned these variables.
 
         Raises:
-            RuntimeError: one of them is not the same on all ranks.
+            RuntimeError: a variable is not equal on all ranks.
         """
         self._done += 1
         if not self._steps or self._done % self._steps:

@@ -1,4 +1,4 @@
-"""What ends one rank ends the job: exceptions that nobody catches, in any thread, and `sys.exit` with another status than 0."""
+"""An error that ends one rank ends the job: an uncaught exception in any thread, or `sys.exit` with a status other than 0."""
 
 import atexit
 import os
@@ -9,34 +9,34 @@ import time
 
 
 class Exits:
-    """How a rank ends: the hooks of the interpreter by which it becomes known, and the end of the job.
+    """Detects how a rank ends, by hooks of the interpreter, and ends the job.
 
     Args:
         mpi: the module mpi4py.MPI.
-        member: this rank as messages name it.
+        member: this rank, as named in messages.
     """
 
     def __init__(self, mpi, member):
         self._mpi, self._member = mpi, member
-        self._pid = os.getpid()  # forked children have the hooks too, and end for themselves
+        self._pid = os.getpid()  # forked children inherit the hooks, but end only themselves
         self._status = 0
         self._leave = self._witness = None
         self._ending = threading.Lock()
         self._hook, self._thread_hook = sys.excepthook, threading.excepthook
 
     def install(self):
-        """From now on."""
+        """Install the hooks."""
         sys.excepthook, threading.excepthook = self._raised, self._raised_in_thread
         sys.exit = self._exit_function(sys.exit)
         atexit.register(self._at_exit)
 
     def joined(self, leave, witness):
-        """The ranks have met: `leave` says goodbye to the others, and is called at a normal end; the Witness, if any, learns of it."""
+        """Call when the ranks have met: `leave` says goodbye to the others at a normal end; `witness`, a Witness or None, is told of it."""
         self._leave, self._witness = leave, witness
 
     def abort(self, message, status=1):
-        """End the job on all ranks with a message."""
-        self._ending.acquire()  # never released: the first message is the only one
+        """End the job on all ranks with a message and an exit status."""
+        self._ending.acquire()  # never released, so that only the first message appears
         if self._witness is not None:
             self._witness.told()
         for stream in (sys.stdout, sys.stderr):
@@ -46,7 +46,7 @@ class Exits:
                 stream.flush()
             except (AttributeError, OSError, ValueError):  # no stream, closed, or its reader has gone
                 pass
-        time.sleep(0.1)  # launchers forward output by and by, and forget it when they kill
+        time.sleep(0.1)  # launchers forward output with delay, and drop it when they kill
         self._mpi.COMM_WORLD.Abort(status)
         os._exit(status)
 
@@ -56,18 +56,18 @@ class Exits:
 
     def _raised_in_thread(self, arguments):
         self._thread_hook(arguments)
-        if arguments.exc_type is not SystemExit:  # which ends the thread only
+        if arguments.exc_type is not SystemExit:  # SystemExit ends the thread only
             self._end(arguments.exc_value, f" in thread {arguments.thread.name}" if arguments.thread else "")
 
     def _end(self, error, where):
         if os.getpid() != self._pid:
             return
         cause = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-        cause = textwrap.shorten(cause, 1000, placeholder=" ...")  # all its lines: MPI's errors say what is wrong in the last one
+        cause = textwrap.shorten(cause, 1000, placeholder=" ...")  # all lines, since MPI's errors give the cause in the last one
         self.abort(f"{self._member} ended by {cause}{where}", 130 if isinstance(error, KeyboardInterrupt) else 1)
 
     def _exit_function(self, original):
-        """`sys.exit` that notes its status, unless somebody catches the exception: then that is freed with Python code running."""
+        """A `sys.exit` that notes its status unless the exception is caught; it is then freed while Python code is running."""
         exits = self
 
         class Exit(SystemExit):
@@ -90,9 +90,9 @@ class Exits:
             return
         if self._status:
             self.abort(f"{self._member} called sys.exit({self._status})", self._status)
-        if getattr(sys, "last_value", None) is not None:  # printed by a hook that replaced ours
+        if getattr(sys, "last_value", None) is not None:  # printed by a hook that has replaced ours
             self._end(sys.last_value, "")
-        if self._leave is None:  # others may wait for it in `initialize`, and MPI's end for them
+        if self._leave is None:  # others may wait for this rank in `initialize`, and MPI's finalisation would wait for them
             self.abort(f"{self._member} ended before the ranks had met")
         try:
             self._leave()

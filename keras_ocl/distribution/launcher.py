@@ -1,4 +1,4 @@
-"""Which launcher started this process, by the environment that it leaves, and what to do where none did."""
+"""Which launcher started this process, by its environment variables, and advice where none did."""
 
 import os
 import shutil
@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 INSTALL = "pip install 'keras-ocl[distributed]'"
-# launcher -> the variables with a process's rank and the number of processes. mpiexec is MPICH's (and Intel's, and Slurm's through PMI-2).
+# launcher -> the variables with a process's rank and the number of processes. mpiexec means MPICH's (also Intel's, and Slurm's by PMI-2).
 _LAUNCHERS = {
     "Open MPI's mpirun": ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
     "MVAPICH's mpirun": ("MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE"),
@@ -17,7 +17,7 @@ _LAUNCHERS = {
 
 
 def started_by(environment):
-    """(launcher, number of processes that it started or None if it does not say), or None where no launcher of MPI started this process.
+    """(launcher, number of processes or None if unknown); None where no MPI launcher started this process.
 
     Raises:
         RuntimeError: Slurm started several processes that cannot find one another.
@@ -35,11 +35,11 @@ def started_by(environment):
 
 
 def mpiexec():
-    """The path of an mpiexec: the one installed beside this Python, else the first on PATH; None where there is neither."""
+    """The path of an mpiexec: one installed beside this Python, else the first on PATH; None if there is neither."""
     beside = Path(sys.executable).parent / "mpiexec"  # not resolved: a virtual environment's python is a link
     return str(beside) if os.access(beside, os.X_OK) else shutil.which("mpiexec")
 
 
 def advice(processes):
-    """How to start a script in so many processes."""
+    """How to start a script in `processes` processes, as text."""
     return f"{INSTALL}, then `mpiexec -n {processes} python SCRIPT.py` (or srun, mpirun)"

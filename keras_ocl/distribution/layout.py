@@ -1,4 +1,4 @@
-"""How tensors lie on a mesh of parts: whole on each, or an axis of theirs cut along an axis of the mesh."""
+"""Layouts of tensors on a mesh of parts: whole on each part, or with an axis sharded ("cut") along an axis of the mesh."""
 
 from typing import NamedTuple
 
@@ -6,12 +6,12 @@ from keras_ocl.core.dim import key, product
 
 
 class Axis:
-    """An axis of a mesh: `size` parts, of which this one is number `place`.
+    """An axis of a mesh: `size` parts, of which this one has index `place`.
 
     Attributes:
-        name: as in Keras's DeviceMesh.
-        shares: how the parts divide what is cut: whole numbers.
-        group: what collects along this axis (a communicator's all_reduce, all_gather, reduce_scatter), None for a mesh that only plans.
+        name: its name in Keras's DeviceMesh.
+        shares: whole numbers in whose ratio the parts divide what is cut.
+        group: the communicator along this axis (all_reduce, all_gather, reduce_scatter); None for a mesh that only plans.
     """
 
     def __init__(self, name, size, place=0, group=None, shares=None):
@@ -20,7 +20,7 @@ class Axis:
         self._before = [sum(self.shares[:k]) for k in range(size + 1)]
 
     def bounds(self, rows, place=None):
-        """[begin, end) of the rows of a part (by default this one), for a number of rows that may be a Dim."""
+        """[begin, end) of the rows of part `place` (default: this one), out of `rows` rows, which may be a Dim."""
         place, whole = self.place if place is None else place, self._before[-1]
         return rows * self._before[place] // whole, rows * self._before[place + 1] // whole
 
@@ -29,8 +29,11 @@ class Axis:
 
 
 class Shard(NamedTuple):
-    """An axis of a tensor that is cut along `axis` of the mesh: `outer` times it runs through `rows` of `block` elements each; of every
-    run a part has the same rows: from `ends[place]` to `ends[place + 1]`, where that is not as the axis divides them."""
+    """The sharding of a tensor's axis along `axis` of the mesh.
+
+    The axis consists of `outer` runs of `rows` rows of `block` elements. A part has the same rows of every run: those from `ends[place]` to
+    `ends[place + 1]`, or without `ends` those that `axis` assigns to it.
+    """
 
     axis: Axis
     rows: int
@@ -44,48 +47,48 @@ class Shard(NamedTuple):
 
     @property
     def contiguous(self):
-        """Whether a part is one range of the axis."""
+        """Whether a part is one contiguous range of the tensor's axis."""
         return key(self.outer) == 1
 
     def bounds(self, place=None):
-        """[begin, end) of a part's (by default this one's) elements of a run."""
+        """[begin, end) in elements of each run, for part `place` (default: this one)."""
         place = self.axis.place if place is None else place
         begin, end = self.axis.bounds(self.rows, place) if self.ends is None else self.ends[place : place + 2]
         return begin * self.block, end * self.block
 
     def extent(self):
-        """How many elements this part has."""
+        """The number of elements along the axis that this part has."""
         begin, end = self.bounds()
         return (end - begin) * self.outer
 
     def extents(self):
-        """The elements of a run that each part has, in order."""
+        """The number of elements of a run that each part has, in order."""
         bounds = (self.bounds(place) for place in range(self.axis.size))
         return [end - begin for begin, end in bounds]
 
 
 def layout_key(layout):
-    """A hashable that equal layouts share."""
+    """A hashable value that is equal for equal layouts."""
     return tuple(None if shard is None else shard.key for shard in layout)
 
 
 def whole(rank):
-    """The layout of a tensor of which each part has all."""
+    """The layout of a tensor with `rank` axes that each part has whole."""
     return (None,) * rank
 
 
 def local_shape(shape, layout):
-    """The shape of this part of a tensor."""
+    """The shape of this part of a tensor with this shape and layout."""
     return tuple(n if shard is None else shard.extent() for n, shard in zip(shape, layout, strict=True))
 
 
 def bounds(shape, layout):
-    """[begin, end) of this part of a tensor along each axis."""
+    """[begin, end) of this part of a tensor, for each axis."""
     return [(0, n) if shard is None else shard.bounds() for n, shard in zip(shape, layout, strict=True)]
 
 
 def reshaped(shape, layout, new):
-    """The layout of a row-major reshape from `shape` to `new`; None where parts would not be whole rows of one axis."""
+    """The layout after a row-major reshape from `shape` to `new`; None if parts would not consist of whole rows of one axis."""
     result = [None] * len(new)
     for i, shard in enumerate(layout):
         if shard is None:
@@ -98,7 +101,7 @@ def reshaped(shape, layout, new):
 
 
 def _row_axis(shape, i, shard, new):
-    """(axis of `new` along which the rows of the cut axis i of `shape` run, its Shard), Nones where there is none."""
+    """(axis of `new` that has the rows of the cut axis i of `shape`, its Shard); Nones if there is none."""
     runs, row = product(shape[:i]) * shard.outer, shard.block * product(shape[i + 1 :])
     for j, n in enumerate(new):
         before, inner = product(new[:j]), product(new[j + 1 :])
@@ -109,7 +112,7 @@ def _row_axis(shape, i, shard, new):
 
 
 def _quotient(n, by):
-    """n / by where that is exact for all values of unknown extents, else None."""
+    """n / by if that is exact for all values of unknown extents, else None."""
     if key(by) == 0:
         return None
     result = n // by

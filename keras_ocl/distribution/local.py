@@ -1,4 +1,4 @@
-"""A step on several devices of this process: each part is compiled for its device and run by a thread of its own."""
+"""A step on several devices of this process: each part is compiled for its device, and run by its own thread."""
 
 import contextvars
 import threading
@@ -14,7 +14,7 @@ from keras_ocl.distribution.team import Team
 
 
 class Parts(Part):
-    """All parts of a trace, compiled; the results of one are returned. Each has the variables, and updates them."""
+    """All parts (one per device) of a trace, compiled; one part's results are returned. Each has the variables, and updates them."""
 
     def __init__(self, placement, trace, result, device, name, variables, unknowns, division):
         self._placement = placement
@@ -25,19 +25,19 @@ class Parts(Part):
         ]
         super().__init__(*parts.pop(placement.home))
         self._others = [Part(*part) for part in parts]
-        if any(slot.variable._owned.layout is not None for slot in trace.assigned()):  # of which half an update is worse than none
+        if any(slot.variable._owned.layout is not None for slot in trace.assigned()):  # half an update of those would be worse than none
             for part in (self, *self._others):
                 part.meets = True
 
     def _begin(self):
-        """All devices get the variables' values that they need."""
+        """Give all devices the values of variables that they need."""
         for mirrors in self._mirrored:
             mirrors.refresh()
 
     def _end(self, failed):
-        """All devices are done."""
+        """Called when all devices are done; `failed` if one of them raised an exception."""
         for mirrors in self._mirrored if failed else ():
-            mirrors.release()  # devices may have come to different ends
+            mirrors.release()  # devices may have different values
 
     def run(self, arrays, bound):
         with self._placement.lock:
@@ -70,19 +70,19 @@ class Parts(Part):
 
 
 class LocalPlacement:
-    """Placements for several devices of this process, each of which has a copy of the variables.
+    """Placements for several devices of this process, each of which has a copy of the variables (mirrored).
 
     Args:
-        devices: this rank's, as they lie in the mesh, row-major.
-        communicator: of all ranks, of which each has as many devices.
-        shape, names, batch_axis, shares, measured: as for Placement, as are the attributes.
+        devices: this rank's Devices, in the mesh's row-major order.
+        communicator: the Communicator of all ranks, which have equally many devices.
+        shape, names, batch_axis, shares, measured: the arguments of Placement, as are the attributes.
     """
 
     kind = Parts
-    home = 0  # whose results are returned
+    home = 0  # index of the device whose results are returned
 
     def __init__(self, devices, communicator, shape, names, batch_axis, shares=None, measured=False):
-        alike = communicator.overlaps or overlaps([device.kind for device in devices])  # on all ranks: they have as many of a model
+        alike = communicator.overlaps or overlaps([device.kind for device in devices])  # equal on all ranks, as are the devices
         self.devices, self.team = devices, Team(communicator, alike)
         self.world, self.measured, self.ranks = communicator, measured, communicator if communicator.size > 1 else None
         members = [self.team.join() for _ in devices]
@@ -92,14 +92,14 @@ class LocalPlacement:
         self.axes, self.batch_axis = self.places[0].axes, self.places[0].batch_axis
         self.threads = ThreadPoolExecutor(len(devices) - 1, "keras_ocl device")
         self._mirrors = {}
-        self.lock = threading.RLock()  # held while a step runs, and while a variable is put together that is cut over the devices
+        self.lock = threading.RLock()  # held while a step runs, and while a variable cut over the devices is gathered
 
     def duty(self, k):
-        """(held, updates) of device k's Part."""
+        """The arguments (held, updates) of device k's Part."""
         return lambda variable: self.mirrors(variable).each[k], None
 
     def mirrors(self, variable):
-        """The Mirrors of a variable, or the Pieces of one that is cut, the same each time."""
+        """The Mirrors of a variable, or the Pieces of one that is cut; the same object each time."""
         found = self._mirrors.get(id(variable))
         if found is None:
             cut = variable._owned.layout is not None

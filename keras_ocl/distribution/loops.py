@@ -1,19 +1,19 @@
-"""Loops on a part: a loop's body is partitioned as the step around it is, without collectives."""
+"""Loops in a part of a mesh: a loop's body is partitioned like the step around it, but without collectives."""
 
 from keras_ocl.core.body import Body, Draft
 from keras_ocl.distribution.layout import layout_key, local_shape, whole
 
 
 class CollectiveInLoop(Exception):
-    """The body of a loop would need a collective in each step."""
+    """The body of a loop would need a collective in every step."""
 
 
 def partition_scan(around, eq, partition, value):
-    """The Values of a scan's results, of which each part computes what its operands' cuts allow; all of it where steps would have to
-    exchange something.
+    """The Values of a scan's results. Each part computes what the layouts of the operands allow, or all of it where steps would need
+    collectives.
 
     Args:
-        around: the Partition of the equations around it.
+        around: the Partition of the enclosing equations.
         partition, value: the classes Partition and Value.
     """
     consts, carries = eq.params["consts"], eq.params["carries"]
@@ -28,7 +28,7 @@ def partition_scan(around, eq, partition, value):
                 break
             for k, layout in enumerate(after[:carries]):
                 if k not in settled and layout_key(layouts[consts + k]) != layout_key(layout):
-                    # A carry that begins whole may become cut; one that is cut and becomes cut otherwise must be whole.
+                    # A carry that begins whole may become cut; one that is cut and becomes cut in another way must be whole.
                     layouts[consts + k] = whole(len(layout)) if any(layouts[consts + k]) else layout
                     settled.add(k)
     except CollectiveInLoop:
@@ -42,8 +42,8 @@ def partition_scan(around, eq, partition, value):
 
 
 def _body(body, layouts, consts, carries, settled, partition, value):
-    """(the Body for these layouts of its inputs, the layouts that its outputs have by themselves); None instead of the Body where a
-    carry that is not `settled` becomes laid out otherwise than it is."""
+    """(the Body for these layouts of its inputs, the layouts that its outputs get); the Body is None if a carry that is not `settled` would
+    get another layout than it has."""
     with Draft() as draft:
         known = {}
         for t, layout in zip(body.inputs, layouts, strict=True):

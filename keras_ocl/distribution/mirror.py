@@ -1,4 +1,4 @@
-"""Variables of which several devices of this process hold a copy each, which their parts of a step update alike."""
+"""Mirrored variables: several devices of this process hold a copy each, and their parts of a step update all copies alike."""
 
 import weakref
 
@@ -7,11 +7,11 @@ from keras_ocl.core.variable import Owned
 
 
 class Mirror:
-    """One device's copy: a Variable (core/variable.py) for that device's part of a step, which has no memory yet.
+    """One device's copy of a variable, as a Variable (core/variable.py) for that device's part of a step; at first without memory.
 
     Attributes:
-        shown: the Tensor that the variable lent and this is a copy of, or None. As long as it is held nobody overwrites it, so the copy is
-            the variable's value while that lends the same one.
+        shown: the Tensor that the variable lent and that was copied here, or None. While it is held nobody overwrites it, so the
+            copy is valid as long as the variable lends the same Tensor.
     """
 
     trainable = False
@@ -21,7 +21,7 @@ class Mirror:
         self.release()
 
     def release(self):
-        """The copy is gone, and its memory, unless somebody else holds it."""
+        """Drop the copy, and its memory unless somebody else holds it."""
         self._owned, self.shown = Owned(self.shape, self.dtype, None), None
 
     def _tape_value(self):
@@ -29,9 +29,9 @@ class Mirror:
 
 
 class Mirrored(Owned):
-    """The value of a variable that is the same on all devices: the first one's is shown.
+    """The value of a variable that is equal on all devices; reading it gives the first device's copy.
 
-    Whoever else overwrites it or assigns another makes an Owned of it, and the others' copies are old.
+    Code that overwrites it or assigns another value makes it an Owned, and the other devices' copies become invalid.
     """
 
     __slots__ = ("mirrors",)
@@ -52,14 +52,14 @@ class Mirrored(Owned):
 
 
 class Mirrors:
-    """A variable's Mirrors on some devices; they do not keep it alive."""
+    """The Mirrors of one variable, one per device; they do not keep the variable alive."""
 
     def __init__(self, variable, devices):
         self._variable, self._devices = weakref.ref(variable), devices
         self.each = [Mirror(variable) for _ in devices]
 
     def refresh(self):
-        """Copies the variable's value to all devices, unless they have it."""
+        """Copy the variable's value to all devices, unless they have it."""
         variable = self._variable()
         owned = variable._owned
         if isinstance(owned, Mirrored) and owned.mirrors is self.each:
@@ -73,5 +73,5 @@ class Mirrors:
         variable._owned = Mirrored(self.each)
 
     def release(self):
-        """The variable has the first device's value, and the others' copies count no more."""
+        """Give the variable the first device's value; the other copies become invalid."""
         self._variable()._owned = self.each[0]._owned

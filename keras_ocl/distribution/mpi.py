@@ -1,4 +1,4 @@
-"""The world of several processes: how it comes to be, and its collectives over MPI. mpi4py is imported when a launcher has started them."""
+"""The world of several processes: joining it, and its collectives over MPI. mpi4py is imported if a launcher started the process."""
 
 import atexit
 import faulthandler
@@ -18,29 +18,29 @@ from keras_ocl.distribution.communicator import Communicator, check_extents
 from keras_ocl.distribution.exits import Exits
 from keras_ocl.distribution.watchdog import STALL, STALL_DEFAULT, Member, Watchdog, seconds
 
-_LARGE = 2**18  # bytes: before more than this are sent all ranks wait for one another, in which they may sleep long
+_LARGE = 2**18  # bytes; before larger transfers all ranks wait for one another, with longer sleeps
 _SPINS = 20
-_YIELDS = 1e-3  # seconds in which a waiting rank gives its core away without sleeping, since a sleep takes 50 us and more
-_NAP = 1e-3  # seconds of the longest sleep of a rank that waits for others
-_SENDING_NAP = 5e-5  # and of one that sends, which goes on only while it looks
+_YIELDS = 1e-3  # seconds in which a waiting rank yields its core without sleeping, since a sleep takes at least 50 us
+_NAP = 1e-3  # longest sleep, in seconds, of a rank that waits for others
+_SENDING_NAP = 5e-5  # longest sleep of a rank that sends: MPI only sends while it is polled
 _yield = getattr(os, "sched_yield", functools.partial(time.sleep, 0))
 
 _joined = None  # the Communicator that `initialize` made
-_kinds = None  # of each rank's device
+_kinds = None  # the kind of each rank's device
 
 
 def initialize(job_addresses=None, num_processes=None, process_id=None):
-    """Join the processes that an MPI launcher has started; one process without a launcher stays as it is. Calling it again changes nothing.
+    """Join the processes that an MPI launcher has started; a single process without a launcher does nothing. Further calls change nothing.
 
     Args:
-        job_addresses: the addresses of all processes or of the first, separated by commas, which MPI does not need; they are counted.
-        num_processes: how many there are, which MPI knows too.
+        job_addresses: the addresses of all processes or of the first, separated by commas; only their number counts.
+        num_processes: the number of processes, which MPI knows too.
         process_id: this process's rank, which MPI knows too.
 
     Raises:
-        ValueError: what is given differs from what the launcher says.
-        RuntimeError: several processes are asked for and no launcher has started them; mpi4py is missing, or belongs to another MPI than
-            the launcher; the ranks run different versions.
+        ValueError: an argument differs from what the launcher says.
+        RuntimeError: several processes are asked for, but no launcher has started them; mpi4py is missing, or belongs to another MPI
+            than the launcher; or the ranks run different versions.
     """
     global _joined
     if _joined is None:
@@ -50,11 +50,11 @@ def initialize(job_addresses=None, num_processes=None, process_id=None):
         name, size = started or ("", 1)
         # A single process needs no MPI, such as a notebook's in a Slurm job.
         _joined = Communicator() if size == 1 else _join(_load(name, size))
-    _check_given(_joined.size, _joined.rank, job_addresses, num_processes, process_id)  # when a rank's error ends the job
+    _check_given(_joined.size, _joined.rank, job_addresses, num_processes, process_id)  # on a joined rank, so that an error ends the job
 
 
 def world():
-    """The Communicator of all ranks; before `initialize` that of this process alone."""
+    """The Communicator of all ranks; before `initialize`, that of this process alone."""
     return Communicator() if _joined is None else _joined
 
 
@@ -64,7 +64,7 @@ def joined():
 
 
 def device_kinds():
-    """The kind of each rank's device. Collective the first time: then any rank may ask at any time."""
+    """The kind of each rank's device. The first call is collective; after it any rank may call this at any time."""
     global _kinds
     if _kinds is None:
         _kinds = world().gather_objects(runtime.current_device().kind)
@@ -72,7 +72,7 @@ def device_kinds():
 
 
 def _check_alone(job_addresses, num_processes, process_id):
-    """Raise where several processes are asked for."""
+    """Raise RuntimeError if several processes are asked for."""
     asked = max(num_processes or 1, (process_id or 0) + 1, len((job_addresses or "").split(",")))
     if asked > 1:
         raise RuntimeError(
@@ -82,7 +82,7 @@ def _check_alone(job_addresses, num_processes, process_id):
 
 
 def _check_given(size, rank, job_addresses, num_processes, process_id):
-    """Raise where the arguments of `initialize` differ from what MPI says."""
+    """Raise ValueError if the arguments of `initialize` differ from MPI's numbers."""
     addresses = len(job_addresses.split(",")) if job_addresses else 1
     if num_processes not in (None, size) or process_id not in (None, rank) or addresses not in (1, size):
         raise ValueError(
@@ -93,15 +93,15 @@ def _check_given(size, rank, job_addresses, num_processes, process_id):
 
 def _load(name, size):
     """The module mpi4py.MPI, with MPI initialised for calls from several threads, in a process of the launcher `name`."""
-    os.environ.setdefault("MPIR_CVAR_SUPPRESS_ABORT_MESSAGE", "1")  # MPICH's own message would follow ours
+    os.environ.setdefault("MPIR_CVAR_SUPPRESS_ABORT_MESSAGE", "1")  # MPICH would print its own message after ours
     try:
         import mpi4py
 
         ours = "mpi4py.MPI" not in sys.modules
         if ours:
-            mpi4py.rc.finalize = False  # by mpi4py it would be in forked children too, where it does not return
+            mpi4py.rc.finalize = False  # mpi4py would finalize in forked children too, where MPI_Finalize does not return
         MPI = _meeting_others_in_mpi_init()
-    except (ImportError, RuntimeError) as error:  # the latter where there is mpi4py, but no MPI library
+    except (ImportError, RuntimeError) as error:  # RuntimeError where mpi4py is installed, but no MPI library
         cause = str(error).partition("\n")[0]
         how = launcher.advice(size or 2)
         raise RuntimeError(f"{name} has started this process, but mpi4py cannot be used ({cause}): {how}.") from error
@@ -123,10 +123,10 @@ def _load(name, size):
 def _meeting_others_in_mpi_init():
     """The module mpi4py.MPI. Importing it calls MPI_Init, which waits for all ranks and holds the interpreter meanwhile.
 
-    Where another rank ends before it comes here, only C code can end the wait: it prints where this rank is (this function's name), and
-    the launcher ends the rest.
+    If another rank ends before it comes here, only C code can end the wait: faulthandler prints where this rank is (this function's name),
+    and the launcher ends the others.
     """
-    stream = sys.__stderr__  # with a file descriptor, unlike what may have replaced it
+    stream = sys.__stderr__  # it has a file descriptor, unlike a stream that may have replaced it
     if stream is not None:
         faulthandler.dump_traceback_later(seconds(STALL, STALL_DEFAULT), exit=True, file=stream)
     try:
@@ -138,18 +138,18 @@ def _meeting_others_in_mpi_init():
 
 
 def _finalize(mpi, process):
-    """End MPI in the process that began it."""
+    """Finalize MPI, in the process that initialised it only."""
     if os.getpid() == process:
         mpi.Finalize()
 
 
 def _join(mpi):
-    """The Communicator of all ranks, with its watchdog running; one of this process only where it is the only one."""
+    """The Communicator of all ranks, with its watchdog running; or that of one process if it is the only one."""
     comm, this = mpi.COMM_WORLD, Member(mpi.COMM_WORLD.rank, mpi.Get_processor_name(), os.getpid())
     if comm.size == 1:
         return Communicator()
     exits = Exits(mpi, this)
-    exits.install()  # before all that may fail on one rank, while the others wait for it
+    exits.install()  # before anything that may fail on one rank while others wait for it
     _wait_for_all(mpi, exits, this)
     comm, beats = comm.Dup(), comm.Dup()
     found = comm.allgather((this, _versions()))
@@ -166,13 +166,13 @@ def _join(mpi):
     runtime.take_turn(on_host.rank)
     cores.bind(on_host)
     on_host.Free()
-    if comm.rank == 0:  # launchers name a process that was killed by its number, and end the rest before one of them could say a word
+    if comm.rank == 0:  # launchers name a killed process by its number, and end the others before they can print anything
         runtime.announce("keras_ocl runs on %d ranks: %s", comm.size, ", ".join(f"{m.rank} (process {m.pid} on {m.host})" for m in members))
     return joined
 
 
 def _wait_for_all(mpi, exits, this):
-    """Return when all processes have come here, or end the job."""
+    """Return when all processes have come here; end the job if they do not in time."""
     request, limit = mpi.COMM_WORLD.Ibarrier(), time.monotonic() + seconds(STALL, STALL_DEFAULT)
     while not request.Test():
         if time.monotonic() > limit:
@@ -181,21 +181,21 @@ def _wait_for_all(mpi, exits, this):
 
 
 def _versions():
-    """What must be equal on all ranks: the versions that decide which operations a script becomes, and how sums travel."""
+    """What must be equal on all ranks: versions and settings that decide a script's operations, and how sums are exchanged."""
     settings = {wire.WIRE: wire.wire_dtype().name, overlap.OVERLAP: overlap.setting()}
     return {name: importlib.metadata.version(name) for name in ("keras", "keras-ocl")} | settings
 
 
 class MpiCommunicator(Communicator):
-    """Several ranks, by nonblocking MPI calls that are looked at until they are done, since MPI's own waiting would hold a core.
+    """Several ranks. Nonblocking MPI calls are polled until they complete, since MPI's own waiting would occupy a core.
 
     Args:
         mpi: the module mpi4py.MPI.
         comm: an MPI communicator of these ranks that nothing else uses.
         watchdog: this process's Watchdog.
-        name: what messages call it, equal on all ranks.
+        name: the communicator's name in messages, equal on all ranks.
         ranks: the ranks of the world that belong to it.
-        several_hosts: whether the world has several.
+        several_hosts: whether the world spans several hosts.
     """
 
     def __init__(self, mpi, comm, watchdog, name, ranks, several_hosts):
@@ -204,24 +204,24 @@ class MpiCommunicator(Communicator):
         self._several_hosts = several_hosts
         self._progress = watchdog.follow(name, ranks)
         self._meetings = comm.Dup()
-        self._known = set()  # digests of the collectives that ranks have met for
+        self._known = set()  # digests of the collectives before which ranks have compared their calls
         self._wire = wire.wire_dtype()
-        self._parts = {}  # every rank's color -> this rank's Communicator: MPI has few thousand, and freeing one is collective
-        self._request = None  # what this rank waits for, or waited for when an exception came: it keeps its buffers
+        self._parts = {}  # every rank's color -> this rank's Communicator; kept since MPI has few thousand, and freeing one is collective
+        self._request = None  # of the current wait, or of one that an exception interrupted; it keeps its buffers alive
         self._broken = False
         self._lock = threading.Lock()
 
     @property
     def overlaps(self):
-        return overlap.overlaps(_kinds or ["cpu"], self._several_hosts)  # who has not asked for the kinds has no mesh
+        return overlap.overlaps(_kinds or ["cpu"], self._several_hosts)  # kinds are known wherever there is a mesh
 
     def all_reduce(self, arrays, kind, targets=()):
         arrays = [np.asarray(array) for array in arrays]
         results = list(targets) or [None] * len(arrays)
-        packed, apart = {}, []  # (the dtype in which they travel, how they are combined) -> places of arrays; those of large ones
+        packed, apart = {}, []  # (dtype of transfer, operation) -> indices of arrays; (index, operation) of large arrays
         for place, array in enumerate(arrays):
             carrier, combined = self._carrier(array.dtype, kind), wire.combined(array.dtype, kind)
-            if carrier == array.dtype and array.nbytes > _LARGE:  # as it is: copies take as long as sending does
+            if carrier == array.dtype and array.nbytes > _LARGE:  # sent as it is: copying takes as long as sending
                 apart.append((place, combined))
             else:
                 packed.setdefault((carrier, combined), []).append(place)
@@ -304,7 +304,7 @@ class MpiCommunicator(Communicator):
 
     def split(self, color):
         def run():
-            colors = tuple(self._gathered(color))  # all ranks are here: MPI's own calls, which block, will not wait
+            colors = tuple(self._gathered(color))  # all ranks are here, so MPI's blocking calls will not wait
             if colors not in self._parts:
                 ranks = [rank for rank, other in zip(self._ranks, colors, strict=True) if other == color]
                 comm = self._comm.Split(color, self.rank)
@@ -319,22 +319,22 @@ class MpiCommunicator(Communicator):
         return self._watched("split", run)
 
     def _carrier(self, dtype, kind):
-        """The dtype in which arrays travel."""
+        """The dtype in which arrays are transferred."""
         return self._wire if kind == "sum" and dtype == np.float32 else wire.carrier(dtype, kind)
 
     def _operation(self, combined):
-        """MPI's operation of a kind."""
+        """MPI's operation for a kind of `wire.combined`."""
         mpi = self._mpi
         return {"sum": mpi.SUM, "prod": mpi.PROD, "max": mpi.MAX, "min": mpi.MIN, "and": mpi.BAND, "or": mpi.BOR}[combined]
 
     def _reduced(self, array, kind, target):
-        """The array combined, in `target` if that is not None."""
+        """The array combined over the ranks, in `target` if that is not None."""
         result = np.empty(array.shape, array.dtype) if target is None else target
         self._wait(self._comm.Iallreduce(wire.ravelled(array), result, self._operation(kind)), _SENDING_NAP)
         return result
 
     def _reduced_together(self, arrays, carrier, kind):
-        """The combined arrays, which share a carrier, by one call of MPI."""
+        """The arrays, which share a carrier dtype, combined over the ranks in one call of MPI."""
         combined = wire.packed(arrays, carrier, kind)
         if combined.size and carrier == wire.HALF:
             self._sum_of_halves(combined)
@@ -344,7 +344,7 @@ class MpiCommunicator(Communicator):
         return [wire.decode(part, array.dtype).reshape(array.shape) for part, array in zip(wire.cut(combined, arrays), arrays, strict=True)]
 
     def _sum_of_halves(self, values):
-        """Sum bfloat16 over the ranks, in place: each adds up one part in float32, in the order of ranks, and rounds it once."""
+        """Sum bfloat16 values over the ranks, in place: each rank sums one part in float32, in rank order, and rounds it once."""
         extent = -(-values.size // self.size)
         padded = np.zeros(extent * self.size, values.dtype)
         padded[: values.size] = values
@@ -353,7 +353,7 @@ class MpiCommunicator(Communicator):
         values[...] = padded[: values.size]
 
     def _summed(self, values, counts):
-        """This rank's part of the sum of bfloat16 over the ranks, in float32."""
+        """This rank's part of the sum of bfloat16 values over the ranks, in float32."""
         count = counts[self.rank]
         arrived = np.empty(count * self.size, values.dtype)
         whole, mine = [values.view(np.uint16), counts], [arrived.view(np.uint16), [count] * self.size]
@@ -364,7 +364,7 @@ class MpiCommunicator(Communicator):
         return total
 
     def _gathered(self, thing):
-        """Every rank's object."""
+        """A list of every rank's object."""
         mine = np.frombuffer(pickle.dumps(thing), np.uint8)
         sizes = np.empty(self.size, np.int64)
         self._wait(self._comm.Iallgather(np.array([mine.size]), sizes), _NAP)
@@ -374,7 +374,7 @@ class MpiCommunicator(Communicator):
         return [pickle.loads(everything[end - size : end]) for end, size in zip(ends, sizes, strict=True)]
 
     def _watched(self, text, run):
-        """The result of a collective, which the watchdog knows meanwhile."""
+        """The result of the collective `run`, which the watchdog observes under the name `text`."""
         with self._lock:
             if self._broken:
                 raise RuntimeError(f"A collective of {self._name} was interrupted, so its ranks have come apart: start the job again.")
@@ -394,7 +394,7 @@ class MpiCommunicator(Communicator):
                 self._progress.end(finished=not self._broken)
 
     def _meet(self, chain):
-        """Return when all ranks have come to the same collective: MPI may end the process where they send one another what does not fit."""
+        """Return when all ranks have called the same collective, as MPI may end the process where transfers do not match."""
         chains = np.empty(self.size, np.uint64)
         self._wait(self._meetings.Iallgather(np.array([chain], np.uint64), chains), _NAP)
         if np.any(chains != chains[0]):
@@ -402,13 +402,13 @@ class MpiCommunicator(Communicator):
             raise RuntimeError(f"Ranks of {self._name} call different collectives.")
 
     def _transfer(self, nbytes, begin):
-        """Do what `begin` starts; of many bytes only when all ranks are there."""
+        """Complete the request that `begin` starts; for many bytes, begin only when all ranks are there."""
         if nbytes > _LARGE:
             self._wait(self._meetings.Ibarrier(), _NAP)
         self._wait(begin(), _SENDING_NAP if nbytes > _LARGE else _NAP)
 
     def _wait(self, request, nap):
-        """Return when the request is done: look at it, give the core away in between, then sleep for longer and longer, up to `nap`."""
+        """Return when the request is done: poll, yield the core in between, then sleep for longer and longer, up to `nap` seconds."""
         self._request = request
         looks, begun = 0, time.perf_counter()
         while not request.Test():
@@ -423,10 +423,10 @@ class MpiCommunicator(Communicator):
 
 @functools.lru_cache(maxsize=4096)
 def _described(call, *arrays):
-    """A collective as all ranks must call it: its name and the (dtype, shape) of its arrays."""
+    """Text of a collective that must be equal on all ranks: its name and the (dtype, shape) of its arrays."""
     return f"{call} of " + ", ".join(f"{dtype.name}{list(map(int, shape))}" for dtype, shape in arrays)
 
 
 def _bytes(array):
-    """The bytes of an array; its own where it is contiguous."""
+    """The bytes of an array, without a copy if it is contiguous."""
     return wire.ravelled(array).view(np.uint8)

@@ -1,4 +1,4 @@
-"""Whether large sums are exchanged while the rest is computed: `KERAS_OCL_OVERLAP`, or what pays."""
+"""Whether large sums are exchanged while other results are computed: `KERAS_OCL_OVERLAP`, or whether it pays."""
 
 import os
 
@@ -6,10 +6,10 @@ OVERLAP = "KERAS_OCL_OVERLAP"
 
 
 def setting():
-    """What the variable says: "1", "0", or "" to decide by what pays.
+    """The value of KERAS_OCL_OVERLAP: "1", "0", or "" to decide by whether it pays.
 
     Raises:
-        ValueError: it says something else.
+        ValueError: another value.
     """
     text = os.environ.get(OVERLAP, "")
     if text not in ("", "0", "1"):
@@ -18,13 +18,13 @@ def setting():
 
 
 def overlaps(kinds, several_hosts=False):
-    """What `setting` says, else whether it pays.
+    """`setting` if it is given, else whether overlapping pays.
 
-    Within a host the exchange is copying and adding, which takes from CPUs what it saves.
+    Within a host, an exchange consists of copies and sums, which take from CPUs the time that overlapping saves.
 
     Args:
-        kinds: of the devices that compute.
-        several_hosts: whether they are on several.
+        kinds: the kinds of the devices that compute.
+        several_hosts: whether these are on several hosts.
     """
     said = setting()
     return said == "1" if said else several_hosts or "cpu" not in kinds

@@ -1,6 +1,6 @@
-"""Batches of which every rank gives rows of its own (`auto_shard_dataset=False`): the whole batch is theirs one after the other.
+"""Batches of which every rank gives its own rows (`auto_shard_dataset=False`): the whole batch is their concatenation in rank order.
 
-The ranks tell one another how many rows each has before each step. One whose data have ended takes part with none until all have ended.
+Before each step the ranks tell one another their numbers of rows. A rank whose data have ended takes part with zero rows until all have.
 """
 
 import itertools
@@ -13,27 +13,27 @@ from keras_ocl.core.dim import key
 from keras_ocl.core.tensor import Tensor
 from keras_ocl.distribution.layout import Axis, Shard, whole
 
-_ENDED = -1  # as a number of rows
+_ENDED = -1  # instead of a number of rows, once a rank's data have ended
 
 
 class OwnRows:
-    """A batch of which `data`, a nest of arrays, are this rank's rows.
+    """A batch; `data`, a nest of arrays, has this rank's rows.
 
     Args:
-        ends: where the ranks' rows begin and end in the whole batch: 0, then the end of each.
+        ends: bounds of the ranks' rows in the whole batch: 0, then the end of each rank's rows.
     """
 
     def __init__(self, data, ends):
         self.data, self.ends = data, ends
 
     def arguments(self):
-        """What stands for the whole batch in a signature, and arrays as long as the ends between ranks: none has memory to speak of."""
+        """Stand-ins for the whole batch in a signature, and arrays with the lengths of the inner `ends`; they take almost no memory."""
         leaves, structure = tree.flatten(self.data)
         stand_ins = [_empty(leaf, self.ends[-1]) if _has_rows(leaf) else leaf for leaf in leaves]
         return tree.unflatten(structure, stand_ins), *self._marks()
 
     def arrays(self):
-        """The arrays in the places of those of `arguments`."""
+        """This rank's arrays, in the order of those of `arguments`."""
         leaves, _ = tree.flatten(self.data)
         return [leaf for leaf in leaves if type(leaf) is Tensor or isinstance(leaf, (np.ndarray, np.generic))] + self._marks()
 
@@ -42,15 +42,15 @@ class OwnRows:
 
 
 def agree(ranks, data):
-    """The OwnRows of the next step, or None where all ranks' data have ended. Collective.
+    """The OwnRows of the next step, or None if all ranks' data have ended. Collective.
 
     Args:
         ranks: the Communicator of the ranks that give rows.
-        data: this rank's batch, a nest of arrays with as many rows each and whatever else is the same on all ranks; None where its data
+        data: this rank's batch, a nest of arrays with equally many rows, and other values that are equal on all ranks; None if its data
             have ended.
 
     Raises:
-        ValueError: arrays have different numbers of rows, or are others than another rank's.
+        ValueError: arrays have different numbers of rows, or other shapes, dtypes or structure than another rank's.
     """
     described = None if data is None else _described(data)
     mine = (_ENDED, 0) if data is None else (_rows(data, ranks.rank), zlib.crc32(repr(described).encode()))
@@ -72,7 +72,7 @@ def agree(ranks, data):
 
 
 def batches(ranks, own):
-    """The OwnRows of all steps, until every rank's iterator over batches (this rank's: `own`) has ended."""
+    """Yield the OwnRows of all steps, until every rank's iterator over batches (this rank's: `own`) has ended."""
     for data in itertools.chain(own, itertools.repeat(None)):
         found = agree(ranks, data)
         if found is None:
@@ -81,12 +81,12 @@ def batches(ranks, own):
 
 
 def layouts(inputs, axis, ranks, shares):
-    """How the arguments of a step lie that has OwnRows: (their layouts, the Shard of all this rank's rows).
+    """Layouts of the arguments of a step with OwnRows: (a list of them, the Shard of all rows of this rank).
 
     Args:
-        inputs: the Tensors of the trace in the places of `OwnRows.arrays`.
-        axis: along which batches are cut, over the ranks and in each over its devices.
-        shares: how many rows each part gets in relation to others of its rank.
+        inputs: the trace's input Tensors, in the order of `OwnRows.arrays`.
+        axis: the mesh axis along which batches are cut, over the ranks and within each over its devices.
+        shares: each part's number of rows in relation to the other parts of its rank.
     """
     data, marks = inputs[: len(inputs) - ranks.size + 1], inputs[len(inputs) - ranks.size + 1 :]
     rows = next(x.shape[0] for x in data if len(x.shape))
@@ -106,13 +106,13 @@ def _has_rows(leaf):
 
 
 def _empty(leaf, rows):
-    """An array like `leaf` with so many rows, all of them in the place of one number."""
+    """An array like `leaf` with `rows` rows, all of which share one number's memory."""
     dtype = dtypes.numpy_dtype(leaf.dtype) if type(leaf) is Tensor else leaf.dtype
     return np.broadcast_to(np.zeros((), dtype), (rows, *leaf.shape[1:]))
 
 
 def _rows(data, rank):
-    """How many rows all arrays of a batch have."""
+    """The number of rows that all arrays of a batch have."""
     extents = [leaf.shape[0] for leaf in tree.flatten(data)[0] if _has_rows(leaf)]
     if len(set(extents)) != 1:
         raise ValueError(f"auto_shard_dataset=False: the arrays of rank {rank}'s batch have {extents} rows; all need as many.")
@@ -120,7 +120,7 @@ def _rows(data, rank):
 
 
 def _described(data):
-    """(structure, what each leaf is but for its rows), equal on all ranks."""
+    """(structure, description of each leaf without its number of rows), which must be equal on all ranks."""
     leaves, structure = tree.flatten(data)
     return structure, [(*leaf.shape[1:], str(leaf.dtype)) if _has_rows(leaf) else type(leaf).__name__ for leaf in leaves]
 

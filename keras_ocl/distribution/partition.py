@@ -1,9 +1,10 @@
-"""Partitioning: from a step on the whole batch, as it was traced, to what one part of a mesh computes of it.
+"""Partitioning: turns a traced step on the whole batch into the computation of one part of a mesh (SPMD).
 
-The rules of core/factors.py tell along which axes an equation falls into parts. A cut goes with the data: each equation computes what
-its operands' cuts allow, what must be whole is gathered, and what every part has is cut for nothing. Sums over cut axes are pending
-until everything that does without them is done; then all that wait are reduced in one collective. All decisions depend on the step as
-a whole, never on the part, so all parts run the same collectives in the same order. (After GSPMD: Xu et al., 2021.)
+The rules of core/factors.py tell along which axes an equation can be divided. Shardings ("cuts") propagate with the data: each equation
+computes what its operands' layouts allow, what must be whole is gathered, and a value that every part has whole is cut for free. Sums
+over cut axes are pending until everything that does not need them is done; then all pending ones are reduced in one collective. All
+decisions depend on the whole step, never on the part, so all parts run the same collectives in the same order. (After GSPMD: Xu et
+al., 2021.)
 """
 
 import itertools
@@ -25,12 +26,12 @@ from keras_ocl.distribution.loops import CollectiveInLoop, partition_scan
 from keras_ocl.primitives.collective import all_gather_p, all_reduce_p, reduce_scatter_p
 from keras_ocl.primitives.movement import inverse_permutation
 
-_BUCKET = 4 * 2**20  # bytes that travel together at least: hundreds of times what a collective's latency costs
-_DEEPEST = 40  # how many equations are computed again on a part only, rather than cutting their result
+_BUCKET = 4 * 2**20  # least bytes to reduce together; their transfer takes hundreds of times a collective's latency
+_DEEPEST = 40  # longest chain of equations that is recomputed for a part alone, instead of cutting its result
 
 
 class Value(NamedTuple):
-    """A tensor's part. `pending` is (axes of the mesh, kind) where the parts' values are still to be combined, else None."""
+    """A tensor's part and layout. `pending` is (axes of the mesh, kind) if the parts' values must still be reduced, else None."""
 
     tensor: Tensor
     layout: tuple
@@ -38,30 +39,30 @@ class Value(NamedTuple):
 
 
 class Partition:
-    """The part of one trace's equations.
+    """Computes one part of a trace's equations.
 
     Args:
-        equations: as they were traced.
+        equations: the equations of the whole step.
         known: dict from the id of a Tensor that they start from to its Value.
-        states: ids of those that are the values of variables.
-        wanted: dict from the id of a Tensor to the layout in which what becomes of it is kept.
-        batch_axis: along which batches are cut, or None.
+        states: ids of those Tensors that are values of variables.
+        wanted: dict from the id of a Tensor to the layout of the variable whose new value follows from it.
+        batch_axis: the mesh axis along which batches are cut, or None.
         collective: whether collectives may be used; in the bodies of loops they may not.
 
     Attributes:
-        token: of the last collective, None before the first.
+        token: the token of the last collective, None before the first.
     """
 
     def __init__(self, equations, known, states=(), wanted=None, batch_axis=None, collective=True):
-        equations = merged(equations)  # a forward scan and its gradient's are one only while they share a body
+        equations = merged(equations)  # a scan and its gradient's scan can be merged only while they share a body
         self._equations, self.values, self._states = equations, dict(known), set(states)
         self._wanted, self._batch_axis, self._collective = wanted or {}, batch_axis, collective
         self._makers = {id(o): eq for eq in equations for o in eq.outputs}
-        self._parts = {}  # (id of a tensor, its layout) -> the part of that layout
-        self.token, self._begin = None, P.constant(0, "int32") if collective else None  # which no collective waits for
+        self._parts = {}  # (id of a tensor, key of a layout) -> the tensor's part in that layout
+        self.token, self._begin = None, P.constant(0, "int32") if collective else None  # the first collective's token
 
     def run(self, outputs):
-        """Computes the Values of `outputs`, none of them pending, in the trace that is being recorded."""
+        """Compute the Values of `outputs`, none of them pending, in the trace that is being recorded."""
         waiting = needed(self._equations, outputs)
         while waiting:
             later = []
@@ -75,7 +76,7 @@ class Partition:
         return [self.value(t) for t in outputs]
 
     def value(self, t):
-        """The Value of a Tensor; what no equation made and nobody named is whole everywhere, such as a constant."""
+        """The Value of a Tensor; one that is neither known nor an equation's result, such as a constant, is whole on all parts."""
         found = self.values.get(id(t))
         return Value(t, whole(len(t.shape))) if found is None else found
 
@@ -85,7 +86,7 @@ class Partition:
     # ---- one equation
 
     def _apply(self, eq):
-        """Computes the equation's part; False where it has to wait for a sum."""
+        """Compute the equation's part; False if it must wait for a pending sum."""
         operands = [self.value(x) for x in eq.inputs]
         pending = {v.pending for v in operands if v.pending}
         if pending:
@@ -118,7 +119,7 @@ class Partition:
         return Seen(eq.inputs, eq.outputs, eq.params, self._counting)
 
     def _counting(self, t):
-        """The axis along which the values of `t` count 0, 1, 2, ...; None where they do not, or nobody knows."""
+        """The axis along which the values of `t` are 0, 1, 2, ...; None if they are not, or if that is unknown."""
         eq = self._makers.get(id(t))
         if eq is None:
             return None
@@ -139,10 +140,10 @@ class Partition:
         return self._computed(eq, factors, self._chosen(eq, factors))
 
     def _chosen(self, eq, factors):
-        """label -> Shard: which labels are cut as operands are; each axis of the mesh cuts one label.
+        """label -> Shard of the labels that are cut, following the operands; each mesh axis cuts at most one label.
 
-        Of operands that are cut differently data prevail along the batch axis; along others a variable's new value, and what leads to it,
-        is cut as the variable is, then as an operand that is one, since these layouts are what the user asked for; else the first prevails.
+        If operands are cut differently, data prevail along the batch axis. Along other axes the layout of the variable whose new value
+        follows prevails, then that of an operand that is a variable, since the user asked for these layouts; else the first operand's.
         """
         shown = {label for labels in factors.results for label in labels} | set(factors.sums)
         cuts = [
@@ -168,13 +169,13 @@ class Partition:
         return chosen
 
     def _updates_whole(self, eq):
-        """Whether a variable that every part has whole is computed with, element by element, as optimizers do with its gradient."""
+        """Whether the equation uses, element by element, a variable that every part has whole, as optimizers do with its gradient."""
         return eq.primitive.kind is Kind.ELEMENTWISE and any(
             id(x) in self._states and len(x.shape) and not any(self.value(x).layout) for x in eq.inputs
         )
 
     def _computed(self, eq, factors, chosen):
-        """The equation's Values where the labels in `chosen` are cut."""
+        """The equation's Values with the labels in `chosen` cut."""
         operands = []
         for position, (x, labels) in enumerate(zip(eq.inputs, factors.operands, strict=True)):
             value = self.value(x)
@@ -198,7 +199,7 @@ class Partition:
     # ---- other layouts
 
     def part(self, t, layout):
-        """The part of a Tensor that is not pending in this layout."""
+        """The part of a Tensor, which must not be pending, in this layout."""
         value = self.value(t)
         identity = id(t), layout_key(layout)
         if layout_key(value.layout) == identity[1]:
@@ -223,7 +224,7 @@ class Partition:
         return x
 
     def _again(self, t, layout, depth):
-        """The part of something whole that is cheaply computed for the part alone; None where cutting it is better."""
+        """The part of a whole Tensor, recomputed for this part alone (rematerialisation) if that is cheap; None if cutting is better."""
         eq = self._makers.get(id(t))
         if eq is None or eq.primitive.kind not in (Kind.ELEMENTWISE, Kind.SOURCE) and eq.primitive.name != "broadcast":
             return None
@@ -260,8 +261,8 @@ class Partition:
         return y if shard.contiguous else P.reshape(y, (*shape[: i - 1], shard.outer * y.shape[i], *shape[i:]))
 
     def _reduce(self, tensors):
-        """Combines all of `tensors` that are pending: what is wanted cut is reduced and scattered, all else of a kind and the same axes of
-        the mesh together, but for large sums, which are reduced while later ones are computed."""
+        """Reduce all pending `tensors`. Those that are wanted cut are reduce-scattered; others with the same kind and mesh axes are reduced
+        in one collective, except large sums, which are reduced while later ones are computed."""
         waiting = {}
         for t in {id(t): t for t in tensors}.values():
             if self.value(t).pending is not None:
@@ -279,7 +280,7 @@ class Partition:
                     self.values[id(t)] = Value(y, v.layout)
 
     def _buckets(self, tensors, overlaps):
-        """Lists of those Tensors that are reduced together: all; or large ones as they are made, and with the last of them all others."""
+        """Lists of Tensors to reduce together: all in one; or large ones in the order of computation, the others with the last of them."""
         if not overlaps:
             return [tensors]
         made = {t: k for k, t in enumerate(self._makers)}
@@ -294,7 +295,7 @@ class Partition:
         return [*found, bucket] if bucket else found
 
     def _scatter(self, t):
-        """Combines a pending Tensor along the axes of the mesh along which it is wanted cut, and leaves each part its own."""
+        """Reduce-scatter a pending Tensor along those mesh axes along which it is wanted cut."""
         (axes, kind), layout, x = self.value(t).pending, list(self.value(t).layout), self.value(t).tensor
         for i, shard in enumerate(self._wanted.get(id(t), ())):
             if shard is not None and shard.axis in axes and shard.contiguous and layout[i] is None:
@@ -305,7 +306,7 @@ class Partition:
 
 
 def _wanted(equations, slots, layout_of):
-    """id -> the layout of the variable of which a tensor becomes the new value, element by element, where that is cut."""
+    """id of a Tensor -> layout of the variable whose new value follows from it element by element, if that variable is cut."""
     found = {id(slot.value): layout_of[id(slot)] for slot in slots if any(layout_of[id(slot)])}
     for eq in reversed(equations):
         layout = found.get(id(eq.outputs[0]))
@@ -323,17 +324,17 @@ def _wanted(equations, slots, layout_of):
 
 
 def _bytes(t):
-    """Of all of a Tensor, so that they are the same for all parts."""
+    """Bytes of the whole Tensor, so that the number is equal on all parts."""
     return product(map(hint, t.shape)) * itemsize(t.dtype)
 
 
 def _same_elements(eq):
-    """Whether the result has its first operand's elements, each once."""
+    """Whether the result has the elements of its first operand, each once."""
     return eq.primitive.name in ("reshape", "transpose", "convert", "stop_gradient")
 
 
 def _cut(x, i, shard):
-    """This part of `x` along axis i."""
+    """This part of `x` along axis i, as `shard` divides it."""
     shape, run = x.shape, shard.rows * shard.block
     if not shard.contiguous:
         x = P.reshape(x, (*shape[:i], shard.outer, run, *shape[i + 1 :]))
@@ -344,16 +345,16 @@ def _cut(x, i, shard):
 
 
 def partition(trace, results, layouts, batch_axis, held, rows=None, assigns=True):
-    """(local Trace, Tensors in the place of `results`, what the last collective leaves) of one part; the last is None where there is none.
+    """(local Trace, Tensors in the place of `results`, token of the last collective or None) of one part.
 
     Args:
-        trace: the whole step.
-        results: Tensors of it that are returned; each part gets them whole.
-        layouts: of the trace's inputs.
-        batch_axis: along which batches are cut, or None.
-        held: a function that returns the Variable that the part has in the place of one of the trace.
-        rows: the Shard of the rows that the part gets of results which have as many, if not all.
-        assigns: whether it assigns the variables.
+        trace: the trace of the whole step.
+        results: Tensors of the trace to return; each part gets them whole.
+        layouts: the layouts of the trace's inputs.
+        batch_axis: the mesh axis along which batches are cut, or None.
+        held: a function from a Variable of the trace to the part's own Variable.
+        rows: the Shard of the rows to return of results with that many rows, or None to return all.
+        assigns: whether the part assigns the variables.
     """
     local, known, states = Trace(), {}, set()
     layout_of = {id(slot): held(slot.variable)._owned.layout or whole(len(slot.entry.shape)) for slot in trace.states.values()}
@@ -382,11 +383,12 @@ def _result_layout(t, rows):
 
 
 def batch_layouts(shapes, axis, shares=None):
-    """Layouts for arrays whose first axes are cut along `axis` of a mesh; those of rank 0 are whole, and all where it has one part or
-    is None.
+    """Layouts for arrays whose first axes are cut along `axis` of a mesh.
+
+    Arrays without axes or with one row stay whole; so do all if `axis` is None or has one part.
 
     Args:
-        shares: how many rows each part gets in relation to others; by default as the axis says.
+        shares: relative numbers of rows of the parts; by default those of the axis.
     """
     if axis is None or axis.size == 1:
         return [whole(len(s)) for s in shapes]

@@ -1,4 +1,4 @@
-"""Placement: which axes a mesh has, and along which of them batches are cut."""
+"""Placement: the axes of a mesh, and the axis along which batches are cut."""
 
 from keras_ocl.distribution.division import Metered
 from keras_ocl.distribution.drift import Drift
@@ -7,22 +7,22 @@ from keras_ocl.distribution.step import Part
 
 
 class Placement:
-    """How one part of a mesh takes part in a step.
+    """The role of one part of a mesh in a step.
 
     Args:
-        shape, names: of the mesh, row-major over the ranks of `communicator`.
+        shape, names: those of the mesh, row-major over the ranks of `communicator`.
         batch_axis: the name of the axis along which batches are cut.
-        communicator: of all parts (distribution/communicator.py).
-        shares: along the batch axis, how many rows each part gets in relation to others.
-        compared: after how many steps it is looked whether all parts have the same values; 0 for never.
-        measured: whether batches are divided by the parts' measured speed.
+        communicator: the Communicator of all parts (distribution/communicator.py).
+        shares: relative numbers of rows that the parts along the batch axis get.
+        compared: number of steps between checks that all parts have equal values; 0 for none.
+        measured: whether batches are divided by the parts' measured speeds.
 
     Attributes:
         axes: name -> Axis.
-        drift: a Drift.
+        drift: the Drift that compares the parts.
         world: the Communicator of all ranks.
-        communicator: of all parts, Metered where they are measured.
-        ranks: the Communicator of the ranks that can each give rows of a batch; None where all have the same.
+        communicator: the Communicator of all parts, a Metered if they are measured.
+        ranks: the Communicator of the ranks that can each give rows of a batch; None if all have the same rows.
         kind: the class of compiled steps.
     """
 

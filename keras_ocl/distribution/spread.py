@@ -1,4 +1,4 @@
-"""Variables that are cut over several devices of this process: each device holds its part, and what reads the whole value gathers it."""
+"""Variables that are sharded ("spread") over several devices of this process: each holds its part; reading the whole value gathers it."""
 
 import weakref
 
@@ -15,7 +15,7 @@ from keras_ocl.distribution.step import compile_parts
 
 
 class Piece:
-    """One device's part: a Variable (core/variable.py) for that device's part of a step."""
+    """One device's part of a variable, as a Variable (core/variable.py) for that device's part of a step."""
 
     trainable = False
 
@@ -27,11 +27,11 @@ class Piece:
 
 
 class Spread(Owned):
-    """The value of a variable of which each device has a Cut.
+    """The value of a variable of which each device has a part (a Cut).
 
     Args:
-        placement: the LocalPlacement.
-        pieces: a Piece for each of its devices.
+        placement: the LocalPlacement of the devices.
+        pieces: a list with one Piece per device.
     """
 
     __slots__ = ("placement", "pieces", "layout")
@@ -43,10 +43,10 @@ class Spread(Owned):
 
     @classmethod
     def of(cls, tensor, placement, path, layouts):
-        """The parts of a whole value, in memory of their own.
+        """The parts of a whole value, each in its own memory.
 
         Args:
-            layouts: for each device how it is cut.
+            layouts: for each device the layout of its part.
         """
         pieces = []
         for device, layout in zip(placement.devices, layouts, strict=True):
@@ -61,14 +61,14 @@ class Spread(Owned):
         return self.pieces[0]._owned.storage
 
     def lend(self):
-        """The whole value, which is gathered anew each time."""
+        """The whole value, gathered anew each time."""
         return Tensor(self.shape, self.dtype, self.storage.device.upload(self.array()))
 
     def is_held(self):
-        return False  # nobody gets the memory itself
+        return False  # nobody else gets the memory itself
 
     def array(self, shown=False):
-        """The whole value as a NumPy array; `shown` is as for Cut, which others are not asked about here."""
+        """The whole value as a NumPy array; `shown` (see Cut) has no effect, as no other process is involved."""
         dtype = dtypes.numpy_dtype(self.dtype)
         whole = np.empty(self.shape, dtype)
         with self.placement.lock:
@@ -80,19 +80,19 @@ class Spread(Owned):
         return whole
 
     def compiled(self, trace, result, call, name, unknowns):
-        """A trace that reads this value outside of steps on shared batches, compiled: all its arguments are whole."""
+        """Compile a trace that reads this value outside of steps on divided batches: all its arguments are whole."""
         return compile_parts(self.placement, trace, result, call, name, unknowns)
 
 
 class Pieces:
-    """A variable's Pieces, the same whatever is assigned to it; they do not keep it alive."""
+    """A variable's Pieces, the same objects whatever is assigned to it; they do not keep it alive."""
 
     def __init__(self, variable):
         self._variable = weakref.ref(variable)
         self.each = [Piece(variable.path, piece._owned) for piece in variable._owned.pieces]
 
     def refresh(self):
-        """They are what the variable has now."""
+        """Give the Pieces the variable's present values."""
         owned = self._variable()._owned
         if owned.pieces is not self.each:
             for mine, piece in zip(self.each, owned.pieces, strict=True):
@@ -100,4 +100,4 @@ class Pieces:
             owned.pieces = self.each
 
     def release(self):
-        """Nothing is to be done: all devices have updated their parts or none has."""
+        """Does nothing: either all devices have updated their parts, or none has."""

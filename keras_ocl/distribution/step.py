@@ -1,4 +1,4 @@
-"""A compiled step of which this process computes its part."""
+"""A compiled step, of which this process computes its part."""
 
 import functools
 
@@ -17,11 +17,11 @@ from keras_ocl.primitives import collective
 class DistributedStep(Jitted):
     """A function of whole batches, of which each part of a mesh computes its rows.
 
-    Every part calls it with the same batch, of which it takes its rows, and gets whole results. Or each rank calls it with an OwnRows, and
-    gets its own rows of results that have as many rows as the whole batch.
+    Every part calls it with the same batch, computes its own rows, and gets whole results. Or each rank calls it with an OwnRows, and of
+    results with as many rows as the whole batch it gets its own rows.
 
     Args:
-        function, context, settings: as for Jitted; it takes a batch and is traced with the whole one.
+        function, context, settings: as for Jitted; the function takes a batch, and is traced with the whole batch.
         placement: a Placement, or the LocalPlacement of several devices.
         own: whether batches are OwnRows.
     """
@@ -38,7 +38,7 @@ class DistributedStep(Jitted):
         division.begin(arrays)
         result = bound.compiled.run(data.arrays() if division.own else arrays, bound)
         if division.end():
-            self._compiled.clear()  # of other shares
+            self._compiled.clear()  # they are for other shares
         return result
 
     def _compile(self, trace, result, call, unknowns):
@@ -46,8 +46,8 @@ class DistributedStep(Jitted):
 
 
 def compile_parts(placement, trace, result, call, name, unknowns, division=None):
-    """What this process computes of a trace on whole values, compiled; without a Division all its arguments stay whole, and the placement
-    is None where it has one device."""
+    """Compile this process's part of a trace on whole values. Without a Division all arguments stay whole; `placement` is then None if the
+    process has one device."""
     collective.check_unused(trace)
     sites = checking.instrumented(trace, result, name) if checks.active() else None
     if sites is not None:
@@ -59,17 +59,17 @@ def compile_parts(placement, trace, result, call, name, unknowns, division=None)
 
 
 class Part(Compiled):
-    """One part of a trace, compiled. `run` takes the whole arrays, whose first axes are cut as batches are where there is a Division.
+    """One part of a trace, compiled. `run` takes whole arrays; with a Division their first axes are cut as batches are.
 
     Args:
-        device: that computes it.
-        division: a Division, of a step on shared batches.
-        held: a function that returns what this part has as the Variable in the place of one of the trace.
-        updates: None where every part returns the results and assigns its variables; where one does so for all, whether it is this one.
+        device: the Device that computes it.
+        division: the Division of a step on divided batches, or None.
+        held: a function from a Variable of the trace to this part's own Variable.
+        updates: None if every part returns the results and assigns its variables; else whether this is the one part that does so.
 
     Attributes:
-        meets: whether a run begins when all parts have the memory that they need for it.
-        sites: what the trace was instrumented with (compiler/checking.py), or None.
+        meets: whether a run waits until all parts have the memory that they need.
+        sites: the checks that the trace was instrumented with (compiler/checking.py), or None.
     """
 
     sites = None
@@ -84,7 +84,7 @@ class Part(Compiled):
         self._changed = [slot.variable for slot in trace.assigned() if slot.variable._owned.layout is None]
         leaves, structure = tree.flatten(result)
         places = [k for k, leaf in enumerate(leaves) if type(leaf) is Tensor]
-        rows, origin, assigns = None, 0, updates is not False  # of results; where the given arrays begin
+        rows, origin, assigns = None, 0, updates is not False  # Shard of the results' rows; the first row of the given arrays
         if division is not None and division.own:
             layouts, rows = own_rows.layouts(trace.inputs, batch_axis, placement.ranks, division.shares or batch_axis.shares)
             origin, _ = rows.bounds()
@@ -96,14 +96,14 @@ class Part(Compiled):
         bounds = [n - origin for layout in layouts if any(layout) for n in layout[0].bounds()]
         self._cut = [any(layout) for layout in layouts]
         self._bounds = formulas(unknowns, bounds)
-        # Parts that need different results of collectives still meet in all of them.
+        # Parts that need different results of collectives still take part in all of them.
         met = () if updates is None or token is None else (token,)
         result = tree.unflatten(structure, leaves) if assigns else ()
         super().__init__(local, result, device, name, variables=variables, unknowns=unknowns, besides=met)
 
     @property
     def reads(self):
-        """The Variables whose values it needs, of those that it has."""
+        """Those of this part's Variables whose values it needs."""
         return tuple(self._states)
 
     def _assign(self, results):
@@ -112,6 +112,7 @@ class Part(Compiled):
         return super()._assign(results)
 
     def launch(self, arrays, values):
+        """Enqueue this part's rows of the whole `arrays`; `values` are those of the unknown extents."""
         bounds = self._bounds(*values)
         ends = iter(bounds)
         rows = [_rows(x, next(ends), next(ends)) if cut else x for x, cut in zip(arrays, self._cut, strict=True)]

@@ -1,4 +1,4 @@
-"""Collectives among threads, of which each computes one part of a step on a device of its own, and those of other ranks."""
+"""Collectives among threads, each of which computes one part of a step on its own device, and among the job's ranks."""
 
 import threading
 
@@ -18,7 +18,7 @@ _OPERATIONS = {
 
 
 class Team:
-    """The threads of this rank, which grow by `join` until they first meet. As many are on every rank.
+    """The threads of this rank, which `join` adds until they first meet. Every rank has equally many.
 
     Args:
         outer: the Communicator of the ranks.
@@ -32,17 +32,17 @@ class Team:
         self._lock, self._failed = threading.Lock(), False
 
     def join(self):
-        """A new member's Communicator."""
+        """Add a member; returns its Communicator."""
         self.size += 1
         self._given.append(None)
         return Member(self, self.size - 1)
 
     def part(self, number, color):
-        """The Team of the members that give this color in the split of this number."""
+        """The Team of the members that give this color in the split with this number."""
         return self._parts.setdefault((number, color), Team(Communicator(), self.overlaps))
 
     def meet(self, place, value, combine):
-        """`combine` of the list of all members' values, computed once, when all are here."""
+        """Return `combine` of the list of all members' values, computed once when all members are here."""
         with self._lock:
             if self._failed:
                 raise threading.BrokenBarrierError
@@ -51,32 +51,32 @@ class Team:
         self._given[place] = value, combine
         self._barrier.wait()
         result = self._result
-        self._barrier.wait()  # or a faster member's next meeting would overwrite it
+        self._barrier.wait()  # otherwise a faster member's next meeting could overwrite it
         return result
 
     def _combine(self):
         if self._given[0] is None:
-            return  # the second of two waits
+            return  # the second of the two waits
         values, self._result = [value for value, _ in self._given], None
         combine, self._given = self._given[0][1], [None] * self.size
         self._result = combine(values)
 
     def abort(self):
-        """A member fails: whoever waits, here or in a part of the team, gets threading.BrokenBarrierError, until `renew`."""
+        """Call when a member fails: until `renew`, members that wait here or in a part of the team get threading.BrokenBarrierError."""
         for team in (self, *self._parts.values()):
             with team._lock:
-                team._failed = True  # whoever comes later
+                team._failed = True  # for members that come later
                 if team._barrier is not None:
                     team._barrier.abort()
 
     def renew(self):
-        """No member is waiting any more: they may meet again."""
+        """Let members meet again, once none is waiting any more."""
         for team in (self, *self._parts.values()):
             team._given, team._barrier, team._failed = [None] * team.size, None, False
 
 
 class Member(Communicator):
-    """One of a Team: of rank 0's members come first, then those of rank 1."""
+    """One thread of a Team. The members of rank 0 come first in the order of ranks, then those of rank 1."""
 
     def __init__(self, team, place):
         self._team, self._place, self._splits = team, place, 0
@@ -96,7 +96,7 @@ class Member(Communicator):
     def all_reduce(self, arrays, kind, targets=()):
         arrays = [np.asarray(array) for array in arrays]
         for array in arrays:
-            wire.carrier(array.dtype, kind)  # what it does not go with is an error of each
+            wire.carrier(array.dtype, kind)  # each member raises for a dtype that the kind does not support
         combine = lambda given: [_combined(parts, kind) for parts in zip(*given, strict=True)]  # noqa: E731
         return self._meet(arrays, lambda given: self._team.outer.all_reduce(combine(given), kind))
 
@@ -125,7 +125,7 @@ class Member(Communicator):
         self._meet(None, lambda given: self._team.outer.barrier())
 
     def split(self, color):
-        """As for others, but not collective: members come one after the other, in their order. Of several ranks nothing is split."""
+        """As in the base class, but not collective: members call it one after the other, in order. Not possible on several ranks."""
         if self._team.outer.size > 1:
             raise NotImplementedError("A mesh over several ranks that have several devices each has one axis.")
         self._splits += 1
@@ -136,7 +136,7 @@ class Member(Communicator):
 
 
 def _combined(arrays, kind):
-    """The arrays combined in their order, as `wire.carrier` and `wire.combined` say."""
+    """The arrays combined in order, in the dtype `wire.carrier` by the operation `wire.combined`."""
     first = arrays[0]
     operation, carrier = _OPERATIONS[wire.combined(first.dtype, kind)], wire.carrier(first.dtype, kind)
     total, other = np.empty(first.shape, carrier), np.empty(first.shape, carrier)

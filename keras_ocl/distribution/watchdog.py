@@ -1,8 +1,8 @@
-"""Ranks that watch one another, so that a job with a failing rank ends on all of them, with one message, instead of waiting for ever.
+"""Ranks that watch one another, so that a job with a failing rank ends on all ranks, with one message, instead of waiting forever.
 
-A thread of each rank sends a heartbeat to the next rank of every communicator each second: which collectives it has begun. The next rank
-compares that with its own. Ranks form a ring, so whatever is wrong somewhere is seen by somebody: where two ranks disagree, some rank
-disagrees with the one before it.
+Each second a thread of each rank sends a heartbeat to the next rank of every communicator: the collectives that it has begun. The next
+rank compares them with its own. Ranks form a ring, so some rank sees any fault: where two ranks disagree, some rank disagrees with the
+one before it.
 """
 
 import collections
@@ -15,18 +15,18 @@ from typing import NamedTuple
 
 HEARTBEAT, STALL = "KERAS_OCL_HEARTBEAT", "KERAS_OCL_STALL"
 STALL_DEFAULT = 600
-_SENT = 16  # collectives that a heartbeat names
-_KEPT = 4096  # collectives that a rank can still compare with a heartbeat
-_LOOKS = 50  # at what has arrived: MPI takes in a message or two each time, and where this rank makes no other calls, old ones come first
-_GOODBYE_TICK = 0.02  # seconds between looks at the others while this rank waits for their end
-_TURN = 0.4  # seconds by which a higher rank reports later what a lower one may have seen too
+_SENT = 16  # most recent collectives that a heartbeat lists
+_KEPT = 4096  # most recent collectives that a rank keeps for comparison with heartbeats
+_LOOKS = 50  # tries to receive per tick: each takes a message or two from MPI, the oldest first where this rank makes no other calls
+_GOODBYE_TICK = 0.02  # seconds between polls of the other ranks while this rank waits for their end
+_TURN = 0.4  # seconds per rank by which a higher rank reports later, in case a lower one has seen the same
 
 
 def seconds(variable, default):
     """The positive number of seconds in an environment variable.
 
     Raises:
-        ValueError: it holds something else.
+        ValueError: it holds another value.
     """
     text = os.environ.get(variable) or str(default)
     try:
@@ -39,7 +39,7 @@ def seconds(variable, default):
 
 
 class Member(NamedTuple):
-    """A rank as messages name it."""
+    """A rank, as named in messages."""
 
     rank: int
     host: str
@@ -50,18 +50,18 @@ class Member(NamedTuple):
 
 
 class State(NamedTuple):
-    """How far a rank has come in a communicator."""
+    """A rank's progress in a communicator."""
 
-    begun: int  # collectives
+    begun: int  # number of collectives begun
     finished: int  # the number of the last one that returned a result
-    recent: tuple  # (number, chain, text) of the last of them
+    recent: tuple  # (number, chained digest, text) of the last collectives
 
 
 class Progress:
-    """The collectives of one communicator: which one this rank is in, and a chain of digests, equal on ranks that have done the same.
+    """The collectives of one communicator: the present one, and a chained digest, equal on ranks that have made the same calls.
 
     Attributes:
-        before, after: the ranks of the world whose heartbeats arrive here, and to which ours go.
+        before, after: the world's ranks from which heartbeats arrive here, and to which ours go.
     """
 
     def __init__(self, name, ranks, rank):
@@ -73,7 +73,7 @@ class Progress:
         self._lock = threading.Lock()
 
     def begin(self, text):
-        """This rank calls the collective that `text` describes in full; returns its digest, and that of all up to it."""
+        """Note a call of the collective that `text` describes in full; returns its digest, and the chained digest of all up to it."""
         digest, short = _digest(text)
         with self._lock:
             self._begun += 1
@@ -83,13 +83,14 @@ class Progress:
             return digest, self._chain
 
     def end(self, finished):
-        """It has returned, or ended by an exception."""
+        """Note that the collective has returned, or (without `finished`) raised an exception."""
         with self._lock:
             self._since = None
             if finished:
                 self._finished = self._begun
 
     def state(self):
+        """This rank's State, for a heartbeat."""
         with self._lock:
             return State(self._begun, self._finished, tuple(self._recent[n] for n in range(-min(_SENT, len(self._recent)), 0)))
 
@@ -101,7 +102,7 @@ class Progress:
             return self._begun, self._recent[-1][2], time.monotonic() - self._since
 
     def difference(self, other):
-        """(number, text here, text there) of the first known collective where another rank's State differs, or None."""
+        """(number, text here, text there) of the first known collective at which another rank's State differs, or None."""
         with self._lock:
             if not self._recent:
                 return None
@@ -114,17 +115,17 @@ class Progress:
 
 @functools.lru_cache(maxsize=4096)
 def _digest(text):
-    """(digest, text cut short) of a collective's text."""
+    """(digest, shortened text) of a collective's text."""
     digest = int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
     return digest, text if len(text) <= 200 else f"{text[:160]}... ({len(text)} characters)"
 
 
 class _Heard:
-    """What came from one rank."""
+    """The last messages from one rank."""
 
     def __init__(self):
         self.time = time.monotonic()
-        self.states = {}  # the name of a communicator -> State
+        self.states = {}  # name of a communicator -> State
         self.goodbye = False
 
 
@@ -134,31 +135,31 @@ class Watchdog:
     Args:
         mpi: the module mpi4py.MPI.
         comm: a communicator of all ranks that nothing else uses.
-        members: the Members, by rank.
+        members: the Members of all ranks, by rank.
         abort: a function that ends the job with a message.
 
     Raises:
-        ValueError: an environment variable of its holds no number of seconds.
+        ValueError: an environment variable holds no number of seconds.
     """
 
     def __init__(self, mpi, comm, members, abort):
         self._mpi, self._comm, self._members, self._abort = mpi, comm, members, abort
         self._member = members[comm.rank]
-        # With what is added until a message is out (a heartbeat's time, a look's, ranks' turns) a job ends within 30 s.
+        # With the delays until a message is out (heartbeat, tick, ranks' turns) a job ends within 30 s.
         self._limit, self._stall = seconds(HEARTBEAT, 25), seconds(STALL, STALL_DEFAULT)
         self._tick = min(1.0, self._limit / 4)
         self._followed = []
         self._heard = [_Heard() for _ in members]
-        self._pending = {}  # rank -> the request of the last heartbeat to it
-        self._told = set()  # ranks that have our goodbye
+        self._pending = {}  # rank -> request of the last heartbeat sent to it
+        self._told = set()  # ranks to which our goodbye was sent
         self._leaving = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="keras_ocl heartbeat", daemon=True)
 
     def follow(self, name, ranks):
-        """The Progress of a communicator of the ranks; `name` is equal on all of them. Heartbeats of it are sent from now on."""
+        """The Progress of a communicator of these ranks, for which heartbeats are sent from now on; `name` is equal on all ranks."""
         progress = Progress(name, ranks, self._comm.rank)
         if progress.before not in self._befores():
-            self._heard[progress.before].time = time.monotonic()  # it was not expected to be heard until now
+            self._heard[progress.before].time = time.monotonic()  # no heartbeat was expected until now
         self._followed.append(progress)
         return progress
 
@@ -166,16 +167,16 @@ class Watchdog:
         self._thread.start()
 
     def leave(self):
-        """Say goodbye, and return when all ranks whose heartbeats arrive here have said it too."""
+        """Say goodbye, and return when all ranks that send heartbeats here have said it too."""
         self._leaving.set()
         self._thread.join()
 
     def explained(self):
-        """Wait long enough for the watching thread to end the job, if what just failed here is what it looks for."""
+        """Wait long enough for the watching thread to end the job, in case it knows the cause of a failure here."""
         time.sleep(3 * self._tick + _TURN * 5)
 
     def _befores(self):
-        """The ranks whose heartbeats are expected here."""
+        """The ranks from which heartbeats are expected."""
         return {progress.before for progress in list(self._followed)}
 
     def _watch(self):
@@ -184,7 +185,7 @@ class Watchdog:
             if self._leaving.wait(self._tick):
                 time.sleep(_GOODBYE_TICK)
             now = time.monotonic()
-            if now - last > 2 * self._tick + 1:  # this process was stopped itself: the others' silence proves nothing
+            if now - last > 2 * self._tick + 1:  # this process itself was stopped: the others' silence proves nothing
                 for heard in self._heard:
                     heard.time += now - last
             last = now
@@ -196,7 +197,7 @@ class Watchdog:
                 self._abort(problem)
 
     def _parted(self):
-        """Whether this rank and those before it have said goodbye."""
+        """Whether this rank and those before it have said goodbye, and all messages are sent."""
         return (
             self._leaving.is_set()
             and self._told >= {progress.after for progress in self._followed}
@@ -208,7 +209,7 @@ class Watchdog:
         leaving, followed = self._leaving.is_set(), list(self._followed)
         for rank in {progress.after for progress in followed} - self._told:
             if rank in self._pending and not self._pending[rank].Test():
-                continue  # it takes nothing in; whether it is alive is for the next rank after it to say
+                continue  # it receives nothing; whether it is alive is for the next rank after it to judge
             states = {progress.name: progress.state() for progress in followed if progress.after == rank}
             self._pending[rank] = self._comm.isend((states, leaving), rank)
             if leaving:
@@ -225,7 +226,7 @@ class Watchdog:
                 heard.time, heard.goodbye = time.monotonic(), goodbye
 
     def _problem(self):
-        """What is wrong with a rank before this one, as a message; None if nothing is."""
+        """A message about a fault of a rank before this one, or None."""
         for progress in list(self._followed):
             heard, other = self._heard[progress.before], self._members[progress.before]
             state = heard.states.get(progress.name, State(0, 0, ()))

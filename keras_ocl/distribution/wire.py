@@ -1,4 +1,4 @@
-"""How arrays travel: the dtype that MPI adds up, the order of the elements in its buffers, and the way back."""
+"""How arrays are transferred: the dtype that MPI reduces, the order of elements in its buffers, and the conversion back."""
 
 import functools
 import os
@@ -9,14 +9,14 @@ import numpy as np
 KINDS = ("sum", "prod", "max", "min", "and", "or")
 WIRE = "KERAS_OCL_WIRE"
 HALF = np.dtype(ml_dtypes.bfloat16)
-_TURNED = {"float32": np.dtype("int32"), "float64": np.dtype("int64")}  # floats -> integers of the same size, which order them
+_TURNED = {"float32": np.dtype("int32"), "float64": np.dtype("int64")}  # floats -> integers of the same size, used in the same order
 
 
 def wire_dtype():
-    """The dtype in which sums of float32 travel, as `KERAS_OCL_WIRE` says: float32 or bfloat16.
+    """The dtype in which sums of float32 are transferred, as `KERAS_OCL_WIRE` says: float32 or bfloat16.
 
     Raises:
-        ValueError: the variable names another.
+        ValueError: the variable names another dtype.
     """
     name = os.environ.get(WIRE) or "float32"
     if name not in ("float32", "bfloat16"):
@@ -26,14 +26,14 @@ def wire_dtype():
 
 @functools.lru_cache(maxsize=256)
 def carrier(dtype, kind):
-    """The dtype in which arrays of `dtype` are combined, itself wherever MPI combines it as NumPy does.
+    """The dtype in which arrays of `dtype` are combined: `dtype` itself if MPI combines it as NumPy does.
 
-    Floats narrower than float32 are combined in float32. For "max" and "min" floats become integers of the same order, whose ends stand for
-    NaN: MPI's own comparison loses NaN, and orders 0.0 and -0.0 as it meets them.
+    Floats narrower than float32 are combined in float32. For "max" and "min", floats become integers in the same order, and the integers'
+    extremes stand for NaN: MPI's own comparison loses NaN, and orders 0.0 and -0.0 as it meets them.
 
     Raises:
         ValueError: an unknown kind.
-        TypeError: a dtype that the kind does not go with.
+        TypeError: a dtype that the kind does not support.
     """
     if kind not in KINDS:
         raise ValueError(f"Ranks combine arrays by {', '.join(KINDS)}; {kind!r} is none of them.")
@@ -53,7 +53,7 @@ def carrier(dtype, kind):
 
 
 def combined(dtype, kind):
-    """The kind by which the carriers of `dtype` are combined: bool has two."""
+    """The kind by which carriers of `dtype` are combined; for bool either "or" or "and"."""
     if dtype.kind != "b":
         return kind
     return "or" if kind in ("sum", "max", "or") else "and"
@@ -73,7 +73,7 @@ def encode(array, buffer, kind):
 
 
 def decode(buffer, dtype):
-    """What was combined, as `dtype`; `buffer` is given up to it where it can be."""
+    """The combined values as `dtype`; `buffer` is reused if possible."""
     if buffer.dtype == dtype:
         return buffer
     if dtype.kind == "b":
@@ -85,12 +85,12 @@ def decode(buffer, dtype):
 
 
 def ravelled(array):
-    """The array's elements in order, without a copy where they lie so."""
+    """The array's elements in row-major order, without a copy if it is contiguous."""
     return np.ascontiguousarray(array).reshape(-1)
 
 
 def packed(arrays, carrier, kind):
-    """The elements of all arrays in one new buffer, encoded."""
+    """One new buffer with the encoded elements of all arrays."""
     buffer = np.empty(sum(array.size for array in arrays), carrier)
     for part, array in zip(cut(buffer, arrays), arrays, strict=True):
         encode(array, part.reshape(array.shape), kind)
@@ -98,24 +98,24 @@ def packed(arrays, carrier, kind):
 
 
 def cut(buffer, arrays):
-    """The pieces of a buffer that hold the elements of each of the arrays."""
+    """The slices of a buffer that hold the elements of each array."""
     ends = np.cumsum([array.size for array in arrays], dtype=np.int64)
     return [buffer[end - array.size : end] for end, array in zip(ends, arrays, strict=True)]
 
 
 def parts(array, axis, extents):
-    """Views of an array's parts along an axis."""
+    """Views of an array's parts, of these extents along an axis."""
     ends = np.cumsum(extents)
     return [array[(slice(None),) * axis + (slice(end - n, end),)] for end, n in zip(ends, extents, strict=True)]
 
 
 def lie_in_order(shape, axis):
-    """Whether parts along an axis lie one after the other in memory."""
+    """Whether parts along an axis are contiguous in memory, one after the other."""
     return all(n == 1 for n in shape[:axis])
 
 
 def _turn(bits):
-    """Bits of floats to integers of the same order, or back, in place: negative floats grow with their magnitude's bits."""
+    """Convert bits of floats to integers in the same order, or back, in place: bits of negative floats grow with the magnitude."""
     bits ^= (bits >> (8 * bits.itemsize - 1)) & np.iinfo(bits.dtype).max
 
 

@@ -1,7 +1,7 @@
-"""Who ended first: a process beside the ranks of a host names the one that was killed.
+"""Which rank ended first: a process beside the ranks of a host names the rank that was killed.
 
-MPICH's launcher kills all other ranks within a millisecond, before one of them could say a word, and then names any of them. This file is
-the program that looks on, by `python witness.py FOLDER MEMBER...`: it knows the standard library alone, and starts in no time.
+MPICH's launcher kills all other ranks within a millisecond, before one of them could print anything, and then names any of them. This
+file is also the watching program, `python witness.py FOLDER MEMBERS`: it imports the standard library only, so that it starts fast.
 """
 
 import contextlib
@@ -16,35 +16,35 @@ import tempfile
 from functools import partial
 from pathlib import Path
 
-_HERE, _BYE, _SILENT = b"here\n", b"bye\n", b"told\n"  # a rank is watched; ends as it should; has said itself why the job ends
-_FATAL = "Fatal Python error: "  # which faulthandler begins with, unless it writes of a signal that it was registered for
-_AT_ONCE = 65536  # bytes, all that a pipe holds
+_HERE, _BYE, _SILENT = b"here\n", b"bye\n", b"told\n"  # messages: a rank is watched; ends normally; has printed itself why the job ends
+_FATAL = "Fatal Python error: "  # beginning of faulthandler's output, except for a signal that it was registered for
+_AT_ONCE = 65536  # bytes, the capacity of a pipe
 
 
 class Witness:
-    """What a rank tells the process that looks on, through a pipe of its own.
+    """Sends a rank's messages to the watching process, through the rank's own pipe.
 
     Args:
-        path: of the pipe.
+        path: the pipe's path.
     """
 
     def __init__(self, path):
-        # Open for reading too, it can be written to whether or not somebody reads.
+        # Opened for reading too, it can be written to whether or not somebody reads.
         self._pipe = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
         self._tell(_HERE)
         if not faulthandler.is_enabled():
             faulthandler.enable(self._pipe, all_threads=False)
-            os.register_at_fork(after_in_child=faulthandler.disable)  # a child's words are not this rank's
+            os.register_at_fork(after_in_child=faulthandler.disable)  # a child's output would be taken for this rank's
         if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
             faulthandler.register(signal.SIGTERM, self._pipe, all_threads=False, chain=True)
             os.register_at_fork(after_in_child=partial(faulthandler.unregister, signal.SIGTERM))
 
     def leave(self):
-        """This rank ends as it should."""
+        """Report that this rank ends normally."""
         self._tell(_BYE)
 
     def told(self):
-        """This rank says itself why the job ends."""
+        """Report that this rank itself prints why the job ends."""
         self._tell(_SILENT)
 
     def _tell(self, word):
@@ -53,22 +53,22 @@ class Witness:
 
 
 def begin(host, members):
-    """This rank's Witness; None where there can be none. Collective.
+    """This rank's Witness; None where the system does not allow one. Collective.
 
     Args:
         host: an MPI communicator of the ranks of this host.
-        members: what messages call them, in their order.
+        members: the ranks' Members, in their order.
     """
     folder = host.bcast(_started(members) if host.rank == 0 else None)
     if folder is None:
         return None
-    with contextlib.suppress(OSError):  # another container on the same host: nobody knows its processes
+    with contextlib.suppress(OSError):  # another container on the same host, whose processes cannot be seen
         return Witness(_pipe(folder, host.rank))
     return None
 
 
 def _started(members):
-    """The folder of the pipes between `members` and a process that looks on; None where the system has no such thing."""
+    """Start the watching process; returns the folder of its pipes to `members`, or None if the system lacks what it needs."""
     if not hasattr(os, "pidfd_open") or not sys.executable:
         return None
     try:
@@ -91,13 +91,13 @@ def _pipe(folder, place):
 
 
 class _Rank:
-    """A rank of this host.
+    """A rank of this host, for the watching process.
 
     Attributes:
-        process, pipe: file descriptors by which its end is seen. The pipe's end comes before the launcher learns of the process's, unless a
-            child of the rank keeps it open.
-        here, left: whether it has said so.
-        words: what the interpreter has said last of a fatal signal.
+        process, pipe: file descriptors that show its end. The pipe is closed before the launcher learns that the process has ended,
+            unless a child of the rank keeps it open.
+        here, left: whether it has reported that it is watched, and that it ends normally.
+        words: the interpreter's last output about a fatal signal.
     """
 
     def __init__(self, folder, place, pid, text):
@@ -105,7 +105,7 @@ class _Rank:
         self.process, self.pipe = os.pidfd_open(pid), os.open(_pipe(folder, place), os.O_RDONLY | os.O_NONBLOCK)
 
     def listen(self):
-        """Take in what it has said; returns whether it tells the rest itself."""
+        """Read its messages; returns whether it prints itself why the job ends."""
         with contextlib.suppress(BlockingIOError):
             self._heard += os.read(self.pipe, _AT_ONCE)
         self.here, self.left = _HERE in self._heard, _BYE in self._heard
@@ -116,7 +116,7 @@ class _Rank:
         return self._heard.replace(_HERE, b"").decode(errors="replace").strip()
 
     def cause(self, memory):
-        """How it ended, for a message."""
+        """How it ended, as a clause for a message."""
         if self.words.startswith(_FATAL):
             return "ended by " + self.words.partition("\n")[0].removeprefix(_FATAL)
         if self.words:
@@ -125,14 +125,14 @@ class _Rank:
 
 
 def _killed_for_memory():
-    """How many processes the kernel has killed since it started, for lack of memory."""
+    """Number of processes that the kernel has killed for lack of memory since it started."""
     with contextlib.suppress(OSError, StopIteration):
         return int(next(line for line in Path("/proc/vmstat").read_text().splitlines() if line.startswith("oom_kill ")).split()[1])
     return 0
 
 
 def _watch(ranks, before):
-    """What to say of the first rank that ends without a word; "" where all end as they should, or one says itself why not."""
+    """The message about the first rank that ends without a report; "" if all end normally, or one prints itself why not."""
     poll, running = select.poll(), list(ranks)
     for rank in ranks:
         poll.register(rank.process, select.POLLIN)
@@ -148,7 +148,7 @@ def _watch(ranks, before):
             return ""
         ended = [rank for rank in ended if rank.here and not rank.left]
         if ended:
-            # On a busy machine others may have been killed meanwhile: none of them had words, or was done as early.
+            # On a busy machine others may have been killed meanwhile: these left no output, or ended later.
             first = [rank for rank in ended if rank.words] or [rank for rank in ended if rank.process in events] or ended
             cause = first[0].cause(_killed_for_memory() > before)
             message = f"keras_ocl: {' or '.join(rank.text for rank in first)} {cause}; the job ends on all ranks."
@@ -157,9 +157,10 @@ def _watch(ranks, before):
 
 
 def main(folder, members):
-    if os.fork():  # the rank that started it has no child of which it does not know
+    """The watching process. `folder`: that of the pipes; `members`: JSON of [(process id, name of the rank), ...]."""
+    if os.fork():  # so that the rank that started it has no child that it does not know
         os._exit(0)
-    with contextlib.suppress(OSError):  # only some may
+    with contextlib.suppress(OSError):  # needs a privilege
         os.setpriority(os.PRIO_PROCESS, 0, -20)
     before = _killed_for_memory()
     signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -1,4 +1,4 @@
-"""Exporting models: to ONNX from the traced graph. The other formats are made by other backends' own tools, and say so."""
+"""Exports models to ONNX, from the traced graph. Other formats need other backends' tools, and their errors say so."""
 
 import importlib.util
 import os
@@ -14,7 +14,7 @@ _LARGEST_FILE = 2**31 - 2**20
 
 
 class OclExportArchive:
-    """Stands where other backends write a TensorFlow SavedModel, which holds TensorFlow's own operations.
+    """Takes the place of other backends' writers of TensorFlow SavedModels, which consist of TensorFlow's operations.
 
     Raises:
         NotImplementedError: always; the message says what to use.
@@ -28,7 +28,7 @@ class OclExportArchive:
 
 
 def refuse_openvino():
-    """What `export_openvino` does. Raises NotImplementedError."""
+    """Replaces `export_openvino`. Raises NotImplementedError."""
     raise NotImplementedError(
         "The OpenVINO export needs the openvino, tensorflow, jax or torch backend; here, export with format='onnx', which OpenVINO reads."
     )
@@ -41,7 +41,7 @@ def export_onnx(model, filepath, input_signature, opset_version=None):
         model: a built Keras model.
         filepath: where to write.
         input_signature: list of the call's positional arguments, structures of `keras.InputSpec`, `KerasTensor`, `tf.TensorSpec` or
-            tensors. Extents of None stay open; of a `KerasTensor` or tensor the first one does too, as with other backends.
+            tensors. Extents of None stay unknown, as does the first extent of a `KerasTensor` or tensor, like with other backends.
         opset_version: ONNX's opset, 17 or later; None for 18.
 
     Raises:
@@ -81,7 +81,7 @@ def _input(k, spec):
 
 
 def _distinct(inputs):
-    """The inputs with a number added to names that come again."""
+    """The inputs, with a number added to repeated names."""
     taken, distinct = set(), []
     for i in inputs:
         name, count = i.name, 1

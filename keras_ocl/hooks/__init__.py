@@ -1,1 +1,1 @@
-"""What Keras's own classes hook into: its trainer, variable, optimizers, layers, recurrence, distribution and TensorBoard callback."""
+"""Hooks for Keras's own classes: its trainer, variable, optimizers, layers, recurrence, distribution and TensorBoard callback."""

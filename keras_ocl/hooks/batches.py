@@ -1,4 +1,4 @@
-"""The batches of fit, evaluate and predict, and what is told where there are none."""
+"""The batches of fit, evaluate and predict, and errors where there are none."""
 
 import itertools
 
@@ -12,14 +12,14 @@ from keras_ocl.hooks.distribution import own_ranks, whole_batches
 
 
 class Batches(EpochIterator):
-    """Keras's iterator over lists of `steps_per_execution` batches. As on JAX, that a pass ends with a shorter list is no lack of data.
+    """Keras's iterator over lists of `steps_per_execution` batches. As on JAX, a shorter list at the end does not mean that data ran out.
 
-    Where each rank gives rows of its own, batches are OwnRows, as many on all ranks.
+    Where each rank gives its own rows, batches are OwnRows, and all ranks have equally many.
 
     Raises:
-        ValueError: there is not a single batch, which is told in the name of `caller`; with None Keras warns, as when data run out later.
-            Or ranks are given different numbers of steps.
-        TypeError: arrays hold strings, or what else is no number.
+        ValueError: there is not a single batch; the message names `caller`. (With None Keras only warns, as when data run out later.)
+            Or the ranks are given different numbers of steps.
+        TypeError: arrays hold strings or other values that are not numbers.
     """
 
     def __init__(self, caller, x, **settings):
@@ -36,7 +36,7 @@ class Batches(EpochIterator):
             self._agree()
 
     def _agree(self):
-        """All ranks make as many steps as the one with most batches."""
+        """Make all ranks run as many steps as the rank with the most batches."""
         known = self._ranks.gather_objects((self.steps_per_epoch, self.steps_per_execution, self._num_batches))
         for rank, (*steps, _) in enumerate(known):
             if steps != [self.steps_per_epoch, self.steps_per_execution]:
@@ -61,7 +61,7 @@ class Batches(EpochIterator):
         try:
             first = next(iterator)
         except StopIteration:
-            # After a pass Keras knows the number; with steps_per_epoch, data that were enough for the first epoch may end here too.
+            # Keras knows the number of batches after a pass. With steps_per_epoch, data that sufficed for one epoch may also end here.
             if begin == 0 and self._num_batches is None and not self.steps_per_epoch and self._told:
                 raise ValueError(self._told) from None
             with self.catch_stop_iteration():
@@ -71,7 +71,7 @@ class Batches(EpochIterator):
 
 
 def check_rows(caller, x, what="x"):
-    """Raises ValueError where `x`, a nest of arrays or any other source of data, holds no arrays or one without rows."""
+    """Raises ValueError where `x`, a nest of arrays or another source of data, holds no arrays or an array without rows."""
     leaves = tree.flatten(x)
     if not leaves:
         raise ValueError(f"{caller}: {what} holds no arrays; pass at least one.")
@@ -82,16 +82,16 @@ def check_rows(caller, x, what="x"):
 
 
 def check_numbers(caller, **given):
-    """Raises TypeError where arrays, in nests of any kind, hold strings or what else is no number."""
+    """Raises TypeError where arrays, in nests of any kind, hold strings or other values that are not numbers."""
     for name, nest in given.items():
         for leaf in tree.flatten(nest):
             dtype = type(leaf) if isinstance(leaf, (str, bytes)) else getattr(leaf, "dtype", None)
-            dtype = getattr(dtype, "as_numpy_dtype", dtype)  # of TensorFlow's
+            dtype = getattr(dtype, "as_numpy_dtype", dtype)  # for TensorFlow's dtypes
             dtypes.check_numbers(f"{caller}: {name}", np.dtype(dtype) if isinstance(dtype, type) else dtype)
 
 
 def checked(iterator):
-    """The lists of batches, looked at by `check_numbers`."""
+    """The lists of batches, each checked by `check_numbers`."""
     for begin, end, batches in iterator:
         check_numbers("fit", **{"a batch": batches})
         yield begin, end, batches

@@ -1,7 +1,7 @@
-"""Builds that are done or not done: after an error, what Keras was building is as it was, so that it can be built again.
+"""Builds that succeed or are undone: after an error, objects that Keras was building are as before, so they can be built again.
 
-Keras marks an optimizer as built, and appends a layer's variables, before all of them are made; out of memory or Ctrl-C between the two
-would leave objects that neither work nor build again.
+Keras marks an optimizer as built, and appends a layer's variables, before all of them are made. Running out of memory or Ctrl-C in
+between would leave objects that neither work nor can be built again.
 """
 
 import contextlib
@@ -10,14 +10,14 @@ from contextvars import ContextVar
 
 from keras.src.backend.common import global_state
 
-_undo = ContextVar("keras_ocl_undo", default=None)  # of the build around: the states to return to, oldest first
+_undo = ContextVar("keras_ocl_undo", default=None)  # for the enclosing build: the _States to return to, oldest first
 
-_WAITING = "uninitialized_variables"  # Keras's list of variables that were made in a symbolic call, and get their values after it
-_COUNTED = "_ocl_changes"  # by hooks/hot_calls.py, and never back
+_WAITING = "uninitialized_variables"  # Keras's list of variables made in a symbolic call, which get their values after it
+_COUNTED = "_ocl_changes"  # a counter of hooks/hot_calls.py, which must never go back
 
 
 class _State:
-    """The attributes of an object, what its lists, dicts and sets hold, and what its tracker knows."""
+    """The attributes of an object, the contents of its lists, dicts and sets, and the state of its tracker."""
 
     def __init__(self, thing):
         self._thing, own = thing, vars(thing)
@@ -37,7 +37,7 @@ class _State:
         if changes is not None:
             own[_COUNTED] = changes
         for value, before in self._held:
-            kind = _plain(value)  # its methods: those of Keras's own lists and dicts track what they are given
+            kind = _plain(value)  # methods of the plain kind: those of Keras's own lists and dicts track new contents
             kind.clear(value)
             (list.extend if kind is list else kind.update)(value, before)
         if "_tracker" in own:
@@ -50,7 +50,7 @@ def _plain(value):
 
 @contextlib.contextmanager
 def undone_on_error(*things):
-    """Context in which `things` are built: where it ends in an exception they are as before, with all that was built for them inside."""
+    """Context manager in which `things` are built: after an exception they, and everything built inside for them, are as before."""
     around, states = _undo.get(), [_State(thing) for thing in things]
     waiting = list(global_state.get_global_attribute(_WAITING, ()))
     token = _undo.set(states)
@@ -68,7 +68,7 @@ def undone_on_error(*things):
 
 
 def all_or_nothing(build):
-    """`build`, a method that makes an object's variables."""
+    """Wraps `build`, a method that makes an object's variables, so that an error undoes it."""
 
     @functools.wraps(build)
     def whole(self, *args, **kwargs):
@@ -79,7 +79,7 @@ def all_or_nothing(build):
 
 
 def bound_all_or_nothing(thing, build):
-    """The same of `build`, which is bound to `thing` already."""
+    """The same for `build`, a method that is bound to `thing` already."""
 
     @functools.wraps(build)
     def whole(*args, **kwargs):

@@ -1,6 +1,6 @@
-"""Checkpoints of callbacks are whole: written beside the ones before, and put in their place when they are complete.
+"""Checkpoints of callbacks are atomic: written beside the previous ones, which they replace when complete.
 
-Keras writes over the file that it has. A process that ends meanwhile would leave nothing to go on from.
+Keras overwrites its file. A process that ends meanwhile would leave nothing to resume from.
 """
 
 import functools
@@ -15,15 +15,15 @@ from keras.src.utils import file_utils
 
 from keras_ocl.distribution import mpi
 
-_PARTIAL, _COMPLETE = ".partial", ".complete"  # what a name begins with, always the same: a next attempt writes over what is left
+_PARTIAL, _COMPLETE = ".partial", ".complete"  # beginnings of names, always the same: a next attempt overwrites what is left
 _FILES = "_weights_path", "_training_metadata_path", "_prev_weights_path", "_prev_training_metadata_path"  # attributes of BackupAndRestore
 
 
 def make_whole(callbacks, together):
-    """Lets the callbacks among these that save models do so in two steps, and the one that restores finish what was begun.
+    """Lets those of the callbacks that save models do so in two steps, and the one that restores complete an interrupted replacement.
 
     Args:
-        together: whether all ranks of the job train one model: they restore what the first one has.
+        together: whether all ranks of the job train one model; then all restore the first rank's files.
     """
     for callback in callbacks:
         if isinstance(callback, keras_callbacks.BackupAndRestore):
@@ -35,7 +35,7 @@ def make_whole(callbacks, together):
 
 
 class _Beside:
-    """A model as ModelCheckpoint sees it: what it saves appears under its name when it is complete."""
+    """A model for ModelCheckpoint: a file that it saves gets its name when it is complete."""
 
     def __init__(self, model):
         self._model = model
@@ -51,7 +51,7 @@ class _Beside:
 
 
 def _save(callback, *arguments, **named):
-    """`ModelCheckpoint._save_model`."""
+    """Replaces `ModelCheckpoint._save_model`."""
     model = callback._model
     callback._model = _Beside(model)
     try:
@@ -61,24 +61,24 @@ def _save(callback, *arguments, **named):
 
 
 def _replace(path, write):
-    """Let `write` write the file `path`, under another name as long as it is not complete."""
+    """Let `write` write the file `path`, under another name until it is complete."""
     if file_utils.is_remote_path(path):
         write(path)
         return
-    folder, name = os.path.split(os.path.realpath(path))  # where it is a link, that stays one
-    partial = os.path.join(folder, f"{_PARTIAL}-{name}")  # Keras looks at how the name ends
+    folder, name = os.path.split(os.path.realpath(path))  # if it is a link, it stays one
+    partial = os.path.join(folder, f"{_PARTIAL}-{name}")  # Keras looks at the end of the name
     try:
         write(partial)
         _flush(partial)
         os.replace(partial, os.path.join(folder, name))
     except BaseException:
         if os.path.exists(partial):
-            os.remove(partial)  # a full disk has room again
+            os.remove(partial)  # makes room on a full disk
         raise
 
 
 def _back_up(callback):
-    """`BackupAndRestore._save_model`: weights and metadata, which belong together, become the backup by one renaming of a folder."""
+    """Replaces `BackupAndRestore._save_model`: weights and metadata together become the backup, by renaming one folder."""
     partial, complete = (os.path.join(callback.backup_dir, name) for name in (_PARTIAL, _COMPLETE))
     _adopt(callback)
     shutil.rmtree(partial, ignore_errors=True)
@@ -96,7 +96,7 @@ def _back_up(callback):
 
 @contextmanager
 def _in_folder(callback, folder):
-    """The files of BackupAndRestore are those of another folder meanwhile."""
+    """Context manager in which BackupAndRestore uses files in another folder."""
     paths = {name: getattr(callback, name) for name in ("backup_dir", *_FILES)}
     callback.backup_dir = folder
     for name in _FILES:
@@ -109,7 +109,7 @@ def _in_folder(callback, folder):
 
 
 def _adopt(callback):
-    """Put a complete backup's files in their places; goes on where a process ended on the way."""
+    """Move a complete backup's files to their places; continues where an earlier process ended."""
     complete = os.path.join(callback.backup_dir, _COMPLETE)
     if not os.path.isdir(complete):
         return
@@ -124,13 +124,13 @@ def _adopt(callback):
 
 
 def _restore(callback, logs=None):
-    """`BackupAndRestore.on_train_begin`."""
+    """Replaces `BackupAndRestore.on_train_begin`."""
     _adopt(callback)
     type(callback).on_train_begin(callback, logs)
 
 
 def _restore_together(callback, logs=None):
-    """The same of all ranks, from the first one's files: others may not see them, or when it has removed them already."""
+    """The same for all ranks, from the first rank's files: others may not see them, or only until it has removed them."""
     world, files = mpi.world(), None
     if world.rank == 0:
         _adopt(callback)
@@ -146,6 +146,6 @@ def _restore_together(callback, logs=None):
 
 
 def _flush(path):
-    """Write a file to the disk: some tell only now that it is full."""
+    """Write a file to the disk: some file systems only now report that it is full."""
     with open(path, "rb+") as file:
         os.fsync(file.fileno())

@@ -1,4 +1,4 @@
-"""The distribution hook: a device of Keras's meshes for each rank of an MPI job, or as many for each as the mesh names."""
+"""The distribution hook: one device of Keras's meshes per rank of an MPI job, or several where the mesh names as many for each."""
 
 import os
 from contextlib import contextmanager
@@ -19,11 +19,11 @@ _MEASURED = "auto"
 
 
 def list_devices(device_type=None):
-    """Names the devices that a mesh can be made of: in an MPI job one for each rank, in their order, such as ``["cpu:0", "cpu:1"]``.
+    """Names the devices that a mesh can consist of: in an MPI job one per rank, in rank order, such as ``["cpu:0", "cpu:1"]``.
 
     Args:
-        device_type: "cpu" or "gpu", of which all are named; by default those like the device in use: of its platform and model, as
-            equal parts of a batch would wait for the slowest, and two platforms may have the same device.
+        device_type: "cpu" or "gpu", to name all of that kind; by default those with the platform and model of the device in use, since
+            equal parts of a batch would wait for the slowest device, and two platforms may list the same device.
     """
     if num_processes() > 1:
         return [f"{kind}:{rank}" for rank, kind in enumerate(mpi.device_kinds()) if device_type in (None, kind)]
@@ -43,12 +43,12 @@ def get_device_count(device_type=None):
 
 
 def initialize(job_addresses=None, num_processes=None, process_id=None):
-    """Joins the MPI job that this process was started in (`mpiexec`, `srun`); without one, a single process stays what it is.
+    """Joins the MPI job that this process was started in (`mpiexec`, `srun`); without one, a single process does nothing.
 
-    Where no seed has been set, all ranks get that of the first, so that weights and shuffling are the same everywhere.
+    Where no seed has been set, all ranks get the first rank's, so that weights and shuffling are equal everywhere.
 
     Raises:
-        ValueError: the arguments are not those of the job.
+        ValueError: the arguments do not match the job.
         RuntimeError: several processes are asked for, but there is no MPI job, or mpi4py is not installed.
     """
     mpi.initialize(job_addresses, num_processes, process_id)
@@ -67,18 +67,18 @@ def num_processes():
 
 
 def process_id():
-    """This process's place among them."""
+    """This process's rank among them."""
     return mpi.world().rank
 
 
 def distribute_tensor(tensor, layout):
-    """Returns `tensor`: where values lie follows from the variables and the batch, and a layout of a tensor between is a hint."""
+    """Returns `tensor`: placement follows from the variables and the batch; a layout of a tensor in between is only a hint."""
     _backend_layout(layout)
     return tensor
 
 
 def distribute_data_input(per_process_batch, layout, batch_dim_name):
-    """Returns the batch, of which a compiled step takes what this process computes."""
+    """Returns the batch; a compiled step takes from it the rows that this process computes."""
     _backend_layout(layout)
     return per_process_batch
 
@@ -91,7 +91,8 @@ def _to_backend_mesh(device_mesh):
     """Returns the mesh's devices, as Keras names them.
 
     Raises:
-        ValueError: the mesh has not as many devices for each process of the job, or several for each of which one is not there, or twice.
+        ValueError: the number of devices is no multiple of the number of processes; or a process's several devices do not all exist, or
+            one is named twice.
     """
     if device_mesh.devices.size % num_processes():
         raise ValueError(
@@ -104,7 +105,7 @@ def _to_backend_mesh(device_mesh):
 
 
 def _own_devices(device_mesh):
-    """The Devices that a mesh names for this process: its own one, or of several for each rank those in its place."""
+    """The Devices of a mesh for this process: the current one, or if there are several per rank, those at this rank's positions."""
     count = device_mesh.devices.size // num_processes()
     if count == 1:
         return [runtime.current_device()]
@@ -125,7 +126,7 @@ def _own_devices(device_mesh):
 
 
 def _to_backend_layout(tensor_layout):
-    """Returns the names of the mesh's axes along which the tensor's axes are cut.
+    """Returns the names of the mesh axes along which the tensor's axes are sharded.
 
     Raises:
         ValueError: the layout has no mesh.
@@ -137,7 +138,7 @@ def _to_backend_layout(tensor_layout):
 
 
 def placement():
-    """The Placement of Keras's present distribution, or LocalPlacement; None where this process computes alone with one device."""
+    """The Placement (or LocalPlacement) for Keras's present distribution; None where this process computes alone with one device."""
     distribution = get_global_attribute("distribution")
     if distribution is None:
         return None
@@ -166,13 +167,13 @@ def placement():
 
 
 def own_ranks():
-    """The Communicator of the ranks of which each gives rows of its own (`auto_shard_dataset=False`); None where all give whole batches."""
+    """The Communicator of the ranks that each give their own rows (`auto_shard_dataset=False`); None where all give whole batches."""
     place = placement()
     return None if place is None or get_global_attribute("distribution").auto_shard_dataset else place.ranks
 
 
 def _central(mesh, batch_axis, storage, shares, measured):
-    """The CentralPlacement of a keras_ocl.CentralStorage; a storage that is none of the devices is one more, which gets no rows."""
+    """The CentralPlacement of a keras_ocl.CentralStorage; a storage device not among its devices is added, without rows."""
     devices = [runtime.find_device(name) for name in mesh.devices.flat]
     if storage not in devices:
         shares = [*(shares or [1] * len(devices)), 0]
@@ -181,8 +182,8 @@ def _central(mesh, batch_axis, storage, shares, measured):
 
 
 def _shares(parts):
-    """How many rows of a batch each part gets in relation to the others: KERAS_OCL_SHARES, such as "2,1", by default all as many, or
-    _MEASURED."""
+    """The relative numbers of rows of the parts of a batch: KERAS_OCL_SHARES, such as "2,1", or _MEASURED; None, the default, if they are
+    equal."""
     text = os.environ.get("KERAS_OCL_SHARES", "")
     if not text:
         return None
@@ -197,7 +198,7 @@ def _shares(parts):
 
 
 def _compared():
-    """After how many steps ranks are compared: KERAS_OCL_COMPARE, by default never."""
+    """Number of steps after which ranks are compared, again and again: KERAS_OCL_COMPARE, by default 0 for never."""
     text = os.environ.get("KERAS_OCL_COMPARE", "0")
     if not text.isdecimal():
         raise ValueError(f"KERAS_OCL_COMPARE={text!r}: give a number of steps, after each of which all ranks are compared, or 0.")
@@ -205,14 +206,14 @@ def _compared():
 
 
 def cut(variable):
-    """A function from a variable's whole value, a Tensor, to what is held of it by this process (core/variable.py), where the present
-    distribution cuts the variable, which is being made; None where it stays whole.
+    """A function from a variable's whole value, a Tensor, to the part of it that this process keeps (core/variable.py), if the present
+    distribution shards ("cuts") the variable, which is being made; None if it stays whole.
 
-    As on JAX, the variable's `_layout` becomes Keras's TensorLayout, which an optimizer's slots take over.
+    As on JAX, the variable's `_layout` becomes Keras's TensorLayout, which an optimizer's slots inherit.
 
     Raises:
         ValueError: the layout does not fit the variable.
-        NotImplementedError: it cuts the variable over several devices of several processes.
+        NotImplementedError: the layout cuts the variable over several devices of several processes.
     """
     distribution = get_global_attribute("distribution")
     if distribution is None:
@@ -244,7 +245,7 @@ def cut(variable):
 
 
 def check_mesh(variables):
-    """Raises ValueError where one of these variables is cut over another mesh than the present distribution's."""
+    """Raises ValueError where one of these variables is cut over another mesh than that of the present distribution."""
     axes = placement().axes
     for variable in variables:
         for shard in variable._owned.layout or ():
@@ -257,7 +258,7 @@ def check_mesh(variables):
 
 @contextmanager
 def whole_batches():
-    """Data adapters made inside give all that they are given, as in one process: steps take their rows of it."""
+    """Within this context, new data adapters give whole batches, as in one process; steps take their rows from them."""
     distribution = get_global_attribute("distribution")
     if distribution is None or not distribution._is_multi_process:
         yield

@@ -1,4 +1,4 @@
-"""Generation: tasks of KerasHub run the function that makes their tokens or images compiled, as on TensorFlow and JAX."""
+"""Generation: KerasHub tasks run the function that makes their tokens or images compiled, as on TensorFlow and JAX."""
 
 import warnings
 
@@ -9,7 +9,7 @@ from keras_ocl.ops.conversion import convert_to_tensor
 
 
 def compiled(task):
-    """`task.generate_step` as a compiled function, or as it is where the task runs eagerly."""
+    """`task.generate_step` as a compiled function, or unchanged if the task runs eagerly."""
     if task.run_eagerly:
         return task.generate_step
     step = Jitted(task.generate_step, name=f"{task.name}: generate_step")
@@ -21,7 +21,7 @@ def compiled(task):
 
 
 def _tensor(leaf):
-    """Arrays of other libraries, as a tokenizer's, as Tensors; Python's own values count among those of a signature."""
+    """Convert arrays of other libraries, such as a tokenizer's, to Tensors; Python values stay, as part of the signature."""
     return convert_to_tensor(leaf) if hasattr(leaf, "__array__") else leaf
 
 
@@ -29,7 +29,7 @@ _told = set()
 
 
 def runs_eagerly(task):
-    """A warning, once for each class, that its functions are called op by op."""
+    """Warn, once per class, that its functions run op by op."""
     kind = type(task).__name__
     if kind not in _told:
         _told.add(kind)

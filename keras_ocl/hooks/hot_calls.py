@@ -1,9 +1,9 @@
-"""Layers that are called again and again outside of compiled functions: after a few calls they run as compiled functions themselves.
+"""Layers that are called repeatedly outside of compiled functions: after a few calls they run as compiled functions themselves.
 
-`model(x)` in a loop, a layer in an environment's step, features taken by one layer after the other, a training loop with a tape: each
-operation would be bound, launched and waited for by Python. What is compiled is the outermost layer of Keras's own; layers that hold code
-of the user's run as they are written, and the layers of Keras's within them are compiled one by one. Under one tape, which can be asked
-for one gradient, a call is one equation, whose gradient is compiled too.
+Examples: `model(x)` in a loop, a layer in an environment's step, features taken layer by layer, a training loop with a tape. Otherwise
+Python would bind, launch and wait for each operation. The outermost layer of Keras's own is compiled; layers with a user's code run as
+written, and the Keras layers inside them are compiled one by one. Under one tape that can be asked for one gradient, a call is one
+equation, whose gradient is compiled too.
 """
 
 import weakref
@@ -24,22 +24,22 @@ from keras_ocl.core.primitive import active_tapes, current_trace
 from keras_ocl.core.tensor import Tensor
 from keras_ocl.core.trace import NotTraced
 
-HOT = 8  # calls op by op before a layer is compiled: a model that is called once to be built costs no compilation
-SMALL = 32  # most layers in one that a tape compiles at its first call: to build the kernels of its operations takes longer
+HOT = 8  # calls run op by op before a layer is compiled, so that a model called once, to build it, costs no compilation
+SMALL = 32  # most sublayers of a layer that a tape compiles at its first call: kernels of single operations take longer to build
 
-# What a call of these does is not known, or goes beyond its results and variables.
+# Layers whose calls do unknown things, or have effects beyond their results and variables.
 _ELSEWHERE = {"ActivityRegularization", "FlaxLayer", "JaxLayer", "Lambda", "TFSMLayer", "TorchModuleWrapper"}
-_BEFORE_CALLS = ("_initializer", "_regularizer", "_constraint")  # endings of attributes whose functions no call uses
+_BEFORE_CALLS = ("_initializer", "_regularizer", "_constraint")  # endings of attributes whose functions are not used by calls
 PLAIN = (bool, int, float, str)
 
 
 class Calls:
-    """What is known of the calls of one function: of those under a tape, or of those under none.
+    """Counts the calls of one function, either those under a tape or those without, and holds the compiled function.
 
     Attributes:
-        number: of calls op by op.
-        hot: None while they are counted; then whether it is compiled, or stays op by op.
-        step: what runs it once it is compiled: a Jitted, or under a tape a Differentiable.
+        number: number of calls run op by op.
+        hot: None while calls are counted; then whether the function is compiled (True) or stays op by op.
+        step: the compiled function: a Jitted, or under a tape a Differentiable.
     """
 
     __slots__ = ("hot", "number", "step")
@@ -48,9 +48,9 @@ class Calls:
         self.number, self.hot, self.step = 0, None, None
 
     def run(self, tapes, make, name, context, args, kwargs):
-        """What the compiled function returns; raises NotTraced once, where it stays op by op from then on.
+        """Run the compiled function; raises NotTraced if it cannot be traced, and the function then stays op by op for good.
 
-        `make()` gives the function to compile and the variables that it uses.
+        `make()` returns the function to compile and the variables that it uses.
         """
         if self.step is None:
             function, variables = make()
@@ -63,11 +63,11 @@ class Calls:
 
 
 class _Layer:
-    """What is known of one layer.
+    """The state of one layer.
 
     Attributes:
-        plain, taped: its Calls.
-        seen, parts: the count of all changes when the layer was last looked at, and the ids of the layers in it with the number of theirs.
+        plain, taped: its Calls without a tape and under one.
+        seen, parts: value of `_changes` at the last check; (id, number of changes) of each layer inside.
     """
 
     __slots__ = ("parts", "plain", "seen", "taped")
@@ -78,11 +78,11 @@ class _Layer:
 
 
 _layers = weakref.WeakKeyDictionary()  # layer -> _Layer
-_changes = 0  # how many attributes of layers were changed
+_changes = 0  # number of changes of layers' attributes
 
 
 def changed(layer, name, value):
-    """Notes that an attribute of a layer is set: what was traced may depend on its value before."""
+    """Note that a layer's attribute is set: traces may depend on its old value."""
     global _changes
     own = vars(layer)
     if own.get(name, own) is not value:
@@ -91,7 +91,7 @@ def changed(layer, name, value):
 
 
 def call(layer, plain, args, kwargs):
-    """The result of calling `layer`, whose inputs and state are ready: `plain(*args, **kwargs)`, or the same compiled."""
+    """Call `layer`, whose inputs and state are ready: by `plain(*args, **kwargs)`, or by the compiled equivalent."""
     tapes = active_tapes.get()
     if elsewhere(tapes) or not simple(args, kwargs):
         return plain(*args, **kwargs)
@@ -106,7 +106,7 @@ def call(layer, plain, args, kwargs):
         before = eager.executed()
         result = plain(*args, **kwargs)
         if calls.hot is None and number >= HOT:
-            calls.hot = eager.executed() - before > 1 and _known(layer)  # one kernel is launched as quickly by itself
+            calls.hot = eager.executed() - before > 1 and _known(layer)  # a single kernel is launched as fast directly
         return result
     try:
         result, marks = calls.run(tapes, lambda: (_step(layer, plain.__func__), layer.variables), layer.name, _context, args, kwargs)
@@ -121,14 +121,14 @@ def call(layer, plain, args, kwargs):
 
 
 def elsewhere(tapes):
-    """Whether what is called is traced, checked or given its variables' values, or may be differentiated more than once."""
+    """Whether a call is traced, checked or in a stateless scope, or may be differentiated more than once."""
     if current_trace.get() is not None or checks.active() or in_stateless_scope():
         return True
     return bool(tapes) and (len(tapes) > 1 or type(tapes[0]) is not GradientTape or tapes[0].persistent)
 
 
 def simple(args, kwargs):
-    """Whether arguments are tensors of the device in use, without masks (which layers read and remove), and plain values."""
+    """Whether all arguments are plain values or tensors on the current device without masks (which layers read and remove)."""
     device, found = runtime.current_device(), False
     for leaf in tree.flatten((args, kwargs))[0]:
         if type(leaf) is Tensor:
@@ -152,7 +152,7 @@ def _unchanged(layer, known):
 
 
 def _known(layer):
-    """Whether all that runs in a call is Keras's own code, which does nothing but give results and assign variables."""
+    """Whether a call runs only Keras's own code, with no effect but its results and assigned variables."""
     for part in layer._flatten_layers():
         kind = type(part)
         if not kind.__module__.startswith(("keras.src.layers.", "keras.src.models.")) or kind.__name__ in _ELSEWHERE:
@@ -168,11 +168,12 @@ def _known(layer):
 
 
 def of_keras(value):
+    """Whether a function, class or object is defined in Keras or in this package."""
     return str(getattr(value, "__module__", "")).startswith(("keras.", "keras_ocl."))
 
 
 def _step(layer, function):
-    """`function`, a method of `layer`, that returns (results, what Keras has marked each tensor among them with; empty without marks)."""
+    """A function that calls `function`, a method of `layer`, and returns (results, [(mask, logits) that Keras attached to each tensor])."""
     kept = weakref.ref(layer)
 
     def step(*args, **kwargs):
@@ -200,7 +201,7 @@ def _mark(tensor, mask, logits):
 
 
 def _context():
-    """What a trace of a layer depends on beside the layer and its arguments: settings, and what the layers around it say of training."""
+    """The settings that a trace of a layer depends on beside its arguments, and the training flag of the layers around it."""
     autocast, around = get_autocast_scope(), global_state.get_global_attribute("current_call_ctx")
     training, flash = around and around.get_value("training"), global_state.get_global_attribute("flash_attention")
     return config.floatx(), config.epsilon(), config.image_data_format(), flash, autocast and autocast.dtype, training

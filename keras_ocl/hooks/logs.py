@@ -1,12 +1,12 @@
-"""Logs as callbacks get them: numbers."""
+"""Logs for callbacks, as numbers."""
 
 from keras_ocl.ops import core
 
 
 def pythonify_logs(logs):
-    """As Keras's function of this name: what is a number becomes a float, dicts within are joined. Waits for the device.
+    """Like Keras's function of this name: numbers become floats, and dicts inside are merged. Waits for the device.
 
-    Keras's takes everything that happens meanwhile for "no number", Ctrl-C and a device that is lost too; here they are raised.
+    Keras's takes any exception to mean "no number", even Ctrl-C and a lost device; here these are raised.
     """
     result = {}
     for name, value in sorted((logs or {}).items()):

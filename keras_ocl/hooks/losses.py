@@ -1,4 +1,4 @@
-"""Losses that eager code computes are compiled as layers are (hot_calls.py): after a few calls, or at once under a tape."""
+"""Losses in eager code are compiled like layers (hot_calls.py): after a few calls, or at once under a tape."""
 
 import weakref
 
@@ -17,7 +17,7 @@ _losses = weakref.WeakKeyDictionary()  # loss -> _Loss
 
 
 class _Loss:
-    """What is known of one loss, while its settings are those of `state`: its Calls under a tape and under none."""
+    """The Calls of one loss, under a tape and without, valid while its settings equal `state`."""
 
     __slots__ = ("plain", "state", "taped")
 
@@ -26,7 +26,7 @@ class _Loss:
 
 
 def call(loss, y_true, y_pred, sample_weight):
-    """The value of a `keras.losses.Loss`; NotImplemented where Keras's own code is to compute it, operation by operation."""
+    """The value of a `keras.losses.Loss`; NotImplemented if Keras's own code shall compute it, op by op."""
     tapes = active_tapes.get()
     if elsewhere(tapes) or not isinstance(loss, LossFunctionWrapper) or not of_keras(type(loss)) or not of_keras(loss.fn):
         return NotImplemented
@@ -42,7 +42,7 @@ def call(loss, y_true, y_pred, sample_weight):
     calls = known.taped if tapes else known.plain
     if calls.hot is None:
         calls.number += 1
-        calls.hot = bool(tapes) or calls.number > HOT or None  # under a tape, to build the kernels of its operations takes longer
+        calls.hot = bool(tapes) or calls.number > HOT or None  # under a tape, kernels for its single operations would take longer to build
     if not calls.hot:
         return NotImplemented
     try:

@@ -15,14 +15,14 @@ from keras_ocl.core.variable import is_variable
 from keras_ocl.hooks.building import all_or_nothing
 from keras_ocl.hooks.hot_calls import PLAIN, SMALL, elsewhere, of_keras, simple
 
-_updates = weakref.WeakKeyDictionary()  # optimizer -> the Jitted of its updates, or False where they cannot be traced
+_updates = weakref.WeakKeyDictionary()  # optimizer -> the Jitted of its updates, or False if they cannot be traced
 
 
 class OclOptimizer(base_optimizer.BaseOptimizer):
-    """Keras's own update rules: traced, they become one compiled step.
+    """Keras's own update rules; a trace turns them into one compiled step.
 
-    Gradient accumulation, EMA overwriting and loss scaling use `ops.cond` with branches that assign variables,
-    which the tracer turns into selections; nothing needs to be done differently here.
+    Gradient accumulation, EMA overwriting and loss scaling use `ops.cond` with branches that assign variables; the tracer turns these into
+    selects, so nothing needs to be done differently here.
     """
 
     def __init_subclass__(cls, **kwargs):
@@ -35,7 +35,7 @@ class OclOptimizer(base_optimizer.BaseOptimizer):
         super().build(variables)
 
     def _backend_apply_gradients(self, grads, trainable_variables):
-        """Clips, decays and applies. Eager code's updates run compiled: of few variables at once, of many from the second time on."""
+        """Clip, decay and apply. In eager code updates run compiled: at once for few variables, else from the second time on."""
         update = super()._backend_apply_gradients
         alone = not active_tapes.get() and distribution() is None
         if not alone or elsewhere(()) or not self._of_keras() or not simple(grads, {}):
@@ -54,24 +54,24 @@ class OclOptimizer(base_optimizer.BaseOptimizer):
         return update(grads, trainable_variables)
 
     def _of_keras(self):
-        """Whether an update is Keras's own code alone, which does nothing but assign variables."""
+        """Whether an update runs only Keras's own code, with no effect but assigned variables."""
         rate = self._learning_rate
         return of_keras(type(self)) and (is_variable(rate) or isinstance(rate, LearningRateSchedule) and of_keras(type(rate)))
 
     @property
     def _ocl_operation(self):
-        """What profiles call an update: the optimizer's class."""
+        """The name of an update in profiles: the optimizer's class."""
         return type(self).__name__
 
 
 def _jitted(optimizer, function):
-    """The Jitted of `function`, a method of the optimizer; what it finds among the optimizer's settings counts for its signatures."""
+    """The Jitted of `function`, a method of the optimizer; the optimizer's plain settings are part of its signatures."""
     kept = weakref.ref(optimizer)
 
     def update(grads, trainable_variables):
         optimizer = kept()
         try:
-            with name_scope(optimizer.name, caller=optimizer):  # once more, for profiles: that around it was none of a trace
+            with name_scope(optimizer.name, caller=optimizer):  # again, for profiles: the enclosing scope is not part of the trace
                 function(optimizer, grads, trainable_variables)
         except runtime.FAILURES:
             raise

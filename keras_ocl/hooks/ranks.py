@@ -1,4 +1,4 @@
-"""What the ranks of a job do differently, and what must be equal on all of them."""
+"""Differences between the ranks of a job, and checks of what must be equal."""
 
 import logging
 from functools import partial
@@ -15,7 +15,7 @@ _log = logging.getLogger("keras_ocl")
 
 
 def without_writers(callbacks):
-    """The callbacks of a rank but the first, which alone writes; what they restore and decide is the same everywhere."""
+    """Callbacks for a rank other than the first, which alone writes; what they restore and decide is the same on all ranks."""
     kept = [c for c in callbacks if not isinstance(c, _WRITERS)]
     for callback in kept:
         if isinstance(callback, keras_callbacks.ModelCheckpoint):
@@ -28,14 +28,14 @@ def without_writers(callbacks):
 
 
 def _checkpoint(callback, epoch, batch, logs):
-    """What ModelCheckpoint does with a step, but for the file."""
+    """What ModelCheckpoint does in a step, except for writing the file."""
     if callback._should_save_model(epoch, batch, logs, callback._get_file_path(epoch, batch, logs)):
         whole_values(callback.model)
 
 
 def whole_values(model):
-    """What is called on all ranks where a model is saved: the first rank, which writes, gets a list of the whole values of cut variables,
-    which it reads alone as long as it holds that; the others, which give it their parts, get None."""
+    """Called on all ranks where a model is saved, to gather cut variables. The first rank, which writes, gets a list of their whole values:
+    while it holds that, it reads them without the others. Ranks that give it their parts get None."""
     first = process_id() == 0
     variables = [*model.variables, *(getattr(model, "optimizer", None) or model).variables]
     cut = {id(v): v._owned for v in variables if v._owned.layout is not None}
@@ -48,10 +48,10 @@ def whole_values(model):
 
 
 def agree(variables):
-    """Gives all ranks the first one's values of those `variables` that each has whole, and says which differed.
+    """Give all ranks the first rank's values of those `variables` that are not cut; returns the indices of those that differed.
 
     Raises:
-        RuntimeError: ranks have other variables: their scripts build different models.
+        RuntimeError: ranks have different variables, as their scripts build different models.
     """
     world = mpi.world()
     names = [(v.path, tuple(v.shape), str(v.dtype), getattr(v._layout, "axes", None)) for v in variables]

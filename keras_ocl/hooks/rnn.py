@@ -1,4 +1,4 @@
-"""Recurrence over time, for Keras: any cell (`rnn`) and the fused layers."""
+"""Recurrence over time for Keras: `rnn` for any cell, and the fused layers."""
 
 # ruff: noqa: F401
 from keras_ocl.layers.recurrence import rnn, without_steps

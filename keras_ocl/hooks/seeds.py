@@ -1,4 +1,4 @@
-"""TensorFlow's seed, set by `keras.utils.set_random_seed` wherever TensorFlow is installed, without loading TensorFlow for that."""
+"""TensorFlow's seed, which `keras.utils.set_random_seed` sets wherever TensorFlow is installed, here without loading TensorFlow."""
 
 import sys
 from importlib.util import find_spec
@@ -6,13 +6,13 @@ from types import SimpleNamespace
 
 
 class _Seeding:
-    """On `sys.meta_path`: seeds TensorFlow as soon as it has been imported."""
+    """A finder on `sys.meta_path` that seeds TensorFlow as soon as it is imported."""
 
     def __init__(self):
         self.seed = None
 
     def find_spec(self, name, path=None, target=None):
-        """TensorFlow's own spec, once, with a loader that seeds (see `importlib.abc.MetaPathFinder`); None for all else."""
+        """TensorFlow's spec, once, with a loader that seeds it (see `importlib.abc.MetaPathFinder`); None for other modules."""
         if name != "tensorflow" or self not in sys.meta_path:
             return None
         sys.meta_path.remove(self)

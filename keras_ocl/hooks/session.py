@@ -1,10 +1,10 @@
-"""The part of `keras.utils.clear_session` that is this backend's."""
+"""This backend's part of `keras.utils.clear_session`."""
 
 from keras_ocl import compiler, runtime
 
 
 def forget():
-    """Forgets what was compiled, and gives unused memory back. What still is in use is traced again when it is next called."""
+    """Forget compiled functions, and give unused memory back. Functions still in use are traced again at their next call."""
     compiler.forget()
     for device in runtime.living_devices():
         device.release_unused()

@@ -1,9 +1,9 @@
 """Traces for `keras.callbacks.TensorBoard(profile_batch=...)`.
 
 The callback starts a trace before the first batch of its range and stops it after the last. Each trace is a file
-`plugins/profile/<time>/<host>.trace.json.gz` below the callback's `train` folder, where TensorBoard's profile plug-in looks for them, in
-Chrome's trace event format: open it at https://ui.perfetto.dev or, in Chrome, at chrome://tracing. One process there is the device, with an
-event for each kernel launch; the other is the host, with the batches, the host's own operations (such as LAPACK's), builds of kernels and
+`plugins/profile/<time>/<host>.trace.json.gz` below the callback's `train` folder, where TensorBoard's profile plug-in looks for it, in
+Chrome's trace event format: open it at https://ui.perfetto.dev or, in Chrome, at chrome://tracing. One process in it is the device, with
+an event per kernel launch; the other is the host, with the batches, the host's own operations (such as LAPACK's), builds of kernels and
 waits for values that are read back.
 """
 
@@ -16,7 +16,7 @@ from keras_ocl import chrome_trace, runtime
 
 
 class _Running:
-    """A trace that is being recorded, of the current device."""
+    """A trace of the current device that is being recorded."""
 
     def __init__(self, logdir):
         self.logdir = Path(logdir)
@@ -41,7 +41,7 @@ _running: _Running | None = None
 
 
 def start_trace(logdir):
-    """Begins to record the current device's launches, to be written below `logdir`. An empty `logdir`, Keras's warm-up, does nothing.
+    """Begin to record the current device's launches, for a file below `logdir`. An empty `logdir`, Keras's warm-up, does nothing.
 
     Raises:
         RuntimeError: a trace is being recorded already.
@@ -55,7 +55,7 @@ def start_trace(logdir):
 
 
 def stop_trace(save):
-    """Ends the trace once the device has finished; with `save` writes its file."""
+    """End the trace once the device has finished; with `save`, write its file."""
     global _running
     if _running is None:
         return
@@ -67,7 +67,7 @@ def stop_trace(save):
 
 @contextlib.contextmanager
 def ending_with_errors():
-    """A trace that begins in this context ends with the error that leaves it, if not before; its file is not written."""
+    """Context manager: a trace that begins inside is ended by an error that leaves it, and its file is not written."""
     before = _running
     try:
         yield
@@ -78,7 +78,7 @@ def ending_with_errors():
 
 
 def start_batch_trace(batch):
-    """Begins a batch within a trace; returns what `stop_batch_trace` takes."""
+    """Begin a batch within a trace; returns the context for `stop_batch_trace`."""
     span = _running.trace.span(f"batch {batch}") if _running is not None else contextlib.nullcontext()
     span.__enter__()
     return span

@@ -31,7 +31,7 @@ from keras_ocl.hooks.building import undone_on_error
 from keras_ocl.hooks.logs import pythonify_logs
 from keras_ocl.ops import core
 
-_STOP = {"train": "stop_training", "test": "stop_evaluating", "predict": "stop_predicting"}  # what callbacks set to end a pass
+_STOP = {"train": "stop_training", "test": "stop_evaluating", "predict": "stop_predicting"}  # attributes that callbacks set to end a pass
 _PROGRESS_INTERVAL = 0.05  # seconds between progress-bar updates: each one waits for the device
 
 
@@ -43,19 +43,19 @@ class OclTrainer(base_trainer.Trainer):
     `run_eagerly=True` or `jit_compile=False` runs the step operation by operation.
     """
 
-    _ocl_operation = ""  # a model's own operations go by their names, see layer.py
+    _ocl_operation = ""  # a model's own operations have their own names in profiles, see layer.py
 
     def __init__(self):
         super().__init__()
         self.train_function = None
         self.test_function = None
         self.predict_function = None
-        self._placement = None, None  # of the functions' steps, and the ranks that give rows of their own
+        self._placement = None, None  # of the functions' steps: (Placement, Communicator of the ranks that give their own rows)
 
     # ---- one step
 
     def train_step(self, data):
-        """One update from a batch; may be overridden. Returns the logs, a dict of tensors."""
+        """One update from a batch; may be overridden. Returns the logs, a dict from name to tensor."""
         x, y, sample_weight = data_adapter_utils.unpack_x_y_sample_weight(data)
         with GradientTape() as tape:
             y_pred = self(x, training=True) if self._call_has_training_arg else self(x)
@@ -72,7 +72,7 @@ class OclTrainer(base_trainer.Trainer):
         return self.compute_metrics(x, y, y_pred, sample_weight=sample_weight)
 
     def test_step(self, data):
-        """Loss and metrics of a batch; may be overridden."""
+        """Loss and metrics of a batch, as logs; may be overridden."""
         x, y, sample_weight = data_adapter_utils.unpack_x_y_sample_weight(data)
         y_pred = self(x, training=False) if self._call_has_training_arg else self(x)
         loss = self._compute_loss(x=x, y=y, y_pred=y_pred, sample_weight=sample_weight, training=False)
@@ -80,7 +80,7 @@ class OclTrainer(base_trainer.Trainer):
         return self.compute_metrics(x, y, y_pred, sample_weight=sample_weight)
 
     def predict_step(self, data):
-        """Output for a batch; may be overridden."""
+        """The model's output for a batch; may be overridden."""
         x, _, _ = data_adapter_utils.unpack_x_y_sample_weight(data)
         return self(x, training=False) if self._call_has_training_arg else self(x)
 
@@ -89,17 +89,17 @@ class OclTrainer(base_trainer.Trainer):
             self._loss_tracker.update_state(loss_module.unscale_loss_for_distribution(loss), sample_weight=_batch_size(x))
 
     def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
-        """As Keras's own; profiles show it as one operation."""
+        """The loss as Keras computes it; profiles show it as one operation."""
         with operation("Loss"):
             return super().compute_loss(x, y, y_pred, sample_weight, training)
 
     def compute_metrics(self, x, y, y_pred, sample_weight=None):
-        """As Keras's own; profiles show it as one operation."""
+        """The metrics as Keras computes them; profiles show them as one operation."""
         with operation("Metrics"):
             return super().compute_metrics(x, y, y_pred, sample_weight)
 
     def _get_metrics_result_or_logs(self, logs):
-        """The epoch's logs. The last step of Keras's own steps has just computed them: nothing is evaluated again."""
+        """The epoch's logs. The last of Keras's own steps has just computed them, so nothing is evaluated again."""
         own, kind = OclTrainer, type(self)
         steps = kind.train_step is own.train_step and kind.test_step is own.test_step
         if logs and steps and kind.compute_metrics is own.compute_metrics and kind.get_metrics_result is own.get_metrics_result:
@@ -107,14 +107,14 @@ class OclTrainer(base_trainer.Trainer):
         return super()._get_metrics_result_or_logs(logs)
 
     def _symbolic_build(self, iterator=None, data_batch=None):
-        """Build what is not built yet from the shapes of a batch. A model without `call` is left to its own step, as on TensorFlow."""
+        """Build what is not built yet, from the shapes of a batch. As on TensorFlow, a model without `call` is left to its own step."""
         from keras.src.models.model import Model
 
         if type(self).call is Model.call:
             return
         adapter = getattr(iterator, "data_adapter", None)
         if getattr(adapter, "enqueuer", None) is not None:
-            # Workers that have begun go on from where they are: a batch taken from them would be missing in the first epoch.
+            # Workers that have begun continue from their position: a batch taken from them would be missing in the first epoch.
             iterator = ((0, 0, [adapter._standardize_batch(adapter.py_dataset[0])]) for _ in range(1))
         elif iterator is not None and distribution.own_ranks() is not None:
             iterator = ((begin, end, [batch.data for batch in batches]) for begin, end, batches in iterator)
@@ -122,7 +122,7 @@ class OclTrainer(base_trainer.Trainer):
             super()._symbolic_build(iterator=None if iterator is None else checked(iterator), data_batch=data_batch)
 
     def _compiled_parts(self):
-        """What `compile` was given that makes variables at the first batch: metrics, and the objects that hold them and the losses."""
+        """The arguments of `compile` that make variables at the first batch: metrics, and the objects that hold them and the losses."""
         metrics = self._compile_metrics
         given = [] if metrics is None else tree.flatten([metrics._user_metrics, metrics._user_weighted_metrics])
         own = [part for part in (metrics, self._compile_loss) if part is not None]
@@ -131,7 +131,7 @@ class OclTrainer(base_trainer.Trainer):
     # ---- compiled steps
 
     def _step_function(self, step):
-        """`step` as a function of a batch."""
+        """`step` as a function of a batch, compiled or eager."""
         name, placement = f"{self.name}.{step.__name__}", distribution.placement()
         own = distribution.own_ranks() is not None
         if self.run_eagerly or not self.jit_compile:
@@ -144,10 +144,10 @@ class OclTrainer(base_trainer.Trainer):
         return Jitted(step, **settings) if placement is None else DistributedStep(step, placement, own, **settings)
 
     def _refresh_trace_context(self):
-        """What a trace depends on beside its data; looked at once per call of fit, evaluate or predict."""
+        """Note the state that traces depend on beside their data; called once per call of fit, evaluate or predict."""
         self._trace_context = (tuple(v.trainable for v in self.variables), config.floatx())
         placement, own = distribution.placement(), distribution.own_ranks()
-        if (placement, own) != self._placement:  # set or taken away since the functions were made
+        if (placement, own) != self._placement:  # set or removed since the functions were made
             self._placement = placement, own
             self.train_function = self.test_function = self.predict_function = None
             if placement is not None:
@@ -187,9 +187,9 @@ class OclTrainer(base_trainer.Trainer):
     # ---- loops
 
     def _run_batches(self, phase, epoch_iterator, callbacks, take=None):
-        """One pass over the data with the function of `phase` (a key of _STOP), and callbacks around each batch.
+        """One pass over the data with the function for `phase` (a key of _STOP), and callbacks around each batch.
 
-        `take` gets what the function returns for each batch; the last of that is returned, {} without any batch. This is no generator: a
+        `take` is called with each result; the last result is returned, {} if there is no batch. This is not a generator, because a
         callback's StopIteration would leave one as a RuntimeError.
         """
         result = {}
@@ -197,7 +197,7 @@ class OclTrainer(base_trainer.Trainer):
         for begin_step, end_step, batches in epoch_iterator:
             if begin is not None:
                 begin(begin_step)
-            result = getattr(self, f"{phase}_function")(batches)  # looked up here: a callback may make it anew
+            result = getattr(self, f"{phase}_function")(batches)  # looked up each time: a callback may replace it
             if end is not None:
                 end(end_step, {"outputs": result} if phase == "predict" else result)
             if take is not None:
@@ -286,7 +286,7 @@ class OclTrainer(base_trainer.Trainer):
         return self.history
 
     def _validation_logs(self, x, y, sample_weight, batch_size, steps, callbacks):
-        """The logs of an evaluation within `fit`, whose iterator over the data is kept from epoch to epoch."""
+        """The logs of an evaluation within `fit`, which keeps the iterator over the data from epoch to epoch."""
         if getattr(self, "_eval_epoch_iterator", None) is None:
             self._eval_epoch_iterator = Batches(
                 None,
@@ -395,7 +395,7 @@ class OclTrainer(base_trainer.Trainer):
         return tree.map_structure(core.convert_to_numpy, self.predict_function([_batch(data)]))
 
     def _check_inputs(self, caller, step, x, y=None):
-        """Raises ValueError where there are no inputs; a step of one's own may do without them."""
+        """Raise ValueError where there are no inputs; a user's own step may do without them."""
         if x is None and (y is None or getattr(step, "__func__", None) in _OWN_STEPS):
             raise ValueError(f"{caller}: x is None; pass the model's inputs, as arrays, a dataset or a generator.")
 
@@ -421,7 +421,7 @@ def _batch_size(x):
 
 
 def _as_arrays(data):
-    """Batches as the data adapters give them: arrays and tensors in Keras's float type."""
+    """A batch like those of the data adapters: arrays and tensors, floats in Keras's float type."""
 
     def one(v):
         if v is None or core.is_tensor(v):
@@ -436,13 +436,13 @@ def _as_arrays(data):
 
 
 def _batch(data):
-    """What a step takes for this batch; where each rank gives its own rows, all ranks do so here."""
+    """The argument of a step for this batch; where ranks give their own rows, they agree on it here."""
     ranks = distribution.own_ranks()
     return data if ranks is None else own_rows.agree(ranks, data)
 
 
 def _last(one_step):
-    """The step over a list of batches; the last batch's logs count."""
+    """The step over a list of batches; it returns the last batch's logs."""
 
     def function(batches):
         for data in batches:
@@ -463,9 +463,9 @@ def _eager(step, name):
 
 
 def _batch_hooks(callbacks, phase, iterator):
-    """(begin, end) to call around a batch; None where no callback listens, for reading logs waits for the device.
+    """(begin, end) to call around a batch; None where no callback listens, since reading logs waits for the device.
 
-    Where only the progress bar listens it is fed at intervals; it shows the newest values.
+    If only the progress bar listens, it is called at intervals, with the newest values.
     """
     names = {"begin": ("on_batch_begin", f"on_{phase}_batch_begin"), "end": ("on_batch_end", f"on_{phase}_batch_end")}
     listening = {
@@ -483,7 +483,7 @@ def _batch_hooks(callbacks, phase, iterator):
 
 
 class _Throttled:
-    """Calls a batch-end hook at most every _PROGRESS_INTERVAL seconds, and for the last batch."""
+    """Calls a batch-end hook at most once per _PROGRESS_INTERVAL seconds, and for the last batch."""
 
     def __init__(self, hook, steps):
         self.hook, self.last, self.due = hook, None if steps is None else steps - 1, 0.0

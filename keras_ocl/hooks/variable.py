@@ -1,4 +1,4 @@
-"""Keras's Variable on a device: its value is a Tensor; inside a trace, the trace's current value for it."""
+"""Keras's Variable on a device. Its value is a Tensor; inside a trace, the trace's current symbolic value."""
 
 import numpy as np
 from keras.src.backend.common import KerasVariable
@@ -14,16 +14,16 @@ from keras_ocl.ops.gradients import assigned
 
 
 class Variable(KerasVariable):
-    """A Keras variable whose storage lies in a state slab of the device that was current when it was made.
+    """A Keras variable whose storage is part of a slab on the device that was current when it was made.
 
-    Under `keras.distribution.ModelParallel` a process holds its part of what the LayoutMap cuts; reading the whole value outside of
-    compiled functions is then a collective of all processes.
+    Under `keras.distribution.ModelParallel` a process holds only its part of a variable that the LayoutMap cuts; reading the whole value
+    outside of compiled functions is then a collective of all processes.
 
-    Reading it in a traced function gives a symbolic value and assigning records the new one; compiled steps
-    update the storage in place when nobody else holds it.
+    In a traced function, reading gives a symbolic value and assigning records a new one; compiled steps update the storage in place if
+    nobody else holds it.
     """
 
-    _holding = staticmethod(Owned.sharing)  # what is the value that a tensor is; another of what a mesh cuts
+    _holding = staticmethod(Owned.sharing)  # function from a Tensor to an Owned with its value; another for variables that a mesh cuts
 
     def _initialize(self, value):
         value = self._convert_to_tensor(value, self._dtype)
@@ -42,18 +42,18 @@ class Variable(KerasVariable):
             own_copy(self, device)
 
     def _initialize_with_initializer(self, initializer):
-        # Also when a layer is built during a trace: a variable's first value is computed at once.
+        # Also when a layer is built during a trace: a variable's first value is computed immediately.
         token = active_tapes.set(())
         try:
             with tracing(None):
                 super()._initialize_with_initializer(initializer)
-        except runtime.OutOfMemory as error:  # which names the random numbers, or what else the initializer was computing
+        except runtime.OutOfMemory as error:  # the error names the random numbers, or whatever the initializer computed
             raise runtime.OutOfMemory(f"Variable {self._path} of shape {tuple(self._shape)}: {error}") from None
         finally:
             active_tapes.reset(token)
 
     def _direct_assign(self, value, before=None):
-        """Assigns a Tensor; for gradients it follows the value `before`, or the present one."""
+        """Assign a Tensor; gradients flow as if it replaced the value `before`, or the current value."""
         trace = current_trace.get()
         if trace is not None:
             trace.assign(self, assigned(self, value, before))
@@ -74,23 +74,23 @@ class Variable(KerasVariable):
         return np.asarray(self.value.__array__(dtype))
 
     def _tape_value(self):
-        """The raw value (no autocast) here and now: concrete, or of the current trace."""
+        """The raw value (no autocast) at this point: a concrete one, or the current trace's."""
         trace = current_trace.get()
         return self._owned.lend() if trace is None else trace.read(self)
 
     @property
     def _value(self):
-        """Keras's name for the raw value outside of traces: None before there is one."""
+        """Keras's name for the raw value outside of traces; None before there is one."""
         return None if self._owned is None else self._owned.lend()
 
     @_value.setter
     def _value(self, nothing):
-        assert nothing is None  # Keras sets no other; see _initialize and _direct_assign
+        assert nothing is None  # Keras sets no other value; see _initialize and _direct_assign
         self._owned = None
 
     @property
     def value(self):
-        """The current value, of the variable's shape, cast by the autocast scope."""
+        """The current value, with the variable's shape, cast by the autocast scope."""
         if self._owned is None or in_stateless_scope():
             if self._owned is None or _scoped(self) is not None:
                 return KerasVariable.value.fget(self)

@@ -1,9 +1,9 @@
 """One tiled contraction for devices with local memory: sums over k of a(row, k) * b(k, column) for a block of rows and columns.
 
-A work-group of across x down items copies `depth` steps of both operands to local memory, and each item multiplies them into rows x
-columns results in its registers, while the next steps are on their way to others. What the operands are is their loaders' business:
-matrices in memory (`Strided`), the patches of images (conv/gpu.py), rows of queries and keys (attention/gpu.py). All extents of a tile
-are powers of two.
+A work-group of across x down items copies `depth` steps of k of both operands to local memory. Each item multiplies them into a register
+tile of rows x columns results, while the next steps are being loaded into other registers. Loaders say what the operands are: matrices in
+memory (`Strided`), the patches of images (conv/gpu.py), rows of queries and keys (attention/gpu.py). All extents of a tile are powers of
+two.
 """
 
 from dataclasses import dataclass
@@ -15,15 +15,15 @@ from keras_ocl.kernels.prelude import vector_type
 from keras_ocl.kernels.spec import Buffer
 
 BARRIER = "barrier(CLK_LOCAL_MEM_FENCE);\n"
-_BANKS = 32  # of local memory, of four bytes
-_UNROLLED = 512  # multiply-adds that are written out: instruction caches hold them
+_BANKS = 32  # banks of local memory, of four bytes each
+_UNROLLED = 512  # most multiply-adds that are unrolled: instruction caches hold them
 
 
 @dataclass(frozen=True)
 class Tile:
     """A work-group of across x down items, each with rows x columns results; `depth` steps of k in local memory.
 
-    fragment: the most rows, and the most columns, of an item that are neighbours and come from local memory as one vector.
+    fragment: most adjacent rows (or columns) of an item; they are loaded from local memory as one vector.
     """
 
     across: int
@@ -35,61 +35,64 @@ class Tile:
 
     @property
     def items(self):
+        """Work-items of a group."""
         return self.across * self.down
 
     @property
     def height(self):
+        """Rows of a group's block."""
         return self.down * self.rows
 
     @property
     def width(self):
+        """Columns of a group's block."""
         return self.across * self.columns
 
     @property
     def beside(self):
-        """Neighbouring columns of an item."""
+        """Adjacent columns of an item, loaded as one vector."""
         return min(self.fragment, self.columns)
 
     @property
     def below(self):
-        """Neighbouring rows of an item."""
+        """Adjacent rows of an item, loaded as one vector."""
         return min(self.fragment, self.rows)
 
     def row(self, r):
-        """C text of the place in the block of row `r` of an item."""
+        """C text of the index in the group's block of an item's row `r`."""
         return _place("down", self.down, self.below, r)
 
     def column(self, c):
-        """C text of the place in the block of column `c` of an item."""
+        """C text of the index in the group's block of an item's column `c`."""
         return _place("across", self.across, self.beside, c)
 
     def pitch(self, extent):
-        """Elements from one step of k to the next of a tile of `extent` rows or columns: consecutive steps lie in different banks."""
+        """Elements of local memory per step of k, for `extent` rows or columns: consecutive steps start in different banks."""
         return extent + self.fragment
 
     def skew(self, loader):
-        """Elements that each eight steps of k of a Loader's tile lie further on, beside the pitch; a multiple of a fragment.
+        """Extra elements of local memory after every eight steps of k of a Loader's tile, a multiple of the fragment.
 
-        Vectors along k are stored step by step by items of several steps. Eight steps' rows begin in all banks, and the next eight's would
-        begin in the same.
+        Items that load vectors along k store several steps at once. The rows of eight consecutive steps start in different banks; without
+        a skew the next eight would start in the same banks and conflict.
         """
         return loader.vector * _BANKS // self.depth if loader.along_k and loader.vector > 1 and self.depth > 8 and self.fragment == 4 else 0
 
     def elements(self, extent):
-        """Of the local memory of a tile of `extent` rows or columns, with the greatest skew there is."""
+        """Elements of local memory of a tile of `extent` rows or columns, with the largest possible skew."""
         return self.depth * self.pitch(extent) + (2 * self.fragment if self.depth > 8 else 0)
 
     def local_bytes(self, size):
-        """Bytes of both operands' tiles, with elements of `size` bytes."""
+        """Bytes of local memory of both operands' tiles, with elements of `size` bytes."""
         return (self.elements(self.height) + self.elements(self.width)) * size
 
     @property
     def places(self):
-        """(C text of the place of item `me` across, of that down) in a group.
+        """(C text of item `me`'s index across, C text of its index down) in the group.
 
-        Neighbouring items are a patch, of 8 x 4 where there are as many: the fewer distinct rows and columns a wave reads from local
-        memory, the fewer rounds that takes. Two items down are neighbours, as in Gray's maxas (2014), since an eighth of a kilobyte is
-        read in a round: four columns and two rows of vectors.
+        Consecutive items form patches of 8 x 4 if the group is large enough: the fewer distinct rows and columns a warp reads from local
+        memory, the fewer cycles that takes. Items 2i and 2i + 1 are adjacent in the down direction, as in Gray's maxas (2014), since 128
+        bytes are read per cycle: four columns and two rows of vectors.
         """
         if self.across < 8 or self.down < 4:
             return f"me % {self.across}", f"me / {self.across}"
@@ -103,16 +106,16 @@ class Tile:
 
 
 def _place(item, items, run, n):
-    """C text of the place of an item's `n`th row or column, which lie in runs of `run`, those of neighbouring items side by side."""
+    """C text of the index of an item's `n`th row or column: runs of `run` adjacent ones, interleaved with the runs of the other items."""
     first = item if run == 1 else f"{item} * {run}"
     return f"{first} + {n // run * run * items + n % run}"
 
 
 @dataclass(frozen=True)
 class _Axis:
-    """How items share `extent` places: each begins at `first` (C text), of `side` items side by side, and goes on in rounds.
+    """How `side` items share `extent` positions: an item starts at `first` (C text) and continues in strides of `side`, its rounds.
 
-    vector: elements that make up a place.
+    vector: elements of one position.
     """
 
     first: str
@@ -125,18 +128,18 @@ class _Axis:
         return max(1, self.extent // self.side)
 
     def place(self, round):
-        """C text of an item's first element in a round."""
+        """C text of an item's first element in round number `round`."""
         first = self.first if self.vector == 1 else f"{self.first} * {self.vector}"
         return f"{first} + {round * self.side * self.vector}" if round else first
 
     @property
     def guard(self):
-        """C condition of there being a place for an item, "" where there always is."""
+        """C condition that an item has a position at all, "" if every item has one."""
         return f"{self.first} < {self.extent}" if self.side > self.extent else ""
 
 
 def _guarded(rows, steps, body):
-    """`body`, for the items that have a place on both axes."""
+    """`body`, guarded so that only items with a position on both axes run it."""
     guard = " && ".join(axis.guard for axis in (rows, steps) if axis.guard)
     return f"if ({guard}) {{\n{body}}}\n" if guard else body
 
@@ -144,35 +147,35 @@ def _guarded(rows, steps, body):
 class Loader:
     """Where an operand's elements come from.
 
-    `first`: C text of the row (or column) at which the work-group's block begins, `limit`: C text of how many there are. along_k: whether
-    neighbours along k are neighbours in memory, and so are loaded by neighbouring items; else neighbours along rows (or columns) are.
-    exact: whether no block reaches beyond the limit. vector: neighbours in memory that are loaded as one; it divides the block, the
-    limit and the steps of k, if it is along those.
+    `first`: C text of the first row (or column) of the work-group's block, `limit`: C text of the number of rows. along_k: whether
+    consecutive k are adjacent in memory, and so are loaded by consecutive items; else consecutive rows (or columns) are. exact: whether no
+    block exceeds the limit. vector: adjacent elements that are loaded as one vector; it divides the block and the limit, or the steps of
+    k if it lies along k.
     """
 
-    safe = False  # whether any row and step inside of their limits can be loaded, whatever the condition
+    safe = False  # whether a load at any row and step inside the limits is legal, so that no condition need guard it
 
     def __init__(self, first, limit, along_k, exact=False, vector=1):
         self.first, self.limit, self.along_k, self.exact, self.vector = first, limit, along_k, exact, vector
 
     def prepare(self, count):
-        """Statements before the loop over k that declare variables, `count` of each, for the rows that an item loads."""
+        """Statements before the loop over k that declare the loader's variables, one per row (of `count`) that an item loads."""
         return ""
 
     def row(self, x):
-        """Statements that set the `x`th of these variables for row `at` (a C variable)."""
+        """Statements that set the `x`th variable of prepare() for row `at` (a C variable)."""
         return ""
 
     def move(self):
-        """Statements that move what is kept on to the next step that an item loads, once for each; the first move is to the first step."""
+        """Statements that advance the loader's state to the item's next step of k; the first call of them advances to the first step."""
         return ""
 
     def step(self):
-        """Statements for the step `k` (a C variable), once for each step of a tile that an item loads, before the rows of it."""
+        """Statements for step `k` (a C variable), run once per step of a tile that an item loads, before the step's rows."""
         return ""
 
     def element(self, x):
-        """(statements, condition, value) of the element, or vector, at row `at` and step `k` (C variables), an item's `x`th row."""
+        """(statements, condition, value) of the element, or vector, at row `at`, the item's `x`th, and step `k` (C variables)."""
         raise NotImplementedError
 
 
@@ -190,7 +193,7 @@ class Strided(Loader):
 
 
 class Computed(Strided):
-    """A matrix that is computed where it is read: `load(row, k)` gives (statements, C text of the element, or vector) at a place."""
+    """A matrix computed in a prologue: `load(row, k)` gives (statements, C text) that compute the element, or vector, at that index."""
 
     def element(self, x):
         statements, value = self.load("at", "k")
@@ -198,31 +201,31 @@ class Computed(Strided):
 
 
 def _skewed(skew, step):
-    """C text of what the skew adds to the place of a step of k."""
+    """C text of the elements that the skew adds to the offset of a step of k."""
     return f" + ({step}) / 8 * {skew}" if skew else ""
 
 
 def local(args, register, elements):
-    """C text of a pointer to so many elements of local memory, aligned for vectors of them."""
+    """C text of a pointer to `elements` elements of local memory, aligned for vectors of four."""
     return f"((__local {register}*){args.local(vector_type(register, 4), -(-elements // 4))})"
 
 
 class Contraction:
-    """Texts of contractions.
+    """Writes the C text of contractions.
 
-    Results are C variables {name}{row}_{column}; `across`, `down` and `me` say which of the group's items this one is.
+    Results are C variables {name}{row}_{column}; the C variables `across`, `down` and `me` are the item's indices in the group.
 
     Args:
         args: the kernel's Args, which gets two __local parameters unless `memory` has C texts of pointers for both operands' tiles.
-        register: C type of the results. fma: function of three C texts. index: C type of rows, columns and k. steps: most of k that are
-            written out, of which compilers load what comes ahead.
+        register: C type of the results. fma: function of three C texts. index: C type of rows, columns and k. steps: most steps of k that
+            are unrolled; compilers hoist the loads of unrolled steps.
     """
 
     def __init__(self, args, tile, register, fma, index="int", memory=None, steps=16):
         self.tile, self.register, self.fma, self.index, self.steps = tile, register, fma, index, steps
         self.pitch_a, self.pitch_b = tile.pitch(tile.height), tile.pitch(tile.width)
         self.a, self.b = memory or (local(args, register, tile.elements(extent)) for extent in (tile.height, tile.width))
-        self.kept = ""  # C text of the place in memory where an item keeps its sums between blocks of k
+        self.kept = ""  # C text of a pointer to where an item keeps its sums in global memory between blocks of k; "" if it need not
 
     @property
     def rows(self):
@@ -233,7 +236,7 @@ class Contraction:
         return range(self.tile.columns)
 
     def head(self):
-        """Statements that say who this item is."""
+        """Statements that define the item's indices `me`, `across` and `down`."""
         across, down = self.tile.places
         me = f"const int me = get_local_id(1) * {self.tile.across} + get_local_id(0);\n"
         return f"{me}const int across = {across}, down = {down};\n"
@@ -243,7 +246,7 @@ class Contraction:
         return f"{self.register} " + ", ".join(f"{name}{r}_{c} = 0" for r in self.rows for c in self.columns) + ";\n"
 
     def cut(self, args, dtype, groups, steps):
-        """Where an item sums many `steps` of k, let walk() do so in blocks. groups: work-groups of the grid's three dimensions."""
+        """Let walk() sum in blocks if there are many `steps` of k, to bound rounding errors. groups: the grid's work-groups."""
         if not summation.bounded(dtype) or hint(steps) <= 2 * summation.TILE:
             return
         t, (across, down, _) = self.tile, groups
@@ -252,7 +255,7 @@ class Contraction:
         self.kept = f"{pointer} + ({group}) * {t.height * t.width} + me"
 
     def _keep(self, name):
-        """(statements before a walk, after each tile of k, and behind the walk) that add the results of blocks in memory."""
+        """(statements before the loop over k, after each tile of k, after the loop) that add the blocks' sums in global memory."""
         if not self.kept:
             return "", "", ""
         t = self.tile
@@ -265,9 +268,9 @@ class Contraction:
         )
 
     def walk(self, begin, end, a, b, name="s", exact=False):
-        """Statements that add the products of all k from `begin` to `end` (C texts), of operands that these loaders load.
+        """Statements that add the products of all k from `begin` to `end` (C texts); `a` and `b` are the operands' Loaders.
 
-        exact: whether their number is a multiple of the tile's depth.
+        exact: whether the number of steps is a multiple of the tile's depth.
         """
         t, i = self.tile, self.index
         sides = ((self.a, t.height, a, "left"), (self.b, t.width, b, "right"))
@@ -283,7 +286,7 @@ class Contraction:
         )
 
     def shares(self, extent, loader):
-        """The _Axis of the rows and that of the steps of k by which a tile's elements are shared by the items."""
+        """(the _Axis of rows, the _Axis of steps of k): how the items share the loads of a tile's elements."""
         depth, items, v = self.tile.depth, self.tile.items, loader.vector
         fast, slow = (depth // v, extent) if loader.along_k else (extent // v, depth)
         side = min(fast, items)
@@ -291,7 +294,7 @@ class Contraction:
         return (far, near) if loader.along_k else (near, far)
 
     def _row(self, loader, place):
-        """Statement that declares `at`, the row at a place of the tile; beyond the limit the last one, whose results nobody stores."""
+        """Statement that declares `at`, the row at index `place` of the tile, clamped to the last; results beyond it are not stored."""
         at = f"{loader.first} + {place}"
         if not loader.exact:
             last = loader.vector if not loader.along_k else 1
@@ -307,19 +310,19 @@ class Contraction:
         return text
 
     def _declare(self, extent, loader, kept):
-        """Statement that declares variables for all elements, or vectors, that an item loads of a tile."""
+        """Statement that declares variables for all elements, or vectors, of a tile that an item loads."""
         rows, steps = self.shares(extent, loader)
         names = ", ".join(f"{kept}{y}_{x}" for y in range(steps.rounds) for x in range(rows.rounds))
         return f"{vector_type(self.register, loader.vector)} {names};\n"
 
     def _fetch(self, extent, loader, end, kept, exact=False):
-        """Statements that load an item's part of the steps from k_begin on to these variables, zeros beyond `end`."""
+        """Statements that load an item's share of the tile from k_begin on into the variables of _declare(), zeros beyond `end`."""
         i, (rows, steps), text = self.index, self.shares(extent, loader), ""
         last = loader.vector if loader.along_k else 1
         for y in range(steps.rounds):
             step = f"k_begin + {steps.place(y)}"
             inside = "" if exact else f"{step} < {end}"
-            # A row or a step beyond the end reads the last one, so that no load waits for a condition.
+            # Rows and steps beyond the end load the last one, so that no load waits for a condition.
             k = step if exact or not loader.safe else f"min(({i})({step}), ({i})({end} - {last}))"
             text += f"{{\nconst {i} k = {k};\n{loader.move()}{loader.step()}"
             for x in range(rows.rounds):
@@ -335,7 +338,7 @@ class Contraction:
         return _guarded(rows, steps, text)
 
     def _stash(self, local, extent, loader, kept):
-        """Statements that store what _fetch() loaded to local memory."""
+        """Statements that store the elements loaded by _fetch() to local memory."""
         v, pitch, (rows, steps), text = loader.vector, self.tile.pitch(extent), self.shares(extent, loader), ""
         skew = partial(_skewed, self.tile.skew(loader))
         for y in range(steps.rounds):
@@ -348,16 +351,16 @@ class Contraction:
         return _guarded(rows, steps, text)
 
     def vector(self, local, where, lanes):
-        """C text of the `lanes` elements from a place (C text) of local memory on."""
+        """C text of `lanes` elements of local memory from the offset `where` (C text) on."""
         return f"{local}[{where}]" if lanes == 1 else f"*(__local {vector_type(self.register, lanes)}*)({local} + {where})"
 
     def fill(self, local, extent, loader, end):
-        """Statements to copy `extent` rows of the steps from k_begin on to local memory: zeros beyond `end`, anything beyond the limit."""
+        """Statements that copy `extent` rows of a tile from k_begin on to local memory: zeros beyond `end`, any values beyond the limit."""
         text = self._declare(extent, loader, "kept") + self._prepare(loader, extent) + self._fetch(extent, loader, end, "kept")
         return f"{{\n{text}{self._stash(local, extent, loader, 'kept')}}}\n"
 
     def multiply(self, name="s", skews=(0, 0)):
-        """Statements that add the products of the tiles self.a and self.b in local memory; skews: as Tile.skew has them, of both."""
+        """Statements that add the products of the tiles self.a and self.b in local memory; skews: Tile.skew of both."""
         t, register = self.tile, self.register
         times = max(1, min(t.depth, self.steps, _UNROLLED // (t.rows * t.columns)))
         lines = [f"#pragma unroll {times}\nfor (int q = 0; q < {t.depth}; ++q) {{\n"]
@@ -375,9 +378,9 @@ class Contraction:
         return "".join([*lines, "}\n"])
 
     def each(self, first_row, rows, first_column, columns, body, name="s", vectors=False):
-        """Statements that run `body` for each result inside the limits: `value` at `row` and `column`.
+        """Statements that run `body` for each result inside the limits, with `value`, `row` and `column` defined.
 
-        vectors: for each run of the tile's `beside` results of a row from `column` on; the limit is a multiple of their number.
+        vectors: `body` runs once per vector of Tile.beside adjacent results of a row, from `column` on; the limit is a multiple of that.
         """
         t, i, text = self.tile, self.index, []
         run = t.beside if vectors else 1

@@ -1,16 +1,16 @@
-"""Indices in C: their type, and flattened ones taken apart."""
+"""C text of indices: their type, and splitting a flat index into coordinates."""
 
 from keras_ocl.core.dim import hint
 from keras_ocl.core.index import is_one
 
 
 def index_type(*counts):
-    """C type of indices into buffers of `counts` elements (ints or Dims): 64 bits only where one needs them, now or at the first trace."""
+    """C type of indices into buffers of `counts` elements (ints or Dims): 64 bits if any needs them, now or by the first trace's hint."""
     return "int" if all(-(2**31) < n < 2**31 and abs(hint(n)) < 2**31 for n in counts) else "long"
 
 
 def wide_literal(index, text):
-    """C text of an extent beside an index of the C type `index`, for functions such as min(): a literal alone is an int."""
+    """C text of an extent, converted to the C type `index`, for functions such as min(): a plain literal is an int."""
     return text if index == "int" else f"({index}){text}"
 
 

@@ -1,9 +1,9 @@
 """Cumulative sums, products and extremes, and linear recurrences, along one axis.
 
-A work-item walks the axis for one vector of neighbours, or where the schedule has no vectors one element, of the other axes. A
-long axis with few others is cut into parts: one kernel reduces each part to what it does to the running
-value, and the second starts each part from those before it. The number of parts depends on extents only.
-On GPUs groups of work-items walk together (cumulative_gpu.py).
+A work-item scans the axis for one vector of adjacent elements of the other axes (one element if the schedule has no vectors). A
+long axis with few such scans is cut into parts: one kernel computes each part's total, and the second scans each part from
+the combined totals of those before it. The number of parts depends on extents only.
+On GPUs, groups of work-items scan a row together (cumulative_gpu.py).
 """
 
 from keras_ocl.core import dtypes
@@ -13,17 +13,17 @@ from keras_ocl.kernels.coordinates import index_type, unflattened, wide_literal
 from keras_ocl.kernels.schedule import schedule_of
 from keras_ocl.kernels.spec import Args, Buffer, KernelSpec
 
-_OPS = {"cumsum": ("add", "sum"), "cumprod": ("mul", "prod"), "cummax": ("max", "max"), "cummin": ("min", "min")}  # and the reduction
-_BLOCK = 64  # elements that a sum adds one after the other; as many sums of them are another block
+_OPS = {"cumsum": ("add", "sum"), "cumprod": ("mul", "prod"), "cummax": ("max", "max"), "cummin": ("min", "min")}  # op, reduction
+_BLOCK = 64  # elements that a sum adds one after the other; 64 such sums form a block of the next level
 
 
 def plan(traits, *, kind, shape, axis, reverse, handles, dtype, sink, all_arguments=False):
-    """Kernels for a running operation over `shape` along `axis`.
+    """KernelSpecs of a running operation over `shape` along `axis`.
 
     Args:
         kind: cumsum, cumprod, cummax, cummin, or linear_recurrence (two handles a, b: s = a * s + b).
         handles: the operands, row-major buffers of `shape` and `dtype`.
-        sink: gets every value, with lanes along the last axis.
+        sink: gets every running value, with lanes along the last axis.
     """
     if 0 in shape:
         return []
@@ -42,7 +42,7 @@ def plan(traits, *, kind, shape, axis, reverse, handles, dtype, sink, all_argume
 
 
 class Scan:
-    """A running operation, and what its kernels share; arguments as plan() has them."""
+    """A running operation, and helpers of its kernels; arguments as for plan()."""
 
     def __init__(self, traits, kind, shape, axis, reverse, handles, dtype, sink, all_arguments):
         self.traits, self.schedule = traits, schedule_of(traits)
@@ -55,7 +55,7 @@ class Scan:
         self.start = elementwise.literal(neutral, dtype)  # C text
 
     def args(self):
-        """Args for a kernel of it."""
+        """A new Args for one of its kernels."""
         return Args(self.all_arguments)
 
     def load(self, pointer, offset, width=1):
@@ -64,11 +64,11 @@ class Scan:
         return prelude.load(self.dtype, width, pointer, f"({offset})")
 
     def apply(self, a, b, width=1):
-        """C text of the operation on two registers; not of a recurrence."""
+        """C text of the operation on two registers; not for a recurrence."""
         return self._apply(_OPS[self.kind][0], a, b, width)
 
     def kernel(self, part=0, totals=None, first=False):
-        """The walk; with `part`, that of a part: the `first` kernel stores each part's total, the second continues from them."""
+        """The KernelSpec of a scan, or of parts of `part` elements: the `first` kernel stores each part's total, the second uses them."""
         args, t, shape, axis = self.args(), self.ctype, self.shape, self.axis
         n, inner = shape[axis], product(shape[axis + 1 :])
         outer, middle, last = product(shape[:axis]), product(shape[axis + 1 : -1]), 1 if self.last else shape[-1]
@@ -94,7 +94,7 @@ class Scan:
                     f" + middle * {last_text} + column);\n" for k, p in enumerate(pointers)]
             text.append(f"{register} state = ({register})({self.start});\n")
             if part and not first:
-                # The parts before this one, in order.
+                # Combine the totals of the parts before this one, in order.
                 earlier = self.load(total, slot.format(piece="q"), w)
                 text.append(f"for ({t} q = 0; q < {piece}; ++q) state = {self._step('state', [earlier], w)};\n")
             values = [self.load(f"x{k}", f"at * {inner_text}", w) for k in range(len(pointers))]
@@ -128,13 +128,13 @@ class Scan:
         return KernelSpec(name, args.args, text, grid, self.schedule.group, helpers, title=title)
 
     def long(self, steps):
-        """Whether so many steps are too many for one sum."""
+        """Whether `steps` terms are too many for one chain of additions."""
         return self.kind == "cumsum" and summation.bounded(self.dtype) and hint(steps) > 2 * _BLOCK
 
     def in_blocks(self, register, start, stop, add, store):
-        """Statements that add elements to `state` as they come, but so that no value is the end of a long chain of additions.
+        """Statements of a running sum in `state`, in blocks, such that no value results from a long chain of additions.
 
-        register: a C type. add: statements that add the `i`th element to `own`. store: those that store `value`, or none.
+        register: a C type. add: statements that add the `i`th element to `own`. store: statements that store `value`, or "".
         """
         return (
             f"{register} blocks = 0;\nint turn = 0;\nfor ({self.ctype} b = {start}; b < {stop}; b += {_BLOCK}) {{\n"

@@ -1,14 +1,14 @@
 """Running sums, products and extremes by groups of work-items, on GPUs.
 
-A group walks a row that is contiguous in memory block by block: its items load and store neighbours, by way of local memory, in which each
-runs over a few elements, and scan what these come to. Where rows are too few to fill the device they are cut into pieces, in three launches
-(Blelloch, "Prefix Sums and Their Applications", 1990; Sengupta et al., "Scan Primitives for GPU Computing", 2007; the totals first, as
-Merrill & Grimshaw, "Parallel Scan for Stream Architectures", 2009): the totals of pieces, the scan of these, and that of each piece from
-there. Where neighbours belong to other walks an item is one walk's, or one piece's.
+If rows are contiguous in memory, a group scans a row block by block: its items load and store adjacent elements by way of local memory,
+where each item scans a few elements; the items' totals are then scanned. If rows are too few to fill the device they are cut into pieces,
+in three launches (Blelloch, "Prefix Sums and Their Applications", 1990; Sengupta et al., "Scan Primitives for GPU Computing", 2007; the
+totals first, as Merrill & Grimshaw, "Parallel Scan for Stream Architectures", 2009): the totals of pieces, the scan of the totals, and the
+scan of each piece from there. If adjacent elements belong to different scans (columns), an item scans one column, or one piece of it.
 
-The order of every sum depends on extents and traits only. Floating-point products carry their exponent apart, as an integer: in another
-order than one by one, 0 * inf would come of a product that overflows in a later piece. What overflows on the way but not at the end is
-finite so.
+The order of every sum depends on extents and traits only. Floating-point products carry their exponent separately, as an integer: when
+partial products of pieces are combined, one that overflows would give 0 * inf where the sequential product is 0. So a product that
+overflows on the way, but not at the end, is finite.
 """
 
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ _BARRIER = "barrier(CLK_LOCAL_MEM_FENCE);\n"
 
 
 def kernels(scan):
-    """KernelSpecs of a cumulative.Scan; None where an item walks each row alone."""
+    """KernelSpecs of a cumulative.Scan; None if a work-item should scan each row alone."""
     if scan.kind == "linear_recurrence" or dtypes.is_complex(scan.dtype) and scan.kind == "cumprod":
         return None
     found, tuning = _Kernels(scan), scan.schedule.tuning
@@ -43,7 +43,7 @@ def kernels(scan):
 
 @dataclass(frozen=True)
 class _Shape:
-    """A group of `rows` rows with `lanes` items each, which take `each` elements of a block."""
+    """A group: `rows` rows with `lanes` work-items each, which scan `each` elements per block."""
 
     lanes: int
     rows: int
@@ -55,11 +55,11 @@ class _Shape:
 
     @property
     def pitch(self):
-        """Places of a row's block in local memory."""
+        """Elements of local memory for a row's block."""
         return self.block + self.block // 32
 
     def place(self, row, at):
-        """C text of the place of an element: a bank further every 32, since an item's next elements lie beside one another."""
+        """C text of an element's index in local memory: padded by one per 32, as items that read adjacent runs would conflict in banks."""
         return f"{row} * {self.pitch} + ({at}) + (({at}) >> 5)"
 
 
@@ -75,15 +75,15 @@ class _Kernels:
         self.start = self.lift(scan.start)
 
     def lift(self, x):
-        """C text of an element `x` as it is carried on."""
+        """C text of an element `x` in the carried form (for products, mantissa and exponent)."""
         return self._scaled("scaled", x) if self.scaled else x
 
     def lower(self, x):
-        """C text of the element that a carried `x` stands for."""
+        """C text of the element from its carried form `x`."""
         return self._scaled("unscaled", x) if self.scaled else x
 
     def combine(self, a, b):
-        """C text of two carried values as one."""
+        """C text of the combination of two carried values."""
         return self._scaled("scaled_mul", a, b) if self.scaled else self.scan.apply(a, b)
 
     def _scaled(self, stem, *operands):
@@ -99,13 +99,13 @@ class _Kernels:
 
     @property
     def _total_dtype(self):
-        """Of a buffer of carried values, as wide as registers are."""
+        """Dtype of a buffer of carried values, as wide as registers."""
         if self.scaled:
             return "int64" if self.register == "double" else "int32"
         return "float32" if self.register == "float" else self.dtype
 
     def totals(self, count):
-        """A Buffer for `count` totals of each walk."""
+        """A Buffer for `count` totals per row or column, in the carried form."""
         return Buffer(count * self.walks * (2 if self.scaled else 1), self._total_dtype)
 
     def shape(self, n, rows):
@@ -118,14 +118,14 @@ class _Kernels:
         return _Shape(lanes, max(1, min(most // 2 // lanes, power_above(rows))), each)
 
     def rows(self, shape, piece):
-        """KernelSpecs of rows: each walked by one group, or cut into pieces of so many elements."""
+        """KernelSpecs of contiguous rows: each scanned by one group, or cut into pieces of `piece` elements."""
         if not piece:
             return [self._row(shape)]
         count = ceil_div(self.n, piece)
         return self._three(count, lambda *options: self._row(shape, piece, count, *options))
 
     def columns(self, piece):
-        """KernelSpecs of walks whose neighbours are neighbours in memory, cut into pieces of so many elements."""
+        """KernelSpecs of columns, adjacent ones adjacent in memory, cut into pieces of `piece` elements."""
         count = ceil_div(self.n, piece)
         return self._three(count, lambda *options: self._column(piece, count, *options))
 
@@ -135,14 +135,14 @@ class _Kernels:
         return [kernel(totals, None), over, kernel(None, starts)]
 
     def _at(self, i, n):
-        """C text of where in its walk the `i`th of `n` elements (C texts) lies."""
+        """C text of the position along the axis of the `i`th of `n` scanned elements (C texts)."""
         return f"{n} - 1 - {i}" if self.scan.reverse else i
 
     def _row(self, shape, piece=0, count=None, target=None, offsets=None, source=None):
-        """The kernel of groups that walk rows.
+        """The kernel in which groups scan rows.
 
-        piece: elements of each group's part. target: the Buffer that gets each piece's total. offsets: the Buffer of those that
-        pieces go on from. source: the Buffer of totals, `count` of each row, that are themselves scanned, into `target`.
+        piece: elements per piece, one group each, 0 for whole rows. target: the Buffer for each piece's total. offsets: the Buffer of the
+        scanned totals from which pieces start. source: the Buffer of totals, `count` per row, to be scanned into `target`.
         """
         args, t, lanes = self.scan.args(), self.index, shape.lanes
         n, rows = args.int(count if source else self.n, t), args.int(self.walks, t)
@@ -183,7 +183,7 @@ class _Kernels:
         for k, place in enumerate(places):
             text += f"const {self.carried} x{k} = {self.combine(f'x{k - 1}', lift(place)) if k else lift(place)};\n"
         mine, other = f"{sums}[here + team * {lanes} + own", f"{sums}[{shape.rows * lanes} - here + team * {lanes} + own]"
-        text += (  # what items come to, scanned from one half of the array to the other and back (Hillis & Steele 1986)
+        text += (  # the items' totals, scanned between the two halves of the array (Hillis & Steele 1986)
             f"int here = 0;\n{mine}] = x{shape.each - 1};\n{_BARRIER}"
             f"for (int apart = 1; apart < {lanes}; apart *= 2) {{\n"
             f"{other} = own >= apart ? {self.combine(f'{mine} - apart]', f'{mine}]')} : {mine}];\n"
@@ -202,7 +202,7 @@ class _Kernels:
         return self._spec("totals" if source else "", args, text, shape, count if piece else 1)
 
     def _fold(self, args, shape):
-        """Statements that combine the items' `state` of each row, in halves, in its first item's."""
+        """Statements that reduce the items' `state` of each row by a tree, into the first item's."""
         sums = args.local(self.carried, shape.rows * shape.lanes)
         mine = f"{sums}[team * {shape.lanes} + own"
         return (
@@ -217,7 +217,7 @@ class _Kernels:
         return KernelSpec(name, args.args, text, grid, (shape.lanes, shape.rows), helpers, title=f"{self.scan.kind}: {what}")
 
     def _column(self, piece, count, totals, offsets):
-        """The kernel of items that walk a piece of each column; arguments as `_row` has them."""
+        """The kernel in which work-items scan a piece of a column; arguments as for _row()."""
         args, t = self.scan.args(), self.index
         read = args.pointer(self.scan.handles[0], self.dtype)
         n, inner, size, counted = args.int(self.n, t), args.int(self.inner, t), args.int(piece, t), args.int(count, t)

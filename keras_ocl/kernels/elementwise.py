@@ -1,8 +1,8 @@
 """Elementwise primitives in OpenCL C: the expression of each op on registers, at any vector width.
 
-Operands are names of registers (or other expressions) of the types `prelude.register_type` gives: bool is int lanes of 0 and -1 at
-every width, floats of 16 and 8 bits are float. Arithmetic of those keeps float's precision and range within a fused chain; `convert`
-rounds to the type it converts to, and so does `rounded`.
+Operands are names of registers (or other expressions) of the types of `prelude.register_type`: bool is int lanes of 0 and -1 at
+every width, floats of 16 and 8 bits are float. Their arithmetic keeps float's precision and range within a fused kernel; `convert`
+and `rounded` round to the narrower type.
 """
 
 import functools
@@ -21,7 +21,7 @@ CHEAP, MEDIUM, TRANSCENDENTAL = 1, 4, 20
 
 @dataclass(frozen=True)
 class Op:
-    """How many operands an elementwise op takes, and about how many additions an element costs."""
+    """An elementwise op: its number of operands, and its approximate cost per element in cheap operations (additions)."""
 
     arity: int
     cost: int = CHEAP
@@ -46,7 +46,7 @@ OPS = {
     **_ops(4, TRANSCENDENTAL, "threefry"),
 }
 
-# Functions of OpenCL C that do what NumPy's do.
+# OpenCL C functions that agree with NumPy's.
 _BUILTINS = {
     **{name: name for name in "floor ceil trunc exp exp2 expm1 log log1p log2 log10 sqrt rsqrt cbrt sin cos tan asin acos atan".split()},
     **{name: name for name in "sinh cosh tanh asinh acosh atanh erf erfc lgamma atan2 hypot copysign nextafter pow".split()},
@@ -55,10 +55,10 @@ _BUILTINS = {
 }
 _SYMBOLS = {"add": "+", "sub": "-", "mul": "*", "and": "&", "or": "|", "xor": "^"}
 _COMPARISON_SYMBOLS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
-# On 0 and -1 the order is reversed, and maximum and minimum are bitwise.
+# bool registers hold 0 and -1: their order is reversed, and maximum and minimum are bitwise.
 _BOOL = {"add": "|", "mul": "&", "max": "|", "min": "&", "and": "&", "or": "|", "xor": "^", "ne": "^"}
 _BOOL_COMPARISONS = {"eq": "==", "lt": ">", "le": ">=", "gt": "<", "ge": "<="}
-# The least magnitude that rounds to infinity (or NaN) in the stored type: a register may hold more than the type does.
+# The least magnitude that rounds to infinity (or NaN) in the stored type: a register's range may exceed the type's.
 _OVERFLOW = {
     "float16": "65520.0f",
     "bfloat16": "0x1.ffp127f",
@@ -70,7 +70,7 @@ _SIMPLE = re.compile(r"[A-Za-z_]\w*$|\([^()]*\)$|\d[\w.]*$")
 
 
 def literal(value, dtype):
-    """C text of the number `value` in a register of `dtype` (one lane; vectors take it by broadcasting), rounded to that dtype."""
+    """C text of the number `value`, rounded to `dtype`, in a register of one lane (in vector expressions it is broadcast)."""
     dtype = dtypes.canonical(dtype)
     if dtype == "bool":
         return "-1" if value else "0"
@@ -98,12 +98,12 @@ def literal(value, dtype):
 
 
 def splat(text, dtype, width):
-    """Expression of a register of `width` lanes that all hold the scalar expression `text`."""
+    """Expression of a register of `width` lanes, all of the value of the scalar expression `text`."""
     return text if width == 1 else f"({vector_type(dtypes.register_ctype(dtype), width)})({text})"
 
 
 def rounded(expression, dtype, width):
-    """`expression` rounded to what a stored `dtype` can hold, still in a register (floats of 16 and 8 bits; else unchanged)."""
+    """`expression` rounded to the values of a stored `dtype`, still in a register (floats of 16 and 8 bits; else unchanged)."""
     if _is_small_float(dtype):
         return f"round_{dtype}_{width}({expression})"
     return expression
@@ -112,15 +112,15 @@ def rounded(expression, dtype, width):
 def emit(op, width, out_dtype, in_dtypes, operands):
     """Expression of `op` on registers.
 
-    `operands` are C expressions of `width` lanes, in the register types of `in_dtypes`; so is the result, in that of `out_dtype`.
-    Binary ops expect both operands in one dtype. TypeError when the op has no form for its dtypes.
+    `operands` are C expressions of `width` lanes, of the register types of `in_dtypes`; the result has that of `out_dtype`.
+    Binary ops expect both operands in one dtype. TypeError if the op is not defined for its dtypes.
     """
     return _expression(op, width, out_dtype, tuple(in_dtypes), [o if _SIMPLE.match(o) else f"({o})" for o in operands])
 
 
 @functools.cache
 def has_form(op, out_dtype, in_dtypes):
-    """Whether there is an expression of `op` for operands of `in_dtypes`, a tuple."""
+    """Whether emit() has an expression of `op` for operands of `in_dtypes`, a tuple."""
     try:
         _expression(op, 1, out_dtype, in_dtypes, ["x"] * len(in_dtypes))
     except TypeError:
@@ -139,7 +139,7 @@ def _is_small_float(dtype):
 
 
 def _lanes(mask, ctype, width):
-    """A comparison of `ctype` registers as a bool register."""
+    """Expression that converts `mask`, a comparison of `ctype` registers, to a bool register."""
     if width == 1:
         return f"(-({mask}))"
     return f"({mask})" if _BITS[ctype.removeprefix("u")] == 32 else f"convert_int{width}({mask})"
@@ -177,7 +177,7 @@ def _expression(op, width, out_dtype, in_dtypes, x):
 
 
 def _call(op, ctype, width, x):
-    """A call of the op's own helper function, or None when it has none for this type."""
+    """A call of the op's prelude function for this type, None if there is none."""
     stem = f"{op}_{ctype}"
     return f"{stem}_{width}({', '.join(x)})" if library.exists(stem) else None
 
@@ -278,7 +278,7 @@ def _select(width, dtype, x):
 
 
 def _complex(op, width, part, x):
-    """Complex numbers have one lane only: their register is a vector of two `part`s already."""
+    """Expression on complex numbers, None if there is none; one lane only, as their register is a vector of two `part`s already."""
     if width != 1:
         return None
     ctype = dtypes.register_ctype(part)
@@ -333,7 +333,7 @@ def _convert(width, out, source, x):
         return f"double_to_float16_{width}({x})" if out == "float16" else rounded(f"convert_{register}({x})", out, width)
     if out == "float64":
         return f"convert_{register}({x})"
-    # Both are in float registers; only a type that lacks some of the other's numbers needs rounding.
+    # Both are in float registers; rounding is needed only if `out` lacks some numbers of `source`.
     return x if out == "float32" or (source.startswith("float8") and not out.startswith("float8")) else rounded(x, out, width)
 
 

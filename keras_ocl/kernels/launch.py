@@ -1,5 +1,7 @@
-"""Launch geometry: groups for kernels that leave them open, grids within the number of groups that a device launches at once, and long
-kernels in several launches, since drivers stop a kernel that keeps a screen waiting for seconds.
+"""Launch geometry: group sizes, grids within the device's limits, and the splitting of long kernels.
+
+Kernels that leave their group size open get one here, and grids are folded to the device's limits on the number of groups. Long kernels are
+split into several launches, since a driver's watchdog stops a kernel that blocks the display for seconds.
 """
 
 import re
@@ -11,21 +13,21 @@ from keras_ocl.kernels.coordinates import index_type
 from keras_ocl.kernels.schedule import schedule_of
 from keras_ocl.kernels.spec import Args
 
-PLACE = re.compile(r"get_(global|group)_id\((\d)\)")  # where a kernel asks for its place among all work-items, or groups
-_SLOWEST = 2  # operations that a compute unit does in a cycle at least, however badly a kernel suits it
-_CLOCK = 500  # MHz where the driver does not tell
-SIZES = re.compile(r"get_(global_size|num_groups)\b")  # where it asks how many there are
+PLACE = re.compile(r"get_(global|group)_id\((\d)\)")  # where a kernel's text asks for a work-item's global id, or a group's id
+_SLOWEST = 2  # operations per cycle that a compute unit does at least, however badly a kernel suits it
+_CLOCK = 500  # MHz, assumed where the driver does not tell
+SIZES = re.compile(r"get_(global_size|num_groups)\b")  # where a kernel's text asks for the number of work-items, or groups
 
 
 def fitted(spec, traits, all_arguments=False):
     """The KernelSpec, changed so that a device of such traits launches it well.
 
-    Where its group is open it gets one, on a grid that this divides, and work-items beyond the grid that it had do nothing. Where it has
-    more groups in a dimension than can be launched they are counted along the others, and work out where they would have been; but for
-    a user's own, whose text may ask for its place in any way.
+    An open group size is chosen here: the grid is rounded up to a multiple of it, and work-items beyond the original grid return at once.
+    If a dimension has more groups than the device allows, the grid is folded into fewer dimensions and each group computes its original id;
+    not in a user's kernel, whose text may ask for ids in any way.
     """
     if spec.scalar and SIZES.search(spec.body):
-        return spec  # a user's text that knows its launch
+        return spec  # a user's text that depends on the launch's size
     items = min(schedule_of(traits).open_group, traits.max_group)
     if spec.group is None and items:
         _give_group(spec, items, all_arguments)
@@ -35,7 +37,7 @@ def fitted(spec, traits, all_arguments=False):
 
 
 def open_group(grid, items):
-    """The group of `items` work-items for a grid: along the first extents as far as they go, in few shapes, so that few texts differ."""
+    """Group size, at most `items` work-items, for a grid: it fills the first extents first, in few shapes, so that few texts differ."""
     group = []
     for k, extent in enumerate(grid):
         n = hint(extent)
@@ -80,7 +82,7 @@ def _fold(spec, limits, all_arguments):
 
 
 def pieces(spec, traits, work, all_arguments=False):
-    """KernelSpecs of one text that do a part each of what `spec` does in `work` operations: none takes a second, by a cautious estimate."""
+    """KernelSpecs, all with one text, that each do a part of the `work` operations of `spec`; cautiously estimated, none takes a second."""
     count = int(work // (traits.compute_units * (traits.clock or _CLOCK) * 1e6 * _SLOWEST)) + 1
     if count == 1 or spec.group is None or spec.scalar or not traits.max_groups:
         return [spec]

@@ -1,4 +1,4 @@
-"""The layout of OpenCL C text: templates need not count blanks, and what is printed beside a profile can be read."""
+"""Indentation of OpenCL C text: templates need not indent, and source printed beside a profile is readable."""
 
 import re
 
@@ -7,7 +7,7 @@ _CONTROL = re.compile(r"(}\s*)?(for|while|if|else)\b")
 
 
 def indented(text, depth=1):
-    """`text` with each line indented by the braces around it, and by a `for`, `while`, `if` or `else` without braces before it."""
+    """`text`, each line indented by the braces around it, and once more after a `for`, `while`, `if` or `else` without braces."""
     lines, inside, extra = [], [depth], 0
     for line in map(str.strip, text.splitlines()):
         if not line:

@@ -1,4 +1,4 @@
-"""Sums of the parts of a result that other work-items computed: in order, so that they are the same from run to run."""
+"""Kernels that add partial results of other kernels' work-items, in order, so that the sums are the same from run to run."""
 
 from keras_ocl.core import dtypes
 from keras_ocl.core.dim import ceil_div, hint, maximum, product
@@ -7,11 +7,11 @@ from keras_ocl.kernels.coordinates import decode, index_type, unflattened
 from keras_ocl.kernels.spec import Args, KernelSpec
 
 _TITLE = "the sum of parts of a result"
-_TEAMS = 16  # of a work-group: neighbouring elements, a memory transaction's
+_TEAMS = 16  # teams of a work-group: adjacent elements, as many as a memory transaction has
 
 
 def team(count, elements, items, most=16):
-    """How many work-items should share the sum of one element (a power of two), for `items` of them in all to be busy."""
+    """Number of work-items per element (a power of two up to `most`) for adding `count` parts, with at most `items` work-items in all."""
     size = 1
     while size < most and 2 * size * hint(elements) <= items and 8 * size <= hint(count):
         size *= 2
@@ -19,7 +19,7 @@ def team(count, elements, items, most=16):
 
 
 def kernel(name, parts, count, shape, dtype, sink, all_arguments=False, team=1):
-    """The KernelSpec that adds `count` parts of a result of `shape`, `team` items per element, and hands the sums to the sink.
+    """The KernelSpec that adds `count` partial results of `shape`, with `team` work-items per element, and hands the sums to the sink.
 
     `parts`: handle of a buffer (count, *shape) of `dtype`, the accumulator's.
     """
@@ -54,9 +54,9 @@ def kernel(name, parts, count, shape, dtype, sink, all_arguments=False, team=1):
 
 
 def in_vectors(name, parts, count, shape, dtype, sink, width, least=1, all_arguments=False):
-    """`kernel` with one item per row of `shape`, in vectors of at most `width` lanes along it.
+    """Like kernel(), with one work-item per row of `shape`, in vectors of at most `width` lanes along the row.
 
-    Rows of fewer than `least` elements share an item.
+    Several rows shorter than `least` elements share a work-item.
     """
     args, elements = Args(all_arguments), product(shape)
     columns, rows = shape[-1], product(shape[:-1])

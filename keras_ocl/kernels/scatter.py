@@ -1,8 +1,8 @@
-"""Scatter without atomics: a work-item owns a block of the result (rows by columns) and walks all updates in order.
+"""Scatter without atomics: a work-item owns a block of the result (rows by columns) and visits all updates in order.
 
-The result is a matrix: the indexed axes, flattened, are its rows and the trailing axes its columns. Blocks
-are cut along columns first, where work is even whatever the indices; every block sees the updates in the same
-order, so results do not depend on the cutting. Where that is too many steps, updates are sorted by row (scatter_sorted.py).
+The result is a matrix: the indexed axes, flattened, are its rows and the trailing axes its columns. It is cut into
+blocks along columns first, where work is even whatever the indices; every block sees the updates in the same order,
+so results do not depend on the cutting. If there are too many visits, updates are sorted by row (scatter_sorted.py).
 """
 
 from dataclasses import dataclass
@@ -19,11 +19,11 @@ _OPS = {"add": "add", "max": "max", "min": "min", "mul": "mul"}
 
 @dataclass(frozen=True)
 class Problem:
-    """What scatters where; see plan()."""
+    """One scatter; attributes as the arguments of plan()."""
 
     traits: object
     shape: tuple
-    count: int  # of updates
+    count: int  # number of updates
     mode: str
     clip: bool
     x: object
@@ -35,15 +35,17 @@ class Problem:
 
     @property
     def extents(self):
-        """Those that are indexed."""
+        """Extents of the indexed axes."""
         return self.shape[: len(self.indices)]
 
     @property
     def rows(self):
+        """Rows of the result: the product of the indexed extents."""
         return product(self.extents)
 
     @property
     def columns(self):
+        """Columns of the result: the product of the trailing extents."""
         return product(self.shape[len(self.indices) :])
 
     @property
@@ -52,7 +54,7 @@ class Problem:
         return index_type(self.rows * self.columns, self.count * self.columns)
 
     def find(self, args, dropped):
-        """Statements that define `row`, where the update `s` belongs; `dropped` is the one for an update that belongs nowhere."""
+        """Statements that define `row`, the row of update `s`; `dropped` is the statement for an update out of range."""
         t, text, row = self.index, [], "at0"
         for k, ((handle, dtype), extent) in enumerate(zip(self.indices, self.extents, strict=True)):
             n = args.int(extent, t)
@@ -68,7 +70,7 @@ class Problem:
         return f"{''.join(text)}const {t} row = {row};\n"
 
     def combine(self, a, b, width, helpers):
-        """C expression of what the value `a` of the result becomes with the update `b`."""
+        """C expression of the result's new value, from its value `a` and the update `b`."""
         if self.mode == "set":
             return b
         helpers.update(elementwise.helpers(_OPS[self.mode], width, self.dtype, [self.dtype] * 2))
@@ -76,26 +78,26 @@ class Problem:
 
     @property
     def block(self):
-        """Updates that are added together before their sums go to the result; 0 where rows get too few for that to pay."""
+        """Number of updates whose sums are added to the result as a block, to bound rounding errors; 0 if rows get few updates."""
         rows, count = max(1, hint(self.rows)), hint(self.count)
         many = self.mode == "add" and summation.bounded(self.dtype) and count >= 32 * rows and count > 2 * summation.TILE
         return max(8 * rows, summation.PRODUCT_ALONE, count // summation.PRODUCT_ALONE) if many else 0
 
     def start(self, args, offset, width):
-        """C expression of what the result starts as."""
+        """C expression of the result's initial value at `offset`."""
         if self.x is None:
             return elementwise.splat(elementwise.literal(0, self.dtype), self.dtype, width)
         return prelude.load(self.dtype, width, args.pointer(self.x, self.dtype), offset)
 
 
 def plan(traits, *, shape, count, mode, clip, x, indices, updates, dtype, result, all_arguments=False):
-    """Kernels that scatter into `result`, a buffer of `shape`.
+    """KernelSpecs that scatter into `result`, a buffer of `shape`.
 
     Args:
         count: shape of the index tensors; `updates` has it followed by the trailing extents of `shape`.
-        mode: set, add, max, min or mul. clip: clip indices into range, instead of dropping updates out of it.
-        x: handle of what the result starts as, or None for zeros.
-        indices: (handle, dtype) of each, for the leading axes of `shape`.
+        mode: set, add, max, min or mul. clip: clip indices into range, instead of dropping updates that are out of range.
+        x: handle of the result's initial value, or None for zeros.
+        indices: list of (handle, dtype), one for each of the leading axes of `shape`.
     """
     if 0 in shape:
         return []
@@ -104,7 +106,7 @@ def plan(traits, *, shape, count, mode, clip, x, indices, updates, dtype, result
 
 
 def _by_walking(problem):
-    """The KernelSpec of work-items that walk all updates."""
+    """The KernelSpec in which each work-item visits all updates."""
     traits, dtype = problem.traits, problem.dtype
     args, helpers = Args(problem.all_arguments), set()
     rows, columns, t = problem.rows, problem.columns, problem.index
@@ -121,7 +123,7 @@ def _by_walking(problem):
     rows_each, columns_each = args.int(block_rows, t), args.int(block_columns, t)
 
     def columns_loop(statement):
-        """`statement(width)` over the block's columns, c being the first of its lanes."""
+        """C loop of `statement(width)` over the block's columns; the C variable `c` is the first lane's column."""
         if lanes == 1:
             return f"for ({t} c = c0; c < c1; ++c) {{ {statement(1)} }}\n"
         return (
@@ -152,7 +154,7 @@ def _by_walking(problem):
         return f"for ({t} row = r0; row < r1; ++row) {{\nconst {t} r = row * {column_text};\n{columns_loop(statement)}}}\n"
 
     find = problem.find(args, "continue;")
-    alone = not isinstance(rows, Dim) and not problem.all_arguments and hint(block_rows) >= rows  # rows that grow make several blocks
+    alone = not isinstance(rows, Dim) and not problem.all_arguments and hint(block_rows) >= rows  # a Dim may grow to several blocks
     mine = "" if alone else "if (row < r0 || row >= r1) continue;\n"
     body = (
         f"const {t} c0 = get_global_id(0) * {columns_each}, c1 = min(c0 + {columns_each}, {wide_literal(t, column_text)});\n"
@@ -172,7 +174,7 @@ def _by_walking(problem):
 
 
 def _as(dtype, text):
-    """An extent compared with an index of `dtype`, in a type that holds both."""
+    """C text of an extent, in a type that holds it and any index of `dtype`, for comparisons."""
     return f"({'u' if dtype.startswith('u') else ''}long){text}"
 
 

@@ -1,8 +1,8 @@
-"""Scatter of updates that are sorted by row: the work grows with the updates and the result, not with their product.
+"""Scatter of updates that are sorted by row: the work is proportional to updates plus results, not to their product.
 
-The order of the updates of a row stays. It is cut into chunks: a work-item combines the updates of one chunk for one column, row after
-row. What a chunk finds of a row that began before it is kept, and added to that row, chunk by chunk, by the item of the chunk where it
-began; so that a row which gets all updates costs no more than others.
+The sort is stable. The sorted updates are cut into chunks: a work-item combines the updates of one chunk, row after row, for one column.
+If a chunk starts inside a row, its partial result for that row (the chunk's head) is stored separately. A second kernel adds the heads in
+order, by the item of the chunk where the row begins; so a row that gets all updates costs no more than others.
 """
 
 from keras_ocl.core.dim import ceil_div, product
@@ -10,11 +10,11 @@ from keras_ocl.kernels import prelude, sort, sort_local
 from keras_ocl.kernels.coordinates import wide_literal
 from keras_ocl.kernels.spec import Args, Buffer, KernelSpec
 
-_NOWHERE = "0xffffffffu"  # the row of updates that are dropped: they come last
+_NOWHERE = "0xffffffffu"  # the row key of dropped updates, which sort last
 
 
 class _ByRow(sort.Packed):
-    """Sorts the updates of a scatter.Problem by row."""
+    """A sorter of the updates of a scatter.Problem, by row."""
 
     def __init__(self, problem):
         super().__init__(sort.Problem(problem.traits, 1, problem.count, [], 1, problem.all_arguments))
@@ -42,7 +42,7 @@ class _Kernels:
         self.problem, self.order, self.heads, self.chunk, self.group = problem, order, heads, chunk, group
 
     def start(self):
-        """Each item stores what an element of the result starts as."""
+        """The kernel that stores the result's initial values, one element per work-item."""
         p, args = self.problem, Args(self.problem.all_arguments)
         out = args.pointer(p.result, p.dtype, out=True)
         elements = product(p.shape)
@@ -51,7 +51,7 @@ class _Kernels:
         return self._spec("start", args, text, elements, set(prelude.helpers_for(p.dtype, 1)))
 
     def _begin(self):
-        """(Args, statements, names): what both kernels know of their chunk and column."""
+        """(Args, statements, C texts order, columns, count, size): the common start of both kernels, which defines chunk and column."""
         p, t, args = self.problem, self.problem.index, Args(self.problem.all_arguments)
         order, columns, count = args.pointer(self.order, "uint64"), args.int(p.columns, t), args.int(p.count, t)
         size = args.scalar(self.chunk, "int")
@@ -62,7 +62,7 @@ class _Kernels:
         return args, text, order, columns, count, size
 
     def chunks(self):
-        """Each item combines the updates of a chunk."""
+        """The kernel in which each work-item combines the updates of a chunk for one column."""
         p, t, helpers = self.problem, self.problem.index, set(prelude.helpers_for(self.problem.dtype, 1))
         args, text, order, columns, _, _ = self._begin()
         out, heads = args.pointer(p.result, p.dtype, out=True), args.pointer(self.heads, p.dtype, out=True)
@@ -83,7 +83,7 @@ class _Kernels:
         return self._spec("chunks of updates", args, text, self.heads.elements, helpers)
 
     def across(self):
-        """Each item finishes the row that begins in its chunk and goes on behind it."""
+        """The kernel in which each work-item completes the row that begins in its chunk and continues in later chunks."""
         p, t, helpers = self.problem, self.problem.index, set(prelude.helpers_for(self.problem.dtype, 1))
         args, text, order, columns, count, size = self._begin()
         out, heads = args.pointer(p.result, p.dtype, out=True), args.pointer(self.heads, p.dtype)

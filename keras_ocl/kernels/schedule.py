@@ -1,7 +1,7 @@
 """What a schedule is, and the registry of all schedules.
 
-A schedule says how kernels are written for one kind of device. Each is one table, a `Schedule` in a file of schedules/, that registers
-itself; nothing else asks for a schedule's name.
+A schedule says how kernels are written for one kind of device. Each is one table, a `Schedule` in a file of schedules/ that registers
+itself; no other code tests a schedule's name.
 """
 
 import math
@@ -13,63 +13,62 @@ from keras_ocl.core.dim import hint
 
 
 def _never(*_):
-    """Says that a kernel does not exist, or does not pay."""
+    """The default of optional writers and predicates: the kernel does not exist, or does not pay."""
     return None
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """How each family of kernels is written, and the prices and limits that the compiler's passes ask for.
+    """How each family of kernels is written, and the prices and limits that the compiler's passes use.
 
     Writers:
         pointwise: (traits, gen, nest, cost, shared, evaluate) -> (grid, group): the loops of generated code over the index space `nest`,
-            around what `evaluate(variables)` emits. cost: operations per element beyond the first. shared: whether a reduction's result
-            serves a whole row. The generator itself writes the reductions inside `evaluate`, in vectors of `width()`.
+            around what `evaluate(variables)` emits. cost: cheap operations per element beyond the first. shared: whether a reduction's
+            result is used by a whole row. The generator itself writes the reductions inside `evaluate`, in vectors of `width()`.
         team: (traits, nests, level) -> the pointwise.team.Team of work-items that reduce together in a kernel with these Nests, or None;
-            level: how many dimensions results have that are stored once for each row, None where there are none.
+            level: number of dimensions of the results that have one value per row, None where there are no such results.
         product: (problem, tile or None) -> KernelSpecs of a gemm.parts.Problem whose result is not empty.
         convolution: (traits, geometry, x, w, dtype, sink, name, all_arguments, transposed) -> KernelSpecs of a convolution whose result is
             not empty; `transposed` as for conv.elements.filter_offset().
         filter_gradient: (traits, geometry, x, dy, dtype, sink, name, all_arguments) -> KernelSpecs of a filter's gradient.
-        attention: (problem, scheme, sinks) -> the KernelSpec of one of attention's schemes.
+        attention: (problem, scheme, sinks) -> the KernelSpec of one attention.parts.Scheme (forward, or gradients).
         attention_gradients: (problem, sinks) -> the KernelSpec of all three gradients, or None where each has a kernel of its own.
-        attention_pays: (traits, query, key, has_bias) -> whether attention's kernels are at least as fast as its operations one by one.
-        left_pays: (traits, rows, depth, columns, price, loads) -> whether a product computes its left operand, rows x depth elements that
-            cost `price` and are made of `loads` others, wherever it reads them in less time than a launch for that takes.
+        attention_pays: (traits, query, key, has_bias) -> whether attention kernels are at least as fast as the separate operations.
+        left_pays: (traits, rows, depth, columns, price, loads) -> whether a product should compute its left operand (rows x depth elements,
+            each of `price` operations on `loads` loaded elements) in a prologue: the repeated work then takes less time than a launch.
         sort: (problem, results) -> KernelSpecs that sort the rows of a sort.Problem into `results`.
         top_k: (problem, k, results) -> KernelSpecs that store the `k` greatest of each row of a sort.Problem with one operand, and their
             positions.
-        scatter_block: (traits, rows, columns, lanes) -> (rows, columns) of the result that a work-item owns.
-        scan: (scan) -> KernelSpecs of groups that walk the rows of a cumulative.Scan together, None where each work-item walks one alone.
-        scatter_sorted: (problem) -> KernelSpecs that sort the updates of a scatter.Problem, None where each work-item walks all of them.
+        scatter_block: (traits, rows, columns, lanes) -> (rows, columns) of the block of the result that a work-item owns.
+        scan: (scan) -> KernelSpecs in which groups scan the rows of a cumulative.Scan together, None where one work-item scans a row alone.
+        scatter_sorted: (problem) -> KernelSpecs that sort the updates of a scatter.Problem, None where each work-item visits all updates.
 
     tuning: the table of schedules/tuning.py from which this schedule's kernels take their numbers, None where they need none.
-    fusion: the limits of regions that become one kernel, a tuning.Fusion.
-    splitting: when long reductions are split into parts, a tuning.Splitting.
+    fusion: a tuning.Fusion, the limits of the regions that become one kernel.
+    splitting: a tuning.Splitting, when long reductions are split into parts.
 
-    Prices, in cheap operations on one element of a vector:
-        launch: of one more kernel. byte: of writing a byte to memory and reading it in another kernel.
-        chained: work that a chain may take from other compute units for one launch less, 0 where there are no
-        chains. joined: work-items for each compute unit up to which kernels that do not depend on one another become one, 0 where they
-        do not. compilation: work that a compute unit does, without the compiler's optimisation, in the time that this takes for a
-        character of source, 0 where it is never done without. gather: of an element, where the lanes of a vector read elements that
-        are not adjacent.
+    Prices, in cheap operations on one element of a vector (all but `joined`):
+        launch: one more kernel. byte: writing a byte to memory and reading it in another kernel. gather: each element, where the lanes of
+        a vector read elements that are not adjacent. chained: vertical chains: most work of a kernel that is taken from other compute
+        units to save one launch, 0 for no chains. joined: horizontal fusion: most work-items per compute unit of independent kernels that
+        become one, 0 for none. compilation: unoptimised builds: the work that a compute unit does in unoptimised code while the compiler
+        optimises one character of source, 0 for no such builds.
 
     Limits and shapes:
         vectors: whether a work-item computes explicit vectors, their lanes along the last axis of the result.
         as_written: whether the compiler's own vectoriser is to leave kernels alone, where a device has a hint for that.
         widest: most lanes of the vectors in which generated code computes and reduces.
-        group: work-group of kernels that need no particular one, None to leave it open.
-        open_group: work-items of a group that a kernel leaves open (kernels/launch.py), 0 to leave it to the driver.
+        group: work-group size of kernels that need no particular one, None to leave it open.
+        open_group: work-items of a group where a kernel leaves its size open (kernels/launch.py), 0 to leave it to the driver.
         shared_row: most elements of a row for which one work-item, or a group, reduces and computes the whole row.
-        row_results: whether a kernel of rows may also store what it computes once for each row.
-        nested_row: most elements of a reduction that may be done again for each row of another one in its kernel.
-        scan_steps, scan_walks, scan_parts: a scan of at least so many steps and at most so many walks is cut into so many parts.
-        fetched_rows: most rows of a product that computes its right operand, such as quantised weights, where it reads it.
-        holds: whether a group may do all steps of a loop for its rows of the batch.
-        inner: whether only passes of the compiler choose this schedule, for what they join of its kernels.
-        plain_channels, plain_pixels: convolutions with one tap are matrix products from so many channels on, their filters' gradients
-            up to so many pixels.
+        row_results: whether a kernel that computes rows may also store results with one value per row.
+        nested_row: most elements of a reduction that may be repeated for each row of another reduction in the same kernel.
+        scan_steps, scan_walks, scan_parts: a scan of at least `scan_steps` elements in at most `scan_walks` rows is cut into `scan_parts`.
+        fetched_rows: most rows of a product that computes its right operand, such as quantised weights, in a prologue.
+        holds: whether persistent kernels are used: a group runs all steps of a loop for its rows of the batch.
+        inner: whether only passes of the compiler choose this schedule, for kernels that they then join into one.
+        plain_channels, plain_pixels: 1x1 convolutions are matrix products from `plain_channels` channels on, and their filter gradients
+            only up to `plain_pixels` pixels.
     """
 
     name: str
@@ -118,7 +117,7 @@ class Schedule:
         return min(traits.vector_width, self.widest)
 
     def lanes(self, traits, dtype, extent):
-        """Lanes of `dtype` along an axis of `extent`: those of a hardware vector, less for a short axis, 1 where there are no vectors."""
+        """Vector lanes of `dtype` along an axis of `extent`: a hardware vector's, fewer on a short axis, 1 where there are no vectors."""
         if not self.vectors or dtypes.is_complex(dtype):
             return 1
         width = max(1, traits.vector_width * 4 // max(4, dtypes.itemsize(dtype)))
@@ -127,7 +126,7 @@ class Schedule:
         return max(1, width)
 
     def without_lanes(self, traits):
-        """How many times as much operations cost in a kernel that has to compute without vectors."""
+        """Factor by which operations cost more in a kernel that cannot compute in vectors."""
         return max(1, traits.vector_width // 2) if self.vectors else 1
 
 

@@ -1,8 +1,9 @@
-"""Stable sorting of rows, and the greatest elements of rows.
+"""Stable sorting of rows, and the greatest elements of rows (top-k).
 
-Sorting moves positions (with a short single key packed beside them), not elements: one work-item sorts a block, then runs are merged
-pairwise, each work-item producing one piece of the merged run, whose start it finds by binary search along a diagonal of the merge path
-(Green, McColl & Bader, "GPU Merge Path", 2012); finally the operands are gathered. Groups do it in local memory: sort_local.
+Sorting moves positions (with a single key of at most 32 bits packed beside them), not the operands' elements. One work-item sorts a block;
+then runs are merged pairwise, where each work-item writes one piece of the merged run and finds its start by binary search along a diagonal
+of the merge path (Green, McColl & Bader, "GPU Merge Path", 2012); finally the operands are gathered. For groups that sort in local memory
+see sort_local.py.
 """
 
 from dataclasses import dataclass
@@ -14,16 +15,16 @@ from keras_ocl.kernels.coordinates import index_type, wide_literal
 from keras_ocl.kernels.schedule import schedule_of
 from keras_ocl.kernels.spec import Args, Buffer, KernelSpec
 
-_RUN = 16  # elements that insertion sort handles
-_GROUP = 256  # most work-items that sort a block in local memory
-_OF_LOCAL = 2  # they take this part of the local memory, so that a unit has several groups
+_RUN = 16  # elements that insertion sort handles at a time
+_GROUP = 256  # most work-items of a group that sorts a block in local memory
+_OF_LOCAL = 2  # such a group takes 1/2 of the local memory, so that a compute unit has several groups
 
 
 def plan(traits, *, shape, operands, keys, results, all_arguments=False):
-    """Kernels that sort rows along the last axis of `shape`.
+    """KernelSpecs that sort rows along the last axis of `shape`.
 
     Args:
-        operands: (handle, dtype) of each; the first `keys` are compared lexicographically, NaN last.
+        operands: list of (handle, dtype); the first `keys` of them are compared lexicographically, NaN last.
         results: handles of the sorted operands.
     """
     n, rows = shape[-1], product(shape[:-1])
@@ -33,7 +34,7 @@ def plan(traits, *, shape, operands, keys, results, all_arguments=False):
 
 
 def top_k(traits, *, shape, k, x, dtype, results, all_arguments=False):
-    """Kernels that find the `k` greatest of each row along the last axis of `shape`, descending, NaN first, of equal ones the first.
+    """KernelSpecs that find the `k` greatest of each row along the last axis of `shape`, descending, NaN first, equal ones in order.
 
     `results`: handles of the values (of `dtype`) and int32 positions.
     """
@@ -45,7 +46,7 @@ def top_k(traits, *, shape, k, x, dtype, results, all_arguments=False):
 
 @dataclass(frozen=True)
 class Problem:
-    """`rows` of `n` elements each of `operands`, (handle, dtype) of which the first `keys` are compared."""
+    """Sorting of `rows` rows of `n` elements each; `operands` is a list of (handle, dtype), of which the first `keys` are compared."""
 
     traits: object
     rows: int
@@ -56,7 +57,7 @@ class Problem:
 
 
 def by_merging(problem, results, gathered, **sizes):
-    """KernelSpecs that sort blocks and merge them. `gathered`: elements of the results that a work-item writes; `sizes`: of `_ordered`."""
+    """KernelSpecs that sort blocks and merge them. `gathered`: result elements per work-item; `sizes`: arguments of _ordered()."""
     packed = problem.keys == 1 and dtypes.itemsize(problem.operands[0][1]) <= 4
     sorter = (Packed if packed else _Sorter)(problem)
     specs, elements = _ordered(sorter, **sizes)
@@ -64,9 +65,9 @@ def by_merging(problem, results, gathered, **sizes):
 
 
 def _ordered(sorter, block, piece):
-    """(KernelSpecs, the Buffer with what stands for the elements, in order).
+    """(KernelSpecs, the Buffer of the sorted representations of elements: positions, or keys with positions).
 
-    `block`: elements that a work-item sorts, `piece`: of a merged run that one writes.
+    `block`: elements that a work-item sorts. `piece`: elements of a merged run that a work-item writes.
     """
     n = sorter.n
     buffers = [Buffer(sorter.rows * n, sorter.dtype), Buffer(sorter.rows * n, sorter.dtype)]
@@ -79,15 +80,15 @@ def _ordered(sorter, block, piece):
 
 
 def by_counting(problem, results):
-    """KernelSpecs by which a work-item counts the elements that come before its own."""
+    """KernelSpecs of a counting sort: each work-item counts the elements of the row that come before its own."""
     sorter, positions = _Sorter(problem), Buffer(problem.rows * problem.n, _Sorter.dtype)
     return [sorter.count(positions), sorter.collect(positions, results, 1)]
 
 
 def block_of(n, most, least):
-    """Elements of the blocks that rows of `n` are sorted in: a power of two, between `least` and `most`.
+    """Elements of a block, for rows of `n`: a power of two, between `least` and `most`.
 
-    As the hint has it, so that the same trace serves shorter rows. Longer ones get longer blocks, by the same kernels, instead of merges.
+    It follows the hint of `n`, so that one trace serves shorter rows too. Longer rows get longer blocks, by the same kernels, not merges.
     """
     block = min(most, max(least, power_above(hint(n))))
     while block < most and block < n:
@@ -96,7 +97,7 @@ def block_of(n, most, least):
 
 
 class _Sorter:
-    """Sorts positions, looking keys up to compare them."""
+    """Sorts positions; to compare two, it loads their keys."""
 
     dtype, ctype = "int32", "int"
 
@@ -107,14 +108,15 @@ class _Sorter:
         self.group = schedule_of(p.traits).group
 
     def element(self, args, position):
-        """(statements, C expression) of what stands for the element at `position` of the row."""
+        """(statements, C expression) of the sorted representation of the element at `position` of the row: here, the position."""
         return "", position
 
     def position(self, element):
+        """C expression of an element's position in its row."""
         return element
 
     def less(self, args, a, b):
-        """C expression of whether `a` comes before `b`."""
+        """C expression: whether position `a` comes before `b`."""
         text = "0"
         for handle, dtype in reversed(self.operands[: self.keys]):
             pointer = args.pointer(handle, dtype)
@@ -137,7 +139,7 @@ class _Sorter:
         return KernelSpec(name, args.args, body, grid, self.group, frozenset(self.helpers), title=f"sort: {name}")
 
     def _merge(self, args, left, nl, right, nr, target, limit="1"):
-        """Statements that merge while `limit` holds, from places a and b on, to place o on."""
+        """Statements that merge `left` from index a to nl and `right` from b to nr into `target` from o on, while `limit` holds."""
         c, less = self.ctype, self.less(args, "y", "x")
         return (
             f"while (a < {nl} && b < {nr} && {limit}) {{\n"
@@ -148,7 +150,7 @@ class _Sorter:
         )
 
     def blocks(self, block, target, scratch):
-        """Each work-item sorts `block` elements of a row: insertion sort of short runs, then merges to and fro."""
+        """The kernel in which each work-item sorts `block` elements: insertion sort of short runs, then merges between two buffers."""
         args, t, c = self.begin(), self.index, self.ctype
         p, q = args.pointer(target, self.dtype, out=True), args.pointer(scratch, self.dtype, out=True)
         n, size = args.int(self.n, t), args.scalar(block, "int")
@@ -172,7 +174,7 @@ class _Sorter:
         return self._spec("blocks", args, body, (ceil_div(self.n, block), self.rows))
 
     def merge(self, run, source, target, piece):
-        """Merge pairs of sorted runs; each work-item writes `piece` positions of the result."""
+        """The kernel that merges pairs of sorted runs of `run` elements; each work-item writes `piece` elements of the result."""
         args, t, c = self.begin(), self.index, self.ctype
         s, d = args.pointer(source, self.dtype), args.pointer(target, self.dtype, out=True)
         n, length = args.int(self.n, t), args.scalar(run, "int")
@@ -192,7 +194,7 @@ class _Sorter:
         return self._spec("merge", args, body, (ceil_div(self.n, piece), self.rows))
 
     def count(self, target):
-        """Each work-item puts its element's position where it belongs."""
+        """The kernel in which each work-item stores its element's position at the element's place in the order."""
         args, t = self.begin(), self.index
         p, n = args.pointer(target, self.dtype, out=True), args.int(self.n, t)
         body = (
@@ -203,7 +205,7 @@ class _Sorter:
         return self._spec("count", args, body, (self.n, self.rows))
 
     def collect(self, elements, results, piece):
-        """Operands in sorted order."""
+        """The kernel that stores the operands in sorted order; each work-item writes `piece` elements."""
         args, t = self.begin(), self.index
         p = args.pointer(elements, self.dtype)
         n = args.int(self.n, t)
@@ -216,7 +218,7 @@ class _Sorter:
         return self._spec("collect", args, "".join(body) + "}\n", (ceil_div(self.n, piece), self.rows))
 
     def gathered(self, args, at, place, results):
-        """Statements that store the operands' elements at `at` in `place` of `results`."""
+        """Statements that store the operands' elements at index `at` to index `place` of `results`."""
         text = []
         for (handle, dtype), result in zip(self.operands, results, strict=True):
             self.helpers |= prelude.helpers_for(dtype, 1)
@@ -226,13 +228,14 @@ class _Sorter:
 
 
 class Packed(_Sorter):
-    """Sorts one key of at most 32 bits together with its position, as one integer: the key's bits, made to order like it, on top.
+    """Sorts one key of at most 32 bits together with its position, as one 64-bit integer with the key in the upper half.
 
-    No two elements are equal. With `descending` the greatest come first, still in the order of their positions where keys are equal.
+    The key is mapped to an unsigned integer with the same order. No two elements are equal. With `descending` the greatest come first;
+    equal keys stay in the order of their positions.
     """
 
     dtype, ctype, words = "uint64", "ulong", 1
-    last = "0xffffffffffffffffUL"  # behind all elements
+    last = "0xffffffffffffffffUL"  # greater than all elements
 
     def __init__(self, problem, descending=False):
         super().__init__(problem)
@@ -243,7 +246,7 @@ class Packed(_Sorter):
         return prepare, f"((ulong)({bits}) << 32) | (ulong){position}"
 
     def bits(self, args, position):
-        """(statements, C expression) of each key: an unsigned integer of its size that orders like it, NaN above all else."""
+        """[(statements, C expression)], one per key: an unsigned integer of the key's size with the same order, NaN above all others."""
         found = []
         for k, (handle, dtype) in enumerate(self.operands[: self.keys]):
             self.helpers |= prelude.helpers_for(dtype, 1)
@@ -254,7 +257,7 @@ class Packed(_Sorter):
             if dtype == "bool":
                 bits = f"(uint)-({value})"
             elif dtypes.is_float(dtype):
-                # Zeros of both signs are equal keys.
+                # +0 and -0 are equal keys.
                 f, zero = ("double", "0.0") if wide else ("float", "0.0f")
                 prepare = f"const {f} key{s} = {value};\nconst {c} bits{s} = as_{c}(key{s} == {zero} ? {zero} : key{s});\n"
                 bits = f"(key{s} != key{s} ? {greatest} : bits{s} >> {63 if wide else 31} ? ~bits{s} : bits{s} ^ {top})"
@@ -272,18 +275,18 @@ class Packed(_Sorter):
         return f"({a} < {b})"
 
     def after(self, a, b):
-        """C expression, 0 or 1, of whether the element `a` comes after `b`."""
+        """C expression, 0 or 1: whether the element `a` comes after `b`."""
         return f"({a} > {b})"
 
     def memory(self, args, buffer, out=False):
-        """C text of the pointer to elements in a Buffer."""
+        """C text of the pointer to the elements in a Buffer."""
         return args.pointer(buffer, self.dtype, out=out)
 
 
 def by_insertion(problem, k, results):
-    """The kernel that keeps the `k` greatest of each row, in order: a row is walked once, and only elements above the least kept are moved.
+    """The kernel that keeps the `k` greatest of each row in a sorted list: it reads a row once and inserts elements above the least kept.
 
-    Work grows with k times the number of changes to what is kept; rows are independent work-items.
+    The work is proportional to k times the number of insertions, besides reading the row; one work-item per row.
     """
     n, rows, traits, ((x, dtype),) = problem.n, problem.rows, problem.traits, problem.operands
     args = Args(problem.all_arguments)

@@ -1,12 +1,12 @@
 """Sorting rows and selecting their greatest elements in local memory, by groups of work-items.
 
-A group loads blocks of a power of two of elements and runs Batcher's bitonic networks (1968) over them; several short rows share a group.
-Longer rows are sorted block by block and merged pairwise: a group makes one tile of a merged run, finds the two parts that go into it
-along the merge path (Green, McColl & Bader, "GPU Merge Path", 2012), and merges them in local memory, so that all of global memory is
-passed over in order. Of a row's greatest elements, blocks keep as many as are asked for, merging runs of that length and dropping the half
-that stays behind (Shanbhag, Pirk & Madden, "Efficient top-k query processing on GPUs", 2018), and what is kept is the next launch's row.
+A group loads a block of 2^i elements and sorts it by Batcher's bitonic network (1968); several short rows share a group. Longer rows are
+sorted block by block and merged pairwise: a group computes one tile of a merged run, finds the two input ranges along the merge path
+(Green, McColl & Bader, "GPU Merge Path", 2012), and merges them in local memory, so that global memory is accessed sequentially. For the
+greatest k elements of a row, each block keeps k: it merges runs of that length and drops the smaller half (Shanbhag, Pirk & Madden,
+"Efficient top-k query processing on GPUs", 2018); the kept elements are the row of the next launch.
 
-No two elements are equal, since each holds its position: so the networks are stable.
+No two elements are equal, since each contains its position; so the sorts are stable.
 """
 
 from keras_ocl.core import dtypes
@@ -16,9 +16,9 @@ from keras_ocl.kernels.coordinates import wide_literal
 from keras_ocl.kernels.spec import Buffer, KernelSpec
 
 _GROUP = 256  # most work-items of a group
-_OF_LOCAL = 2  # a group takes this part of the local memory, so that a unit has several
+_OF_LOCAL = 2  # a group takes 1/2 of the local memory, so that a unit has several
 _BLOCK = 16384  # most bytes of a block
-_REDUCTION = 4  # least ratio of a row's elements to those that a launch keeps of it
+_REDUCTION = 4  # least ratio of a row's elements to those that one launch keeps
 
 
 def by_merging(problem, results):
@@ -31,7 +31,7 @@ def by_merging(problem, results):
 
 
 def greatest(problem, k, results):
-    """KernelSpecs that put the `k` greatest of each row, descending, and their positions into `results`."""
+    """KernelSpecs that store the `k` greatest of each row, descending, and their positions in `results`."""
     narrow = dtypes.itemsize(problem.operands[0][1]) <= 4
     sorter = (sort.Packed if narrow else Wide)(problem, descending=True)
     return _Kernels(sorter).select(k, _gather(sorter, results[:1], results[1]))
@@ -44,7 +44,7 @@ def ordered(sorter):
 
 
 class Wide(sort.Packed):
-    """Sorts one key of 64 bits, or two of at most 32, and the position, as two integers."""
+    """Sorts one key of 64 bits, or two of at most 32, with the position, as a pair of 64-bit integers."""
 
     ctype, words = "ulong2", 2
     last = "(ulong2)(0xffffffffffffffffUL)"
@@ -59,7 +59,7 @@ class Wide(sort.Packed):
         return f"(int){element}.s1"
 
     def after(self, a, b):
-        # Without branches, by which Oclgrind's optimised code comes out wrong.
+        # Without branches, for which Oclgrind's optimised code is wrong.
         return f"(({a}.s0 > {b}.s0) | (({a}.s0 == {b}.s0) & ({a}.s1 > {b}.s1)))"
 
     def memory(self, args, buffer, out=False):
@@ -67,7 +67,7 @@ class Wide(sort.Packed):
 
 
 def _gather(sorter, results, positions=None):
-    """What becomes of elements in their final order: the operands that they stand for, and their `positions` where those are asked for."""
+    """A `finish` function for sorted elements: it stores the operands' elements, and their positions unless `positions` is None."""
 
     def finish(args, element, row, place):
         n = args.int(sorter.n, sorter.index)
@@ -79,7 +79,7 @@ def _gather(sorter, results, positions=None):
 
 
 def _keep(sorter, target):
-    """What becomes of elements that another launch reads."""
+    """A `finish` function for elements that another launch reads: it stores them in the Buffer `target`."""
 
     def finish(args, element, row, place):
         return f"{sorter.memory(args, target, out=True)}[{place}] = {element};\n"
@@ -91,11 +91,11 @@ class _Kernels:
     def __init__(self, sorter):
         self.sorter, self.index = sorter, sorter.index
         traits = sorter.traits
-        self.most = power_below(min(_BLOCK, traits.local_memory // _OF_LOCAL) // (8 * sorter.words))  # elements of a block
+        self.most = power_below(min(_BLOCK, traits.local_memory // _OF_LOCAL) // (8 * sorter.words))  # most elements of a block
         self.items = min(_GROUP, traits.max_group)
 
     def sort(self, finish):
-        """KernelSpecs; `finish`: a function of Args, an element, its row and its place in the result, that gives statements."""
+        """KernelSpecs that sort; `finish(args, element, row, place)`: statements that store an element at its place in the result."""
         sorter, n = self.sorter, self.sorter.n
         run = sort.block_of(n, self.most, 2)
         if run >= n:
@@ -109,7 +109,7 @@ class _Kernels:
         return specs
 
     def select(self, k, finish):
-        """KernelSpecs; `finish` as for `sort`."""
+        """KernelSpecs that find the `k` first elements of each row; `finish` as for sort()."""
         sorter, n, source, specs = self.sorter, self.sorter.n, None, []
         kept = max(2, power_above(int(k)))
         if n > self.most and kept * _REDUCTION > self.most:
@@ -124,10 +124,10 @@ class _Kernels:
             source, n = target, count
 
     def blocks(self, block, kept, source, n, stored, finish):
-        """Each group sorts blocks of a row of `n` elements and gives the first `stored` of each, None for all, to `finish`.
+        """The kernel in which each group sorts blocks of rows of `n` elements and passes the first `stored` (None: all) to `finish`.
 
-        `kept`: a power of two, as long as which runs stay while they are merged; None: they are merged to the whole block. `source`: a
-        Buffer of elements, None: the operands. Where rows may be longer another time, the block's length is an argument.
+        `kept`: a power of two to which merged runs are truncated; None: runs are merged to the whole block. `source`: a Buffer of
+        elements, None: the operands. If other calls may have longer rows, the block's length is a kernel argument.
         """
         sorter, t, any_length = self.sorter, self.index, self.sorter.all_arguments or isinstance(n, Dim)
         args, c = sorter.begin(), sorter.ctype
@@ -139,7 +139,7 @@ class _Kernels:
         here = args.local(c, total)
         rows, length = args.int(sorter.rows, t), args.int(n, t)
         size, shift, whole = (args.own(v) if any_length else str(v) for v in (block, block.bit_length() - 1, total))
-        # Ends of loops are arguments, so that no compiler unrolls them.
+        # Loop ends are arguments, so that no compiler unrolls the loops.
         stop = size if any_length else args.scalar(block, "int")
         keeps = stop if kept is None else args.own(kept) if any_length else args.scalar(kept, "int")
         if source is None:
@@ -190,7 +190,7 @@ class _Kernels:
         return self._spec(name, args, text, (ceil_div(n, block) * group, ceil_div(sorter.rows, several)), group)
 
     def merge(self, run, source, finish):
-        """Each group gives a tile of what two sorted runs of `source` become to `finish`."""
+        """The kernel in which each group merges two sorted runs of `source` into one tile of the merged run, and passes it to `finish`."""
         sorter, t, size = self.sorter, self.index, min(self.most, 2 * run)
         args, c, group = sorter.begin(), sorter.ctype, min(self.items, size // 2)
         s, here, cut = sorter.memory(args, source), args.local(c, size), args.local("int", 2)
@@ -207,7 +207,7 @@ class _Kernels:
             f"const {c} x = left[m], y = right[diagonal - 1 - m];\nif ({sorter.after('x', 'y')}) high = m; else low = m + 1;\n}}\n"
             f"{cut}[q] = low;\n}}\nbarrier(CLK_LOCAL_MEM_FENCE);\n"
             f"const int from = {cut}[0], lefts = {cut}[1] - from, end = begin + count - {cut}[1], rights = count - lefts;\n"
-            # Up, and down again: a bitonic sequence, with the greatest of all where the tile is not full.
+            # One run ascending, the other descending: a bitonic sequence, padded with `last` if the tile is not full.
             f"for (int i = own; i < {size}; i += {group}) {{\n{here}[i] = {sorter.last};\n"
             f"const int back = {size} - 1 - i;\n"
             f"if (i < lefts) {here}[i] = left[from + i];\nif (back < rights) {here}[i] = right[end - rights + back];\n}}\n"
@@ -230,7 +230,7 @@ class _Kernels:
 
 
 def _first(k, finish, n, index):
-    """`finish` for the first `k` of each row, of which `place` counts all `n`."""
+    """`finish` restricted to the first `k` of each row of a result with rows of `n`; it is passed places in rows of `k`."""
 
     def limited(args, element, row, place):
         inside = f"const {index} at = {place} - {row} * {args.int(n, index)};\n"

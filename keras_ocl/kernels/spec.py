@@ -1,8 +1,8 @@
-"""What a kernel template returns, and the two things every template is handed.
+"""What a kernel template returns (a KernelSpec), and its two helpers: Args and Sink.
 
 `Args` collects a kernel's parameters and decides how an extent prints: as a literal, or, for a Dim
 (and for every extent in eager code), as a kernel argument, so that another batch size gives the same
-source text. `Sink` is the epilogue slot: the template calls it with a register holding part of the
+source text. `Sink` is the epilogue: the template calls it with a register holding part of the
 result, and it returns the code that applies the fused operations and stores.
 """
 
@@ -20,9 +20,9 @@ class Arg:
 
     name: str
     kind: str
-    dtype: str = ""  # of pointers: the element's dtype
+    dtype: str = ""  # pointers: the element's dtype
     value: object = None  # pointers: the Buffer; scalars: the number, which may be a Dim
-    parts: dict = field(default_factory=dict)  # of pointers into stacks: elements of each slice for a loop's step, by its shift; None: all
+    parts: dict = field(default_factory=dict)  # pointers into stacks of loop steps' slices: {shift: a slice's elements}, None: all
 
     @property
     def is_pointer(self):
@@ -40,9 +40,9 @@ class Arg:
 class KernelSpec:
     """One kernel: body text without signature, its parameters in order, and its launch geometry.
 
-    `title` says what the text computes, as its first line; it depends on nothing that the rest of the text does not show.
-    `grid` is the global size in work-items (1 to 3 extents), `group` the work-group size or None. `helpers` are names of the functions
-    of the prelude that the body calls.
+    `title` is the first line of the text and says what it computes; it contains nothing that the rest of the text does not imply.
+    `grid` is the global size in work-items (1 to 3 extents), `group` the work-group size or None. `helpers` are the names of the prelude
+    functions that the body calls.
     """
 
     name: str  # what the kernel computes, for profiles and errors; not part of the source
@@ -54,13 +54,13 @@ class KernelSpec:
     attributes: str = ""
     scalar: bool = False  # the body is a user's, for one element: the compiler may put several work-items in a vector
     title: str = field(kw_only=True)
-    provenance: object = None  # which operations it computes (compiler/provenance.py); not part of the source either
-    overwrites: bool = False  # whether it writes over a variable's value; likewise
-    operations: object = None  # that it takes, by an algorithm that takes others than the operation's definition (may be a Dim)
-    functions: tuple = ()  # texts of functions that only this kernel calls; its pointers may then lie in the same memory
+    provenance: object = None  # the operations that it computes (compiler/provenance.py); not part of the source either
+    overwrites: bool = False  # whether it overwrites a variable's value; not part of the source either
+    operations: object = None  # arithmetic operations really done, if the algorithm (Winograd) differs from the definition; may be a Dim
+    functions: tuple = ()  # source texts of functions that only this kernel calls; its pointers may then alias
 
     def signature(self, form="{}"):
-        """The parameters as C text, the pointers' names in the form."""
+        """The parameters as C text; `form` is the format string of the pointers' names."""
         return ", ".join(self._declared(a, form) if a.is_pointer else f"{a.ctype} {a.name}" for a in self.args)
 
     def _declared(self, pointer, form="{}"):
@@ -69,7 +69,8 @@ class KernelSpec:
     def source(self, function, offsets=False):
         """The kernel's OpenCL C text under the function name `function`.
 
-        offsets: behind its own parameters it has one for each pointer, in the same order: how many bytes behind the buffer's begin that is.
+        offsets: whether the kernel has one more parameter for each pointer, after its own and in the same order: the pointer's offset in
+            bytes from the start of its buffer.
         """
         signature, begin = self.signature(), ""
         if offsets:
@@ -81,13 +82,13 @@ class KernelSpec:
         return f"// {self.title}\n__kernel {required}{self.attributes}void {function}({signature}) {{\n{begin}{self.text()}}}\n"
 
     def text(self):
-        """The body's text as it is printed."""
+        """The body's text, indented unless it is a user's."""
         return self.body if self.scalar else indented(self.body)
 
 
 @dataclass(frozen=True)
 class StepSlice:
-    """The part of the Buffer `base` that belongs to a loop's present step: `elements` from (step + shift) * elements on."""
+    """The slice of the Buffer `base` for a loop's current step: `elements` elements, from (step + shift) * elements on."""
 
     base: "Buffer"
     elements: int  # may be a Dim
@@ -98,7 +99,7 @@ class StepSlice:
 class Buffer:
     """Memory that kernels read and write: a node's value, or scratch between the kernels of one operation.
 
-    Two are never equal. Each has memory of its own, unless the compiler lets them share it; with a `slice` it is a part of another's.
+    Buffers are compared by identity. Each has memory of its own, unless the compiler lets several share it or it is a `slice` of another.
     """
 
     elements: int  # may be a Dim
@@ -107,12 +108,12 @@ class Buffer:
 
     @property
     def nbytes(self):
-        """Its size, for the extents of the trace."""
+        """Size in bytes, with the extents of the current trace."""
         return present(self.elements) * dtypes.itemsize(self.dtype)
 
 
 class _Step:
-    """The value of the argument that holds the number of a loop's present step; set before each launch."""
+    """Placeholder value of the argument that holds a loop's current step number; the number is set before each launch."""
 
     def __repr__(self):
         return "STEP"
@@ -135,8 +136,8 @@ class Args:
     def pointer(self, value, dtype, out=False, parts=None):
         """C text of the pointer to `value`: a Buffer, or a node of the compiler's graph, which stands for its `buffer`.
 
-        It is the name of a parameter; for a slice, the place where the present step's part begins. `parts`: slices, as Arg has them, where
-        no more is accessed through the pointer.
+        It is the name of a parameter; for a slice, an expression for the start of the current step's slice. `parts`: slices, as in
+        Arg.parts, if the kernel accesses only those through the pointer.
         """
         buffer = value if isinstance(value, Buffer) else value.buffer
         if buffer.slice is not None:
@@ -164,7 +165,7 @@ class Args:
         return self._scalar(key, ctype, extent)
 
     def step(self):
-        """Name of the argument that holds the number of the present step of the loop around the kernel."""
+        """Name of the argument that holds the current step number of the loop around the kernel."""
         return self._scalar("step", "int", STEP)
 
     def scalar(self, value, ctype):
@@ -172,7 +173,7 @@ class Args:
         return self._scalar((ctype, "scalar", value), ctype, value)
 
     def own(self, value):
-        """Name of an int argument that no other number shares, equal or not: the text stays the same for other values."""
+        """Name of a new int argument, never shared with an equal number, so that the text is the same for all values."""
         return self._scalar(("int", "occurrence", len(self.args)), "int", value)
 
     def _scalar(self, key, ctype, value):
@@ -204,6 +205,7 @@ class Sink:
         self.helpers = set()
 
     def store(self, args, coordinates, value, width):
+        """C statements that store a register; see the class."""
         from keras_ocl.kernels import prelude
 
         pointer, index = args.pointer(self.handle, self.dtype, out=True), index_type(product(self.shape))

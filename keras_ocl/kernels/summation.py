@@ -1,8 +1,8 @@
-"""How many terms a sum of floats may add one after the other, before their total goes to another sum.
+"""Blocked summation: the most terms that a sum of floats adds one after the other (a chain) before the total is added to another sum.
 
-A chain of n additions loses up to n/2 units in the last place, and loses most where terms are alike: their roundings go the same way. Sums
-of sums of bounded chains, in an order that depends on extents alone, lose as much as a few chains do: less than log2(n) units for n
-positive terms. What is short stays one chain.
+A chain of n additions loses up to n/2 units in the last place, and most where terms are alike, as all roundings then go the same way.
+Nested sums of bounded chains, in an order that depends on extents alone, lose only as much as a few chains: less than log2(n) units for n
+positive terms. Short sums stay one chain.
 """
 
 import math
@@ -10,29 +10,29 @@ import math
 from keras_ocl.core import dtypes
 from keras_ocl.core.dim import hint
 
-CHAIN = 16  # terms, in each of an accumulator's lanes
-ALONE = 48  # terms up to which a sum is one chain
-PRODUCT = 256  # the same of products, whose factors are seldom alike, and whose tiles have many sums
+CHAIN = 16  # most terms of a chain, in each of an accumulator's lanes
+ALONE = 48  # most terms of a sum that stays one chain
+PRODUCT = 256  # CHAIN for sums of products, whose terms are seldom alike, and whose tiles have many accumulators
 PRODUCT_ALONE = 512
-TILE = 1024  # the same in tiles that have no registers to spare: sums of blocks go to memory, on GPUs from twice as many on
-PARTS = 128  # of a result, up to which they are added one after the other
+TILE = 1024  # CHAIN in tiles without spare registers: totals of blocks go to memory; GPUs use blocks from 2 * TILE terms on
+PARTS = 128  # most partial results that are added as one chain
 
 
 def bounded(dtype):
-    """Whether sums in registers of `dtype` are cut into chains: integers are exact, and float64 has digits enough."""
+    """Whether sums in `dtype` are cut into chains: not of integers, which are exact, nor of float64, which has enough digits."""
     return dtypes.register_ctype(dtype) == "float"
 
 
 def blocks(steps, chain=CHAIN, alone=ALONE):
-    """How a nest of loops, which adds one term in each step of the innermost, is cut into chains; `steps`: of each loop, outermost first.
+    """How to cut a loop nest, whose innermost loop adds one term per step, into chains; `steps`: trip counts, outermost loop first.
 
-    Returns for each loop (sizes, fresh): steps of the blocks it is cut into, the larger first, each with an accumulator of its own, and
-    whether each of its steps begins one, for the loops inside it.
+    Returns for each loop (sizes, fresh). sizes: steps per block of the loop, the larger blocks first, each level with its own accumulator.
+    fresh: whether each step of the loop starts a new accumulator for the loops inside it.
     """
     steps = [max(1, hint(n)) for n in steps]
     if math.prod(steps) <= alone:
         return [((), False)] * len(steps)
-    found, inside = [], 1  # terms of the chain that a step adds
+    found, inside = [], 1  # terms that one step of the loop adds to the chain
     for n in reversed(steps):
         fresh = n > 1 and inside * n > chain and 4 * inside > chain
         if fresh:
@@ -47,10 +47,10 @@ def blocks(steps, chain=CHAIN, alone=ALONE):
 
 
 def cut(dtype, register, names, loop, start, stop, steps, step=1, chain=PRODUCT, alone=PRODUCT_ALONE):
-    """Statements that sum from `start` to `stop` (C texts) in blocks, where `steps`, how many steps that is, are many.
+    """Statements that sum from `start` to `stop` (C texts), `steps` steps in all, in blocks if these are many.
 
-    dtype: the accumulators'. register: their C type. names: of variables that are 0, and get the sums. step: elements of a step.
-    `loop(start, stop)` gives the statements that add the elements between two places to the variables.
+    dtype: of the accumulators. register: their C type. names: of the variables that are 0 before and hold the sums after. step: elements
+    per step. `loop(start, stop)` gives the statements that add the elements from `start` to `stop` to the variables.
     """
     ((sizes, _),) = blocks([steps], chain, alone) if bounded(dtype) else [((), False)]
     if not sizes:

@@ -1,1 +1,1 @@
-"""What Keras's recurrent layers reach: any cell over time, and the fused layers."""
+"""Recurrence for Keras's recurrent layers: any cell over time, and the fused layers."""

@@ -1,4 +1,4 @@
-"""Recurrence over time: any cell, step by step."""
+"""Recurrence over time for any cell, step by step."""
 
 from keras.src import tree
 
@@ -23,22 +23,22 @@ def rnn(
     zero_output_for_mask=False,
     return_all_outputs=True,
 ):
-    """output, states = step_function(input at t, states + constants), over the time axis of `inputs`.
+    """Apply output, states = step_function(input at t, states + constants) along the time axis of `inputs`.
 
     Inside a trace the step is traced once (see ops/control_flow.py); with `unroll`, and in eager code, once per time step.
 
     Args:
         inputs: tensor or nest of tensors (batch, time, ...), with `time_major` (time, batch, ...).
         initial_states: list of tensors or nests of them.
-        go_backwards: from the last time step to the first; outputs are in the order in which they were made.
-        mask: (batch, time) or (batch, time, 1) bool; where it is False the states stay, and the output is the one before, or with
-            `zero_output_for_mask` zero.
+        go_backwards: whether to go from the last time step to the first; outputs are in the order of computation.
+        mask: (batch, time) or (batch, time, 1) bool; where it is False the states stay, and the output is the previous one, or zero
+            with `zero_output_for_mask`.
         constants: further tensors handed to each step.
         return_all_outputs: whether `outputs` holds all steps; False: the last one only.
     Returns:
         (last output, outputs (batch, time, ...), states after the last step).
     Raises:
-        ValueError: there are no time steps; or a step fails, as with states that do not fit.
+        ValueError: there are no time steps; or a step fails, for instance as the shapes of states do not fit.
     """
     inputs = tree.map_structure(convert_to_tensor, inputs)
     if not time_major:
@@ -65,13 +65,13 @@ def rnn(
 
 
 def sizes(x):
-    """The shape of a tensor or array, as numbers."""
+    """The shape of a tensor or array, as a tuple of ints."""
     return tuple(int(n) for n in x.shape)
 
 
 def _explained(error, inputs, states, time_major):
-    """A step's ValueError, with the shapes that the step got: of initial states, a wrong one is the usual reason."""
-    cause = error.__context__ if isinstance(error.__context__, ValueError) else error  # Keras wraps those of a cell in many lines
+    """A step's ValueError with the step's shapes added, as a wrong initial state is its usual cause."""
+    cause = error.__context__ if isinstance(error.__context__, ValueError) else error  # Keras wraps a cell's errors in many lines
     first = sizes(tree.flatten(inputs)[0])
     given = first if time_major else (first[1], first[0], *first[2:])
     shapes = " and ".join(str(sizes(s)) for s in tree.flatten(states))
@@ -80,14 +80,14 @@ def _explained(error, inputs, states, time_major):
 
 
 class _Recurrence:
-    """A step function with what it runs over, time first."""
+    """A step function and the inputs that it runs over, with time as the first axis."""
 
     def __init__(self, step, inputs, mask, constants, zero, backwards, all_outputs):
         self.step, self.inputs, self.mask, self.constants = step, inputs, mask, constants
         self.zero, self.backwards, self.all_outputs = zero, backwards, all_outputs
 
     def _advance(self, x, states, mask, previous):
-        """(output, new states) of one step; `previous`: a function of the output that gives what stands where the mask is False."""
+        """(output, new states) of one step. `previous`: function from the output to the values for where the mask is False."""
         output, new = self.step(x, states + self.constants)
         output, new = tree.map_structure(convert_to_tensor, (output, tuple(new)))
         if mask is not None:
@@ -96,7 +96,7 @@ class _Recurrence:
         return output, new
 
     def unrolled(self, states):
-        """All steps one after the other: (last output, outputs, states)."""
+        """Run all steps one after the other; returns (last output, outputs, states)."""
         slices = [shapes.unstacked(x) for x in tree.flatten(self.inputs)]
         masks = None if self.mask is None else shapes.unstacked(self.mask)
         outputs, previous = [], None
@@ -111,9 +111,9 @@ class _Recurrence:
         return previous, tree.map_structure(lambda *ys: shapes.stack(list(ys)), *outputs), states
 
     def compiled(self, states):
-        """The same as a scan."""
+        """The same as `unrolled`, by a scan."""
         count = len(tree.flatten(states))
-        keeps = self.mask is not None and not self.zero  # the output before is needed
+        keeps = self.mask is not None and not self.zero  # whether the previous output is needed
         like, same = (None, ()) if self.all_outputs and not keeps else self._output(states)
         carried = [] if like is None else [j for j, k in enumerate(same) if keeps or k is None]
         structure = like
@@ -147,7 +147,7 @@ class _Recurrence:
         return last, outputs, tree.pack_sequence_as(states, carries[:count])
 
     def _output(self, states):
-        """A step's output (in a trace that is thrown away), and for each of its tensors the number of the new state it equals, or None."""
+        """A step's output (from a trace that is dropped), and for each of its tensors the index of the new state equal to it, or None."""
         with discarded():
             first = tree.map_structure(lambda x: P.reshape(P.slice(x, (0,) * x.ndim, (1, *x.shape[1:])), x.shape[1:]), self.inputs)
             output, new = self.step(first, states + self.constants)
@@ -161,7 +161,7 @@ def _time_batch_swapped(x):
 
 
 def _as_float(x, dtype):
-    """A float state in the dtype in which it began; others must keep theirs."""
+    """A float state in its initial dtype; other states must keep theirs."""
     return P.convert(x, dtype) if dtypes.is_float(x.dtype) and dtypes.is_float(dtype) and x.dtype != dtype else x
 
 
@@ -170,13 +170,13 @@ def _zeros(nest):
 
 
 def _where(mask, new, old):
-    """`new` where the (batch, 1) mask holds, else `old`."""
+    """`new` where the (batch, 1) mask is True, else `old`."""
     mask = P.reshape(mask, (*mask.shape, *(1 for _ in range(new.ndim - mask.ndim)))) if new.ndim > mask.ndim else mask
     return P.select(broadcast_to(mask, new.shape), new, broadcast_to(convert_to_tensor(old, new.dtype), new.shape))
 
 
 def without_steps(layer, sequences, initial_state, training):
-    """What an RNN layer returns for `sequences` (batch, 0, ...): as after one step that is masked, zeros and the initial states."""
+    """The result of an RNN layer for `sequences` (batch, 0, ...): as after one masked step, that is zeros and the initial states."""
     from keras.src.layers.rnn.rnn import RNN
 
     batch = sequences.shape[0]

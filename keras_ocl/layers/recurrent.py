@@ -1,8 +1,8 @@
-"""Fused LSTM and GRU: one matrix product over all steps for the inputs, then one product and one pointwise kernel per step,
-or on a GPU one kernel for all steps (compiler/loops/held.py).
+"""Fused LSTM and GRU: one matrix product for the inputs of all steps, then one product and one pointwise kernel per step,
+or on a GPU one persistent kernel ("held") for all steps (compiler/loops/held.py).
 
-Without a mask or unrolling; Keras runs its cell through `rnn` otherwise. A step's gates lie side by side as (batch, gates, units), so
-that the last axis of the pointwise kernels is a whole row of units.
+Without a mask or unrolling; otherwise Keras runs its cell through `rnn`. A step's gates are adjacent, as (batch, gates, units), so that
+the last axis of the pointwise kernels is a whole row of units.
 """
 
 from keras_ocl import primitives as P
@@ -26,15 +26,15 @@ def lstm(
     go_backwards=False,
     unroll=False,
 ):
-    """An LSTM layer over inputs (batch, time, features), as Keras's cell computes it.
+    """An LSTM layer over inputs (batch, time, features), with the results of Keras's cell.
 
     Args:
         kernel, recurrent_kernel, bias: (features, 4 * units), (units, 4 * units), (4 * units,) or None; gates i, f, c, o.
     Returns:
-        (last output (batch, units), outputs (batch, time or 1, units) in the order they were made, [h, c]).
+        (last output (batch, units), outputs (batch, time or 1, units) in the order of computation, [h, c]).
     Raises:
         ValueError: an initial state is not (batch, units), nor one row for the whole batch.
-        NotImplementedError: there is a mask or no step, or the loop is to be unrolled.
+        NotImplementedError: there is a mask or no step, or unrolling is asked for.
     """
     states = _fitting("lstm", inputs, recurrent_kernel, initial_state_h, initial_state_c)
     _only_plain(inputs, mask, unroll)
@@ -65,16 +65,16 @@ def gru(
     unroll=False,
     reset_after=True,
 ):
-    """A GRU layer over inputs (batch, time, features), as Keras's cell computes it.
+    """A GRU layer over inputs (batch, time, features), with the results of Keras's cell.
 
     Args:
         kernel, recurrent_kernel: (features, 3 * units), (units, 3 * units); gates z, r, h.
-        bias: None, (3 * units,), or with `reset_after` (2, 3 * units): of the input's and of the recurrent product.
+        bias: None, (3 * units,), or with `reset_after` (2, 3 * units): for the input's and for the recurrent product.
     Returns:
-        (last output (batch, units), outputs (batch, time or 1, units) in the order they were made, [h]).
+        (last output (batch, units), outputs (batch, time or 1, units) in the order of computation, [h]).
     Raises:
         ValueError: the initial state is not (batch, units), nor one row for the whole batch.
-        NotImplementedError: there is a mask or no step, or the loop is to be unrolled.
+        NotImplementedError: there is a mask or no step, or unrolling is asked for.
     """
     states = _fitting("gru", inputs, recurrent_kernel, initial_state)
     _only_plain(inputs, mask, unroll)
@@ -122,7 +122,7 @@ def bidirectional_lstm(
     return_sequences=False,
     unroll=False,
 ):
-    """Two LSTM layers, the second from the end; each direction's result is as `lstm` gives it, but outputs are in the order of time."""
+    """Two LSTM layers, the second backwards in time; each direction's result is that of `lstm`, but with outputs in the order of time."""
     common = (activation, recurrent_activation, return_sequences)
     ahead, back = (fwd_kernel, fwd_recurrent_kernel, fwd_bias), (bwd_kernel, bwd_recurrent_kernel, bwd_bias)
     forward = lstm(inputs, fwd_initial_state_h, fwd_initial_state_c, mask, *ahead, *common, False, unroll)
@@ -147,7 +147,7 @@ def bidirectional_gru(
     unroll=False,
     reset_after=True,
 ):
-    """Two GRU layers, the second from the end; each direction's result is as `gru` gives it, but outputs are in the order of time."""
+    """Two GRU layers, the second backwards in time; each direction's result is that of `gru`, but with outputs in the order of time."""
     common = (activation, recurrent_activation, return_sequences)
     forward = gru(inputs, fwd_initial_state_h, mask, fwd_kernel, fwd_recurrent_kernel, fwd_bias, *common, False, unroll, reset_after)
     backward = gru(inputs, bwd_initial_state_h, mask, bwd_kernel, bwd_recurrent_kernel, bwd_bias, *common, True, unroll, reset_after)
@@ -155,7 +155,7 @@ def bidirectional_gru(
 
 
 def _fitting(op, inputs, recurrent_kernel, *states):
-    """Initial states as tensors (batch, units); one row is repeated for the batch."""
+    """Initial states as tensors (batch, units); a single row is repeated for the batch."""
     states, wanted = [convert_to_tensor(s) for s in states], (inputs.shape[0], recurrent_kernel.shape[0])
     if any(s.ndim not in (1, 2) or s.shape[-1] != wanted[1] or s.shape[:-1] not in (wanted[:1], (), (1,)) for s in states):
         raise ValueError(
@@ -173,7 +173,7 @@ def _only_plain(inputs, mask, unroll):
 
 
 def _projected(inputs, kernel, bias):
-    """All steps' inputs times the kernel: (time, batch, gates * units)."""
+    """The inputs of all steps times the kernel: (time, batch, gates * units)."""
     return _biased(P.dot_general(P.transpose(inputs, (1, 0, 2)), kernel, ((2,), (0,))), bias)
 
 
@@ -193,7 +193,7 @@ def _biased(x, bias):
 
 
 def _gates(x, count):
-    """(batch, count * units) as `count` tensors of shape (batch, units)."""
+    """Split (batch, count * units) into `count` tensors of shape (batch, units)."""
     batch, units = x.shape[0], x.shape[1] // count
     x = P.reshape(x, (batch, count, units))
     return [P.reshape(P.slice(x, (0, k, 0), (batch, k + 1, units)), (batch, units)) for k in range(count)]

@@ -1,4 +1,4 @@
-"""The constructs of released Keras that must learn the name "ocl"."""
+"""The constructs of released Keras in which the name "ocl" must be added."""
 
 from typing import NamedTuple
 
@@ -7,12 +7,12 @@ SUPPORTED_KERAS = ">=3.15,<3.16"
 
 
 def supports(version):
-    """Whether the edits are for this version of Keras, a text."""
+    """Whether the edits are made for this version of Keras, such as "3.15.0"."""
     return version.split(".")[:2] == ["3", "15"]
 
 
 class Branch(NamedTuple):
-    """Puts a branch for our backend before the chain in `scope` that first asks for "tensorflow" and binds `binds`.
+    """Puts a branch for our backend before the chain in `scope` that first tests for "tensorflow" and binds `binds`.
 
     `scope` is a dotted path of classes and functions, "" for the module's own body; `binds` is a name that the chain's first branch
     imports, or None when the chain binds nothing.
@@ -39,7 +39,7 @@ class First(NamedTuple):
 
 
 class Then(NamedTuple):
-    """Puts `code` behind the statement `statement` of every function `scope`, or, where that has no such statement, `otherwise` first."""
+    """Puts `code` after the statement `statement` in every function `scope`; in a function without it, puts `otherwise` first."""
 
     scope: str
     statement: str
@@ -84,7 +84,7 @@ EDITS: dict[str, tuple[Branch | First | Alike, ...]] = {
             "from keras_ocl.export import export_onnx as export\nexport(model, filepath, input_signature, opset_version)",
         ),
     ),
-    # Before it asks for the package openvino.
+    # Before Keras tests for the package openvino.
     "keras.src.export.openvino": (First("export_openvino", "from keras_ocl.export import refuse_openvino\nrefuse_openvino()"),),
     "keras.src.optimizers.optimizer": (
         Branch("", "BackendOptimizer", "from keras_ocl.hooks.optimizer import OclOptimizer as BackendOptimizer"),
@@ -97,7 +97,7 @@ EDITS: dict[str, tuple[Branch | First | Alike, ...]] = {
             "    compiled = call(self, y_true, y_pred, sample_weight)\n    if compiled is not NotImplemented:\n        return compiled",
         ),
     ),
-    # Its `except:` would swallow Ctrl-C while it waits for the device.
+    # The `except:` in it would swallow Ctrl-C while it waits for the device.
     "keras.src.utils.python_utils": (
         First(
             "pythonify_logs",
@@ -105,7 +105,8 @@ EDITS: dict[str, tuple[Branch | First | Alike, ...]] = {
             "    return ours(logs)",
         ),
     ),
-    # A product reads what one operation unpacks as it is stored; of Keras's nine, whose order of elements is another, it cannot.
+    # A matrix product can read packed values directly if one operation unpacks them. It cannot with Keras's nine operations, which use
+    # another order of elements.
     "keras.src.quantizers.quantizers": (
         First(
             "unpack_int4",
@@ -119,7 +120,7 @@ EDITS: dict[str, tuple[Branch | First | Alike, ...]] = {
         Alike("DynamicBackend.set_backend", "tensorflow"),
         Branch("DynamicBackend.__getattr__", None, 'return getattr(importlib.import_module("keras_ocl.backend"), name)'),
     ),
-    # It looks at the first step's shape in sequences that have none.
+    # Keras reads the shape of the first step, even of sequences without steps.
     "keras.src.layers.rnn.rnn": (
         First(
             "RNN.call",
@@ -129,20 +130,20 @@ EDITS: dict[str, tuple[Branch | First | Alike, ...]] = {
     ),
     "keras.src.callbacks.tensorboard": (Alike("TensorBoard.__init__", "tensorflow"),),  # which backends can profile
     "keras.src.layers.normalization.batch_normalization": (Alike("BatchNormalization.__init__", "tensorflow"),),  # synchronized=True
-    # In a job of several processes one writes, for which the others give it their parts.
+    # In a job of several processes only one writes; the others give it their parts.
     "keras.src.saving.saving_api": (
         First("save_model", _SAVE),
         First("save_weights", _SAVE),
     ),
-    # Its general branches have shapes that depend on data, which a trace cannot hold.
+    # Keras's general branches have shapes that depend on data, which a trace cannot represent.
     "keras.src.layers.preprocessing.image_preprocessing.equalization": (
         Alike("Equalization._custom_histogram_fixed_width", "jax"),
         Alike("Equalization._apply_equalization", "jax"),
     ),
 }
 
-# KerasHub compiles what generates text and images by the backend's name. The rule is for all its modules, so that it outlives their names
-# and finds tasks to come; where it does not fit, a task runs eagerly, as KerasHub lets it.
+# KerasHub decides by the backend's name how to compile functions that generate text and images. These edits apply to all its modules, so
+# they survive renamed modules and cover future tasks; where they do not fit, a task runs eagerly, as KerasHub allows.
 EDITS_OF_PACKAGE: dict[str, tuple[Then | First, ...]] = {
     "keras_hub": (
         Then(
@@ -151,7 +152,7 @@ EDITS_OF_PACKAGE: dict[str, tuple[Then | First, ...]] = {
             "from keras_ocl.hooks.generation import compiled\nself.generate_function = compiled(self)",
             "from keras_ocl.hooks.generation import runs_eagerly\nruns_eagerly(self)",
         ),
-        # Whether `keras.ops.dot_product_attention` is one operation, which it knows of JAX and PyTorch.
+        # Whether `keras.ops.dot_product_attention` is one operation; KerasHub knows this only of JAX and PyTorch.
         First("fused_attention_op_available", 'if keras.config.backend() == "ocl":\n    return True'),
     ),
 }

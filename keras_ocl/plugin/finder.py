@@ -1,4 +1,4 @@
-"""The finder on ``sys.meta_path``: edits Keras's modules as they load and carries our process state over a change of backend."""
+"""The finder on ``sys.meta_path``: edits Keras's modules as they load, and keeps our process state when the backend changes."""
 
 import os
 import sys
@@ -8,8 +8,8 @@ from pathlib import Path
 
 from keras_ocl.plugin.edits import BACKEND, EDITS, EDITS_OF_PACKAGE, SUPPORTED_KERAS
 
-# `keras.config.set_backend` drops every module whose name begins with "keras", ours too. These hold contexts, memory, compiled programs,
-# the connection to other ranks and the finder itself, and do not depend on Keras: once loaded they are handed out again, so that a process
+# `keras.config.set_backend` drops every module whose name begins with "keras", ours too. These modules hold contexts, memory, compiled
+# programs, the connection to other ranks and the finder itself, and do not depend on Keras: once loaded they are reused, so that a process
 # has one of each.
 KEPT = ("compiler", "core", "distribution", "kernels", "plugin", "primitives", "runtime")
 
@@ -18,14 +18,14 @@ AFTER_KERAS = ("backend", "custom", "export", "gradient", "hooks", "layers", "op
 
 
 class BackendFinder:
-    """Finds the modules that need a loader of ours and leaves all others alone."""
+    """Finds the modules that need one of our loaders, and leaves all others alone."""
 
     def __init__(self):
         self._kept = {}
 
     def find_spec(self, name, path=None, target=None):
         """Returns a spec for `name` if it is ours to load (see `importlib.abc.MetaPathFinder`), else None."""
-        # A target is given by `importlib.reload`, which wants the module's own code to run again.
+        # `importlib.reload` passes a target; it wants the module's own code to run again.
         if target is not None or not name.startswith("keras"):
             return None
         if name in EDITS:
@@ -38,7 +38,7 @@ class BackendFinder:
             return None
         if part in KEPT:
             if name in self._kept:
-                # The package's attributes still lead to its modules, so nothing would look for them.
+                # The package's attributes still refer to its modules, so no import would look for them.
                 sys.modules.update({other: module for other, module in self._kept.items() if other.startswith(f"{name}.")})
                 return _spec_of_loaded(name, self._kept[name])
             return self._wrap(name, path, lambda loader: KeepingLoader(loader, self._kept))
@@ -66,7 +66,7 @@ class BackendFinder:
 
 
 class _Loader:
-    """Wraps another loader for the time of loading; the loaded module shows the wrapped one, as if it had been loaded by it."""
+    """Wraps another loader during loading; the loaded module refers to the wrapped loader, as if that had loaded it."""
 
     def __init__(self, loader):
         self._loader = loader
@@ -82,13 +82,13 @@ class _Loader:
         return getattr(self._loader, name)
 
     def _source(self, module):
-        """The module's text; None where it is not installed."""
+        """The module's source text; None if that is not installed."""
         get_source = getattr(self._loader, "get_source", None)
         return get_source(module.__name__) if get_source else None
 
 
 class EditingLoader(_Loader):
-    """Runs a module of Keras with our edits if Keras is set to our backend, and exactly as it is if not."""
+    """Runs a module of Keras with our edits if Keras is set to our backend, else unchanged."""
 
     def _run(self, module):
         if _chosen_backend() != BACKEND or keras_lists_us():
@@ -107,7 +107,7 @@ class EditingLoader(_Loader):
 
 
 class PackageLoader(_Loader):
-    """Runs a module of a package that builds on Keras with our edits of the functions that it has, if Keras is set to our backend."""
+    """Runs a module of a package built on Keras, with our edits of the functions that it contains if Keras is set to our backend."""
 
     def _run(self, module):
         source = self._source(module) or ""
@@ -133,7 +133,7 @@ class KeepingLoader(_Loader):
 
 
 class LoadedLoader:
-    """Hands out a module that is already loaded."""
+    """Returns a module that is already loaded."""
 
     def __init__(self, module):
         self._module, self._spec = module, module.__spec__
@@ -142,7 +142,7 @@ class LoadedLoader:
         return self._module
 
     def exec_module(self, module):
-        module.__spec__ = self._spec  # the import system has put in the spec that led here
+        module.__spec__ = self._spec  # the import system has replaced it by the spec that led here
 
 
 def _chosen_backend():
@@ -154,7 +154,7 @@ def _chosen_backend():
 
 
 def keras_lists_us():
-    """Whether this Keras loads `keras_ocl.src` by itself (see there): by a list of names, or in its chain of backends."""
+    """Whether this Keras itself loads `keras_ocl.src` (see there): by a list of names, or in its chain of backends."""
     try:
         config = import_module("keras.src.backend.config")
         names = getattr(config, "_PLUGGABLE_BACKENDS", ())

@@ -8,11 +8,11 @@ from keras_ocl.plugin.edits import BACKEND, SUPPORTED_KERAS, Alike, Branch, Firs
 
 
 class UnsupportedKeras(ImportError):
-    """The installed Keras lacks a construct that must learn about this backend; the message names the versions that are supported."""
+    """The installed Keras lacks a construct that the edits change; the message names the versions that are supported."""
 
 
 def check_keras():
-    """Raises UnsupportedKeras where the Keras that is being imported is another than the edits are for."""
+    """Raises UnsupportedKeras if the Keras being imported is not the version for which the edits are made."""
     version = _keras_version()
     if not supports(version):
         raise UnsupportedKeras(f"keras_ocl does not support Keras {version}. {_REMEDY}")
@@ -30,7 +30,7 @@ def rewrite(name, source, filename, edits):
     Args:
         name: the module's dotted name, for errors.
         source: its source text.
-        filename: what code objects name as their file.
+        filename: the file name for code objects.
         edits: the `Branch`, `First` and `Alike` edits to apply.
 
     Returns:
@@ -48,7 +48,7 @@ def rewrite(name, source, filename, edits):
 
 
 def rewrite_package(source, filename, edits):
-    """The code object of a module of another package than Keras, with `edits` (`Then`, `First`) applied wherever they fit."""
+    """The code object of a module of a package other than Keras, with `edits` (`Then`, `First`) applied wherever they fit."""
     tree = ast.parse(source, filename)
     for edit in edits:
         _APPLY[type(edit)](tree, edit)

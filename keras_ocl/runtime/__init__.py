@@ -1,7 +1,7 @@
-"""The only code that knows OpenCL: discovery, devices, memory, programs, commands.
+"""The only code that uses OpenCL: discovery, devices, memory, programs, commands.
 
-See Device for what can be done on one; nothing else in the package imports pyopencl. These modules hold the state of
-the process (contexts, memory, programs); keras_ocl.plugin keeps them when `keras.config.set_backend` drops all others.
+See Device for what can be done on one; nothing else in the package imports pyopencl. These modules hold the state of the process
+(contexts, memory, programs), so keras_ocl.plugin keeps them when `keras.config.set_backend` drops all others.
 """
 
 import keras_ocl.runtime.versions  # noqa: F401 - before all that needs what it looks for

@@ -1,4 +1,4 @@
-"""The memory of intermediate results, which all compiled functions of a device share: its queue runs one after the other."""
+"""The memory for intermediate results, shared by all compiled functions of a device, since its queue runs one after the other."""
 
 import itertools
 import threading
@@ -6,14 +6,14 @@ import weakref
 
 
 class Arena:
-    """A buffer, or where the device has none so large several, as large as the largest of its tenants needs; made when one of them runs.
+    """One buffer, or several where the device's buffers are too small, with the size that the largest tenant (compiled function) needs.
 
-    A run holds `lock` from its first command to its last, so that the commands of two runs never mix in the queue. Nothing that outlives
-    a run lies here.
+    It is made when a tenant runs. A run holds `lock` from its first command to its last, so commands of two runs never mix in the queue.
+    Nothing that outlives a run lies in the arena.
 
     Attributes:
-        storages: a tuple of the Storages, empty where there is none.
-        users: who is running in it: several where a finaliser or a signal handler interrupts a run with one of its own.
+        storages: a tuple of Storages; empty if there is no memory.
+        users: the runs in progress: several where a finaliser or signal handler interrupts a run with one of its own.
     """
 
     def __init__(self, device):
@@ -24,17 +24,17 @@ class Arena:
         self._tenants = weakref.WeakSet()
 
     def enter(self, tenant, sizes, what):
-        """The Storages, of at least so many bytes. Before they go, `tenant.leave()` is called. Raises OutOfMemory, which names `what`."""
+        """The Storages, of at least `sizes` bytes each. `tenant.leave()` is called before they go. Raises OutOfMemory, naming `what`."""
         there = [storage.nbytes for storage in self.storages]
         wanted = [max(pair) for pair in itertools.zip_longest(there, sizes, fillvalue=1)]  # buffers may be empty
         if wanted != there:
-            self._drop()  # first, so that both are never there at once
+            self._drop()  # first, so that old and new memory never exist at once
             self.storages = tuple([self._device.allocate(nbytes, what) for nbytes in wanted])
         self._tenants.add(tenant)
         return self.storages
 
     def release(self):
-        """Give the memory back to the system unless a run is using it; waits for the device. Returns whether there was any."""
+        """Give the memory back to the system unless a run uses it; waits for the device. Returns whether there was any."""
         if not self.lock.acquire(blocking=False):
             return False  # another thread runs in it
         try:
@@ -46,7 +46,7 @@ class Arena:
             self.lock.release()
 
     def abandon(self):
-        """The next run gets other memory: something may still write to this, which is free again when nobody holds the Storages."""
+        """Let the next run get other memory, as something may still write to this; it is freed when nobody holds its Storages."""
         self._left()
         self.storages = ()
 
@@ -58,5 +58,5 @@ class Arena:
 
     def _left(self):
         for tenant in list(self._tenants):
-            tenant.leave()  # sub-buffers keep the whole alive
+            tenant.leave()  # a tenant's sub-buffers would keep the whole buffer alive
         self._tenants.clear()

@@ -1,7 +1,7 @@
-"""Which process compiles a kernel that several need at the same time: the one that claims it; the others take what it stores.
+"""Which process compiles a kernel that several need at the same time: the one that claims it; the others load what it stores.
 
-A claim is a lock of one byte of a file beside the programs, at a place that the kernel's key gives. The system gives a process's locks back
-when it ends, however it does. Nobody waits while it claims anything, so nobody waits in a circle, and nobody waits for long.
+A claim is a lock of one byte of a file beside the programs, at an offset computed from the kernel's key. The system releases a process's
+locks when it ends, for whatever reason. No process waits while it has claims, so there are no deadlocks, and no wait is long.
 """
 
 import errno
@@ -17,10 +17,10 @@ else:
     import fcntl
 
 FILE = "claims"
-PATIENCE = 60.0  # seconds without an answer after which this process compiles everything itself: another may be stopped
-POLL = 0.02  # seconds
+PATIENCE = 60.0  # seconds of waiting after which this process compiles everything itself: the other may be stopped
+POLL = 0.02  # seconds between two tries
 
-_files = {}  # path -> _File: closing one would give back all of this process's locks of it
+_files = {}  # path -> _File; closing one would release all of this process's locks on it
 _opening = threading.Lock()
 
 
@@ -29,11 +29,11 @@ class _File:
 
     def __init__(self, path):
         self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o600)
-        self._held = Counter()  # place -> claims of it by this process
+        self._held = Counter()  # offset -> claims of it by this process
         self._lock = threading.Lock()
 
     def take(self, place):
-        """Whether the byte is this process's now. OSError where the file system has no locks."""
+        """Whether this process has the lock of byte `place` now. OSError if the file system has no locks."""
         with self._lock:
             try:
                 if not self._held[place]:
@@ -47,7 +47,7 @@ class _File:
 
     def give_back(self, place):
         with self._lock:
-            if not self._held[place]:  # it was taken when there were no locks
+            if not self._held[place]:  # it was claimed without locks
                 return
             self._held[place] -= 1
             if not self._held[place]:
@@ -63,12 +63,12 @@ class _File:
 
 
 def _place(key):
-    """Where in the file: kernels that meet there by chance only wait for one another. Windows counts up to 2**31."""
+    """Offset in the file. Kernels with the same one, by chance, only wait for one another. Windows counts up to 2**31."""
     return int(key[:7], 16)
 
 
 class Claims:
-    """The claims on the kernels of a DiskCache; where it cannot be written, or has no locks, each process compiles all that it needs."""
+    """Claims on the kernels of a DiskCache; where its folder cannot be written or has no locks, each process compiles all it needs."""
 
     def __init__(self, disk):
         self._disk = disk
@@ -76,7 +76,7 @@ class Claims:
         self._patient = True
 
     def _file(self):
-        """The _File, None where nobody waits for anybody."""
+        """The _File, or None if processes do not wait for one another."""
         if not self._patient or not self._disk.can_store():
             return None
         self._path = os.path.realpath(self._disk.folder / FILE)
@@ -90,7 +90,7 @@ class Claims:
             return None
 
     def take(self, keys):
-        """Those of `keys` that this process shall compile, as a list; the others another process is compiling."""
+        """The list of those `keys` that this process shall compile; another process is compiling the others."""
         file = self._file()
         if file is None:
             return list(keys)
@@ -101,8 +101,8 @@ class Claims:
             return list(keys)
 
     def take_all(self, keys):
-        """Claim all of `keys`, after waiting until no other process is compiling any of them; call it without claims."""
-        keys = sorted(keys, key=_place)  # one of two processes that want the same gets all of them
+        """Claim all of `keys`, after waiting until no other process claims any; call it without having claims."""
+        keys = sorted(keys, key=_place)  # of two processes that want the same keys, one gets all
         while True:
             taken = []
             for key in keys:
@@ -115,13 +115,13 @@ class Claims:
             self.wait(keys[len(taken) :])
 
     def give_back(self, keys):
-        """End claims: what was compiled is stored."""
+        """Release claims, after storing what was compiled."""
         file = _files.get(self._path)
         for key in keys if file is not None else ():
             file.give_back(_place(key))
 
     def wait(self, keys):
-        """Wait until no other process claims any of `keys`, or for so long that it cannot be at work; call it without claims."""
+        """Wait until no other process claims any of `keys`, for at most PATIENCE seconds; call it without having claims."""
         end = time.monotonic() + PATIENCE
         for key in keys:
             while not (taken := self.take([key])):

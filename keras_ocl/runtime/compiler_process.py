@@ -1,4 +1,4 @@
-"""What a process that compiles for another does; see compilers.py."""
+"""The process that compiles for another process; see compilers.py."""
 
 import os
 import pickle
@@ -10,13 +10,13 @@ import pyopencl as cl
 from keras_ocl.runtime import discovery
 from keras_ocl.runtime.programs import STANDARD, binary_of, build_program, identity
 
-WARM_UP = "__kernel void first(__global float* x) { x[get_global_id(0)] += 1; }"  # a compiler's first takes a tenth of a second more
+WARM_UP = "__kernel void first(__global float* x) { x[get_global_id(0)] += 1; }"  # a first program takes a tenth of a second more
 
 
 def serve():
-    """Reads the identity of a device, then (source, options) after (source, options), and answers with binaries while somebody can ask.
+    """Read a device's identity, then one (source, options) after the other, and answer with binaries until the other process ends.
 
-    None is the answer to what cannot be compiled: who asked compiles it again, and sees the compiler's log.
+    The answer is None for what cannot be compiled: the other process compiles it again, and sees the compiler's log.
     """
     requests, answers = queue.SimpleQueue(), os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what compilers print must not reach the pipe
@@ -40,7 +40,7 @@ def serve():
 
 
 def _read(requests):
-    """Puts what is asked in a queue, and ends the process when nobody can ask any more, in the middle of compiling too."""
+    """Put requests in a queue, and end the process when the other one has ended, even while it compiles."""
     with os.fdopen(os.dup(0), "rb") as pipe:
         while True:
             try:

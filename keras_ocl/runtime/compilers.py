@@ -1,7 +1,7 @@
-"""Processes that compile beside this one: a CPU runtime's compiler works on one program at a time in each process.
+"""Compiler processes beside this one, since a CPU runtime's compiler works on one program at a time in each process.
 
-They are started when much is to be compiled, find the same device, get OpenCL C and answer with binaries, and end when nothing was asked
-of them for a while or this process is gone. Where one cannot be started, or fails, this process compiles everything itself.
+They are started when much must be compiled, find the same device, receive OpenCL C and answer with binaries. They end after some
+seconds without work, or when this process ends. Where one cannot be started or fails, this process compiles everything itself.
 """
 
 import atexit
@@ -23,14 +23,14 @@ from keras_ocl.runtime.state import Process
 logger = logging.getLogger("keras_ocl")
 
 VARIABLE = "KERAS_OCL_COMPILERS"
-MOST = 7  # of a device; a model has not more programs that are worth it
-MEMORY = 512 << 20  # bytes that are free for each: it takes a fifth of that, more for large programs
-IDLE = 20.0  # seconds after which a process ends
-AT_EXIT = 3.0  # seconds
+MOST = 7  # processes for a device; more do not pay for a model's programs
+MEMORY = 512 << 20  # bytes of free memory required per process: it uses a fifth of that, more for large programs
+IDLE = 20.0  # seconds without work after which a process ends
+AT_EXIT = 3.0  # seconds to wait at exit for compilers
 
 
 def most_compilers(compute_units):
-    """How many processes may compile for a CPU of so many compute units: KERAS_OCL_COMPILERS, else one for each other unit, up to 7.
+    """Most compiler processes for a CPU with so many compute units: KERAS_OCL_COMPILERS, else one less than its units and 7 at most.
 
     Raises ValueError where the variable is no number.
     """
@@ -43,7 +43,7 @@ def most_compilers(compute_units):
 
 
 def _python():
-    """The command of a Python that can import what this one can; None in a program that Python is only a part of."""
+    """Command of a Python that can import what this one can; None in a program in which Python is embedded."""
     python = interpreter()
     if python is None:
         return None
@@ -55,7 +55,7 @@ _all = weakref.WeakSet()  # Compilers
 
 
 def _before_exit():
-    """What was begun is kept, if that takes no longer than AT_EXIT: else a short script would never find it compiled."""
+    """Wait up to AT_EXIT seconds for compilers and store their results: else a short script would compile the same every time."""
     if not Process.forked:
         end = time.monotonic() + AT_EXIT
         for compilers in list(_all):
@@ -66,19 +66,19 @@ atexit.register(_before_exit)
 
 
 class Compilers:
-    """Up to `most` processes that compile for the device of an `identity` (as `programs.identity` tells it)."""
+    """Up to `most` processes that compile for the device with an `identity` (see `programs.identity`)."""
 
     def __init__(self, identity, most):
         self.most = most
         self._identity = identity
-        self._tasks = queue.SimpleQueue()  # (Future of a binary or None, source, options, whether it is wanted, what to do with the binary)
-        self._begun = set()  # Futures
+        self._tasks = queue.SimpleQueue()  # (Future of a binary or None, source, options, wanted(), keep(binary))
+        self._begun = set()  # Futures of `begin` that are not done
         self._lock = threading.Lock()
         self.running = 0
         _all.add(self)
 
     def start(self, count):
-        """Have `count` processes (or as many as there may be) on their way; does not wait for them."""
+        """Start processes until `count` run (or as many as are allowed and memory suffices for); does not wait for them."""
         with self._lock:
             count = min(count, self.most, available_memory() // MEMORY if count else 0)
             while self.running < count:
@@ -86,13 +86,13 @@ class Compilers:
                 threading.Thread(target=self._drive, name="keras_ocl compiler", daemon=True).start()
 
     def share(self, tasks):
-        """(number, binary) of each of `tasks`, which are (source, options), in any order; the binary is None where the caller shall
-        compile, as soon as it is told."""
+        """Generator of (index, binary) for `tasks`, a list of (source, options), in any order. Where the binary is None the caller compiles
+        that task itself, before it continues."""
         futures = [Future() for _ in tasks]
         for future, (source, options) in zip(futures, tasks, strict=True):
             self._tasks.put((future, source, options, lambda: True, lambda binary: None))
         try:
-            # Processes take from the front, we from the back what they have not begun.
+            # Processes take tasks from the front; the caller takes, from the back, those not begun.
             for k in reversed(range(len(futures))):
                 if futures[k].cancel():
                     yield k, None
@@ -104,11 +104,11 @@ class Compilers:
                 future.cancel()
 
     def begin(self, sources, options, wanted, keep, after):
-        """Futures of the binaries of `sources`, which processes compile one after the other; of None where they cannot or need not.
+        """Futures of the binaries of `sources`, which processes compile in order; None as the result where they cannot or need not.
 
-        wanted: function of a source's number, which tells in a thread, when its turn has come, whether it shall be compiled.
-        keep: function of the number and the binary or None, which is called in a thread before the Future is done if it was wanted.
-        after: function that returns when they may begin, which is called in a thread too.
+        wanted: function of a source's index, called in a thread when its turn comes; it says whether to compile the source.
+        keep: function of the index and the binary or None, called in a thread before the Future is done, if the source was wanted.
+        after: function that returns when compiling may begin, called in a thread too.
         """
         part = functools.partial
         tasks = [(Future(), source, options, part(wanted, k), part(keep, k)) for k, source in enumerate(sources)]
@@ -131,18 +131,18 @@ class Compilers:
                     self._give_up()
 
     def wait(self, seconds):
-        """Wait until all that was begun is done, so long at most."""
+        """Wait until all that `begin` began is done, for `seconds` at most."""
         wait(self._begun.copy(), seconds)
 
     def _give_up(self):
-        """Nobody works on what was asked for. Under the lock."""
+        """No process is left: give None as the result of every task. Called under the lock."""
         while not self._tasks.empty():
             future = self._tasks.get()[0]
             if future.set_running_or_notify_cancel():
                 future.set_result(None)
 
     def _finish(self, task, compiled):
-        """Compile a task, unless that is not wanted any more. compiled: function of (source, options), its binary or None."""
+        """Compile a task unless it is no longer wanted. compiled: function from (source, options) to a binary or None."""
         future, source, options, wanted, keep = task
         if future.set_running_or_notify_cancel():
             binary = None
@@ -156,7 +156,7 @@ class Compilers:
                 future.set_result(binary)
 
     def _drive(self):
-        """One process's life."""
+        """The thread that starts one process and gives it tasks until it ends."""
         try:
             with _Process(self._identity) as process:
                 while True:
@@ -166,21 +166,21 @@ class Compilers:
                         return
                     self._finish(task, process.ask)
         except (OSError, EOFError, pickle.UnpicklingError) as error:
-            self.most = 0  # what failed once is not tried again
+            self.most = 0  # after a failure, no process is started again
             logger.debug("keras_ocl compiles in one process: %s", error or type(error).__name__)
         finally:
             with self._lock:
                 self.running -= 1
                 if not self.running:
-                    self._give_up()  # what came in the last moment, or after a failure
+                    self._give_up()  # tasks of the last moment, or after a failure
 
 
 class _Process:
-    """One process. Use as a context manager; OSError or EOFError where it does not answer."""
+    """One compiler process. A context manager; OSError or EOFError if the process does not answer."""
 
     def __init__(self, identity):
         errors = None if os.environ.get("KERAS_OCL_VERBOSE", "0") not in ("", "0") else subprocess.DEVNULL
-        # A session of its own: Ctrl-C is for us.
+        # A session of its own: Ctrl-C must reach this process only.
         self._process = subprocess.Popen(_python(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, start_new_session=True)
         self.ask(identity)
 
@@ -197,7 +197,7 @@ class _Process:
         self._process.wait()
 
     def ask(self, what):
-        """What the process answers; the first time it is asked to find a device, then to compile (source, options)."""
+        """Send a request and return the answer: first a device's identity, then (source, options)."""
         pickle.dump(what, self._process.stdin)
         self._process.stdin.flush()
         return pickle.load(self._process.stdout)

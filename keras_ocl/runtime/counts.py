@@ -1,10 +1,10 @@
-"""What a device has done, in numbers."""
+"""Counters of a device's work."""
 
 
 class Statistics:
-    """Counts of what a device has done.
+    """Counters of a device's work.
 
-    `kernels` are those compiled in `builds` (cache hits count in neither); `upload_bytes` and `download_bytes` are of arrays on the host.
+    `kernels` counts those compiled in `builds` (neither counts cache hits); `upload_bytes` and `download_bytes` count bytes of host arrays.
     """
 
     COUNTS = ("builds", "kernels", "launches", "uploads", "upload_bytes", "downloads", "download_bytes")

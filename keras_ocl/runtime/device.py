@@ -25,17 +25,17 @@ from keras_ocl.runtime.staging import transfer
 from keras_ocl.runtime.traits import read_traits
 from keras_ocl.runtime.worker import Worker
 
-_NAP = 1e-3  # seconds of sleep, shorter ones take a tenth of a core
-BACKLOG = 1024  # launches between two points of which the host never runs more than one ahead
+_NAP = 1e-3  # seconds between polls of an event; shorter sleeps use a tenth of a core
+BACKLOG = 1024  # launches between two fences: at each the host waits for the fence before it, so the queue cannot grow without end
 
 _CODE = cl.status_code
 _GONE = {_CODE.DEVICE_NOT_AVAILABLE, _CODE.INVALID_DEVICE, _CODE.INVALID_CONTEXT, _CODE.INVALID_COMMAND_QUEUE}
-# What drivers say that make a buffer's memory when a command first needs it; OUT_OF_RESOURCES has other causes too.
+# Errors of drivers that allocate a buffer's memory only when a command first uses it; OUT_OF_RESOURCES has other causes too.
 _NO_MEMORY = {_CODE.MEM_OBJECT_ALLOCATION_FAILURE, _CODE.OUT_OF_HOST_MEMORY, _CODE.OUT_OF_RESOURCES}
 
 
 def _code(error):
-    """The code of a pyopencl Error, None where it has none."""
+    """The status code of a pyopencl Error; None where it has none."""
     return getattr(error.args[0], "code", lambda: None)() if error.args else None
 
 
@@ -46,10 +46,10 @@ _living = weakref.WeakSet()
 class Device:
     """One device with its context, in-order queue and memory.
 
-    Everything here enqueues and returns, except `download` and `finish`.
+    Methods enqueue commands and return at once, except `download`, `wait`, `finish` and those that say that they wait.
     """
 
-    runs = True  # what is launched on it; on a RecordDevice nothing is
+    runs = True  # whether launched kernels run; False on a RecordDevice
 
     def __init__(self, handle, name, sharing):
         self.handle = handle
@@ -63,7 +63,7 @@ class Device:
         self.context = cl.Context([handle])
         self.last_event = None
         verbose = os.environ.get("KERAS_OCL_VERBOSE", "0") not in ("", "0")
-        self.profiler = None  # what gets every launch; other threads may exchange it at any time
+        self.profiler = None  # the Profiler that is told of every launch, or None; other threads may replace it at any time
         self._profilers = []
         self._use(self.new_queue())
         self.memory = Memory(self)
@@ -74,27 +74,27 @@ class Device:
         self.worker = Worker(f"host operations of {name}")
         weakref.finalize(self, self.worker.end)
         self._fence = None
-        self.state_lock = threading.RLock()  # held while state is lent, and from the look at who holds it to its overwriting
+        self.state_lock = threading.RLock()  # held to hand out a variable's buffer, and to check for holders and overwrite it
         self._lock = threading.RLock()
-        self._flush_each = self.kind == "cpu"  # a flush costs 0.1 us there, and several elsewhere
+        self._flush_each = self.kind == "cpu"  # a flush takes 0.1 us on CPUs, and several us elsewhere
         _living.add(self)
         if verbose:
             self.add_profiler(Profiler(verbose_line))
 
     def _use(self, queue):
-        """All commands go to `queue` from now on."""
+        """Send all commands to `queue` from now on."""
         self.queue, turn = queue, repeat(queue).__next__
-        # Called one after the other they give the queue for each launch. After the first and then every eighth it is flushed, which gives
-        # None: else some runtimes start only when somebody waits.
+        # `_start` calls these in a cycle, one or two per launch: `turn` returns the queue; `flush` returns None, which is filtered out. The
+        # queue is flushed after the first launch and then after every eighth, since some runtimes start only then or when somebody waits.
         self._turns = (turn, queue.flush, *[turn] * 7)
 
     def new_queue(self, profiling=False):
         """An in-order queue of this device."""
-        # The device is named because PoCL calls a part's context a context of the whole device.
+        # The device is named because PoCL says that the context of a sub-device is one of the whole device.
         return cl.CommandQueue(self.context, self.handle, properties=cl.command_queue_properties.PROFILING_ENABLE if profiling else 0)
 
     def add_profiler(self, profiler):
-        """From now on `profiler` gets every launch; waits for the device."""
+        """Give `profiler` every launch from now on; waits for the device."""
         with self._lock:  # no thread enqueues before the queues are exchanged
             self.finish()
             if not self._profilers:
@@ -104,7 +104,7 @@ class Device:
             self.profiler = profiler if len(self._profilers) == 1 else Several(self._profilers)
 
     def remove_profiler(self, profiler):
-        """Ends what `add_profiler` began: `profiler` has all launches then."""
+        """End what `add_profiler` began, once `profiler` has received all launches so far; waits for the device."""
         with self._lock:
             self.finish()
             self._profilers = left = [one for one in self._profilers if one is not profiler]
@@ -125,15 +125,15 @@ class Device:
         return self.memory.allocate(nbytes, what)
 
     def allocate_state(self, nbytes, what=""):
-        """A Storage for long-lived state, a range of a large buffer that it shares with other state."""
+        """A Storage for long-lived state such as variables: a range of a large buffer that it shares with other state."""
         return self.memory.allocate_state(nbytes, what)
 
     def destroy(self, storage):
-        """Give a whole pooled Storage, of which no views are left, back to the system; waits for the device."""
+        """Give a whole pooled Storage, which has no views any more, back to the system; waits for the device."""
         self.memory.destroy(storage)
 
     def release_unused(self):
-        """Give back to the system what no tensor or variable lies in, the arena too if nothing runs; waits for the device."""
+        """Give back to the system all memory without tensors or variables, and the arena unless a run uses it; waits for the device."""
         gc.collect()
         self.arena.release()
         self.memory.trim()
@@ -147,7 +147,7 @@ class Device:
         return self.programs.build(specs, options, drafts)
 
     def group_limit(self, kernel):
-        """Most work-items of a group that a kernel of `build` can have here: fewer than the device's where each needs much."""
+        """Largest work-group, in work-items, for this kernel: less than the device's limit where each work-item needs many registers."""
         if self.traits.required_groups:
             return self.traits.max_group
         return kernel.get_work_group_info(cl.kernel_work_group_info.WORK_GROUP_SIZE, self.handle)
@@ -155,7 +155,7 @@ class Device:
     # commands
 
     def enqueue(self, kernel, grid, group=None, label=""):
-        """Launch `kernel` on `grid` work-items (a tuple of ints; with a 0 in it nothing happens)."""
+        """Launch `kernel` on `grid` work-items (a tuple of ints; if one of them is 0, nothing is launched)."""
         if 0 in grid:
             return
         if state.Process.forked:
@@ -177,12 +177,12 @@ class Device:
             self._bound_backlog(event)
 
     def replay(self, launches, copies=(), then=()):
-        """Enqueue all of this or, where that fails, as little as possible; cheaper than `enqueue` for each launch.
+        """Enqueue launches and copies: all or, where that fails, as few as possible. Takes less host time per launch than `enqueue`.
 
         Args:
-            launches: list of (kernel, grid without 0, group, label).
-            copies: list of (Storage, Storage to copy it into), done behind the launches.
-            then: an iterator whose steps, of C code alone, are done with the last launch: who is interrupted finds all done, or nothing.
+            launches: list of (kernel, grid without 0, work-group size, label).
+            copies: list of (source Storage, target Storage), which are copied after the launches.
+            then: an iterator, its steps in C code alone, exhausted with the last launch: an interruption finds all done, or nothing.
         """
         if state.Process.forked:
             state.check_not_forked()
@@ -207,10 +207,10 @@ class Device:
         self._launched(len(launches), event)
 
     def _start(self, done, launches, copying, then, clock):
-        """Enqueue all that is missing in `done`, a list that gets an event for each command, or with `clock` (event, when it was enqueued).
+        """Enqueue the commands that `done` does not have yet; it gets each one's event, or with `clock` (event, time of enqueuing in ns).
 
-        One call of C code does all of it, so no signal's handler runs and no other thread's exception arrives half-way. What keeps the
-        device busy meanwhile are the flushes between (see _use).
+        A single call of C code does it, so no signal handler runs and no other thread's exception arrives half-way. The flushes in between
+        (see _use) keep the device busy meanwhile.
         """
         work = ()
         if left := launches[len(done) :] if done else launches:
@@ -223,7 +223,7 @@ class Device:
         done.extend(chain(work, filter(None, then)))
 
     def _start_again(self, error, done, launches, copying, then, clock):
-        """Go on where `_start` failed, when the device has done what is before. A variable that would stay half-updated is lost."""
+        """Continue where `_start` failed, once the device has done the earlier commands. If variables stay half-updated, it is lost."""
         try:
             self._again(error, lambda: self._start(done, launches, copying, then, clock))
         except BaseException as again:
@@ -236,9 +236,9 @@ class Device:
             raise self._refused(again, label or kernel.function_name) from again
 
     def _again(self, error, enqueue):
-        """What `enqueue()` returns once the device has done all before, when it failed with pyopencl's `error`.
+        """Retries `enqueue`, which failed with pyopencl's `error`, after the device has done all earlier commands; returns its result.
 
-        For want of memory it is tried after each step of giving some back.
+        Where memory was lacking, it retries after each step of `Memory.reclaim`.
         """
         self.check(error)
         for _ in self.memory.reclaim() if _code(error) in _NO_MEMORY else (None,):
@@ -249,11 +249,11 @@ class Device:
         raise error
 
     def _refused(self, error, name):
-        """The exception for pyopencl's `error` at a launch of compiled code that has overwritten nothing yet."""
+        """The exception for pyopencl's `error` at a launch of compiled code that has not overwritten any variable yet."""
         return self._failure(error, f"{name} could not be launched", "; no variable was changed")
 
     def _failure(self, error, what, then=""):
-        """The exception for `what`, because of pyopencl's `error`: what the driver said."""
+        """The exception that says that `what` failed with pyopencl's `error`; it quotes the driver, followed by `then`."""
         if _code(error) == _CODE.OUT_OF_RESOURCES:
             return RuntimeError(
                 f"{what} on {self}: the driver said {error}{then}; it lacks registers, local memory or time for a kernel, or memory"
@@ -264,7 +264,7 @@ class Device:
         return RuntimeError(f"{what} on {self}: {error}{then}")
 
     def check(self, error):
-        """After pyopencl's `error`: waits until everything enqueued is done, and raises DeviceLost where the device does not manage."""
+        """After pyopencl's `error`, wait until all enqueued commands are done; raises DeviceLost where the device cannot finish them."""
         if _code(error) in _GONE:
             raise self.lose(error) from error
         try:
@@ -273,7 +273,7 @@ class Device:
             raise self.lose(another) from another
 
     def lose(self, why):
-        """The DeviceLost that every use of the device raises from now on, because of the exception `why`."""
+        """Make every later use of the device raise DeviceLost, because of the exception `why`; returns that DeviceLost."""
         text = (
             f"{self} is lost ({why}), with all that lies on it; start the process again, or go on on another device,"
             " and load what was saved"
@@ -295,19 +295,19 @@ class Device:
             raise self.lose(error) from error
 
     def await_quietly(self, event):
-        """`wait` for the worker: it sleeps, since a thread that waits in some runtimes computes what comes behind the event as well."""
+        """`wait` for the worker thread: it polls and sleeps, since in some runtimes a waiting thread computes later commands as well."""
         while event is not None and event.command_execution_status > 0:
             time.sleep(_NAP)
         if event is not None:
             self.wait(event)
 
     def _copying(self, source, target):
-        """A function of C code that enqueues a copy of all of a Storage."""
+        """A function, in C code, that enqueues a copy of a whole Storage."""
         offsets = {"byte_count": target.nbytes, "src_offset": source.offset, "dst_offset": target.offset}
         return partial(cl._cl._enqueue_copy_buffer, self.queue, source.base, target.base, **offsets)
 
     def _tell(self, profiler, launches, copies, begin, done):
-        """The profiler gets what `replay` has done since `begin`."""
+        """Tell the profiler what `replay` has enqueued since `begin` (ns)."""
         events, ticks = [event for event, _ in done], [begin, *(tick for _, tick in done)]
         if launches:
             labels = [label or kernel.function_name for kernel, _, _, label in launches]
@@ -316,7 +316,7 @@ class Device:
             profiler.copied(events[k], ticks[k], ticks[k + 1], target.nbytes)
 
     def repeat(self, steps):
-        """Launch one step of a loop after the other.
+        """Launch the steps of a loop one after the other.
 
         Args:
             steps: list of (launches as `replay` takes them, [(kernel, argument position)], bytes to set those arguments to).
@@ -353,7 +353,7 @@ class Device:
             self._launched(count, event)
 
     def _timed(self, steps):
-        """`repeat` that tells the profiler of every launch."""
+        """`repeat` with a profiler, which is told of every launch."""
         state.check_not_forked()
         launch, clock = cl.enqueue_nd_range_kernel, time.perf_counter_ns
         for launches, places, number in steps:
@@ -383,7 +383,7 @@ class Device:
             self._launched(len(events), events[-1])
 
     def command(self, enqueue, *args, **kwargs):
-        """Enqueue another command than a kernel by pyopencl's function `enqueue`; returns its event."""
+        """Enqueue a command that is not a kernel, with pyopencl's function `enqueue`; returns its event."""
         with self._lock:
             try:
                 try:
@@ -398,7 +398,7 @@ class Device:
         return event
 
     def _failed(self, error, loop=None):
-        """After an exception while something was enqueued: memory is in use until whatever was is done. Of a loop's launch, the name."""
+        """After an exception, keep memory in use until all enqueued commands are done. `loop`: name of the kernel, in a loop."""
         if isinstance(error, DeviceLost):
             return
         if isinstance(error, cl.Error):
@@ -410,7 +410,7 @@ class Device:
             raise self._failure(error, "a command could not be enqueued") from error
 
     def _launched(self, count, event):
-        """Count launches, of which `event` is the last."""
+        """Count `count` more launches; `event` is that of the last."""
         statistics = self.statistics
         before = statistics.launches // BACKLOG
         statistics.launches += count
@@ -425,7 +425,7 @@ class Device:
                 self.wait(before)
 
     def upload(self, array, what=""):
-        """A new Storage with the contents of a NumPy array of any dtype and layout; the caller may refill it at once."""
+        """A new Storage with the contents of a NumPy array of any dtype and layout; the caller may change the array at once."""
         if state.Process.forked:
             state.check_not_forked()
         array = np.asarray(array)
@@ -440,7 +440,7 @@ class Device:
             return self.transfer.upload(array, what)
 
     def download(self, storage, dtype, shape):
-        """The first elements of a Storage as a new array. Waits for all that was enqueued."""
+        """The first elements of a Storage as a new NumPy array. Waits for everything that was enqueued."""
         state.check_not_forked()
         self.statistics.downloads += 1
         out = np.empty(shape, dtype)
@@ -461,7 +461,7 @@ class Device:
         return out
 
     def download_later(self, storage, dtype, shape):
-        """The first elements of a Storage as a new array, which has them when what is enqueued now is done."""
+        """The first elements of a Storage as a new array, which is filled once all commands enqueued so far are done."""
         state.check_not_forked()
         out = np.empty(shape, dtype)
         self.statistics.downloads += 1
@@ -471,9 +471,9 @@ class Device:
         return out
 
     def view(self, storage, dtype, shape):
-        """The first elements of a Storage as an array in its own memory, for use while nothing that is enqueued uses them (see `finish`).
+        """The first elements of a Storage as an array in the same memory; use it only while no enqueued command does (see `finish`).
 
-        Where the host has the same memory: `sharing` is "shared".
+        Only where the host has the same memory: `sharing` is "shared".
         """
         return self.transfer.view(storage, dtype, shape)
 
@@ -489,7 +489,7 @@ class Device:
                 raise self._failure(again, "a value could not be read") from again
 
     def copy(self, source, target, nbytes=None, start=0, end=0):
-        """Enqueue a copy of the Storage `source` into `target`: `nbytes` (all) of it from byte `start` on, to byte `end` on."""
+        """Enqueue a copy of `nbytes` bytes (default: all) of the Storage `source` from byte `start`, to byte `end` of `target`."""
         nbytes = source.nbytes if nbytes is None else nbytes
         if start + nbytes > source.nbytes or end + nbytes > target.nbytes:
             places = f" (from byte {start} of {source.nbytes} to byte {end})" if start or end else ""
@@ -509,12 +509,13 @@ class Device:
     def copy_rows(self, target, copies):
         """Enqueue copies of rows into the Storage `target`.
 
-        `copies`: list of (Storage, first byte, pitch there, first byte in the target, pitch there, bytes of a row, rows), none of them 0.
+        `copies`: list of (source Storage, first byte, row pitch in bytes, first byte in the target, row pitch there, bytes of a row,
+        number of rows); rows and their bytes are not 0.
         """
         state.check_not_forked()
         done, clock = [], time.perf_counter_ns
 
-        def enqueue(queue):  # again from the start where it fails
+        def enqueue(queue):  # a retry starts again with the first copy
             done[:] = [(None, clock())]
             for source, start, pitch, to, to_pitch, nbytes, rows in copies:
                 start, to = source.offset + start, target.offset + to
@@ -538,17 +539,17 @@ class Device:
         self.copy(self.upload(array, what), storage)
 
     def span(self, label):
-        """Context of something that the host does, for traces."""
+        """Context manager for something that the host does, which traces show as `label`."""
         profiler = self.profiler
         return contextlib.nullcontext() if profiler is None else profiler.span(label)
 
     def operation(self, label, nbytes=0):
-        """Context of an operation on so many bytes that the host computes, for profiles and traces."""
+        """Context manager for an operation on `nbytes` bytes that the host computes, for profiles and traces."""
         profiler = self.profiler
         return contextlib.nullcontext() if profiler is None else profiler.operation(label, nbytes)
 
     def overlapped(self, label, start, end, nbytes):
-        """For profiles and traces, an operation on so many bytes that the worker has computed; times are of `time.perf_counter_ns`."""
+        """Tell profiles and traces of an operation on `nbytes` bytes that the worker computed; times are from `time.perf_counter_ns`."""
         profiler = self.profiler
         if profiler is not None:
             profiler.overlapped(label, start, end, nbytes)
@@ -562,7 +563,7 @@ class Device:
                     self.profiler.drain(wait=True)
 
     def idle(self):
-        """`finish` that leaves a profiler alone, and so takes no lock: for those who hold memory's."""
+        """`finish` without draining the profiler, and so without the queue's lock: for callers that hold the memory's lock."""
         state.check_not_forked()
         with self.span(WAIT):
             try:
@@ -572,7 +573,7 @@ class Device:
 
 
 def set_argument(kernel, index, value):
-    """Set one kernel argument: a Storage, the bytes of a scalar, or a number of local memory's bytes as LocalMemory.
+    """Set one kernel argument: a Storage, the bytes of a scalar, or a LocalMemory with a number of bytes.
 
     Bytes (struct.pack) take 0.1 microseconds; NumPy scalars through pyopencl's public way take 5.
     """
@@ -594,6 +595,6 @@ def living_devices():
 
 @atexit.register
 def _finish_all():
-    # Memory is freed in any order when the interpreter ends: nothing may still run on it.
+    # The interpreter frees memory in any order as it ends: no command may still be using it.
     for device in living_devices():
         device.finish()

@@ -1,8 +1,8 @@
-"""Find OpenCL: the system's ICDs, and the runtimes that were installed from PyPI; what is of no use among them stops nothing.
+"""Finds OpenCL: the system's ICDs, and runtimes installed from PyPI. Unusable ones are left out without an error.
 
-The loader inside pyopencl's wheels reads /etc/OpenCL/vendors, or instead of it whatever OCL_ICD_VENDORS
-names. It does not know about runtimes in this Python environment, whose wheels may carry an .icd with a
-placeholder path. So we make a folder of .icd files that holds all of them, name it for the loader, and remove it.
+The loader inside pyopencl's wheels reads /etc/OpenCL/vendors, or what OCL_ICD_VENDORS names instead. It does not know the runtimes in
+this Python environment, whose wheels may carry an .icd with a placeholder path. So we make a folder of .icd files for all of them, name
+it to the loader, and remove it.
 """
 
 import contextlib
@@ -26,9 +26,9 @@ logger = logging.getLogger("keras_ocl")
 SYSTEM_VENDORS = "/etc/OpenCL/vendors"
 WINDOWS_LIBRARIES = ("intelocl64.dll", "pocl.dll")
 
-SHARED_MEMORY = "/dev/shm"  # Linux's, where disks are full or read-only
+SHARED_MEMORY = "/dev/shm"  # a file system in memory on Linux, for where disks are full or read-only
 NOT_LOADED = OSError, UnicodeDecodeError  # the second where the linker's message names a path that is not UTF-8
-LONGEST_LINE = 8192  # bytes of a path, twice what Linux allows
+LONGEST_LINE = 8192  # bytes read of a path, twice the longest that Linux allows
 
 ADVICE = (
     'install one with `pip install "keras-ocl[cpu]"` (a CPU runtime, x86-64 Linux and Windows), '
@@ -38,7 +38,7 @@ ADVICE = (
 
 @dataclass(frozen=True)
 class Runtime:
-    """One OpenCL implementation on this machine: a library, and where we learned of it."""
+    """One OpenCL implementation on this machine: its library, and where that was named."""
 
     library: str  # a path, or a bare file name that the dynamic linker resolves; "" where the .icd file names none
     origin: str  # the .icd file or the PyPI distribution
@@ -46,7 +46,7 @@ class Runtime:
 
 
 def runtimes():
-    """All implementations found, loadable or not, each library once, and the .icd files that name none."""
+    """All implementations found, loadable or not, each library once, and .icd files that name no library."""
     found = {}
     for runtime in (*_from_folder(os.environ.get("OCL_ICD_VENDORS") or SYSTEM_VENDORS), *_from_distributions()):
         library = runtime.library or runtime.origin
@@ -55,7 +55,7 @@ def runtimes():
 
 
 def _from_folder(path):
-    """What OCL_ICD_VENDORS may name: a folder of .icd files, one .icd file, or a library."""
+    """The Runtimes in what OCL_ICD_VENDORS may name: a folder of .icd files, one .icd file, or a library."""
     if os.path.isdir(path):
         try:
             names = sorted(name for name in os.listdir(path) if name.endswith(".icd"))
@@ -72,16 +72,16 @@ def _from_folder(path):
 
 
 def _from_file(icd):
-    """The Runtime that an .icd file names, or the problem with it."""
+    """The Runtime that an .icd file names, or one with the problem of the file."""
     try:
-        # A pipe would wait for who writes into it.
+        # Without O_NONBLOCK, opening a pipe would wait for a writer.
         with open(icd, "rb", opener=lambda path, flags: os.open(path, flags | getattr(os, "O_NONBLOCK", 0))) as f:
             if not stat.S_ISREG(os.fstat(f.fileno()).st_mode):
                 return Runtime("", icd, "it is no file")
             line = f.readline(LONGEST_LINE).strip()
     except OSError as error:
         return Runtime("", icd, f"it cannot be read: {error.strerror}")
-    # What locale Python runs in says nothing about a path's bytes.
+    # A path's bytes do not depend on Python's locale.
     return Runtime(os.fsdecode(line), icd) if line and b"\0" not in line else Runtime("", icd, "it names no library")
 
 
@@ -100,7 +100,7 @@ def _from_distributions():
 
 
 def _from_wheel(distribution, files):
-    """The libraries behind a wheel's .icd files, found by file name because the paths inside are placeholders."""
+    """The libraries of a wheel's .icd files, found by file name because the paths inside are placeholders."""
     origin = distribution.metadata["Name"]
     for icd in (f for f in files if f.endswith(".icd")):
         named = _from_file(str(distribution.locate_file(icd))).library
@@ -111,11 +111,11 @@ def _from_wheel(distribution, files):
             yield Runtime(named, origin)
         elif same:
             yield Runtime(str(Path(distribution.locate_file(same[0])).resolve()), origin)
-        # else the wheel names a library that it does not carry (an emulator of another package): nothing to load
+        # else the wheel names a library that it does not contain (an emulator of another package): nothing to load
 
 
 def with_problems(found):
-    """The same runtimes with `problem` filled in by trying each driver again, and loading what lives; used by doctor only."""
+    """The same runtimes with `problem` filled in: each driver is tried again, and loaded if it survives. Used by doctor only."""
     checked = []
     for runtime in _with_deaths(found, anew=True):
         try:
@@ -129,16 +129,16 @@ def with_problems(found):
 
 
 def _with_deaths(found, anew=False):
-    """The same runtimes, with the `problem` of those whose drivers die as they are tried in a process of their own."""
+    """The same runtimes, with a `problem` for those whose drivers die when tried in a process of their own."""
     died = drivers.deaths([runtime.library for runtime in found if not runtime.problem], _loading_mode(), anew)
     return [replace(runtime, problem=f"it {died[runtime.library]}") if runtime.library in died else runtime for runtime in found]
 
 
 @contextlib.contextmanager
 def _vendors_folder(found):
-    """The path of a folder with one .icd file for each runtime, for as long as the loader needs it; OSError where no folder can be made.
+    """Context manager for a folder with one .icd file per runtime, for as long as the loader needs it; OSError if none can be made.
 
-    The loader runs the libraries that the files name, so the folder is new, of a random name and the user's own (as `mkdtemp` makes them).
+    The loader runs the libraries that the files name, so the folder is new, has a random name and belongs to the user (see `mkdtemp`).
     """
     problem = None
     with contextlib.ExitStack() as stack:
@@ -157,7 +157,7 @@ def _vendors_folder(found):
 
 
 def _own_cache_folder():
-    """The cache folder, made if need be; OSError where there is none that only this user can write."""
+    """The cache folder, made if necessary; OSError where there is none that only this user can write to."""
     folder = cache_folder()
     if folder is None:
         raise FileNotFoundError("no home folder")
@@ -167,8 +167,9 @@ def _own_cache_folder():
 
 
 def _allocator_is_replaced():
-    """Whether this process has a malloc that is not libc's (LD_PRELOAD, a sanitizer): what binds deeply would get libc's all the same,
-    and free memory of one with the other.
+    """Whether this process has a malloc that is not libc's (LD_PRELOAD, a sanitizer).
+
+    A library loaded with RTLD_DEEPBIND would still get libc's, and memory of one would be freed by the other.
     """
     try:
         libc, process = ctypes.CDLL("libc.so.6"), ctypes.CDLL(None)
@@ -184,7 +185,7 @@ def _address(library, name):
 
 
 class _Symbol(ctypes.Structure):
-    """An entry of an ELF symbol table; the standard has two orders of its fields."""
+    """An entry of an ELF symbol table; its fields have another order in 32 bits than in 64."""
 
     _start = [("name", ctypes.c_uint32)]
     _kind = [("info", ctypes.c_uint8), ("other", ctypes.c_uint8), ("section", ctypes.c_uint16)]
@@ -193,8 +194,8 @@ class _Symbol(ctypes.Structure):
 
 
 def _is_defined(address):
-    """Whether the function at an address is defined there: in a program that is not position-independent, as Debian's Python, a function of
-    a library has the address of the program's jump to it."""
+    """Whether the function at an address is defined there. In a program that is not position-independent, such as Debian's Python, a
+    library's function has the address of the program's jump to it."""
     found, about = ctypes.POINTER(_Symbol)(), (ctypes.c_void_p * 4)()  # Dl_info
     try:
         ctypes.CDLL(None).dladdr1(ctypes.c_void_p(address), about, ctypes.byref(found), 1)  # RTLD_DL_SYMENT
@@ -204,14 +205,14 @@ def _is_defined(address):
 
 
 def _loading_mode():
-    """How drivers are loaded, as `ctypes.CDLL` takes it: so that each uses its own LLVM, as TensorFlow makes its own visible to every
-    library loaded after it."""
+    """The mode for loading drivers with `ctypes.CDLL`: each uses its own LLVM. (TensorFlow makes its LLVM visible to every library that is
+    loaded after it.)"""
     flag = getattr(os, "RTLD_DEEPBIND", None)
     return ctypes.DEFAULT_MODE if flag is None or _allocator_is_replaced() else os.RTLD_NOW | os.RTLD_LOCAL | flag
 
 
 def _bind_deeply(found):
-    """Load the runtimes before the loader does, where there is a mode of loading that it does not know."""
+    """Load the runtimes before the loader does, if with a mode that the loader does not use."""
     mode = _loading_mode()
     for runtime in found if mode != ctypes.DEFAULT_MODE else ():
         with contextlib.suppress(*NOT_LOADED):  # the loader goes without them
@@ -220,8 +221,8 @@ def _bind_deeply(found):
 
 @contextlib.contextmanager
 def _told_to_the_loader(found, useless):
-    """Within it the loader finds the runtimes `found`, or what can be told it of them; by itself it finds those of .icd files, and trips
-    over what is of no use among them, if there is any."""
+    """Within this context the loader finds the runtimes `found`, as far as it can be told. By itself it finds those of .icd files only, and
+    would also load useless ones, if there are any (`useless`)."""
     variable = "OCL_ICD_FILENAMES" if sys.platform == "win32" else "OCL_ICD_VENDORS"
     before = os.environ.get(variable)
     with contextlib.ExitStack() as stack:
@@ -235,7 +236,7 @@ def _told_to_the_loader(found, useless):
         try:
             yield
         finally:
-            # The loader has read it; programs that we start shall find their own.
+            # The loader has read the variable; programs that we start find runtimes for themselves.
             if before is None:
                 os.environ.pop(variable, None)
             else:
@@ -247,7 +248,7 @@ def _is_icd(runtime):
 
 
 def _named_by_a_path(found, useless, stack):
-    """What OCL_ICD_VENDORS shall name: a folder of .icd files or, where none can be written, one library; None leaves it as it is."""
+    """The path for OCL_ICD_VENDORS: a folder of .icd files or, where none can be written, one library; None leaves it as it is."""
     try:
         return stack.enter_context(_vendors_folder(found))
     except OSError as error:
@@ -263,7 +264,7 @@ def _named_by_a_path(found, useless, stack):
 
 
 def platforms():
-    """All platforms of all runtimes, [] when there are none. Loads pyopencl; the only place that does so first."""
+    """All platforms of all runtimes, [] if there are none. Loads pyopencl, and is the only place to do so first."""
     check_not_forked()
     listed = _with_deaths(runtimes())
     for runtime in listed:

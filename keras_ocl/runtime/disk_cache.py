@@ -1,12 +1,12 @@
 """Compiled programs on disk, shared by all processes of a user.
 
     programs/<key>   one program: a header line, its digest, the names and keys of its kernels, the binary
-    kernels/<key>    which program holds this kernel (its file name, 64 characters)
-    key              random bytes; the digests are HMACs with them
+    kernels/<key>    the key of the program that has this kernel (64 characters)
+    key              random bytes, the key of the digests, which are HMACs
 
-A program is code that runs in this user's processes, so only this user's are loaded: folders and files must be the user's own, not
-writable by others, and the digest shows that an entry was stored by who could read the key, and stored whole. Nothing that goes wrong
-here is an error: the kernel is compiled again.
+A program is code that runs in this user's processes, so only this user's are loaded: folders and files must belong to the user and not
+be writable by others, and the digest shows that an entry was stored whole, by somebody who could read the key. Failures here are no
+errors: the kernel is compiled again.
 """
 
 import hashlib
@@ -26,11 +26,11 @@ logger = logging.getLogger("keras_ocl")
 MAGIC = b"keras_ocl program 2\n"
 KEY_BYTES = 32
 SIZE_LIMIT = 512 << 20
-TRIM_TO = 0.8  # of the limit, so that not every new entry trims
+TRIM_TO = 0.8  # fraction of the limit to trim to, so that not every new entry trims
 
 
 def cache_folder():
-    """The folder of everything we keep on disk: KERAS_OCL_CACHE_DIR, else the user's cache folder; None for a user without a home."""
+    """The folder of everything kept on disk: KERAS_OCL_CACHE_DIR, else in the user's cache folder; None for a user without a home."""
     own = os.environ.get("KERAS_OCL_CACHE_DIR")
     try:
         if own:
@@ -46,7 +46,7 @@ def cache_folder():
     return Path(base) / "keras_ocl"
 
 
-_warned = set()  # what a warning has been given of
+_warned = set()  # problems that a warning was given of
 
 
 def _warn_once(problem):
@@ -56,22 +56,22 @@ def _warn_once(problem):
 
 
 class DiskCache:
-    """See the module. `limit` is the size in bytes above which the least recently used programs go; `claims` tell who compiles others."""
+    """The cache that the module describes. `limit`: bytes above which the least recently used programs are deleted."""
 
     def __init__(self, folder=None, limit=SIZE_LIMIT):
         self.folder = Path(folder) if folder else cache_folder()
         self.limit = limit
         self._size = None  # bytes, counted at the first put
-        self._key = None  # bytes, once read
+        self._key = None  # the key's bytes, once read
         self._refused = False
         self.claims = Claims(self)
 
     def problem(self):
-        """Why nothing on disk is used, as a sentence without its full stop; "" where it is used, or nothing is there yet."""
+        """Why the disk is not used, as a sentence without its full stop; "" where it is used, or has nothing yet."""
         return self._look()[1]
 
     def _look(self):
-        """(key or None, problem)."""
+        """(the key's bytes or None, problem)."""
         if self.folder is None:
             return None, "this user has no home folder; name a folder in KERAS_OCL_CACHE_DIR"
         try:
@@ -98,7 +98,7 @@ class DiskCache:
         return key, ""
 
     def _trusted(self):
-        """Whether the folder may be touched; looks until the folder and its key are there or refused, and warns of that once."""
+        """Whether the folder may be used. Checked until folder and key exist or are refused, which gives one warning."""
         if self._key is None and not self._refused:
             self._key, problem = self._look()
             self._refused = bool(problem)
@@ -106,12 +106,12 @@ class DiskCache:
         return not self._refused
 
     def unwritable(self):
-        """Why nothing can be stored, in the system's words; "" where it can."""
+        """Why nothing can be stored, in the system's words; "" if it can."""
         folder = self.folder
         while not folder.exists() and folder != folder.parent:
             folder = folder.parent
         try:
-            if folder != self.folder:  # nothing is stored yet, and nothing shall be made here
+            if folder != self.folder:  # nothing is stored yet, and this shall not make the folder
                 return "" if os.access(folder, os.W_OK) else f"{folder} cannot be written"
             with tempfile.TemporaryFile(dir=folder) as f:
                 f.write(bytes(1 << 16))
@@ -120,15 +120,15 @@ class DiskCache:
         return ""
 
     def _make_key(self):
-        """Makes the folder and its key, unless they are there."""
+        """Make the folder and its key, unless they exist."""
         if self._trusted() and self._key is None:
             make_private(self.folder)
             if self._trusted() and self._key is None:
                 write_private(self.folder / "key", os.urandom(KEY_BYTES), replace=False)
-                self._trusted()  # reads it, or that of a process that was faster
+                self._trusted()  # reads this key, or that of another process that was faster
 
     def can_store(self):
-        """Whether programs can be stored: makes the folder and its key where they are not there yet."""
+        """Whether programs can be stored; makes the folder and its key if they do not exist."""
         try:
             self._make_key()
         except OSError:
@@ -145,7 +145,7 @@ class DiskCache:
         return self.folder / "kernels" / key
 
     def get(self, kernel_key):
-        """(program's key, {kernel name: kernel key}, binary) of the program that holds a kernel, or None."""
+        """(program's key, {kernel name: kernel key}, binary) of the program that has a kernel, or None."""
         if not self._trusted() or self._key is None:
             return None
         try:
@@ -190,7 +190,7 @@ class DiskCache:
             self._size = (self.size() if self._size is None else self._size + len(data))
             if self._size > self.limit:
                 self._trim()
-        except OSError as error:  # no space, no permission: we go without
+        except OSError as error:  # no space, no permission: go without
             what = error.strerror or error
             _warn_once(f"{self.folder} cannot be written ({what}); make room, or name another folder in KERAS_OCL_CACHE_DIR")
 

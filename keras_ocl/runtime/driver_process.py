@@ -1,4 +1,4 @@
-"""What a process does that tries a driver for another; see drivers.py. It is run as a file, and imports only what Python itself brings."""
+"""The process that tries a driver for another process; see drivers.py. It is run as a file, and imports only the standard library."""
 
 import ctypes
 import json
@@ -6,12 +6,12 @@ import os
 import signal
 import sys
 
-# Places in the table of functions that every OpenCL object of a driver begins with (the extension cl_khr_icd).
+# Indices into the table of functions that every OpenCL object of a driver begins with (the extension cl_khr_icd).
 PLATFORM_INFO, DEVICE_IDS, DEVICE_INFO, CREATE_CONTEXT, RELEASE_CONTEXT = 1, 2, 3, 4, 7
 ALL_DEVICES = 0xFFFFFFFF
 PLATFORM_QUERIES = range(0x0900, 0x0905)  # profile, version, name, vendor, extensions
 DEVICE_QUERIES = (*range(0x1000, 0x1037), 0x103D)
-MOST = 64  # of platforms and of devices
+MOST = 64  # most platforms, and most devices of a platform
 
 _integer, _unsigned, _size, _pointer = ctypes.c_int32, ctypes.c_uint32, ctypes.c_size_t, ctypes.c_void_p
 _call = getattr(ctypes, "WINFUNCTYPE", ctypes.CFUNCTYPE)
@@ -23,13 +23,13 @@ _release_context = _call(_integer, _pointer)
 
 
 class _About(ctypes.Structure):
-    """What dladdr tells."""
+    """The Dl_info that dladdr fills in."""
 
     _fields_ = [("file", ctypes.c_char_p), ("base", _pointer), ("symbol", ctypes.c_char_p), ("address", _pointer)]
 
 
 def _file_of(function):
-    """The file that a function was loaded from, "" where nobody tells."""
+    """The file that a function was loaded from; "" where that is unknown."""
     about = _About()
     try:
         known = ctypes.CDLL(None).dladdr(ctypes.cast(function, _pointer), ctypes.byref(about))
@@ -44,7 +44,7 @@ def _function(thing, place, kind):
 
 
 def _listed(ask):
-    """The objects that a function of (room, array, count) gives."""
+    """The objects that a function of (capacity, array, count) returns."""
     count, things = _unsigned(), (_pointer * MOST)()
     if ask(MOST, things, ctypes.byref(count)) != 0:
         return []
@@ -58,7 +58,7 @@ def _query(thing, place, names):
 
 
 def try_driver(library, mode):
-    """Does with a driver's library what finding devices does; returns the library's file. OSError where it cannot be loaded."""
+    """Use a driver's library as finding devices does; returns the library's file. OSError if it cannot be loaded."""
     driver = ctypes.CDLL(library, mode=mode)
     try:
         get = driver.clGetExtensionFunctionAddress
@@ -79,6 +79,7 @@ def try_driver(library, mode):
 
 
 def main(library, mode, seconds):
+    """Try a driver, and write its file to the standard output as JSON; the process ends after `seconds` at most."""
     answers = os.dup(1)
     os.dup2(2, 1)  # what drivers print must not reach the pipe
     if sys.platform == "win32":
@@ -89,11 +90,11 @@ def main(library, mode, seconds):
         import resource
 
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        signal.alarm(seconds)  # also where nobody is left who would end us
+        signal.alarm(seconds)  # also if no process is left that would end this one
     try:
         file = try_driver(library, mode)
     except (OSError, UnicodeDecodeError):  # the second where the linker's message names a path that is not UTF-8
-        file = ""  # the loader goes without it
+        file = ""  # the loader leaves the library out
     os.write(answers, json.dumps(file).encode())
     os._exit(0)
 

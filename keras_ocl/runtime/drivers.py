@@ -1,7 +1,7 @@
-"""Which drivers may be loaded: one that crashes, ends the process or hangs as it is loaded and asked would do so in every process.
+"""Which drivers may be loaded: one that crashes, ends the process or hangs during loading or queries would do so in every process.
 
-So a driver that is not known is tried in a process of its own first. How that went is remembered in the cache folder, for the driver's file
-with its size and time: a start with known drivers reads one file. What died is tried again after a day, or by `doctor`.
+So an unknown driver is tried in a process of its own first. The outcome is remembered in the cache folder, with the size and time of
+the driver's file: a start with known drivers reads one file. A driver that died is tried again after a day, or by `doctor`.
 """
 
 import contextlib
@@ -22,18 +22,18 @@ logger = logging.getLogger("keras_ocl")
 PROCESS = Path(__file__).with_name("driver_process.py")
 FILE = "drivers"
 PATIENCE = 30  # seconds for a driver to answer; NVIDIA's takes several where nothing else keeps the GPU awake
-FORGET = 24 * 3600  # seconds after which a driver that died is tried again: what it died of may be mended elsewhere
-MOST = 200  # drivers that are remembered
+FORGET = 24 * 3600  # seconds after which a driver that died is tried again: the cause may be gone
+MOST = 200  # remembered drivers
 LINKER = "/etc/ld.so.cache"
 
 
 def deaths(libraries, mode, anew=False):
-    """How those of `libraries` that must not be loaded have died, as a dict of clauses such as "crashes (SIGSEGV)".
+    """How those of `libraries` that must not be loaded died: a dict from library to a clause such as "crashes (SIGSEGV)".
 
     Args:
         libraries: paths, or bare names that the dynamic linker resolves.
-        mode: how they will be loaded, as `ctypes.CDLL` takes it.
-        anew: whether to try those that are known, too.
+        mode: the mode in which they will be loaded, for `ctypes.CDLL`.
+        anew: whether to try known drivers again, too.
     """
     remembered = _remembered()
     known = {} if anew else {library: entry for library in libraries if (entry := _current(remembered.get(_key(library))))}
@@ -49,14 +49,14 @@ def _may_be_there(library):
 
 
 def _key(library):
-    """What a driver is remembered by: where the dynamic linker looks for its file, the places where it does are a part of that."""
+    """The key under which a driver is remembered: its path or, for a bare name, the name and where the dynamic linker looks for it."""
     if os.path.basename(library) != library:
         return os.path.realpath(library)
     return f"{library} {os.environ.get('LD_LIBRARY_PATH', '')} {_state(LINKER)}"
 
 
 def _state(file):
-    """[size, time] of a file, None where it is not there."""
+    """[size in bytes, time in ns] of a file; None if it does not exist."""
     try:
         status = os.stat(file)
     except OSError:
@@ -65,14 +65,14 @@ def _state(file):
 
 
 def _current(entry):
-    """The entry, if it is still of the same file and not too old."""
+    """The entry, if its file has not changed and it is not too old; else None."""
     if not entry or entry["file"] and _state(entry["file"]) != entry["state"]:
         return None
     return None if entry["died"] and not 0 <= time.time() - entry["when"] < FORGET else entry
 
 
 def _remembered():
-    """Key -> entry, {} where nothing can be read; only what this user wrote counts."""
+    """dict from key to entry, {} where nothing can be read; a file counts only if this user wrote it."""
     folder = cache_folder()
     try:
         check_folder(folder, may_be_link=True)
@@ -85,7 +85,7 @@ def _remembered():
 def _remember(entries):
     newest = sorted(entries.items(), key=lambda entry: entry[1]["when"])[-MOST:]
     folder = cache_folder()
-    with contextlib.suppress(OSError):  # they are tried again next time
+    with contextlib.suppress(OSError):  # drivers are tried again next time
         if folder is not None:
             if folder.exists():
                 check_folder(folder, may_be_link=True)
@@ -93,14 +93,14 @@ def _remember(entries):
 
 
 def _tried(libraries, mode):
-    """Library -> entry of each that could be tried, each in a process, all at once."""
+    """dict from library to entry, for each library that could be tried; each is tried in a process of its own, all at once."""
     python, running, entries = interpreter(), {}, {}
     if python is None:
         return entries
     try:
         for library in libraries:
             command = [python, "-I", "-S", str(PROCESS), library, str(mode), str(PATIENCE)]
-            with contextlib.suppress(OSError):  # no more processes: it is taken as it is
+            with contextlib.suppress(OSError):  # no more processes: the driver is used untried
                 running[library] = subprocess.Popen(
                     command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
                 )
@@ -118,7 +118,7 @@ def _tried(libraries, mode):
 
 
 def _outcome(process, end):
-    """(how it died or "", the driver's file or "")."""
+    """(how the driver died or "", its file or "")."""
     try:
         answer, errors = process.communicate(timeout=max(0, end - time.monotonic()))
     except subprocess.TimeoutExpired:

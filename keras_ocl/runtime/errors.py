@@ -4,11 +4,11 @@ from collections.abc import Iterable
 
 
 class OutOfMemory(MemoryError):
-    """A buffer does not fit; the message names what asked, how much, and what is free. The process stays usable."""
+    """A buffer does not fit; the message says what needed it, its size, and how much is free. The process stays usable."""
 
 
 class DeviceLost(RuntimeError):
-    """A device does not answer any more, or stopped in the middle of an update; every use of it says so, and others go on working."""
+    """A device no longer answers, or stopped in the middle of an update; every use of it raises this, other devices still work."""
 
 
 class KernelBuildError(RuntimeError):
@@ -23,7 +23,7 @@ class KernelBuildError(RuntimeError):
     names: tuple[str, ...]
     log: str
     source: str
-    _keras_call_info_injected = True  # else Keras, to add a call's arguments, raises a RuntimeError without all this in its place
+    _keras_call_info_injected = True  # else Keras, to add a call's arguments, would replace it by a RuntimeError without these attributes
 
     def __init__(self, names: Iterable[str], device: object, options: str, log: str, source: str) -> None:
         self.names, self.log, self.source = tuple(names), log, source
@@ -35,7 +35,7 @@ class KernelBuildError(RuntimeError):
         )
 
 
-FAILURES = (MemoryError, DeviceLost, KernelBuildError)  # of memory and devices, which no other way of computing avoids
+FAILURES = (MemoryError, DeviceLost, KernelBuildError)  # failures of memory or devices, which no other way of computing avoids
 
 
 def readable(nbytes: int) -> str:

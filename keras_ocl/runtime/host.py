@@ -1,4 +1,4 @@
-"""The host's memory limits and CPU flags, and its Python."""
+"""The host's memory limits, CPU flags and Python interpreter."""
 
 import ctypes
 import functools
@@ -10,7 +10,7 @@ from pathlib import Path
 
 
 def available_memory():
-    """Bytes this process may still take: free host memory, and what its control groups leave. Huge where unknown."""
+    """Bytes that this process may still allocate: free host memory, limited by its control groups. Huge where unknown."""
     limits = [_meminfo(), *_cgroup_headroom()]
     known = [n for n in limits if n is not None]
     return min(known) if known else 1 << 62
@@ -31,7 +31,7 @@ def _meminfo():
 
 
 def _cgroup_headroom(root="/sys/fs/cgroup", own="/proc/self/cgroup"):
-    """Limit less use of each memory control group that this process is in (versions 1 and 2)."""
+    """Bytes left (limit less use) in each memory control group that this process is in (versions 1 and 2)."""
     try:
         lines = Path(own).read_text().splitlines()
     except OSError:
@@ -44,7 +44,7 @@ def _cgroup_headroom(root="/sys/fs/cgroup", own="/proc/self/cgroup"):
             folder, limit, used = Path(root, "memory"), "memory.limit_in_bytes", "memory.usage_in_bytes"
         else:
             continue
-        # In a container the path may lead outside what is mounted; the mount's root is then our own group.
+        # In a container the path may lead outside the mount, whose root is then our own group.
         parts = [part for part in path.split("/") if part and part != ".."]
         for depth in range(len(parts) + 1):
             group = folder.joinpath(*parts[:depth])
@@ -57,7 +57,7 @@ def _cgroup_headroom(root="/sys/fs/cgroup", own="/proc/self/cgroup"):
 
 
 def _reclaimable(group):
-    """Page cache of a control group: counted as used, but given up when memory is asked for."""
+    """Bytes of a control group's page cache, which count as used but are given up when memory is needed."""
     try:
         for line in (group / "memory.stat").read_text().splitlines():
             name, value = line.split()
@@ -69,7 +69,7 @@ def _reclaimable(group):
 
 
 def advise_huge_pages(address, size):
-    """Ask Linux for huge pages behind a range of our memory; elsewhere, and where it refuses, nothing happens."""
+    """Ask Linux for huge pages for a range of our memory; does nothing on other systems, or where Linux refuses."""
     if sys.platform == "linux":
         start = -(-address // mmap.PAGESIZE) * mmap.PAGESIZE
         length = (address + size - start) // mmap.PAGESIZE * mmap.PAGESIZE
@@ -77,13 +77,13 @@ def advise_huge_pages(address, size):
 
 
 def interpreter():
-    """The Python that can be started beside this process; None in a program that Python is only a part of."""
+    """The Python executable for starting other processes; None in a program in which Python is embedded."""
     name = os.path.basename(sys.executable or "").lower()
     return None if getattr(sys, "frozen", False) or not name.startswith(("python", "pypy")) else sys.executable
 
 
 def trim_heap():
-    """Have the C library give free memory back to the system, of which it keeps what lies between that in use; glibc's alone can."""
+    """Have the C library give free memory back to the system, even between blocks in use. Only glibc can."""
     if sys.platform == "linux":
         trim = getattr(_c_library(), "malloc_trim", None)
         if trim is not None:
@@ -97,7 +97,7 @@ def _c_library():
 
 @functools.cache
 def cpu_flags():
-    """Text that differs where compiled CPU code may not run: the architecture and the CPU's feature flags."""
+    """Text that differs wherever compiled CPU code might not run: the architecture and the CPU's feature flags."""
     flags = ""
     try:
         with open("/proc/cpuinfo") as f:
@@ -108,5 +108,5 @@ def cpu_flags():
 
 
 def fuses_multiply_add():
-    """Whether the CPU is known to multiply and add in one instruction."""
+    """Whether the CPU is known to have a fused multiply-add instruction."""
     return platform.machine() in ("aarch64", "arm64") or "fma" in cpu_flags().split()

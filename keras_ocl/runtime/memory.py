@@ -1,9 +1,8 @@
-"""Device memory: pooled blocks, state slabs, sub-ranges, and the budget they share.
+"""Device memory: pooled blocks, slabs for state, sub-ranges of them, and the budget they share.
 
-A Block is one cl.Buffer of a size class. Storages are cheap handles on a block (or on a range of one); a
-dead Storage puts its block back on the free list of its class. The queue is in order, so the device may use a
-freed block at once; the host may write one only when its fence, the last event enqueued before it was
-freed, has completed.
+A Block is one cl.Buffer of a size class. Storages are cheap handles on a block (or on a range of one); a dead Storage puts its block
+back on the free list of its class. The queue is in order, so the device may use a freed block at once; the host may write to it only
+when its fence has completed: the last event that was enqueued before the block was freed.
 """
 
 import _thread
@@ -22,16 +21,16 @@ import pyopencl as cl
 from keras_ocl.runtime import host
 from keras_ocl.runtime.errors import OutOfMemory, readable
 
-SLAB_FIRST = 4 << 20  # state slabs grow from this by SLAB_GROWTH up to SLAB_LIMIT
+SLAB_FIRST = 4 << 20  # bytes of the first slab of state; each further one is SLAB_GROWTH times larger, up to SLAB_LIMIT
 SLAB_GROWTH = 4
 SLAB_LIMIT = 256 << 20
-HUGE_PAGES_FROM = 4 << 20  # as NumPy does: first use of the memory is several times cheaper
-IN_FLIGHT = 16 << 20  # bytes of one size class that uploads may have in flight before they wait for the oldest
-UNSEEN = 1 << 20  # bytes of new blocks, at most, for which the host is not asked again what memory it has: that takes longer than a block
+HUGE_PAGES_FROM = 4 << 20  # bytes from which blocks get huge pages, as in NumPy: first use of the memory is several times cheaper
+IN_FLIGHT = 16 << 20  # bytes of blocks of one size class that uploads may have in flight before they wait for the oldest
+UNSEEN = 1 << 20  # most bytes of new blocks between two queries of the host's free memory, which take longer than making a block
 
 
 def size_class(nbytes):
-    """Bytes of the block that serves a request: an eighth of a power of two at most above it, 256 at least."""
+    """Bytes of the block for a request: rounded up to eighths of the power of two below it, and to multiples of 256."""
     if nbytes <= 256:
         return 256
     shift = max((nbytes - 1).bit_length() - 4, 8)
@@ -39,7 +38,7 @@ def size_class(nbytes):
 
 
 def exact_size(nbytes):
-    """Instead of size_class with KERAS_OCL_EXACT_BUFFERS=1: then Oclgrind sees every access past an array's end."""
+    """Used instead of size_class with KERAS_OCL_EXACT_BUFFERS=1, so that Oclgrind sees every access past an array's end."""
     return max(nbytes, 1)
 
 
@@ -52,16 +51,16 @@ _forgetters = []
 
 
 def before_out_of_memory(forget):
-    """Have `forget(device)` called before an allocation fails, until it fits or nothing is left: it returns whether it forgot anything."""
+    """Register `forget(device)`, called before an allocation fails until it fits or `forget` returns False: it had nothing to forget."""
     if forget not in _forgetters:
         _forgetters.append(forget)
 
 
 class Block:
-    """One cl.Buffer, or None for staging memory of the host's own.
+    """One cl.Buffer, or with `buffer` None staging memory that belongs to the host.
 
-    `host` is its memory as a writable buffer where the host reaches it, else None. `release()` gives it back to the system; it is None
-    where that happens by itself.
+    `host` is the memory as a writable buffer where the host can access it, else None. `release()` gives the memory back to the system; it
+    is None where garbage collection does so.
     """
 
     __slots__ = ("buffer", "fence", "free", "host", "release", "size")
@@ -72,9 +71,9 @@ class Block:
 
 
 def take_idle(free, size, wait):
-    """The oldest block of a free list if the device is done with it, else None (create another).
+    """Take the oldest block from a free list if the device no longer uses it; None tells the caller to create another.
 
-    Waits for it, by `wait(event)`, only when the list holds as many blocks in use as uploads may have in flight.
+    Waits for the device, by `wait(event)`, only when the list holds as many blocks in use as uploads may have in flight.
     """
     try:
         block = free.popleft()
@@ -92,7 +91,7 @@ def take_idle(free, size, wait):
 
 
 class Storage:
-    """A range of device memory; gives it back when garbage-collected.
+    """A range of device memory, which is given back when the Storage is garbage-collected.
 
     Attributes:
         device: the Device it lives on.
@@ -119,7 +118,7 @@ class Storage:
         return self._mem
 
     def view(self, offset, nbytes):
-        """The `nbytes` from `offset` on as a Storage that keeps this one alive.
+        """A Storage of the `nbytes` bytes from byte `offset` on; it keeps this one alive.
 
         Raises ValueError where the range leaves this storage or its start is not aligned to `traits.alignment`.
         """
@@ -129,14 +128,14 @@ class Storage:
             raise ValueError(f"view at byte {offset} is not aligned to {self.device.traits.alignment} bytes")
         view = Storage(self.device, self.block, nbytes, self.offset + offset, self)
         if nbytes == self.nbytes and self.device.traits.sub_buffers:
-            view._mem = self.mem  # kernels' arguments stay set
+            view._mem = self.mem  # the same cl.Buffer, so that kernels' arguments need not be set again
         return view
 
     def __del__(self):
         # Runs in any thread, at any time: only operations that need no lock.
         try:
             owner = self._owner
-        except AttributeError:  # its making was interrupted
+        except AttributeError:  # `__init__` was interrupted
             return
         if owner is None:
             block = self.block
@@ -156,11 +155,11 @@ class Storage:
         return f"Storage({self.nbytes} bytes at {self.offset} on {self.device.name})"
 
 
-_ENDED = object()  # instead of an owner: the memory was given back
+_ENDED = object()  # replaces `_owner` once the memory was given back
 
 
 def _not_swallowed(unraisable, otherwise=sys.unraisablehook):
-    """Ctrl-C that comes just as an object ends is raised again, where it can be seen; Python would print it and forget it."""
+    """Raise a Ctrl-C again that arrives in a finaliser, where it can be seen; Python would only print it."""
     if unraisable.exc_type is not KeyboardInterrupt:
         otherwise(unraisable)
         return
@@ -168,25 +167,25 @@ def _not_swallowed(unraisable, otherwise=sys.unraisablehook):
         place = unraisable.exc_traceback
         while place.tb_frame.f_code is not Storage.__del__.__code__:
             place = place.tb_next
-        place.tb_frame.f_locals["self"].__del__()  # which does nothing where it was done
-    _thread.start_new_thread(_thread.interrupt_main, ())  # a little later, for this function is none that could raise it
+        place.tb_frame.f_locals["self"].__del__()  # gives the memory back unless that was done
+    _thread.start_new_thread(_thread.interrupt_main, ())  # from a thread, a little later, since this function cannot raise it
 
 
 sys.unraisablehook = _not_swallowed
 
 
 class Slab:
-    """A block given out in ranges of multiples of `unit`: first fit on a sorted free list, neighbours merged."""
+    """A block divided into ranges of multiples of `unit` bytes: first fit on a sorted free list, adjacent free ranges merged."""
 
     __slots__ = ("block", "freed", "holes", "unit")
 
     def __init__(self, block, unit):
         self.block, self.unit = block, unit
         self.holes = [(0, block.size)]
-        self.freed = deque()  # ranges of dead Storages, merged by the next take()
+        self.freed = deque()  # (offset, bytes) of dead Storages, which the next take() merges
 
     def take(self, nbytes):
-        """Offset of a free range, or None. Called under the memory's lock."""
+        """Offset of a free range of `nbytes` bytes, or None. Called under the memory's lock."""
         while self.freed:
             self._give(*self.freed.popleft())
         for i, (start, size) in enumerate(self.holes):
@@ -215,22 +214,22 @@ class Memory:
     """All memory of one device.
 
     Attributes:
-        current, peak: bytes handed out now, and at most so far.
+        current, peak: bytes handed out now, and the most so far.
         reserved: bytes of cl.Buffers that exist (handed out, free in the pools, or in slabs), and of staging memory.
-        budget: what `reserved` may not exceed. Where device and host share memory it follows what the host has free.
+        budget: the most bytes that `reserved` may reach. Where device and host share memory, it follows the host's free memory.
     """
 
     def __init__(self, device):
         self.device = device
         self.current = self.peak = self.reserved = 0
-        budget(device.traits)  # refuses what it does not understand in the environment
-        self._budget = None  # one that was set
-        self._granted = 0  # what `reserved` may grow to before the next look at what the host has
+        budget(device.traits)  # raises where KERAS_OCL_MEMORY_LIMIT cannot be read
+        self._budget = None  # bytes, if a budget was set
+        self._granted = 0  # bytes up to which `reserved` may grow before the host's free memory is queried again
         self._size = exact_size if os.environ.get("KERAS_OCL_EXACT_BUFFERS", "0") not in ("", "0") else size_class
-        self._free = {}  # size of a block -> deque of free blocks, oldest first; no size class above the largest buffer
+        self._free = {}  # bytes of a block -> deque of free blocks, oldest first; no size class exceeds the largest buffer
         self._staging = {}  # the same for staging memory
         self._slabs = []
-        self._blocks = set()  # all: the memory of one that an interruption loses is not freed while the device may use it
+        self._blocks = set()  # all blocks, so that one lost in an interruption is not freed while the device may use it
         self._lock = threading.RLock()
 
     @property
@@ -247,7 +246,7 @@ class Memory:
         return max(self.budget - self.reserved + self._pooled(), 0)
 
     def allocate(self, nbytes, what=""):
-        """A Storage of `nbytes` (0 allowed) with undefined contents; raises OutOfMemory."""
+        """A Storage of `nbytes` bytes (0 allowed) with undefined contents; raises OutOfMemory."""
         size = self._size(nbytes)
         free = self._free.get(size)
         if free is None:
@@ -261,14 +260,14 @@ class Memory:
             if self.current > self.peak:
                 self.peak = self.current
             return Storage(self.device, block, nbytes)
-        except BaseException:  # an interruption: nobody has it
+        except BaseException:  # an interruption: nobody holds the block
             self._take_back(block)
             raise
 
     def allocate_idle(self, nbytes, what=""):
-        """A Storage whose memory no enqueued command uses, so that the host may write it at once.
+        """A Storage whose memory no enqueued command uses, so that the host may write to it at once.
 
-        Waits for the device only when many blocks of the size are still in use by it.
+        Waits for the device only when it still uses many blocks of that size.
         """
         size = self._size(nbytes)
         free = self._free.get(size)
@@ -282,25 +281,25 @@ class Memory:
             if self.current > self.peak:
                 self.peak = self.current
             return Storage(self.device, block, nbytes)
-        except BaseException:  # an interruption: nobody has it
+        except BaseException:  # an interruption: nobody holds the block
             self._take_back(block)
             raise
 
     def _take_back(self, block):
-        if block not in block.free:  # where a dead Storage has put it
+        if block not in block.free:  # otherwise a dead Storage has put it there
             self.current -= block.size
             block.free.append(block)
 
     def take_staging(self, nbytes, make, what=""):
-        """A Block of `nbytes` (1 at least) of staging memory that no enqueued command reads; raises OutOfMemory.
+        """A Block of `nbytes` bytes (at least 1) of staging memory that no enqueued command reads; raises OutOfMemory.
 
-        Whoever takes it appends it to its list `free`, with a fence. `make(size, free)` returns a new Block.
+        The caller appends the block to its list `free` afterwards, with a fence. `make(size, free)` returns a new Block.
         """
         size, free = self._free_list(self._staging, size_class(nbytes), nbytes, what)
         return take_idle(free, size, self.device.wait) or self._create(size, nbytes, free, what, make)
 
     def _free_list(self, lists, size, nbytes, what):
-        """(bytes of a block, free blocks of that size) for a request of size class `size`, which may be larger than a buffer can be."""
+        """(bytes of a block, free blocks of that size) for a request of size class `size`, which is capped at the largest buffer."""
         self._check_limit(nbytes, what)
         size = min(size, self.device.traits.max_allocation)
         return size, lists.setdefault(size, deque())
@@ -311,7 +310,7 @@ class Memory:
             raise self._does_not_fit(nbytes, what, f"a single buffer holds at most {readable(limit)}")
 
     def allocate_state(self, nbytes, what=""):
-        """A Storage for long-lived state, a range of a slab; neighbours in time are neighbours in the slab."""
+        """A Storage for long-lived state, a range of a slab; what is allocated in succession is adjacent in the slab."""
         traits = self.device.traits
         self._check_limit(nbytes, what)
         size = min(round_up(nbytes, traits.alignment), traits.max_allocation)
@@ -331,10 +330,10 @@ class Memory:
         limit = min(SLAB_LIMIT, self.device.traits.max_allocation // 4)
         usual = min(SLAB_FIRST * SLAB_GROWTH ** len(self._slabs), limit)
         if size > usual // 2:
-            usual = size  # its own slab
+            usual = size  # a slab of its own
         elif usual > (left := self.available):
             small = max(size, min(SLAB_FIRST, limit))
-            usual = small if small <= left else size  # the last that fits
+            usual = small if small <= left else size  # near the limit: a small slab, or one of just this size
         slab = Slab(self._create(usual, nbytes, None, what), self.device.traits.alignment)
         self._slabs.append(slab)
         return slab
@@ -358,8 +357,8 @@ class Memory:
                     self._destroy(slab.block)
 
     def destroy(self, storage):
-        """Release the block of a pooled Storage, of which no views are left, to the system; waits for the device."""
-        block = storage._owner = storage.block  # not None: its end puts no block on a free list
+        """Release the block of a pooled Storage, which has no views any more, to the system; waits for the device."""
+        block = storage._owner = storage.block  # not None, so that the Storage's finaliser puts no block on a free list
         block.fence = self.device.last_event
         with self._lock:
             self.current -= block.size
@@ -379,11 +378,11 @@ class Memory:
         return sum(size * len(free) for size, free in [*self._free.items(), *self._staging.items()])
 
     def _create(self, size, nbytes, free, what, make=None):
-        """A new block of `size` bytes for a request of `nbytes`, after a look at the budget; `make(size, free)` makes it."""
+        """A new block of `size` bytes for a request of `nbytes` bytes, made by `make(size, free)` if the budget allows it."""
         make = make or self._raw
         with self._lock:
             if not self._fits(size) and size > self.budget:
-                raise self._does_not_fit(nbytes, what)  # nothing that could be forgotten would help
+                raise self._does_not_fit(nbytes, what)  # emptying caches would not help
             block, why = self._try(size, free, make)
             if block is None:
                 for _ in self.reclaim():
@@ -398,7 +397,7 @@ class Memory:
             return block
 
     def _try(self, size, free, make):
-        """(a new block, ""), or (None, what the driver said if it was asked)."""
+        """(new block, ""), or (None, the driver's error); the latter is "" where the budget is exceeded."""
         if not self._fits(size):
             return None, ""
         try:
@@ -408,7 +407,7 @@ class Memory:
             return None, refusal(error)
 
     def reclaim(self):
-        """Gives memory back to the system, first what is not in use, then what can be made again; yields True after each step."""
+        """Gives memory back to the system step by step, first unused memory, then what can be made again; yields True after each step."""
         gc.collect()
         self.trim()
         yield True
@@ -429,21 +428,21 @@ class Memory:
         return True
 
     def _limit(self):
-        """What of `budget` is known without a look at the host."""
+        """The bytes of `budget` that are known without querying the host's free memory."""
         return fixed_budget(self.device.traits) if self._budget is None else self._budget
 
     def _does_not_fit(self, nbytes, what, why="", block=""):
         return self.out_of_memory(f"{what or 'a buffer'} needs {readable(nbytes)}{block}", why)
 
     def out_of_memory(self, what, why=""):
-        """The OutOfMemory for `what`, a sentence, with more about it in `why`."""
+        """The OutOfMemory that says `what`, a clause, and its reason `why`."""
         return OutOfMemory(
             f"out of memory on {self.device}: {what}, {self.free()}"
             f"{'; ' + why if why else ''}; use a smaller batch or model, or let go of arrays you no longer need"
         )
 
     def free(self):
-        """What is free, as text."""
+        """The bytes that are free, and the budget, as text."""
         return f"{readable(self.available)} of {readable(self.budget)} free"
 
     def _raw(self, size, free):
@@ -468,25 +467,26 @@ class Memory:
 
 
 def refusal(error):
-    """What a driver said that has no memory, as text, from pyopencl's `error`: it knows better than our count of what is free."""
+    """A driver's out-of-memory `error` (pyopencl's) as text: the driver knows better than our count what is free."""
     return f"the driver said {error}: it has less than that left, or not in one piece"
 
 
 def budget(traits, reserved=0):
-    """Bytes a device's buffers, which take `reserved` now, may take in all: nine tenths of the least limit that applies now, or what
-    KERAS_OCL_MEMORY_LIMIT says.
+    """The most bytes that a device's buffers, which take `reserved` bytes now, may take in all.
+
+    Nine tenths of the device's memory, or of what the host has free where it shares its memory, but no more than KERAS_OCL_MEMORY_LIMIT.
     """
     fixed = fixed_budget(traits)
     return min(fixed, reserved + int(0.9 * host.available_memory())) if traits.unified_memory else fixed
 
 
 def fixed_budget(traits):
-    """`budget` as far as it does not depend on what the host has free."""
+    """The bytes of `budget` without regard to the host's free memory."""
     return min(int(0.9 * traits.global_memory), memory_limit() or 1 << 62)
 
 
 def memory_limit():
-    """Bytes that KERAS_OCL_MEMORY_LIMIT says a device's buffers may take, such as 512 MiB; None where it is not set.
+    """The bytes that KERAS_OCL_MEMORY_LIMIT, such as 512MiB, allows a device's buffers; None where it is not set.
 
     Raises ValueError where it is no number of bytes, KiB, MiB or GiB.
     """

@@ -1,6 +1,6 @@
-"""Parts of a device: some of its compute units as a device of their own (OpenCL 1.2, section 4.3, clCreateSubDevices).
+"""Parts of a device: some of its compute units as a separate device (OpenCL 1.2, section 4.3, clCreateSubDevices).
 
-A name may end in `/units=N`, N compute units, or in `/KofN`, the K-th (from 1) of N parts as equal as can be.
+A name may end in `/units=N`, for N compute units, or in `/KofN`, for the K-th (from 1) of N parts that are as equal as possible.
 """
 
 import re
@@ -19,7 +19,7 @@ LIMITS = (
 
 @dataclass(frozen=True)
 class Part:
-    """What a name's ending asks for: `units` compute units, or (where that is 0) the part numbered `index`, from 0, of `count`."""
+    """The part that a name's ending asks for: `units` compute units, or (if that is 0) the part with `index`, from 0, of `count` parts."""
 
     units: int
     index: int = 0
@@ -30,7 +30,7 @@ class Part:
 
 
 def parse(name):
-    """(name of the whole device, Part or None). Raises ValueError where a part is numbered as no part can be."""
+    """(name of the whole device, Part or None). Raises ValueError for an invalid number of a part."""
     found = re.fullmatch(r"(.+)/(?:units=(\d+)|(\d+)of(\d+))", name)
     if found is None:
         return name, None
@@ -41,14 +41,14 @@ def parse(name):
 
 
 def split(device, part):
-    """The pyopencl Device of a Part of the Device `device`; its own handle where the part is all of it.
+    """The pyopencl Device for a Part of the Device `device`; the device's own handle if the part is the whole device.
 
-    Units are taken from the end. Intel's runtime lets the thread that waits for a device compute for its first unit in addition to a
-    worker thread, so that a part of the first unit alone keeps two cores busy.
+    Units are taken from the end. In Intel's runtime the thread that waits for a device also computes for its first unit, beside a worker
+    thread, so a part with only the first unit would keep two cores busy.
 
     Raises:
         ValueError: the device has fewer compute units than asked for.
-        RuntimeError: it cannot be split; says which limits there are instead.
+        RuntimeError: the device cannot be split; names the runtimes' own limits instead.
     """
     total = device.traits.compute_units
     wanted = part.units or part.count

@@ -21,11 +21,11 @@ def _check_owner(status, path):
 
 
 def check_folder(path, may_be_link=False):
-    """Checks that only this user can write in a folder, and made it (or the link to it, where one may be).
+    """Check that only this user can write to a folder and made it (or the link to it, where `may_be_link`).
 
     Raises:
-        NotOurs: others can, or may have made it.
-        OSError: it is not there.
+        NotOurs: others can write to it, or may have made it.
+        OSError: it does not exist.
     """
     link = os.lstat(path)
     _check_owner(link, path)
@@ -40,13 +40,13 @@ def check_folder(path, may_be_link=False):
 
 
 def read_private(path, secret=False):
-    """The bytes of a regular file, no link, that only this user can write and, if it is `secret`, read.
+    """The bytes of a regular file, not a link, that only this user can write to and, if it is `secret`, read.
 
     Raises:
-        NotOurs: others can, or may have made it.
+        NotOurs: others can write to it or read the secret, or may have made it.
         OSError: it cannot be read.
     """
-    # Without O_NONBLOCK a pipe would wait for who writes into it.
+    # Without O_NONBLOCK, opening a pipe would wait for a writer.
     flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
     with os.fdopen(os.open(path, flags), "rb") as f:
         status = os.fstat(f.fileno())
@@ -57,9 +57,9 @@ def read_private(path, secret=False):
 
 
 def write_private(path, data, replace=True):
-    """Write bytes to `path` in one go, readable by the user only, in folders that are private too.
+    """Write bytes to `path` atomically, readable by the user only, in folders that are private too.
 
-    Without `replace` what is there already stays.
+    Without `replace`, a file that exists stays.
 
     Raises:
         OSError: it cannot be written.
@@ -78,7 +78,7 @@ def write_private(path, data, replace=True):
 
 
 def _link(source, path):
-    """Gives a file a second name, unless something has it already; returns whether the file system has such names."""
+    """Make a hard link unless `path` exists; returns whether the file system has hard links."""
     try:
         os.link(source, path)
     except FileExistsError:
@@ -89,7 +89,7 @@ def _link(source, path):
 
 
 def make_private(folder):
-    """Make a folder, and those above it that do not exist yet, with mode 0700."""
+    """Make a folder and its missing parents, with mode 0700."""
     missing = []
     while not folder.exists():
         missing.append(folder)

@@ -1,4 +1,4 @@
-"""What takes the times of launches and of what the host does meanwhile: `Profiler`, `Timeline` and `Record`."""
+"""Profilers, which take the times of launches and of the host's activities: `Profiler`, `Timeline` and `Record`."""
 
 import contextlib
 import operator
@@ -11,20 +11,20 @@ from typing import NamedTuple
 
 import pyopencl as cl
 
-WINDOW = 256  # events held back before the finished ones are read
+WINDOW = 256  # events kept before the times of the finished ones are read
 _SAMPLE = 16  # one launch in so many compares the device's clock with the host's
 _START, _END, _QUEUED = cl.profiling_info.START, cl.profiling_info.END, cl.profiling_info.QUEUED
-OVERLAPPED = "overlapped"  # what traces call the thread of operations that the host computes beside the device
-WAIT, READ_BACK, UPLOAD, BUILD = "wait", "read back", "upload", "build"  # what spans of the host begin with
+OVERLAPPED = "overlapped"  # name in traces of the thread for operations that the host computes beside the device
+WAIT, READ_BACK, UPLOAD, BUILD = "wait", "read back", "upload", "build"  # first words of the labels of the host's spans
 
 
 class Label(str):
     """A launch's name.
 
     Attributes:
-        source: what it computes (any object).
+        source: an object that says what the launch computes.
         kind: whether it is a "kernel", a "host" operation or a "copy".
-        nbytes: of a copy, and of a host operation's operands.
+        nbytes: bytes of a copy, or of a host operation's operands.
         overwrites: whether it writes over a variable's value.
     """
 
@@ -37,9 +37,9 @@ class Label(str):
 
 
 class Launch(NamedTuple):
-    """One launch: what, when (nanoseconds of the device's clock), how long the host took to enqueue it, and in which context.
+    """One launch: label, start and end (nanoseconds of the device's clock), nanoseconds the host took to enqueue it, and context.
 
-    An operation that the host computes in its place is one too, labelled "host ..." and on the host's clock, with `host` its whole time.
+    An operation that the host computes instead is one too: labelled "host ...", on the host's clock, with its whole time as `host`.
     """
 
     label: str
@@ -50,17 +50,17 @@ class Launch(NamedTuple):
 
     @property
     def kind(self):
-        """What the Label says; a plain string is the label of a kernel."""
+        """The kind of the Label; a plain string is the label of a kernel."""
         return getattr(self.label, "kind", "kernel")
 
 
 class Profiler:
     """Collects every launch in order; `sink` gets each Launch as soon as its times are known.
 
-    Launches are held back in columns, since a step may have hundreds of them, of a microsecond each on the host.
+    Launches are kept in columns until then, since a step may have hundreds of them, of a microsecond each on the host.
 
     Attributes:
-        ahead: by how many nanoseconds the host's clock is ahead of the device's, or less; None before anything was read.
+        ahead: upper bound of the nanoseconds by which the host's clock is ahead of the device's; None before any times were read.
     """
 
     def __init__(self, sink=None, context=None):
@@ -69,7 +69,7 @@ class Profiler:
         self._labels, self._events, self._contexts, self._ticks, self._hosts = [], [], [], array("q"), array("q")
 
     def add(self, labels, events, ticks):
-        """Note launches that the host enqueued one after the other; `ticks` are its clock's times before the first and after each."""
+        """Note launches enqueued one after the other; `ticks` are the host's clock (ns) before the first and after each of them."""
         after = ticks[1:]
         self._labels += labels
         self._events += events
@@ -90,11 +90,11 @@ class Profiler:
         self._take(finished)
 
     def _take(self, count):
-        """Read the times of the first launches."""
+        """Read the times of the first `count` launches, and pass them on."""
         events = self._events[:count]
         # `event.profile` says the same, and takes ten times as long.
         starts, ends = ([event.get_profiling_info(what) for event in events] for what in (_START, _END))
-        # A launch is queued before the clock is read: the least distance between the clocks is nearest the truth.
+        # A launch is queued before the host's clock is read, so the smallest difference of the clocks is nearest the truth.
         distances = [self._ticks[k] - events[k].get_profiling_info(_QUEUED) for k in range(0, count, _SAMPLE)]
         self.ahead = min(distances if self.ahead is None else [self.ahead, *distances], default=None)
         self._told(self._labels[:count], starts, ends, self._hosts[:count], self._contexts[:count])
@@ -102,38 +102,38 @@ class Profiler:
             del column[:count]
 
     def _told(self, *columns):
-        """The times of launches are known: labels, starts, ends, times on the host, contexts."""
+        """Pass on launches whose times are known: labels, starts, ends, times on the host, contexts."""
         for launch in zip(*columns, strict=True):
             self.sink(Launch(*launch))
 
     def span(self, label, nbytes=0):
-        """Context of something that the host does; only a `Timeline` takes its time."""
+        """Context manager for something that the host does; only a `Timeline` takes its time."""
         return contextlib.nullcontext()
 
     @contextlib.contextmanager
     def operation(self, label, nbytes=0):
-        """Context of an operation on so many bytes that the host computes: it counts as a launch."""
+        """Context manager for an operation on `nbytes` bytes that the host computes: it counts as a launch."""
         start = time.perf_counter_ns()
         yield
         Profiler.overlapped(self, label, start, time.perf_counter_ns(), nbytes)
 
     def overlapped(self, label, start, end, nbytes):
-        """An operation is done that the host has computed beside the device: it counts as a launch."""
+        """Note an operation that the host has computed beside the device (start and end in ns): it counts as a launch."""
         label = Label(f"host {label}", getattr(label, "source", None), "host", nbytes)
         self._told([label], [start], [end], [end - start], [self._context()])
 
     def copied(self, event, begin, end, nbytes):
-        """A copy within the device was enqueued; only a `Record` takes its time."""
+        """A copy within the device was enqueued, between `begin` and `end` (ns of the host); only a `Record` takes its time."""
 
     def ran(self, executable, results):
-        """A compiled function (its compiler.Executable) was enqueued, and handed out the Storages `results`; for a `Record`."""
+        """A compiled function (its compiler.Executable) was enqueued and returned the Storages `results`; only a `Record` notes it."""
 
     def step(self, name):
-        """An eager step of training, evaluation or prediction begins; for a `Record`."""
+        """An eager step of training, evaluation or prediction begins; only a `Record` notes it."""
 
 
 class Several:
-    """Hands everything to several Profilers at once, as a Profiler would take it."""
+    """Passes every call on to several Profilers."""
 
     def __init__(self, profilers):
         self.profilers = tuple(profilers)
@@ -177,11 +177,12 @@ class Several:
 
 
 def verbose_line(launch):
+    """Print the label and milliseconds of a Launch (KERAS_OCL_VERBOSE)."""
     print(f"keras_ocl: {launch.label} {(launch.end - launch.start) * 1e-6:.4f} ms", file=sys.stderr)
 
 
 class Span(NamedTuple):
-    """Something that took time: what, when (nanoseconds of `time.perf_counter_ns`), in which of its process's threads, bytes it moved."""
+    """Something that took time: label, start and end (nanoseconds of `time.perf_counter_ns`), thread of the process, bytes moved."""
 
     label: str
     start: int
@@ -191,11 +192,11 @@ class Span(NamedTuple):
 
 
 class Timeline(Profiler):
-    """Launches, and what the host does meanwhile.
+    """Launches, and the host's activities meanwhile.
 
     Attributes:
         begin: when the trace began, in nanoseconds of `time.perf_counter_ns`.
-        spans: Span of each thing that the host did, in the order in which they ended.
+        spans: one Span for each activity of the host, in the order in which they ended.
     """
 
     def __init__(self, context=None):
@@ -209,31 +210,31 @@ class Timeline(Profiler):
             kept.extend(more)
 
     def launches(self):
-        """The Launches of kernels, copies and operations that the host computes, as far as they are kept, in order."""
+        """The Launches of kernels, copies and host operations that were recorded, in order."""
         return [Launch(*launch) for launch in zip(*self._kept, strict=True)]
 
     def device_spans(self):
-        """Span of each launch of a kernel, in order, on the host's clock; complete when the device has finished."""
+        """One Span per launch of a kernel, in order, on the host's clock; complete when the device has finished."""
         ahead = self.ahead or 0
         return [Span(one.label, one.start + ahead, one.end + ahead, "kernels") for one in self.launches() if one.kind == "kernel"]
 
     def span(self, label, nbytes=0):
         return _Timing(self, label, nbytes)
 
-    operation = span  # beside the launches, with what else the host does
+    operation = span  # shown among the host's activities, not as launches
 
     def overlapped(self, label, start, end, nbytes):
         self.spans.append(Span(label, start, end, OVERLAPPED, nbytes))
 
     def overlaps(self):
-        """[(Span, nanoseconds in which kernels ran)] of each operation that the host computed beside the device, when that has finished."""
+        """[(Span, ns in which kernels ran)] of each operation that the host computed beside the device; call it when that has finished."""
         kernels = self.device_spans()
         found = [span for span in self.spans if span.thread == OVERLAPPED]
         return [(one, sum(max(0, min(one.end, k.end) - max(one.start, k.start)) for k in kernels)) for one in found]
 
 
 class _Timing:
-    """Context that adds a Span to a Timeline. (A class, for contextlib's are five times as slow.)"""
+    """Context manager that adds a Span to a Timeline. (A class, since contextlib's take five times as long.)"""
 
     __slots__ = ("label", "nbytes", "start", "trace")
 
@@ -249,11 +250,11 @@ class _Timing:
 
 
 class Record(Timeline):
-    """A Timeline that keeps all launches, and which compiled functions ran.
+    """A Timeline that also counts how often compiled functions and eager steps ran.
 
     Attributes:
-        runs: (executable, context) -> how often it ran; `handed_out`: with the same keys, its handed_out() of the first run.
-        steps: name of a step -> how often it began, in eager code.
+        runs: (executable, context) -> number of runs; `handed_out`: the same keys -> the executable's handed_out() in its first run.
+        steps: name of a step -> number of times that it began, in eager code.
     """
 
     def __init__(self, context):

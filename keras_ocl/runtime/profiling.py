@@ -1,4 +1,4 @@
-"""Contexts in which every launch on a device is timed."""
+"""Context managers that time every launch on a device."""
 
 import contextlib
 
@@ -8,7 +8,7 @@ from keras_ocl.runtime.selection import current_device
 
 @contextlib.contextmanager
 def profiled(device, profiler):
-    """Within this context `profiler` gets every launch on `device`; it has all of them when the context ends. Others may have them too."""
+    """Within this context `profiler` gets every launch on `device`; it has all of them at the end. Other profilers may get them too."""
     device.add_profiler(profiler)
     try:
         yield profiler
@@ -18,9 +18,9 @@ def profiled(device, profiler):
 
 @contextlib.contextmanager
 def profiling(device=None):
-    """Within this context every launch on `device` (the current one) is timed, and every operation that the host computes.
+    """Within this context every launch on `device` (by default the current one) is timed, and every operation that the host computes.
 
-    Yields a list that is filled with (label, milliseconds) in launch order, complete when the context ends.
+    Yields a list of (label, milliseconds) in launch order, complete when the context ends.
     """
     if device is None:
         device = current_device()

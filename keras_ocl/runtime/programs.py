@@ -1,7 +1,7 @@
-"""Programs: OpenCL C in, kernel objects out; compiled once, remembered in memory and on disk.
+"""Programs: OpenCL C in, kernel objects out; compiled once, cached in memory and on disk.
 
-Where processes beside this one compile, a caller may be given drafts at first: kernels compiled without optimisation, in a fifth of
-the time. They give the same results, bit for bit, more slowly.
+Where other processes compile too, a caller may first get unoptimised builds of kernels ("drafts", "hasty"), which take a fifth of the
+time to compile. They give the same results, bit for bit, more slowly.
 """
 
 import hashlib
@@ -26,27 +26,27 @@ from keras_ocl.runtime.profilers import BUILD
 
 SCHEMA = "1"  # raise when the meaning of a cache entry changes
 STANDARD = "-cl-std=CL1.2"
-FUSED = "-DFP_FAST_FMAF=1"  # CPUs' compilers do not tell; mad() is a product and a sum where nothing is optimised
+FUSED = "-DFP_FAST_FMAF=1"  # CPU compilers do not define it; without it, unoptimised mad() is a separate product and sum
 HASTY = "-cl-opt-disable"
-IN_MEMORY = 128 << 20  # bytes of programs that are kept although nobody may be using them; others come back from disk
-HELD, HELD_PER_BYTE = 256 << 10, 14  # bytes that Intel's runtime holds for a program that ran: for each, and for each byte of its binary
-MANY = 16  # kernels asked for together for which other processes are started: that takes a quarter of a second
-SEVERAL = 8  # kernels of which a process that runs already compiles parts; and when so many are compiled one is started, as more follow
-PART = 4  # the fewest kernels of a part: each costs some 15 ms more
+IN_MEMORY = 128 << 20  # bytes of the most recent programs, kept even if nobody uses them; older ones come back from disk
+HELD, HELD_PER_BYTE = 256 << 10, 14  # bytes that Intel's runtime holds for a program that ran: per program, and per byte of its binary
+MANY = 16  # kernels in one request for which other processes are started, which takes a quarter of a second
+SEVERAL = 8  # kernels in one request that running processes help to compile; after so many compiled, one is started, as more follow
+PART = 4  # fewest kernels compiled together as a part: each part costs some 15 ms more
 PARTS = 16
-FIRST_RUN = 1.0  # seconds after which better kernels are begun although drafts have not run yet
-OWN = 1500  # characters that take as long to compile without optimisation as what every kernel costs by itself; a helper's take twice that
+FIRST_RUN = 1.0  # seconds after which optimised builds begin even if no draft has run yet
+OWN = 1500  # an unoptimised kernel's fixed compile time, in characters of source; a helper's characters count twice
 
 
 def identity(handle):
-    """Text that differs where a device's compiled programs may not run."""
+    """Text that differs wherever a device's compiled programs might not run."""
     platform = handle.platform
     about = (platform.name.strip(), platform.version, handle.name, handle.version, handle.driver_version, host.cpu_flags(), cl.VERSION_TEXT)
     return "\0".join((SCHEMA, *about))
 
 
 def build_program(context, handle, source, options):
-    """A pyopencl program of OpenCL C. Raises pyopencl.Error."""
+    """A pyopencl program built from OpenCL C. Raises pyopencl.Error, whose `program` has the log."""
     program = _cl._Program(context, source)
     try:
         program._build(options.encode(), [handle])
@@ -57,7 +57,7 @@ def build_program(context, handle, source, options):
 
 
 def binary_of(program):
-    """The compiled code of a program, None where the driver does not tell."""
+    """The binary of a program; None where the driver does not give it."""
     try:
         return program.get_info(cl.program_info.BINARIES)[0] or None
     except cl.Error:
@@ -65,72 +65,73 @@ def binary_of(program):
 
 
 class Program:
-    """One of the driver's programs. The kernels that are made of it keep it.
+    """One program of the driver. Kernels that are made from it keep it alive.
 
     Attributes:
-        handle: pyopencl's.
-        held_bytes: about what the driver holds for it.
+        handle: the pyopencl program.
+        held_bytes: estimate of the bytes that the driver holds for it.
     """
 
     __slots__ = ("__weakref__", "handle", "held_bytes")
 
     def __init__(self, handle, code):
-        """code: the program's binary, or its source where nobody knows that."""
+        """code: the program's binary, or its source where the binary is unknown."""
         self.handle, self.held_bytes = handle, HELD + HELD_PER_BYTE * len(code)
 
 
 class Drafts:
-    """Which kernels that a caller got of Programs.build are drafts.
+    """Which of the kernels that a caller got from Programs.build are unoptimised builds ("drafts").
 
     Args:
-        choose: function from specs, those of the first build, to a set of those for which drafts will do; none without it.
-        weight: function from a spec to a number: the kernel of the greatest is done better first.
-        excess: function from a spec and a number of runs to a number: how much more than the compiler's work so many runs of a draft take.
+        choose: function from the specs of the first build to the set of those that may be drafts; by default none may.
+        weight: function from a spec to a number: kernels with the greatest are optimised first.
+        excess: function from a spec and a number of runs to the time lost by so many runs of a draft, less the compiler's time.
     """
 
     def __init__(self, choose=None, weight=None, excess=None):
         self.weight, self._excess, self._choose, self._chosen = weight, excess, choose or (lambda specs: set()), None
-        self.awaited = set()  # Futures of binaries that are better
+        self.awaited = set()  # Futures of optimised binaries
         self._first, self._last, self._runs = Future(), None, 0
 
     def chosen(self, specs):
-        """The set of specs for which drafts will do."""
+        """The set of specs that may be drafts."""
         if self._chosen is None:
             self._chosen = self._choose(specs)
         return self._chosen
 
     def better(self):
-        """Whether building once more gives better kernels."""
+        """Whether another build would give optimised kernels."""
         return any(future.done() for future in self.awaited)
 
     def ran(self, event):
-        """A run of the kernels is enqueued, which ends with this event."""
+        """Note that a run of the kernels was enqueued; `event` is its last."""
         if not self._first.done():
             self._first.set_result(event)
         self._last = event
         self._runs += 1
 
     def await_run(self, device):
-        """Wait until the last run is over: what is enqueued behind it would have to run with the kernels that there are now."""
+        """Wait until the last run is over, since runs enqueued behind it could only use the present kernels."""
         if self._last is not None:
             device.wait(self._last)
 
     def await_first(self, device):
-        """Wait until the first run is over, for the thread that has better kernels begun: they would slow it down."""
+        """Wait until the first run is over, or for FIRST_RUN seconds if none begins: optimised builds would slow it down."""
         try:
             device.await_quietly(self._first.result(FIRST_RUN))
         except TimeoutError:
             pass
 
     def due(self, specs):
-        """Whether drafts of these have run for as long as the compiler would have taken, so that it pays to wait for it."""
+        """Whether drafts of `specs` have run for so long that waiting for the compiler pays."""
         return sum(self._excess(spec, self._runs) for spec in specs) > 0
 
 
 @dataclass(frozen=True)
 class _Draft:
-    """A weak reference to a Program compiled without optimisation, and the Future of a better binary of the kernels `specs` (or of None),
-    among others.
+    """A weak reference to a Program compiled without optimisation, and the Future of an optimised binary (or None).
+
+    The binary has the kernels `specs`, this draft's kernel among them.
     """
 
     program: weakref.ref
@@ -143,22 +144,22 @@ class _Draft:
 class Programs:
     """The programs of one device.
 
-    A kernel is known by its function name, source and options. Kernels asked for together that are not known
-    yet are compiled as one program; each is remembered on its own, so another set of them finds it too.
+    A kernel is identified by its function name, source and options. Unknown kernels that are requested together are compiled as one
+    program; each is remembered on its own, so another set of them finds it too.
     """
 
     def __init__(self, device):
         self.device = device
-        # PoCL and NVIDIA remember what they compile. Asking PoCL for a binary would compile every kernel twice
+        # PoCL and NVIDIA cache what they compile. Asking PoCL for a binary would compile every kernel twice
         # (again for unknown work-group sizes), 100 ms each, and save 50 ms per program.
         self.disk = None if has_src_build_cache(device.handle) else DiskCache()
-        self._compiled = 0  # kernels so far
-        self._programs = weakref.WeakValueDictionary()  # kernel's key -> Program: of kernels that are there, and the recent ones
-        self._recent = OrderedDict()  # the Programs asked for last, the latest at the end -> None
-        self._drafts = {}  # kernel's key -> _Draft, until it is done better
+        self._compiled = 0  # number of kernels so far
+        self._programs = weakref.WeakValueDictionary()  # kernel's key -> Program: those that kernel objects keep alive, and the recent ones
+        self._recent = OrderedDict()  # the most recently requested Programs, the latest last -> None
+        self._drafts = {}  # kernel's key -> _Draft, until an optimised program replaces it
         self._lock = threading.Lock()
         self._identity = identity(device.handle)
-        # GPUs' drivers compile for several threads, or have caches of their own.
+        # GPU drivers compile in several threads, or have caches of their own.
         beside = self.disk is not None and device.kind == "cpu"
         self.compilers = Compilers(self._identity, most_compilers(device.traits.compute_units) if beside else 0)
         self.drafts_are_exact = beside and host.fuses_multiply_add()
@@ -166,10 +167,9 @@ class Programs:
     def build(self, specs, options="", drafts=None):
         """Kernel objects for `specs` as a dict by function name.
 
-        A spec is (function name, source) or (function name, source, helpers), helpers being texts (functions,
-        macros, pragmas) that the source needs and that are put once in front of all sources.
-        Every call makes fresh kernel objects (their arguments belong to the caller). With a Drafts some of them may be such; it gets to
-        know what to wait for. Raises KernelBuildError.
+        A spec is (function name, source) or (function name, source, helpers); helpers are texts (functions, macros, pragmas) that the
+        source needs, put once in front of all sources. Every call makes new kernel objects (their arguments belong to the caller). With
+        `drafts`, a Drafts, some may be unoptimised; it learns which Futures to wait for. Raises KernelBuildError.
         """
         if "-cl-std" not in options:
             options = f"{STANDARD} {options}".strip()
@@ -181,7 +181,7 @@ class Programs:
             if self.disk is not None:
                 self._load(keys)
             self._take_better()
-            known = {spec: self._programs.get(keys[spec]) for spec in specs}  # from here on none of them goes
+            known = {spec: self._programs.get(keys[spec]) for spec in specs}  # these references keep the programs alive
             missing = [spec for spec, program in known.items() if program is None]
             hasty = drafts.chosen(specs) if missing and drafts and self.drafts_are_exact and self.compilers.most else ()
             good = [spec for spec in missing if spec not in hasty]
@@ -199,21 +199,21 @@ class Programs:
 
     @property
     def held_bytes(self):
-        """About what the driver holds for the programs that are kept although nobody may be using them."""
+        """Estimate of the bytes that the driver holds for the recent programs, which are kept even if nobody uses them."""
         return sum(program.held_bytes for program in self._recent)
 
     def _draft(self, key):
-        """The Program that is the draft of a kernel; None where there is none, or nobody has it any more."""
+        """The unoptimised Program of a kernel; None where there is none, or it is no longer alive."""
         draft = self._drafts.get(key)
         return draft and draft.program()
 
     def _add(self, keys, program):
-        """The kernels of these keys are found in `program`, which is kept for the time being."""
+        """Register `program` for the kernels with these keys, and keep it for the time being."""
         self._programs.update(dict.fromkeys(keys, program))
         self._recent[program] = None
 
     def _keep_recent(self, programs):
-        """Keep these, and of others as many of the last as IN_MEMORY allows."""
+        """Mark `programs` as the most recent, and drop the oldest until IN_MEMORY bytes are left."""
         self._recent.update(dict.fromkeys(programs))
         for program in programs:
             self._recent.move_to_end(program)
@@ -222,11 +222,11 @@ class Programs:
             held -= self._recent.popitem(last=False)[0].held_bytes
 
     def complete(self, drafts):
-        """Have those better that `drafts` says are due: compile here what no process has begun, and wait for the others."""
+        """Optimise the drafts that `drafts` says are due: compile here those that no process has begun, and wait for the others."""
         with self._lock:
             awaited = {id(draft.future): draft for draft in self._drafts.values() if draft.future in drafts.awaited}
             due = [draft for draft in awaited.values() if drafts.due(draft.specs)]
-            for draft in reversed(due):  # processes take from the front
+            for draft in reversed(due):  # other processes take from the front
                 if draft.future.cancel():
                     self._exchange(draft, None)
         for draft in due:
@@ -234,7 +234,7 @@ class Programs:
                 draft.future.result()
 
     def _exchange(self, draft, program):
-        """Put a better program in the place of a draft's; None: one that is on disk, or is compiled now."""
+        """Replace a draft by the optimised `program`; None: by one that is on disk, or is compiled now."""
         keys = _members(draft.specs, draft.keys).values()
         if program:
             self._add(keys, program)
@@ -255,7 +255,7 @@ class Programs:
         return hashlib.sha256("\0".join((name, source, *helpers, options, self._identity)).encode()).hexdigest()
 
     def _load(self, keys):
-        """Fetch what is on disk of the kernels not known yet."""
+        """Load those kernels from disk that are not in memory yet."""
         for key in keys.values():
             if key in self._programs:
                 continue
@@ -274,10 +274,10 @@ class Programs:
             self.disk.put(members, binary)
 
     def _take_better(self):
-        """Put what has been compiled well in the place of drafts; of drafts that are gone it is on disk."""
+        """Replace drafts whose optimised binaries are ready; binaries for drafts that are gone are on disk."""
         self._drafts = {key: draft for key, draft in self._drafts.items() if draft.program() is not None}
         for draft in {id(d.future): d for d in self._drafts.values() if d.future.done()}.values():
-            # One that was cancelled was to be compiled here, and that was interrupted.
+            # A cancelled one was to be compiled here, but that was interrupted.
             binary = None if draft.future.cancelled() else draft.future.result()
             self._exchange(draft, binary and self._from_binary(binary, _members(draft.specs, draft.keys)))
 
@@ -304,12 +304,12 @@ class Programs:
             specs = self._unknown(theirs, keys)
 
     def _compile(self, specs, hasty, keys, options, drafts=None):
-        """Compile `specs`, and `hasty` without optimisation, in parts, of which processes that are there take some."""
+        """Compile `specs`, and `hasty` without optimisation, in parts, some of which other running processes take."""
         count, compilers = len(specs) + len(hasty), self.compilers
         divided = compilers.most and (count >= SEVERAL if compilers.running else len(specs) >= MANY)
         parts = [(part, options) for part in _divided(specs, max(PART, -(-len(specs) // PARTS)) if divided else len(specs))]
-        if specs:  # for drafts alone it would come too late, and be in the way
-            # The first program that a process asks for is a device's self-test: where that is not on disk nothing is, and much will follow.
+        if specs:  # for drafts alone new processes would start too late, and be in the way
+            # A process's first program is a device's self-test: if even that is not on disk, much will have to be compiled.
             compilers.start(max(0, len(parts) - 1) or int(self._compiled >= SEVERAL or not self._programs))
             self._compiled += len(specs)
         parts += [(part, f"{options} {HASTY}") for part in _dealt(hasty, compilers.running + 1 if divided else 1)]
@@ -324,7 +324,7 @@ class Programs:
                 program = self._build_here(part, *tasks[k])
             if here and self.disk is not None:
                 binary = binary_of(program.handle)
-                # A program that was compiled holds on to its compiler's memory, megabytes of it; one made of the binary does not.
+                # A program that was compiled keeps megabytes of its compiler's memory in use; one made from the binary does not.
                 program = binary and self._from_binary(binary, members) or program
             if how != options:
                 programs.update(dict.fromkeys(part, program))
@@ -338,13 +338,13 @@ class Programs:
         self.device.statistics.kernels += count
 
     def _begin_better(self, programs, keys, options, drafts):
-        """Have drafts (a dict from their specs) done better beside, the kernels of the greatest weight first."""
+        """Have drafts, a dict from spec to Program, optimised by other processes, the kernels of the greatest weight first."""
         parts = _divided(sorted(programs, key=drafts.weight, reverse=True), max(PART, -(-len(programs) // PARTS)))
         members = [_members(part, keys) for part in parts]
         sources, after = [_source(part) for part in parts], partial(drafts.await_first, self.device)
 
         def wanted(k):
-            """Claims a part, unless other processes have compiled it, for whom it waits."""
+            """Claims a part and returns True, unless other processes have compiled it; waits while they do."""
             kernels = list(members[k].values())
             self.disk.claims.take_all(kernels)
             if any(self.disk.get(key) is None for key in kernels):
@@ -386,12 +386,12 @@ class Programs:
 
 
 def _divided(specs, size):
-    """Lists of `size` specs."""
+    """Lists of at most `size` specs each."""
     return [specs[k : k + size] for k in range(0, len(specs), max(1, size))]
 
 
 def _dealt(specs, count):
-    """Up to `count` lists of specs that take about equally long to compile: the longest first, each to the list that is then shortest."""
+    """At most `count` lists of specs with about equal compile times: the longest spec first, each into the list that is then shortest."""
     lists, shared, lengths = ([make() for _ in range(min(count, len(specs)))] for make in (list, set, int))
 
     def length(text, helpers):
@@ -407,12 +407,12 @@ def _dealt(specs, count):
 
 
 def _members(specs, keys):
-    """Kernel names and keys of `specs`, as the disk cache wants them."""
+    """dict from the kernel names of `specs` to their keys, as the disk cache takes it."""
     return {name: keys[name, *rest] for name, *rest in specs}
 
 
 def _source(specs):
-    """One text of all kernels of `specs`, what they need first and once."""
+    """The source of all kernels of `specs` as one text, with their helpers first and once."""
     texts = [text for _, _, helpers in specs for text in helpers] + [text for _, text, _ in specs]
     return "\n".join(dict.fromkeys(texts))
 
@@ -429,9 +429,9 @@ def _unless_ours(generate):
 
 
 def _invoker():
-    """pyopencl's module of that code."""
+    """pyopencl's module that generates code for launching kernels."""
     try:
-        # Where this folder cannot be made pyopencl's database complains of itself when it is deleted.
+        # Where this folder cannot be made, pyopencl's database prints an error when it is deleted.
         os.makedirs(platformdirs.user_cache_dir("pytools", "pytools"), exist_ok=True)
         from pyopencl import invoker
     except Exception:
@@ -445,10 +445,10 @@ _invoker().generate_enqueue_and_set_args = _unless_ours(_invoker().generate_enqu
 
 
 def _kernel(program, name):
-    """A kernel object of a Program, which it keeps, that is launched by `Device` alone.
+    """A kernel object of a Program, which it keeps alive; only `Device` launches it.
 
-    pyopencl writes Python code for calling each kernel as a function, and keeps it by the kernel's name in a database under the user's
-    cache folder: up to a millisecond each, for what nothing of ours calls, in a file that grows with every kernel.
+    pyopencl would generate Python code for calling each kernel as a function, and keep it by the kernel's name in a database in the user's
+    cache folder: up to a millisecond per kernel, for code that we never call, in a file that grows with every kernel.
     """
     _creating.ours = True
     try:

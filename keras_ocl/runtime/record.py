@@ -1,6 +1,6 @@
-"""Devices that are known from a record of their traits alone: programs are lowered for them, and nothing runs.
+"""Devices that are known only from a record of their traits: programs are lowered for them, but nothing runs.
 
-Records are TOML files with one entry per field of Traits and, of GPUs, of Hardware; those in the folder `records` go by their names.
+Records are TOML files with one entry per field of Traits and, for GPUs, of Hardware; those in the folder `records` have their names.
 """
 
 import collections
@@ -20,12 +20,12 @@ _FOLDER = Path(__file__).parent / "records"
 
 
 def record_names():
-    """The names of the records that come with the package."""
+    """The names of the records in the package."""
     return sorted(path.stem for path in _FOLDER.glob("*.toml"))
 
 
 def read_record(name):
-    """The Traits of a record: the name of one that comes with the package, or a file's path.
+    """The Traits of a record: the name of one in the package, or a file's path.
 
     Raises:
         ValueError: there is no such record, or its entries are not the fields of Traits and Hardware.
@@ -34,7 +34,7 @@ def read_record(name):
 
 
 def read_hardware(name):
-    """The Hardware of a record as for `read_record`, which raises the same; None where the record does not tell."""
+    """The Hardware of a record, named as for `read_record`, which raises the same; None where the record has none."""
     return _read(name)[1]
 
 
@@ -55,7 +55,7 @@ def _read(name):
 
 
 class RecordedStorage:
-    """Memory that does not exist, of `nbytes` bytes."""
+    """A Storage of `nbytes` bytes without memory."""
 
     __slots__ = ("__weakref__", "base", "device", "mem", "nbytes", "offset")
 
@@ -63,12 +63,12 @@ class RecordedStorage:
         self.device, self.nbytes, self.offset, self.mem, self.base = device, nbytes, offset, None, None
 
     def view(self, offset, nbytes):
-        """The `nbytes` from `offset` on."""
+        """A storage of the `nbytes` bytes from byte `offset` on."""
         return RecordedStorage(self.device, nbytes, self.offset + offset)
 
 
 class _Kernel:
-    """Takes arguments and forgets them."""
+    """A kernel object that ignores its arguments."""
 
     def set_arg(self, position, value):
         pass
@@ -77,9 +77,9 @@ class _Kernel:
 
 
 class RecordDevice:
-    """Stands for a device with these traits wherever the compiler and Keras's variables ask for a Device.
+    """Takes the place of a Device with these traits in the compiler and in Keras's variables.
 
-    Everything is accepted and nothing happens; reading a value is an error, since there is none.
+    Every command is accepted and does nothing; reading a value is an error, since there is none.
     """
 
     profiler = None

@@ -1,4 +1,4 @@
-"""Which device: ranking by traits, probing, names, scopes."""
+"""Device selection: ranking by traits, probing, names, scopes."""
 
 import contextlib
 import contextvars
@@ -37,7 +37,7 @@ class DeviceInfo:
         driver: the driver's version.
         usable: whether a kernel was compiled and ran on it.
         reason: why it is not usable, else "".
-        traits: what kernels ask of it, see `Traits`.
+        traits: the properties that kernels depend on, see `Traits`.
     """
 
     name: str
@@ -55,7 +55,7 @@ class DeviceInfo:
 
 @dataclass(frozen=True)
 class Platform:
-    """An OpenCL implementation: what it says of itself, how many devices it lists, and why those that cannot be read are left out."""
+    """An OpenCL implementation: its name and version, its number of devices, and the reasons why unreadable ones are left out."""
 
     name: str
     version: str
@@ -64,7 +64,7 @@ class Platform:
 
 
 class _Candidate:
-    """A device that was found: not probed yet, usable (`device`), or not (`reason`)."""
+    """A device that was found: not probed yet, usable (`device`) or not usable (`reason`)."""
 
     def __init__(self, handle):
         self.handle = handle
@@ -76,13 +76,13 @@ class _Candidate:
             raise _Unreadable("it has no platform")
         self.traits = read_traits(handle)
         self.platform, self.model, self.driver = platform.name.strip(), handle.name.strip(), handle.driver_version
-        # PoCL and others give the name that people know in vendor or version only.
+        # PoCL and others give the name that people know only in the vendor or version.
         self._words = f"{self.platform} {platform.vendor} {platform.version} {self.model} {handle.vendor}".lower()
         self.device = None
         self.reason = ""
 
     def rank(self):
-        """Sorts the better device first; traits only."""
+        """A sort key, of traits alone, that puts better devices first."""
         t = self.traits
         accelerator = bool(self.handle.type & cl.device_type.ACCELERATOR)
         width = t.vector_width if t.kind == "cpu" else 1
@@ -101,14 +101,14 @@ class _Candidate:
 
 
 class _Unreadable(Exception):
-    """A driver's answers are such that nothing can be computed by it; the message is a clause."""
+    """A driver's answers make its device or platform unusable; the message is a clause."""
 
 
-BAD_ANSWERS = cl.Error, UnicodeDecodeError, _Unreadable  # not ValueError: a setting that means nothing is an error
+BAD_ANSWERS = cl.Error, UnicodeDecodeError, _Unreadable  # not ValueError: an invalid setting is an error
 
 
 def _read(platform):
-    """(Platform, its _Candidates): what a driver answers badly costs the device that it is about, or all of that platform."""
+    """(Platform, its _Candidates). An invalid answer about a device leaves out that device; one about the platform, all of its devices."""
     try:
         name, version = platform.name.strip(), platform.version.strip()
     except BAD_ANSWERS as error:
@@ -138,22 +138,22 @@ def _why(error):
 
 
 class _Registry:
-    """The candidates of this process, best first, and what was chosen."""
+    """The candidates of this process, best first, and the devices chosen from them."""
 
     def __init__(self):
         self.lock = threading.RLock()
         self.found = None
         self.platforms = []  # Platforms
         self.default = None
-        self.turn = 0  # this process's place among those of its host that share devices
+        self.turn = 0  # this process's index among the processes of its host that share devices
         self.by_name = {}
-        self.parts = {}  # name -> Device of some of another's compute units
+        self.parts = {}  # name -> Device of some of another one's compute units
         self.announced = set()
 
     def candidates(self):
         with self.lock:
             if self.found is None:
-                forced_sharing(), memory_limit()  # settings that no device could obey are errors at once
+                forced_sharing(), memory_limit()  # invalid settings are errors at once
                 read = [_read(platform) for platform in platforms()]
                 self.platforms = [platform for platform, _ in read]
                 found = [candidate for _, candidates in read for candidate in candidates]
@@ -161,7 +161,7 @@ class _Registry:
             return self.found
 
     def usable(self, candidate):
-        """The Device of a candidate, None when it does not pass the self-test."""
+        """The Device of a candidate; None if it fails the self-test."""
         with self.lock:
             if candidate.device is None and not candidate.reason:
                 same = [c for c in self.candidates() if c.traits.kind == candidate.traits.kind and not c.reason]
@@ -169,12 +169,12 @@ class _Registry:
             return candidate.device
 
     def resolve(self, name):
-        """The Device that `name` means; raises RuntimeError listing what there is."""
+        """The Device that `name` means; raises RuntimeError that lists the devices."""
         whole, part = parts.parse(name)
         return self.whole(whole) if part is None else self.part(self.whole(whole), part)
 
     def part(self, device, part):
-        """The Device of a parts.Part of `device`, the same one each time."""
+        """The Device of a parts.Part of `device`; the same object each time."""
         with self.lock:
             name = f"{device.name}/{part}"
             if name not in self.parts:
@@ -220,7 +220,7 @@ class _Registry:
         return text
 
     def choose_default(self):
-        """KERAS_OCL_DEVICE, read once, else the best device that works."""
+        """The device of KERAS_OCL_DEVICE, which is read once, else the best device that works."""
         with self.lock:
             if self.default is None:
                 name = os.environ.get("KERAS_OCL_DEVICE", "")
@@ -234,7 +234,7 @@ class _Registry:
             return self.default
 
     def in_turn(self, device):
-        """Of all usable devices like `device` (of one platform: two may list the same hardware) the one for this process."""
+        """This process's device among the usable ones like `device`, of one platform only: two may list the same hardware."""
         alike = [c for c in self.candidates() if (c.platform, c.model) == (device.platform, device.model) and self.usable(c)]
         return alike[self.turn % len(alike)].device if self.turn and alike else device
 
@@ -249,7 +249,7 @@ class _Registry:
 
 
 def announce(text, *values):
-    """Log what should be seen, such as which device computes; `text` is formatted with the values."""
+    """Log a message that users should see, such as which device is used; `text` is formatted with the values."""
     if not logger.hasHandlers() and logger.level == logging.NOTSET:  # nobody has set up logging
         logger.addHandler(logging.StreamHandler())
         logger.setLevel(logging.INFO)
@@ -261,7 +261,7 @@ _scope = contextvars.ContextVar("keras_ocl device", default=None)
 
 
 def self_test(handle, name):
-    """(Device, "") when a one-line kernel builds, runs and computes what it should on `handle`; else (None, reason)."""
+    """(Device, "") if a one-line kernel builds, runs and gives the right values on `handle`; else (None, reason)."""
     reason, ways, forced = "", ways_of_sharing(handle), forced_sharing()
     if forced and forced not in ways:
         return None, f"KERAS_OCL_TRANSFER={forced} is no way to its memory; there {'are' if ways[1:] else 'is'} {', '.join(ways)}"
@@ -289,7 +289,7 @@ def self_test(handle, name):
 def current_device() -> Device:
     """The device of the enclosing `device_scope`, else KERAS_OCL_DEVICE, else the best one that works.
 
-    Raises RuntimeError, with advice what to install, when there is none.
+    Raises RuntimeError, with advice what to install, if there is none.
     """
     device = _scope.get() or _registry.default
     if device is None:
@@ -301,14 +301,14 @@ def current_device() -> Device:
 
 
 def take_turn(place: int) -> None:
-    """Where several like devices could be the default, choose the one that is `place` behind the first; ranks of a host differ in it."""
+    """Where several like devices could be the default, choose the one `place` positions after the first, so that ranks of a host differ."""
     _registry.turn = place
 
 
 def find_device(name: str) -> Device:
     """The Device called `name`: "gpu:0", "cpu", or part of a platform's or device's name (letter case is ignored).
 
-    With `/units=N` or `/KofN` behind it, a part of that device, see keras_ocl.runtime.parts.
+    With `/units=N` or `/KofN` behind it, the name means a part of that device, see keras_ocl.runtime.parts.
     """
     state.check_not_forked()
     device = _registry.by_name.get(name)
@@ -319,7 +319,7 @@ def find_device(name: str) -> Device:
 
 @contextlib.contextmanager
 def device_scope(name):
-    """Within it, current_device() is the device called `name` (or the Device given; None: no change)."""
+    """Within this context, current_device() is the device called `name` (or the Device given; None changes nothing)."""
     device = find_device(name) if isinstance(name, str) else name
     token = _scope.set(device if device is not None else _scope.get())
     try:
@@ -344,7 +344,7 @@ def devices() -> list[DeviceInfo]:
 
 
 def platform_list() -> list[Platform]:
-    """Every platform, those without devices too."""
+    """Every platform, including those without devices."""
     state.check_not_forked()
     _registry.candidates()
     return list(_registry.platforms)

@@ -1,7 +1,7 @@
-"""Host data to the device and back, in the three ways a device's memory can be reached.
+"""Copies from the host to the device and back, in the three ways a device's memory can be reached.
 
-An upload returns when the caller's array has been read: it goes to memory that no enqueued command uses, so
-nothing waits for the device, and the device waits for nothing but its place in the queue.
+An upload returns when the caller's array has been read: it goes to memory that no enqueued command uses, so the host does not wait for
+the device, and the device only takes the write in its turn in the queue.
 """
 
 import numpy as np
@@ -10,11 +10,11 @@ import pyopencl as cl
 from keras_ocl.runtime.errors import OutOfMemory
 from keras_ocl.runtime.memory import Block
 
-BESIDE = 256 << 10  # bytes that take longer to write, at the 10 GB/s of a bus, than two queues to wait for one another
+BESIDE = 256 << 10  # bytes from which a second queue pays: writing them at a bus's 10 GB/s takes longer than synchronising two queues
 
 
 class Shared:
-    """Host and device see the same bytes at the same time: a copy on the host is all there is."""
+    """Host and device access the same bytes: an upload or download is one copy on the host."""
 
     def __init__(self, device):
         self.device = device
@@ -37,7 +37,7 @@ class Shared:
 
 
 class Mapped:
-    """One physical memory behind map and unmap. Idle blocks are mapped on a queue of their own, which is always empty."""
+    """One physical memory, accessed by map and unmap. Idle blocks are mapped on a second queue, which is always empty."""
 
     def __init__(self, device):
         self.device = device
@@ -64,9 +64,9 @@ class Mapped:
 
 
 class Copied:
-    """Separate memory: a private copy in staging memory, then an enqueued write from there.
+    """Separate memories: a private copy in staging memory, then an enqueued write from there.
 
-    Devices on a bus write larger arrays while they compute: on a queue of their own, into memory that no enqueued command uses.
+    For devices on a bus, larger arrays are written while the device computes: on a second queue, into memory that no enqueued command uses.
     """
 
     def __init__(self, device):
@@ -94,12 +94,12 @@ class Copied:
         return storage
 
     def _write_beside(self, queue, target, source, block):
-        """Enqueue a write beside what is in `queue`, in which all that follows waits for it; returns the event there."""
+        """Enqueue a write on the second queue, and in `queue` a barrier that waits for it; returns the barrier's event."""
         try:
             block.fence = cl.enqueue_copy(self.queue, target, source, is_blocking=False)
             self.queue.flush()
             return cl.enqueue_barrier(queue, wait_for=[block.fence])
-        except BaseException:  # nothing in `queue` tells when the memory is free
+        except BaseException:  # no barrier in `queue` tells when the memory is free
             self.queue.finish()
             raise
 
@@ -107,7 +107,7 @@ class Copied:
         """A new block of staging memory."""
         if not self._on_a_bus:
             return Block(None, size, free, np.empty(size, np.uint8))
-        # Memory of the driver's own, mapped for good, which copies reach without another copy.
+        # Memory of the driver's own, mapped permanently, which transfers use without another copy.
         buffer = cl.Buffer(self.device.context, cl.mem_flags.READ_WRITE | cl.mem_flags.ALLOC_HOST_PTR, size)
         how = cl.map_flags.READ | cl.map_flags.WRITE
         mapped, _ = cl.enqueue_map_buffer(self.queue, buffer, how, 0, (size,), np.uint8, is_blocking=True)
@@ -125,5 +125,5 @@ class Copied:
 
 
 def transfer(device):
-    """The way to and from `device` that its `sharing` calls for."""
+    """The upload and download methods for `device`, as its `sharing` requires."""
     return {"shared": Shared, "mapped": Mapped, "copied": Copied}[device.sharing](device)

@@ -1,17 +1,17 @@
-"""What this process knows about itself: whether OpenCL was started here, or before a fork."""
+"""Whether OpenCL was started in this process, or in its parent before a fork."""
 
 import os
 
 
 class Process:
-    """State of the process; it is never copied, so all see the same."""
+    """State of the process, as class attributes, so there is only one."""
 
     started = False  # OpenCL's libraries were loaded: their threads exist in this process only
     forked = False  # we are a forked child of a process that had started OpenCL
 
 
 def started():
-    """Whether this process has loaded OpenCL's libraries, which count what they compute on only once."""
+    """Whether this process has loaded OpenCL's libraries, which count the cores they compute on only once."""
     return Process.started
 
 

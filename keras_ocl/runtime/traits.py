@@ -1,4 +1,4 @@
-"""What is known of a device, and how the host may reach its memory."""
+"""Properties of a device (Traits), and the ways in which the host can reach its memory."""
 
 import os
 import tomllib
@@ -10,30 +10,30 @@ import pyopencl as cl
 
 @dataclass(frozen=True)
 class Traits:
-    """What kernels and schedules may ask of a device; never its vendor's name.
+    """The properties of a device that kernels and schedules may depend on; never its vendor's name.
 
     Attributes:
         kind: "cpu" or "gpu" (accelerators are GPUs here).
         vector_width: float lanes of one explicit vector.
-        compute_units: their number.
+        compute_units: number of compute units.
         local_memory: bytes of local memory per work-group.
-        max_group: the most work-items of a work-group.
-        fp64: whether it computes in float64.
-        fp16: whether it computes in float16.
+        max_group: most work-items of a work-group.
+        fp64: whether kernels can compute in float64.
+        fp16: whether kernels can compute in float16.
         subgroups: whether it has sub-groups.
         unified_memory: whether it shares its memory with the host.
         max_allocation: bytes of the largest buffer.
         global_memory: bytes of all its memory.
-        alignment: bytes to which sub-ranges of a buffer are aligned.
+        alignment: bytes to a multiple of which sub-ranges of a buffer must begin.
         schedule: the name of the schedule by which kernels are written for it (kernels/schedules/).
         clock: the highest clock frequency in MHz, 0 where the driver does not tell.
-        item_registers: 32-bit registers that compilers give a work-item at most.
-        max_groups: most groups of a launch in each dimension, empty where any number is.
+        item_registers: most 32-bit registers that compilers give a work-item.
+        max_groups: most work-groups of a launch in each dimension; empty where there is no limit.
         unit_registers: 32-bit registers of a compute unit, over all its work-items.
-        sub_buffers: whether parts of a buffer that overlap may be buffers; else kernels get whole ones, and where in them to begin.
-        required_groups: whether kernels can have the groups that they require, whatever the driver says of each.
-        holds_loops: whether all steps of a loop may be one launch.
-        byte: multiply-adds in the time of a byte of its memory, by the peaks of both.
+        sub_buffers: whether overlapping ranges of a buffer may be sub-buffers; else kernels get the whole buffer and an offset.
+        required_groups: whether kernels can have the work-group size that they require, whatever limit the driver states for them.
+        holds_loops: whether all steps of a loop may run in one launch (a persistent kernel).
+        byte: multiply-adds in the time of one byte of memory traffic, at the peaks of both.
         vec_len_hint: whether kernels may forbid the compiler's own vectorisation (cl_intel_vec_len_hint).
     """
 
@@ -62,8 +62,8 @@ class Traits:
 
 
 def pci_address(handle):
-    """Where the device of a pyopencl Device is plugged in, which tells two of a host apart, whatever a process sees of them: such as
-    "0000:65:00"; "" where the driver does not tell, as most do not but NVIDIA's and AMD's."""
+    """The PCI address of a pyopencl Device, such as "0000:65:00", which identifies it on its host whatever other devices a process sees; ""
+    where the driver does not tell: most drivers but NVIDIA's and AMD's."""
     extensions = handle.extensions.split()
     try:
         if "cl_nv_device_attribute_query" in extensions:
@@ -77,7 +77,7 @@ def pci_address(handle):
 
 
 _RECORDS = Path(__file__).parent / "records"
-_GROUPS = (2**24 - 1, 2**16 - 1, 2**16 - 1)  # OpenCL does not tell: what GPUs that tell it elsewhere can at least
+_GROUPS = (2**24 - 1, 2**16 - 1, 2**16 - 1)  # OpenCL does not tell; GPUs have at least the limits that other interfaces state
 
 
 def read_traits(handle):
@@ -86,7 +86,8 @@ def read_traits(handle):
     cpu = bool(handle.type & cl.device_type.CPU)
     width = max(handle.preferred_vector_width_float, handle.native_vector_width_float, 4 if cpu else 1)
     kind = "cpu" if cpu else "gpu"
-    # Units of 8 threads with 4 KiB each for 16 work-items, where the compiler chooses how many share them. Nothing tells it of others.
+    # Intel GPUs: units of 8 threads with 4 KiB of registers each, taken as shared by 16 work-items; the compiler chooses how many. No
+    # driver tells this of other GPUs.
     threads = "cl_intel_required_subgroup_size" in extensions and not cpu
     return Traits(
         kind=kind,
@@ -104,8 +105,8 @@ def read_traits(handle):
         schedule=os.environ.get("KERAS_OCL_SCHEDULE") or kind,
         clock=handle.max_clock_frequency,
         vec_len_hint="cl_intel_vec_len_hint" in extensions,
-        # NVIDIA's driver 580 crashes when one of several sub-buffers that overlap is released, and says 256 of kernels that require groups
-        # of 1,024, and can have them.
+        # NVIDIA's driver 580 crashes when one of several overlapping sub-buffers is released, and states a limit of 256 work-items for
+        # kernels that require groups of 1,024, and can have them.
         sub_buffers="cl_nv_device_attribute_query" not in extensions,
         required_groups="cl_nv_device_attribute_query" in extensions,
         holds_loops=_holds_loops(),
@@ -117,7 +118,7 @@ def read_traits(handle):
 
 
 def _holds_loops():
-    """What KERAS_OCL_LOOPS says; ValueError where that means nothing."""
+    """Traits.holds_loops from KERAS_OCL_LOOPS; ValueError where that is invalid."""
     way = os.environ.get("KERAS_OCL_LOOPS", "")
     if way not in ("", "launched"):
         raise ValueError(f'KERAS_OCL_LOOPS={way!r}: it is "launched", or not set')
@@ -138,7 +139,7 @@ def _architecture(handle):
 
 
 def _byte(architecture):
-    """Traits.byte of the record of an architecture, the default where there is none: its devices' ratios are alike, and no driver tells."""
+    """Traits.byte from the record of an architecture, whose devices have similar ratios; the default without one, as no driver tells."""
     path = _RECORDS / f"{architecture}.toml"
     return tomllib.loads(path.read_text()).get("byte", Traits.byte) if path.is_file() else Traits.byte
 
@@ -154,7 +155,7 @@ WAYS_OF_SHARING = ("shared", "mapped", "copied")
 
 
 def forced_sharing():
-    """The way that KERAS_OCL_TRANSFER names, "" where it is not set; ValueError for what is no way."""
+    """The way of sharing that KERAS_OCL_TRANSFER names, "" where it is not set; ValueError where that is invalid."""
     way = os.environ.get("KERAS_OCL_TRANSFER", "")
     if way and way not in WAYS_OF_SHARING:
         raise ValueError(f'KERAS_OCL_TRANSFER={way!r}: it is "shared", "mapped" or "copied"')
@@ -162,13 +163,13 @@ def forced_sharing():
 
 
 def ways_of_sharing(handle):
-    """How the host may reach a device's memory, best first; the self-test tries them in this order.
+    """The ways in which the host may reach a device's memory, best first; the self-test tries them in this order.
 
-    "shared": plain reads and writes (fine-grained shared virtual memory). "mapped": one physical memory, through
-    map and unmap. "copied": enqueued copies, all there is where the device's memory is its own.
+    "shared": plain reads and writes (fine-grained shared virtual memory). "mapped": one physical memory, through map and unmap. "copied":
+    enqueued copies, the only way where the device has its own memory.
     """
     ways = ["copied"]
-    # Devices with memory of their own may report shared virtual memory too: every access would cross the bus.
+    # Devices with their own memory may report shared virtual memory too, but every access would cross the bus.
     if not handle.host_unified_memory:
         return ways
     # CPU devices too old for shared virtual memory get copies: Mesa's first rusticl aborts on unmap.

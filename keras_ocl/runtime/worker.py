@@ -1,4 +1,4 @@
-"""A thread that computes for another one, beside what the device does."""
+"""A thread that computes for another one, while the device computes."""
 
 import queue
 import threading
@@ -6,16 +6,16 @@ from concurrent.futures import Future
 
 
 class Worker:
-    """A thread that computes one thing after the other, in the order in which they are given.
+    """A thread that calls functions one after the other, in the order in which they are given.
 
-    It does not keep the process alive: what it waits for may never come.
+    It does not keep the process alive, since a function may wait forever.
     """
 
     def __init__(self, name):
         self._name, self._given, self._thread, self._lock = name, queue.SimpleQueue(), None, threading.Lock()
 
     def give(self, future, function):
-        """The thread will call `function()`, whose result or exception the concurrent.futures.Future then has."""
+        """Have the thread call `function()`; the concurrent.futures.Future then gets its result or exception."""
         self._given.put((future, function))
         with self._lock:
             if self._thread is None:
@@ -23,13 +23,13 @@ class Worker:
                 self._thread.start()
 
     def finish(self):
-        """Wait until all that was given is done."""
+        """Wait until all functions given so far are done."""
         behind = Future()
         self.give(behind, lambda: None)
         behind.result()
 
     def end(self):
-        """The thread ends behind what was given."""
+        """End the thread after the functions given so far."""
         self._given.put((None, None))
 
 
@@ -42,4 +42,4 @@ def _work(given):
             future.set_result(function())
         except BaseException as error:
             future.set_exception(error)
-        del future, function  # they hold memory, and the next may never come
+        del future, function  # they hold memory, and the next function may never come

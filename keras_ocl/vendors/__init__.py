@@ -1,4 +1,4 @@
-"""What kernels become on GPUs that are not there: the vendors' own compilers, how they reach memory, and an estimate of time."""
+"""Estimates for kernels on GPUs that are not present: vendors' compilers, memory access patterns, and an estimate of time."""
 
 from keras_ocl.vendors.access import Access, accesses
 from keras_ocl.vendors.compilers import Rejected, Resources, compile_program

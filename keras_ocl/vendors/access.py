@@ -1,8 +1,8 @@
-"""How neighbouring work-items reach memory: cache lines of global memory, bank conflicts of local memory, for each load and store.
+"""How neighbouring work-items access memory: cache lines of global memory, bank conflicts of local memory, per load and store.
 
-clang makes LLVM's intermediate representation of a program, which is translated to Python and run for the items of one wave, one after
-the other, with the arguments of a launch. Only integers are computed; floats, and what is read from memory, are unknown and count as zero,
-so a gather goes to one place. Loops end after some rounds.
+clang compiles a program to LLVM IR, which is translated to Python and run for the work-items of one wave, one after the other, with the
+arguments of a launch. Only integers are computed; floats and values read from memory are unknown and count as zero, so a gather reads
+one place. Loops end after some iterations.
 """
 
 import collections
@@ -13,9 +13,9 @@ from pathlib import Path
 from keras_ocl.vendors import interpreter
 from keras_ocl.vendors.compilers import run, tool
 
-LINE = 128  # bytes
-BANKS, WORD = 32, 4  # of local memory
-# Without the pass that divides loads of vectors among the uses of their elements.
+LINE = 128  # bytes of a cache line
+BANKS, WORD = 32, 4  # number of banks of local memory, and bytes of a bank's word
+# Without the pass that splits loads of vectors into loads of the elements used.
 _CLANG = ["-x", "cl", "-cl-std=CL1.2", "-Xclang", "-finclude-default-header", "-target", "spir64", "-O1", "-S", "-emit-llvm"]
 _CLANG += ["-gline-tables-only", "-mllvm", "-disable-vector-combine"]
 
@@ -28,10 +28,10 @@ class Access:
         text: the line of the source that it is on.
         local: whether it reaches local memory; else global or constant memory.
         store: whether it writes.
-        nbytes: of one item.
-        times: how often the wave did it.
-        cost: of global memory, the cache lines that the wave touched, each time anew; of local memory the rounds that the banks took.
-        fewest: in how many lines the bytes fit; how many rounds there would be without conflicts.
+        nbytes: bytes per work-item.
+        times: how often the wave executed it.
+        cost: for global memory the cache lines touched, for local memory the rounds that the banks took; summed over all executions.
+        fewest: the least possible cost: lines that the bytes fit in, or rounds without bank conflicts.
     """
 
     text: str
@@ -44,18 +44,18 @@ class Access:
 
     @property
     def ratio(self):
-        """How many times as much as it need be; a line more each time, as bytes need not begin where a line does, is as it need be."""
+        """Cost relative to the least; in global memory one more line per execution is free, as bytes need not begin at a line."""
         return (self.cost if self.local else max(self.cost - self.times, self.fewest)) / self.fewest
 
 
 def accesses(source, launches, wave=32):
-    """What the launches' loads and stores cost.
+    """Computes the costs of the launches' loads and stores.
 
     Args:
         source: OpenCL C of the kernels.
-        launches: an iterable of (kernel's name, grid, group, arguments), of which grid and group have one to three axes, and each argument
-            is a number, "global" or "local".
-        wave: how many items run in lockstep.
+        launches: an iterable of (kernel's name, grid, work-group size, arguments). Grid and size have one to three axes; each
+            argument is a number, "global" or "local".
+        wave: number of work-items that run in lockstep.
 
     Returns:
         A dict from the kernels' names to lists of Access.
@@ -63,7 +63,7 @@ def accesses(source, launches, wave=32):
     Raises:
         FileNotFoundError: clang is not installed.
         Rejected: clang refuses the program.
-        interpreter.Unknown: the program has an instruction that is not known here.
+        interpreter.Unknown: the program has an instruction that the interpreter does not know.
     """
     lines = source.splitlines()
     program = interpreter.Program(_intermediate(source))
@@ -84,7 +84,7 @@ def _intermediate(source):
 
 
 def _run(program, kernel, grid, group, arguments, wave):
-    """Site -> [addresses, in order] of each item of the first wave in the middle of the grid."""
+    """Site -> list of each work-item's addresses, in order, for the first wave of the group in the middle of the grid."""
     group = (*(group or (1,)), 1, 1)[:3]
     grid = (*grid, 1, 1)[:3]
     groups = [max(n // g, 1) for n, g in zip(grid, group, strict=True)]
@@ -98,7 +98,7 @@ def _run(program, kernel, grid, group, arguments, wave):
 
 
 def _access(site, items, lines):
-    """The Access of a site, from the addresses of each item."""
+    """The Access of a site, from each work-item's addresses."""
     times = max(map(len, items))
     count, cost, fewest = (_rounds if site.space == 3 else _lines), 0, 0
     for k in range(times):
@@ -115,7 +115,7 @@ def _lines(addresses, nbytes):
 
 
 def _rounds(addresses, nbytes):
-    """(rounds that the banks take, rounds without conflicts): a round serves as many items as have a word for each bank."""
+    """(rounds that the banks take, rounds without conflicts). A round serves as many work-items as the banks have words for."""
     together = max(1, BANKS * WORD // max(nbytes, WORD))
     total = least = 0
     for first in range(0, len(addresses), together):

@@ -1,7 +1,7 @@
-"""GPU vendors' compilers, run for a device that is not there: what they reject, and what each kernel takes of a compute unit.
+"""GPU vendors' compilers, run for a device that is not present: what they reject, and each kernel's resources.
 
-- "nvidia:sm_86": clang makes PTX of OpenCL C, NVIDIA's ptxas machine code. NVIDIA's own OpenCL compiler is another front end.
-- "amd:gfx1030": clang's AMDGPU target with ROCm's device libraries, as ROCm's OpenCL compiler is made.
+- "nvidia:sm_86": clang compiles OpenCL C to PTX, NVIDIA's ptxas to machine code. NVIDIA's own OpenCL compiler has another front end.
+- "amd:gfx1030": clang's AMDGPU target with ROCm's device libraries, of which ROCm's OpenCL compiler consists, too.
 - "intel:dg2": ocloc, Intel's OpenCL compiler itself.
 
 On Debian: clang-19, libclc-19 and rocm-device-libs, intel-opencl-icd; ptxas and nvdisasm come in the wheels nvidia-cuda-nvcc and
@@ -38,14 +38,14 @@ class Rejected(RuntimeError):
 
 @dataclass(frozen=True)
 class Resources:
-    """What a compiler says of a kernel.
+    """A kernel's resources, as its compiler reports them.
 
     Attributes:
-        registers: 32-bit registers of a work-item.
-        spilled: bytes (AMD: registers) that a work-item moves to memory for want of registers.
-        private: bytes of memory of a work-item, for arrays that have no registers, what is spilled included.
+        registers: 32-bit registers per work-item.
+        spilled: bytes (AMD: registers) per work-item that are spilled to memory.
+        private: bytes of private memory per work-item: arrays that are not in registers, and spills.
         wave: work-items that run in lockstep.
-        loop: what its inner loop consists of; None where that was not asked for, or the compiler's code is not read.
+        loop: the instruction mix of its inner loop; None if not asked for, or not readable.
     """
 
     registers: int
@@ -61,7 +61,7 @@ def compile_program(target, source, loops=False):
     Args:
         target: vendor and device, such as "nvidia:sm_86", "amd:gfx1030" or "intel:dg2".
         source: the program's text.
-        loops: whether kernels' inner loops are read, which of NVIDIA's takes nvdisasm; Intel's are not.
+        loops: whether to read kernels' inner loops; NVIDIA's need nvdisasm, and Intel's are not read.
 
     Returns:
         A dict from the kernels' names to their Resources.
@@ -81,7 +81,7 @@ def compile_program(target, source, loops=False):
 
 
 def tool(variable, *names):
-    """The path of an executable: what the environment variable says, or the first of `names` that is on the path."""
+    """The path of an executable: the environment variable's value, or the first of `names` on the path."""
     found = os.environ.get(variable) or next(filter(None, map(shutil.which, names)), None)
     if not found and variable in ("PTXAS", "NVDISASM") and (cu := util.find_spec("nvidia")):
         found = next((str(p) for root in cu.submodule_search_locations for p in Path(root).glob(f"cu*/bin/{names[-1]}")), None)
@@ -99,6 +99,7 @@ _PACKAGES = {
 
 
 def run(command, target):
+    """The output of a command. Raises Rejected, with the end of the output, where it fails."""
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace")
     if done.returncode:
         raise Rejected(f"{target}: {Path(command[0]).name} refused the program:\n{done.stdout[-4000:]}")
@@ -117,8 +118,8 @@ def _nvidia(source, device, folder, loops):
     library = _bitcode([_LIBCLC / "nvptx64--nvidiacl.bc"], "libclc for NVIDIA")
     options = [x for option in ("-target-cpu", device, "-mlink-bitcode-file", library) for x in ("-Xclang", option)]
     run([clang, *_CLANG, "-target", "nvptx64-nvidia-nvcl", *options, "-o", str(ptx), str(source)], device)
-    # clang keeps a kernel's required group from ptxas, which gives the items of a large one more registers then than a unit has for all. Of
-    # smaller ones it would spill some bytes to have as many as fill a unit.
+    # clang does not tell ptxas a kernel's required work-group size. Unless told, ptxas gives the work-items of a large group more registers
+    # than a unit has for all of them; told of smaller groups, it would spill some bytes in order to fill a unit.
     large = {name: f"\n.reqntid {x}, {y}, {z}" for x, y, z, name in _REQUIRED.findall(source.read_text()) if int(x) * int(y) * int(z) > 256}
     ptx.write_text(_ENTRY.sub(lambda found: found[1] + large.get(found[2], "") + found[3], ptx.read_text()))
     log = run([ptxas, "-v", f"-arch={device}", str(ptx), "-o", str(folder / "program.cubin")], device)
@@ -153,14 +154,14 @@ def _amd(source, device, folder, loops):
     code = (folder / "program.s").read_text() if loops else ""
     texts = dict(re.findall(r"^(\w+):.*?\n(.*?)^\t\.section", code, re.S | re.M))
     return {
-        # Scalar registers that are short are kept in lanes of others, not in memory.
+        # Spilled scalar registers are kept in lanes of vector registers, not in memory.
         name: Resources(k["VGPRs"], k["VGPRs Spill"], k["ScratchSize [bytes/lane]"], wave, inner_loop(texts[name]) if loops else None)
         for name, k in found.items()
     }
 
 
 def _isa_library(device):
-    """The library that tells the others which instructions there are; where it is older than the device, that of the newest it knows."""
+    """The library that defines the device's instructions for the others; if ROCm is older than the device, the newest one below it."""
     wanted = int(device.removeprefix("gfx"), 16)
     known = {int(path.stem.rpartition("_")[2], 16) for folder in _ROCM for path in folder.glob("oclc_isa_version_*.bc")}
     return f"oclc_isa_version_{max((n for n in known if n <= wanted), default=wanted):x}"
@@ -175,7 +176,7 @@ def _intel(source, device, folder, loops):
     found = {}
     for text in re.split(r"\n  - name: +", about)[1:]:
         if "simd_size" not in text:
-            continue  # of its arguments' names
+            continue  # an entry with names of arguments
         number = {key: int(n) for key, n in re.findall(r"\n      (grf_count|simd_size): +(\d+)", text)}
         wave, item = number["simd_size"], {"spill_fill_space": 0}
         for usage, size, each in re.findall(r"usage: +(\w+)\n +size: +(\d+)(\n +is_simt_thread: +true)?", text):

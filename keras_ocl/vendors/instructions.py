@@ -1,4 +1,4 @@
-"""What a kernel's inner loop consists of, by the text of its machine code."""
+"""The instruction mix of a kernel's inner loop, read from the text of its machine code."""
 
 import re
 from dataclasses import dataclass
@@ -6,8 +6,8 @@ from dataclasses import dataclass
 _LABEL = re.compile(r"^\s*(\.L\w+):")
 _BRANCH = re.compile(r"\b(?:BRA|s_cbranch_\w+|s_branch)\b.*?(\.L\w+)")
 _ADDRESS = re.compile(r"/\*[0-9a-f]+\*/")
-_SKIPPED = re.compile(r"(?:s_(?:waitcnt\w*|delay_alu|nop|clause)|NOP)\b")  # of which none is computed
-_KINDS = (  # NVIDIA's names, AMD's
+_SKIPPED = re.compile(r"(?:s_(?:waitcnt\w*|delay_alu|nop|clause)|NOP)\b")  # instructions that compute nothing
+_KINDS = (  # kind, pattern of NVIDIA's and AMD's mnemonics
     ("fma", re.compile(r"(?:FFMA|HFMA|DFMA)|v_(?:dual_|pk_)?(?:fma|mad_f|mac_f)")),
     ("float", re.compile(r"(?:[FDH](?:ADD|MUL|MNMX|SET|SEL)|MUFU|F2|I2F|FRND)|v_\w+_f(?:16|32|64)")),
     ("memory", re.compile(r"(?:LD|ST|ATOM|RED)|(?:global|ds|buffer|flat|scratch|s_load)_")),
@@ -16,7 +16,7 @@ _KINDS = (  # NVIDIA's names, AMD's
 
 @dataclass(frozen=True)
 class Mix:
-    """Instructions of a loop: fused multiply-adds, other arithmetic of floats, loads and stores, and the rest, integers first."""
+    """Numbers of a loop's instructions: fused multiply-adds, other float arithmetic, loads and stores, the rest (mostly integers)."""
 
     fma: int = 0
     float: int = 0
@@ -33,9 +33,9 @@ class Mix:
 
 
 def inner_loop(text):
-    """The Mix of the longest loop without another one inside, of all instructions where there is no loop.
+    """The Mix of the longest innermost loop, or of all instructions if there is no loop.
 
-    text: a kernel's assembly, NVIDIA's as nvdisasm prints it or AMD's as LLVM does.
+    text: a kernel's assembly, as nvdisasm prints it for NVIDIA, or LLVM for AMD.
     """
     code, labels, loops = [], {}, []
     for line in text.splitlines():
@@ -49,7 +49,7 @@ def inner_loop(text):
         back = _BRANCH.search(line)
         if back and labels.get(back[1], len(code)) < len(code):
             loops.append((labels[back[1]], len(code) + 1))
-        code += line.split(" :: ")  # AMD's pairs
+        code += line.split(" :: ")  # AMD's dual-issue pairs
     inner = [a for a in loops if not any(a != b and a[0] <= b[0] and b[1] <= a[1] for b in loops)]
     start, end = max(inner, key=lambda loop: loop[1] - loop[0], default=(0, len(code)))
     counts = dict.fromkeys(Mix.__dataclass_fields__, 0)

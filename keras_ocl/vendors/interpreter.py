@@ -1,7 +1,7 @@
-"""Runs kernels in LLVM's intermediate representation (clang's for spir64) for one work-item, for the sake of the addresses it reaches.
+"""Runs kernels in LLVM IR (clang's for spir64) for one work-item, to find the addresses that it accesses.
 
-Each function becomes a Python function, which computes integers as two's complement and takes every float, and every value from memory
-that is not the item's own, as zero. Calls of OpenCL's functions that give no integers are zero as well.
+Each function becomes a Python function. It computes integers in two's complement, and takes every float as zero, and every value from
+memory other than the work-item's private memory. Results of OpenCL functions that are not integers are zero as well.
 """
 
 import re
@@ -9,8 +9,8 @@ from collections import defaultdict
 from dataclasses import dataclass
 from functools import cache
 
-ROUNDS = 4000  # blocks of instructions of one item
-KEPT = 48  # addresses of an item at one place
+ROUNDS = 4000  # basic blocks that one work-item may execute
+KEPT = 48  # addresses kept per work-item and Site
 
 _TYPE = r"(?:<\d+ x [a-z]\w*(?: addrspace\(\d+\))?>|\[\d+ x [^\]]*\](?:\])?|ptr(?: addrspace\(\d+\))?|[a-z]\w*)"
 _ATTRIBUTE = r"(?:noundef|nonnull|signext|zeroext|immarg|align \d+|nocapture|readonly|writeonly|range\([^)]*\))"
@@ -23,16 +23,16 @@ _COMPARE = {"eq": "==", "ne": "!=", "gt": ">", "ge": ">=", "lt": "<", "le": "<="
 
 
 class Unknown(ValueError):
-    """An instruction that is not known here."""
+    """An instruction that the interpreter does not know."""
 
 
 class _Enough(Exception):
-    """The item has run long enough."""
+    """The work-item has run long enough."""
 
 
 @dataclass(frozen=True)
 class Item:
-    """A work-item: its place in its group, its group's in the grid, and both extents, each of three axes."""
+    """A work-item: its local id, its group id, the work-group size and the number of groups, each for three axes."""
 
     local: tuple
     group_id: tuple
@@ -42,7 +42,7 @@ class Item:
 
 @dataclass(frozen=True)
 class Site:
-    """A load or store: in which block of its function, and there the how-manieth; address space, bytes, line of the source."""
+    """A load or store: (function's name, its number in that function), address space, whether it stores, bytes, line of the source."""
 
     place: tuple
     space: int
@@ -52,10 +52,10 @@ class Site:
 
 
 class Program:
-    """A module of LLVM's intermediate representation.
+    """A module of LLVM IR.
 
     Args:
-        text: of the module.
+        text: the module's text.
     """
 
     def __init__(self, text):
@@ -63,14 +63,14 @@ class Program:
         self._globals = {}
         for k, (name, space) in enumerate(re.findall(r"^(@[\w.]+) = .*?addrspace\((\d)\).*? (?:global|constant) ", text, re.M)):
             self._globals[name] = (int(space) << 60) + ((k + 1) << 32)
-        self._bodies = {}  # name -> (number of arguments, its lines)
+        self._bodies = {}  # name -> (number of arguments, text of the body)
         for found in re.finditer(r"^define (?P<head>[^\n]*)\{\n(?P<body>.*?)^\}", text, re.M | re.S):
             name, arguments = re.search(r"@([\w.]+)\((.*)\)", found["head"]).groups()
             self._bodies[name] = len(re.findall(r"%\d+", arguments)), found["body"]
         self._function = cache(self._translated)
 
     def run(self, kernel, arguments, item):
-        """Site -> addresses, of one item that runs the kernel; the k-th "global" or "local" argument has memory of its own."""
+        """Site -> addresses, for one work-item that runs the kernel; each "global" or "local" argument gets an address range of its own."""
         state = _State(item, self._globals, self._function)
         values = [((1 if a == "global" else 3) << 60) + ((k + 1) << 40) if isinstance(a, str) else a for k, a in enumerate(arguments)]
         try:
@@ -88,7 +88,7 @@ class Program:
 
 
 class _State:
-    """What one item has: its place, its own memory, and where it has been."""
+    """The state of one work-item: its Item, its private memory, and the addresses that it accessed."""
 
     def __init__(self, item, globals_, function):
         self.item, self.globals, self.function = item, globals_, function
@@ -129,7 +129,7 @@ def _quotient(a, b):
 
 
 def _each(function, *operands):
-    """`function` of numbers, or of the elements of vectors."""
+    """Apply `function` to numbers, or to the elements of vectors."""
     if any(type(x) is tuple for x in operands):
         n = next(len(x) for x in operands if type(x) is tuple)
         return tuple(function(*(x[k] if type(x) is tuple else x for x in operands)) for k in range(n))
@@ -137,7 +137,7 @@ def _each(function, *operands):
 
 
 def _size(kind):
-    """Bytes of a type."""
+    """Bytes of an LLVM type."""
     if found := re.fullmatch(r"<(\d+) x (.+)>", kind):
         n = int(found[1])
         return (4 if n == 3 else n) * _size(found[2])
@@ -161,7 +161,7 @@ def _space(kind):
 
 
 class _Writer:
-    """The text of a Python function for one function of the module."""
+    """Writes the text of a Python function for one function of the module."""
 
     def __init__(self, name, count, body, lines, known):
         self._name, self._count, self._lines, self._known = name, count, lines, known
@@ -177,7 +177,7 @@ class _Writer:
         self._sites = 0
 
     def _joined(self):
-        """Instructions that are printed over several lines (switch) become one."""
+        """Join instructions that are printed over several lines (switch)."""
         for label, lines in self._blocks.items():
             joined = []
             for line in lines:
@@ -203,7 +203,7 @@ class _Writer:
         found = re.match(r"(?:%([\w.]+) = )?(?:(?:tail|musttail|notail) )?(\w+) ?(.*)", line)
         name, code, rest = found[1], found[2], found[3]
         if code == "phi":
-            return []  # set where the branch is taken
+            return []  # assigned where the branch is taken
         if code == "br":
             return self._branch(label, rest)
         if code == "switch":
@@ -218,7 +218,7 @@ class _Writer:
     # ---- operands
 
     def _typed(self, text):
-        """(type, operand, what follows)."""
+        """(type, operand, remaining text)."""
         found = re.match(rf"({_TYPE})(?: {_ATTRIBUTE})* ", text)
         if not found:
             raise Unknown(f"{self._name}: {text}")
@@ -228,7 +228,7 @@ class _Writer:
 
     @staticmethod
     def _split(text):
-        """(the first operand, what follows its comma)."""
+        """(first operand, text after its comma)."""
         depth = 0
         for k, c in enumerate(text):
             depth += (c in "(<[{") - (c in ")>]}")
@@ -259,7 +259,7 @@ class _Writer:
         return value
 
     def _pair(self, rest):
-        """(type, two operands)."""
+        """(type, first operand, second operand)."""
         kind, a, rest = self._typed(rest)
         return kind, self._operand(kind, a), self._operand(kind, self._split(rest)[0])
 
@@ -314,7 +314,7 @@ class _Writer:
         return "(" + " + ".join(terms) + ")"
 
     def _value(self, code, rest):
-        """(statements before it, the expression of an instruction's value)."""
+        """(statements to run first, expression for the instruction's value)."""
         if code == "load":
             rest = rest.removeprefix("volatile ")
             kind, rest = self._split(rest)
@@ -449,7 +449,7 @@ class _Writer:
 
     @staticmethod
     def _builtin(function, values, result):
-        """Integers of OpenCL's and LLVM's functions; zero for all else."""
+        """The integer result of an OpenCL or LLVM function, as an expression; zero for unknown functions and other types."""
         if result == "void":
             return ""
         if _FLOAT.match(result):

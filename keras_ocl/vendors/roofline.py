@@ -1,32 +1,32 @@
-"""An estimate of a kernel's time on a GPU: a roofline, lowered where too few waves are there to reach it.
+"""An estimate of a kernel's time on a GPU: a roofline, lowered where too few waves are resident to reach it.
 
 Williams, Waterman and Patterson, "Roofline" (2009): a kernel takes the time of its arithmetic at the device's peak or that of its memory
-traffic, whichever is longer. Two things keep it from the roof. Waves are resident as far as registers, local memory and their number
-allow (occupancy), and fewer than `HIDING` of them on a SIMD cannot hide the latency of arithmetic, nor too few bytes on their way that of
-memory (Volkov, "Understanding Latency Hiding on GPUs", 2016). And the last round of groups may leave units idle (wave quantisation).
-Caches, bank conflicts, divergence and what instructions beside multiply-adds cost are not in it: it is a bound, good for comparisons.
+traffic, whichever is longer. Two effects keep it below the roof. Occupancy: registers, local memory and a maximum limit the resident
+waves, and fewer than `HIDING` of them on a SIMD cannot hide the latency of arithmetic, nor too few bytes in flight that of memory (Volkov,
+"Understanding Latency Hiding on GPUs", 2016). Wave quantisation: the last round of work-groups may leave units idle. Caches, bank
+conflicts, divergence and instructions other than multiply-adds are not modelled: the estimate is a bound, good for comparisons.
 """
 
 import math
 from dataclasses import dataclass
 
-HIDING = 4  # waves on a SIMD that keep its arithmetic busy
-LATENCY = 600e-9  # seconds of a read of memory
-STAGE = 500e-9  # seconds of a stage of a loop's step, which waits for the unit's other items and reads what they have written
-IN_FLIGHT = 16  # bytes that a work-item has on their way
-CACHE, LANES = 64, 128  # bytes that a unit gets of the cache that all share, in the time of so many multiply-adds
-GROUP = 64  # work-items of a group where the driver chooses
-STEP = 8  # registers of an item are given out in such steps
+HIDING = 4  # waves on a SIMD that hide the latency of its arithmetic
+LATENCY = 600e-9  # seconds of latency of a read from memory
+STAGE = 500e-9  # seconds of a stage of a persistent kernel's step: a wait for the unit's other items, and a read of their results
+IN_FLIGHT = 16  # bytes that a work-item has in flight
+CACHE, LANES = 64, 128  # a unit reads CACHE bytes from the cache shared by all units in the time of LANES multiply-adds
+GROUP = 64  # work-items of a work-group where the driver chooses
+STEP = 8  # registers of a work-item are allocated in multiples of this
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """What a launch should take.
+    """The estimated time of a launch.
 
     Attributes:
-        seconds: its time. bound: what takes it: "compute", "memory" or "launch".
-        waves: resident on a SIMD. occupancy: the share of those that could be.
-        share: of the peak of what bounds it.
+        seconds: time in seconds. bound: what limits it: "compute", "memory" or "launch".
+        waves: waves resident on a SIMD. occupancy: their fraction of the most that can be.
+        share: fraction of the peak rate that bounds it.
     """
 
     seconds: float
@@ -37,12 +37,12 @@ class Estimate:
 
 
 def resident(hardware, group_items, local, registers, wave):
-    """Waves of a kernel that are on a SIMD at the same time.
+    """Number of a kernel's waves that are resident on one SIMD.
 
     Args:
         hardware: runtime.Hardware.
-        group_items: work-items of a group. local: bytes of its local memory.
-        registers: of an item. wave: work-items in lockstep.
+        group_items: work-items of a work-group. local: bytes of its local memory.
+        registers: 32-bit registers per work-item. wave: work-items in lockstep.
     """
     of_group = -(-group_items // wave)
     by_registers = hardware.registers // (-(-max(1, registers) // STEP) * STEP * wave)
@@ -53,7 +53,7 @@ def resident(hardware, group_items, local, registers, wave):
 
 
 def estimate(hardware, launch, resources=None):
-    """The Estimate of a lowering.Launch, given what its compiler says (else registers are enough)."""
+    """The Estimate for a lowering.Launch, with the Resources from its compiler (without them registers are no limit)."""
     wave = resources.wave if resources else hardware.wave
     items, group = math.prod(launch.grid), math.prod(launch.group) if launch.group else GROUP
     waves = resident(hardware, group, launch.local, resources.registers if resources else 1, wave)
@@ -66,9 +66,9 @@ def estimate(hardware, launch, resources=None):
     flying = at_once * wave * IN_FLIGHT / LATENCY
     memory = moved / (even * min(hardware.bandwidth, flying))
     if launch.steps > 1:
-        # What every group reads in each step comes from the device's cache, of which a unit gets CACHE bytes in the time of LANES of its
-        # multiply-adds, between the stages' waits.
-        beside = -(-items // (group * hardware.units))  # groups of a unit
+        # Bytes that every group rereads in each step come from the device's cache, of which a unit gets CACHE bytes in the time of LANES of
+        # its multiply-adds, between the stages' waits.
+        beside = -(-items // (group * hardware.units))  # work-groups per unit
         again = launch.reread * beside * 2 * hardware.units * LANES / (CACHE * hardware.flops)
         memory = max(memory, launch.steps * (launch.stages * STAGE + again))
     seconds, bound = max((compute, "compute"), (memory, "memory"), (hardware.launch, "launch"))

@@ -1,4 +1,4 @@
-"""Index expressions: their C text, quotients, masks, and indices that are values."""
+"""Index expressions: their C text, quotients and remainders, masks of bounds, and indices read from memory."""
 
 import functools
 
@@ -10,15 +10,15 @@ from keras_ocl.core.index import Affine, Var, at_least, is_one
 
 
 class Indices(Writer):
-    """Prints index expressions. The dry run records each, for `nests.analyse`; afterwards merged loops and lanes are taken into account.
+    """Prints index expressions. The dry run records each, for `nests.analyse`; the real run prints them for merged loops and vectors.
 
     Args:
         analysis: dict of Nests from a dry run, or None for the dry run itself.
 
     Attributes:
         vector: the Var that runs over lanes, in a vectorised loop, else None.
-        aligned: vector loops over the root nest begin at multiples of this (0: not known).
-        whole: whether vectors begin where memory is aligned as they are.
+        aligned: vector loops over the root nest begin at multiples of this many elements (0: not known).
+        whole: whether vectors in memory begin at multiples of their own size.
     """
 
     def __init__(self, args, width, analysis):
@@ -28,8 +28,8 @@ class Indices(Writer):
         self.vector = None
         self.aligned = 0
         self.whole = False
-        self._beyond = Var("0", 1, self.top)  # a term of indices that may lie beyond the ends in some lanes, whose values a mask discards
-        self._unsure = {}  # Var that counts along what may have no elements -> whether it is 0 there
+        self._beyond = Var("0", 1, self.top)  # marks indices that are out of bounds in some lanes, whose values a mask discards
+        self._unsure = {}  # Var along an axis that may have no elements -> whether it is 0 in that case
 
     def lanes(self, affine):
         """Whether the index expression varies along the vector loop."""
@@ -83,7 +83,7 @@ class Indices(Writer):
         return name, block
 
     def in_step(self, affine, *edges):
-        """Whether the lanes of a vector loop see consecutive values of `affine` that no multiple-of-lanes edge divides."""
+        """Whether the lanes of a vector see consecutive values of `affine`, and none of `edges` falls inside a vector."""
         root = self.nests.get("root")
         if not self.aligned or root is None or not root.extents:
             return False
@@ -151,7 +151,7 @@ class Indices(Writer):
         return MASKED if along else False
 
     def safe(self, affine, mask, extent, fallback=0):
-        """`affine` where the mask holds, else `fallback`, so that the load stays in bounds of `extent`; where that is 0 see `bounded`."""
+        """`affine` where the mask holds, else `fallback`, so that a load stays within `extent`; for an extent of 0 see `bounded`."""
         affine = Affine.of(affine)
         if mask is None:
             return affine
@@ -170,7 +170,7 @@ class Indices(Writer):
         return Affine.of(chosen)
 
     def _sure(self, affine):
-        """None where all that the index is made of has elements; else whether it is in bounds, or 0, nevertheless."""
+        """None where no variable of the index runs along an axis that may be empty; else whether it is in bounds, or 0, even then."""
         unsure = [v for v in affine.terms if v in self._unsure]
         if not unsure:
             return None
@@ -178,10 +178,10 @@ class Indices(Writer):
         return in_place and all(self._unsure[v] and at_least(affine.terms[v], 0) for v in unsure)
 
     def bounded(self, affine, extent):
-        """The index of a load, kept between 0 and `extent`.
+        """The index of a load, clamped to at least 0 and less than `extent` where that is in doubt.
 
-        What is read of a part that may have no elements, as a piece of a concatenation, is masked away where it has none; but there is no
-        index in such a part, and reversed or moved, the one that was taken for it lies outside of what is in memory.
+        Loads from a part that may be empty, such as a piece of a concatenation, are masked away if it is empty; but an empty part has no
+        valid index, and the one that stands in for it, once reversed or shifted, may lie outside of the buffer.
         """
         if self._sure(affine) is not False:
             return affine

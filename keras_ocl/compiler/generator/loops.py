@@ -1,4 +1,4 @@
-"""Loops: nests with merged dimensions, loops in vectors of lanes, and reductions."""
+"""Loops: nests with merged dimensions, vectorised loops, and reductions."""
 
 import functools
 from typing import NamedTuple
@@ -12,7 +12,7 @@ from keras_ocl.kernels import summation
 
 
 class Part(NamedTuple):
-    """A part of a loop, from `start` to `stop` (C text): `lanes` elements at once, or one vector of which `partial` lanes exist."""
+    """A part of a loop, from `start` to `stop` (C text), in steps of `lanes` elements; `partial`: valid lanes of a last vector, else 0."""
 
     lanes: int
     partial: int
@@ -24,10 +24,10 @@ class Loops(Indices):
     """Opens and closes loops.
 
     Attributes:
-        partial: how many lanes there are, where the rest of a loop is less than a vector; else 0.
+        partial: number of valid lanes, where the rest of a loop is less than a vector; else 0.
         bounds: dict from a reduction's node to (dimension, start, stop, steps): C text limiting that dimension's loop to so many steps.
-        team: the kernels.pointwise.team.Team that reduces together, if any. tile: the tiles.Tile that a group computes, if any.
-        cost: elements that reductions take per element of the result.
+        team: the kernels.pointwise.team.Team of items that reduce together, if any. tile: the tiles.Tile that a group computes, if any.
+        cost: elements that reductions combine per element of the result.
     """
 
     def __init__(self, args, width, analysis):
@@ -36,10 +36,10 @@ class Loops(Indices):
         self.bounds = {}
         self.team = self.tile = None
         self.cost = 0.0
-        self._index = ()  # at which the node around is evaluated
+        self._index = ()  # the index at which the enclosing node is evaluated
 
     def nest(self, identity, extents):
-        """The Nest of this identity: made in the dry run, looked up afterwards."""
+        """The Nest with this hashable identity: made in the dry run, looked up afterwards."""
         if self.dry:
             nest = self.nests.get(identity)
             if nest is None:
@@ -48,7 +48,7 @@ class Loops(Indices):
         return self.nests[identity]
 
     def open_loop(self, nest, group, parent, vector=0, bounds=None, team=None):
-        """Open a for loop over a merged group of dimensions; returns its Vars. `vector`: lanes per step, or 0. `team`: who shares it."""
+        """Open a for loop over a merged group of dimensions; returns its Vars. `vector`: lanes per step, or 0. `team`: shares the loop."""
         extent = product(nest.extents[i] for i in group)
         name = self.name("g")
         start, stop = bounds or ("0", self.int(extent))
@@ -68,7 +68,7 @@ class Loops(Indices):
         return variables
 
     def open(self, header):
-        """Open a block of statements under a C `header` without a variable of a nest, until close_loop(); returns it."""
+        """Open a Block under a C `header`, without a variable of a nest, until close_loop(); returns it."""
         self.block = Block(self.block, header)
         return self.block
 
@@ -77,10 +77,11 @@ class Loops(Indices):
         return [Var(name, nest.extents[i], block, nest, i) for i in group]
 
     def close_loop(self):
+        """Close the innermost open loop: its Block becomes a statement of the enclosing one."""
         block = self.block
         self.block = block.parent
         if block.together and any(isinstance(line, Block) for line in block.lines):
-            # All items leave the loop together: PoCL 3.1 gets loops wrong that are inside one which they leave one by one.
+            # All items leave the loop together: PoCL 3.1 miscompiles loops inside a loop that items leave at different steps.
             loop, place, block.header = block.together
             around = Block(block.parent, loop)
             around.lines = [place, block]
@@ -170,7 +171,7 @@ class Loops(Indices):
         assert self.block is parent
 
     def _open_blocks(self, fold, limits, sizes, step):
-        """Cut a loop between `limits`, in steps of `step` elements, into blocks of `sizes` steps; returns the innermost's limits."""
+        """Cut a loop between `limits`, in steps of `step` elements, into nested blocks of `sizes` steps; returns the innermost's limits."""
         start, stop = limits
         for size in sizes:
             name = self.name("b")
@@ -181,14 +182,14 @@ class Loops(Indices):
         return start, stop
 
     def _close_blocks(self, fold, opened):
-        """Close the open loops; `opened` tells for each, the outermost first, whether it has accumulators of its own."""
+        """Close loops; `opened`: for each, the outermost first, whether it has accumulators of its own."""
         for own in reversed(opened):
             if own:
                 fold.end_block()
             self.close_loop()
 
     def _limits(self, nest, group, bounds):
-        """(start, stop) of a group's loop when `bounds` = (dimension, start, stop, steps) restricts its first dimension."""
+        """(start, stop) of a group's loop, in C text, when `bounds` = (dimension, start, stop, steps) restricts its first dimension."""
         if bounds is None or bounds[0] not in group:
             return None
         scale = self.int(product(nest.extents[i] for i in group[1:]))
@@ -199,14 +200,14 @@ class Loops(Indices):
         return not isinstance(extent, Dim) and not self.args.all_arguments
 
     def lane_width(self, extent):
-        """Lanes for a loop of `extent`: the device's width, less for short loops."""
+        """Number of lanes for a loop of `extent`: the device's width, less for short loops."""
         w, n = self.width, hint(extent)
         while w > 1 and w > (2 * n - 1 if self.known(extent) else n):
             w //= 2
         return w if w >= 4 else 1
 
     def parts(self, extent, width, limits=None, least=4):
-        """The Parts of a loop over `extent`, or between `limits`, in vectors of `width` lanes; one for the rest has at least `least`."""
+        """The Parts of a loop over `extent`, or between `limits`, in vectors of `width` lanes; that for the rest has at least `least`."""
         start, stop = limits or ("0", self.int(extent))
         if width == 1:
             return [Part(1, 0, start, stop)]
@@ -222,7 +223,7 @@ class Loops(Indices):
         return found
 
     def in_part(self, nest, group, part, body, team=None):
-        """A loop over a Part of a merged group of dimensions, shared by a `team` or not; `body` writes what is in it, given its Vars."""
+        """Write a loop over a Part of a merged group of dimensions, shared by a `team` or not; `body(variables)` writes its statements."""
         saved = self.width, self.vector, self.partial
         variables = self.open_loop(nest, group, self.block, part.lanes, (part.start, part.stop), team)
         if part.lanes > 1:

@@ -19,10 +19,10 @@ class Generator(Loops):
         width: vector lanes.
         analysis: dict of Nests from a dry run, or None for the dry run itself.
         alias: dict from node to the node whose buffer it shares.
-        own: nodes that are in memory for others but computed here.
+        own: nodes that are in memory for other kernels but computed by this one.
 
     Attributes:
-        reads: dict from a node that was loaded to the list of index tuples (None: at an offset), for the in-place check.
+        reads: dict from a node that was loaded to the list of its index tuples (None: a flat offset), for the in-place check.
         anchor: the node whose values a kernel template's accumulator holds; `anchor_identity` says whether only the accumulator's own
             element was asked for.
     """
@@ -36,11 +36,11 @@ class Generator(Loops):
         self._memo = {}
 
     def value(self, node, index):
-        """Register holding `node` at `index`; what has no elements is 0 where code for no index asks for it."""
+        """Register holding `node` at `index`; a node without elements gives 0, which no result uses."""
         if 0 in node.shape and not self.in_memory(node):
             return self.constant(0, node.dtype)
         index = tuple(Affine.of(i) for i in index)
-        if self.dry and dtypes.is_complex(node.dtype):  # a register is a vector already
+        if self.dry and dtypes.is_complex(node.dtype):  # a complex register is an OpenCL vector already
             for nest in self.nests.values():
                 nest.vectorisable = False
         lanes = self.vector if any(self.lanes(i) for i in index) else None
@@ -62,11 +62,11 @@ class Generator(Loops):
         return register
 
     def in_memory(self, node):
-        """Whether `node` is read from memory here, rather than computed."""
+        """Whether this kernel reads `node` from memory, rather than computing it."""
         return node is not self.anchor and (node.primitive is None or (node in self.materialised and node not in self.own))
 
     def value_flat(self, node, offset):
-        """`node` at a row-major offset: reshapes and elementwise operations need not take the index apart."""
+        """Register holding `node` at a row-major offset: reshapes and elementwise operations need no divisions to find the index."""
         if node is self.anchor:
             return self.value(node, self._unflattened(offset, node.shape))
         if self.in_memory(node):
@@ -136,12 +136,12 @@ class Generator(Loops):
         return self.define(node.dtype, w, text, [base.block])
 
     def visit(self, place, dtype, offset):
-        """Note, in a dry run of a kernel, that it reaches memory of a node or Buffer."""
+        """In a dry run, note that the kernel accesses the memory of `place`, a node or Buffer, at `offset`."""
         if self.dry and "root" in self.nests:
             self.nests["root"].places.append(Place(place if isinstance(place, Buffer) else place.buffer, dtype, offset))
 
     def load_nibble(self, node, offset, dtype):
-        """A register with 0 to 15: of the bytes of `node` in memory, two of which lie in each, the one at a row-major offset."""
+        """A register with the 4-bit number (0 to 15) at a row-major offset of `node`, whose bytes in memory hold two each."""
         self.reads.setdefault(node, []).append(None)
         self.visit(node, node.dtype, None)
         pointer, blocks = self.args.pointer(self.alias.get(node, node), node.dtype), [v.block for v in offset.terms]
@@ -161,7 +161,7 @@ class Generator(Loops):
         return self.define(dtype, w, f"({register}{w})({', '.join(lanes)})", [base.block])
 
     def random(self, helper, dtype, key, counter, *parameters, word=()):
-        """What the prelude's `helper` draws for a counter, an index expression: `key` is two registers, `parameters` and `word` follow."""
+        """A random number from the prelude's function `helper`: of `key` (two registers), `counter` (an index), `parameters` and `word`."""
         low = self.number(counter, "uint32")
         width = max(low.width, *(r.width for r in parameters)) if parameters else low.width
         name = f"{helper}_{width}"

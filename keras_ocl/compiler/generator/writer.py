@@ -7,7 +7,7 @@ from keras_ocl.kernels import elementwise, prelude
 
 
 class Writer:
-    """Writes statements; a value is defined in the outermost block where its operands are known.
+    """Writes statements; a value is defined in the outermost block where all its operands are defined.
 
     Args:
         args: kernels.spec.Args that collects the kernel's parameters.
@@ -28,6 +28,7 @@ class Writer:
         self._count = 0
 
     def name(self, stem="t"):
+        """A new C name that begins with `stem`."""
         self._count += 1
         return f"{stem}{self._count}"
 
@@ -66,13 +67,14 @@ class Writer:
         return self.args.int(extent, self.ctype)
 
     def constant(self, value, dtype):
+        """A Register of one lane that holds a Python number or a Dim."""
         text = self._constant_text(value, dtype)
         return Register(text, dtype, 1, self.top)
 
     def _constant_text(self, value, dtype):
         if isinstance(value, Dim):
             text = self.args.int(value, "long" if dtypes.is_integer(dtype) else "int")
-            if dtypes.is_complex(dtype):  # one number in the place of two would be both parts
+            if dtypes.is_complex(dtype):  # a single number would become both parts
                 return f"(({dtypes.register_ctype(dtype)})({text}, 0))"
             return f"(({dtypes.register_ctype(dtype)}){text})"
         if dtypes.is_float(dtype) and value not in (0.0, 1.0, -1.0, 0.5, 2.0) and value == value and abs(value) != float("inf"):
@@ -90,14 +92,17 @@ class Writer:
         return self.define(out_dtype, width, expression, [r.block for r in registers])
 
     def widen(self, register, width):
+        """The Register with its value in each of `width` lanes."""
         if register.width == width:
             return register
         return Register(f"({prelude.register_type(register.dtype, width)})({register.text})", register.dtype, width, register.block)
 
     def both(self, a, b):
+        """The mask where the masks `a` and `b` both hold; None stands for a mask that always holds."""
         if a is None or b is None:
             return a if b is None else b
         return self.op("and", "bool", a, b)
 
     def select(self, mask, a, b):
+        """The Register with `a` where the mask holds (None: always), else `b`."""
         return a if mask is None else self.op("select", a.dtype, mask, a, b)

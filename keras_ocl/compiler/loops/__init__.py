@@ -1,1 +1,1 @@
-"""Loops: how they are lowered to launches that repeat."""
+"""Loops: how scans and while loops are lowered to launches that repeat."""

@@ -1,9 +1,10 @@
-"""A loop's steps in one launch: each work-group takes a few rows of the batch through all of them.
+"""Persistent kernels ("held"): all steps of a loop in one launch, where each work-group takes a few rows of the batch through all steps.
 
 A launch takes a GPU longer than a step of a small recurrent layer computes. Where the rows of a batch do not depend on one another
-(core/factors.py), a group can do all steps of some rows with no other's help: the kernels of a step, lowered by the `rows` schedule so that
-each knows which row it works for, follow one another in it with a barrier between. What a step hands to the next goes through memory, that
-is a unit's cache. (Persistent kernels: Diamos et al., "Persistent RNNs", 2016, which keep the weights in registers too.)
+(core/factors.py), a group can do all steps of its rows without the other groups: the kernels of a step, lowered by the `rows` schedule so
+that each knows which row it works for, become stages that the group runs one after the other, with a barrier between. A step hands values
+to the next through global memory, in practice the compute unit's cache. (See Diamos et al., "Persistent RNNs", 2016, which keep the weights
+in registers too.)
 """
 
 from dataclasses import replace
@@ -20,29 +21,31 @@ from keras_ocl.kernels.schedule import schedule_of
 from keras_ocl.kernels.schedules import rows as schedule
 from keras_ocl.kernels.spec import STEP, Args, KernelSpec
 
-# In multiply-adds of a unit:
-_LATENCY = 120_000  # of a stage, which waits for the one before and reads what it has written
-_LONGEST = 1e11  # half a second
-_LAUNCH = 2  # launches' least times that one of a loop takes: the host enqueues them (9 to 18 microseconds with an H200)
-_CACHE = 1 << 18  # bytes of a unit's own cache, or more
+# Times in multiply-adds of a compute unit:
+_LATENCY = 120_000  # latency of a stage, which waits for the one before and reads its results
+_LONGEST = 1e11  # longest launch: half a second
+_LAUNCH = 2  # a launch in a loop takes so many times the least time of one, as the host enqueues it (9 to 18 microseconds with an H200)
+_CACHE = 1 << 18  # bytes of a compute unit's own cache, or more
 _BARRIER = "barrier(CLK_GLOBAL_MEM_FENCE | CLK_LOCAL_MEM_FENCE);\n"
 
 
 def allowed(traits):
-    """Whether the device may gain by it: a CPU's work-items take turns at each barrier, and its launches are cheap."""
+    """Whether the device may gain by persistent kernels: a CPU's work-items take turns at each barrier, and its launches are cheap."""
     return traits.kind == "gpu" and traits.holds_loops and schedule_of(traits).holds
 
 
 def batch_of(nodes, carried, outputs):
-    """(extent of the batch, set of the nodes that fall into its rows) of a loop's body where rows depend on no others; else None.
+    """(extent of the batch, set of the nodes that fall into its rows) of a loop's body whose rows do not depend on one another; else None.
+
+    A node falls into rows if its first axis is the batch and each row of it needs only the same row of its operands that do.
 
     Args:
-        nodes: the body's, in order. carried: those inputs that steps hand on. outputs: the body's results.
+        nodes: the body's nodes, in topological order. carried: the inputs that are carries. outputs: the body's results.
     """
     if not carried or any(not n.shape or hint(n.shape[0]) == 0 for n in carried):
         return None
     batch = carried[0].shape[0]
-    rows = set()  # of all else no step changes the memory
+    rows = set()  # nodes that fall into rows; no step changes the memory of the others
     for n in nodes:
         if n in carried or n.kind is Kind.STEP_SLICE:
             fits = len(n.shape) > 0 and same((n.shape[0],), (batch,))
@@ -58,7 +61,7 @@ def batch_of(nodes, carried, outputs):
 
 
 def _falls_into_rows(n, rows, batch):
-    """Whether a row of `n` needs only the same row of those operands that fall into rows."""
+    """Whether a row of `n` (an index along its first axis) needs only the same row of its operands in `rows`."""
     if n.results is not None or n.primitive.loops or n.primitive.host is not None or not n.shape or not same((n.shape[0],), (batch,)):
         return False
     if n.kind is Kind.VIEW and n.primitive.flat:
@@ -72,10 +75,10 @@ def _falls_into_rows(n, rows, batch):
 
 
 def held(loop, batch, stored, traits):
-    """The KernelSpec that does all steps of a Loop whose launches are of the `rows` schedule; None where one cannot, or where it is slower.
+    """The persistent kernel that does all steps of a Loop lowered by the `rows` schedule, a KernelSpec; None if impossible or slower.
 
     Args:
-        batch: how many rows there are. stored: set of the Buffers where what falls into rows may be written.
+        batch: number of rows in the batch. stored: set of the Buffers that it may write, those of nodes that fall into rows.
     """
     rows = schedule.rows(batch, traits)
     stages = []
@@ -94,7 +97,7 @@ def held(loop, batch, stored, traits):
 
 
 def _stage(spec, batch, rows, items):
-    """A kernel and how its work falls to a group: ("elements", of a row) or ("groups", along the columns); None where it does not."""
+    """How a kernel's work divides: (kernel, "elements", elements of a row) or (kernel, "groups", groups along the columns), or None."""
     if spec.group is None and len(spec.grid) == 1:
         each = spec.grid[0] // batch
         return (spec, "elements", each) if same((each * batch,), spec.grid) else None
@@ -104,15 +107,15 @@ def _stage(spec, batch, rows, items):
 
 
 def _reread(stages, stored):
-    """Bytes that each group reads in every step, such as weights."""
+    """Bytes that each work-group reads again in every step, such as weights."""
     whole = {a.value for spec, *_ in stages for a in spec.args if a.kind == "in" and a.value not in stored and None in a.parts}
     return sum(hint(b.elements) * dtypes.itemsize(b.dtype) for b in whole)
 
 
 def _pays(stages, reread, batch, rows, length, traits):
-    """Whether a unit does a step in less than the launches that it takes otherwise, and all of them before a watchdog looks.
+    """Whether a step takes less time than the launches it needs otherwise, and all steps end before a driver's watchdog interferes.
 
-    In multiply-adds of a unit, which gets 64 bytes of the cache that all units share in the time of 128 of them.
+    Times are in multiply-adds of a compute unit, which reads 64 bytes from the cache that all units share in the time of 128 of them.
     """
     tuning, groups, step = schedule_of(traits).tuning, ceil_div(hint(batch), rows), 2 * reread + len(stages) * _LATENCY
     for spec, kind, each in stages:
@@ -147,7 +150,7 @@ def _kernel(loop, stages, batch, rows, reread, traits):
         call, i = f"{name}({', '.join(map(given, spec.args))}, i", index_type(spec.grid[0])
         if kind == "elements":
             calls.append(f"for ({i} i = ({i})first * {number} + me; i < ({i})end * {number}; i += {items}) {call});\n{_BARRIER}")
-        else:  # groups along the columns follow one another in the same local memory
+        else:  # groups along the columns run one after the other, in the same local memory
             calls.append(f"for ({i} i = 0; i < {number}; ++i) {{\n{call}, block);\n{_BARRIER}}}\n")
     lines = [
         "const int me = get_local_id(0), block = get_group_id(0);\n",
@@ -173,7 +176,7 @@ def _kernel(loop, stages, batch, rows, reread, traits):
 
 
 def _local(specs, args):
-    """Dict from the element's C type to the name of the local memory that the kernels use one after the other."""
+    """Dict from the C type of elements to the name of the array in local memory that the kernels use one after the other."""
     most = {}
     for a in (a for spec in specs for a in spec.args if a.kind == "local"):
         most[a.dtype] = max(a.value, most.get(a.dtype, 0))
@@ -188,15 +191,16 @@ def _group(found):
 
 
 def into(loop, spec):
-    """Makes `spec`, of `held`, the Loop's only launch."""
+    """Makes `spec`, the result of `held`, the Loop's only launch."""
     buffers = {b for variant in loop.variants for b in variant.values()}
     loop.launches, loop.variants, loop.shared, loop.length = [spec], [{b: b for b in buffers}], {}, 1
 
 
 def of_rows(rows, traits):
-    """The traits by which a loop's body is lowered for `held`: kernels without limits of a launch's size, as they are launched by none.
+    """The traits by which a loop's body is lowered for `held`: without limits of a launch's size, as no kernel is launched by itself.
 
-    What nodes that fall into `rows` read of others is what each group reads in every step.
+    Operands of the nodes `rows` that do not fall into rows, such as weights, are read by each group in every step: if they exceed a unit's
+    cache, groups are twice as large.
     """
     read = {i for n in rows if n.kind is not Kind.STEP_SLICE for i in n.inputs} - rows
     reread = sum(hint(product(i.shape)) * dtypes.itemsize(i.dtype) for i in read)
@@ -205,7 +209,7 @@ def of_rows(rows, traits):
 
 
 def stored(rows, extra, shared):
-    """The Buffers of nodes that fall into rows, as kernels name them."""
+    """The Buffers of the nodes that fall into rows, under all names by which kernels access their memory."""
     found = set()
     for n in rows:
         for b in (n.buffer, *extra.get(n, ())):

@@ -1,15 +1,15 @@
-"""Loops to launches: the body's graph is lowered once; the executable repeats its kernels.
+"""Lowering of loops: the body's graph is lowered once; the executable repeats its kernels.
 
-A step reads slices of stacked tensors, and writes its ys, where they are: pointers in the body's kernels begin at the present step's part
-(kernels.spec.StepSlice), whose number is an argument. What a step carries to the next one is overwritten where that is safe, lies in its
-history where there is one, and else alternates between two buffers, for which there are two sets of kernel objects.
+A step reads its slices of stacked tensors, and writes its slices of stacked results, without copies: pointers in the body's kernels begin
+at the present step's slice (kernels.spec.StepSlice), whose number is a kernel argument. A carry, the value that a step hands to the next
+one, is overwritten in place where that is safe, lies in its history (the stack of all its values) where one is kept, and else alternates
+between two buffers, for which there are two sets of kernel objects, the variants.
 
-Kernels that read nothing which a step changes run once, before the loop, unless what they make is much more than what they read: that
-would have to be kept.
+Loop-invariant kernels run once, before the loop, unless their results, which have to be kept, take more bytes than they read.
 
-Small kernels of a step are joined (compiler/chain.py).
+Small kernels of a step are joined into vertical chains (compiler/chain.py).
 
-Steps of a while of kernels alone are launched ahead of its condition: every kernel looks first whether the loop still goes on.
+Steps of a while loop that consist of kernels alone are launched ahead of its condition: every kernel returns at once if the loop has ended.
 """
 
 from keras_ocl.compiler import ir, lower
@@ -22,21 +22,23 @@ from keras_ocl.kernels.launch import fitted
 from keras_ocl.kernels.spec import STEP, Arg, Buffer, KernelSpec, StepSlice
 from keras_ocl.primitives.loop_steps import hold_p
 
-_KEPT = 2**20  # bytes that are kept throughout a loop, however few they are made of
+_KEPT = 2**20  # bytes of a loop-invariant kernel's results that may be kept in any case, however few bytes it reads
 
 
 class Loop:
     """Launches that are repeated.
 
     Attributes:
-        launches: one step's.
+        launches: the launches of one step.
         variants: for each set of kernel objects, a dict from Buffers of the body to Buffers outside.
-        held: Buffers (outside) in use throughout.
-        before, after: copies (source, target, bytes, source's offset, target's offset) between Buffers outside.
-        length, reverse: of a scan; the length may be a Dim.
-        condition: of a while, the Buffer with the flag before the first step, and for each variant after it.
-        last: of a while, copies to do when the last step was of variant 1.
-        state: of a while of kernels alone, the Buffer (outside) of one int32 that they read: twice the steps done, plus 1 while it goes on.
+        held: Buffers (outside) that are live during the whole loop.
+        before, after: copies to do before and after the loop, (source, target, bytes, source's offset, target's offset in bytes) between
+            Buffers outside.
+        length, reverse: of a scan, the number of steps, which may be a Dim, and whether it begins with the last slice.
+        condition: of a while loop, for each variant the Buffer with the flag after its step; variant 0's has it before the first step too.
+        last: of a while loop, copies to do when the last step was of variant 1.
+        state: of a while loop of kernels alone, the Buffer (outside) of one int32 that they read: twice the number of steps done, plus 1
+            while the loop goes on.
     """
 
     def __init__(self, name):
@@ -45,7 +47,7 @@ class Loop:
         self.length, self.reverse, self.condition, self.state = None, False, None, None
 
     def resolver(self, variant, outside):
-        """The function from the body's Buffers to those of the executable, given that of the graph around."""
+        """The function from the body's Buffers to those of the executable; `outside` is the same function for the graph around."""
         mapping, shared = self.variants[variant], self.shared
 
         def resolve(buffer):
@@ -56,19 +58,19 @@ class Loop:
 
 
 def lower_loop(builder, node, projections):
-    """The launches of a scan or while node, the Loop last; `projections`: dict from number of a result to the node that stands for it."""
+    """The launches of a scan or while node, the Loop last; `projections`: dict from the number of a result to its PROJECTION node."""
     lowering = _Lowering(builder, node, projections)
     found = lowering.rows() if node.kind is Kind.SCAN and held.allowed(builder.traits) and not builder.all_arguments else None
     if found and lowering.hold(*found):
         return [*lowering.first, lowering.loop]
-    if found:  # what was lowered cannot be lowered again
+    if found:  # a _Lowering can lower its graph only once
         lowering = _Lowering(builder, node, projections)
     lowering.launch()
     return [*lowering.first, lowering.loop]
 
 
 class _Lowering:
-    """The body's graph with its places in memory; then `hold` or `launch` lowers it, into `first`, what runs before, and `loop`."""
+    """A loop's body with its inputs and outputs placed in memory; `hold` or `launch` lowers it, into `first` (run before) and `loop`."""
 
     def __init__(self, builder, node, projections):
         self.builder = builder
@@ -93,12 +95,12 @@ class _Lowering:
         self._place_outputs()
 
     def rows(self):
-        """(the batch's extent, the set of nodes that fall into its rows) where rows depend on no others (held.batch_of); else None."""
+        """(the batch's extent, the set of nodes that fall into rows) where rows do not depend on one another (held.batch_of); else None."""
         carried = [n for k in range(self.carries) if (n := self._input(self.consts + k)) is not None]
         return held.batch_of(self.graph.live(), carried, self.graph.outputs)
 
     def hold(self, batch, rows):
-        """Makes all steps one launch, given what rows() found; returns whether that can be, and pays."""
+        """Makes all steps one launch, a persistent kernel ("held"), given what rows() found; returns whether that is possible and pays."""
         traits = held.of_rows(rows, self.builder.traits)
         self._lower(traits)
         spec = held.held(self.loop, batch, held.stored(rows, self.extra, self.loop.shared), traits)
@@ -124,7 +126,7 @@ class _Lowering:
         self.first = self._invariant()
 
     def _input(self, k):
-        """The node of the body's input k; None where it is not read."""
+        """The node of the body's input number k; None where it is not read."""
         return self.inputs.get(id(self.body.inputs[k]))
 
     def _plain(self):
@@ -142,7 +144,7 @@ class _Lowering:
                 n.buffer.slice = StepSlice(history, product(n.shape), 1 if self.reverse else 0)
 
     def _hold(self, n, before=None):
-        """A copy of `n` in memory of its own."""
+        """A new node: a copy of `n` in a buffer of its own, placed before the node `before` if that is given."""
         self._holds += 1
         held = self.graph.add(hold_p, (n,), {"number": self._holds}, n.origin)
         if before is not None:
@@ -150,7 +152,7 @@ class _Lowering:
         return held
 
     def _separate_hosts(self):
-        """Inner loops and host operations read whole buffers: for them, what lies in a stack is copied."""
+        """Copies operands of inner loops and host operations that are slices of a stack, because these read whole buffers."""
         self.whole = set()
         for n in list(self.graph.live()):
             if n.primitive is None or not (n.primitive.loops or n.primitive.host is not None):
@@ -189,7 +191,7 @@ class _Lowering:
         self.graph.outputs = outputs
 
     def _readers(self):
-        """Dict from each node of the body to the set of those that read it."""
+        """Dict from each node of the body to the set of nodes that read it."""
         readers = {n: set() for n in self.graph.live()}
         for n in readers:
             for i in n.inputs:
@@ -260,7 +262,7 @@ class _Lowering:
             loop.condition = flags[0]
 
     def _invariant(self):
-        """Takes from the loop, and returns, the kernels that do the same in every step."""
+        """Takes the loop-invariant kernels out of the loop, and returns them."""
         loop, (outside, *_) = self.loop, self.loop.variants
         constant = {n.buffer: outside[n.buffer] for k in range(self.consts) if (n := self._input(k)) is not None}
         fixed = {n.buffer for n in self.graph.outputs} | {b for buffers in self.extra.values() for b in buffers} | set(outside)
@@ -296,7 +298,7 @@ class _Lowering:
         return found
 
     def _predicate(self):
-        """Kernels of steps behind the last do nothing; a last kernel of each step looks at the condition."""
+        """Lets steps be launched ahead of the condition: kernels return if the loop has ended; a last one of each step evaluates it."""
         loop, again = self.loop, self.graph.outputs[0].buffer
         state = loop.state = Buffer(1, "int32")
         loop.held.append(state)
@@ -312,9 +314,9 @@ class _Lowering:
 
 
 def _stored(n, readers):
-    """The node to store for a result: the one that its flat views lie over, or, where that is a view too, the first that others read.
+    """The node to store for a result: the base of its flat views (reshapes), or, if that is a view too, the first node that others read.
 
-    Those have its shape, so that the kernel that computes them can store it; a view that only a flat one reads would be a kernel.
+    That one has the shape of its readers, whose kernel can store it too; a view that only a reshape reads would need a kernel of its own.
     """
     base, inside, found = n, None, None
     while base.kind is Kind.VIEW and base.primitive.flat:

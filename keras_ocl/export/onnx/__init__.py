@@ -1,1 +1,1 @@
-"""ONNX models from traced functions: the graph that is built, and a rule per primitive."""
+"""ONNX models from traced functions: a graph builder, and one rule per primitive."""

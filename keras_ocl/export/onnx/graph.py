@@ -1,4 +1,4 @@
-"""The ONNX graph under construction: names, initializers, nodes, and extents that are computed when the model runs."""
+"""The ONNX graph under construction: names, initializers, nodes, and extents that the model computes when it runs."""
 
 import copy
 
@@ -11,36 +11,36 @@ from keras_ocl.core.index import is_one
 from keras_ocl.core.primitive import Kind
 from keras_ocl.primitives.movement import broadcast_p, constant_p, iota_p
 
-# These have no rule: their values are made where they are used, in the shape that they are needed in.
+# These have no rule: their values are made where they are used, in the shape needed there.
 WHERE_USED = (constant_p, broadcast_p, iota_p)
 
 _FUNCTIONS = {"add": "Add", "sub": "Sub", "mul": "Mul", "mod": "Mod", "min": "Min", "max": "Max"}
 
 
 def onnx_type(dtype):
-    """ONNX's number for a dtype's name."""
+    """ONNX's number for the name of a dtype."""
     return helper.np_dtype_to_tensor_dtype(dtypes.numpy_dtype(dtype))
 
 
 class OnnxGraph:
-    """Nodes in order of execution. All methods that add something return the names of the values they made.
+    """Nodes in order of execution. All methods that add nodes or arrays return the names of their values.
 
     Args:
         opset: the version of ONNX's operators to use.
         unknowns: {key of an unknown extent: (name of a graph input, axis)}.
-        rules, refused: {name of a primitive: its rule}, {name of a primitive: why it has none}.
+        rules, refused: {name of a primitive: its rule}, {name of a primitive: the reason why it has none}.
     """
 
     def __init__(self, opset, unknowns, rules, refused):
         self.opset, self.unknowns, self.rules, self.refused = opset, unknowns, rules, refused
         self.nodes, self.initializers = [], {}
-        self.layer = ""  # the layer that the nodes being added come from
+        self.layer = ""  # name of the layer from which the nodes being added come
         self._taken, self._values, self._extents, self._derived = set(), {}, {}, {}
 
     # ---- names and nodes
 
     def fresh(self, name):
-        """`name`, or `name` with a number, that nothing else in the graph has."""
+        """`name`, or `name` with a number, unique in the graph."""
         unique, count = name, 1
         while unique in self._taken:
             unique, count = f"{name}_{count}", count + 1
@@ -48,26 +48,26 @@ class OnnxGraph:
         return unique
 
     def add(self, operator, *inputs, count=None, **attributes):
-        """One node; the name of its result, or the names of its `count` results."""
+        """Add one node; returns the name of its result, or the names of its `count` results."""
         name = self.fresh(f"{self.layer}/{operator}" if self.layer else operator)
         outputs = [name] if count is None else [name, *(self.fresh(f"{name}:{k}") for k in range(1, count))]
         self.nodes.append(helper.make_node(operator, list(inputs), outputs, name=name, **attributes))
         return name if count is None else outputs
 
     def cast(self, name, dtype):
-        """The value as another dtype."""
+        """The value converted to another dtype."""
         return self.add("Cast", name, to=onnx_type(dtype))
 
     # ---- constants
 
     def initializer(self, name, array):
-        """A stored array, under a name like `name`."""
+        """Store an array, under `name` or a similar name."""
         unique = self.fresh(name)
         self.initializers[unique] = array
         return unique
 
     def constant(self, array, name="constant"):
-        """A small stored array; equal ones are one."""
+        """Store a small array; equal arrays are stored once."""
         array = np.asarray(array)
         identity = ("constant", array.dtype, array.shape, array.tobytes())
         if identity not in self._values:
@@ -75,7 +75,7 @@ class OnnxGraph:
         return self._values[identity]
 
     def scalar(self, value, dtype):
-        """A rank-0 constant, of a number or a Dim."""
+        """A rank-0 constant from a number or a Dim."""
         if isinstance(value, Dim):
             extent = self.add("Squeeze", self.extent(value))
             return extent if dtype == "int64" else self.cast(extent, dtype)
@@ -104,7 +104,7 @@ class OnnxGraph:
         return self.add(_FUNCTIONS[function], a, b)
 
     def extents(self, numbers):
-        """Ints and Dims as int64 of shape (how many there are,)."""
+        """Ints and Dims as an int64 vector."""
         if not any(isinstance(n, Dim) for n in numbers):
             return self.constant(np.array(numbers, "int64"), "extents")
         parts = []  # runs of ints, and Dims
@@ -119,7 +119,7 @@ class OnnxGraph:
     # ---- views
 
     def reshape(self, name, shape):
-        """The value with another shape. A stored array is stored that way."""
+        """The value with another shape. A stored array is stored again in that shape."""
         if name in self.initializers and not any(isinstance(n, Dim) for n in shape):
             return self._stored(name, ("reshape", tuple(shape)), lambda a: a.reshape(shape))
         unknown = [i for i, n in enumerate(shape) if isinstance(n, Dim)]
@@ -128,7 +128,7 @@ class OnnxGraph:
         return self.add("Reshape", name, self.extents(shape), **({"allowzero": 1} if 0 in shape else {}))
 
     def transpose(self, name, perm):
-        """The value with its axes in another order. A stored array is stored that way."""
+        """The value with permuted axes. A stored array is stored again in that order."""
         perm = tuple(int(p) for p in perm)
         if perm == tuple(range(len(perm))):
             return name
@@ -152,11 +152,11 @@ class OnnxGraph:
     # ---- values of the compiler's graph
 
     def set(self, node, name):
-        """`name` is the value of `node`."""
+        """Make `name` the value of `node`."""
         self._values[node] = name
 
     def write(self, node):
-        """Adds what computes a node by the rule of its primitive. NotImplementedError where there is none."""
+        """Add nodes that compute `node` by the rule of its primitive. Raises NotImplementedError if there is none."""
         self.layer = node.origin.layer
         if any(dtypes.is_complex(dtype) for _, dtype in node.results or [(node.shape, node.dtype)]):
             self._refuse(node, "ONNX has no complex arithmetic")
@@ -173,13 +173,13 @@ class OnnxGraph:
         raise NotImplementedError(f"ONNX export: `{node.name}` of {self.where()} cannot be exported: {why}.")
 
     def inner(self):
-        """A graph for the body of a loop, in which all values of this one can be used; its nodes are its own."""
+        """A graph for a loop's body, which can use all values of this graph; its nodes are its own."""
         body = copy.copy(self)
         body.nodes, body._values, body._extents = [], dict(self._values), dict(self._extents)
         return body
 
     def value(self, node):
-        """The name of a node's value, in its whole shape."""
+        """The name of a node's value in the node's full shape (broadcasts expanded)."""
         if node not in self._values:
             name, dims, shape = self._compact(node)
             if len(shape) < len(node.shape) or any(is_one(n) and not is_one(m) for n, m in zip(shape, node.shape, strict=True)):
@@ -188,7 +188,7 @@ class OnnxGraph:
         return self._values[node]
 
     def _compact(self, node):
-        """(name, dims, shape) of a value that broadcasts to the node's: its axis i runs along the node's axis dims[i]."""
+        """(name, dims, shape) of a value that broadcasts to the node's value: its axis i is the node's axis dims[i]."""
         if node in self._values:
             return self._values[node], tuple(range(len(node.shape))), tuple(node.shape)
         if node.primitive is constant_p:
@@ -202,18 +202,18 @@ class OnnxGraph:
         return name, tuple(node.params["dims"][d] for d in dims), shape
 
     def counted(self, n, dtype):
-        """0, 1, 2, ... below n."""
+        """The vector 0, 1, 2, ..., n - 1."""
         if not isinstance(n, Dim):
             return self.constant(np.arange(n).astype(dtypes.numpy_dtype(dtype)), "iota")
         count = self.add("Range", self.scalar(0, "int64"), self.scalar(n, "int64"), self.scalar(1, "int64"))
         return count if dtype == "int64" else self.cast(count, dtype)
 
     def _aligned(self, name, dims, rank):
-        """A value whose axes run along `dims`, shaped so that NumPy's rules broadcast it to `rank` axes."""
+        """A value whose axes are axes `dims` of `rank`, reshaped so that NumPy's rules broadcast it to `rank` axes."""
         return self.unsqueeze(name, [i - dims[0] for i in range(dims[0], rank) if i not in dims]) if dims else name
 
     def operands(self, node):
-        """Names of the node's inputs, not repeated along axes where ONNX's broadcasting gives the node's shape."""
+        """Names of the node's inputs, not expanded along axes where ONNX's broadcasting gives the node's shape."""
         rank, values = len(node.shape), [self._compact(x) for x in node.inputs]
         covered = {d for _, dims, shape in values for d, n in zip(dims, shape, strict=True) if not is_one(n)}
         names = [self._aligned(name, dims, rank) for name, dims, _ in values]
@@ -225,11 +225,11 @@ class OnnxGraph:
     # ---- the end
 
     def where(self):
-        """The present layer, in words."""
+        """The present layer, as text for errors."""
         return f"layer {self.layer}" if self.layer else "the model"
 
     def finished_initializers(self, outputs):
-        """{name: array} of what the nodes and `outputs` use. If only a converted form of an array is used, it gets its name."""
+        """{name: array} of arrays used by the nodes and `outputs`. If only a converted form of an array is used, that gets its name."""
         nodes = list(_with_bodies(self.nodes))
         used = {i for node in nodes for i in node.input} | set(outputs)
         renamed = {}
@@ -247,7 +247,7 @@ class OnnxGraph:
 
 
 def _with_bodies(nodes):
-    """The nodes, and those of the graphs in their attributes."""
+    """The nodes, and recursively those of the graphs in their attributes."""
     for node in nodes:
         yield node
         for attribute in node.attribute:

@@ -1,4 +1,4 @@
-"""From a Python function on tensors to an ONNX model: trace it, simplify the graph, and write each primitive by its rule."""
+"""Converts a Python function on tensors to an ONNX model: traces it, simplifies the graph, and writes each primitive by its rule."""
 
 import itertools
 from typing import NamedTuple
@@ -32,15 +32,15 @@ REFUSED = {name: why for family in _FAMILIES for name, why in getattr(family, "R
 
 OLDEST_OPSET, DEFAULT_OPSET = 17, 18
 
-# What stands for an unknown extent, in the first trace and in the one that checks it: divisible by what shapes are commonly split into,
-# larger than common windows. Hints leave the remainder 1 and probes the remainder -1, so that no remainder looks like a constant.
+# Values for unknown extents, in the first trace and in the one that checks it: divisible by common divisors of shapes, and larger than
+# common windows. Hints leave the remainder 1 and probes the remainder -1, so that no remainder looks like a constant.
 _STAND_INS = (6720, 13440)
-_OTHERS = {*range(2, 10), *(2**k + i for k in range(4, 18) for i in (-1, 0, 1))}  # at which comparisons may have other outcomes
+_OTHERS = {*range(2, 10), *(2**k + i for k in range(4, 18) for i in (-1, 0, 1))}  # extents at which comparisons may have other results
 _HINT, _PROBE, _STEP = 6721, 6720 * 1299709 - 1, 6720 * 104729
 
 
 class Input(NamedTuple):
-    """An argument. `shape` holds ints and names of unknown extents; the same name is the same extent."""
+    """An argument. `shape` has ints and names of unknown extents; equal names mean equal extents."""
 
     name: str
     shape: tuple
@@ -48,7 +48,7 @@ class Input(NamedTuple):
 
 
 def onnx_model(function, inputs, name="model", opset=None):
-    """The ONNX model that computes `function`.
+    """Make the ONNX model that computes `function`.
 
     Args:
         function: takes one Tensor for each of `inputs`, returns a list of Tensors; may read Keras variables, which become initializers.
@@ -57,12 +57,12 @@ def onnx_model(function, inputs, name="model", opset=None):
         opset: version of ONNX's operators, from 17 on; None for 18.
 
     Returns:
-        `onnx.ModelProto`; its outputs are called output_0, output_1, ...
+        `onnx.ModelProto`; its outputs are named output_0, output_1, ...
 
     Raises:
-        ValueError: for an opset that is not supported, or when the function computes with the number behind an unknown extent or
+        ValueError: for an opset that is not supported; or when the function computes with the value of an unknown extent, or computes
             something else for some of its values (0 and 1 are not tried).
-        NotImplementedError: for a primitive that ONNX has no operators for; says in which layer.
+        NotImplementedError: for a primitive without operators in ONNX; names the layer.
     """
     opset = DEFAULT_OPSET if opset is None else opset
     newest = onnx.defs.onnx_opset_version()
@@ -86,7 +86,7 @@ def onnx_model(function, inputs, name="model", opset=None):
 
 
 def _traced(function, inputs, values):
-    """(simplified graph, trace, facts) of the function; `values` is a dict from the names of unknown extents to what stands for them."""
+    """(simplified graph, trace, facts) of the function; `values` is a dict from names of unknown extents to values for them."""
     unknown = {n: Dim(value, _HINT, _PROBE + _STEP * k) for k, (n, value) in enumerate(values.items())}
     trace, facts = Trace(), Facts(unknown.values())
     arguments = [trace.input(tuple(unknown.get(n, n) for n in i.shape), i.dtype) for i in inputs]
@@ -99,7 +99,7 @@ def _traced(function, inputs, values):
     return ir.build(trace.equations, outputs), trace, facts
 
 
-# ---- whether the graph is right for every value of the unknown extents
+# ---- whether the graph is valid for every value of the unknown extents
 
 
 def _check_independence(graph, other):
@@ -124,7 +124,7 @@ def _check_branches(graph, facts, function, inputs, names):
         try:
             other, _, _ = _traced(function, inputs, {**before, name: value})
         except (ValueError, IndexError):
-            continue  # an input that the model refuses
+            continue  # the model does not accept such an input
         different = _first_difference(graph, other)
         if different is not None:
             raise ValueError(
@@ -134,7 +134,7 @@ def _check_branches(graph, facts, function, inputs, names):
 
 
 def _first_difference(graph, other):
-    """The layer of the first nodes in which two graphs differ, or None."""
+    """The layer of the first nodes in which two graphs differ ("" if it has none); None if the graphs are equal."""
     nodes, others = graph.live(), other.live()
     for a, b in zip(nodes, others, strict=False):
         layer = a.origin.layer or b.origin.layer
@@ -157,7 +157,7 @@ def _equal(a, b):
 
 
 def _keyed(x):
-    """`x` with the keys of its Dims."""
+    """`x` with its Dims replaced by their keys."""
     if isinstance(x, dict):
         return {k: _keyed(v) for k, v in x.items() if k != "body"}
     if isinstance(x, (tuple, list)):
@@ -169,7 +169,7 @@ def _keyed(x):
 
 
 def _enter(g, graph, trace, inputs):
-    """Names for the graph's inputs: arguments, variables and constants."""
+    """Name the graph's inputs: arguments, variables and constants."""
     arguments = {id(t): g.fresh(i.name) for t, i in zip(trace.inputs, inputs, strict=True)}
     variables = {id(s.entry): s.variable for s in trace.states.values()}
     for node in graph.live():

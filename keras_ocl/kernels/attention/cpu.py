@@ -1,7 +1,7 @@
 """Attention for CPUs: a work-item owns a block of positions of one head, which run along the lanes.
 
-Its own rows are transposed into private memory once. Then every product is a broadcast of an element of another position's row, read in
-place, against vectors of own positions, and the softmax needs nothing across lanes.
+Its own rows are transposed into private memory once. In every product an element of another position's row, read in place, is then
+broadcast against vectors of own positions, and the softmax needs no operation across lanes.
 """
 
 from keras_ocl.core.dim import ceil_div, hint, power_above
@@ -28,12 +28,14 @@ def kernel(problem, scheme, sinks):
 
 
 class CpuWriter(Writer):
-    result = 0  # the sink of the first sum
+    """Writes the kernel of one scheme."""
+
+    result = 0  # index of the sink of the scheme's first sum
 
     def __init__(self, problem, scheme, sinks):
         super().__init__(problem, scheme, sinks)
         p = problem
-        self.steps = 8 if p.traits.vector_width >= 16 else 4  # other positions that share the loads of own ones
+        self.steps = 8 if p.traits.vector_width >= 16 else 4  # other positions per step, which share the loads of own ones
         own = hint(p.time if scheme.own == "query" else p.source)
         self.lanes, self.vectors = p.lanes, 2 if own > p.lanes else 1
         self.room = {name: self._room(p.depth if name in ("query", "key") else p.value_depth) for name in ("query", "key", "value", "do")}
@@ -43,11 +45,12 @@ class CpuWriter(Writer):
             self.vectors, self.lanes = (1, self.lanes) if self.vectors > 1 else (1, self.lanes // 2)
 
     def _room(self, depth):
-        """Elements of a row of `depth` in private memory; in eager code, of the longest row of its size class."""
+        """Elements of private memory for a row of `depth`; in eager code, for the longest row of its size class."""
         return max(16, power_above(hint(depth))) if self.p.all_arguments else max(1, depth)
 
     @property
     def block(self):
+        """Own positions of a work-item."""
         return self.lanes * self.vectors
 
     def body(self):
@@ -55,7 +58,7 @@ class CpuWriter(Writer):
         return "".join([self.head(1), self.private(), *(self.rows(name) for name in self.scheme.kept), start, self.own_block()])
 
     def own_block(self):
-        """Statements for the own positions from `first` on."""
+        """Statements that compute and store the results of the block of own positions from `first` on."""
         p, scheme, block = self.p, self.scheme, self.block
         lines = [self._pack(f"kept{k}", name) for k, name in enumerate(scheme.kept)]
         asking = scheme.own == "query"
@@ -76,10 +79,11 @@ class CpuWriter(Writer):
         return "".join([*lines, self.every_head(self._meet()), self._store()])
 
     def every_head(self, text):
-        """`text` for each query head that shares the key head."""
+        """C loop that runs `text` for each query head that shares the key head."""
         return f"for (int head = key_head * {self.group}; head < (key_head + 1) * {self.group}; ++head) {{\n{text}}}\n"
 
     def private(self):
+        """Statements that declare the arrays in private memory."""
         aligned = "__attribute__((aligned(64)))"
         sizes = {f"kept{k}": self.room[name] * self.block for k, name in enumerate(self.scheme.kept)}
         sizes |= {f"sum{k}": self.room[name] * self.block for k, (_, name) in enumerate(self.scheme.sums)}
@@ -93,7 +97,7 @@ class CpuWriter(Writer):
         return "".join(f"{types.get(name, self.register)} {name}[{n}] {aligned};\n" for name, n in sizes.items())
 
     def _fours(self, width, wide, narrow):
-        """Statements for all steps `d` of rows of `width`: `wide` for four of them, `narrow` for one of those that are left."""
+        """C loops over `d`, 0 to `width`: statements `wide` for four elements at a time, `narrow` for each remaining one."""
         lines = ["int d = 0;\n"]
         if self.block >= 4 and (not width.isdigit() or int(width) >= 4):
             lines.append(f"for (; d + 4 <= {width}; d += 4) {{\n{wide}}}\n")
@@ -102,7 +106,7 @@ class CpuWriter(Writer):
         return "".join(lines)
 
     def _pack(self, kept, name):
-        """Statements that transpose own rows into private memory, four by four in registers; rows past the end repeat the last."""
+        """Statements that transpose own rows of operand `name` into array `kept`, 4 x 4 in registers; rows past the end repeat the last."""
         group, four = min(4, self.block), self.vector(4)
         row = f"min(first + r + {{k}}, {self.own} - 1)"
         first = "".join(
@@ -124,7 +128,7 @@ class CpuWriter(Writer):
             lines.append(f"const int needed = min(first + {self.block}, {self.others});\n")
             goes_on = " && j < needed"
             if self.forward and self.any_row_may_be_masked:
-                # A row without any allowed position gives all masked ones equal weight, the later ones too.
+                # A row without any allowed position gives all masked positions equal weight, including the later ones.
                 low = [self.compare("le", self.lanes, self._at("peak", v), self.number(MASKED, self.lanes)) for v in range(self.vectors)]
                 goes_on, leave = "", f"if (j >= needed && !({' || '.join(self._any(t) for t in low)})) break;\n"
         elif self.p.causal and not self.any_row_may_be_masked:
@@ -139,7 +143,7 @@ class CpuWriter(Writer):
         return f"any({lanes})" if self.lanes > 1 else f"({lanes})"
 
     def _at(self, array, v, step=None):
-        """Expression that loads vector `v` of a private array (of row `step` of it)."""
+        """Expression that loads vector `v` of a private array, or of its row `step`."""
         offset = f"{v * self.lanes}" if step is None else f"{step} * {self.block} + {v * self.lanes}"
         return f"{array}[{offset}]" if self.lanes == 1 else f"vload{self.lanes}(0, {array} + {offset})"
 
@@ -161,7 +165,7 @@ class CpuWriter(Writer):
         return "".join(f"__global const {self.storage(name)}* y{c} = {name}_rows + (j + {c}) * {name}_row;\n" for c in range(count))
 
     def _product(self, k, count, target):
-        """Products of own rows with `count` other rows."""
+        """Statements that store in `target` the dot products of own rows with `count` other rows, for the scheme's pair `k`."""
         name, vector, vs = self.scheme.met[k], self.vector(self.lanes), range(self.vectors)
         lines = ["{\n", self._met(name, count)]
         lines.append(f"{vector} " + ", ".join(f"s{v}_{c} = ({vector})(0)" for v in vs for c in range(count)) + ";\n")
@@ -176,7 +180,7 @@ class CpuWriter(Writer):
         return "".join([*lines, "}\n"])
 
     def _sum(self, k, factor, name, count):
-        """Adds the `count` rows, by their factors, to what result `k` is summed in."""
+        """Statements that add `count` other rows of operand `name`, times their factors, to the sum of result `k`."""
         vector, vs = self.vector(self.lanes), range(self.vectors)
         lines = ["{\n", self._met(name, count)]
         lines += [f"const {vector} f{v}_{c} = {self._at(factor, v, c)};\n" for v in vs for c in range(count)]
@@ -192,7 +196,7 @@ class CpuWriter(Writer):
         return "".join([*lines, "}\n}\n"])
 
     def _logits(self, v):
-        """Statements that turn the product in `weights` into the logit `s{v}`, and say in `allowed{v}` which are not masked."""
+        """Statements that turn the products in `weights` into logits `s{v}`; `allowed{v}` has the lanes that are not masked."""
         width, vector = self.lanes, self.vector(self.lanes)
         lines = [f"{vector} s{v} = {self._at('weights', v, 'c')} * {self.scale};\n"]
         if "bias" in self.p.operands:
@@ -211,7 +215,7 @@ class CpuWriter(Writer):
         return "".join(lines)
 
     def _near(self, name, v):
-        """Expression of a vector of bias or mask: what all own positions share, or what _gather() collected for them."""
+        """Expression of a vector of bias or mask: a broadcast if own positions share it, else what _gather() collected."""
         if self.own_stride(name) != "0":
             return self._at(f"near_{name}", v)
         element = self.load(name, 1, self.pointers[name], f"({self.place(name, 'first', 'other')})")
@@ -219,7 +223,7 @@ class CpuWriter(Writer):
         return f"({kind}{self.lanes})({element})" if self.lanes > 1 else f"({element})"
 
     def _gather(self):
-        """Statements that collect bias and mask of all own positions at position `other`."""
+        """Statements that gather bias and mask of all own positions at position `other`."""
         lines = []
         for name in self.strides:
             if self.own_stride(name) == "0":
@@ -234,7 +238,7 @@ class CpuWriter(Writer):
         return "".join(lines)
 
     def _softmax(self, count):
-        """Logits to weights relative to the rows' maxima so far; `shrink` is what the sums so far are worth."""
+        """Online softmax: logits to weights relative to the rows' running maxima; `shrink` rescales the earlier sums."""
         vector, width, vs = self.vector(self.lanes), self.lanes, range(self.vectors)
         lines = [f"{vector} " + ", ".join(f"top{v} = {self._at('peak', v)}" for v in vs) + ";\n"]
         lines.append(f"for (int c = 0; c < {count}; ++c) {{\nconst int other = j + c;\n{self._gather()}")
@@ -244,7 +248,7 @@ class CpuWriter(Writer):
             lines.append(f"top{v} = {self.op('select', width, self.compare('gt', width, f's{v}', f'top{v}'), f's{v}', f'top{v}')};\n")
         lines.append("}\n")
         for v in vs:
-            # The shift is finite, so that rows of -inf so far have weights of 0, not NaN.
+            # The shift is finite, so that rows with only -inf so far have weights of 0, not NaN.
             finite = self.op("is_finite", width, f"top{v}", out="bool")
             lines.append(f"const {vector} shift{v} = {self.op('select', width, finite, f'top{v}', self.number(0, width))};\n")
             before = self._at("peak", v)
@@ -261,7 +265,7 @@ class CpuWriter(Writer):
         return "".join(lines)
 
     def _slopes(self, count):
-        """Products to weights and slopes."""
+        """Statements that turn the two products into weights and slopes (gradients of the logits)."""
         vector, width = self.vector(self.lanes), self.lanes
         lines = [f"for (int c = 0; c < {count}; ++c) {{\nconst int other = j + c;\n{self._gather()}"]
         if self.scheme.own == "key":
@@ -291,7 +295,7 @@ class CpuWriter(Writer):
         return "".join(lines)
 
     def _unpack(self, k, name, by, coordinates):
-        """Statements that hand what was summed for own rows, times `by`, to the result's sink, transposed four by four in registers."""
+        """Statements that hand the sums of own rows, times `by`, to the result's sink, transposed 4 x 4 in registers."""
         result, group, four = self.result + k, min(4, self.block), self.vector(4)
         wide = "".join(f"const {four} v{s} = vload4(0, sum{k} + (d + {s}) * {self.block} + r);\n" for s in range(4))
         narrow = ""

@@ -1,8 +1,8 @@
 """Attention for GPUs: a work-group owns a block of positions of one head and a chunk of the results' columns.
 
-Logits of the block against a block of other positions are a tiled contraction (kernels/contraction.py) of rows of both; their weights
-go to local memory and are one operand of the next contraction, the other being the other rows' chunk of columns. For depths beyond a
-chunk the logits are computed again for each chunk.
+The logits of the block against a block of other positions are a tiled contraction (kernels/contraction.py) of rows of both. Their weights
+go to local memory and are the left operand of the next contraction; its right operand is the chunk of columns of the other positions' rows.
+If the depth exceeds a chunk, the logits are computed again for each chunk.
 """
 
 import functools
@@ -19,16 +19,16 @@ from keras_ocl.kernels.gemm import gpu_choice
 from keras_ocl.kernels.schedule import schedule_of
 from keras_ocl.kernels.spec import KernelSpec
 
-_AHEAD = 32  # registers more that NVIDIA's compiler takes
-_STEPS = 8  # of a sum that are written out: with more, compilers load so much ahead that registers spill
+_AHEAD = 32  # registers that NVIDIA's compiler uses beyond the estimate of registers()
+_STEPS = 8  # unrolled steps of k: with more, compilers hoist so many loads that registers spill
 
 
 @dataclass(frozen=True)
 class Tile:
-    """A group of side x side work-items that meets other positions in blocks.
+    """A group of side x side work-items that loops over other positions in blocks.
 
-    rows, others: own and other positions of an item's logits. columns: of its rows' results. depth: steps of the logits' products in
-    local memory. fragment: neighbours that come from there as one vector.
+    rows, others: own and other positions of an item's logits. columns: result columns of an item. depth: steps of k of the logits'
+    products in local memory. fragment: adjacent elements that are loaded from there as one vector.
     """
 
     side: int
@@ -40,47 +40,50 @@ class Tile:
 
     @property
     def items(self):
+        """Work-items of a group."""
         return self.side * self.side
 
     @property
     def block(self):
-        """Own positions."""
+        """Own positions of a group."""
         return self.rows * self.side
 
     @property
     def met(self):
-        """Other positions of a block."""
+        """Other positions of one block of the loop."""
         return self.others * self.side
 
     @property
     def width(self):
+        """Result columns of a group."""
         return self.columns * self.side
 
     @property
     def logits(self):
-        """The tile of the product of own and other rows."""
+        """The contraction.Tile of the product of own and other rows."""
         return contraction.Tile(self.side, self.side, self.rows, self.others, self.depth, self.fragment)
 
     @property
     def results(self):
-        """The tile of the product of factors and other rows."""
+        """The contraction.Tile of the product of factors (weights or slopes) and other rows."""
         return contraction.Tile(self.side, self.side, self.rows, self.columns, self.met, self.fragment)
 
     @property
     def shared(self):
-        """Elements of the local memory that both products' operands use in turn; the factors are beside it."""
+        """Elements of local memory that the operands of both products use in turn; the factors have their own."""
         logits, results = self.logits, self.results
         return max(logits.elements(logits.height) + logits.elements(logits.width), results.elements(results.width))
 
     def local_bytes(self, size):
+        """Bytes of local memory of a group, with elements of `size` bytes."""
         return (self.shared + self.results.elements(self.block)) * size
 
 
 def choose(problem, scheme):
-    """The Tile that a scheme of `problem` takes least time with, of those that the device holds."""
+    """The fastest Tile by estimate for a scheme of `problem`, of those that fit the device."""
     p = problem
     extents = tuple(max(1, hint(n)) for n in (p.depth, p.value_depth, p.time, p.source, p.batch * p.heads, p.batch * p.key_heads))
-    # Both gradients have groups of one size: short kernels like them share a launch (compiler/horizontal.py).
+    # Both gradient kernels get the same group size, so that they can be fused horizontally if short (compiler/horizontal.py).
     schemes = (FORWARD,) if scheme is FORWARD else (QUERY_GRADIENT, KEY_VALUE_GRADIENT)
     near = ("bias" in p.operands) + ("mask" in p.operands)
     return _best(p.traits, schemes, near, dtypes.itemsize(p.wide), *extents, p.all_arguments)[schemes.index(scheme)]
@@ -88,7 +91,7 @@ def choose(problem, scheme):
 
 @functools.lru_cache(4096)
 def _best(traits, schemes, near, size, depth, value_depth, time, source, heads, key_heads, shared):
-    """A Tile for each of the schemes. near: how many of bias and mask there are. shared: for all sizes."""
+    """A Tile for each of the schemes. near: number of bias and mask operands. shared: whether the kernel serves all sizes."""
     found = []
     for side in _sides(traits):
         total, tiles = 0, []
@@ -104,7 +107,7 @@ def _best(traits, schemes, near, size, depth, value_depth, time, source, heads, 
 
 
 def _widths(scheme, depth, value_depth):
-    """(the extents that the products sum over, the extents of the results)"""
+    """([lengths that the products sum over], [row lengths of the results])."""
 
     def width(name):
         return depth if name in ("query", "key") else value_depth
@@ -113,7 +116,7 @@ def _widths(scheme, depth, value_depth):
 
 
 def _sides(traits):
-    """Sides of groups: with fewer than 8 x 8 items lanes of a wave are idle."""
+    """Candidate sides of groups: with fewer than 8 x 8 work-items, lanes of a hardware wave are idle."""
     fit = [side for side in (16, 8, 4, 2, 1) if side * side <= min(traits.max_group, schedule_of(traits).tuning.product_items)]
     return [side for side in fit if side >= 8] or fit[:1]
 
@@ -123,7 +126,7 @@ def _tiles(traits, side, scheme, near, widths, size):
     most = power_above(ceil_div(max(widths[1]), 8))
     for rows, others, columns in itertools.product((8, 4, 2), (4, 2), (8, 4, 2, 1)):
         tile = Tile(side, rows, others, columns, depth, gpu_choice.fragment(size))
-        # The rest is spare for what compilers do ahead.
+        # 1.6: spare registers for loads that compilers hoist.
         fits = 1.6 * registers(tile, scheme, near) * size <= traits.item_registers * 4 and tile.local_bytes(size) <= traits.local_memory
         if fits and columns <= most:
             found.append(tile)
@@ -131,27 +134,28 @@ def _tiles(traits, side, scheme, near, widths, size):
 
 
 def registers(tile, scheme, near=0):
-    """About how many registers a work-item needs: the most of a product of rows, of what follows for its logits, and of a sum.
+    """Estimated registers of a work-item: the maximum over the product of rows, the softmax of its logits, and the sums.
 
-    near: how many of bias and mask there are.
+    near: number of bias and mask operands.
     """
     t = tile
     sums, cells = t.rows * t.columns * len(scheme.sums), t.rows * t.others * len(scheme.kept)
     product = cells + t.rows + t.others + t.depth * (t.block + t.met) // t.items
     summed = cells // 2 + max(t.rows + t.columns, t.met * t.width // t.items)
-    places = len(scheme.kept) * (t.block + t.met) * t.depth // (2 * t.items)  # of rows
-    always = 3 * t.rows + 2 * near * t.rows + places  # statistics, and places of bias and mask
+    places = len(scheme.kept) * (t.block + t.met) * t.depth // (2 * t.items)  # addresses of rows
+    always = 3 * t.rows + 2 * near * t.rows + places  # statistics, and addresses in bias and mask
     return sums + max(product, 7 * cells // 4, summed) + always
 
 
 def _cost(traits, scheme, near, tile, widths, size, own, others, heads, shared):
-    """Multiply-adds of an item that a unit's work is worth, all of its items one after the other (gemm/gpu_choice.py); where sizes are
-    `shared`, of a unit that is full.
+    """Cost per unit in multiply-adds, summed over its work-items (gemm/gpu_choice.py).
+
+    If the kernel is `shared` by all sizes: the cost per logit of an item, for a unit that is full.
     """
     t, tuning, (summed, wide) = tile, schedule_of(traits).tuning, widths
 
     def step(columns, fetched):
-        """Of a product's sum: multiply-adds, or what they wait for from local memory, and what comes to it."""
+        """An item's cost per step of k: arithmetic or loads from local memory, whichever is longer, plus loads to local memory."""
         return max(t.rows * columns, tuning.attention_local * (t.rows + columns)) + tuning.product_fetch * fetched / t.items
 
     steps = sum(ceil_div(n, t.depth) * t.depth for n in summed)
@@ -163,14 +167,14 @@ def _cost(traits, scheme, near, tile, widths, size, own, others, heads, shared):
     blocks = ceil_div(others, t.met)
     work = blocks * block + tuning.product_start + tuning.product_store * t.rows * t.columns * len(wide)
     groups = math.ceil(chunks * ceil_div(own, t.block) * heads / gpu_choice.units(traits))
-    room = 2 * traits.local_memory // t.local_bytes(size)  # a unit has at least twice what a group may take, on NVIDIA's and AMD's
+    room = 2 * traits.local_memory // t.local_bytes(size)  # NVIDIA's and AMD's units have at least twice the limit of a group
     resident = max(1, min(room, gpu_choice.UNIT // ((registers(t, scheme, near) + _AHEAD) * t.items)))
     waits = blocks * (len(summed) + len(wide)) * tuning.attention_wait * groups / min(groups, resident)
     return work * (groups * t.items + tuning.product_hiding * math.ceil(groups / resident)) + waits
 
 
 def kernel(problem, scheme, sinks):
-    """The KernelSpec of one scheme of `problem`."""
+    """The KernelSpec of one Scheme of `problem`."""
     tile = choose(problem, scheme)
     writer = _Writer(problem, scheme, sinks, tile)
     body = writer.body()
@@ -209,7 +213,7 @@ class _Writer(Writer):
             self.logits.head(),
             f"const int first = get_group_id(1) * {t.block}, column_first = get_group_id(0) * {t.width};\n",
         ]
-        # Positions beyond the end read the last one's operands; what they sum is stored nowhere.
+        # Positions beyond the end read the last one's operands; their sums are not stored.
         lines += [f"const int own{r} = min(first + {t.logits.row(r)}, {self.own} - 1);\n" for r in self.rows_of_item]
         lines += [self.rows(name) for name in scheme.kept]
         lines += [self.results.results(f"sum{k}_") for k in range(len(scheme.sums))]
@@ -234,12 +238,12 @@ class _Writer(Writer):
         return "".join([*lines, self._store()])
 
     def _vector(self, name, along):
-        """How many neighbours of a row are loaded, or stored, as one: where they divide it, and a tile's extent along it."""
+        """Elements of a row loaded or stored as one vector: the fragment if it divides the row and the tile's extent `along` it, else 1."""
         width, v = self.p.depth if name in ("query", "key") else self.p.value_depth, self.tile.fragment
         return v if isinstance(width, int) and not self.p.all_arguments and width % v == along % v == 0 else 1
 
     def _loader(self, name, first, limit, along_k, along):
-        """The Loader of rows of an operand, from `first` on below `limit`; `along`: a tile's extent along a row."""
+        """The Loader of rows `first` to `limit` of an operand; `along`: a tile's extent along a row."""
         v = self._vector(name, along)
 
         def load(where):
@@ -252,14 +256,14 @@ class _Writer(Writer):
         return Strided(first, limit, along_k, load, offset, vector=v)
 
     def _product(self, k, name):
-        """Statements that leave products of own and other rows in {name}{row}_{column}."""
+        """Statements that compute the dot products of own and other rows of the scheme's pair `k` in {name}{row}_{column}."""
         kept, met = self.scheme.kept[k], self.scheme.met[k]
         own = self._loader(kept, "first", self.own, True, self.tile.depth)
         other = self._loader(met, "j", self.others, True, self.tile.depth)
         return self.logits.results(name) + self.logits.walk("0", self.width(met), own, other, name)
 
     def _cells(self, statements):
-        """`statements` for each other position c of an item: `other`, one that is, and whether it is the c-th."""
+        """Runs `statements(c)` for each other position c of an item; C variables `other`: the position, clamped; `within`: it exists."""
         lines = []
         for c in self.others_of_item:
             place = f"const int place = j + {self.tile.logits.column(c)}, within = place < {self.others}"
@@ -267,7 +271,7 @@ class _Writer(Writer):
         return "".join(lines)
 
     def _logit(self, r, c):
-        """Statements that turn the product s{r}_{c} into a logit, and say in `allowed` whether it is not masked."""
+        """Statements that turn the product s{r}_{c} into a logit; the C variable `allowed` says whether it is not masked."""
         s = f"s{r}_{c}"
         lines = [f"{s} *= {self.scale};\n"]
         if "bias" in self.p.operands:
@@ -282,20 +286,20 @@ class _Writer(Writer):
         return "".join(lines)
 
     def _near(self, name, r):
-        """Expression of bias or mask at this item's row."""
+        """Expression of bias or mask at the item's row `r` and position `other`."""
         return self.load(name, 1, self.pointers[name], f"({self.place(name, f'own{r}', 'other')})")
 
     def _runs(self):
-        """(first row, rows) of an item that are neighbours in local memory."""
+        """[(first row, number of rows)] of an item's runs of rows that are adjacent in local memory."""
         below = self.tile.logits.below
         return [(r, below) for r in range(0, self.tile.rows, below)]
 
     def _there(self, place, r, run):
-        """C text of what the factors' memory holds at a place (C text) of the own positions from an item's row `r` on."""
+        """C text of the factors at other position `place` (C text) and the item's `run` own positions from row `r` on, a vector."""
         return self.results.vector(self.factors, f"({place}) * {self.results.pitch_a} + {self.tile.logits.row(r)}", run)
 
     def _put(self, name):
-        """Statements that put {name}{row}_{column} where the factors are."""
+        """Statements that store {name}{row}_{column} in the factors' local memory."""
         lines = []
         for c, (r, run) in itertools.product(self.others_of_item, self._runs()):
             value = ", ".join(f"{name}{n}_{c}" for n in range(r, r + run))
@@ -303,7 +307,7 @@ class _Writer(Writer):
         return "".join(lines)
 
     def _across(self, name, first, combine):
-        """Statements that declare {name}{row}: `first` of the items that share the row, combined in one order."""
+        """Statements that declare {name}{row}: the values `first(row)` of all items that share the row, combined in a fixed order."""
         lines, vector = [], {}
         for r, run in self._runs():
             value = ", ".join(first(n) for n in range(r, r + run))
@@ -321,7 +325,7 @@ class _Writer(Writer):
         return "".join(lines)
 
     def _softmax(self):
-        """Logits to weights relative to the rows' maxima so far; `shrink` is what the sums so far are worth."""
+        """Online softmax: logits to weights relative to the rows' running maxima; `shrink` rescales the earlier sums."""
         register, rows, others = self.register, self.rows_of_item, self.others_of_item
 
         def logits(c):
@@ -336,7 +340,7 @@ class _Writer(Writer):
             lines += [f"own_top{r} = s{r}_{c} > own_top{r} ? s{r}_{c} : own_top{r};\n" for c in others]
         lines.append(self._across("top", lambda r: f"own_top{r}", greater))
         for r in rows:
-            # The shift is finite, so that rows of -inf so far have weights of 0, not NaN.
+            # The shift is finite, so that rows with only -inf so far have weights of 0, not NaN.
             lines.append(f"const {register} shift{r} = isfinite(top{r}) ? top{r} : 0, shrink{r} = exp(peak{r} - shift{r});\n")
             lines.append(f"peak{r} = top{r};\ntotal{r} *= shrink{r};\n")
             lines += [f"s{r}_{c} = exp(s{r}_{c} - shift{r});\ntotal{r} += s{r}_{c};\n" for c in others]
@@ -344,7 +348,7 @@ class _Writer(Writer):
         return "".join([*lines, BARRIER])
 
     def _slopes(self):
-        """Products to weights, in s, and slopes, in g; 0 beyond the end."""
+        """Statements that turn the products into weights, in s, and slopes (gradients of the logits), in g; 0 beyond the end."""
 
         def cell(c):
             lines, names = [], ("peak", "rescale", "delta")
@@ -360,7 +364,7 @@ class _Writer(Writer):
         return self._cells(cell)
 
     def _sum(self, k, factor, name):
-        """Adds the other rows, by their factors, to what result `k` is summed in."""
+        """Statements that add the other rows of operand `name`, times their factors, to the sum of result `k`."""
         results, chunk = self.results, self._loader(name, "column_first", self.width(name), False, self.tile.width)
         lines = ["{\nconst int k_begin = j;\n", self._put("s" if factor == "weights" else "g")]
         lines.append(results.fill(results.b, self.tile.width, chunk, self.others))

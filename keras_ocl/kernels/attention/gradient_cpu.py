@@ -1,6 +1,6 @@
-"""All gradients of attention in one kernel, for CPUs: a work-item has all of a key head, so that weights are recomputed once, not twice.
+"""All gradients of attention in one kernel, for CPUs: a work-item has a whole key head, so that weights are recomputed once, not twice.
 
-Blocks of keys run along the lanes as in cpu.py. The queries' gradient is summed beside, in memory, with lanes along the depth.
+Blocks of keys run along the lanes as in cpu.py. The queries' gradient is accumulated in global scratch memory, with lanes along the depth.
 """
 
 from keras_ocl.core.dim import hint, product
@@ -10,7 +10,7 @@ from keras_ocl.kernels.spec import Buffer, KernelSpec
 
 
 def enough(traits, batch, key_heads):
-    """Whether there are key heads enough to keep the device busy."""
+    """Whether batch x key_heads, one work-item each, are enough to keep the device busy."""
     return hint(batch) * hint(key_heads) >= 4 * traits.compute_units
 
 
@@ -37,7 +37,7 @@ class _Writer(CpuWriter):
         super().__init__(problem, scheme, sinks)
         p = problem
         self.total = self.args.pointer(Buffer(product((p.batch, p.time, p.heads, p.depth)), p.wide), p.wide, out=True)
-        # Widths in which a row of the queries' gradient is walked: few in eager code, which does not know its depth.
+        # (lanes, vectors) of the loops along a row of the queries' gradient: few in eager code, which does not know the depth.
         halves = [w for w in (8, 4, 2) if w < p.lanes]
         some = [(p.lanes, 1), (4, 1), (1, 1)]
         self.widths = some if p.all_arguments else [(p.lanes, 2), (p.lanes, 1), *((w, 1) for w in halves), (1, 1)]
@@ -65,7 +65,7 @@ class _Writer(CpuWriter):
         return "".join(lines)
 
     def _walk(self, text):
-        """Statements `text(lanes, vectors)` for all steps `d` of a row of the depth, a few at a time."""
+        """C loops over `d`, 0 to the depth, that run the statements `text(lanes, vectors)` for lanes * vectors elements at a time."""
         lines, left = ["int d = 0;\n"], int(self.depth) if self.depth.isdigit() else None
         for lanes, vectors in self.widths:
             width = lanes * vectors

@@ -1,4 +1,4 @@
-"""What attention's schedules share: the problem, the three schemes, and the texts of extents, rows and logits."""
+"""What attention's schedules share: the problem, the three schemes, and C texts of extents, rows and logits."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ from keras_ocl.kernels.coordinates import index_type
 from keras_ocl.kernels.gemm.parts import scaled, summed
 from keras_ocl.kernels.spec import Args
 
-# What masked logits become, as in other backends: far below all others, yet a row that is masked as a whole stays finite.
+# The value of masked logits, as in other backends: far below all others, yet a row that is masked as a whole stays finite.
 MASKED = -0.7 * 3.4028234663852886e38
 
 
@@ -25,12 +25,12 @@ class Operand:
 
 @dataclass(frozen=True)
 class Problem:
-    """One attention.
+    """One attention, forward or backward.
 
     Shape:
-        Of `operands`, those that the scheme needs: query, do (batch, time, heads, depth or value_depth); key, value (batch, source,
-        key_heads, depth or value_depth); peak, rescale, delta (batch, time, heads); where there are any, bias and mask, of rank 4:
-        (batch, heads, time, source) or 1 in each place.
+        `operands` has those that the scheme needs: query, do (batch, time, heads, depth or value_depth); key, value (batch, source,
+        key_heads, depth or value_depth); peak, rescale, delta (batch, time, heads); bias and mask, if any, of rank 4: (batch, heads,
+        time, source), where any extent may be 1 (broadcast).
     """
 
     traits: object
@@ -49,6 +49,7 @@ class Problem:
 
     @property
     def wide(self):
+        """The accumulator's dtype."""
         return dtypes.accumulator(self.dtype)
 
     @property
@@ -67,17 +68,20 @@ class Problem:
 
 @dataclass(frozen=True)
 class Scheme:
-    """Which positions a work-item or work-group owns, the rows it keeps and meets for its one or two products, and what it sums."""
+    """One form of the kernels: whose positions a work-item or group owns, the operands of its one or two products, and its sums.
+
+    kept, met: operands whose own, and whose other, rows are multiplied: logits first, then, for gradients, the products do v.
+    """
 
     name: str
     own: str  # "query" or "key"
     kept: tuple
     met: tuple
-    sums: tuple  # (factor: "weights" or "slopes", rows that it multiplies) of each result
+    sums: tuple  # per result, (factor: "weights" or "slopes", operand whose other rows it multiplies)
 
     @property
     def others(self):
-        """All rows of other positions."""
+        """All operands whose rows at other positions are read."""
         return tuple(dict.fromkeys((*self.met, *(name for _, name in self.sums))))
 
 
@@ -89,9 +93,10 @@ KEY_VALUE_GRADIENT = Scheme(
 
 
 class Writer:
-    """Names of a kernel's extents and operands, and the texts that all schedules use.
+    """C names of a kernel's extents and operands, and C texts that all schedules use.
 
-    The C variables `batch`, `head` and `key_head` say which head is at work; `own` and `other` are positions in the two times.
+    The C variables `batch`, `head` and `key_head` are the indices of the current head; `own` and `other` are positions along time and
+    source, or the reverse if the scheme owns keys.
     """
 
     def __init__(self, problem, scheme, sinks):
@@ -112,7 +117,7 @@ class Writer:
         self.own, self.others = (self.time, self.source) if scheme.own == "query" else (self.source, self.time)
 
     def _strides(self, shape):
-        """Texts of the strides along (batch, heads, time, source), 0 where the operand is repeated."""
+        """C texts of the strides along (batch, heads, time, source), 0 where the operand is broadcast."""
         strides, step = [], 1
         for n in reversed(shape):
             strides.append(0 if is_one(n) else step)
@@ -122,13 +127,13 @@ class Writer:
     # ---- where operands lie
 
     def head(self, dimension):
-        """Statements that say which head this dimension of the launch is."""
+        """Statements that compute the head's indices from the global id in grid dimension `dimension`."""
         heads, name = (self.heads, "head") if self.scheme.own == "query" else (self.key_heads, "key_head")
         lines = f"const int z = get_global_id({dimension}), batch = z / {heads}, {name} = z % {heads};\n"
         return lines + (f"const int key_head = head / {self.group};\n" if name == "head" else "")
 
     def width(self, name):
-        """Text of the extent of the rows of query, key, value or do."""
+        """C text of the length of a row of query, key, value or do."""
         return self.depth if name in ("query", "key") else self.value_depth
 
     def rows(self, name):
@@ -140,10 +145,11 @@ class Writer:
         return f"__global const {self.storage(name)}* {name}_rows = {start};\nconst {self.i} {name}_row = ({self.i}){heads} * {width};\n"
 
     def storage(self, name):
+        """C type of an operand's elements in memory."""
         return dtypes.storage_ctype(self.p.operands[name].dtype)
 
     def statistic(self, name, row):
-        """The value of peak, rescale or delta at a query."""
+        """C text of the value of peak, rescale or delta at query position `row`."""
         return f"{self.pointers[name]}[(({self.i})batch * {self.time} + {row}) * {self.heads} + head]"
 
     def load(self, name, width, pointer, offset, aligned=False):
@@ -157,7 +163,7 @@ class Writer:
         return text if dtype == "bool" or dtypes.register_ctype(dtype) == self.register else f"convert_{self.vector(width)}({text})"
 
     def place(self, name, own, other):
-        """Offset in bias or mask of the pair of positions."""
+        """C text of the offset in bias or mask of the pair of positions (own, other)."""
         batch, head, time, source = self.strides[name]
         query, key = (own, other) if self.scheme.own == "query" else (other, own)
         cast = "" if self.i == "int" else f"({self.i})"
@@ -165,38 +171,44 @@ class Writer:
         return summed(*first, scaled(f"({self.i}){query}", time), scaled(f"({self.i}){key}", source))
 
     def own_stride(self, name):
+        """C text of the stride of bias or mask along own positions."""
         return self.strides[name][2 if self.scheme.own == "query" else 3]
 
     # ---- arithmetic
 
     def vector(self, width):
+        """C type of `width` lanes of the accumulator."""
         return prelude.vector_type(self.register, width)
 
     def op(self, name, width, *operands, dtype=None, out=None):
-        """Expression of an elementwise op, on the accumulator's dtype unless given."""
+        """Expression of the elementwise op `name`, on the accumulator's dtype unless `dtype` is given."""
         dtype = dtype or self.p.wide
         given = ["bool", dtype, dtype] if name == "select" else [dtype] * len(operands)
         self.helpers |= elementwise.helpers(name, width, out or dtype, given)
         return elementwise.emit(name, width, out or dtype, given, list(operands))
 
     def compare(self, name, width, a, b, dtype=None):
+        """Expression of the comparison `name`: int lanes of 0 and -1."""
         return self.op(name, width, a, b, dtype=dtype, out="bool")
 
     def number(self, value, width):
+        """Expression of `width` lanes of a number."""
         return elementwise.splat(elementwise.literal(value, self.p.wide), self.p.wide, width)
 
     @property
     def masked(self):
+        """Whether logits may be masked."""
         return self.p.causal or "mask" in self.p.operands
 
     @property
     def any_row_may_be_masked(self):
-        """Whether a row may have all of its weight on masked positions."""
+        """Whether a row of logits may be masked, or -inf, as a whole."""
         return "mask" in self.p.operands or "bias" in self.p.operands
 
     def finish(self, k, coordinates, value, width=1):
-        """Statements that hand a value of result `k` to its sink."""
+        """Statements that hand `value`, of result `k`, to its sink."""
         return self.sinks[k].store(self.args, coordinates, value, width)
 
     def all_helpers(self):
+        """Names of the prelude functions that the kernel calls, including its sinks'."""
         return frozenset(self.helpers).union(*(s.helpers for s in self.sinks))

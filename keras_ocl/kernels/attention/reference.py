@@ -1,4 +1,4 @@
-"""Attention of the reference schedule: a work-item computes one element of the results, and all of the logits that it needs."""
+"""Attention of the reference schedule: a work-item computes one element of each result, and all logits that it needs."""
 
 from keras_ocl.core.dim import maximum
 from keras_ocl.kernels.attention.parts import MASKED, Writer
@@ -34,7 +34,7 @@ class _Writer(Writer):
         return "".join([*lines, self._store()])
 
     def _meet(self, statements):
-        """The loop over other positions: `statements` follow the logit `s`."""
+        """C text of the loop over other positions: it computes the logit `s`, then runs `statements`."""
         terms = []
         if "bias" in self.p.operands:
             terms.append(f"s += {self._near('bias')};\n")
@@ -49,14 +49,14 @@ class _Writer(Writer):
         )
 
     def _near(self, name):
-        """Expression of bias or mask at the pair of positions."""
+        """Expression of bias or mask at the pair of positions (own, other)."""
         return self.load(name, 1, self.pointers[name], f"({self.place(name, 'own', 'other')})")
 
     def _element(self, name, row, column):
         return self.load(name, 1, f"{name}_rows", f"(({self.i}){row} * {name}_row + {column})")
 
     def _product(self, result, k):
-        """Statements that sum the product of own and other rows in `result`."""
+        """Statements that compute in `result` the dot product of the own and the other row of the scheme's pair `k`."""
         kept, met = self.scheme.kept[k], self.scheme.met[k]
         x, y = self._element(kept, "own", "i"), self._element(met, "other", "i")
         return f"{self.register} {result} = 0;\nfor (int i = 0; i < {self.width(met)}; ++i) {result} = fma({x}, {y}, {result});\n"
@@ -72,7 +72,7 @@ class _Writer(Writer):
         return self._meet(f"const {self.register} weight = exp(s - shift);\ntotal += weight;\nsum0 = fma(weight, {element}, sum0);\n")
 
     def _slopes(self, row):
-        """Sums by weights and slopes; `row` is the position of the query."""
+        """C text of the loop that sums by weights and slopes; `row` is the C name of the query's position."""
         peak, rescale, delta = (self.statistic(name, row) for name in ("peak", "rescale", "delta"))
         slope = f"weight * (g - {delta})"
         lines = [self._product("g", 1), f"const {self.register} weight = exp(s - {peak}) * {rescale};\n"]

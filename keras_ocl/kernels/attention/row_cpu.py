@@ -1,7 +1,7 @@
-"""Attention of a single query, as of a token against a cache, for CPUs: lanes run along the depth, and every row is read once.
+"""Attention of a single query, such as a token against a key/value cache, for CPUs: lanes run along the depth, each row is read once.
 
-A work-item has neighbouring heads of one example, as many as leave an item for each compute unit: their rows lie side by side in memory,
-and a cache that no processor's cache holds is read in long runs. The softmax is kept as a running maximum and sum, block by block.
+A work-item has adjacent heads of one example, as many as leave a work-item per compute unit: their rows are adjacent in memory, so that a
+key/value cache too large for the processor's caches is read in long runs. The online softmax keeps a running maximum and sum per block.
 """
 
 from keras_ocl.core.dim import Dim, hint
@@ -12,7 +12,7 @@ from keras_ocl.kernels.spec import KernelSpec
 
 
 def suits(traits, query, key, value_depth):
-    """Whether a query and key (batch, time or source, heads, depth) are of this kind."""
+    """Whether shapes `query` and `key`, (batch, time or source, heads, depth), fit: one query per head, known and small depths."""
     extents = (query[2], key[2], query[3], value_depth)
     widest = schedule_of(traits).tuning.attention.row_depth
     return is_one(query[1]) and not any(isinstance(n, Dim) for n in extents) and 0 < query[3] <= widest and 0 < value_depth <= widest
@@ -38,14 +38,14 @@ class _Writer(Writer):
     def __init__(self, problem, sinks):
         super().__init__(problem, FORWARD, sinks)
         p = problem
-        self.block = p.lanes  # positions whose logits are one vector
-        self.shared = p.heads // p.key_heads  # queries that meet the same rows
-        wanted = max(1, -(-p.traits.compute_units // max(1, hint(p.batch))))  # items of an example
+        self.block = p.lanes  # positions per block: their logits are one vector
+        self.shared = p.heads // p.key_heads  # query heads per key head
+        wanted = max(1, -(-p.traits.compute_units // max(1, hint(p.batch))))  # work-items per example
         self.each = next(n for n in range(p.key_heads, 0, -1) if p.key_heads % n == 0 and (p.key_heads // n >= wanted or n == 1))
         self.queries = range(self.shared)
 
     def chunks(self, depth):
-        """(offset, lanes) of the vectors that a row of `depth` is."""
+        """Yields (offset, lanes) of the vectors into which a row of `depth` elements is split."""
         at, lanes = 0, self.p.lanes
         while at < depth:
             while lanes > depth - at:
@@ -67,7 +67,7 @@ class _Writer(Writer):
         return "".join(lines)
 
     def _each(self, text, keys_only=False):
-        """`text` for each of the item's heads, or key heads alone: slot counts them within the item."""
+        """C loops that run `text` for each of the item's heads, `slot` being a head's index in the item, or for its key heads alone."""
         start = f"for (int k = 0; k < {self.each}; ++k) {{\nconst int key_head = first + k;\n"
         if keys_only:
             return f"{start}{text}}}\n"
@@ -92,12 +92,12 @@ class _Writer(Writer):
         return f"{array}[{place}]" if lanes == 1 else f"vload{lanes}(0, {array} + {place})"
 
     def _block(self):
-        """Statements for the positions of a block from `j` on, and all queries of a key head."""
+        """Statements for a block of positions from `j` on, and all query heads of a key head."""
         names = "".join(f"const int slot{q} = k * {self.shared} + {q}, head{q} = key_head * {self.shared} + {q};\n" for q in self.queries)
         return "".join([names, self.rows("key"), self.rows("value"), self._products(), *map(self._softmax, self.queries), self._sums()])
 
     def _walk(self, name, text):
-        """`text` for each position `c` of the block, whose row is `row`."""
+        """C loop that runs `text` for each position `c` of the block, with `row` its row of operand `name`."""
         row = f"{name}_rows + ({self.i})(j + c) * {name}_row"
         return f"for (int c = 0; c < count; ++c) {{\n__global const {self.storage(name)}* row = {row};\n{text}}}\n"
 
@@ -119,7 +119,7 @@ class _Writer(Writer):
         return f"{{\n{''.join(lines)}{self._walk('key', ''.join(text))}}}\n"
 
     def _across(self, name, lanes, text, op):
-        """Name of what `op` makes of a vector's lanes, halves with halves; `text` gets the statements."""
+        """Name of the reduction by `op` of a vector's lanes, halving the vector; the statements are appended to `text`."""
         while lanes > 1:
             lanes //= 2
             text.append(f"const {self.vector(lanes)} {name}h = {op(f'{name}.lo', f'{name}.hi', lanes)};\n")
@@ -133,7 +133,7 @@ class _Writer(Writer):
         return self.op("select", lanes, self.compare("gt", lanes, a, b), a, b)
 
     def _softmax(self, q):
-        """Products to weights relative to the maximum so far of query `q`; `shrink{q}` is what its sum so far is worth."""
+        """Online softmax of query `q`: products to weights relative to its running maximum; `shrink{q}` rescales its earlier sums."""
         block, vector = self.block, self.vector(self.block)
         lines = [f"{self.register} shrink{q};\n{{\nconst int head = head{q};\n", self._near()]
         lines.append(f"{vector} s = vload{block}(0, weights + {q * block});\n")
@@ -148,7 +148,7 @@ class _Writer(Writer):
         lines.append(f"if (count < {block}) {{\nconst {integer} within = {within};\ns = {past};\n}}\n")
         top = self._across("s", block, lines, self._greater)
         lines.append(f"const {self.register} top = {self._greater(f'peaks[slot{q}]', top, 1)};\n")
-        # The shift is finite, so that rows of -inf so far have weights of 0, not NaN.
+        # The shift is finite, so that rows with only -inf so far have weights of 0, not NaN.
         lines.append(f"const {self.register} shift = isfinite(top) ? top : 0;\n")
         lines.append(f"shrink{q} = exp(peaks[slot{q}] - shift);\npeaks[slot{q}] = top;\n")
         lines.append(f"const {vector} e = {self.op('exp', block, 's - shift')};\nvstore{block}(e, 0, weights + {q * block});\n")
@@ -157,7 +157,7 @@ class _Writer(Writer):
         return "".join(lines)
 
     def _near(self):
-        """Statements that collect bias and mask of a head at the positions of the block."""
+        """Statements that gather a head's bias and mask at the positions of the block."""
         lines = []
         for name in self.strides:
             kind = "int" if name == "mask" else self.register
@@ -168,7 +168,7 @@ class _Writer(Writer):
         return "".join(lines)
 
     def _sums(self):
-        """Statements that add the block's rows of values, by their weights."""
+        """Statements that add the block's rows of values, times their weights."""
         p, chunks, lines, after = self.p, list(self.chunks(self.p.value_depth)), [], []
         text = [f"const {self.vector(lanes)} y{v} = {self.load('value', lanes, 'row', at)};\n" for v, (at, lanes) in enumerate(chunks)]
         for q in self.queries:

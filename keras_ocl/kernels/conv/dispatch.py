@@ -1,6 +1,6 @@
-"""Convolution and its two gradients over channels-last data: which kernels a geometry, device and dtype get.
+"""Convolution and its two gradients over channels-last data: the choice of kernels for a geometry, device and dtype.
 
-forward, input_grad and filter_grad return KernelSpecs to run in order, [] where the result has no elements.
+forward, input_grad and filter_grad return KernelSpecs to launch in order, [] if the result has no elements.
 Operands (`x`, `w`, `dy`) go to Args.pointer; other Buffers among the kernels' arguments are scratch memory that the
 caller provides. `sink` receives (n, *spatial, channel) coordinates in the result's
 shape (for the filter's gradient: (*taps, input channel of the group, output channel)).
@@ -14,7 +14,7 @@ from keras_ocl.kernels.schedule import schedule_of
 __all__ = ["Geometry", "filter_grad", "forward", "input_grad"]
 
 DTYPES = ("float32", "float64", "float16", "bfloat16")
-_EAGER_FLOPS = 4e6  # eager work below this shares kernels whose every extent is an argument
+_EAGER_FLOPS = 4e6  # flops below which eager work uses shared kernels, whose every extent is an argument
 
 
 def forward(traits, geometry, x, w, dtype, sink, all_arguments=False, name="convolution"):
@@ -54,6 +54,6 @@ def _check(dtype):
 
 
 def _literal(geometry):
-    """The geometry with plain extents: large eager work gets kernels of its own, whose tiles fit it."""
+    """The geometry with ints for Dims: large eager work gets kernels of its own, with tiles chosen for its extents."""
     shapes = (tuple(present(n) for n in shape) for shape in (geometry.input, geometry.filter, geometry.output))
     return Geometry(*shapes, geometry.strides, geometry.padding, geometry.dilation, geometry.input_dilation, geometry.groups)

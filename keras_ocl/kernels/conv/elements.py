@@ -1,5 +1,6 @@
-"""Convolution kernels with one work-item per output element: any geometry on any device, every extent printable
-as an argument. They serve small eager work, groups of few channels on GPUs, and what the tiled kernels leave out.
+"""Convolution kernels with one work-item per output element, for any geometry on any device; every extent can be an argument.
+
+They serve small eager work, groups of few channels on GPUs, and geometries that the tiled kernels do not support.
 """
 
 from keras_ocl.core import dtypes
@@ -16,7 +17,7 @@ _GRADIENT = "convolution, gradient of the filter: one element per work-item"
 def filter_offset(args, geometry, tap, taps, channel, inner, transposed):
     """C text of a filter element's offset for output channel `channel`, input channel `inner` of its group, and tap.
 
-    With `transposed`, `geometry` is the transposed one and the buffer holds the filter it came from:
+    With `transposed`, `geometry` is the transposed one and the buffer holds the filter of the original convolution:
     taps in reverse, channels exchanged.
     """
     outputs, inputs = args.int(geometry.group_outputs), args.int(geometry.group_inputs)
@@ -69,13 +70,13 @@ def forward(geometry, x, w, dtype, sink, name, transposed=False, all_arguments=F
 def filter_grad(geometry, x, dy, dtype, sink, name, units=1, all_arguments=False, teams=False):
     """The KernelSpecs of a filter gradient, one item per filter element and chunk of rows of output pixels.
 
-    `units` is the number of compute units to keep busy; the chunks' sums are added in order, with `teams` by several items each.
+    `units` is the number of compute units to keep busy; the chunks' sums are added in order, by several work-items per element if `teams`.
     """
     args = Args(all_arguments)
     xp, dp = args.pointer(x, dtype), args.pointer(dy, dtype)
     axes, accumulator = conv_geometry.axes(geometry, merge=False), prelude.register_type(dtype, 1)
     elements = product(geometry.filter)
-    # Eager work that comes here is small: its kernels do not depend on the number of images.
+    # Eager work here is small: one chunk, so that its kernels do not depend on the number of images.
     items = 0 if all_arguments else 256 * units
     chunks = max(1, min(hint(product(geometry.output[:-2])), items // max(1, hint(elements))))
     outer = geometry.output[:-2] if chunks > 1 else geometry.output[:1]
@@ -102,7 +103,7 @@ def filter_grad(geometry, x, dy, dtype, sink, name, units=1, all_arguments=False
     many = hint(size) * hint(product(geometry.output[len(outer) : -1])) > summation.PRODUCT_ALONE
 
     def along(i, total):
-        """Statements that add what the pixels along axis `i` and those inside it give to `total`."""
+        """Statements that add the terms of all pixels along axis `i` and the inner axes to `total`."""
         if i > rank:
             return f"{total} += {value} * {factor};\n"
         if i < len(outer):

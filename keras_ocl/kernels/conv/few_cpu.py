@@ -1,7 +1,7 @@
 """Direct convolution to few output channels for CPUs: lanes run along the input channels.
 
-Each pixel keeps one vector of partial sums for every output channel, added up at the end. The filter is read as
-(taps in reverse, output channel, input channel): for an input gradient that is the filter itself.
+Each pixel has one accumulator vector per output channel, whose lanes are added up at the end. The filter is read in the order
+(taps in reverse, output channel, input channel): for an input gradient, that is the filter as it is stored.
 """
 
 from keras_ocl.core.dim import hint
@@ -11,23 +11,23 @@ from keras_ocl.kernels.spec import KernelSpec
 
 
 def suits(traits, geometry, dtype):
-    """Whether a geometry has few enough output channels, and enough input channels, to be computed so."""
+    """Whether a geometry has few enough output channels, and enough input channels, for this kernel."""
     few = geometry.groups == 1 and geometry.output[-1] <= schedule_of(traits).tuning.convolution.few_channels
     return few and geometry.group_inputs >= lanes(traits, dtype)
 
 
 def forward(traits, geometry, x, w, dtype, sink, name) -> KernelSpec:
-    """The KernelSpec of the convolution; `w` is the handle of the filter in the order described above."""
+    """The KernelSpec of the convolution; `w` is the handle of the filter in the order given above."""
     return _FewChannels(traits, geometry, x, w, dtype, sink, name).spec()
 
 
 class _FewChannels(DirectConvolution):
     def __init__(self, *arguments):
         super().__init__(*arguments)
-        self.merge_taps = False  # taps run backwards in the filter
+        self.merge_taps = False  # taps are in reverse order in the filter
 
     def _choose_tile(self, traits):
-        """As many pixels of a row as the registers hold, in equal parts."""
+        """The Tile: as many pixels of a row as the registers hold, in equal parts of the row."""
         width, outputs = lanes(traits, self.dtype), self.geometry.output[-1]
         most = (registers(width * (2 if self.dtype == "float64" else 1)) - 2 - outputs) // outputs
         number = len(self.axes) - 1
@@ -43,7 +43,7 @@ class _FewChannels(DirectConvolution):
         return f"(long)({taps} - 1 - {tap}) * {args.int(self.geometry.group_inputs * self.geometry.output[-1])}"
 
     def _body(self, vectors, last_lanes, start, end, length, masked=False):
-        """The loop over vectors of input channels, and once more for those left."""
+        """The loop over vectors of input channels, and a step for the remaining channels."""
         inputs, width = self.geometry.group_inputs, self.tile.width
         offsets, text = self._offsets(masked)
 
@@ -63,7 +63,7 @@ class _FewChannels(DirectConvolution):
         return text + (f"{{\nconst int c = {full};\n{step(inputs - full)}}}\n" if inputs > full else "")
 
     def _store(self, vectors, last_lanes):
-        """Adds up each pixel's lanes and hands its few channels to the sink."""
+        """Adds up each accumulator's lanes and hands the pixels' few channels to the sink."""
         pixels, width, args = self.tile.pixels, self.tile.width, self.args
         text = f"{self.vector} results[{pixels * vectors}];\n"
         for r in range(pixels):

@@ -2,9 +2,9 @@
 
 A filter row is one (tap, input channel). For every output pixel a tile loads the output gradient's vectors
 once and broadcasts the input value of each of its rows against them. Where the taps along the innermost axis
-are neighbours in memory, rows run over taps and channels together, so that few channels fill a tile too.
-An item takes a chunk of the pixels, walks it in bands that stay in the cache, and keeps its sums in a
-workspace; a second kernel adds the chunks in order. Chunks depend on extents and traits, never on the run.
+are adjacent in memory, rows run over taps and channels together, so that few channels fill a tile too.
+A work-item takes a chunk of the pixels, in bands that stay in the cache, and keeps its sums in scratch
+memory; a second kernel adds the chunks in order. Chunks depend on extents and traits, never on the run.
 """
 
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ from keras_ocl.kernels.spec import Args, Buffer, KernelSpec
 
 @dataclass(frozen=True)
 class Tile:
-    """`rows` of the filter by `vectors` of `width` output channels."""
+    """A register tile: `rows` of the filter by `vectors` of `width` output channels."""
 
     rows: int
     vectors: int
@@ -38,7 +38,7 @@ class Tile:
 
 
 def filter_grad(traits, geometry, x, dy, dtype, sink, name="convolution filter gradient"):
-    """The two KernelSpecs of a filter gradient without input dilation; see conv.filter_grad for the arguments."""
+    """The two KernelSpecs of a filter gradient without input dilation; arguments as for conv.filter_grad."""
     builder = _FilterGrad(traits, geometry, x, dy, dtype)
     described = ("convolution filter gradient sum", builder.partial, builder.chunks, geometry.filter, builder.accumulator, sink)
     return [builder.spec(name), ordered_sum.in_vectors(*described, builder.lanes, builder.tuning.sum_elements)]
@@ -63,8 +63,8 @@ class _FilterGrad:
         self.blocks = channel_blocks(self.channels, self.tile.width, self.tile.vectors)
         self.slots = sum(b for _, _, b in self.blocks)
         self.outer_taps = product(a.taps for a in self.axes[:-1])
-        # Data that the last-level cache holds is read again by the items of other taps and channels; more than
-        # that is read from memory once, by items that do all taps and channels of a band.
+        # Data that fits the last-level cache is read again by items with other taps and channels; larger data is
+        # read from memory once, by items that compute all taps and channels of a band.
         elements = product(geometry.input) + product(geometry.output)
         self.whole_items = hint(elements) * dtypes.itemsize(dtype) > self.tuning.cached
         parallel = 1 if self.whole_items else self.outer_taps * self.groups * self.slots
@@ -80,7 +80,7 @@ class _FilterGrad:
     def _choose_tile(self):
         """The tile with the least estimated time for one pixel of the whole filter."""
         width = min(self.lanes, padded_width(self.channels))
-        # Tiles that leave few registers spill on Intel's runtime.
+        # Tiles that leave few registers free spill on Intel's runtime.
         limit = registers(self.lanes * (2 if self.dtype == "float64" else 1)) * 5 // 8
         best = None
         for vectors in range(1, 7):
@@ -99,17 +99,17 @@ class _FilterGrad:
             extra = 0.0 if last == width else 1.5 * len(pieces(last))
             for r, times in ((rows, full), (left, 1 if left else 0)):
                 total += blocks * times * (max(r * v / 2, (r * (v if self.lanewise else 1) + v + extra) / 2, 4.0) + 0.7)
-        # Every further body costs compile time; a tile that crosses taps also pays at the borders.
+        # Each additional body costs compile time; a tile that crosses taps also costs time at the borders.
         crosses = self._crosses(rows) and not self.inner.inside
         border = 0.04 + 2.0 / max(2, hint(self.inner.output)) if crosses else 0.0
         return total * (1 + border + (0.04 if left and full else 0.0))
 
     def _crosses(self, rows):
-        """Whether a tile of so many rows may hold rows of two taps."""
+        """Whether a tile of `rows` rows may hold rows of two taps."""
         return self.merged and self.inner.taps > 1 and self.geometry.group_inputs % rows != 0
 
     def _choose_bands(self):
-        """Outputs of each axis in one band, from the innermost outwards, as many as the cache holds and one sum may have."""
+        """Outputs of one band along each axis: filled from the innermost axis, as many as the cache and a sum's length allow."""
         pixel = self.geometry.output[-1] + self.geometry.input[-1] * product(min(a.stride, 2) for a in self.axes)
         room = max(32, min(summation.TILE, self.tuning.band // (pixel * dtypes.itemsize(self.dtype))))
         sizes = []
@@ -154,7 +154,7 @@ class _FilterGrad:
         return KernelSpec(name, args.args, text, grid, (1, 1, 1), load_helpers(self.dtype, self.tile.width), title=title)
 
     def _outer_taps(self):
-        """The group, the taps along the outer axes, and the outputs whose taps are inside the input, [lo, hi)."""
+        """C text of the group, the taps along the outer axes, and the range [lo, hi) of outputs whose taps are inside the input."""
         args, text, rest = self.args, "", "outer"
         for i in range(len(self.axes) - 2, -1, -1):
             taps = args.int(self.axes[i].taps)
@@ -167,7 +167,7 @@ class _FilterGrad:
         return text
 
     def _band(self, counts):
-        """The band's outputs along each axis, [s, e)."""
+        """C text of the band's range [s, e) of outputs along each axis."""
         args, text, rest = self.args, "", "band"
         for i in range(len(self.axes) - 1, 0, -1):
             text += f"const int b{i} = {rest} % {args.int(counts[i])}; const int d{i} = {rest} / {args.int(counts[i])};\n"
@@ -179,7 +179,7 @@ class _FilterGrad:
         return text
 
     def _valid(self, axis, first, last):
-        """C text of the first output at which tap `first` is not before the input, and of the end for tap `last`."""
+        """(C text of the first output whose tap `first` is not before the input, C text of the end of those whose tap `last` is inside)."""
         args, stride = self.args, axis.stride
         if axis.inside:
             return "0", args.int(axis.output)
@@ -191,7 +191,7 @@ class _FilterGrad:
         return f"({before} + {stride - 1}) / {stride}", f"({after} + {stride - 1}) / {stride}"
 
     def _tiles(self, vectors, last):
-        """Loops over the tiles of the item's filter rows."""
+        """C text of the loops over the tiles of the item's filter rows."""
         full, left = divmod(self.rows, self.tile.rows)
         text = f"for (int tap = 0; tap < {self.row_taps}; ++tap) {{\n"
         if full:
@@ -202,7 +202,7 @@ class _FilterGrad:
         return text + "}\n"
 
     def _tile(self, rows, vectors, last):
-        """One tile over one band: walk the pixels, add the sums to those of the bands before."""
+        """C text of one tile over one band: loop over the pixels, add the sums to those of the bands before."""
         args, axis, inner = self.args, self.inner, len(self.axes) - 1
         outputs, inputs = args.int(self.geometry.output[-1]), self.geometry.input[-1]
         accumulator = dtypes.storage_ctype(self.accumulator)
@@ -244,7 +244,7 @@ class _FilterGrad:
         text += self._walk("max(0, to - from)", main, pixel, storage)
         if crosses:
             text += self._border(rows, vectors, last, step, outputs, storage)
-        text += "if (band > begin) {\n"  # a band's sums begin at 0, so that no sum is one of all pixels
+        text += "if (band > begin) {\n"  # a band's sums begin at 0, so that no sum has too many terms
         for a in range(rows):
             for v in range(vectors):
                 count = last if v == vectors - 1 else self.tile.width
@@ -257,11 +257,11 @@ class _FilterGrad:
         return text
 
     def _walk(self, width, start, pixel, storage):
-        """One loop over `width` pixels of every line of the band; `pixel` does one.
+        """C text of one loop over `width` pixels of every line of the band; `pixel` is the C text for one pixel.
 
-        `start` sets the pointers that `pixel` moves, at the start of each line, from the line's own pointers xl and dl.
+        `start`: {pointer that `pixel` advances: its value at the start of each line, from the line's pointers xl and dl}.
 
-        A loop nest over lines and pixels would say the same; Intel's compiler takes eight times as long over it.
+        A loop nest over lines and pixels would be equivalent, but Intel's compiler takes eight times as long to compile it.
         """
         args, outer = self.args, range(len(self.axes) - 1)
         text = f"{{\nconst int width = {width};\nint left = width;\n"
@@ -284,7 +284,7 @@ class _FilterGrad:
         return text + "}\n}\n"
 
     def _border(self, rows, vectors, last, step, outputs, storage):
-        """The pixels for which some rows of the tile lie outside the input: those read as zero."""
+        """C text for the pixels for which some rows of the tile lie outside the input and count as zero."""
         line = self.args.int(self.inner.input * self.geometry.input[-1])
         low = self.args.int(self.inner.low * self.geometry.input[-1])
         text = "const int o = some + (width - left) + (width - left < before ? 0 : to - from);\n"
@@ -298,11 +298,11 @@ class _FilterGrad:
         return "const int before = max(0, from - some);\n" + self._walk("before + max(0, none - to)", {}, text, storage)
 
     def _value(self, row, pointer):
-        """Expression of the input value of row `row` of the tile (None where lanes read their own)."""
+        """Expression of the input value of row `row` of the tile (None if each lane reads its own group's)."""
         return None if self.lanewise else prelude.load(self.dtype, 1, pointer, str(row))
 
     def _pixel(self, rows, vectors, last, values):
-        """One output pixel: its gradient's vectors against the values of the rows."""
+        """C text for one output pixel: its gradient's vectors times the rows' input values."""
         text = ""
         for v in range(vectors):
             count = last if v == vectors - 1 else self.tile.width
@@ -318,7 +318,7 @@ class _FilterGrad:
         return text
 
     def _gathered(self, row, vector, count):
-        """Register of each lane's own input: channel `row` of the lane's group."""
+        """C text of a register of each lane's own input: the channel of filter row `row` of the tile, in the lane's group."""
         inputs, outputs, width = self.geometry.group_inputs, self.geometry.group_outputs, self.tile.width
         first = vector * width
         if inputs == 1 and outputs == 1:
@@ -330,7 +330,7 @@ class _FilterGrad:
         return f"({self.vector})({', '.join(values)})" if width > 1 else values[0]
 
     def _keep(self, value, offset, count):
-        """Stores the first `count` lanes of a sum."""
+        """C text that stores the first `count` lanes of a sum."""
         if count == self.tile.width:
             return store_vector(self.accumulator, count, "sums", offset, value) + "\n"
         text, at = "", 0

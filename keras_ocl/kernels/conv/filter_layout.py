@@ -1,7 +1,7 @@
-"""Filters in the order in which a convolution's kernel reads them.
+"""Reorders filters into the order in which a convolution's kernel reads them.
 
-Blocks of output channels can be put one after the other, each with all of its taps and input channels without gaps. Read where it
-lies, a block of a wide filter is a few cache lines out of every row; rows of a power of two then share the same few sets of the cache.
+Packing puts blocks of output channels one after the other, each with all of its taps and input channels contiguous. Unpacked, a block of
+a wide filter is a few cache lines of every row, and rows whose length is a power of two map to the same few sets of the cache.
 """
 
 from keras_ocl.core import dtypes
@@ -9,16 +9,16 @@ from keras_ocl.core.dim import product
 from keras_ocl.kernels import prelude
 from keras_ocl.kernels.spec import Args, KernelSpec
 
-_STEP = 16  # output channels that are loaded at once
+_STEP = 16  # output channels loaded at once, as a vector
 
 
 def arrange(geometry, w, target, dtype, flipped=False, blocks=None):
     """The KernelSpec that writes the filter of `geometry` to `target` in another order.
 
-    flipped: taps in reverse order and channels exchanged, as the transposed convolution takes its filter. blocks: [(output channels of
-    a block, number of such blocks)] of the result, without groups; None for a flipped filter whose rows hold all channels.
+    flipped: reverse the taps and exchange the channels, as the transposed convolution needs its filter. blocks: [(output channels of
+    a block, number of such blocks)] of the result, without groups; None for a flipped filter that is not packed in blocks.
     """
-    args = Args(all_arguments=True)  # memory bound, so literal extents would only build a kernel per filter
+    args = Args(all_arguments=True)  # memory-bound: literal extents would only compile a kernel per filter
     source, result = args.pointer(w, dtype), args.pointer(target, dtype, out=True)
     write = _flipped if flipped else _straight
     text, items = write(geometry, source, result, dtype, args, blocks)
@@ -28,7 +28,7 @@ def arrange(geometry, w, target, dtype, flipped=False, blocks=None):
 
 
 def _each_block(args, blocks, body):
-    """C text of `body` for all blocks: `start` is a block's first channel, `lanes` how many it has."""
+    """C text of `body` for all blocks; its C variables: `start`, a block's first channel, and `lanes`, the number of its channels."""
     text, done = "", 0
     for lanes, count in blocks:
         text += f"for (int block = 0; block < {args.int(count)}; ++block) {{\n"
@@ -38,7 +38,7 @@ def _each_block(args, blocks, body):
 
 
 def _straight(geometry, source, result, dtype, args, blocks):
-    """An item copies a row, the output channels of a tap and input channel."""
+    """(text, items) of a copy in blocks: a work-item copies a row, the output channels of one tap and input channel."""
     rows, outputs = product(geometry.filter[:-1]), args.int(geometry.output[-1])
     storage = dtypes.storage_ctype(dtype)
     body = f"__global const {storage}* from = {source} + (long)row * {outputs} + start;\n"
@@ -48,7 +48,7 @@ def _straight(geometry, source, result, dtype, args, blocks):
 
 
 def _flipped(geometry, source, result, dtype, args, blocks):
-    """An item loads vectors of output channels of a tap and stores them as columns of the tap's mirror image."""
+    """(text, items) of a flip: a work-item loads vectors of a tap's output channels and stores them as columns of the mirrored tap."""
     count = product(geometry.filter[: geometry.rank])
     vectors = -(-geometry.group_outputs // _STEP)
     taps, inputs, outputs = args.int(count), args.int(geometry.group_inputs), args.int(geometry.group_outputs)

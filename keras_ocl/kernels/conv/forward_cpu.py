@@ -1,10 +1,10 @@
 """Direct convolution for CPUs: one work-item computes tiles of output pixels x vectors of output channels.
 
 A tile's accumulators live in registers. For every tap and input channel the filter's vectors are loaded
-once and each pixel's input value is broadcast against them. The pixels of a tile are neighbours along one
-axis (a row, or the batch where rows are short); taps that fall outside the input along the other axes are
-skipped, and along the tile's axis they run a body that holds only the pixels inside, so that borders cost
-no more than they must. With an input dilation, a tile holds outputs of one phase: all use the same taps.
+once and each pixel's input value is broadcast against them. The pixels of a tile are adjacent along one
+axis (a row, or the batch where rows are short). Taps outside the input along the other axes are skipped;
+along the tile's axis a specialised body computes only the pixels inside, so that borders cost little.
+With an input dilation, the pixels of a tile are of one phase: all use the same taps.
 """
 
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from keras_ocl.kernels.spec import Args, KernelSpec
 
 @dataclass(frozen=True)
 class Tile:
-    """How the work is cut: `pixels` along axis number `axis`, `vectors` of `width` output channels."""
+    """A register tile: `pixels` along axis number `axis`, by `vectors` of `width` output channels."""
 
     axis: int
     pixels: int
@@ -34,19 +34,19 @@ def lanes(traits, dtype):
 
 
 def pieces(count):
-    """`count` lanes as powers of two, descending: 11 -> [8, 2, 1]."""
+    """Splits `count` lanes into descending powers of two: 11 -> [8, 2, 1]."""
     return [p for p in (16, 8, 4, 2, 1) if count & p or (p == 16 and count >= 16)]
 
 
 def padded_width(count):
-    """The narrowest OpenCL vector that holds `count` lanes, at most 16."""
+    """Lanes of the narrowest OpenCL vector that holds `count` lanes, at most 16."""
     return next((w for w in (1, 2, 4, 8) if w >= count), 16)
 
 
 def loose_types(dtype):
-    """Typedefs of vectors that need no more alignment than an element; load_vector() and store_vector() use them.
+    """C typedefs of vectors with only an element's alignment, for load_vector() and store_vector().
 
-    They mean what vload and vstore mean, and PoCL compiles a kernel of many in half the time.
+    They are equivalent to vload and vstore, but PoCL compiles a kernel that has many of them in half the time.
     """
     ctype = dtypes.register_ctype(dtype)
     size = 8 if ctype == "double" else 4
@@ -68,7 +68,7 @@ def store_vector(dtype, width, pointer, offset, value):
 
 
 def load_lanes(dtype, width, count, pointer, offset):
-    """Expression of a `width`-lane register whose first `count` lanes come from memory, the rest 0."""
+    """Expression of a `width`-lane register whose first `count` lanes are loaded, the others 0."""
     if count == width:
         return load_vector(dtype, width, pointer, offset)
     parts, at = [], 0
@@ -96,7 +96,7 @@ def store_lanes(sink, args, coordinates, value, width, count):
 
 
 def channel_blocks(channels, width, vectors):
-    """[(vectors, lanes in the last one, blocks)] that cover `channels`: full blocks, then what is left."""
+    """[(vectors, lanes in the last vector, number of blocks)] that cover `channels`: full blocks, then the remainder."""
     full, left = divmod(channels, vectors * width)
     blocks = [(vectors, width, full)] if full else []
     if left:
@@ -106,7 +106,7 @@ def channel_blocks(channels, width, vectors):
 
 
 def registers(width):
-    """Vector registers of a CPU whose floats come `width` to a vector."""
+    """Number of vector registers of a CPU with vectors of `width` floats."""
     return 32 if width >= 16 else 16
 
 
@@ -130,7 +130,7 @@ def choose_tile(traits, geometry, axes, dtype, lanewise):
                 break
             for pixels in range(1, most + 1):
                 cost = _tile_cost(hint(axis.per_phase), pixels, channels, width, vectors) / hint(axis.per_phase)
-                # Rows merge their taps and touch neighbouring lines, so images are taken only where rows clearly lose.
+                # Tiles along rows merge taps and touch adjacent cache lines: tiles along the batch must be clearly cheaper.
                 cost *= 1.15 if number == 0 and len(axes) > 1 else 1.0
                 if best is None or cost < best[0] - 1e-9:
                     best = (cost, Tile(number, pixels, vectors, width))
@@ -138,7 +138,7 @@ def choose_tile(traits, geometry, axes, dtype, lanewise):
 
 
 def _tile_cost(extent, pixels, channels, width, vectors):
-    """Estimated cycles for one tap and input channel over `extent` pixels and all channels."""
+    """Estimated cycles for one tap and input channel, over `extent` pixels and all output channels."""
     full, left = divmod(extent, pixels)
     total = 0.0
     for v, last, blocks in channel_blocks(channels, width, vectors):
@@ -149,12 +149,12 @@ def _tile_cost(extent, pixels, channels, width, vectors):
 
 
 def forward(traits, geometry, x, w, dtype, sink, name="convolution", packed=False):
-    """The KernelSpec of a direct convolution; see conv.forward for the arguments. packed: `w` lies in blocks, see filter_blocks."""
+    """The KernelSpec of a direct convolution; arguments as for conv.forward. packed: whether `w` is in the blocks of filter_blocks()."""
     return DirectConvolution(traits, geometry, x, w, dtype, sink, name, packed).spec()
 
 
 def filter_blocks(traits, geometry, dtype):
-    """The blocks in which the kernel wants the filter, as filter_layout.arrange takes them; None where it may lie as it is."""
+    """The blocks in which the filter should be packed, as filter_layout.arrange takes them; None if packing does not pay."""
     if geometry.groups > 1:
         return None
     axes = conv_geometry.axes(geometry)
@@ -169,7 +169,7 @@ def filter_blocks(traits, geometry, dtype):
 
 
 def _border_tiles(axis, pixels):
-    """(input position of the first pixel, pixels there are) of every tile and tap that meets the border of `axis`."""
+    """Yields (input position of the first pixel, number of pixels) of every tile and tap that crosses the border of `axis`."""
     advance, reach = axis.advance, axis.advance * (pixels - 1)
     for phase in range(axis.period):
         size = ceil_div(axis.output - phase, axis.period)
@@ -178,14 +178,14 @@ def _border_tiles(axis, pixels):
             if t % axis.spread:
                 continue
             t //= axis.spread
-            inside = max(0, ceil_div(-t, advance * pixels)) * pixels  # the first tile that begins in the input
-            beyond = max(inside, ((axis.input - 1 - reach - t) // (advance * pixels) + 1) * pixels)  # the first that ends outside
+            inside = max(0, ceil_div(-t, advance * pixels)) * pixels  # first pixel of the first tile that begins inside
+            beyond = max(inside, ((axis.input - 1 - reach - t) // (advance * pixels) + 1) * pixels)  # that of the first that ends outside
             for start in (*range(0, min(inside, size), pixels), *range(min(beyond, size // pixels * pixels), size, pixels)):
                 yield t + start * advance, min(pixels, size - start)
 
 
 class DirectConvolution:
-    """Builds the kernel of one geometry; `spec()` is its result."""
+    """Builds the kernel of one geometry; spec() returns it."""
 
     def __init__(self, traits, geometry, x, w, dtype, sink, name, packed=False):
         self.geometry, self.dtype, self.sink, self.name, self.packed = geometry, dtype, sink, name, packed
@@ -203,10 +203,10 @@ class DirectConvolution:
         merge = not self.lanewise and geometry.groups == 1 and self.along.spread == 1 and self.along.dilation == 1
         self.merge_taps = merge and self.tile.axis == len(self.axes) - 1 and self.along.taps > 1
         self.segments = ceil_div(self.along.per_phase, self.tile.pixels) * self.along.period
-        # The last tile of an unknown extent is moved back, so that it is whole: its borders then do not depend on the extent.
+        # The last tile of an unknown extent is shifted back to be whole, so that its borders do not depend on the extent.
         self.moves = isinstance(self.along.output, Dim) and self.along.period == 1
-        self.stored = "moved" if self.moves else "0"  # the tile's first pixel that the tile before did not store
-        # Pixels that a tile leaves out if it was moved so far; batches seldom vary, so that it would seldom pay.
+        self.stored = "moved" if self.moves else "0"  # the tile's first pixel that the previous tile did not store
+        # A last tile shifted by at least `skipped` pixels skips the first `skipped`, stored before. Not along the batch: it seldom varies.
         self.skipped = self.tile.pixels // 2 if self.moves and self.tile.axis else 0
         self.ranges, self.masked = self._pixel_ranges()
 
@@ -217,6 +217,7 @@ class DirectConvolution:
         return channel_blocks(channels, self.tile.width, self.tile.vectors)
 
     def spec(self):
+        """The KernelSpec."""
         args, tile, geometry = self.args, self.tile, self.geometry
         counts = [self.segments if i == tile.axis else a.output for i, a in enumerate(self.axes)]
         units = product(counts)
@@ -225,13 +226,13 @@ class DirectConvolution:
         blocks = self._blocks(channels)
         taps = product(geometry.filter[: geometry.rank])
         unit_flops = 2.0 * tile.pixels * taps * geometry.group_inputs * geometry.output[-1]
-        # A block of a large filter is read once for all tiles of an item: as many as leave enough items.
+        # An item reads a block of a large filter once for all its tiles: it gets as many tiles as leave enough items.
         large = product(geometry.filter) * dtypes.itemsize(self.dtype) > self.tuning.cached_filter
         most = hint(units) // (8 * self.units)
         per_item = max(1, most if large else min(int(self.tuning.item_flops / max(unit_flops, 1.0)), most))
         row = hint(self.segments)
         per_item = per_item // row * row if per_item > row else per_item
-        # Few tiles: blocks of channels go to separate items too.
+        # If tiles are few, blocks of channels go to separate work-items too.
         spread_blocks = sum(b for _, _, b in blocks) * groups > 1 and hint(units) < 8 * self.units
         slots = sum(b for _, _, b in blocks) * groups
 
@@ -260,7 +261,7 @@ class DirectConvolution:
         return KernelSpec(self.name, args.args, text, grid, (1,) * len(grid), helpers, title=title)
 
     def _pixel_ranges(self):
-        """The valid pixel ranges that occur at borders, and whether a masked body is needed for the rest."""
+        """(the ranges [first, last) of a tile's pixels inside the input that get a body, whether others need a masked body)."""
         axis, pixels = self.along, self.tile.pixels
         if axis.inside and not isinstance(axis.output, Dim) and axis.output % pixels == 0:
             return [], False
@@ -277,7 +278,7 @@ class DirectConvolution:
         return found, unknown
 
     def _tiles_at_ends(self):
-        """As _border_tiles, by hints: for every tap the first tile of an unknown extent and the last one, which is moved back."""
+        """Like _border_tiles(), by hints: for every tap the first tile of an unknown extent, and the last, shifted-back one."""
         axis, pixels = self.along, self.tile.pixels
         last = hint(axis.output) - pixels
         if not self.moves or axis.spread > 1 or last < 0:
@@ -286,7 +287,7 @@ class DirectConvolution:
         return [(start + tap * axis.dilation, pixels) for start in starts for tap in range(axis.taps)]
 
     def _unit(self, counts, vectors, last_lanes):
-        """One tile: decode its place, accumulate over the taps, store."""
+        """C text of one tile: decode its position, accumulate over the taps, store."""
         args, tile, axis = self.args, self.tile, self.along
         text, rest = "", "unit"
         for i in range(len(self.axes) - 1, 0, -1):
@@ -313,7 +314,7 @@ class DirectConvolution:
         return text + self._store(vectors, last_lanes)
 
     def _taps(self, number, vectors, last_lanes, offset, tap):
-        """Loops over the taps of axis `number` and the ones after it; the tile's axis comes innermost."""
+        """C text of the loops over the taps of axis `number` and those after it; the tile's axis comes innermost."""
         order = [i for i in range(len(self.axes)) if i != self.tile.axis]
         if number == len(order):
             return self._along(vectors, last_lanes, offset, tap)
@@ -335,23 +336,23 @@ class DirectConvolution:
         return text + inner + "}\n"
 
     def _filter_index(self, outer):
-        """C text of the flat tap index, given the one of the other axes (`outer`) and tap k of the tile's axis."""
+        """C text of the flat tap index, from that of the other axes (`outer`) and tap k of the tile's axis."""
         axis = self.along
         if axis.taps == 1:
             return outer
         return f"({outer} * {self.args.int(axis.taps)} + k)"  # such an axis is the innermost
 
     def _filter_row(self, vectors, last_lanes):
-        """Elements from one input channel of the filter to the next, in a block of so many channels."""
+        """Elements of the filter from one input channel to the next, in a block of (vectors, last_lanes) channels if packed."""
         return (vectors - 1) * self.tile.width + last_lanes if self.packed else self.geometry.output[-1]
 
     def _filter_place(self, tap, row):
-        """C text of the offset of a tap's first filter element for the channels at hand."""
+        """C text of the offset of a tap's first filter element for the current block of channels."""
         block = f"(long)channel * {self.args.int(product(self.geometry.filter[:-1]))}" if self.packed else "channel"
         return f"(long){tap} * {self.args.int(self.geometry.group_inputs * row)} + {block}"
 
     def _along(self, vectors, last_lanes, offset, tap):
-        """The taps along the tile's axis, each with the body for the pixels that it finds inside the input."""
+        """C text of the taps along the tile's axis, each with the body for the pixels that it has inside the input."""
         args, axis, tile = self.args, self.along, self.tile
         step, advance, pixels = args.int(axis.input_step), axis.advance, tile.pixels
         text = "{\n"
@@ -395,7 +396,7 @@ class DirectConvolution:
         return text + ("}\n" if axis.taps > 1 else "") + "}\n"
 
     def _bounded(self, vectors, last_lanes, length, loop):
-        """Chooses among the bodies by the range of pixels that are inside."""
+        """C text that chooses a body by the range of pixels inside the input."""
         axis, pixels = self.along, self.tile.pixels
         limit = self.args.int(axis.input)
         advance, least = axis.advance, "least" if self.skipped else "0"
@@ -414,7 +415,7 @@ class DirectConvolution:
         return text
 
     def _offsets(self, masked):
-        """Offsets of the tile's pixels from xp, and the code that defines them: kept inside the input where `masked`."""
+        """(offsets of the tile's pixels from xp, C text that defines them); if `masked`, they are clamped to the input."""
         axis, pixels = self.along, range(self.tile.pixels)
         if not masked:
             return [self.args.int(r * axis.advance * axis.input_step) if r else "0" for r in pixels], ""
@@ -425,7 +426,7 @@ class DirectConvolution:
         return [f"q{r}" for r in pixels], text
 
     def _body(self, vectors, last_lanes, start, end, length, masked=False):
-        """The loop over input channels: load the filter's vectors, multiply them with each pixel's value."""
+        """C text of the loop over input channels: load the filter's vectors, multiply them with each pixel's value."""
         dtype, tile, row = self.dtype, self.tile, self.args.int(self._filter_row(vectors, last_lanes))
         offsets, text = self._offsets(masked)
         text += f"for (int c = 0; c < {length}; ++c) {{\n"
@@ -447,7 +448,7 @@ class DirectConvolution:
         return text + f"wp += {row};\n}}\n"
 
     def _gathered(self, offset, vector, count):
-        """Register of the inputs of each lane's group, for input channel c of the group."""
+        """C text of a register whose lanes hold input channel c of each lane's own group."""
         inputs, outputs, width = self.geometry.group_inputs, self.geometry.group_outputs, self.tile.width
         first = vector * width
         if inputs == 1 and outputs == 1:
@@ -459,7 +460,7 @@ class DirectConvolution:
         return f"({self.vector})({', '.join(values)})" if width > 1 else values[0]
 
     def _coordinates(self, pixel):
-        """C expressions of the coordinates of a pixel of the tile, without the channel."""
+        """C expressions of the coordinates of the tile's pixel number `pixel`, without the channel."""
         result = []
         for i, axis in enumerate(self.axes):
             place = f"(base + {pixel} * {axis.period})" if i == self.tile.axis else f"u{i}"
@@ -467,7 +468,7 @@ class DirectConvolution:
         return result
 
     def _store(self, vectors, last_lanes):
-        """Hands the accumulators to the sink: unrolled, or in a loop over the pixels where the epilogue is long."""
+        """C text that hands the accumulators to the sink: unrolled, or in a loop if the epilogue is long or sums have many terms."""
         tile, args = self.tile, self.args
 
         def store(pixel, vector, value):

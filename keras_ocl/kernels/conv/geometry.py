@@ -1,4 +1,4 @@
-"""The shape of a convolution, and the one-dimensional axes that the kernels loop over."""
+"""The geometry of a convolution, and the one-dimensional axes over which its kernels loop."""
 
 import math
 from dataclasses import dataclass, replace
@@ -28,7 +28,7 @@ class Geometry:
 
     @classmethod
     def of(cls, input, filter, strides=1, padding=0, dilation=1, input_dilation=1, groups=1):
-        """The geometry with its output shape computed. Numbers stand for the same number in every dimension."""
+        """The geometry, with its output shape computed. A number for `strides` and so on applies to every spatial dimension."""
         rank = len(input) - 2
 
         def spread(value):
@@ -71,15 +71,16 @@ class Geometry:
 
     @property
     def flops(self):
+        """Floating-point operations of the direct algorithm."""
         return 2.0 * float(product(present(e) for e in (*self.output, *self.filter[:-1])))
 
     @property
     def empty(self):
-        """Whether nothing is to be computed: an output without elements."""
+        """Whether the output has no elements."""
         return 0 in self.output
 
     def transposed(self):
-        """The convolution of the output's gradient that gives the input's: filters flipped, channels exchanged."""
+        """The convolution from the output's gradient to the input's: taps flipped, input and output channels exchanged."""
         rank, spatial = self.rank, self.filter[: self.rank]
         window = [(spatial[i] - 1) * self.dilation[i] for i in range(rank)]
         return Geometry(
@@ -96,10 +97,10 @@ class Geometry:
 
 @dataclass(frozen=True)
 class Axis:
-    """One dimension of the pixels (the batch is one of a single tap).
+    """One dimension of the pixels: a spatial dimension or the batch, which has a single tap.
 
-    `input_step` and `output_step` are elements between neighbours in the input and output buffers;
-    `parts` the extents of the geometry's dimensions that were merged into this axis.
+    `low` is the padding before the input, `spread` the input dilation; `input_step` and `output_step` are the elements between
+    neighbours in the input and output buffers; `parts` the extents of the geometry's dimensions that were merged into this axis.
     """
 
     input: int
@@ -115,13 +116,13 @@ class Axis:
 
     @property
     def plain(self):
-        """Whether output o reads input o and nothing else."""
+        """Whether output o reads only input o."""
         same = key(self.input) == key(self.output)
         return self.taps == 1 and self.stride == 1 and self.spread == 1 and key(self.low) == 0 and same
 
     @property
     def inside(self):
-        """Whether every tap of every output is surely in bounds and aligned."""
+        """Whether every tap of every output is known to meet an element of the input (in bounds, no input dilation)."""
         if self.plain:
             return True
         spare = self.input - 1 - ((self.output - 1) * self.stride + (self.taps - 1) * self.dilation)
@@ -129,7 +130,7 @@ class Axis:
 
     @property
     def period(self):
-        """Outputs o and o + period use the same taps."""
+        """Number of phases: outputs o and o + period, of one phase, use the same taps."""
         return self.spread // math.gcd(self.spread, self.stride)
 
     @property
@@ -139,12 +140,12 @@ class Axis:
 
     @property
     def per_phase(self):
-        """Outputs of the fullest phase."""
+        """Number of outputs of the phase with the most."""
         return ceil_div(self.output, self.period)
 
     @property
     def tap_period(self):
-        """Of the outputs of one phase, only taps k, k + tap_period and so on meet the input."""
+        """Distance of taps that meet the input: outputs of one phase use only taps k, k + tap_period and so on."""
         return self.spread // math.gcd(self.spread, self.dilation)
 
     @property
@@ -154,7 +155,7 @@ class Axis:
 
     @property
     def phase_taps(self):
-        """Taps of the fullest phase."""
+        """Number of taps of the phase with the most."""
         return ceil_div(self.taps, self.tap_period)
 
 
@@ -198,9 +199,9 @@ def axes(geometry, merge=True):
 
 
 def part_coordinates(axis, coordinate, args):
-    """C expressions of the geometry's coordinates that a coordinate of a (merged) axis stands for.
+    """C expressions of the geometry's coordinates, split from the coordinate of a (merged) axis.
 
-    `coordinate` is a name or in parentheses, and so are the results.
+    `coordinate` and the results are names or parenthesised.
     """
     result, rest = [], coordinate
     for extent in reversed(axis.parts[1:]):
@@ -210,11 +211,11 @@ def part_coordinates(axis, coordinate, args):
 
 
 def position(axis, output, tap, args):
-    """C text of the place that an output and a tap meet in the axis's spread input."""
+    """C text of the position, in the axis's dilated input, that output `output` reads at tap `tap`."""
     return f"{output} * {args.int(axis.stride)} + {tap} * {args.int(axis.dilation)} - {args.int(axis.low)}"
 
 
 def outside(axis, place, index, args):
-    """C condition under which the place holds no input; `index` is place / spread."""
+    """C condition that position `place` of the dilated input holds no element; `index` is place / spread."""
     bounds = f"{place} < 0 || {index} >= {args.int(axis.input)}"
     return bounds if axis.spread == 1 else f"{bounds} || {place} % {args.int(axis.spread)} != 0"

@@ -1,15 +1,15 @@
-"""Convolution for GPUs as an implicit matrix product with tiles in local memory (kernels/contraction.py).
+"""Convolution for GPUs as an implicit matrix product (im2col on the fly), with tiles in local memory (kernels/contraction.py).
 
-A convolution is the product of (pixels x rows) by (rows x output channels), a row being one (tap, input
-channel); its filter's gradient is (rows x pixels) by (pixels x output channels). Neither the rows of the
-pixels nor a transposed filter is ever stored: the tiles are gathered as they are loaded. Works for every
+A convolution is the product of (pixels x rows) by (rows x output channels), where a row is one (tap, input
+channel); its filter's gradient is (rows x pixels) by (pixels x output channels). Neither the im2col matrix
+nor a transposed filter is ever stored: tiles are gathered as they are loaded. This works for every
 geometry; groups are the third dimension of the grid.
 
 With an input dilation (the gradient of a strided convolution, a transposed one) a work-group computes outputs
-of one phase, whose rows are only those taps that meet the input: nothing is multiplied by the zeros between.
+of one phase, whose rows are only the taps that meet the input, so that no inserted zero is multiplied.
 
-The inner loop divides nothing. What is known of an item's rows is computed before it, and the tap and channel (or
-the pixel) of its step move on like the digits of an odometer, since the steps that an item loads are equally far apart.
+The inner loop has no divisions. The addresses of an item's rows are computed before it, and the (tap, channel), or the
+pixel, of its step advances like the digits of an odometer, since the steps that an item loads are equally far apart.
 """
 
 from keras_ocl.core import dtypes
@@ -27,17 +27,17 @@ from keras_ocl.kernels.spec import Args, Buffer, KernelSpec, Sink
 
 
 def _beside(geometry, of_input, most):
-    """`most` where the channels of the input (else the output), and of a group of them, are known to be multiples of it; else 1."""
+    """`most` if the input's (else the output's) channels, and those of one group, are known to be multiples of it; else 1."""
     g = geometry
     channels = (g.input[-1], g.group_inputs) if of_input else (g.output[-1], g.group_outputs)
     return most if all(not isinstance(n, Dim) and n % most == 0 for n in channels) else 1
 
 
 class _Odometer:
-    """Row-major coordinates of a step of k, in C variables `names`, that move on by `advance` steps at a time.
+    """Row-major coordinates of a step of k, in C variables `names`, that advance by `advance` steps at a time without divisions.
 
-    extents, texts: of the coordinates, and their C texts. begin: C text of the step at which the sum begins, first: of this item's first
-    one beyond it, which is less than `advance`.
+    extents, texts: the coordinates' extents and their C texts. begin: C text of the step at which the sum begins. first: C text of the
+    item's first step relative to it, less than `advance`.
     """
 
     def __init__(self, names, extents, texts, begin, first, advance):
@@ -46,7 +46,7 @@ class _Odometer:
         self.outer, self.last = [i for i, extent in enumerate(extents[:-1]) if not is_one(extent)], len(extents) - 1
 
     def start(self):
-        """Statements before the loop over k. It begins with a move, so the place is one before the first."""
+        """Statements before the loop over k. The loop begins with a move(), so they set the step before the item's first."""
         digits, values, rest = [*self.outer, self.last], ["0"] * len(self.names), self.begin
         for i in reversed(digits if rest != "0" else ()):
             extent = f"max(1, {self.texts[i]})"
@@ -55,7 +55,7 @@ class _Odometer:
         return "".join(f"int {name} = {value};\n" for name, value in zip(self.names, values, strict=True))
 
     def move(self, changed=""):
-        """Statements that move on; `changed`: what to do when more than the last coordinate has changed."""
+        """Statements that advance the coordinates; `changed`: statements to run when more than the last coordinate has changed."""
         name, extent = self.names[self.last], self.texts[self.last]
         text = f"{name} += {self.advance};\n"
         if not self.outer:
@@ -70,19 +70,19 @@ class _Odometer:
 
 
 def _declared(ctype, names, count):
-    """Statement that declares `count` variables of each name; no arrays, for which some compilers find no registers."""
+    """Statement that declares `count` variables per name; not arrays, which some compilers do not keep in registers."""
     declared = ", ".join(f"{name}{x}" for name in names for x in range(count))
     return f"{ctype} {declared};\n" if declared else ""
 
 
 class _Patches(Loader):
-    """The input of a convolution as (pixels x rows), a sum over rows: neighbours are channels of one tap."""
+    """The input of a convolution as (pixels x rows), summed over rows: adjacent elements are channels of one tap."""
 
     def __init__(self, product, pointer, pixels):
         super().__init__("i_first", pixels, along_k=True, vector=product.beside(True, product.tile.depth))
         self.p, self.pointer, self.rows = product, pointer, product.rows(product.tile.height, self)
         self.bounded = [i for i, axis in enumerate(product.axes) if i and not axis.inside]
-        self.changed = []  # statements of others for a new tap
+        self.changed = []  # statements of other loaders for a new tap
 
     def prepare(self, count):
         self.count = count
@@ -90,7 +90,7 @@ class _Patches(Loader):
         return f"{self.rows.start()}{self._tap()}{places}"
 
     def _tap(self):
-        """Statements that say where the present tap is, from a pixel's first."""
+        """Statements that compute the current tap's offset in the input, relative to a pixel's first tap."""
         p, text = self.p, ""
         terms = []
         for i, axis in enumerate(p.axes[1:], 1):
@@ -99,7 +99,7 @@ class _Patches(Loader):
         return f"{text}const {p.index} shift = {' + '.join(terms)};\n"
 
     def _reach(self, x):
-        """A statement that says where the present tap of the item's pixel `x` is, -1 if it is outside."""
+        """Statement that computes the offset of the current tap of the item's pixel `x` in the input, -1 if it is outside."""
         inputs = {i: self.p.args.int(self.p.axes[i].input) for i in self.bounded}
         inside = " && ".join(f"(uint)(at{i}_of{x} + shift{i}) < (uint){inputs[i]}" for i in self.bounded)
         return f"from_of{x} = {f'{inside} ? ' if inside else ''}base_of{x} + shift{' : -1' if inside else ''};\n"
@@ -123,10 +123,10 @@ class _Patches(Loader):
 
 
 class _Filter(Loader):
-    """A filter as (rows x output channels of the group), where its rows are not one after the other; `transposed` as for forward().
+    """A filter as (rows x output channels of the group), where the rows are not contiguous; `transposed` as for forward().
 
-    Transposed, its items load the same steps as those of `patches`, which are loaded before and say which, if all items load some;
-    else it counts its own.
+    If it is transposed and every item loads some of the patches, an item loads the same steps of both operands: `patches` is loaded first,
+    and its odometer serves the filter too. Otherwise the filter has its own odometer.
     """
 
     def __init__(self, product, pointer, transposed, patches):
@@ -140,7 +140,7 @@ class _Filter(Loader):
             patches.changed.append(self._tap())
 
     def _tap(self):
-        """A statement that says where the present tap's elements for the group begin."""
+        """Statement that computes the offset in the filter of the current tap's elements for the group."""
         p, args, g = self.p, self.p.args, self.p.geometry
         tap = "0"
         for i, axis in enumerate(p.axes[1:], 1):
@@ -167,7 +167,7 @@ class _Filter(Loader):
 
 
 class _PatchesAcross(Loader):
-    """The input of a convolution as (rows x pixels), a sum over pixels from `begin` on."""
+    """The input of a convolution as (rows x pixels), summed over pixels from `begin` on."""
 
     def __init__(self, product, pointer, rows, begin):
         super().__init__("i_first", rows, along_k=False, vector=product.beside(True, product.tile.height))
@@ -191,7 +191,7 @@ class _PatchesAcross(Loader):
         return text + "".join(f"at{i}_of{x} = at{i};\n" for i in self.bounded) + f"from_of{x} = {line};\n"
 
     def _line(self):
-        """A statement that says where the present pixel's line of channels begins, along the axes without gaps between inputs."""
+        """Statement that computes the current pixel's offset in the input, along the axes without input dilation."""
         p, terms = self.p, [f"{self.p.wide('u0')} * {self.p.step(self.p.axes[0])}"]
         for i, axis in enumerate(p.axes[1:], 1):
             terms += [f"{p.wide(f'u{i}')} * {p.args.int(axis.stride)} * {p.step(axis)}"] if axis.spread == 1 else []
@@ -220,9 +220,9 @@ class _PatchesAcross(Loader):
 
 
 class _Product:
-    """What both products share: the group at work, its extents, the contraction.
+    """Base of both products: the group of channels at work, its extents, the contraction.
 
-    blocks: numbers of C names that tell the works of the grid's third dimension apart, beside the groups of channels.
+    blocks: {C name: number} of the indices, besides the group of channels, into which the grid's third dimension is split.
     """
 
     def __init__(self, geometry, dtype, tile, **blocks):
@@ -233,34 +233,34 @@ class _Product:
         self.index = index_type(product(geometry.input))
 
     def beside(self, of_input, extent):
-        """Neighbouring channels of the input (else the output) that are loaded or stored as one vector; it divides `extent` of a tile."""
+        """Number of adjacent channels of the input (else the output) that form one vector; it divides `extent`, a tile's."""
         most = min(self.tile.fragment, extent)
         return _beside(self.geometry, of_input, most) if extent % most == 0 else 1
 
     def helpers(self, sink):
-        """What the kernel's text calls, stored by a Sink."""
+        """Names of the prelude functions that the kernel calls, with its Sink's."""
         return frozenset(sink.helpers) | prelude.helpers_for(self.dtype, self.tile.fragment) | prelude.helpers_for(self.dtype, 1)
 
     def load(self, width, pointer, where):
-        """C text of `width` neighbours in memory, in registers."""
+        """C text that loads `width` adjacent elements into a register."""
         return prelude.load(self.dtype, width, pointer, where, aligned=True)
 
     def wide(self, name):
-        """C text of a coordinate in the type of offsets into the input."""
+        """C text of a coordinate, converted to the type of offsets into the input."""
         return name if self.index == "int" else f"({self.index}){name}"
 
     def step(self, axis):
-        """C text of the elements between neighbours of the input along `axis`."""
+        """C text of the input's stride along `axis`, in elements."""
         return self.args.int(axis.input_step, self.index)
 
     def odometer(self, names, extents, texts, begin, extent, loader):
-        """The _Odometer of the steps that an item loads of an operand with `extent` rows to the tile."""
+        """The _Odometer of the steps of k that an item loads of an operand with `extent` rows per tile."""
         _, steps = self.contraction.shares(extent, loader)
         first = f"({steps.first})" if steps.vector == 1 else f"({steps.first}) * {steps.vector}"
         return _Odometer(names, extents, texts, begin, first, min(steps.side, steps.extent) * steps.vector)
 
     def head(self):
-        """Statements that say who this item is: its place in the work-group, its group of channels, and which of the `blocks`."""
+        """Statements that define the item's indices in the work-group, its group of channels, and its indices of `blocks`."""
         t, text, rest = self.tile, "", "get_group_id(2)"
         for name, count in self.blocks.items():
             text += f"const int {name} = {rest} % {count};\n"
@@ -272,7 +272,7 @@ class _Product:
         )
 
     def dense(self, pointer):
-        """The Loader of an operand (steps x output channels of the group) that lies in memory like this."""
+        """The Loader of an operand stored as (steps of k x output channels of all groups)."""
         channels = self.args.int(self.geometry.output[-1])
 
         vector = self.beside(False, self.tile.width)
@@ -286,28 +286,28 @@ class _Product:
         return Strided("j_first", self.outputs, False, load, offset, vector=vector)
 
     def grid(self, results):
-        """The global size for so many rows of results."""
+        """The global size for `results` rows of results."""
         t, g = self.tile, self.geometry
         across, down = ceil_div(g.group_outputs, t.width) * t.across, ceil_div(results, t.height) * t.down
         return across, down, g.groups * product(self.blocks.values())
 
     def cut(self, results, steps):
-        """Let the contraction sum many steps in blocks, for so many rows of results."""
+        """Let the contraction sum in blocks if there are many `steps`; `results`: rows of results."""
         (across, down, count), t = self.grid(results), self.tile
         self.contraction.cut(self.args, dtypes.accumulator(self.dtype), (across // t.across, down // t.down, count), steps)
 
     @property
     def stored(self):
-        """Neighbouring channels of a result that are stored as one vector."""
+        """Number of adjacent channels of a result that are stored as one vector."""
         return self.beside(False, self.tile.beside)
 
     def each(self, rows, store):
-        """Statements that run `store` for each result, or `stored` of them."""
+        """Statements that run `store` for each result, or each vector of `stored` results."""
         return self.contraction.each("i_first", rows, "j_first", self.outputs, store, vectors=self.stored > 1)
 
     @property
     def shape(self):
-        """What a work-group computes, for the kernel's title."""
+        """Text of a work-group's tile, for the kernel's title."""
         return f"{self.tile.height} rows x {self.tile.width} channels per work-group"
 
     @property
@@ -330,7 +330,7 @@ class _Forward(_Product):
         self.parts = -(-hint(rows) // size) if size else 1
         super().__init__(geometry, dtype, tile, part=self.parts, phase=phases)
         args = self.args
-        # C texts for each axis: the taps of the phase, and the place in the input of its first output's first tap.
+        # C texts for each axis: the number of the phase's taps, and the input position of its first output's first tap.
         self.taps = [args.int(axis.taps) if axis.spread == 1 else f"taps{i}" for i, axis in enumerate(self.axes)]
         self.starts = [f"-{args.int(axis.low)}" if axis.spread == 1 else f"start{i}" for i, axis in enumerate(self.axes)]
 
@@ -356,18 +356,18 @@ class _Forward(_Product):
         return "0" if self.parts == 1 else "begin"
 
     def pixel(self, name):
-        """Statements that take the pixel `name` of the phase apart: u0, u1, ..."""
+        """Statements that split the index `name` of a pixel of the phase into coordinates u0, u1, ..."""
         return decode(name, self.pixels, "u", self.args)
 
     def rows(self, extent, loader, prefix=""):
-        """The odometer of rows (tap1, ..., inner) for an operand with `extent` rows to the tile."""
+        """The _Odometer of rows (tap1, ..., inner) for an operand with `extent` rows per tile."""
         g, axes = self.geometry, self.axes[1:]
         names = [*(f"{prefix}tap{i}" for i in range(1, g.rank + 1)), f"{prefix}inner"]
         extents = [*(axis.phase_taps for axis in axes), g.group_inputs]
         return self.odometer(names, extents, [*self.taps[1:], self.inputs], self.begin, extent, loader)
 
     def result(self, sink):
-        """Statements that give `value` at `row` and `column` to the sink."""
+        """Statements that hand `value` at `row` and `column` to the sink."""
         text, outputs, guards = self.pixel("row"), [], []
         for i, axis in enumerate(self.axes):
             outputs.append(f"u{i}" if axis.period == 1 else f"(phase{i} + u{i} * {axis.period})")
@@ -379,9 +379,10 @@ class _Forward(_Product):
 
 
 def forward(traits, geometry, x, w, dtype, sink, name, transposed=False):
-    """The KernelSpecs of a convolution: one, or where pixels are few sums over parts of the rows, then the parts in order.
+    """The KernelSpecs of a convolution: one, or, if pixels are few, one for partial sums over the rows and one that adds them in order.
 
-    With `transposed`, `geometry` is the transposed one and w the filter it came from: taps in reverse, channels exchanged.
+    With `transposed`, `geometry` is the transposed one and `w` the original convolution's filter, read with taps reversed and channels
+    exchanged.
     """
     p = _Forward(traits, geometry, dtype)
     args = p.args
@@ -402,13 +403,13 @@ def forward(traits, geometry, x, w, dtype, sink, name, transposed=False):
 
 
 def _sum(traits, name, parts, count, shape, dtype, sink):
-    """The KernelSpec that adds parts."""
+    """The KernelSpec that adds `count` partial results of `shape`."""
     team = ordered_sum.team(count, product(shape), schedule_of(traits).tuning.summing_items)
     return ordered_sum.kernel(name, parts, count, shape, dtype, sink, team=team)
 
 
 def filter_grad(traits, geometry, x, dy, dtype, sink, name):
-    """The KernelSpecs of a filter gradient: one, or where there are many pixels sums over chunks of them, then the chunks in order."""
+    """The KernelSpecs of a filter gradient: one, or, if pixels are many, one that sums chunks of them and one that adds these in order."""
     pixels, rows = product(geometry.output[:-1]), product(geometry.filter[:-1])
     accumulator = dtypes.accumulator(dtype)
     problem = Problem(traits, geometry.groups, rows, geometry.group_outputs, pixels, None, None, accumulator, None)

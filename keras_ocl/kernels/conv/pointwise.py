@@ -1,4 +1,4 @@
-"""Convolutions with one tap and no stride or padding: matrix products over all pixels."""
+"""1x1 convolutions without stride or padding, as matrix products (pixels x input channels) by (input x output channels)."""
 
 from keras_ocl.core.dim import hint
 from keras_ocl.kernels import gemm
@@ -7,7 +7,7 @@ from keras_ocl.kernels.schedule import schedule_of
 
 
 class _Pixels:
-    """A sink of (pixel, channel) over one of (n, *spatial, channel)."""
+    """Adapts a sink of coordinates (n, *spatial, channel) to a product's (pixel, channel)."""
 
     def __init__(self, sink, axis):
         self._sink, self._axis = sink, axis
@@ -22,7 +22,7 @@ class _Pixels:
 
 
 class _Filter:
-    """A sink of (input channel, output channel) over one of (*taps, input channel, output channel)."""
+    """Adapts a sink of coordinates (*taps, input channel, output channel) to a product's (input channel, output channel)."""
 
     def __init__(self, sink, rank):
         self._sink, self._rank = sink, rank
@@ -36,15 +36,15 @@ class _Filter:
 
 
 def _pixels(geometry):
-    """The one axis that all pixels make, or None where this is no plain matrix product."""
+    """The Axis of all pixels, None if the convolution is no plain matrix product."""
     axes = conv_geometry.axes(geometry)
     return axes[0] if geometry.groups == 1 and len(axes) == 1 and axes[0].plain else None
 
 
 def forward(traits, geometry, x, w, dtype, sink, all_arguments, transposed=False):
-    """Kernels of the product, or None where it is not for this template.
+    """KernelSpecs of the convolution as a product, None if this template does not fit.
 
-    With `transposed`, `geometry` is the transposed one and w the filter it came from.
+    With `transposed`, `geometry` is the transposed one and `w` the filter of the original convolution.
     """
     axis = _pixels(geometry)
     inputs, outputs = geometry.filter[-2:]
@@ -57,7 +57,7 @@ def forward(traits, geometry, x, w, dtype, sink, all_arguments, transposed=False
 
 
 def filter_grad(traits, geometry, x, dy, dtype, sink, all_arguments):
-    """Kernels of the product, or None where it is not for this template."""
+    """KernelSpecs of the filter's gradient as a product, None if this template does not fit."""
     axis = _pixels(geometry)
     inputs, outputs = geometry.filter[-2:]
     schedule = schedule_of(traits)

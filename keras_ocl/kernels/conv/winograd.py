@@ -1,17 +1,17 @@
-"""Winograd's minimal algorithms for convolutions with 3x3 filters and strides of 1: the transforms, which all schedules share.
+"""Winograd's minimal algorithms for convolutions with 3x3 filters and strides of 1: the transforms, shared by all schedules.
 
 F(m x m, 3 x 3) computes a tile of m x m outputs from a patch of (m + 2) x (m + 2) inputs: patch and filter are transformed, multiplied
 pointwise, summed over the input channels, and transformed back (Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks", 2016).
-Summing over channels makes (m + 2)^2 matrix products, with 4 multiply-adds for each output, channel and filter where m = 2 and 2.25 where
+The sums over channels are (m + 2)^2 matrix products, with 4 multiply-adds per output, input channel and filter for m = 2 and 2.25 for
 m = 4; the direct algorithm takes 9. The filter's gradient is the transpose: patches times gradients of tiles, summed over the tiles.
 
-Against float64 the errors of m = 2 are no more than those of the direct sum, which is longer. Those of m = 4 are two to three times as
-large; with the usual points 0, 1, -1, 2 and -2, in place of 0 and plus and minus 3/4 and 3/2, it would be ten times (Alam et al., "Winograd
-Convolution for Deep Neural Networks: Efficient Point Selection", 2022, is about such points). They grow with the number of products in a
-sum, which `terms` limits so that of random numbers they stay below 3e-6 of the largest result; longer sums are sums of such parts.
+Against float64, the errors for m = 2 are no larger than those of the direct sum, which has more terms. For m = 4 they are two to three
+times as large; with the usual points 0, 1, -1, 2 and -2, instead of 0 and plus and minus 3/4 and 3/2, it would be ten times (Alam et al.,
+"Winograd Convolution for Deep Neural Networks: Efficient Point Selection", 2022, is about such points). Errors grow with the number of
+products in a sum. `terms` limits it so that, for random numbers, they stay below 3e-6 of the largest result; longer sums are sums of parts.
 
-An infinity or NaN in the input reaches the outputs that it does in a direct convolution, and may make others NaN whose tile's patch holds
-it: up to m - 1 positions further.
+An infinity or NaN in the input reaches the same outputs as in a direct convolution, and may make other outputs NaN whose tile's patch
+contains it: up to m - 1 positions further away.
 """
 
 import math
@@ -22,12 +22,12 @@ from keras_ocl.core.dim import key
 
 @dataclass(frozen=True)
 class Transforms:
-    """The matrices of F(outputs x outputs, 3 x 3): for each row its expression of the names {0}, {1}, ...
+    """The transform matrices of F(outputs x outputs, 3 x 3), each as a tuple of its rows: C expressions of the inputs {0}, {1}, ...
 
     Attributes:
-        outputs: side of a tile. terms: most products that one sum may have.
-        patch: of a tile's inputs. filter: of the filter. result: from the products to the tile's outputs.
-        gradient, total: of the filter's gradient, the transposes of `result` (for a tile's gradient) and of `filter` (for the sums).
+        outputs: side of a tile, in outputs. terms: most products in one sum.
+        patch: transforms a tile's inputs. filter: transforms the filter. result: transforms the products to the tile's outputs.
+        gradient, total: for the filter's gradient: the transposes of `result` (transforms a tile's gradient) and of `filter` (the sums).
     """
 
     outputs: int
@@ -40,7 +40,7 @@ class Transforms:
 
     @property
     def side(self):
-        """Side of a patch."""
+        """Side of a patch, in inputs."""
         return self.outputs + 2
 
     @property
@@ -67,7 +67,7 @@ def _four(a, b):
         return f"{float(number)!r}f"
 
     both, mean = f(a * a * b * b), f(a * a + b * b)
-    # The polynomials of the points a and b are even and odd parts, which their negatives share.
+    # A point and its negative share the even and odd parts of their polynomials.
     near, near_odd = f"({{4}} - {f(b * b)} * {{2}})", f"{f(a)} * ({{3}} - {f(b * b)} * {{1}})"
     far, far_odd = f"({{4}} - {f(a * a)} * {{2}})", f"{f(b)} * ({{3}} - {f(a * a)} * {{1}})"
     zero, of_a, of_b = 1 / (a * a * b * b), 1 / (2 * a * a * (a * a - b * b)), 1 / (2 * b * b * (b * b - a * a))
@@ -109,7 +109,7 @@ FOUR = _four(0.75, 1.5)
 
 
 def applies(geometry, dtype):
-    """Whether the algorithms compute this convolution."""
+    """Whether the algorithms apply to this convolution."""
     if geometry.rank != 2 or dtype != "float32" or tuple(map(key, geometry.filter[:2])) != (3, 3) or geometry.groups != 1:
         return False
     return all(s == 1 for s in (*geometry.strides, *geometry.dilation, *geometry.input_dilation))
@@ -118,7 +118,7 @@ def applies(geometry, dtype):
 def combine(source, target, rows, size):
     """C statements target = rows x source x rows^T for `size` x `size` registers, named by format strings of (i, j).
 
-    The kernel calls the type of a register `vector`. `rows` holds the expressions of a transform's rows.
+    `rows` is a transform of Transforms; the kernel's C type of registers is called `vector`.
     """
     text = ""
     for i, row in enumerate(rows):

@@ -1,6 +1,6 @@
 """Winograd's F(2x2, 3x3) for CPUs (winograd.py): 3x3 convolutions of stride 1 with 16 products where the direct algorithm takes 36.
 
-One item does a few blocks of tiles from the input to the sink; the transformed patches stay in its local memory.
+One work-item takes a few blocks of tiles from the input to the sink; the transformed patches stay in its local memory.
 """
 
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from keras_ocl.kernels.spec import Args, Buffer, KernelSpec
 
 @dataclass(frozen=True)
 class Tile:
-    """`blocks` times `rows` tiles by `vectors` of `width` output channels."""
+    """A work-item's `blocks` times `rows` image tiles; a register tile is `rows` image tiles by `vectors` of `width` output channels."""
 
     blocks: int
     rows: int
@@ -25,7 +25,7 @@ class Tile:
 
 
 def suitable_width(traits, geometry, dtype):
-    """The vector width to use, or None where the algorithm does not apply or does not pay."""
+    """The vector width in lanes, None if the algorithm does not apply or does not pay."""
     if not winograd.applies(geometry, dtype):
         return None
     width, tuning = lanes(traits, dtype), schedule_of(traits).tuning.winograd
@@ -38,7 +38,7 @@ def suitable_width(traits, geometry, dtype):
 
 
 def choose_tile(traits, geometry, dtype):
-    """The Tile for a geometry, or None where the direct convolution serves better."""
+    """The Tile for a geometry, None if the direct convolution is better."""
     width, tuning = suitable_width(traits, geometry, dtype), schedule_of(traits).tuning.winograd
     if width is None:
         return None
@@ -53,7 +53,7 @@ def choose_tile(traits, geometry, dtype):
 
 
 def forward(traits, geometry, x, w, dtype, sink, name):
-    """The KernelSpecs of the convolution, or None where it is not for this template."""
+    """The KernelSpecs of the convolution, None if this template does not fit."""
     tile = choose_tile(traits, geometry, dtype)
     if tile is None:
         return None
@@ -62,7 +62,7 @@ def forward(traits, geometry, x, w, dtype, sink, name):
 
 
 def channels(args, inputs, outputs, per_item, width):
-    """C text that opens the loops over an item's share of the input channels and over vectors of the output channels."""
+    """C text that opens the loops over a work-item's `per_item` input channels and over vectors of the output channels."""
     text = f"const int inputs = {args.int(inputs)}, outputs = {args.int(outputs)}, share = {args.int(per_item)};\n"
     text += "const int first = get_global_id(0) * share;\nfor (int c = first; c < min(first + share, inputs); ++c)\n"
     return text + f"for (int k = 0; k < outputs; k += {width}) {{\n"
@@ -70,7 +70,7 @@ def channels(args, inputs, outputs, per_item, width):
 
 def _transform_filter(geometry, w, transformed, dtype, tile):
     """The KernelSpec that transforms the filter: (3, 3, inputs, outputs) to (16, inputs, outputs)."""
-    args = Args(all_arguments=True)  # memory bound, as in filter_layout
+    args = Args(all_arguments=True)  # memory-bound, as in filter_layout
     source, target = args.pointer(w, dtype), args.pointer(transformed, dtype, out=True)
     inputs, outputs = geometry.filter[2:]
     per_item = max(1, 2048 // outputs)
@@ -95,7 +95,7 @@ def _transform_filter(geometry, w, transformed, dtype, tile):
 
 
 def _convolve(geometry, x, transformed, dtype, sink, name, tile):
-    """The KernelSpec from input and transformed filter to the sink."""
+    """The KernelSpec that convolves the input with the transformed filter and hands the outputs to the sink."""
     args = Args()
     source, filters = args.pointer(x, dtype), args.pointer(transformed, dtype)
     inputs, outputs = geometry.filter[2:]
@@ -109,7 +109,7 @@ def _convolve(geometry, x, transformed, dtype, sink, name, tile):
     text = loose_types(dtype) + f"typedef {prelude.register_type(dtype, width)} vector;\ntypedef loose_float{width} loose;\n"
     text += f"const int first = get_global_id(0) * {tile.blocks * rows};\n"
 
-    # Patches of the item's tiles, transformed, as (16, tiles, inputs).
+    # The transformed patches of the item's tiles, in local memory as (16, tiles, inputs).
     text += f"for (int t = 0; t < {tile.blocks * rows}; ++t) {{\n"
     text += f"const int tile = min(first + t, {args.int(total)} - 1);\n"
     text += f"const int n = tile / {args.int(down * across)};\n"
@@ -126,7 +126,7 @@ def _convolve(geometry, x, transformed, dtype, sink, name, tile):
             text += f"*(__local loose*)({patches} + {(i * 4 + j) * tile.blocks * rows * inputs} + t * {inputs} + c) = v{i}_{j};\n"
     text += "}\n}\n"
 
-    # For each block of channels and of tiles: 16 products, then the transform back.
+    # For each block of channels and of tiles: 16 matrix products, then the transform back.
     text += f"for (int channel = 0; channel < {outputs}; channel += {span})\n"
     text += f"for (int block = 0; block < {tile.blocks}; ++block) {{\nfor (int e = 0; e < 16; ++e) {{\n"
     text += "".join(f"vector a{r}_{v} = 0;\n" for r in range(rows) for v in range(tile.vectors))

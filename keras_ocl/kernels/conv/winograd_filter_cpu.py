@@ -1,9 +1,9 @@
 """The filter's gradient by Winograd's algorithm for CPUs: the transpose of winograd_cpu's F(2x2, 3x3).
 
-For every tile of 2x2 outputs the input's patch and the output's gradient become 4x4 matrices; their products,
-summed over the tiles, are 16 matrices of (input channels x output channels), and one transform of those sums is
-the gradient. An item takes one row of the 4x4 (a quarter of the products) over a chunk of the tiles; a second
-kernel adds the chunks in order and transforms.
+For every tile of 2x2 outputs, the input's patch and the output's gradient are transformed to 4x4 matrices. Their
+products, summed over the tiles, are 16 matrices (input channels x output channels), and a transform of those sums is
+the gradient. A work-item computes one row of the 4x4 (a quarter of the products) over a chunk of the tiles; a second
+kernel adds the chunks in order and transforms the sums.
 """
 
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from keras_ocl.kernels.spec import Args, Buffer, KernelSpec
 
 @dataclass(frozen=True)
 class Tile:
-    """`depth` tiles of the image at a time; `rows` input channels by `vectors` of `width` output channels."""
+    """`depth` image tiles summed at a time; a register tile of `rows` input channels by `vectors` of `width` output channels."""
 
     depth: int
     rows: int
@@ -29,7 +29,7 @@ class Tile:
 
 
 def choose_tile(traits, geometry, dtype):
-    """The Tile for a geometry, or None where the direct way serves better."""
+    """The Tile for a geometry, None if the direct kernel is better."""
     width, tuning = suitable_width(traits, geometry, dtype), schedule_of(traits).tuning.winograd
     if width is None:
         return None
@@ -41,13 +41,13 @@ def choose_tile(traits, geometry, dtype):
         return None
     hints = [hint(e) for e in geometry.output[:-1]]
     blocks = -(-hints[0] * -(-hints[1] // 2) * -(-hints[2] // 2) // depth)
-    # The sums of a chunk are written and read once more: they must be few beside the products.
+    # A chunk's sums are written and read again, so chunks must be few: at least two blocks of tiles each.
     chunks = min(2 * max(1, traits.compute_units), blocks // 2)
     return Tile(depth, rows, vectors, width, chunks) if chunks >= 1 else None
 
 
 def filter_grad(traits, geometry, x, dy, dtype, sink, name):
-    """The KernelSpecs of the filter's gradient, or None where it is not for this template."""
+    """The KernelSpecs of the filter's gradient, None if this template does not fit."""
     tile = choose_tile(traits, geometry, dtype)
     if tile is None:
         return None
@@ -56,7 +56,7 @@ def filter_grad(traits, geometry, x, dy, dtype, sink, name):
 
 
 def _accumulate(geometry, x, dy, partial, dtype, name, tile):
-    """The KernelSpec of the sums of products: (chunks, 16, input channels, output channels)."""
+    """The KernelSpec that computes the sums of products: (chunks, 16, input channels, output channels)."""
     args = Args()
     source, gradient, out = args.pointer(x, dtype), args.pointer(dy, dtype), args.pointer(partial, dtype, out=True)
     inputs, outputs = geometry.filter[2:]
@@ -70,7 +70,7 @@ def _accumulate(geometry, x, dy, partial, dtype, name, tile):
     text = loose_types(dtype) + f"typedef {prelude.register_type(dtype, width)} vector;\ntypedef loose_float{width} loose;\n"
     text += "const int chunk = get_global_id(0); const int row = get_global_id(1);\n"
     text += f"const int begin = chunk * {per_chunk};\n"
-    # A chunk beyond the last block still runs once, on zeros, to store its sums.
+    # A chunk beyond the last block still runs once, on zeros, to store zero sums.
     text += f"const int end = max(begin + 1, min(begin + {per_chunk}, {args.int(blocks)}));\n"
     text += "for (int block = begin; block < end; ++block) {\n"
     text += f"for (int t = 0; t < {depth}; ++t) {{\nconst int tile = block * {depth} + t;\nconst int real = tile < {args.int(total)};\n"
@@ -89,7 +89,7 @@ def _accumulate(geometry, x, dy, partial, dtype, name, tile):
 
 
 def _patch_row(args, geometry, source, patches, tile):
-    """Row `row` of a tile's transformed patch: the sum or difference of two rows of the patch, then the columns."""
+    """C text for row `row` of a tile's transformed patch: the sum or difference of two of its rows, then the transform of the columns."""
     inputs, width = geometry.filter[2], tile.width
     high, wide = args.int(geometry.input[1]), args.int(geometry.input[2])
     text = "const int first = (row == 3 ? 1 : row) + y, second = (row == 2 ? 1 : row == 3 ? 3 : 2) + y;\n"
@@ -111,7 +111,7 @@ def _patch_row(args, geometry, source, patches, tile):
 
 
 def _gradient_row(args, geometry, gradient, gradients, tile):
-    """Row `row` of a tile's transformed gradient: of its two rows, one, their sum or difference, then the columns."""
+    """C text for row `row` of a tile's transformed gradient: one of its two rows, their sum or difference, then that of the columns."""
     outputs, width = geometry.filter[3], tile.width
     high, wide = args.int(geometry.output[1]), args.int(geometry.output[2])
     text = f"const int upper = real && row < 3; const int lower = real && row > 0 && y + 1 < {high};\n"
@@ -128,7 +128,7 @@ def _gradient_row(args, geometry, gradient, gradients, tile):
 
 
 def _products(patches, gradients, out, dtype, inputs, outputs, tile):
-    """Adds the products of the block's four pairs of matrices to the chunk's sums."""
+    """C text that adds the products of the block's four pairs of matrices to the chunk's sums."""
     rows, vectors, width, depth = tile.rows, tile.vectors, tile.width, tile.depth
     text = f"for (int e = 0; e < 4; ++e)\nfor (int c = 0; c < {inputs}; c += {rows})\n"
     text += f"for (int k = 0; k < {outputs}; k += {vectors * width}) {{\n"
@@ -152,8 +152,8 @@ def _products(patches, gradients, out, dtype, inputs, outputs, tile):
 
 
 def _transform(geometry, partial, dtype, sink, tile):
-    """The KernelSpec that adds the chunks in order and turns each 4x4 into the 3x3 gradient."""
-    args = Args(all_arguments=True)  # memory bound, as in filter_layout
+    """The KernelSpec that adds the chunks in order and transforms each 4x4 to the 3x3 gradient."""
+    args = Args(all_arguments=True)  # memory-bound, as in filter_layout
     source = args.pointer(partial, dtype)
     inputs, outputs = geometry.filter[2:]
     width, per_item = tile.width, max(1, 1024 // outputs)

@@ -1,13 +1,13 @@
-"""Winograd's algorithms for GPUs (winograd.py): kernels that transform, and batched matrix products between them.
+"""Winograd's algorithms for GPUs (winograd.py): transform kernels, and batched matrix products between them.
 
-Forward, and likewise the input's gradient: the filter becomes (planes, inputs, outputs), the input's patches (planes, tiles, inputs), their
-product (planes, tiles, outputs), from which the last kernel computes the tiles and hands them to the sink. The filter's gradient is the
-product of the patches with the transformed gradients of the tiles, summed over the tiles. An item of a transform has one tile and channel,
-neighbouring items have neighbouring channels.
+Forward, and likewise the input's gradient: the filter is transformed to (planes, inputs, outputs), the input's patches to (planes, tiles,
+inputs); their product is (planes, tiles, outputs), from which the last kernel computes the tiles and hands them to the sink. The filter's
+gradient is the product of the patches with the transformed gradients of the tiles, summed over the tiles. A work-item of a transform has
+one tile and channel; consecutive items have consecutive channels.
 
-What the transforms write and read again, 2.25 times the input and the result with tiles of 4 x 4 and 4 times with 2 x 2, has to cost
-less than the multiply-adds that are saved. Both are priced as by a roofline, in multiply-adds of a unit (gemm/gpu_choice.py): a launch
-takes the time of its multiply-adds or of its bytes, whichever is longer, and at least that of a launch.
+The tensors that the transforms write and the products read, 2.25 times the input and the result with tiles of 4 x 4 and 4 times with
+2 x 2, have to cost less than the multiply-adds that are saved. Both are priced by a roofline, in multiply-adds of a unit
+(gemm/gpu_choice.py): a kernel takes the time of its multiply-adds or of its bytes, whichever is longer, and at least that of a launch.
 """
 
 from dataclasses import replace
@@ -26,7 +26,7 @@ _REGISTER = "typedef float vector;\n"
 
 
 def choose(traits, geometry, dtype):
-    """The Transforms of a forward convolution, None where the direct kernel should be as fast, or memory is short."""
+    """The Transforms for a forward convolution, None if the direct kernel should be as fast or memory is short."""
     if not winograd.applies(geometry, dtype):
         return None
     inputs, outputs = map(hint, geometry.filter[2:])
@@ -41,7 +41,7 @@ def choose(traits, geometry, dtype):
 
 
 def choose_gradient(traits, geometry, dtype):
-    """The Transforms of a filter's gradient, or None, as choose()."""
+    """The Transforms for a filter's gradient, None as in choose()."""
     if not winograd.applies(geometry, dtype):
         return None
     inputs, outputs = map(hint, geometry.filter[2:])
@@ -56,7 +56,7 @@ def choose_gradient(traits, geometry, dtype):
 
 
 def _products_of(traits, transforms, m, n, k):
-    """What all planes' multiply-adds cost, with what sums of parts of k do where it has to be cut for the results to be exact enough."""
+    """Cost of all planes' products, in multiply-adds, with the sums of parts where k is split (for accuracy, or for parallelism)."""
     problem = Problem(traits, transforms.planes, m, n, k, None, None, "float32", None, longest=transforms.terms)
     _, steps = gpu_choice.choose(problem)
     parts = -(-k // steps) if steps else 0
@@ -64,9 +64,9 @@ def _products_of(traits, transforms, m, n, k):
 
 
 def _fastest(traits, geometry, launches):
-    """The Transforms that take the least time, None where the direct kernel does.
+    """The Transforms that take the least time, None if the direct kernel does.
 
-    launches(transforms, tiles) yields (multiply-adds, elements of memory) of each.
+    launches(transforms, tiles) yields (multiply-adds, elements of memory read and written) of each kernel.
     """
     tuning, units = schedule_of(traits).tuning, gpu_choice.units(traits)
 
@@ -85,7 +85,7 @@ def _fastest(traits, geometry, launches):
 
 
 def forward(traits, geometry, transforms, x, w, sink, name, transposed=False):
-    """The KernelSpecs of the convolution; with `transposed`, `geometry` is the transposed one and w the filter it came from."""
+    """The KernelSpecs of the convolution; with `transposed`, `geometry` is the transposed one and `w` the original filter."""
     inputs, outputs = geometry.filter[2:]
     planes, tiles = transforms.planes, _tiles(geometry, transforms)
     filters, patches, products = (Buffer(planes * n, "float32") for n in (inputs * outputs, tiles * inputs, tiles * outputs))
@@ -116,7 +116,7 @@ def filter_grad(traits, geometry, transforms, x, dy, sink, name):
 
 
 def _tiles(geometry, transforms):
-    """How many tiles the outputs make."""
+    """Number of tiles of the output: images x rows of tiles x columns of tiles."""
     batch, high, wide = geometry.output[:3]
     return batch * ceil_div(high, transforms.outputs) * ceil_div(wide, transforms.outputs)
 
@@ -129,12 +129,12 @@ def _products(traits, transforms, m, n, k, a, b, sink):
 
 
 def _places(side, form):
-    """(row, column, text of `form` for them) of a square of registers."""
+    """[(row, column, register name from `form`)] of a square of registers."""
     return [(i, j, form.format(i, j)) for i in range(side) for j in range(side)]
 
 
 def _head(args, geometry, transforms, index):
-    """Statements that say which tile of which image an item has, and its channel: `n`, `y` and `z` of the first output, `c`."""
+    """Statements that define an item's `tile`, its image `n`, the position (`y`, `z`) of its first output, and its channel `c`."""
     m, (_, high, wide) = transforms.outputs, geometry.output[:3]
     down, across = args.int(ceil_div(high, m)), args.int(ceil_div(wide, m))
     return (
@@ -144,7 +144,7 @@ def _head(args, geometry, transforms, index):
 
 
 def _loaded(args, pointer, shape, side, low, index):
-    """Statements that load a square of `side` pixels of a tensor of `shape` from (y, z) - low on, zeros outside: d0_0, d0_1, ..."""
+    """Statements that load side x side pixels of a tensor of `shape`, from (y, z) - low on, into d0_0, d0_1, ...; zeros outside."""
     high, wide, channels = (args.int(extent) for extent in shape[1:])
     text = f"const int top = y - {args.int(low[0])}, left = z - {args.int(low[1])};\n"
     text += f"const {index} corner = ((({index})n * {high} + top) * {wide} + left) * {channels} + c;\n"
@@ -156,15 +156,15 @@ def _loaded(args, pointer, shape, side, low, index):
 
 
 def _stored(args, pointer, planes, rows, columns, index):
-    """Statements that store a square of registers t0_0, t0_1, ... at (row `tile`, column c) of the planes of a buffer."""
+    """Statements that store registers t0_0, t0_1, ..., one per plane, at (row `tile`, column c) of the planes of a buffer."""
     side, rows, columns = round(planes**0.5), args.int(rows, index), args.int(columns, index)
     text = f"__global float* to = {pointer} + (tile * {columns} + c);\n"
     return text + "".join(f"to[({index}){i * side + j} * {rows} * {columns}] = {name};\n" for i, j, name in _places(side, "t{}_{}"))
 
 
 def _spread(geometry, transforms, source, shape, side, low, rows, target, title):
-    """The KernelSpec that transforms squares of `side` pixels of a tensor of `shape`, one for each tile, by `rows` to planes."""
-    args, tiles = Args(all_arguments=True), _tiles(geometry, transforms)  # memory bound: layers of all sizes share it
+    """The KernelSpec that transforms, for each tile, side x side pixels of a tensor of `shape` by `rows`, into planes."""
+    args, tiles = Args(all_arguments=True), _tiles(geometry, transforms)  # memory-bound: layers of all sizes share the kernel
     pointer, out = args.pointer(source, "float32"), args.pointer(target, "float32", out=True)
     index = index_type(product(shape), target.elements)
     text = _head(args, geometry, transforms, index) + _loaded(args, pointer, shape, side, low, index)
@@ -191,7 +191,7 @@ def _gradients(geometry, transforms, dy, target):
 
 
 def _filter(geometry, transforms, w, target, transposed):
-    """The KernelSpec that transforms the filter to planes, in each of which it lies as in the filter; taps flipped if `transposed`."""
+    """The KernelSpec that transforms the filter to planes, each with the filter's channel order; taps flipped if `transposed`."""
     args, count = Args(all_arguments=True), product(geometry.filter[2:])
     source, out, elements = args.pointer(w, "float32"), args.pointer(target, "float32", out=True), args.int(count)
     text = f"{_REGISTER}const int at = get_global_id(0);\n"
@@ -207,7 +207,7 @@ def _filter(geometry, transforms, w, target, transposed):
 
 
 def _results(geometry, transforms, products, sink, name):
-    """The KernelSpec from the products (planes, tiles, outputs) to the sink."""
+    """The KernelSpec that transforms the products (planes, tiles, outputs) back and hands the outputs to the sink."""
     args, tiles, side, outputs = Args(), _tiles(geometry, transforms), transforms.side, geometry.filter[3]
     source, index = args.pointer(products, "float32"), index_type(products.elements)
     rows, columns = args.int(tiles, index), args.int(outputs, index)
@@ -224,7 +224,7 @@ def _results(geometry, transforms, products, sink, name):
 
 
 def _total(geometry, transforms, sums, sink, name):
-    """The KernelSpec from the sums of products (planes, inputs, outputs) to the sink of a filter's gradient."""
+    """The KernelSpec that transforms the sums of products (planes, inputs, outputs) back and hands the filter's gradient to the sink."""
     args, (inputs, outputs), side = Args(), geometry.filter[2:], transforms.side
     source, count, across = args.pointer(sums, "float32"), args.int(inputs * outputs), args.int(outputs)
     text = f"{_REGISTER}const int column = get_global_id(0), row = get_global_id(1);\n"

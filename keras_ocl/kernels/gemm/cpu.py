@@ -1,9 +1,9 @@
-"""Matrix product for CPUs: one work-item computes a chunk of register tiles with explicit vectors.
+"""Matrix product A (m, k) x B (k, n) for CPUs: one work-item computes a chunk of register tiles with explicit vectors.
 
 Two formulations. *rows*: lanes run along n; an element of A is broadcast against vectors of B, which is read in place
 or, when its columns are strided, converted, short or far apart, packed block by block into private memory.
-*dots*: lanes run along k, for few rows against a B that is contiguous in k.
-Tiles at the end of m or n are moved back so that they are whole, and store only what the tile before did not.
+*dots*: lanes run along k, for few rows of A and a B that is contiguous in k.
+Tiles at the end of m or n are shifted back so that they are whole, and store only results that the previous tile did not.
 """
 
 from dataclasses import dataclass
@@ -19,12 +19,12 @@ from keras_ocl.kernels.spec import Args, KernelSpec
 
 @dataclass(frozen=True)
 class Tile:
-    """One work-item does `chunk` rows of one column panel, in register tiles.
+    """One work-item computes `chunk` rows of one column panel, in register tiles.
 
-    A tile of kind "rows" has rows x vectors accumulators, and the panel is `across` such tiles wide; `block` is the depth of a packed
-    block of B, 0 when B is read in place. With `steps` above 1 the accumulators are in memory, and a wide panel of B in place is passed
-    over once for so many steps of k: long runs of as many rows, which prefetchers follow. A tile of kind "dots" has rows x `vectors`
-    columns; the panel is `across` such tiles.
+    A tile of kind "rows" has rows x vectors accumulators (vectors of n), and the panel is `across` such tiles wide; `block` is the number
+    of steps of k in a packed block of B, 0 when B is read in place. With `steps` above 1 the accumulators are in memory, and each pass
+    over a wide panel of B in place takes `steps` rows of B: long runs, which prefetchers follow. A tile of kind "dots" has rows x
+    `vectors` results, each an accumulator vector along k; the panel is `across` such tiles.
     """
 
     kind: str
@@ -37,24 +37,24 @@ class Tile:
 
     @property
     def splits(self):
-        """Whether a work-item can be given a part of k."""
+        """Whether the product can be split along k, between work-items."""
         return self.kind == "rows"
 
     def panel(self, lanes):
-        """Columns of a work-item."""
+        """Number of columns of a work-item."""
         return self.across * self.vectors * (lanes if self.kind == "rows" else 1)
 
 
 def most_rows(kept, rows, vectors, across=1):
-    """Most rows of a chunk whose `kept` vectors of partial sums are kept between blocks, a multiple of the tile's `rows`.
+    """Most rows of a chunk that needs at most `kept` vectors of partial sums (times `across`), a multiple of the tile's `rows`.
 
-    Wide panels are for matrices that no cache holds, which are best read once: they get more rows as well.
+    Wide panels are for a B that no cache holds, which is best read once: they get more rows as well.
     """
     return max(1, kept * across // vectors // rows) * rows
 
 
 def kernel(problem, tile):
-    """The KernelSpec of `problem` with `tile`."""
+    """The KernelSpec of a product `problem` with the Tile `tile`."""
     args = Args(problem.all_arguments)
     names = Names(problem, args)
     build = _Dots if tile.kind == "dots" else _Rows
@@ -78,12 +78,12 @@ def kernel(problem, tile):
 
 
 class _Writer:
-    """What both formulations share: the loop over row tiles and the store of a finished tile."""
+    """Base of both formulations: the loop over row tiles and the store of a finished tile."""
 
     def __init__(self, problem, tile, args, names):
         self.p, self.tile, self.args, self.names = problem, tile, args, names
         self.index, self.tuning = names.index, schedule_of(problem.traits).tuning.product
-        # A Dim may have another value than the one the tile was chosen for, even less than a tile's rows.
+        # A Dim may differ from the value for which the tile was chosen, and be less than a tile's rows.
         self.few_rows = isinstance(problem.m, Dim) and tile.rows > 1
 
     def head(self):
@@ -96,7 +96,7 @@ class _Writer:
         ]
 
     def whole_rows(self):
-        """The first row of the tile that begins at `i`: moved back when it would pass the end."""
+        """C text of the first row of the tile at `i`, shifted back where the tile would pass the end."""
         if self.p.literal(self.p.m) and self.p.m % self.tile.rows == 0:
             return "i"
         return f"min(i, ({self.index}){self.names.m} - {self.tile.rows})"
@@ -107,7 +107,7 @@ class _Writer:
         return [f"const {self.index} step = {self.names.m} < {self.tile.rows} ? 1 : {self.tile.rows};\n"]
 
     def compute(self):
-        """Statements that leave the tile beginning at row `i` in kept[]; `top` is its first row."""
+        """Statements that compute the tile at row `i` into kept[] and set `top`, its first row."""
         whole = [f"top = {self.whole_rows()};\n", *self.accumulate(self.tile.rows)]
         if not self.few_rows:
             return whole
@@ -126,8 +126,8 @@ class _Rows(_Writer):
         self.panel = tile.panel(self.width)
         n = problem.n
         self.n_known = problem.literal(n)
-        self.wide = not isinstance(n, Dim) and n >= self.panel  # every panel is whole once moved back
-        # A block that holds all of k needs no partial sums kept between blocks.
+        self.wide = not isinstance(n, Dim) and n >= self.panel  # every panel is whole once shifted back
+        # If one block holds all of k, no partial sums are kept between blocks.
         self.blocked = bool(tile.block) and not (problem.literal(problem.k) and not problem.split and problem.k <= tile.block)
         self.depth = tile.block if self.blocked or not tile.block else max(1, problem.k)
         self.first = "first" if tile.across > 1 else "0"  # the tile's first column in the panel
@@ -137,7 +137,7 @@ class _Rows(_Writer):
         lines = [*self.head(), f"const {i} j_first = ({i})get_global_id(0) * {self.panel};\n"]
         lines.append(f"const {i} left = {self.left()};\n")
         lines += self.step()
-        # In eager code the chunk is an argument, so room is made for the largest.
+        # In eager code the chunk is an argument, so kept[] is sized for the largest.
         chunk = most_rows(self.tuning.kept, t.rows, t.vectors) if self.p.all_arguments else t.chunk
         kept = (chunk * t.across if self.blocked else t.rows) * t.vectors
         lines.append(f"{vector} kept[{kept}];\n")
@@ -164,7 +164,7 @@ class _Rows(_Writer):
         return "".join(lines)
 
     def left(self):
-        """The panel's first column, moved back to make it whole."""
+        """C text of the panel's first column, shifted back to make the panel whole."""
         last = f"({self.index}){self.names.n} - {self.panel}"
         if self.n_known:
             if self.p.n < self.panel:
@@ -216,7 +216,7 @@ class _Rows(_Writer):
         return [*lines, "}\n"]
 
     def _passes(self, rows):
-        """`accumulate` in passes over the panel: of `steps` steps of k each, and of one each at the end."""
+        """Statements of accumulate() in passes over the panel: `Tile.steps` steps of k per pass, and single steps for the remainder."""
         p, t, i = self.p, self.tile, self.index
         count, vector = rows * t.vectors, p.vector(self.width)
         clear = f"for (int v = 0; v < {count}; ++v) kept[v] = ({vector})(0);\n"
@@ -227,7 +227,7 @@ class _Rows(_Writer):
 
         if hint(p.split or p.k) <= summation.PRODUCT_ALONE or not summation.bounded(p.accumulator):
             return [clear, f"{i} q = 0;\n", *passes("depth")]
-        # All of kept[] is in memory anyway, and so are the sums of its sums.
+        # kept[] is in memory anyway, and so are the totals of its blocks.
         block = summation.PRODUCT
         return [
             f"{vector} totals[{count}];\n{i} q = 0;\ndo {{\n{clear}const {i} stop = q + min(({i}){block}, depth - q);\n",
@@ -276,13 +276,13 @@ class _Rows(_Writer):
         ]
 
     def _column(self, lane):
-        """Where the packed block's column `lane` begins in B; columns past the end repeat the last."""
+        """C text of a pointer to where column `lane` of the packed block begins in B; columns past the end repeat the last."""
         n = self.names
         column = f"left + {lane}" if self.wide else f"min(left + {lane}, ({self.index}){n.n} - 1)"
         return summed("b", scaled("k0" if self.blocked else "0", n.b_row), scaled(f"({column})", n.b_column))
 
     def _pack_transposed(self, source):
-        """B is contiguous in k: blocks of 4 x 4 are transposed in registers, few steps of k at a time for all columns."""
+        """Packs a B that is contiguous in k: blocks of 4 x 4 are transposed in registers, few steps of k at a time for all columns."""
         p, i, four, turned = self.p, self.index, self.p.vector(4), self.tuning.turned
         lines = [f"for ({i} start = 0; start < depth; start += {turned}) {{\nconst {i} end = min(start + {turned}, depth);\n"]
         lines.append(f"for (int l = 0; l < {self.panel}; l += 4) {{\n")
@@ -305,7 +305,7 @@ class _Rows(_Writer):
         )
         if self.wide:
             return [f"for ({i} q = 0; q < depth; ++q) {{\n{source}{start};\n{copies}}}\n"]
-        # Whole vectors may run over into the next rows, which are there except after the last few.
+        # Whole vectors may read past a row's end into the next rows, which exist except after the last few.
         last = f"{n.total} - max({self.panel - 1} - ({i}){n.n} + {n.b_row}, ({i})0) / {n.b_row}"
         if not isinstance(p.b.row_stride, Dim) and p.b.row_stride < 1:
             last = "0"
@@ -321,7 +321,7 @@ class _Rows(_Writer):
         ]
 
     def epilogue(self):
-        """Statements that hand the rows of kept[] to the sink."""
+        """Statements that hand the results in kept[] to the sink."""
         t, n, i, width = self.tile, self.names, self.index, self.width
         vector = self.p.vector(width)
         lines = [
@@ -359,7 +359,7 @@ class _Rows(_Writer):
 
 
 class _Dots(_Writer):
-    """Both operands contiguous in k, k at least one vector, n at least the tile's columns; neither is a Dim."""
+    """Lanes along k: both operands contiguous in k, k at least one vector, n at least the tile's columns, neither k nor n a Dim."""
 
     lanes_along = "k"
 
@@ -381,7 +381,7 @@ class _Dots(_Writer):
         return "".join(lines)
 
     def _mask(self):
-        """The last vector of k is moved back as well; lanes that were summed before are masked."""
+        """Statement that declares `fresh`: the last vector of k is shifted back, and this masks its lanes that were summed before."""
         width = self.width
         kind = "long" if dtypes.itemsize(self.p.accumulator) == 8 else "int"
         lanes = ", ".join(map(str, range(width)))

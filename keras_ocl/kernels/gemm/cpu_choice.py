@@ -1,4 +1,4 @@
-"""Which tile a matrix product gets on a CPU: the least estimated time among those the registers hold."""
+"""The tile of a matrix product on a CPU: the one with the least estimated cycles, of those that fit the registers."""
 
 from keras_ocl.core import dtypes
 from keras_ocl.core.dim import Dim, hint
@@ -7,7 +7,7 @@ from keras_ocl.kernels.schedule import schedule_of
 
 
 def groups(problem, tile):
-    """Number of work-items by the hints of the extents."""
+    """Number of work-items with `tile`, by the hints of the extents."""
     batch = 1 if problem.batch is None else hint(problem.batch)
     return -(-hint(problem.n) // tile.panel(problem.lanes)) * -(-hint(problem.m) // tile.chunk) * batch
 
@@ -21,12 +21,12 @@ def choose(problem):
 
 
 def _streamed(problem):
-    """The tile for few rows of a far B in place: memory decides, and a wide panel is read in long runs. None elsewhere."""
+    """The tile for few rows of A and a large B that is read in place, memory-bound: wide panels are read in long runs. Else None."""
     p, t = problem, _tuning(problem)
     if p.all_arguments or any(isinstance(e, Dim) for e in (p.m, p.n)) or not _in_place(p):
         return None
     size = _bytes(p.b, hint(p.k) * p.n)
-    # Reading a narrow operand in long runs gains more: twice the rows when it is far.
+    # Long runs gain more on a narrow operand, such as int8 weights: twice as many rows of A if B is large.
     rows = t.streamed_rows * (2 if p.b.source and size >= t.streamed_computed else 1)
     if p.m > rows or size < t.streamed or p.n < p.traits.compute_units * min(t.streamed_vectors) * p.lanes:
         return None
@@ -47,12 +47,12 @@ def _bytes(operand, elements):
 
 
 def _shapes(problem):
-    """Rows by vectors that fit the registers: 32 of them beside 64-byte vectors, 16 elsewhere."""
+    """{vectors: most rows} of register tiles: CPUs with 64-byte vectors have 32 registers, others 16."""
     return {1: 8, 2: 12, 3: 8, 4: 6} if problem.traits.vector_width >= 16 else {1: 8, 2: 6, 3: 4}
 
 
 def _in_place(problem):
-    """Whether B can be read without packing: unit stride, and near enough that rows do not evict each other."""
+    """Whether B can be read without packing: its columns have unit stride, and its rows are so close that they do not evict each other."""
     if problem.b.source:
         return True
     if isinstance(problem.n, Dim) or isinstance(problem.b.column_stride, Dim) or problem.b.column_stride != 1:
@@ -81,7 +81,7 @@ def _candidates(problem):
         direct = in_place and n >= vectors * lanes
         if in_place and not direct and n >= lanes:
             continue
-        # An operand that is computed where it is read is computed once.
+        # A prologue's operand is computed only once if a tile has all rows.
         for rows in range(m if problem.b.source else 1, min(most, m) + 1):
             for chunk in _chunks(m, rows, None if direct else most_rows(t.kept, rows, vectors)):
                 yield Tile("rows", rows, vectors, chunk, 0 if direct else t.block)
@@ -98,14 +98,14 @@ def _candidates(problem):
 
 
 def _chunks(m, rows, most):
-    """Rows of a work-item: everything, or an even share of it, in whole tiles."""
+    """Candidate numbers of rows per work-item: all m rows, or an even share of them, in whole tiles, at most `most`."""
     shares = {-(-m // (rows * parts)) * rows for parts in (1, 2, 3, 4, 6, 8, 12, 16)}
     limit = most or max(shares)
     return sorted({min(share, limit) for share in shares})
 
 
 def _eager(problem):
-    """Few tiles, so that few kernels exist: classes of m and n only."""
+    """Candidate tiles in eager code: few, by size classes of m and n, so that few kernels exist."""
     m, n = max(1, hint(problem.m)), max(1, hint(problem.n))
     rows, t = next(r for r in (8, 4, 2, 1) if r <= m), _tuning(problem)
     if _dots(problem) and (m <= 128 or n == 1):
@@ -123,7 +123,7 @@ def _eager(problem):
 
 
 def _cycles(problem, tile):
-    """Estimated cycles until the last compute unit is done."""
+    """Estimated CPU cycles until the last compute unit is done."""
     m, n, k, lanes = hint(problem.m), hint(problem.n), hint(problem.k), problem.lanes
     rows, vectors, t = tile.rows, tile.vectors, _tuning(problem)
     near = _bytes(problem.b, k * n) <= t.near

@@ -1,6 +1,6 @@
 """Matrix product (general, batched), written as the device's schedule says.
 
-`plan` is what lowering calls; it is given Operands, and Buffers among its kernels' arguments are scratch memory.
+Lowering calls `plan` with Operands; Buffers among its kernels' arguments are scratch memory that the caller provides.
 """
 
 from keras_ocl.core import dtypes
@@ -11,7 +11,7 @@ __all__ = ["Operand", "plan"]
 
 
 def plan(traits, *, batch, m, n, k, a, b, dtype, sink, all_arguments=False, tile=None, longest=0, repeated=False):
-    """Kernels, in order of launch, that compute a product and hand it to `sink`.
+    """KernelSpecs, in order of launch, that compute a product and hand it to `sink`.
 
     Shape:
         a (batch, m, k), b (batch, k, n), result (batch, m, n), given to the sink with lanes along n; without the
@@ -20,10 +20,10 @@ def plan(traits, *, batch, m, n, k, a, b, dtype, sink, all_arguments=False, tile
 
     dtypes:
         `dtype` decides the accumulator (dtypes.accumulator), whose registers the sink gets; the operands' own
-        dtypes are how they are stored. TypeError for complex numbers.
+        dtypes are those of their memory. TypeError for complex numbers.
 
     `tile` overrides the choice of tile, for tuning. `longest` is the most steps of k that the GPU schedule sums at once, 0 for any number.
-    `repeated`: whether it is done in a loop's step.
+    `repeated`: whether the product runs in each step of a loop.
     """
     if dtypes.is_complex(dtype):
         raise TypeError(f"matrix product: dtype {dtype} has no kernel; multiply real and imaginary parts separately")

@@ -1,4 +1,4 @@
-"""Matrix product for GPUs: tiles of both operands in local memory, a block of results in each work-item's registers."""
+"""Matrix product for GPUs: tiles of both operands in local memory, a register tile of results per work-item."""
 
 from keras_ocl.core.dim import ceil_div
 from keras_ocl.kernels.contraction import Computed, Contraction, Strided
@@ -48,7 +48,7 @@ def _body(p, t, args, n, groups):
 
 
 def _computed(p, t, args, n):
-    """The Loader of `a` where it has a source."""
+    """The Loader of `a` computed in a prologue by its source."""
     fits = p.divides(t.fragment, p.k) and t.depth % t.fragment == 0 and p.a.source.in_lanes((p.m, p.k), t.fragment)
     vector = t.fragment if fits else 1
 
@@ -61,14 +61,14 @@ def _computed(p, t, args, n):
 def _loader(p, t, operand, name, rows, steps):
     """The Loader of an operand.
 
-    rows: of the rows of `a` or columns of `b` the first (C text), their number and its text, those of a tile, their stride and its text.
-    steps: the stride of k and its text.
+    rows: of the rows of `a` or columns of `b`: (the block's first (C text), their number, its C text, the number in a tile, their stride,
+    its C text). steps: (the stride along k, its C text).
     """
     (first, extent, limit, side, stride, stride_text), (k_stride, k_text) = rows, steps
     along_k = k_text == "1" and stride_text != "1"
     length, of_tile, across = (p.k, t.depth, stride) if along_k else (extent, side, k_stride)
     joined = k_text == "1" if along_k else stride_text == "1"
-    widths = (4,) if p.all_arguments else (4, 2)  # eager kernels of all sizes are few
+    widths = (4,) if p.all_arguments else (4, 2)  # eager kernels serve all sizes, so that they are few
     fits = [v for v in widths if joined and of_tile % v == 0 and p.divides(v, length, across, operand.batch_stride, operand.offset)]
     vector = min(t.fragment, fits[0]) if fits else 1
 

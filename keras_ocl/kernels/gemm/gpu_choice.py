@@ -1,8 +1,8 @@
-"""The tile of a matrix product on a GPU, and into how many parts its sums over k are cut: together, by what a unit has to do.
+"""The choice of a matrix product's tile on a GPU, and of the number of parts of k: both together, by the cost per compute unit.
 
-A unit here is a share of the device with 65,536 registers, which is a compute unit of most. Costs are multiply-adds of one work-item, all
-items of a unit one after the other; only their ratios matter. All of it is a function of traits and hints, so that results do not change
-from run to run, nor with the batch size at hand.
+A unit here is a share of the device with 65,536 registers: on most devices, a compute unit. Costs are the multiply-adds of all work-items
+of a unit, added up as if they ran one after the other; only their ratios matter. The choice depends on traits and hints alone, so that
+results do not change from run to run, nor with the batch size at hand.
 """
 
 import functools
@@ -17,14 +17,15 @@ from keras_ocl.kernels.contraction import Tile
 from keras_ocl.kernels.gemm import rows_gpu
 from keras_ocl.kernels.schedule import schedule_of
 
-UNIT = 65536  # registers
+UNIT = 65536  # registers of a unit
 _SHAPES = ((8, 8), (8, 4), (4, 8), (4, 4), (4, 2), (2, 4), (2, 2), (2, 1), (1, 2), (1, 1))  # rows x columns of an item
 
 
 def choose(problem, tile=None, pixels=0):
-    """(the Tile of a product, the steps of k that a part sums or 0 for all); `tile`: the one to take.
+    """(the Tile of a product, the steps of k that a part sums or 0 for all); `tile`: a given tile, None to choose.
 
-    pixels: neighbours along k that an item loads as one, where rows of `a` are images' pixels, whose places it holds; 0 of other products.
+    pixels: in convolutions, where rows of `a` are pixels whose image positions an item keeps in registers, the length of its vector loads
+    along k; 0 for other products.
     """
     p = problem
     batch = 1 if p.batch is None else max(1, hint(p.batch))
@@ -33,13 +34,13 @@ def choose(problem, tile=None, pixels=0):
 
 
 def _launch(problem):
-    """What the kernel that sums parts costs: in a loop's step all that a launch does, as nothing else is under way."""
+    """Cost of launching the kernel that sums parts, in multiply-adds of a unit: more in a loop's step, where nothing overlaps it."""
     tuning = schedule_of(problem.traits).tuning
     return tuning.launch if problem.repeated else tuning.product_launch
 
 
 def units(traits):
-    """How many units a device has."""
+    """Number of units (of 65,536 registers) of a device, a float."""
     return max(1, traits.compute_units * traits.unit_registers / UNIT)
 
 
@@ -59,13 +60,13 @@ def _best(traits, batch, m, n, k, size, shared, tile, pixels, longest, launch):
 
 
 def fragment(size):
-    """Elements of `size` bytes of the widest vector."""
+    """Elements, of `size` bytes each, of the widest vector (16 bytes)."""
     return max(1, 16 // size)
 
 
 @functools.cache
 def _tiles(traits, size, shared):
-    """Tiles that the device's groups, registers and local memory hold; few, where kernels of all sizes are to be `shared`."""
+    """Tiles that fit the device's groups, registers and local memory; few, if kernels are `shared` by all sizes (eager code)."""
     tuning, tiles = schedule_of(traits).tuning, []
     most = power_below(min(tuning.product_items, traits.max_group))
     for items, across, (rows, columns) in itertools.product({most} if shared else {most, most // 2, most // 4}, (64, 32, 16, 8), _SHAPES):
@@ -75,14 +76,14 @@ def _tiles(traits, size, shared):
         tile = Tile(across, items // across, rows, columns, depth, fragment(size))
         while tile.depth > 1 and tile.local_bytes(size) > traits.local_memory:
             tile = replace(tile, depth=tile.depth // 2)
-        # A tenth is spare, for compilers that take more than NVIDIA's.
+        # A tenth of the registers is spare, for compilers that use more than NVIDIA's.
         if 1.1 * registers(tile) * size <= traits.item_registers * 4 and tile.local_bytes(size) <= traits.local_memory:
             tiles.append(tile)
     return tiles or [Tile(1, 1, 1, 1, 1)]
 
 
 def _parts(traits, k, longest=0):
-    """Steps of k that a part may sum, at most `longest`: 0 for all, else multiples of 32, which all depths of tiles divide."""
+    """Candidate numbers of steps of k per part, at most `longest`: 0 for all, else multiples of 32, which all tile depths divide."""
     least = schedule_of(traits).tuning.product_split
     steps = dict.fromkeys(-(-k // count // 32) * 32 for count in _COUNTS if count * least <= k)
     if not longest or k <= longest:
@@ -90,11 +91,11 @@ def _parts(traits, k, longest=0):
     return [n for n in steps if n <= longest] or [max(1, longest // 32) * 32]
 
 
-_COUNTS = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)  # of parts
+_COUNTS = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)  # candidate numbers of parts
 
 
 def few(problem):
-    """(the Shape for a product of few rows or columns, the steps of k that a part sums or 0 for all), None for other products."""
+    """(the rows_gpu.Shape of a product with few rows or columns, the steps of k that a part sums or 0 for all), else None."""
     tuning = schedule_of(problem.traits).tuning
     turn = hint(problem.m) > tuning.product_few
     p = rows_gpu.turned(problem) if turn else problem
@@ -107,7 +108,7 @@ def few(problem):
     fits = (v for v in widths if v == 1 or (joined and p.divides(v, length, across, p.b.batch_stride, p.b.offset)))
     vector = next(v for v in fits if v * rows <= 16)
     places, items = 8 if along_k else 32, power_below(min(tuning.product_items, problem.traits.max_group))
-    if not p.all_arguments:  # eager kernels of all sizes are few
+    if not p.all_arguments:  # eager kernels serve all sizes, so that they are few
         places = min(places, power_above(ceil_div(hint(p.n), 1 if along_k else vector)))
     lanes = max(1, items // places)
     if not p.all_arguments:
@@ -120,7 +121,7 @@ def few(problem):
 
 
 def _few_parts(p, shape):
-    """Steps of k of a part: as many parts as let all units read at the same time, where that pays for adding them."""
+    """Steps of k per part, 0 for one part: enough parts that all units read at the same time, if that outweighs adding the parts."""
     tuning, batch, m, n, k = schedule_of(p.traits).tuning, 1 if p.batch is None else hint(p.batch), hint(p.m), hint(p.n), hint(p.k)
     shares = units(p.traits)
     groups = ceil_div(n, shape.places * shape.columns) * ceil_div(m, shape.rows) * batch
@@ -135,13 +136,13 @@ def _few_parts(p, shape):
 
 
 def registers(tile, held=0):
-    """About how many registers a work-item takes: results, what it multiplies, what is on its way, addresses, and what else is `held`."""
+    """Estimated registers of a work-item: accumulators, factors, elements in flight, addresses, and `held` others."""
     loaded = tile.depth * (tile.height + tile.width) // tile.items
     return max(40, 4 * tile.rows * tile.columns // 3 + tile.rows + tile.columns + loaded + 10) + held  # as NVIDIA's compiler uses them
 
 
 def costs(traits, tile, batch, m, n, k, held, launch):
-    """Function of the steps of a part, 0 for all, to the multiply-adds of an item that a unit's work is worth; `launch`: of the sum's."""
+    """Function from the steps of k per part (0: all) to a unit's cost in multiply-adds; `launch`: cost of the summing kernel's launch."""
     t, tuning = tile, schedule_of(traits).tuning
     shares = units(traits)
     tiles, results = ceil_div(m, t.height) * ceil_div(n, t.width) * batch, t.rows * t.columns

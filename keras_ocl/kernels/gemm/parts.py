@@ -1,4 +1,4 @@
-"""What the matrix product's schedules share: operands, the problem, and small texts."""
+"""What the matrix product's schedules share: operands, the problem, and small C texts."""
 
 from dataclasses import dataclass, field, replace
 
@@ -13,9 +13,9 @@ class Operand:
     """A matrix, or a batch of them, read from a buffer: strides and offset in elements.
 
     `a` has rows m and columns k, `b` rows k and columns n; a transpose is swapped strides, a broadcast batch has `batch_stride` 0.
-    With a `source` the kernel computes the elements where it reads them: `source.load(args, row, column, extents, width, wide)`, given the
-    C texts of a place in a matrix of `extents` and whether indices take 64 bits, returns (statements, the text of a register of `width`
-    elements along the row). CPUs' kernels take one for `b`, GPUs' tiles one for `a`.
+    With a `source` the kernel computes the elements in a prologue, where it would load them: `source.load(args, row, column, extents,
+    width, wide)`, given the C texts of an index in a matrix of `extents` and whether indices take 64 bits, returns (statements, C text of a
+    register of `width` elements along the row). CPU kernels accept a source for `b`, tiled GPU kernels one for `a`.
     """
 
     handle: object  # goes to Args.pointer
@@ -33,12 +33,11 @@ class Operand:
 
 @dataclass
 class Problem:
-    """One product (batch, m, k) x (batch, k, n), and the part of k that one work-item sums (`split`, 0 for all).
+    """One product (batch, m, k) x (batch, k, n), and the number of steps of k that one work-item sums (`split`, 0 for all).
 
-    repeated: whether it is done in each step of a loop, where launches wait for one another.
-    longest: most steps of k that one sum may have before it is added to others, 0 for any number.
-    strips: whether `a` is packed by strips.py: a tile's rows are neighbours, and its first row number times the row stride is where
-    they begin.
+    repeated: whether it runs in each step of a loop, where launches wait for one another.
+    longest: most steps of k of one sum before it is added to others, 0 for no limit.
+    strips: whether `a` was packed by strips.py: the rows of a tile are adjacent, and start at the tile's first row times the row stride.
     """
 
     traits: object
@@ -58,11 +57,11 @@ class Problem:
     helpers: set = field(default_factory=set)
 
     def literal(self, extent):
-        """Whether this extent's number may be in the source text."""
+        """Whether this extent may be a literal in the source text."""
         return not self.all_arguments and not isinstance(extent, Dim)
 
     def divides(self, number, *extents):
-        """Whether extents or strides are known to be multiples of `number`; the numbers themselves may be arguments."""
+        """Whether extents or strides are known to be multiples of `number`, even if they are printed as arguments."""
         return all((self.all_arguments or not isinstance(e, Dim)) and present(e) % number == 0 for e in extents)
 
     @property
@@ -94,13 +93,13 @@ class Problem:
         return self._accumulated(operand, width, prelude.load(operand.dtype, width, pointer, offset, aligned=aligned))
 
     def computed(self, args, operand, row, column, width):
-        """(statements, expression) of what `load` gives, for an operand with a source."""
+        """(statements, expression) like load(), for an operand with a source."""
         extents = (self.k, self.n) if operand is self.b else (self.m, self.k)
         statements, text = operand.source.load(args, row, column, extents, width, self.index == "long")
         return statements, self._accumulated(operand, width, text)
 
     def _accumulated(self, operand, width, text):
-        """`text`, a register of the operand's elements, in the accumulator's type."""
+        """`text`, a register of the operand's elements, converted to the accumulator's type."""
         return text if dtypes.register_ctype(operand.dtype) == self.register else f"convert_{self.vector(width)}({text})"
 
     def fma(self, x, y, z):
@@ -122,7 +121,7 @@ class Names:
             return args.int(extent, p.index)
 
         self.m, self.n, self.k = text(p.m), text(p.n), text(p.k)
-        self.total = self.k  # steps of k in all; `k` is those of this work-item
+        self.total = self.k  # all steps of k; `k` is the number that this work-item sums
         self.a_pointer = None if p.a.source else args.pointer(p.a.handle, p.a.dtype)
         self.b_pointer = None if p.b.source else args.pointer(p.b.handle, p.b.dtype)
         self.a_row, self.a_column = text(p.a.row_stride), text(p.a.column_stride)
@@ -149,12 +148,12 @@ class Names:
 
 
 def scaled(index, stride):
-    """Text of `index * stride` without needless factors of 0 and 1."""
+    """C text of `index * stride` without needless factors of 0 and 1."""
     if stride == "0" or index == "0":
         return "0"
     return index if stride == "1" else f"{index} * {stride}"
 
 
 def summed(*terms):
-    """Text of a sum without needless zeros."""
+    """C text of a sum without needless zeros."""
     return " + ".join(t for t in terms if t != "0") or "0"

@@ -1,4 +1,4 @@
-"""Matrix product of the reference schedule: a work-item sums one element of the result."""
+"""Matrix product of the reference schedule: a work-item computes one element of the result."""
 
 from keras_ocl.kernels import summation
 from keras_ocl.kernels.gemm.parts import Names, scaled, summed

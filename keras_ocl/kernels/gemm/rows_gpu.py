@@ -1,7 +1,7 @@
-"""Matrix product of few rows, or few columns, for GPUs: it waits for its large operand, which each work-item reads once, past local memory.
+"""Matrix product of few rows, or few columns, for GPUs: bound by reading the large operand, which is loaded once, straight to registers.
 
-A work-group's items are lanes along k and places along the columns, whichever are neighbours in memory side by side. Each sums its steps
-of k for all rows at once; the lanes' sums are added in local memory, in halves, which is the same order each time.
+A work-group's items form a grid of lanes along k and places along the columns; consecutive items read adjacent memory. Each item sums its
+steps of k for all rows at once; the lanes' sums are then reduced in local memory by a tree, in the same order each time.
 """
 
 from dataclasses import dataclass, replace
@@ -15,11 +15,11 @@ from keras_ocl.kernels.spec import Args, KernelSpec
 
 @dataclass(frozen=True)
 class Shape:
-    """A work-group of lanes along k x places along the columns, each item with `rows` rows; lanes and rows are powers of two.
+    """A work-group of `lanes` items along k x `places` items along the columns, each with `rows` rows; lanes and rows are powers of two.
 
-    along_k: whether lanes are neighbours in memory, else places are. vector: neighbours in memory that an item reads as one.
-    turned: whether rows and columns are exchanged, for few columns. ahead: steps of k whose elements an item reads before it multiplies
-    those that it read before; 0 where it reads some and multiplies them, as where other groups use the unit meanwhile.
+    along_k: whether adjacent memory runs along the lanes, else along the places. vector: adjacent elements that an item loads as one
+    vector. turned: whether rows and columns are exchanged, for few columns. ahead: software pipelining: steps of k that an item loads
+    before it multiplies the steps loaded before; 0 for none, if other groups keep the unit busy meanwhile.
     """
 
     lanes: int
@@ -32,7 +32,7 @@ class Shape:
 
     @property
     def columns(self):
-        """Columns of an item: neighbours."""
+        """Number of an item's columns, which are adjacent."""
         return 1 if self.along_k else self.vector
 
 
@@ -43,7 +43,7 @@ def turned(problem):
 
 
 def kernel(problem, shape):
-    """The KernelSpec of `problem` with `shape`."""
+    """The KernelSpec of a product `problem` with the Shape `shape`."""
     s, p, args = shape, turned(problem) if shape.turned else problem, Args(problem.all_arguments)
     n = Names(p, args)
     body = _body(p, s, args, n)
@@ -68,7 +68,7 @@ def _body(p, s, args, n):
         *n.lines,
         f"const int me = get_local_id(0), lane = {lane.format(s.lanes, s.places)}, place = {place.format(s.lanes, s.places)};\n",
         f"const {i} column = ({i})get_group_id(0) * {width} + place * {s.columns}, first = ({i})get_group_id(1) * {s.rows};\n",
-        # What lies beyond the edges is computed again, and not stored.
+        # Beyond the edges, the last rows and columns are computed again, and not stored.
         f"const {i} at = min(column, ({i})({n.n} - {s.columns}));\n",
     ]
     for r in rows:
@@ -106,7 +106,7 @@ def _body(p, s, args, n):
 
 
 def _one_by_one(p, s, n, begin, step):
-    """C text of the walk along k, of which the compiler unrolls some steps."""
+    """C text of the loop along k, of which the compiler unrolls some steps."""
     kind, rows = p.vector(s.vector), range(s.rows)
     sums = "".join(f"{{\nconst {kind} x = {_left(p, s, n, f'row{r}')};\nsum{r} = {p.fma('x', 'y', f'sum{r}')};\n}}\n" for r in rows)
 
@@ -120,10 +120,10 @@ def _one_by_one(p, s, n, begin, step):
 
 
 def _ahead(p, s, n, begin, step):
-    """C text of the walk along k in blocks of `s.ahead` steps, the next of which is on its way while one is multiplied.
+    """C text of the loop along k in blocks of `s.ahead` steps: the next block is loaded while one is multiplied.
 
-    NVIDIA's compiler gives a large group's items few registers, and so puts loads off until it has some again; what the next round of a
-    loop needs it cannot put off.
+    NVIDIA's compiler gives the items of a large group few registers, and so delays loads until registers are free; it cannot delay loads
+    that the next iteration needs.
     """
     kind, i, steps = p.vector(s.vector), n.index, range(s.ahead)
     whole = p.divides(s.ahead * step, p.k)
@@ -152,12 +152,12 @@ def _ahead(p, s, n, begin, step):
 
 
 def _right(p, s, n):
-    """C text of the elements of `b`, a vector, at k."""
+    """C text of the vector of `b` at step k and column `at`."""
     return p.load(p.b, s.vector, "b", summed(scaled("at", n.b_column), scaled("k", n.b_row)), aligned=True)
 
 
 def _left(p, s, n, row):
-    """C text of what of `a` meets a vector of `b`, at a row."""
+    """C text of the elements of row `row` of `a` that multiply a vector of `b` (one element is broadcast)."""
     start = scaled(row, n.a_row)
     if s.along_k and s.vector > 1:
         if n.a_column == "1" and p.divides(s.vector, p.a.row_stride, p.a.batch_stride, p.a.offset):

@@ -1,4 +1,4 @@
-"""Matrix products whose sums over k are cut into parts, where work-items would be too few: one kernel sums the parts, one adds them."""
+"""Split-k matrix products, for results with too few tiles: one kernel computes partial sums over parts of k, another adds them in order."""
 
 from dataclasses import replace
 
@@ -11,9 +11,9 @@ _SUM = "sum of a split matrix product"
 
 
 def steps(problem, groups, wanted, least):
-    """How many steps of k one work-item sums: 0 for all, less when the result has too few tiles (`groups`) to keep `wanted` items busy.
+    """Number of steps of k that one work-item sums: 0 for all; fewer if the result's tiles (`groups`) are too few for `wanted` work-items.
 
-    A function of hints and traits only, so that results do not change from run to run or with the batch size at hand.
+    It depends on hints and traits only, so that results do not change from run to run or with the batch size at hand.
     """
     k = hint(problem.k)
     if groups * 2 > wanted or k < 2 * least:

@@ -1,8 +1,8 @@
-"""The left operand of a large matrix product, put into the order in which a CPU's tiles read it.
+"""Packs the left operand of a large matrix product in the order in which a CPU's tiles read it.
 
-In a gradient of weights an element's neighbour along k lies a whole row away: each step of k then touches another page, and rows of a
-power of two share a few sets of the cache. A strip holds a tile's rows, its elements of a step of k side by side (the packing of the
-left block in Goto and van de Geijn 2008, done once for all blocks).
+In a gradient of weights, consecutive elements along k lie a whole row apart: each step of k touches another page, and row lengths that are
+powers of two use only a few sets of the cache. A strip holds the rows of one tile, with the elements of each step of k adjacent (the
+packing of the left block in Goto and van de Geijn 2008, done once for all blocks).
 """
 
 from dataclasses import replace
@@ -27,7 +27,7 @@ def suits(problem, tile):
 
 
 def pack(problem, tile):
-    """Return (the KernelSpec that packs the left operand, the problem that reads it from there)."""
+    """Return (the KernelSpec that packs the left operand, the Problem that reads the packed operand)."""
     rows, a, depth = tile.rows, problem.a, schedule_of(problem.traits).tuning.product.strips_depth
     strips = ceil_div(problem.m, rows)
     packed = Buffer(strips * rows * problem.k, a.dtype)
@@ -53,6 +53,6 @@ def pack(problem, tile):
         helpers,
         title=f"matrix product: the left operand in strips of {rows} rows",
     )
-    # A tile's rows lie side by side; from one tile to the next it is a row's length times the rows.
+    # Within a step of k a tile's rows are adjacent; the strip that starts at row i begins at element i * k.
     operand = replace(a, handle=packed, row_stride=problem.k, column_stride=rows, batch_stride=0, offset=0)
     return spec, replace(problem, a=operand, strips=True)

@@ -18,7 +18,7 @@ def write(traits, gen, nest, cost, shared, evaluate):
     row_chunk = max(1, math.ceil(hint(rows) / items))
     ctype = gen.ctype
     limits, grid_inner = None, None
-    shareable = isinstance(length, Dim) and not outer  # other lengths shall find the same text, however short
+    shareable = isinstance(length, Dim) and not outer  # short lengths take this form too, so that all lengths have the same text
     if shareable or 2 * hint(rows) <= items and hint(length) > width:
         chunk = max(1, math.ceil(hint(length) / math.ceil(items / max(1, hint(rows))) / width)) * width
         if chunk < hint(length) or isinstance(length, Dim):
@@ -46,7 +46,7 @@ def write(traits, gen, nest, cost, shared, evaluate):
 
 
 def _rows(gen, nest, outer, bounds):
-    """Open one loop over all outer groups, flattened; returns the Vars of their dimensions."""
+    """Open one loop over all outer dimension groups, flattened; return the Vars of their dimensions."""
     if len(outer) == 1:
         return gen.open_loop(nest, outer[0], gen.block, 0, bounds)
     flat = [i for g in outer for i in g]

@@ -1,7 +1,7 @@
-"""Pointwise loops for GPUs: a work-item computes one element; where there is a reduction, a team of them computes one, or a row.
+"""Pointwise loops for GPUs: a work-item computes one element; with a reduction, a team of work-items (team.py) computes one element or row.
 
-Neighbouring items compute neighbouring elements. Where they would read a transposed operand from as many places of memory, a group computes
-a square tile (tiles.py); where all memory is contiguous an item computes a few elements (packed.py).
+Consecutive items compute consecutive elements. If that would scatter the reads of a transposed operand over memory, a group computes a
+square tile (tiles.py); if all memory is contiguous, an item computes a few elements (packed.py).
 """
 
 from keras_ocl.core.dim import ceil_div, product

@@ -1,7 +1,7 @@
-"""Packs of elements, on GPUs: a work-item computes a few neighbouring elements, which it loads and stores as aligned vectors of 16 bytes.
+"""Packs, on GPUs: a work-item computes up to 4 adjacent elements, which it loads and stores as aligned vectors of at most 16 bytes.
 
-That takes a quarter of the instructions for indices and memory, and keeps more bytes on their way. It is for kernels of nothing but
-elementwise operations, whose operands all lie in memory as the results do, or have one element for a whole pack.
+This takes a quarter of the instructions for indices and memory, and keeps more bytes in flight. It is for kernels of elementwise
+operations only, whose operands all have the memory layout of the results, or one element for a whole pack.
 """
 
 from keras_ocl.core import dtypes
@@ -9,12 +9,12 @@ from keras_ocl.core.dim import Dim, ceil_div, hint, product
 from keras_ocl.kernels.pointwise.unflatten import unflatten
 from keras_ocl.kernels.schedule import schedule_of
 
-_BYTES = 16  # the widest load of an item
+_BYTES = 16  # bytes of the widest load of a work-item
 _LANES = 4
 
 
 def lanes(traits, gen, nest):
-    """Elements of a pack, 1 where there are none: a load or store would not be aligned, or too few items would be left for the device."""
+    """Elements of a pack; 1 for no packs, if a load or store would not be aligned or too few work-items would remain."""
     if len(gen.nests) > 1 or nest.masked or not nest.vectorisable or nest.strided or not nest.groups:
         return 1
     count = widest(nest.places)
@@ -28,12 +28,12 @@ def lanes(traits, gen, nest):
 
 
 def widest(places):
-    """The most elements of a pack that reads and writes Places."""
+    """Most elements of a pack that reads and writes `places`, the Places of the kernel's loads and stores."""
     return min(_LANES, _BYTES // max(dtypes.itemsize(place.dtype) for place in places))
 
 
 def aligned(place, nest, inner, count):
-    """Whether a Place is read once for a pack of a group of the Nest's dimensions, or begins where vectors of `count` elements do."""
+    """Whether a Place has one element for a pack along the Nest's dimensions `inner`, or starts at a multiple of `count` elements."""
     if place.offset is None:
         return False
     along = [v.nest is nest and v.position in inner for v in place.offset.terms]
@@ -45,13 +45,13 @@ def aligned(place, nest, inner, count):
 
 
 def multiple(n, count):
-    """Whether a number is a multiple of `count` whatever the unknown extents are."""
+    """Whether `n`, an int or a Dim, is known to be a multiple of `count`, whatever the unknown extents are."""
     rest = n % count
     return not isinstance(rest, Dim) and rest == 0
 
 
 def write(traits, gen, nest, count, evaluate):
-    """(grid, group) of packs of `count` elements around `evaluate`."""
+    """(grid, group) of loops over packs of `count` elements around `evaluate`."""
     *outer, inner = nest.groups
     length, t = nest.length(inner), gen.ctype
     whole = multiple(length, count)
@@ -74,7 +74,7 @@ def write(traits, gen, nest, count, evaluate):
     gen.whole = False
     if not whole:
         gen.close_loop()
-        gen.open(f"if (begin > {gen.int(length)} - {count})")  # no `else`: what is the same for all packs is computed in between
+        gen.open(f"if (begin > {gen.int(length)} - {count})")  # no `else`: code common to all packs may be emitted in between
         evaluate(variables + gen.open_loop(nest, inner, gen.block, 0, ("begin", gen.int(length))))
         gen.close_loop()
         gen.close_loop()

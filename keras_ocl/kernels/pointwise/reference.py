@@ -1,4 +1,4 @@
-"""Pointwise loops of the reference schedule: a work-item computes one element, and all of the reductions that it needs."""
+"""Pointwise loops of the reference schedule: a work-item computes one element, and all reductions that it needs."""
 
 from keras_ocl.core.dim import product
 from keras_ocl.kernels.pointwise.unflatten import unflatten

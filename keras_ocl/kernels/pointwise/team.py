@@ -1,8 +1,8 @@
-"""Teams: work-items of a group that reduce together, on GPUs.
+"""Teams: work-items of a group that compute a reduction together, on GPUs.
 
-The items of a team take turns at the elements of a reduction and fold their results through local memory in halves, so that the order of a
-sum is a function of extents and traits. Afterwards all of them know the result: the first one stores what is computed from it, or each of
-them a part of the row that it belongs to.
+The items of a team take the elements of a reduction in turn, and combine their partial results by a tree in local memory, so that the order
+of a sum depends on extents and traits only. Afterwards all of them have the result: the first item stores values computed from it, or each
+item stores a part of the row to which it belongs.
 """
 
 from dataclasses import dataclass
@@ -18,14 +18,14 @@ class Team:
     """How a kernel's groups consist of teams.
 
     Attributes:
-        count: items of a team, a power of two.
-        teams: of a group, a power of two.
-        along: whether neighbouring items are of one team, because memory is contiguous along its reduction; else of neighbouring results.
-        level: dimensions of the index space, outermost first, of which each point has a team that computes the points beneath.
-        chunk: how many of these, where several teams share them and each reduces for itself; 0: all.
-        block: the block of code that all items of a group run through. end: the place in it behind the last fold.
-        first: C condition of the item that stores what there is once for a row.
-        local: dict from a C type to the name of an array in local memory, with an element for each item.
+        count: work-items of a team, a power of two.
+        teams: teams of a group, a power of two.
+        along: whether consecutive items are of one team, because memory is contiguous along the reduction; else of adjacent results.
+        level: number of outer dimensions of the index space that teams iterate over: one team per point, which computes its inner points.
+        chunk: inner points per team, if several teams share a row and each repeats the reduction; 0: all.
+        block: the block of code that all items of a group execute. end: the line number in it after the last fold.
+        first: C condition that the item stores the results with one value per row.
+        local: dict from a C type to the name of a local-memory array with one element per item.
     """
 
     count: int
@@ -42,22 +42,22 @@ class Team:
 
     @property
     def size(self):
-        """Items of a group."""
+        """Work-items of a group."""
         return self.count * self.teams
 
     @property
     def stride(self):
-        """From an item to the next one of its team."""
+        """Difference of local ids between consecutive items of a team."""
         return 1 if self.along else self.teams
 
     def fold(self, gen, register, ctype, combine):
-        """The register with all items' values of `register`, of this C type, combined; `combine(a, b)` gives the C expression for two."""
+        """The register with the team's values of `register`, of C type `ctype`, combined; `combine(a, b)`: C expression for two of them."""
         name = self.local.get(ctype)
         barrier = "barrier(CLK_LOCAL_MEM_FENCE);"
         if name is None:
             name = self.local[ctype] = gen.args.local(ctype, self.size)
         else:
-            gen.emit(barrier)  # until all have read what was folded before
+            gen.emit(barrier)  # until all items have read the previous fold's result
         gen.emit(f"{name}[own] = {register.text};\n{barrier}")
         distance = self.count // 2
         while distance:
@@ -69,16 +69,16 @@ class Team:
         return total
 
     def once(self, gen, statement):
-        """Emit a statement that one item runs for each row."""
+        """Emit a statement that one item per row executes."""
         inner, gen.block = gen.block, self.block
         gen.emit(f"if ({self.first}) {statement}")
         gen.block = inner
 
 
 def choose(traits, nests, level):
-    """The Team of a kernel with these Nests, or None where each item reduces for itself. Sets the Nests' `spread`.
+    """The Team of a kernel with these Nests, None if each item computes its reductions alone. Sets the Nests' `spread`.
 
-    level: the dimensions of rows for each of which something is stored once; None where nothing is.
+    level: number of dimensions of the results with one value per row; None if there are none.
     """
     root, tuning = nests["root"], schedule_of(traits).tuning
     rank = len(root.extents)
@@ -106,7 +106,7 @@ def choose(traits, nests, level):
         size = min(size, group // lanes, power_above(-(-wanted // count)))
     if size == 1 and not forced:
         return None
-    if along and size <= tuning.team_lanes // tuning.team_elements:  # of so short rows single elements are a quarter of a line or less
+    if along and size <= tuning.team_lanes // tuning.team_elements:  # single elements of such short rows use 1/4 of a cache line or less
         for nest in shared:
             nest.pack = _pack(nest, root)
     if level < rank:
@@ -116,7 +116,7 @@ def choose(traits, nests, level):
 
 
 def _pack(nest, root):
-    """Elements of a row that an item of a team takes at once: an aligned vector, or 1 where it is not known to be one."""
+    """Elements of a row that an item of a team loads at once: those of an aligned vector, 1 if alignment is not known."""
     if nest.spread is None or nest.spread < len(nest.groups) - 1 or root.masked or not nest.vectorisable or nest.strided:
         return 1
     inner, count = nest.groups[-1], packed.widest(root.places)
@@ -125,7 +125,7 @@ def _pack(nest, root):
 
 
 def write(gen, nest, team, evaluate):
-    """(grid, group) of teams around `evaluate`."""
+    """(grid, group) of loops over teams around `evaluate`."""
     cut = next((k for k, g in enumerate(nest.groups) if g[0] >= team.level), len(nest.groups))
     rows, inner = nest.groups[:cut], nest.groups[cut:]
     count, length = (product(nest.extents[i] for g in groups for i in g) for groups in (rows, inner))

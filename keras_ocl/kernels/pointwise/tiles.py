@@ -1,9 +1,9 @@
-"""Tiles, on GPUs: a group of work-items computes a square of results where an operand is contiguous along another axis than the last.
+"""Tiles, on GPUs: a group of work-items computes a square of results if an operand is contiguous along another axis than the last.
 
-The group reads what such an operand has for the tile along the operand's own rows, and keeps it in local memory, where each item finds what
-it needs: neighbouring items are at neighbouring places of memory both times. A row of local memory is a place longer than the tile, so that
-columns lie in as many banks. An operand whose place hangs on more than these loops, as in a sum, is read where it is needed, in smaller
-tiles: what a group's items read lies in lines of memory that they all use, and the first-level cache holds those.
+The group loads such an operand's tile along the operand's own rows to local memory, from which each item reads its elements: consecutive
+items access adjacent memory both times. A row of local memory is one element longer than the tile, so that a column lies in different
+banks. An operand whose index depends on other loops too, as in a sum, is read where it is needed, in smaller tiles: the group's items then
+share cache lines, which the first-level cache holds.
 """
 
 from dataclasses import dataclass, field
@@ -22,12 +22,12 @@ class Tile:
     """How a group's items share a tile.
 
     Attributes:
-        down: which of the nest's groups of dimensions runs down the tile; the last one runs across.
-        side: places of the tile in each direction.
-        items: of a group: they make up some of the tile's rows at once, and all in a few steps.
-        room: bytes of local memory that there are for operands; 0: they are read where they are needed.
-        turned: dict from a dimension's position to its Var where operands are read: items beside one another are below one another then.
-        kept: dict from an operand's pointer and offset to its name in local memory, fetches: statements that read them.
+        down: index of the nest's dimension group that runs down the tile; the last group runs across.
+        side: elements of the tile in each direction.
+        items: work-items of a group: each step of a loop covers some of the tile's rows.
+        room: bytes of local memory left for operands; 0: operands are not copied to local memory.
+        turned: dict from a dimension's position to its Var in the loads to local memory, where down and across are exchanged.
+        kept: dict from an operand's pointer and offset to its name in local memory. fetches: statements that load them.
     """
 
     down: int
@@ -45,18 +45,19 @@ class Tile:
 
     @property
     def rounds(self):
-        """Header of the loop in which each item comes to its places."""
+        """Header of the C loop over the rows of the tile that an item computes."""
         return f"for (int k = 0; k < {self.side}; k += {self.items // self.side})"
 
     def keep(self, gen, dtype, ctype, pointer, offset, fetch):
-        """C text of an operand's element in local memory; None where it is to be read where it lies.
+        """C text of an operand's element in local memory; None if it must be read from global memory.
 
-        ctype: of its elements in registers. offset: its index expression. fetch: function of another one, the C text of what it reads.
+        ctype: C type of its elements in registers. offset: its index expression. fetch: function from an index expression to the C text
+        of its load.
         """
         nest = gen.nests["root"]
         name = self.kept.get((pointer, offset.key))
         if name is None:
-            size = max(4, dtypes.itemsize(dtype))  # a bank's word at least
+            size = max(4, dtypes.itemsize(dtype))  # bytes: at least a bank's word
             need = self.side * self.pitch * size
             if need > self.room or not _crosses(nest, offset, self.down):
                 return None
@@ -69,7 +70,7 @@ class Tile:
 
 
 def choose(traits, nest):
-    """The Tile of a kernel, None where no operand is contiguous along other dimensions than the last, or these are short."""
+    """The Tile of a kernel, None if no operand is contiguous along another dimension than the last, or that is short."""
     tuning = schedule_of(traits).tuning
     if not nest.groups or hint(nest.length(nest.groups[-1])) < tuning.tile_least:
         return None
@@ -91,7 +92,7 @@ def choose(traits, nest):
 
 
 def _crosses(nest, offset, k):
-    """Whether the nest's loops alone say where an index expression is, and it is contiguous along their group `k` but not the last one."""
+    """Whether an index expression depends on the nest's loops only, and is contiguous along their group `k` but not the last."""
     if any(v.nest is not nest for v in offset.terms):
         return False
     coefficients = [0] * len(nest.extents)
@@ -106,7 +107,7 @@ def _turned(nest, coefficients, k):
 
 
 def write(gen, nest, tile, evaluate):
-    """(grid, group) of tiles around `evaluate`."""
+    """(grid, group) of loops over tiles around `evaluate`."""
     t, side, top = gen.ctype, tile.side, gen.block
     down, across = nest.groups[tile.down], nest.groups[-1]
     rest = [g for k, g in enumerate(nest.groups[:-1]) if k != tile.down]
@@ -130,7 +131,7 @@ def write(gen, nest, tile, evaluate):
     while gen.block is not top:
         gen.close_loop()
     if tile.fetches:
-        # Beyond an edge the last element is read again, so that no load waits for a condition.
+        # Beyond an edge the last element is loaded again, so that no load waits for a condition.
         lines = []
         for name, place in (("line", "above + x"), ("column", "left + y + k")):
             last = [f"({t}){gen.int(n)} - 1" for edge, n in edges if edge == name]

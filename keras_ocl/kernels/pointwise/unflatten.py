@@ -1,10 +1,10 @@
-"""The loop variables of a flattened index."""
+"""Splits a flat index into loop variables."""
 
 from keras_ocl.core.dim import product
 
 
 def unflatten(gen, nest, groups, name):
-    """Vars of all dimensions of `groups` from the flattened index held in the C variable `name`."""
+    """Vars of all dimensions of `groups`, computed from the flat index in the C variable `name`."""
     ctype = gen.ctype
     block, variables = gen.block, []
     for k in range(len(groups) - 1, -1, -1):

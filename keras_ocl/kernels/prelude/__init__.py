@@ -1,4 +1,4 @@
-"""The head of every kernel: typed loads and stores, and the OpenCL C functions that kernels call."""
+"""Typed loads and stores, and the OpenCL C helper functions that kernels call, which precede every kernel's text."""
 
 from keras_ocl.kernels.prelude.access import helper_source, helpers_for, load, pieces, register_type, runs, store
 from keras_ocl.kernels.prelude.library import vector_type

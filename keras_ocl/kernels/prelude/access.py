@@ -1,7 +1,7 @@
-"""Text of typed loads and stores, and the OpenCL C functions that generated kernels call.
+"""C text of typed loads and stores, and of the OpenCL C helper functions that generated kernels call.
 
-Registers: floats of 16 or 8 bits are float; bool is int lanes of 0 or -1 at every width, which is what
-OpenCL's vector comparisons give and what select() takes.
+Registers: floats of 16 or 8 bits are float; bool is int lanes of 0 or -1 at every width, as in the results
+of OpenCL's vector comparisons and in the masks of select().
 """
 
 from keras_ocl.core import dtypes
@@ -10,13 +10,14 @@ from keras_ocl.kernels.prelude.library import vector_type
 
 
 def register_type(dtype, width):
+    """C type of a register of `width` lanes of `dtype`."""
     return vector_type(dtypes.register_ctype(dtype), width)
 
 
 def load(dtype, width, pointer, offset, count=0, aligned=False):
-    """Expression that loads `width` elements at `pointer + offset` into a register; unless it is 0, only the first `count`.
+    """Expression that loads `width` elements at `pointer + offset` into a register; only the first `count`, unless that is 0.
 
-    aligned: whether that place is known to be aligned as a vector is. Some devices load vectors by their elements elsewhere.
+    aligned: whether the address is known to be aligned to the vector. Some devices load unaligned vectors element by element.
     """
     if count:
         parts = [load(dtype, lanes, pointer, f"{offset} + {at}") for at, lanes in runs(count)]
@@ -70,7 +71,7 @@ def store(dtype, width, pointer, offset, value, count=0, aligned=False):
 
 
 def runs(count):
-    """(start, length) of the vectors, in falling powers of two, that make up `count` lanes; `count` is less than a full vector's 16."""
+    """[(start, length)] of the vectors, in descending powers of two, that make up `count` lanes; `count` is less than 16."""
     runs, start = [], 0
     for length in (8, 4, 2, 1):
         if count & length:
@@ -97,9 +98,9 @@ def helper_source(name):
 
 
 def pieces(helpers, options=()):
-    """The head of a program: extension pragmas for what is used, then each helper, in order of need, as texts of their own.
+    """The head of a program, a tuple of texts: pragmas of the extensions `options`, then each helper after those that it calls.
 
-    Several kernels' heads join by leaving out the texts that repeat.
+    The heads of several kernels are joined by omitting repeated texts.
     """
     pragmas = [f"#pragma OPENCL EXTENSION {o} : enable\n" for o in options]
     return (*pragmas, *(helper_source(n) for n in library.ordered(helpers)))

@@ -1,13 +1,13 @@
-"""OpenCL C templates of random draws by rejection: each lane proposes until it accepts, from Threefry's words of its own counter.
+"""OpenCL C templates of random draws by rejection sampling: each lane proposes until it accepts, with Threefry words of its own counter.
 
 The placeholders are those of integers.py. `index` is the element's number, the counter's low word; the high word counts a draw's uniforms.
-The bounds on proposals and terms only end the loops: they are met with a probability below 1e-30.
+The bounds on proposals and terms only make the loops finite: the probability of reaching them is below 1e-30.
 """
 
 BOTH = {
-    # log of a gamma(alpha) variate, alpha > 0, else NaN. Marsaglia & Tsang, "A simple method for generating gamma variables" (2000):
-    # d v with v = (1 + x / sqrt(9 d))^3 and d = alpha - 1/3; below 1, alpha is raised by 1 and the variate multiplied by u^(1 / alpha).
-    # Near y = 0 the logarithm of the density ratio, x^2 / 2 + d (1 - v + log v), is its series, as its terms cancel.
+    # The logarithm of a gamma(alpha) variate for alpha > 0, else NaN. Marsaglia & Tsang, "A simple method for generating gamma variables"
+    # (2000): d v with v = (1 + x / sqrt(9 d))^3 and d = alpha - 1/3; an alpha below 1 is raised by 1 and the variate multiplied by
+    # u^(1 / alpha). Near y = 0 the log density ratio, x^2 / 2 + d (1 - v + log v), is computed by its series, as its terms cancel.
     "log_gamma_draw": """$T $name(uint key0, uint key1, uint$W index, $T alpha) {
   $I valid = alpha > 0.0$F, small = alpha < 1.0$F;
   $T d = (small ? alpha + 1.0$F : alpha) - 0.333333333333333333$F;
@@ -30,8 +30,8 @@ BOTH = {
   return valid ? y : ($T)NAN;
 }
 """,
-    # Successes in floor(count) trials; NaN for negative or infinite counts and for what is no probability. A mean below 10 by inversion,
-    # term after term; above, Hörmann's BTRS ("The generation of binomial random variates", 1993), its constants and all.
+    # The number of successes in floor(count) trials; NaN for negative or infinite counts and for invalid probabilities. A mean below 10 is
+    # drawn by inversion, term after term; others by Hörmann's BTRS ("The generation of binomial random variates", 1993) and its constants.
     "binomial_draw": """$T $name(uint key0, uint key1, uint$W index, $T count, $T probability) {
   $T n = floor(count);
   $I flipped = probability > 0.5$F;
@@ -71,7 +71,7 @@ BOTH = {
   return valid ? k : ($T)NAN;
 }
 """,
-    # log P(k successes in n) but for a constant, accurate for large n: Loader, "Fast and accurate computation of binomial probabilities"
+    # log P(k successes in n), up to a constant, accurate for large n: Loader, "Fast and accurate computation of binomial probabilities"
     # (2000).
     "binomial_log_mass": """$T $name($T k, $T n, $T mean, $T rest) {
   $T d = k - mean;
@@ -96,7 +96,7 @@ BOTH = {
 """,
 }
 
-# Uniform on the open interval (0, 1), symmetric about 1/2.
+# Uniform draws from the open interval (0, 1), symmetric about 1/2.
 FLOAT = {
     "uniform_draw": """float$W $name(uint key0, uint key1, uint$W index, uint word) {
   return (convert_float$W(random_bits_$N(key0, key1, index, word) >> 9) + 0.5f) * 0x1p-23f;

@@ -1,6 +1,6 @@
-"""OpenCL C templates of floating-point functions: what OpenCL C lacks, or defines otherwise than NumPy.
+"""OpenCL C templates of floating-point functions that OpenCL C lacks, or defines differently from NumPy.
 
-The placeholders `$T`, `$F`... are those of integers.py; `$F` is the suffix of a literal.
+The placeholders are those of integers.py, and `$F`, the suffix of a literal ("f" for float).
 """
 
 import math
@@ -15,7 +15,7 @@ def horner(coefficients, variable):
 
 
 BOTH = {
-    # PoCL's mad is a product and a sum, and its a * b + c too; elsewhere fma may be a long emulation.
+    # PoCL compiles mad, and a * b + c too, to a product and a sum; on other platforms fma may be a slow emulation.
     "mad": """$T $name($T a, $T b, $T c) {
 #if defined(__FMA__) || defined(FP_FAST_FMAF)
   return fma(a, b, c);
@@ -24,7 +24,7 @@ BOTH = {
 #endif
 }
 """,
-    # For conversions to integers: saturating ones should give 0 for NaN, but do not everywhere.
+    # For conversions to integers: saturating ones should give 0 for NaN, but do not on every platform.
     "nan_to_zero": """$T $name($T x) {
   return (x != x) ? ($T)0.0$F : x;
 }
@@ -33,7 +33,7 @@ BOTH = {
   return (x > 0.0$F) ? ($T)1.0$F : ((x < 0.0$F) ? ($T)-1.0$F : x);
 }
 """,
-    # NaN if either is NaN. Testing b means nothing is left to test where b is a constant.
+    # NaN if either is NaN. b is tested, not a, because the test of a constant b is folded away.
     "max": """$T $name($T a, $T b) {
   return ((a < b) | (b != b)) ? b : a;
 }
@@ -48,9 +48,9 @@ BOTH = {
   return (r == 0.0$F) ? copysign(r, b) : r;
 }
 """,
-    # The quotient of what mod leaves, rounded: floor(a / b) alone is off by one where a / b rounds up to an integer. A division may be
-    # 2.5 ulp off in float32, so what it leaves is divided once more: the quotient is the nearest number then, but for one in a million
-    # beyond 2^22 and for denormal divisors.
+    # (a - rem(a, b)) / b, rounded to an integer: floor(a / b) alone is off by one where a / b rounds up to an integer. A float32 division
+    # may be 2.5 ulp off, so its remainder is divided once more: the quotient is then the nearest number, except for one in a million beyond
+    # 2^22 and for denormal divisors.
     "floor_div": """$T $name($T a, $T b) {
   $T r = rem_$S(a, b);
   $T n = a - r, q = n / b, e = fma(-q, b, n) / b;
@@ -62,7 +62,7 @@ BOTH = {
   return (b == 0.0$F) ? a * copysign(($T)INFINITY, b) : f;
 }
 """,
-    # A number as its mantissa's bits and its exponent: products of such neither overflow nor vanish.
+    # A number as (bits of its mantissa, exponent): products in this form neither overflow nor underflow.
     "scaled": """${I}2 $name($T x) {
   int e;
   $T m = frexp(x, &e);
@@ -83,7 +83,7 @@ BOTH = {
   return 1.0$F / (1.0$F + exp(-x));
 }
 """,
-    # Recurrence up to where the asymptotic series holds, reflection for negative numbers; NaN at the poles below 0.
+    # The recurrence up to x = 10, where the asymptotic series is accurate, and reflection below 0.5; NaN at the poles below 0.
     "digamma": """$T $name($T a) {
   $T x = (a < 0.5$F) ? 1.0$F - a : a, s = ($T)0.0$F;
   for (int k = 0; k < 10; ++k) {
@@ -100,7 +100,7 @@ BOTH = {
   return ((a < 0.0$F) & (a == floor(a))) ? ($T)NAN : s;
 }}
 """,
-    # On $T2, a complex number.
+    # Arguments are of $T2, complex numbers.
     "complex_mul": """${T}2 $name(${T}2 a, ${T}2 b) {
   return (${T}2)(a.x * b.x - a.y * b.y, a.x * b.y + a.y * b.x);
 }
@@ -124,7 +124,7 @@ BOTH = {
 _I0_SERIES = [1.0 / math.factorial(k) ** 2 for k in range(24)]
 _I1_SERIES = [0.5 / (math.factorial(k) * math.factorial(k + 1)) for k in range(24)]
 
-# Polynomials in log((1 - x)(1 + x)) near the middle and in its root towards the ends (the split of M. Giles, "Approximating the
+# Polynomials in -log((1 - x)(1 + x)) near the middle and in its square root towards the ends (the split of M. Giles, "Approximating the
 # erfinv function"; coefficients fitted here by reweighted least squares, relative error below 1e-7).
 _ERF_INV_MIDDLE = [
     1.50140936,
@@ -235,7 +235,7 @@ _I1_DOUBLE = [
 
 
 def _bessel(series, coefficients, odd=False):
-    # Up to 8 the power series, whose terms are all positive. exp is taken of the half, which overflows later.
+    # Up to x = 8 the power series, whose terms are all positive. exp(x / 2) is multiplied in twice, as exp(x) would overflow earlier.
     value = "(x <= 8.0$F) ? small : large"
     return f"""$T $name($T a) {{
   $T x = fabs(a), t = 0.25$F * x * x, s = 16.0$F / x - 1.0$F, h = exp(0.5$F * x);
@@ -258,10 +258,10 @@ def _erf_inv_start(end, centre):
 
 
 def _rem(mantissa_bits, bias):
-    """fmod by long division, most of a mantissa per step: mostly one step. Each remainder is exact, as fma rounds nothing it can hold.
+    """The template of fmod by long division, most of a mantissa's bits per step, mostly one step. Remainders are exact, by fma.
 
-    The quotient is rounded, not truncated: a division that is off by some ulps, as OpenCL allows, still leaves less than s either way.
-    By the sign bit a negative rest is known that was flushed to -0.
+    The quotient is rounded, not truncated: even if the division is off by some ulps, as OpenCL allows, the remainder stays below s.
+    A negative remainder is recognised by its sign bit, since it may have been flushed to -0.
     """
     quotient_bits = mantissa_bits - 3
     steps = -(-(2 * bias + mantissa_bits) // quotient_bits) + 1
@@ -289,8 +289,10 @@ def _rem(mantissa_bits, bias):
 
 
 def _scaled_pair(function, far):
-    """`function` of two numbers by its values at a size where no square or reciprocal overflows or is a denormal number: where those are
-    flushed, Intel's atan2 is NaN of denormal numbers, and PoCL's atan2 and hypot are off up to 100 % at both ends.
+    """The template of `function` of two numbers, scaled so that no square or reciprocal overflows or is denormal.
+
+    If denormal numbers are flushed, Intel's atan2 of them is NaN, and PoCL's atan2 and hypot are off by up to 100 % for very small and very
+    large numbers.
     """
 
     def scale(small, large):
@@ -309,13 +311,13 @@ FLOAT = {
     "rem": _rem(23, 127),
     "atan2": _scaled_pair("atan2", 64),
     "hypot": _scaled_pair("hypot", 64),
-    # Where denormal numbers are flushed, Intel's vector rsqrt is off by a factor of 2 where its result's square is one.
+    # If denormal numbers are flushed, Intel's vector rsqrt is off by a factor of 2 where the square of its result is denormal.
     "rsqrt": """$T $name($T x) {
   $T s = (x > 0x1p100f) ? ($T)0x1p-32f : ($T)1.0f;
   return rsqrt(x * (s * s)) * s;
 }
 """,
-    # PoCL's takes a denormal number that is to be flushed for 0.0138. One that is kept is not equal to 0.
+    # PoCL's pow takes a denormal number that should be flushed for 0.0138. If denormals are kept, they are not equal to 0 here.
     "pow": """$T $name($T a, $T b) {
   return pow((a == 0.0f) ? copysign(($T)0.0f, a) : a, (b == 0.0f) ? ($T)0.0f : b);
 }
@@ -329,14 +331,14 @@ DOUBLE = {
     "rem": _rem(52, 1023),
     "atan2": _scaled_pair("atan2", 512),
     "hypot": _scaled_pair("hypot", 512),
-    # Intel's compiler (2026.22) crashes where it merges sin and cos of one argument that is the result of such a pair.
+    # Intel's compiler (2026.22) crashes when it merges sin and cos of an argument that is itself a result of such a merged pair.
     "cos": """$T $name($T x) {
   $T y;
   sincos(x, &y);
   return y;
 }
 """,
-    # Lane by lane: PoCL's vector pow mixes up the lanes of doubles. The zeros are as in float's.
+    # Lane by lane: PoCL's vector pow mixes up the lanes of doubles. Zeros are treated as in float's pow.
     "pow": """$T $name($T a, $T b) {
   union { $T all; double lane[$N]; } x, y;
   x.all = (a == 0.0) ? copysign(($T)0.0, a) : a;
@@ -347,7 +349,7 @@ DOUBLE = {
 """,
     "i0": _bessel(_I0_SERIES, _I0_DOUBLE),
     "i1": _bessel(_I1_SERIES, _I1_DOUBLE, odd=True),
-    # One step of Halley's method from the polynomials; erfc keeps the digits of 1 - |x|.
+    # One step of Halley's method, starting from the polynomials' value; erfc keeps the digits of 1 - |x|.
     "erf_inv": "$T $name($T x) {\n"
     + _erf_inv_start(_ERF_INV_FAR_END, "4.0")
     + """  $T z = fabs(y), a = fabs(x);

@@ -4,11 +4,11 @@ A template's text uses `$name` (the function), `$T` (register type), `$E` (its e
 integers of the same lane size), `$P` (unsigned type wide enough for C's promotions not to overflow), `$B` (bits per lane),
 `$S` (the suffix of other helpers of the same type and width), `$N` (the width), `$W` (suffix of a type name: nothing for one lane)
 and `$M` (turns a mask of $I lanes into int lanes of 0/-1).
-Comparisons give 0/1 at one lane and 0/-1 in vectors; `?:`, `&` and `|` on them mean the same in both.
+Comparisons give 0/1 for one lane and 0/-1 in vectors; `?:`, `&` and `|` on them have the same meaning in both.
 """
 
 SIGNED = {
-    # Division by 0 gives 0 and by -1 the wrapped negation, as NumPy; both would trap on a CPU.
+    # Division by 0 gives 0, and division by -1 the wrapped negation, as in NumPy; both could trap on a CPU.
     "div": """$T $name($T a, $T b) {
   $I zero = b == ($T)0, minus = b == ($T)-1;
   $T q = a / ((zero | minus) ? ($T)1 : b);
@@ -93,10 +93,10 @@ BOTH = {
 
 
 def _format(exponent_bits, mantissa_bits, infinity, storage):
-    """Templates round_, to_ and from_ of a float format with fewer bits than float32's.
+    """The templates round_, to_ and from_ of a float format with fewer bits than float32.
 
-    round_ keeps a float register but with the format's precision and range: nearest even, exact below the smallest normal number
-    too. A format without infinity turns what is too large into NaN.
+    round_ rounds a float register to the format's precision and range: to nearest even, also among the format's denormal numbers. A
+    format without infinity turns numbers that are too large into NaN.
     """
     m = mantissa_bits
     bias = (1 << (exponent_bits - 1)) - 1
@@ -146,9 +146,9 @@ def _format(exponent_bits, mantissa_bits, infinity, storage):
     return round_, to, from_
 
 
-# Helpers that exist for one type only, by their whole stem.
+# Helpers that exist for one type only, by whole stem.
 SINGLE = {
-    # Nearest even on the upper half; a NaN stays a quiet NaN instead of rounding up to infinity.
+    # Rounds to nearest even on the upper 16 bits; a NaN stays a quiet NaN instead of rounding up to infinity.
     "to_bfloat16": """ushort$W $name(float$W x) {
   uint$W b = as_uint$W(x);
   uint$W r = (b + 0x7fffu + ((b >> 16) & 1u)) >> 16;
@@ -165,7 +165,7 @@ SINGLE = {
   return as_float$W(((x != x) ? (b | 0x400000u) : r) & 0xffff0000u);
 }
 """,
-    # Rounding to odd in float first, so that rounding once more to float16 is still the nearest.
+    # Rounds to odd in float first, so that the second rounding, to float16, is to the nearest of the double.
     "double_to_float16": """float$W $name(double$W x) {
   float$W f = convert_float$W(x);
   int$W above = $M(fabs(convert_double$W(f)) > fabs(x)), exact = $M(convert_double$W(f) == x) | $M(x != x);
@@ -191,7 +191,7 @@ for _name, _args in {"float8_e4m3fn": (4, 3, False, "uchar"), "float8_e5m2": (5,
         SINGLE[f"{_prefix}_{_name}"] = _text.replace("STEM", _name)
 
 SINGLE["round_float16"] = _format(5, 10, True, "ushort")[0]
-# The built-in conversions on a register of bits: PoCL's loads and stores of many halves fault at addresses that are not multiples
+# The built-in conversions applied to a register of bits: PoCL's vector loads and stores of half fault at addresses that are not multiples
 # of the vector's size.
 SINGLE["to_float16"] = """ushort$W $name(float$W x) {
   ushort$W bits;
@@ -204,7 +204,7 @@ SINGLE["from_float16"] = """float$W $name(ushort$W bits) {
 }
 """
 
-# The neighbour of x towards y in a 16-bit format, by a step of its bits.
+# The next number after x towards y in a 16-bit format: its bits plus or minus 1.
 for _name in ("float16", "bfloat16"):
     SINGLE[f"nextafter_{_name}"] = f"""float$W $name(float$W x, float$W y) {{
   uint$W b = convert_uint$W(to_{_name}_$N(x));

@@ -1,7 +1,7 @@
-"""OpenCL C functions that generated kernels call: looked up by name, each printed for one type and vector width.
+"""OpenCL C helper functions that generated kernels call: looked up by name, each printed for one type and vector width.
 
-A helper is called `<stem>_<width>`, its stem either a whole name ("to_bfloat16") or `<operation>_<C type>` ("mod_int").
-A helper's text is a template (see integers.py); which others it needs is read off its text.
+A helper's name is `<stem>_<width>`, where the stem is either a whole name ("to_bfloat16") or `<operation>_<C type>` ("mod_int").
+Its text is a template (see integers.py); the helpers that it calls are found in its text.
 """
 
 import functools
@@ -16,12 +16,12 @@ _CALL = re.compile(r"\b([a-z]\w*_\d+)(?=\()")
 
 
 def vector_type(ctype, width):
-    """`float`, 16 -> `float16`."""
+    """C type of a vector of `width` lanes: "float", 16 -> "float16"."""
     return ctype if width == 1 else f"{ctype}{width}"
 
 
 def _template(stem):
-    """(text, C type) of a stem, or None when there is no such helper."""
+    """(template text, C type) of a stem, None if there is no such helper."""
     if stem in integers.SINGLE:
         return integers.SINGLE[stem], "uint"
     operation, _, ctype = stem.rpartition("_")
@@ -39,7 +39,7 @@ def _template(stem):
 
 
 def exists(stem):
-    """Whether there is a helper function of this stem."""
+    """Whether there is a helper function with this stem."""
     return _template(stem) is not None
 
 
@@ -84,7 +84,7 @@ def _needs(name):
 
 
 def ordered(helpers):
-    """Names of `helpers` and of all they call, each once and after what it calls, in an order that depends on the names only."""
+    """Names of `helpers` and all helpers that they call, each once, callees first, in an order that depends on the names only."""
     result = {}
 
     def visit(name):

@@ -1,8 +1,8 @@
-"""float32 functions of our own, where OpenCL C's are slow or wrong on some implementation (PoCL's vector erf is; so is its sin).
+"""Functions of float32 that replace OpenCL C's where those are slow or wrong on some implementation (as PoCL's vector erf and sin are).
 
-The argument is reduced with a constant split in parts short enough for their multiples to be exact (Cody and Waite), then a polynomial
-follows, fitted by reweighted least squares to a relative error below 1e-8. About 2 ulp off at most; infinities, NaN and denormal
-results as IEEE says. Adding 1.5 * 2^23 rounds to an integer and leaves that integer in the low bits.
+The argument is reduced by a constant split into parts so short that their multiples are exact (Cody and Waite); a polynomial follows,
+fitted by reweighted least squares to a relative error below 1e-8. Results are at most about 2 ulp off; infinities, NaN and denormal
+results follow IEEE 754. Adding 1.5 * 2^23 rounds to an integer and leaves that integer in the low bits.
 """
 
 from keras_ocl.kernels.prelude.floats import horner
@@ -16,13 +16,13 @@ _LOG_ERFC = [-0.000341512576, -1.12708923, -0.638144758, -0.103106821, 0.0218380
 _SIN = [-0.166666549, 0.00833217353, -0.000195166548]
 _COS = [0.0416666467, -0.00138873614, 2.44377283e-05]
 
-# r and k with x = r + k ln 2; the low bits of t are k.
+# Computes r and k with x = r + k ln 2; k is in the low bits of t.
 _REDUCE_EXP = """  $T t = mad_$S(x, ($T)1.44269504f, ($T)12582912.0f);
   $T n = t - 12582912.0f;
   $T r = mad_$S(n, ($T)-3.1946183e-05f, mad_$S(n, ($T)-0x1.62ep-1f, x));
 """
 
-# r and k with x = r + k pi/2 for |x| < 8192; larger ones are left to the library's scalar function.
+# Computes r and k with x = r + k pi/2 for |x| < 8192; larger x are left to the built-in scalar function.
 _REDUCE_SIN = """  $T t = mad_$S(x, ($T)0.636619772f, ($T)12582912.0f);
   $T n = t - 12582912.0f;
   $I k = as_$I(t);
@@ -35,7 +35,7 @@ _COS_POLYNOMIAL = f"mad_$S({horner([-0.5, *_COS], 'z')}, z, ($T)1.0f)"
 
 
 def _periodic(name, body):
-    """A template of sin or cos: `body` for arguments that reduce exactly, else lane by lane."""
+    """A template of sin or cos: `body` for arguments that reduce exactly, the built-in function lane by lane for others."""
     return f"""$T $name($T x) {{
 {_REDUCE_SIN}{body}  if ($ANY(fabs(x) > 8192.0f)) {{
     union {{ $T all; float lane[$N]; }} u;
@@ -49,7 +49,7 @@ def _periodic(name, body):
 
 
 FLOAT = {
-    # The power of two is added to the exponent's bits, of a NaN too; where the result is denormal, 2^-64 of it is a last factor.
+    # k is added to the exponent's bits, even of a NaN; for a denormal result, a factor of 2^-64 is applied last.
     "exp": f"""$T $name($T a) {{
   $T x = (a < -104.0f) ? ($T)-104.0f : a;
 {_REDUCE_EXP}  $I low = x < -87.0f;
@@ -58,7 +58,7 @@ FLOAT = {
   return (a <= 88.7228394f) ? y : a * INFINITY;
 }}
 """,
-    # exp within -87...88, for callers that need no more.
+    # exp for arguments from -87 to 88, for callers that need no others.
     "exp_inner": f"""$T $name($T x) {{
 {_REDUCE_EXP}  return as_$T(as_$I({horner(_EXP, "r")}) + (as_$I(t) << 23));
 }}
@@ -84,7 +84,7 @@ FLOAT = {
   return (a > 0.0f) ? y : ((a == 0.0f) ? ($T)-INFINITY : ($T)NAN);
 }}
 """,
-    # log of the rounded 1 + x, plus what the rounding lost.
+    # log of the rounded 1 + x, plus a correction for the rounding error.
     "log1p": """$T $name($T x) {
   $T u = 1.0f + x;
   $T y = log_$S(u) + (x - (u - 1.0f)) / u;
@@ -95,7 +95,7 @@ FLOAT = {
   return 1.0f / (1.0f + exp_$S(-x));
 }
 """,
-    # Here and in erf a NaN takes the near branch: the far one would turn it into a number.
+    # Here and in erf a NaN takes the `near` branch: `far` would turn it into a number.
     "tanh": f"""$T $name($T x) {{
   $T a = fabs(x), z = x * x;
   $T near = mad_$S({horner(_TANH, "z")} * z, x, x);

@@ -1,4 +1,4 @@
-"""The schedule of CPUs: a work-item is a tile, with explicit vectors and loops inside."""
+"""The schedule of CPUs: a work-item computes whole tiles, with explicit vectors and loops inside."""
 
 import functools
 import math
@@ -25,7 +25,7 @@ _TUNING = CpuTuning()
 def _product(problem, tile):
     tile, packing = tile or cpu_choice.choose(problem), []
     steps = _split(problem, cpu_choice.groups(problem, tile)) if tile.splits else 0
-    longest = tile.block * summation.PRODUCT  # of packed blocks, whose sums are added one after the other
+    longest = tile.block * summation.PRODUCT  # most steps of k in packed blocks, whose sums are added one after the other
     if longest and hint(steps or problem.k) > longest:
         steps = longest
     if strips.suits(problem, tile):
@@ -35,7 +35,7 @@ def _product(problem, tile):
 
 
 def _split(problem, groups):
-    """How many steps of k one work-item sums: 0 for all."""
+    """The number of steps of k that one work-item sums, 0 for all of them."""
     units = problem.traits.compute_units
     if groups * 2 > units and problem.a.column_stride != 1:
         return _passes(problem)
@@ -43,9 +43,9 @@ def _split(problem, groups):
 
 
 def _passes(problem):
-    """The split of a long k along which both operands are strided (a gradient of weights): parts whose rows stay in the cache.
+    """Steps of k per part, 0 for one part, where both operands are strided along a long k (a gradient of weights).
 
-    With 32000 steps and 400 columns that takes two thirds of the time of one part.
+    The rows of a part stay in the cache. With k = 32000 and 400 columns this takes two thirds of the time of one part.
     """
     k = hint(problem.k)
     results = hint(problem.m) * hint(problem.n) * hint(1 if problem.batch is None else problem.batch)
@@ -67,7 +67,7 @@ def _convolution(traits, geometry, x, w, dtype, sink, name, all_arguments, trans
     blocks = None if fast else forward_cpu.filter_blocks(traits, geometry, dtype)
     if transposed or blocks is not None:
         arranged = Buffer(product(geometry.filter), dtype)
-        source = geometry.transposed() if transposed else geometry  # the convolution that w is the filter of
+        source = geometry.transposed() if transposed else geometry  # the convolution whose filter is w
         first = [filter_layout.arrange(source, w, arranged, dtype, transposed, blocks)]
         w = arranged
     if fast:
@@ -96,8 +96,10 @@ def _attention_gradients(problem, sinks):
 
 
 def _attention_pays(traits, query, key, has_bias):
-    """As measured, forward and with gradients: in float32, with enough heads for the one kernel of all gradients and enough positions to
-    fill the lanes. A bias's gradient needs the matrix anyway. Of a single query always where the units have heads to work on.
+    """Whether attention kernels pay, as measured forward and with gradients.
+
+    They do in float32, with enough heads for the kernel that computes all gradients and enough positions to fill the lanes. A bias's
+    gradient needs the (time x source) matrix anyway. A single query pays if there are enough heads for the compute units.
     """
     if attention_row_cpu.suits(traits, query.shape, key.shape, query.shape[3]):
         return hint(query.shape[0]) * key.shape[2] >= min(traits.compute_units, _TUNING.attention.row_heads)
@@ -107,7 +109,7 @@ def _attention_pays(traits, query, key, has_bias):
 
 
 def _scatter_block(traits, rows, columns, lanes):
-    """Columns are cut first, in whole vectors, into as many blocks as compute units; then rows."""
+    """(rows, columns) of a work-item's block: columns are cut first, in whole vectors, into a block per compute unit; then rows."""
     vectors = max(1, hint(columns) // lanes)
     across = min(vectors, traits.compute_units)
     width = -(-vectors // across) * lanes
@@ -144,8 +146,8 @@ SCHEDULE = register(
         scan_steps=4096,
         scan_walks=64,
         scan_parts=64,
-        fetched_rows=8,  # which a tile holds: each element is computed once
-        plain_channels=48,  # the direct kernel keeps up where there are fewer
-        plain_pixels=2048,  # the direct kernel walks many of them faster
+        fetched_rows=8,  # a register tile holds as many rows: each computed element is computed once
+        plain_channels=48,  # with fewer the direct kernel is as fast
+        plain_pixels=2048,  # over more pixels the direct kernel is faster
     )
 )

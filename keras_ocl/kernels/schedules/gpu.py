@@ -1,4 +1,4 @@
-"""The schedule of GPUs: a work-item is an element or a small tile, with local memory."""
+"""The schedule of GPUs: a work-item computes an element or a small register tile; groups share local memory."""
 
 import math
 
@@ -57,8 +57,10 @@ def _filter_gradient(traits, geometry, x, dy, dtype, sink, name, all_arguments):
 
 
 def _attention_pays(traits, query, key, has_bias):
-    """Where one kernel's slower multiply-adds take less than the launches that it saves: in float32, of enough positions for a group's
-    rows and few enough to walk over. A bias's gradient needs the matrix anyway.
+    """Whether the attention kernel's slower multiply-adds take less time than the launches that it saves.
+
+    Only in float32, with enough positions for a group's rows and few enough for its loop over them. A bias's gradient needs the
+    (time x source) matrix anyway.
     """
     batch, time, heads, depth = map(hint, query.shape)
     source, tuning = hint(key.shape[1]), _TUNING
@@ -68,7 +70,7 @@ def _attention_pays(traits, query, key, has_bias):
 
 
 def _left_pays(traits, rows, depth, columns, price, loads):
-    """Where what is computed again in each block of columns, and the further loads, take less than half the time of a launch."""
+    """Whether computing the left operand again for each block of columns, and its further loads, takes less than half a launch's time."""
     rows, columns = hint(rows), hint(columns)
     if min(rows, columns) <= _TUNING.product_few:
         return False
@@ -77,13 +79,13 @@ def _left_pays(traits, rows, depth, columns, price, loads):
 
 
 def _scatter_block(traits, rows, columns, lanes):
-    """One column, and as many rows as leave some ten thousand items in all."""
+    """(rows, columns) of a work-item's block: one column, and so many rows that about 33,000 work-items remain at most."""
     ranges = max(1, min(hint(rows), _TUNING.scatter_items // max(1, hint(columns))))
     return -(-hint(rows) // ranges), 1
 
 
 def _sort(problem, results):
-    # Keys that no element of local memory holds are looked up.
+    # Keys that do not fit an element of local memory are looked up in global memory, by the general merge sort.
     return sort_local.by_merging(problem, results) or sort.by_merging(problem, results, gathered=1, block=64, piece=8)
 
 
@@ -113,19 +115,19 @@ SCHEDULE = register(
         scatter_sorted=_scatter_sorted,
         tuning=_TUNING,
         fusion=Fusion(),
-        # A group's items are too few for a memory's latency: what is slower than two launches is cut until the units are full.
+        # One group's items are too few to hide memory latency: a reduction slower than two launches is split until the units are full.
         splitting=Splitting(long=1 << 14, high=512, worth=1 << 14, few=2048, part=4096, parts=512, steps=64, first=True, rows=1 << 30),
         launch=1_000_000,
         holds=True,
-        joined=_TUNING.unit_items,  # more of them hide what a launch costs
-        byte=16,  # twice, once each way: some twenty operations are done in the time of a byte
+        joined=_TUNING.unit_items,  # with more work-items per unit, a kernel's own work hides the cost of its launch
+        byte=16,  # a byte crosses the memory bus twice, written and read; some twenty operations take as long as a byte
         gather=0,
         vectors=False,
         as_written=False,
         widest=16,
         group=None,
         open_group=_TUNING.pointwise_group,
-        shared_row=8192,  # a group's items pass over so many in the time of two launches
+        shared_row=8192,  # a group's items pass over a row of so many elements in the time of two launches
         row_results=True,
         nested_row=64,
         scan_steps=4096,

@@ -1,6 +1,6 @@
 """The reference schedule: one work-item per element, without tiles, vectors or local memory.
 
-It is slow, and simple enough to be believed: a doubtful kernel of another schedule is compared with it.
+It is slow, and simple enough to be trusted: doubtful kernels of other schedules are compared with it.
 """
 
 import math
@@ -23,7 +23,7 @@ def _convolution(traits, geometry, x, w, dtype, sink, name, all_arguments, trans
 
 
 def _filter_gradient(traits, geometry, x, dy, dtype, sink, name, all_arguments):
-    # A sum of all images is one part, whatever their number.
+    # units=0: the sum over all images is a single part, however many images there are.
     return conv_elements.filter_grad(geometry, x, dy, dtype, sink, name, units=0, all_arguments=all_arguments)
 
 

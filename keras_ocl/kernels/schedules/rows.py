@@ -1,7 +1,8 @@
-"""The schedule of kernels that one work-group runs for its rows of a batch, which loops are joined of (compiler/loops/held.py).
+"""The schedule of the kernels from which persistent kernels of loops ("held", compiler/loops/held.py) are composed.
 
-A product is a kernel of few rows, whose groups lie along the columns and, in the second dimension, along the rows; everything else has a
-work-item for each element, in the order of memory. On their own such kernels are right, and slow.
+In a persistent kernel one work-group runs all steps of a loop for its rows of the batch. A matrix product uses the template for few rows:
+groups lie along the columns in the first grid dimension and along the rows in the second. All other kernels have one work-item per element,
+in memory order. Launched separately, such kernels are correct but slow.
 """
 
 import math
@@ -16,25 +17,25 @@ from keras_ocl.kernels.schedules import gpu
 from keras_ocl.kernels.schedules import reference as by_element
 
 NAME = "rows"
-ITEMS = 256  # of a group; twice as many where weights exceed a unit's own cache, so that enough of them are on their way
-_MOST = 8  # rows of a group
-_AHEAD = 12  # steps of a product that an item reads at once: the cache that all units share is far, and a group is alone on its unit
-_ROUND = 2  # steps that a round of them costs besides
-_GUARDED = 1.25  # times as much work where the last round is not full
+ITEMS = 256  # work-items of a group; twice as many where weights exceed a unit's own cache, so that enough loads are in flight
+_MOST = 8  # most rows of a group
+_AHEAD = 12  # most steps of k that an item loads ahead: the shared cache has a long latency, and a group is alone on its unit
+_ROUND = 2  # overhead of each block of such steps, in steps
+_GUARDED = 1.25  # cost factor where the last block is not full, and its loads need conditions
 
 
 def items(traits):
-    """Work-items of a group."""
+    """Number of work-items of a group."""
     return power_below(min(2 * ITEMS, traits.max_group))
 
 
 def rows(batch, traits):
-    """Rows of a group: a power of two, so many that each unit has a group."""
+    """Batch rows per group: a power of two, at most 8, such that the groups are about as many as the units."""
     return min(_MOST, power_above(math.ceil(hint(batch) / gpu_choice.units(traits))))
 
 
 def rounds(batch, traits):
-    """Groups that a unit does one after the other, or takes as long for as if it did."""
+    """Number of sequential waves of groups on one unit: ceil(groups / units)."""
     return math.ceil(ceil_div(hint(batch), rows(batch, traits)) / gpu_choice.units(traits))
 
 
@@ -48,7 +49,7 @@ def _product(problem, tile):
     joined = along_k or is_one(p.b.column_stride)
     vector = next(v for v in (4, 2, 1) if v == 1 or (v * count <= 16 and joined and p.divides(v, length, across, p.b.offset)))
     wanted = hint(ceil_div(p.k if along_k else p.n, vector))
-    most = 8 if along_k else group  # neighbours: 128 bytes of each column, or all columns at once
+    most = 8 if along_k else group  # neighbouring lanes: 128 bytes of each column, or all columns at once
     beside = power_above(min(most, wanted, group))
     lanes = beside if along_k else group // beside
     walked = hint(ceil_div(p.k, lanes * (vector if along_k else 1)))
@@ -57,7 +58,7 @@ def _product(problem, tile):
 
 
 def _ahead(traits, vector, count, walked):
-    """Steps of k that an item reads before it multiplies those before: rounds are few and full, and take two thirds of its registers."""
+    """Steps of k that an item loads ahead, before it multiplies: few, full blocks of steps, in at most two thirds of its registers."""
     registers = min(traits.item_registers, gpu_choice.UNIT // items(traits))
     most = max(1, min(_AHEAD, registers // 3 // (vector + count)))
     return min(range(1, most + 1), key=lambda steps: ceil_div(walked, steps) * (steps + _ROUND) * (1 if walked % steps == 0 else _GUARDED))

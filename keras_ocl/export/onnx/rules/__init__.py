@@ -1,1 +1,1 @@
-"""How each primitive is written in ONNX, a file per family; `RULES` are those that there are, `REFUSED` why there is none."""
+"""Rules that write primitives in ONNX, one file per family: `RULES` has them by primitive, `REFUSED` the reasons for missing ones."""

@@ -1,4 +1,4 @@
-"""ONNX for attention: the primitive that keeps no matrix of weights, composed again of those that have operators."""
+"""ONNX for attention: the fused primitive, which stores no matrix of weights, decomposed into primitives with operators."""
 
 from keras_ocl import primitives as P
 from keras_ocl.compiler import ir
@@ -34,7 +34,7 @@ def _attention(g, node):
         if n.primitive is None:
             g.set(n, g.value(outside[id(n.tensor)]))
         g.write(n)
-    return [g.value(graph.outputs[0])]  # what else the primitive returns is for its gradient
+    return [g.value(graph.outputs[0])]  # the primitive's other results are for its gradient
 
 
 RULES = {"attention": _attention}

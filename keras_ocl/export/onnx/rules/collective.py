@@ -1,4 +1,4 @@
-"""Collectives, which belong to the ranks of a job and not to a model."""
+"""Collectives, which cannot be exported: they belong to the ranks of a job, not to a model."""
 
 RULES = {}
 

@@ -4,7 +4,7 @@ import math
 
 from keras_ocl.core import dtypes
 
-# ONNX runtimes compute with these at least; narrower integers are computed in a wider type, from which they wrap on the way back.
+# ONNX runtimes support at least these types; narrower integers are computed in a wider type, and wrap when they are converted back.
 _WIDER = {"bool": "int32", "int8": "int32", "int16": "int32", "uint8": "int32", "uint16": "int32", "uint32": "int64"}
 
 _SIMPLE = {
@@ -22,7 +22,7 @@ _BITWISE = {"and": "BitwiseAnd", "or": "BitwiseOr", "xor": "BitwiseXor", "not": 
 
 
 def _of_floats(operator):
-    """Rounding, which leaves integers as they are."""
+    """A rounding operator, which leaves integers unchanged."""
 
     def rule(g, dtype, x):
         return g.add(operator if dtypes.is_float(dtype) else "Identity", x)
@@ -66,7 +66,7 @@ def _cbrt(g, dtype, x):
 
 
 def _extreme(operator, comparison):
-    """ONNX Runtime 1.31 compares only the lower halves of 64-bit integers, so these are compared first."""
+    """Max or Min. ONNX Runtime 1.31 compares only the lower halves of 64-bit integers in these, so `comparison` and Where are used."""
 
     def rule(g, dtype, a, b):
         return g.add("Where", g.add(comparison, a, b), a, b) if dtype in ("int64", "uint64") else g.add(operator, a, b)
@@ -75,7 +75,7 @@ def _extreme(operator, comparison):
 
 
 def _sign(g, dtype, x):
-    """Of integers by comparing: ONNX Runtime 1.31 looks at the lower half of 64 bits, as in its extremes."""
+    """The sign; for integers by comparisons, as ONNX Runtime 1.31 reads only the lower half of 64 bits, as in Max and Min."""
     if dtypes.is_float(dtype):
         return g.add("Sign", x)
     zero = g.scalar(0, dtype)
@@ -105,7 +105,7 @@ def _rem(g, dtype, a, b):
 
 
 def _atan2(g, dtype, y, x):
-    """The angle of (|x|, |y|), taken from the lesser quotient, then reflected into the quadrant."""
+    """The angle of (|x|, |y|), computed from the smaller quotient, then reflected into the quadrant."""
     zero, ax, ay = g.scalar(0, dtype), g.add("Abs", x), g.add("Abs", y)
     most, steep = g.add("Max", ax, ay), g.add("Greater", ay, ax)
     origin = g.add("Equal", most, zero)
@@ -116,7 +116,7 @@ def _atan2(g, dtype, y, x):
 
 
 def _negative(g, dtype, x):
-    """Whether x is below 0 or -0."""
+    """Whether x is negative or -0."""
     zero = g.scalar(0, dtype)
     return g.add("Or", g.add("Less", x, zero), g.add("Less", g.add("Reciprocal", x), zero))
 
@@ -146,7 +146,7 @@ def _bitwise(name):
 
 
 def _shift_left(g, dtype, a, b):
-    """ONNX shifts unsigned integers only."""
+    """A left shift; ONNX shifts only unsigned integers."""
     shifted = g.add("BitShift", g.cast(a, "uint64"), g.cast(b, "uint64"), direction="LEFT")
     return g.cast(shifted, dtype)
 

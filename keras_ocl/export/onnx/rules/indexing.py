@@ -1,4 +1,4 @@
-"""ONNX for gathers, scatters, slices at computed positions, sorting and random bits."""
+"""ONNX for gathers, scatters, slices at computed positions and sorting."""
 
 from keras_ocl.export.onnx.rules.movement import sliced
 from keras_ocl.export.onnx.rules.reduce import widened
@@ -12,12 +12,12 @@ def _index(g, node):
 
 
 def _clipped(g, name, extent):
-    """Indices limited to 0 <= index < extent."""
+    """Indices clamped to 0 <= index < extent."""
     return g.add("Clip", name, g.scalar(0, "int64"), g.scalar(extent - 1, "int64"))
 
 
 def _stacked(g, names, rank):
-    """Index tensors of one shape along a new last axis."""
+    """Index tensors of equal shape, stacked along a new last axis."""
     names = [g.unsqueeze(n, [rank]) for n in names]
     return names[0] if len(names) == 1 else g.add("Concat", *names, axis=-1)
 
@@ -34,7 +34,7 @@ def _gather(g, node):
 
 
 def _scattered(g, node, x, indices, updates):
-    """Updates into `x` of node.results' shape, one row longer, to which out-of-range updates go."""
+    """Scatter updates into `x`, of node.results' shape, padded by one row that receives out-of-range updates."""
     ((shape, dtype),) = node.results
     clip, mode = node.params.get("clip", False), node.params["mode"]
     if mode in ("max", "min") and g.opset < 18:
@@ -72,7 +72,7 @@ def _scatter_new(g, node):
 
 
 def _starts(g, starts, shape, sizes):
-    """Starts as one int64 vector, limited so that the part lies within."""
+    """Starts as one int64 vector, clamped so that the slice lies within `shape`."""
     names = []
     for start, n, size in zip(starts, shape, sizes, strict=True):
         name = g.add("Clip", _index(g, start), g.scalar(0, "int64"), g.scalar(n - size, "int64"))
@@ -107,14 +107,14 @@ def _dynamic_update_slice(g, node):
 
 
 def _ordered(g, key, n, dtype, largest):
-    """(values, positions) of the last axis in order."""
+    """(values, positions) of the last axis, sorted."""
     key, wider = widened(g, key, dtype)
     values, at = g.add("TopK", key, g.extents([n]), count=2, axis=-1, largest=largest, sorted=1)
     return values if wider == dtype else g.cast(values, dtype), at
 
 
 def _sort(g, node):
-    """Stable sorts by one key after another, the last key first."""
+    """Stable sorts by one key after another, beginning with the last key."""
     names = [g.value(x) for x in node.inputs]
     n = node.inputs[0].shape[-1]
     for k in reversed(range(node.params["keys"])):

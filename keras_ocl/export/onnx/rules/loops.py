@@ -1,4 +1,4 @@
-"""ONNX for loops: a scan becomes a Scan, a while a Loop; their bodies are graphs of their own that see the values around them."""
+"""ONNX for loops: a scan becomes a Scan, a while a Loop. Their bodies are separate graphs that can use the values around them."""
 
 from onnx import helper
 
@@ -17,7 +17,7 @@ def _info(name, dtype, shape=None):
 
 
 class _Inside:
-    """The body of `node` while it is written: `bind` names its inputs, `graph` writes it."""
+    """Writes the body of `node`: `bind` names its inputs, `graph` writes its nodes."""
 
     def __init__(self, g, node):
         self.g, self.node, self.body, self.source = g.inner(), node, node.params["body"], body_graph(node)
@@ -26,18 +26,18 @@ class _Inside:
             self.bind(t, g.value(outer))
 
     def bind(self, tensor, name):
-        """`name` is the value of an input of the body, where it is read."""
+        """Make `name` the value of an input of the body, if it is used."""
         if id(tensor) in self.nodes:
             self.g.set(self.nodes[id(tensor)], name)
 
     def fresh(self, tensor, name):
-        """A new name for an input of the body, and what ONNX is told of it."""
+        """Give an input of the body a new name; returns its ONNX type information."""
         name = self.g.fresh(name)
         self.bind(tensor, name)
         return _info(name, tensor.dtype)
 
     def graph(self, inputs):
-        """The finished body, with the outputs of ours."""
+        """The finished body, with the same outputs as the loop's body."""
         for n in self.source.live():
             self.g.write(n)
         self.g.layer = self.node.origin.layer
@@ -54,7 +54,7 @@ def _scan(g, node):
     carried, stacked = inside.body.inputs[consts : consts + carries], inside.body.inputs[consts + carries :]
     infos = [inside.fresh(t, "carried") for t in carried] + [inside.fresh(t, "slice") for t in stacked]
     operands = [g.value(n) for n in node.inputs[consts:]]
-    # ONNX counts the steps by a stacked input: the index, which our bodies may ask for.
+    # ONNX counts the steps with a stacked input: the step's index, which our bodies may use.
     operands.append(g.counted(p["length"], "int32"))
     inside.g.index = inside.g.fresh("index")
     infos.append(_info(inside.g.index, "int32"))
@@ -75,7 +75,7 @@ def _while(g, node):
 
 
 def _at_step(g, node):
-    """Inside a body, the value of a stacked input is the present step's slice."""
+    """Inside a body, a stacked input's value is the present step's slice."""
     if node.params["shift"]:
         raise NotImplementedError(f"ONNX export: a loop of {g.where()} belongs to a gradient, which is not exported.")
     return g.value(node.inputs[0])

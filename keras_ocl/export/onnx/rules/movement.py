@@ -1,4 +1,4 @@
-"""ONNX for views, slices, padding and joining. Constants, broadcasts and iotas are values that the graph makes where they are used."""
+"""ONNX for views, slices, padding and concatenation. The graph makes constants, broadcasts and iotas where they are used."""
 
 from keras_ocl.core.dim import Dim
 
@@ -39,14 +39,14 @@ def _slice(g, node):
 
 
 def padded(g, name, value, low, high):
-    """`low` and `high` elements of the rank-0 `value` around, along each axis; negative ones crop."""
+    """The value padded along each axis with `low` and `high` elements of the rank-0 `value`; negative numbers crop."""
     if all(not isinstance(n, Dim) and n == 0 for n in (*low, *high)):
         return name
     return g.add("Pad", name, g.extents([*low, *high]), value)
 
 
 def spread(g, name, shape, interior, value):
-    """(value, shape) with `interior` elements of the rank-0 `value` between neighbours along each axis."""
+    """(value, shape) with `interior` elements of the rank-0 `value` inserted between neighbours along each axis."""
     shape = list(shape)
     for axis, gaps in enumerate(interior):
         n = shape[axis]

@@ -6,7 +6,7 @@ from keras_ocl.export.onnx.rules.reduce import widened
 
 
 def _dot_general(g, node):
-    """One MatMul: free axes before contracted ones on the left, contracted before free ones on the right, groups of axes joined."""
+    """One MatMul: on the left free axes before contracted ones, on the right contracted before free ones, each set of axes merged."""
     (ac, bc), (ab, bb) = node.params["contract"], node.params["batch"]
     a, b = node.inputs
     af, bf = ([i for i in range(len(x.shape)) if i not in used] for x, used in ((a, (*ac, *ab)), (b, (*bc, *bb))))
@@ -34,7 +34,7 @@ def _dot_general(g, node):
     return result if wider == dtype else g.cast(result, dtype)
 
 
-# ---- convolutions: channels last here, first in ONNX
+# ---- convolutions: channels are last here, and first in ONNX
 
 
 def _first(rank):
@@ -47,7 +47,7 @@ def _last(rank):
 
 
 def _filter(g, node, w):
-    """The filter (filters, input channels of a group, *window), for which our last two axes come first."""
+    """The filter as (filters, input channels per group, *window); in our order the last two axes are input channels and filters."""
     rank = len(w.shape) - 2
     return g.transpose(g.value(w), (rank + 1, rank, *range(rank)))
 
@@ -63,7 +63,7 @@ def _attributes(node, window, pads):
 
 
 def _plain(pads):
-    """Whether ONNX's attribute can hold the padding: known and not negative."""
+    """Whether ONNX's padding attribute can represent the padding: known and not negative."""
     return all(not isinstance(n, Dim) and n >= 0 for pair in pads for n in pair)
 
 
@@ -80,7 +80,7 @@ def _conv(g, node):
 
 
 def _conv_input_grad(g, node):
-    """A ConvTranspose without padding, of which the padding cuts a part out."""
+    """A ConvTranspose without padding, whose result is then cropped by the padding."""
     dy, w = node.inputs
     p, rank, window = node.params, len(w.shape) - 2, w.shape[:-2]
     if any(d != 1 for d in p["input_dilation"]):

@@ -1,4 +1,4 @@
-"""ONNX for reductions: along axes, over windows, and running ones."""
+"""ONNX for reductions: along axes, over windows, and cumulative ones."""
 
 import numpy as np
 from onnx import helper
@@ -13,7 +13,7 @@ _WIDER = {"bool": "int32", "int8": "int32", "int16": "int32", "uint8": "int32", 
 
 
 def widened(g, name, dtype):
-    """(value, dtype): the value in a dtype with which ONNX runtimes compute."""
+    """(value, dtype): the value converted to a dtype that ONNX runtimes support."""
     wider = _WIDER.get(dtype, dtype)
     return (name if wider == dtype else g.cast(name, wider)), wider
 
@@ -61,7 +61,7 @@ def _reduce_window(g, node):
         name = g.add("Neg", name)
     shape = list(x.shape)
     outside = g.scalar(0 if kind == "sum" else dtypes.least(dtype), dtype)
-    # ONNX pads by numbers, less than a window; everything else is padded before.
+    # ONNX's own padding is by known numbers that are less than the window; other padding is applied before.
     own = [all(not isinstance(n, Dim) and 0 <= n < k for n in pair) for pair, k in zip(padding, window, strict=True)]
     before = [(0, 0) if o else pair for o, pair in zip(own, padding, strict=True)]
     name = padded(g, name, outside, *zip(*before, strict=True))
@@ -80,7 +80,7 @@ def _reduce_window(g, node):
 
 
 def _pooled(g, node, name, kind, dtype, pooled, window, strides, pads, dilation):
-    """Pooling over the axes `pooled`, which ONNX wants last, after two others."""
+    """Pooling over the axes `pooled`, which must be last in ONNX, after two other axes."""
     if len(pooled) > 3:
         raise NotImplementedError(f"ONNX export: `reduce_window` over {len(pooled)} axes in {g.where()}; ONNX pools over at most 3.")
     if kind == "sum" and g.opset < 19 and any(dilation[i] > 1 for i in pooled):
@@ -110,7 +110,7 @@ def _pooled(g, node, name, kind, dtype, pooled, window, strides, pads, dilation)
     return g.transpose(name, [perm.index(i) for i in range(rank)])
 
 
-# ---- running
+# ---- cumulative
 
 
 def _cumsum(g, node):
@@ -121,7 +121,7 @@ def _cumsum(g, node):
 
 
 def _running(first, step):
-    """A Scan over the axis: `step(state, elements)` lists the operators that make the next state, which starts as `first(dtype)`."""
+    """A Scan over the axis: `step(state, elements)` lists the nodes that compute the next state; the first state is `first(dtype)`."""
 
     def rule(g, node):
         axis, reverse = int(node.params["axis"]), int(node.params["reverse"])
