@@ -43,6 +43,15 @@ def run(page):
     return names
 
 
+def test_the_front_page(monkeypatch, capsys):
+    rng = np.random.default_rng(0)
+    part = rng.integers(0, 256, (256, 28, 28)).astype("uint8"), rng.integers(0, 10, 256)  # in the place of MNIST's
+    monkeypatch.setattr(keras.datasets.mnist, "load_data", lambda: (part, part))
+    names = run("index.md")
+    assert len(names["model"].history.history["loss"]) == 3 and np.isfinite(names["model"].history.history["loss"]).all()
+    assert re.search(r"\[[0-9.]+, [0-9.]+\]", capsys.readouterr().out)
+
+
 def test_start():
     assert run("start.md")["model"].history.history["accuracy"]
 
