@@ -16,8 +16,6 @@ from keras_ocl.kernels.schedule import schedule_of
 from keras_ocl.kernels.spec import Args, Buffer, KernelSpec
 
 _RUN = 16  # elements that insertion sort handles at a time
-_GROUP = 256  # most work-items of a group that sorts a block in local memory
-_OF_LOCAL = 2  # such a group takes 1/2 of the local memory, so that a compute unit has several groups
 
 
 def plan(traits, *, shape, operands, keys, results, all_arguments=False):
