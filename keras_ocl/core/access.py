@@ -31,7 +31,9 @@ ONLY = "only"  # the single element of an axis of extent 1
 REGROUPED = "regrouped"  # the index with the same row-major position: a reshape
 ANYWHERE = "anywhere"  # an index computed from values in memory, or from the whole index of the result
 
+AccessMap = tuple[Along | Inner | Tap | str, ...]
 
-def same_place(rank):
+
+def same_place(rank: int) -> AccessMap:
     """The map of an operand that is read at the result's own index."""
     return tuple(Along(i) for i in range(rank))

@@ -5,49 +5,55 @@ primitive's VJP rule, whose results are again primitives (so gradients of gradie
 See Griewank & Walther, "Evaluating Derivatives", 2nd ed., chapter 3.
 """
 
+from collections.abc import Callable, Sequence
+from contextvars import Token
 from typing import Any
 
 from keras_ocl.core import dtypes, tree
 from keras_ocl.core.origin import scope
-from keras_ocl.core.primitive import active_tapes
+from keras_ocl.core.primitive import Equation, Tape, active_tapes
 from keras_ocl.core.tensor import Tensor
-from keras_ocl.core.variable import is_variable
+from keras_ocl.core.variable import Variable, is_variable
 
-_add = None  # the addition primitive and the zeros function, installed by keras_ocl.primitives
-_zeros_like = None
-_sums = None  # installed by the compiler: (*a, *b) -> [a + b, ...]
+Reached = dict[int, tuple[Tensor, Tensor]]  # id of a Tensor -> (the Tensor, its cotangent)
+
+# The addition primitive and the zeros function, installed by keras_ocl.primitives before anything is differentiated.
+_add: Callable[[Tensor, Tensor], Tensor] = None  # type: ignore[assignment]  # see above
+_zeros_like: Callable[[Tensor, int], Tensor] = None  # type: ignore[assignment]  # see above
+# Installed by the compiler: (*a, *b) -> [a + b, ...].
+_sums: Callable[..., Sequence[Tensor]] = None  # type: ignore[assignment]  # see above
 _AT_ONCE = 8  # most pairs in one such call, so that few graphs serve equations with any number of inputs
 
 
-def install(add, zeros_like):
+def install(add: Callable[[Tensor, Tensor], Tensor], zeros_like: Callable[[Tensor, int], Tensor]) -> None:
     """Called by keras_ocl.primitives with the functions that add gradients and fill tensors with zeros or ones."""
     global _add, _zeros_like
     _add, _zeros_like = add, zeros_like
 
 
-def install_sums(sums):
+def install_sums(sums: Callable[..., Sequence[Tensor]]) -> None:
     """Called by the compiler with the function that adds several pairs of tensors in one compiled graph."""
     global _sums
     _sums = sums
 
 
-def add_pairs(*tensors):
+def add_pairs(*tensors: Tensor) -> list[Tensor]:
     """[a + b, ...] of (*a, *b)."""
     half = len(tensors) // 2
     return [_add(a, b) for a, b in zip(tensors[:half], tensors[half:], strict=True)]
 
 
-def differentiable(dtype):
+def differentiable(dtype: str) -> bool:
     """Whether tensors of a dtype have gradients: floating-point and complex ones."""
     return dtypes.is_float(dtype) or dtypes.is_complex(dtype)
 
 
-def zeros_like(tensor):
+def zeros_like(tensor: Tensor) -> Tensor:
     """Zeros in the tensor's shape and dtype: the gradient with respect to a tensor that nothing depends on."""
     return _zeros_like(tensor, 0)
 
 
-def backward(equations, cotangents):
+def backward(equations: Sequence[Equation], cotangents: Reached) -> Reached:
     """Propagate cotangents.
 
     Args:
@@ -75,9 +81,11 @@ def backward(equations, cotangents):
     return reached
 
 
-def _accumulate(reached, gradients):
+def _accumulate(reached: Reached, gradients: Sequence[tuple[Tensor, Tensor]]) -> None:
     """Adds (tensor, gradient) pairs to the dict `reached`, for several tensors at a time."""
     while gradients:
+        again: list[tuple[Tensor, Tensor]]
+        pairs: Reached
         again, pairs = [], {}
         for x, g in gradients:
             if id(x) in pairs or len(pairs) == _AT_ONCE:
@@ -93,7 +101,7 @@ def _accumulate(reached, gradients):
         gradients = again
 
 
-def _reaching(equations, cotangents):
+def _reaching(equations: Sequence[Equation], cotangents: Reached) -> list[bool]:
     """For each equation, whether one of its results leads to a tensor with a cotangent."""
     wanted = set(cotangents)
     live = []
@@ -125,11 +133,12 @@ class GradientTape:
     def __init__(self, persistent: bool = False, watch_accessed_variables: bool = True) -> None:
         self.persistent = persistent
         self._watch_accessed = watch_accessed_variables
-        self._equations = []
-        self._tracked = set()  # ids of tensors whose dependents are recorded
-        self._alive = []  # keeps ids of tracked tensors from being reused
-        self._reads = {}  # id of a variable -> (the variable, its values: the gradients by these add up to the gradient by it)
-        self._token = None
+        self._equations: list[Equation] = []
+        self._tracked: set[int] = set()  # ids of tensors whose dependents are recorded
+        self._alive: list[Tensor] = []  # keeps ids of tracked tensors from being reused
+        # id of a variable -> (the variable, its values: the gradients by these add up to the gradient by it)
+        self._reads: dict[int, tuple[Any, list[Tensor]]] = {}
+        self._token: Token[tuple[Tape, ...]] | None = None
         self._used = False
 
     def __enter__(self) -> "GradientTape":
@@ -141,7 +150,7 @@ class GradientTape:
     def __exit__(self, *_: object) -> None:
         self._stop()
 
-    def _stop(self):
+    def _stop(self) -> None:
         active_tapes.set(tuple(t for t in active_tapes.get() if t is not self))
         self._token = None
 
@@ -160,7 +169,7 @@ class GradientTape:
             else:
                 self._track(_checked("watch", t))
 
-    def _track(self, tensor):
+    def _track(self, tensor: Tensor) -> None:
         self._tracked.add(id(tensor))
         self._alive.append(tensor)
 
@@ -243,7 +252,7 @@ class GradientTape:
         seeds = output_gradients if isinstance(output_gradients, (list, tuple)) else [output_gradients] * len(targets)
         if len(seeds) != len(targets):
             raise ValueError(f"GradientTape.gradient: there are {len(targets)} targets, but {len(seeds)} output_gradients.")
-        cotangents = {}
+        cotangents: Reached = {}
         for t, seed in zip(targets, seeds, strict=True):
             t, seed = _value(_checked("gradient", t)), seed if seed is None else _value(_checked("gradient", seed))
             if not differentiable(t.dtype):
@@ -260,9 +269,9 @@ class GradientTape:
             self._equations, self._alive, self._tracked = [], [], set()
         return result
 
-    def _of(self, source, reached, unconnected):
-        total = None
-        tensors = self._reads.get(id(source), (None, ()))[1] if is_variable(source) else (source,)
+    def _of(self, source: Any, reached: Reached, unconnected: str) -> Tensor | None:
+        total: Tensor | None = None
+        tensors: Sequence[Tensor] = self._reads.get(id(source), (None, ()))[1] if is_variable(source) else (source,)
         for key in dict.fromkeys(id(t) for t in tensors):
             if key in reached:
                 g = reached[key][1]
@@ -275,20 +284,23 @@ class GradientTape:
 class Recorder:
     """A tape that keeps every equation, and (variable, tensor) for every read of a variable whose value no equation computed."""
 
-    def __init__(self):
-        self.equations, self.reads = [], []
-        self._made = set()
+    equations: list[Equation]
+    reads: list[tuple[Variable, Tensor]]
 
-    def record(self, equation):
+    def __init__(self) -> None:
+        self.equations, self.reads = [], []
+        self._made: set[int] = set()
+
+    def record(self, equation: Equation) -> None:
         self.equations.append(equation)
         self._made.update(map(id, equation.outputs))
 
-    def read(self, variable, tensor, watched=None):
+    def read(self, variable: Variable, tensor: Tensor, watched: bool | None = None) -> None:
         if id(tensor) not in self._made:
             self.reads.append((variable, tensor))
 
 
-def _checked(method, x):
+def _checked(method: str, x: Any) -> Any:
     """`x`, if it is a Tensor or Variable; else raises a TypeError that names the `method`."""
     if not isinstance(x, Tensor) and not is_variable(x):
         kind = type(x).__name__
@@ -296,5 +308,5 @@ def _checked(method, x):
     return x
 
 
-def _value(x):
+def _value(x: Any) -> Tensor:
     return x._tape_value() if is_variable(x) else x

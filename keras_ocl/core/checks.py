@@ -6,7 +6,7 @@ once, in eager code), and the compiler adds equations to a trace that find the f
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from keras_ocl.core import origin
@@ -61,15 +61,15 @@ class IndexCheck(NamedTuple):
     found: Tensor
 
 
-def index_error(op, layer, wraps, found):
+def index_error(op: str, layer: str, wraps: bool, found: Sequence[int]) -> IndexError | None:
     """The IndexError for an IndexCheck whose `found` has this row of integers; None where no index is bad."""
     place, index, extent, *shape = found
     if place < 0:
         return None
-    position = []
+    position: list[int] = []
     for n in reversed(shape):
-        place, at = divmod(place, max(n, 1))
-        position.insert(0, at)
+        place, along = divmod(place, max(n, 1))
+        position.insert(0, along)
     where = f" in {layer}" if layer else ""
     at = f" at {tuple(position)}" if shape else ""
     allowed = f"from {-extent if wraps else 0} to {extent - 1}" if extent else "none, for there are no elements"

@@ -16,11 +16,15 @@ functions compute it again for other values of the unknowns. Whatever Python cod
 plain int, is noted as a fact inside `noting` (core/facts.py): a trace is only valid for values for which its facts hold.
 """
 
+from __future__ import annotations
+
 import contextlib
 import contextvars
 import itertools
 import math
 import operator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -29,12 +33,20 @@ _PRIME = 2**61 - 1
 _RESIDUES = ((7, 10), (11, 35), (13, 25))  # (divisor of the probe, remainder by 48) of other probes: even, odd, distinct modulo 4, 8 and 16
 _FUNCTIONS = ("add", "sub", "mul", "floordiv", "mod", "min", "max")
 _fresh = itertools.count()
-_nameless = contextvars.ContextVar("the values of unknown extents mean nothing", default=False)
-_notes = contextvars.ContextVar("where facts about unknown extents are noted", default=None)
+_nameless: contextvars.ContextVar[bool] = contextvars.ContextVar("the values of unknown extents mean nothing", default=False)
+_notes: contextvars.ContextVar[Notes | None] = contextvars.ContextVar("where facts about unknown extents are noted", default=None)
+
+Key = int | tuple[str, int, int, int]  # see key()
+
+
+class Notes(Protocol):
+    """What facts are noted in, such as core.facts.Facts."""
+
+    def note(self, function: str, a: Extent, b: Extent, outcome: bool) -> None: ...
 
 
 @contextlib.contextmanager
-def without_values():
+def without_values() -> Iterator[None]:
     """Context in which Dims stand for unknown numbers: they print as None, as in Keras, and one limited by a number is not that number."""
     token = _nameless.set(True)
     try:
@@ -44,7 +56,7 @@ def without_values():
 
 
 @contextlib.contextmanager
-def noting(facts):
+def noting(facts: Notes | None) -> Iterator[Notes | None]:
     """Context that calls `facts.note(function, a, b, outcome)` for each fact about values that code inside finds out.
 
     function: the comparison of a and b, "eq", "lt" or "le".
@@ -56,7 +68,7 @@ def noting(facts):
         _notes.reset(token)
 
 
-def present(extent):
+def present(extent: Extent) -> int:
     """The present value of an extent as a plain int, noting no fact: for numbers that are computed again when it changes."""
     return int.__int__(extent) if isinstance(extent, int) else int(extent)
 
@@ -69,7 +81,21 @@ class Dim(int):
     or None for an unknown itself. `mark` is the formula's value modulo a prime.
     """
 
-    def __new__(cls, value, hint=None, probe=None, made=None, mark=None, probes=None):
+    hint: int
+    probe: int
+    probes: tuple[int, ...]
+    made: tuple[str, Extent, Extent] | None
+    mark: int
+
+    def __new__(
+        cls,
+        value: Extent,
+        hint: Extent | None = None,
+        probe: Extent | None = None,
+        made: tuple[str, Extent, Extent] | None = None,
+        mark: int | None = None,
+        probes: tuple[int, ...] | None = None,
+    ) -> Dim:
         self = int.__new__(cls, value)
         self.hint = present(value if hint is None else hint)
         self.probe = present(_PROBES[next(_fresh) % len(_PROBES)] if probe is None else probe)
@@ -78,38 +104,44 @@ class Dim(int):
         self.probes = probes or (self.probe, *(self.probe // part // 48 * 48 + rest for part, rest in _RESIDUES))
         return self
 
-    def __reduce__(self):
+    def __reduce__(self) -> tuple[Any, ...]:
         return Dim, (present(self), self.hint, self.probe, self.made, self.mark, self.probes)
 
     @property
-    def key(self):
+    def key(self) -> Key:
         """A hashable that identifies the extent's formula in the unknowns, whatever its present value."""
         return ("dim", self.hint, self.probe, self.mark)
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return "None" if _nameless.get() else str(present(self))
 
-    def __neg__(self):
+    def __neg__(self) -> int:
         return 0 - self
 
-    def __pos__(self):
+    def __pos__(self) -> int:
         return self
 
-    def __abs__(self):
+    def __abs__(self) -> int:
         return self if self >= 0 else -self
 
-    def __bool__(self):
+    def __bool__(self) -> bool:
         return not _compare("eq", self, 0)
 
     __hash__ = int.__hash__
 
 
-_SHADOW_DIVISION = {"floordiv": lambda a, b: a // b if b else 0, "mod": lambda a, b: a % b if b else 0}
+Extent = int | Dim  # a Dim where it depends on unknowns
+Shape = tuple[Extent, ...]
+
+_SHADOW_DIVISION: dict[str, Callable[[int, int], int]] = {
+    "floordiv": lambda a, b: a // b if b else 0,
+    "mod": lambda a, b: a % b if b else 0,
+}
 _NEUTRAL = {"add": 0, "sub": 0, "mul": 1, "floordiv": 1}  # as second operands
-_COMPARISONS = {"eq": operator.eq, "lt": operator.lt, "le": operator.le}
+_COMPARISONS: dict[str, Callable[[int, int], bool]] = {"eq": operator.eq, "lt": operator.lt, "le": operator.le}
 
 
-def _compare(name, a, b):
+def _compare(name: str, a: Extent, b: Any) -> Any:
     """How the present values of a Dim and another number compare: a fact, unless they are the same extent."""
     if not isinstance(b, int):
         return getattr(int, f"__{name}__")(a, b)
@@ -120,31 +152,32 @@ def _compare(name, a, b):
     return outcome
 
 
-def _comparison(name, opposite):
+def _comparison(name: str, opposite: bool) -> Callable[[Dim, Any], Any]:
     """A method that compares by `_compare`, or tells the opposite."""
 
-    def op(self, other):
+    def op(self: Dim, other: Any) -> Any:
         found = _compare(name, self, other)
         return not found if opposite and found is not NotImplemented else found
 
     return op
 
 
-_READERS = (float, complex, str, bytes, list, tuple, np.ndarray, np.generic)  # types whose arithmetic with a Dim uses its present value
+# Types whose arithmetic with a Dim uses its present value.
+_READERS: tuple[type[Any], ...] = (float, complex, str, bytes, list, tuple, np.ndarray, np.generic)
 
 
-def _pin(n):
+def _pin(n: object) -> None:
     """Note that Python code reads the value of `n` itself: the fact that it equals that value."""
     notes = _notes.get()
     if notes is not None and isinstance(n, Dim):
         notes.note("eq", n, present(n), True)
 
 
-def _pinned(name):
+def _pinned(name: str) -> Callable[..., Any]:
     """A method of int that reads the value itself."""
     method = getattr(int, name)
 
-    def op(self, *others):
+    def op(self: Dim, *others: Any) -> Any:
         for n in (self, *others):
             _pin(n)
         return method(present(self), *(present(n) if isinstance(n, Dim) else n for n in others))
@@ -152,7 +185,7 @@ def _pinned(name):
     return op
 
 
-def _apply(name, function, a, b):
+def _apply(name: str, function: Callable[[int, int], int], a: Extent, b: Extent) -> Extent:
     """The extent function(a, b), computed on values and shadows; a plain int where all agree."""
     if type(b) is int and b == _NEUTRAL.get(name):
         return a
@@ -179,6 +212,7 @@ def _apply(name, function, a, b):
         mark = am * pow(bm, -1, _PRIME) % _PRIME if exact else _unknown(name, am, bm)
         remainder = _apply("mod", operator.mod, a, b) if exact and notes is not None else 0
         if isinstance(remainder, Dim):
+            assert notes is not None  # else the remainder is 0
             notes.note("eq", remainder, 0, True)
     elif not agree and (av, ah, aps) == (value, hinted, probed):
         mark, greater = am, (a, b) if name == "max" else (b, a)
@@ -190,29 +224,29 @@ def _apply(name, function, a, b):
         return value
     result = Dim(value, hinted, probed[0], (name, a, b), mark, probed)
     if notes is not None and greater is not None:
-        notes.note("le", *reversed(greater), True)
+        notes.note("le", greater[1], greater[0], True)
     elif notes is not None and agree and not _nameless.get():
         notes.note("eq", result, value, True)
         return value
     return result
 
 
-def _shadows(n):
+def _shadows(n: Extent) -> tuple[int, int, tuple[int, ...], int]:
     if isinstance(n, Dim):
         return present(n), n.hint, n.probes, n.mark
     n = present(n)
     return n, n, (n,) * (1 + len(_RESIDUES)), n % _PRIME
 
 
-def _unknown(name, a, b):
+def _unknown(name: str, a: int, b: int) -> int:
     """The mark of a function of two marks that is no polynomial, which counts as an unknown of its own."""
     return hash((_FUNCTIONS.index(name), a, b)) % _PRIME
 
 
-def _binary(name, swapped):
+def _binary(name: str, swapped: bool) -> Callable[[Dim, Any], Any]:
     method = getattr(int, f"__{name}__")
 
-    def op(self, other):
+    def op(self: Dim, other: Any) -> Any:
         if not isinstance(other, int):
             if isinstance(other, _READERS):
                 _pin(self)
@@ -237,59 +271,59 @@ for _name in ("bit_length", "bit_count", "to_bytes"):
     setattr(Dim, _name, _pinned(_name))
 
 
-def hint(extent):
+def hint(extent: Extent) -> int:
     """The extent that tuning decisions use: a Dim's value at first trace, else the value."""
     return extent.hint if isinstance(extent, Dim) else int(extent)
 
 
-def probe(extent):
+def probe(extent: Extent) -> int:
     """A Dim's first probe, the large number that stands for the unknown, else the value."""
     return extent.probe if isinstance(extent, Dim) else int(extent)
 
 
-def key(extent):
+def key(extent: Extent) -> Key:
     """A hashable that is equal for equal extents; of Dims, whatever their present values."""
     return extent.key if isinstance(extent, Dim) else int(extent)
 
 
-def same(a, b):
+def same(a: Sequence[Extent], b: Sequence[Extent]) -> bool:
     """Whether two shapes are equal for every value of the unknowns. `==` only compares present values: no decision may rest on it."""
     return len(a) == len(b) and all(key(x) == key(y) for x, y in zip(a, b, strict=True))
 
 
-def product(extents):
+def product(extents: Iterable[Extent]) -> Extent:
     """Product of extents, a Dim where it depends on unknowns."""
-    result = 1
+    result: Extent = 1
     for e in extents:
         result = result * e
     return result
 
 
-def ceil_div(a, b):
+def ceil_div(a: Extent, b: Extent) -> Extent:
     """Ceiling division of extents, a Dim where the result depends on unknowns."""
     return 0 - (0 - a) // b
 
 
-def power_above(n):
+def power_above(n: float) -> int:
     """The least power of two that is not below the number `n`; 1 for numbers below 1."""
     return 1 << max(0, int(n) - 1).bit_length()
 
 
-def power_below(n):
+def power_below(n: float) -> int:
     """The greatest power of two that is not above the number `n`; 1 for numbers below 1."""
     return 1 << max(1, int(n)).bit_length() - 1
 
 
-def minimum(a, b):
+def minimum(a: Extent, b: Extent) -> Extent:
     """The minimum of two extents, a Dim where it depends on unknowns."""
     return _apply("min", min, a, b) if isinstance(a, Dim) or isinstance(b, Dim) else min(a, b)
 
 
-def maximum(a, b):
+def maximum(a: Extent, b: Extent) -> Extent:
     """The maximum of two extents, a Dim where it depends on unknowns."""
     return _apply("max", max, a, b) if isinstance(a, Dim) or isinstance(b, Dim) else max(a, b)
 
 
-def lcm(a, b):
+def lcm(a: Extent, b: Extent) -> int:
     """Least common multiple of plain ints."""
     return math.lcm(int(a), int(b))

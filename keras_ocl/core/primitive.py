@@ -1,15 +1,30 @@
 """Primitive: an operation of the array language and its rules; bind() applies one."""
 
-import enum
-from contextvars import ContextVar
+from __future__ import annotations
 
-from keras_ocl.core.access import ANYWHERE, same_place
-from keras_ocl.core.origin import NOWHERE, current_origin
+import enum
+from collections.abc import Callable, Iterable, Sequence
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, Protocol
+
+from keras_ocl.core.access import ANYWHERE, AccessMap, same_place
+from keras_ocl.core.dim import Extent, Shape
+from keras_ocl.core.origin import NOWHERE, Origin, current_origin
 from keras_ocl.core.tensor import Tensor
 
+if TYPE_CHECKING:
+    from keras_ocl.core.variable import Variable
+
 # The trace being recorded (None: eager), and the gradient tapes that record, innermost last.
-current_trace = ContextVar("keras_ocl_trace", default=None)
-active_tapes = ContextVar("keras_ocl_tapes", default=())
+current_trace: ContextVar[Any] = ContextVar("keras_ocl_trace", default=None)  # a core.trace.Trace, which is made of this module's parts
+active_tapes: ContextVar[tuple[Tape, ...]] = ContextVar("keras_ocl_tapes", default=())
+
+
+class Tape(Protocol):
+    """What a tape in `active_tapes` must offer: core.autodiff.GradientTape and Recorder."""
+
+    def record(self, equation: Equation) -> None: ...
+    def read(self, variable: Variable, tensor: Tensor, watched: bool = False) -> None: ...
 
 
 class Kind(enum.Enum):
@@ -29,6 +44,14 @@ class Kind(enum.Enum):
     WHILE = "a body that is repeated while a condition holds"
     STEP_SLICE = "a loop's present step's part of a stacked tensor, where that is in memory"
     PROJECTION = "one of the results of a primitive that has several"
+
+
+Params = dict[str, Any]
+Result = tuple[Shape, str]  # shape and dtype
+Matrix = tuple[Extent, Extent]  # rows and columns
+# Functions that compute sums over a loop's steps or values at all steps, see `total`.
+Later = Callable[[], Tensor] | None
+ToLater = Callable[[Tensor], Later]
 
 
 class Primitive:
@@ -86,46 +109,74 @@ class Primitive:
     `params` must be hashable.
     """
 
-    registry = {}
+    registry: dict[str, Primitive] = {}
+
+    # A rule's `node` is one of the compiler's graph, its `inputs` the operands' nodes; for `access`, a core.factors.Seen too.
+    shape: Callable[..., Result | Sequence[Result]]
+    vjp: Callable[..., Sequence[Tensor | None]] | None
+    pointwise: Callable[..., Any] | None
+    kernels: Callable[..., Any] | None
+    host: Callable[..., Any] | None
+    overlaps: Callable[..., bool]
+    _access: Callable[[Any, int], AccessMap] | None
+    cost: float | Callable[[Any], float]
+    terms: Callable[[Any], Extent] | None
+    operations: Callable[[Any], Extent] | None
+    masks: Callable[[Any], Iterable[int]] | None
+    shares_memory: Callable[[Any], bool] | None
+    joined_axis: str | None
+    partial: Primitive | None
+    rows: Callable[[Sequence[Tensor], Params], Sequence[Any] | None] | None
+    factors: Callable[[Any], Any] | None
+    combines: str | None
+    batch: Callable[..., Any] | None
+    total: Callable[[ToLater, ToLater, Sequence[Tensor], Params, Callable[[Tensor], Any]], Later] | None
+    simplify: Callable[..., Any] | None
+    fold: Callable[..., Any] | None
+    literal: Callable[..., Any] | None
+    fetches: Callable[[Any, Any], tuple[int, Matrix] | None] | None
+    repeats: Callable[[Any], tuple[int, Matrix, Extent] | None] | None
+    invariant_operand: Callable[[Sequence[Tensor], Params], tuple[int, tuple[int, ...], Params] | None] | None
+    cache: Any
 
     def __init__(
         self,
-        name,
-        shape,
-        vjp=None,
-        pointwise=None,
-        kernels=None,
-        host=None,
+        name: str,
+        shape: Callable[..., Result | Sequence[Result]] | None,
+        vjp: Callable[..., Sequence[Tensor | None]] | None = None,
+        pointwise: Callable[..., Any] | None = None,
+        kernels: Callable[..., Any] | None = None,
+        host: Callable[..., Any] | None = None,
         *,
-        overlaps=lambda **params: False,
-        kind=None,
-        access=None,
-        cost=4,
-        terms=None,
-        operations=None,
-        masks=None,
-        shares_memory=None,
-        flat=False,
-        joined_axis=None,
-        partial=None,
-        stored=False,
-        rows=None,
-        deferred=False,
-        dynamic_extents=(),
-        batch=None,
-        factors=None,
-        combines=None,
-        total=None,
-        simplify=None,
-        fold=None,
-        literal=None,
-        fetches=None,
-        repeats=None,
-        invariant_operand=None,
-        multiple_results=False,
-        registered=True,
-    ):
-        self.name, self.shape, self.vjp = name, shape, vjp
+        overlaps: Callable[..., bool] = lambda **params: False,
+        kind: Kind | None = None,
+        access: Callable[[Any, int], AccessMap] | None = None,
+        cost: float | Callable[[Any], float] = 4,
+        terms: Callable[[Any], Extent] | None = None,
+        operations: Callable[[Any], Extent] | None = None,
+        masks: Callable[[Any], Iterable[int]] | None = None,
+        shares_memory: Callable[[Any], bool] | None = None,
+        flat: bool = False,
+        joined_axis: str | None = None,
+        partial: Primitive | None = None,
+        stored: bool = False,
+        rows: Callable[[Sequence[Tensor], Params], Sequence[Any] | None] | None = None,
+        deferred: bool = False,
+        dynamic_extents: Iterable[str] = (),
+        batch: Callable[..., Any] | None = None,
+        factors: Callable[[Any], Any] | None = None,
+        combines: str | None = None,
+        total: Callable[[ToLater, ToLater, Sequence[Tensor], Params, Callable[[Tensor], Any]], Later] | None = None,
+        simplify: Callable[..., Any] | None = None,
+        fold: Callable[..., Any] | None = None,
+        literal: Callable[..., Any] | None = None,
+        fetches: Callable[[Any, Any], tuple[int, Matrix] | None] | None = None,
+        repeats: Callable[[Any], tuple[int, Matrix, Extent] | None] | None = None,
+        invariant_operand: Callable[[Sequence[Tensor], Params], tuple[int, tuple[int, ...], Params] | None] | None = None,
+        multiple_results: bool = False,
+        registered: bool = True,
+    ) -> None:
+        self.name, self.shape, self.vjp = name, shape, vjp  # type: ignore[assignment]  # no shape: of what bind is never given
         self.pointwise, self.kernels, self.host, self.overlaps = pointwise, kernels, host, overlaps
         self.kind = kind or (Kind.OPAQUE if pointwise is None else Kind.INDEXED)
         self._access, self.cost, self.terms, self.operations = access, cost, terms, operations
@@ -140,7 +191,7 @@ class Primitive:
         if registered:
             Primitive.registry[name] = self
 
-    def access(self, node, position):
+    def access(self, node: Any, position: int) -> AccessMap:
         """The access map of the operand at `position`: one entry per axis of it."""
         if self._access is not None:
             return self._access(node, position)
@@ -148,14 +199,14 @@ class Primitive:
         return same_place(rank) if self.kind is Kind.ELEMENTWISE else (ANYWHERE,) * rank
 
     @property
-    def loops(self):
+    def loops(self) -> bool:
         """Whether `params` hold a Body that the compiler lowers once and repeats (see primitives/loop.py)."""
         return self.kind in (Kind.SCAN, Kind.WHILE)
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return self.name
 
-    def __call__(self, *inputs, **params):
+    def __call__(self, *inputs: Tensor, **params: Any) -> Any:
         return bind(self, inputs, params)
 
 
@@ -167,26 +218,35 @@ class Equation:
 
     __slots__ = ("primitive", "inputs", "params", "outputs", "origin", "tag")
 
-    def __init__(self, primitive, inputs, params, outputs, origin=NOWHERE, tag=0):
+    def __init__(
+        self,
+        primitive: Primitive,
+        inputs: Sequence[Tensor],
+        params: Params,
+        outputs: Sequence[Tensor],
+        origin: Origin = NOWHERE,
+        tag: int = 0,
+    ) -> None:
         self.primitive, self.inputs, self.params, self.outputs, self.origin = primitive, inputs, params, outputs, origin
         self.tag = tag
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"{[o.shape for o in self.outputs]} = {self.primitive}({[i.shape for i in self.inputs]}, {self.params})"
 
 
-_eager = None  # installed by the compiler: (primitive, inputs, params, results) -> [Storage]
+Execute = Callable[[Primitive, Sequence[Tensor], Params, Sequence[Result]], Sequence[Any]]
+_eager: Execute = None  # type: ignore[assignment]  # installed by the compiler: (primitive, inputs, params, results) -> [Storage]
 
 
-def install_eager(execute):
+def install_eager(execute: Execute) -> None:
     """Called by the compiler: `execute(primitive, inputs, params, results)` returns one Storage per result."""
     global _eager
     _eager = execute
 
 
-def bind(primitive, inputs, params):
+def bind(primitive: Primitive, inputs: Sequence[Tensor], params: Params) -> Any:
     """Apply a primitive: record it when tracing, else run it. Returns a Tensor, or a tuple of them where it has `multiple_results`."""
-    results = primitive.shape(*inputs, **params)
+    results: Any = primitive.shape(*inputs, **params)
     if not primitive.multiple_results:
         results = (results,)
     for shape, _ in results:
@@ -211,5 +271,5 @@ def bind(primitive, inputs, params):
         trace.equations.append(equation)
         tapes = active_tapes.get()
     for tape in tapes:
-        tape.record(equation)
+        tape.record(equation)  # type: ignore[arg-type]  # it is None only where there are no tapes
     return outputs if primitive.multiple_results else outputs[0]

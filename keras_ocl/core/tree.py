@@ -1,16 +1,22 @@
 """Flattening nests of lists, tuples, named tuples and dicts, for packages that do not import Keras and its tree module."""
 
+from collections.abc import Iterable, Iterator
+from typing import Any, Literal, TypeAlias
 
-def flatten(nest):
+# A leaf, or (type of the container, the keys of a dict, the structures of the parts), or None for None.
+Structure: TypeAlias = "Literal['*'] | tuple[type[Any], Any, tuple[Structure, ...]] | None"
+
+
+def flatten(nest: Any) -> tuple[list[Any], Structure]:
     """(leaves, structure): leaves in order; structure is hashable and rebuilds the nest."""
-    leaves = []
+    leaves: list[Any] = []
     return leaves, _walk(nest, leaves)
 
 
-_LEAF = "*"
+_LEAF: Literal["*"] = "*"
 
 
-def _walk(nest, leaves):
+def _walk(nest: Any, leaves: list[Any]) -> Structure:
     if nest is None:
         return None
     kind = type(nest)
@@ -25,12 +31,12 @@ def _walk(nest, leaves):
     return _LEAF
 
 
-def unflatten(structure, leaves):
+def unflatten(structure: Structure, leaves: Iterable[Any]) -> Any:
     """The nest of `structure` with `leaves` (an iterable) in its places."""
     return _build(structure, iter(leaves))
 
 
-def _build(structure, leaves):
+def _build(structure: Structure, leaves: Iterator[Any]) -> Any:
     if structure is None:
         return None
     if structure is _LEAF or structure == _LEAF:
