@@ -6,13 +6,16 @@ memory (`Strided`), the patches of images (conv/gpu.py), rows of queries and key
 two.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 from keras_ocl.core.dim import hint, product
 from keras_ocl.kernels import summation
+from keras_ocl.kernels.coordinates import Extent, Shape
 from keras_ocl.kernels.prelude import vector_type
-from keras_ocl.kernels.spec import Buffer
+from keras_ocl.kernels.spec import Args, Buffer
 
 BARRIER = "barrier(CLK_LOCAL_MEM_FENCE);\n"
 _BANKS = 32  # banks of local memory, of four bytes each
@@ -34,43 +37,43 @@ class Tile:
     fragment: int = 4
 
     @property
-    def items(self):
+    def items(self) -> int:
         """Work-items of a group."""
         return self.across * self.down
 
     @property
-    def height(self):
+    def height(self) -> int:
         """Rows of a group's block."""
         return self.down * self.rows
 
     @property
-    def width(self):
+    def width(self) -> int:
         """Columns of a group's block."""
         return self.across * self.columns
 
     @property
-    def beside(self):
+    def beside(self) -> int:
         """Adjacent columns of an item, loaded as one vector."""
         return min(self.fragment, self.columns)
 
     @property
-    def below(self):
+    def below(self) -> int:
         """Adjacent rows of an item, loaded as one vector."""
         return min(self.fragment, self.rows)
 
-    def row(self, r):
+    def row(self, r: int) -> str:
         """C text of the index in the group's block of an item's row `r`."""
         return _place("down", self.down, self.below, r)
 
-    def column(self, c):
+    def column(self, c: int) -> str:
         """C text of the index in the group's block of an item's column `c`."""
         return _place("across", self.across, self.beside, c)
 
-    def pitch(self, extent):
+    def pitch(self, extent: int) -> int:
         """Elements of local memory per step of k, for `extent` rows or columns: consecutive steps start in different banks."""
         return extent + self.fragment
 
-    def skew(self, loader):
+    def skew(self, loader: "Loader") -> int:
         """Extra elements of local memory after every eight steps of k of a Loader's tile, a multiple of the fragment.
 
         Items that load vectors along k store several steps at once. The rows of eight consecutive steps start in different banks; without
@@ -78,16 +81,16 @@ class Tile:
         """
         return loader.vector * _BANKS // self.depth if loader.along_k and loader.vector > 1 and self.depth > 8 and self.fragment == 4 else 0
 
-    def elements(self, extent):
+    def elements(self, extent: int) -> int:
         """Elements of local memory of a tile of `extent` rows or columns, with the largest possible skew."""
         return self.depth * self.pitch(extent) + (2 * self.fragment if self.depth > 8 else 0)
 
-    def local_bytes(self, size):
+    def local_bytes(self, size: int) -> int:
         """Bytes of local memory of both operands' tiles, with elements of `size` bytes."""
         return (self.elements(self.height) + self.elements(self.width)) * size
 
     @property
-    def places(self):
+    def places(self) -> tuple[str, str]:
         """(C text of item `me`'s index across, C text of its index down) in the group.
 
         Consecutive items form patches of 8 x 4 if the group is large enough: the fewer distinct rows and columns a warp reads from local
@@ -105,7 +108,7 @@ class Tile:
         return across, down
 
 
-def _place(item, items, run, n):
+def _place(item: str, items: int, run: int, n: int) -> str:
     """C text of the index of an item's `n`th row or column: runs of `run` adjacent ones, interleaved with the runs of the other items."""
     first = item if run == 1 else f"{item} * {run}"
     return f"{first} + {n // run * run * items + n % run}"
@@ -124,21 +127,21 @@ class _Axis:
     vector: int = 1
 
     @property
-    def rounds(self):
+    def rounds(self) -> int:
         return max(1, self.extent // self.side)
 
-    def place(self, round):
+    def place(self, round: int) -> str:
         """C text of an item's first element in round number `round`."""
         first = self.first if self.vector == 1 else f"{self.first} * {self.vector}"
         return f"{first} + {round * self.side * self.vector}" if round else first
 
     @property
-    def guard(self):
+    def guard(self) -> str:
         """C condition that an item has a position at all, "" if every item has one."""
         return f"{self.first} < {self.extent}" if self.side > self.extent else ""
 
 
-def _guarded(rows, steps, body):
+def _guarded(rows: _Axis, steps: _Axis, body: str) -> str:
     """`body`, guarded so that only items with a position on both axes run it."""
     guard = " && ".join(axis.guard for axis in (rows, steps) if axis.guard)
     return f"if ({guard}) {{\n{body}}}\n" if guard else body
@@ -155,26 +158,26 @@ class Loader:
 
     safe = False  # whether a load at any row and step inside the limits is legal, so that no condition need guard it
 
-    def __init__(self, first, limit, along_k, exact=False, vector=1):
+    def __init__(self, first: str, limit: str, along_k: bool, exact: bool = False, vector: int = 1) -> None:
         self.first, self.limit, self.along_k, self.exact, self.vector = first, limit, along_k, exact, vector
 
-    def prepare(self, count):
+    def prepare(self, count: int) -> str:
         """Statements before the loop over k that declare the loader's variables, one per row (of `count`) that an item loads."""
         return ""
 
-    def row(self, x):
+    def row(self, x: int) -> str:
         """Statements that set the `x`th variable of prepare() for row `at` (a C variable)."""
         return ""
 
-    def move(self):
+    def move(self) -> str:
         """Statements that advance the loader's state to the item's next step of k; the first call of them advances to the first step."""
         return ""
 
-    def step(self):
+    def step(self) -> str:
         """Statements for step `k` (a C variable), run once per step of a tile that an item loads, before the step's rows."""
         return ""
 
-    def element(self, x):
+    def element(self, x: int) -> tuple[str, str, str]:
         """(statements, condition, value) of the element, or vector, at row `at`, the item's `x`th, and step `k` (C variables)."""
         raise NotImplementedError
 
@@ -184,28 +187,38 @@ class Strided(Loader):
 
     safe = True
 
-    def __init__(self, first, limit, along_k, load, offset, exact=False, vector=1):
+    def __init__(
+        self,
+        first: str,
+        limit: str,
+        along_k: bool,
+        load: Callable[..., Any],
+        offset: Callable[[str, str], str] | None,
+        exact: bool = False,
+        vector: int = 1,
+    ) -> None:
         super().__init__(first, limit, along_k, exact, vector)
         self.load, self.offset = load, offset
 
-    def element(self, x):
+    def element(self, x: int) -> tuple[str, str, str]:
+        assert self.offset is not None
         return "", "", self.load(self.offset("at", "k"))
 
 
 class Computed(Strided):
     """A matrix computed in a prologue: `load(row, k)` gives (statements, C text) that compute the element, or vector, at that index."""
 
-    def element(self, x):
+    def element(self, x: int) -> tuple[str, str, str]:
         statements, value = self.load("at", "k")
         return statements, "", value
 
 
-def _skewed(skew, step):
+def _skewed(skew: int, step: str) -> str:
     """C text of the elements that the skew adds to the offset of a step of k."""
     return f" + ({step}) / 8 * {skew}" if skew else ""
 
 
-def local(args, register, elements):
+def local(args: Args, register: str, elements: int) -> str:
     """C text of a pointer to `elements` elements of local memory, aligned for vectors of four."""
     return f"((__local {register}*){args.local(vector_type(register, 4), -(-elements // 4))})"
 
@@ -221,31 +234,40 @@ class Contraction:
             are unrolled; compilers hoist the loads of unrolled steps.
     """
 
-    def __init__(self, args, tile, register, fma, index="int", memory=None, steps=16):
+    def __init__(
+        self,
+        args: Args,
+        tile: Tile,
+        register: str,
+        fma: Callable[[str, str, str], str],
+        index: str = "int",
+        memory: tuple[str, str] | None = None,
+        steps: int = 16,
+    ) -> None:
         self.tile, self.register, self.fma, self.index, self.steps = tile, register, fma, index, steps
         self.pitch_a, self.pitch_b = tile.pitch(tile.height), tile.pitch(tile.width)
         self.a, self.b = memory or (local(args, register, tile.elements(extent)) for extent in (tile.height, tile.width))
         self.kept = ""  # C text of a pointer to where an item keeps its sums in global memory between blocks of k; "" if it need not
 
     @property
-    def rows(self):
+    def rows(self) -> range:
         return range(self.tile.rows)
 
     @property
-    def columns(self):
+    def columns(self) -> range:
         return range(self.tile.columns)
 
-    def head(self):
+    def head(self) -> str:
         """Statements that define the item's indices `me`, `across` and `down`."""
         across, down = self.tile.places
         me = f"const int me = get_local_id(1) * {self.tile.across} + get_local_id(0);\n"
         return f"{me}const int across = {across}, down = {down};\n"
 
-    def results(self, name="s"):
+    def results(self, name: str = "s") -> str:
         """Statements that declare the results and set them to 0."""
         return f"{self.register} " + ", ".join(f"{name}{r}_{c} = 0" for r in self.rows for c in self.columns) + ";\n"
 
-    def cut(self, args, dtype, groups, steps):
+    def cut(self, args: Args, dtype: str, groups: Shape, steps: Extent) -> None:
         """Let walk() sum in blocks if there are many `steps` of k, to bound rounding errors. groups: the grid's work-groups."""
         if not summation.bounded(dtype) or hint(steps) <= 2 * summation.TILE:
             return
@@ -254,7 +276,7 @@ class Contraction:
         group = f"((long)get_group_id(2) * {args.int(down)} + get_group_id(1)) * {args.int(across)} + get_group_id(0)"
         self.kept = f"{pointer} + ({group}) * {t.height * t.width} + me"
 
-    def _keep(self, name):
+    def _keep(self, name: str) -> tuple[str, str, str]:
         """(statements before the loop over k, after each tile of k, after the loop) that add the blocks' sums in global memory."""
         if not self.kept:
             return "", "", ""
@@ -267,7 +289,7 @@ class Contraction:
             f"if (again) {{\n{''.join(f'{total} += {place};' + chr(10) for total, place in places)}}}\n",
         )
 
-    def walk(self, begin, end, a, b, name="s", exact=False):
+    def walk(self, begin: str, end: str, a: Loader, b: Loader, name: str = "s", exact: bool = False) -> str:
         """Statements that add the products of all k from `begin` to `end` (C texts); `a` and `b` are the operands' Loaders.
 
         exact: whether the number of steps is a multiple of the tile's depth.
@@ -285,7 +307,7 @@ class Contraction:
             f"{self.multiply(name, skews=(t.skew(a), t.skew(b)))}{between.format(end)}{BARRIER}}}\n{behind}}}\n"
         )
 
-    def shares(self, extent, loader):
+    def shares(self, extent: int, loader: Loader) -> tuple[_Axis, _Axis]:
         """(the _Axis of rows, the _Axis of steps of k): how the items share the loads of a tile's elements."""
         depth, items, v = self.tile.depth, self.tile.items, loader.vector
         fast, slow = (depth // v, extent) if loader.along_k else (extent // v, depth)
@@ -293,7 +315,7 @@ class Contraction:
         near, far = _Axis(f"me % {side}", side, fast, v), _Axis(f"me / {side}", items // side, slow)
         return (far, near) if loader.along_k else (near, far)
 
-    def _row(self, loader, place):
+    def _row(self, loader: Loader, place: str) -> str:
         """Statement that declares `at`, the row at index `place` of the tile, clamped to the last; results beyond it are not stored."""
         at = f"{loader.first} + {place}"
         if not loader.exact:
@@ -301,7 +323,7 @@ class Contraction:
             at = f"min(({self.index})({at}), ({self.index})({loader.limit} - {last}))"
         return f"const {self.index} at = {at};\n"
 
-    def _prepare(self, loader, extent):
+    def _prepare(self, loader: Loader, extent: int) -> str:
         rows, _ = self.shares(extent, loader)
         text = loader.prepare(rows.rounds)
         if text:
@@ -309,13 +331,13 @@ class Contraction:
                 text += f"{{\n{self._row(loader, rows.place(x))}{loader.row(x)}}}\n"
         return text
 
-    def _declare(self, extent, loader, kept):
+    def _declare(self, extent: int, loader: Loader, kept: str) -> str:
         """Statement that declares variables for all elements, or vectors, of a tile that an item loads."""
         rows, steps = self.shares(extent, loader)
         names = ", ".join(f"{kept}{y}_{x}" for y in range(steps.rounds) for x in range(rows.rounds))
         return f"{vector_type(self.register, loader.vector)} {names};\n"
 
-    def _fetch(self, extent, loader, end, kept, exact=False):
+    def _fetch(self, extent: int, loader: Loader, end: str, kept: str, exact: bool = False) -> str:
         """Statements that load an item's share of the tile from k_begin on into the variables of _declare(), zeros beyond `end`."""
         i, (rows, steps), text = self.index, self.shares(extent, loader), ""
         last = loader.vector if loader.along_k else 1
@@ -337,7 +359,7 @@ class Contraction:
             text += "}\n"
         return _guarded(rows, steps, text)
 
-    def _stash(self, local, extent, loader, kept):
+    def _stash(self, local: str, extent: int, loader: Loader, kept: str) -> str:
         """Statements that store the elements loaded by _fetch() to local memory."""
         v, pitch, (rows, steps), text = loader.vector, self.tile.pitch(extent), self.shares(extent, loader), ""
         skew = partial(_skewed, self.tile.skew(loader))
@@ -350,16 +372,16 @@ class Contraction:
                     text += f"{self.vector(local, where, v)} = {name};\n"
         return _guarded(rows, steps, text)
 
-    def vector(self, local, where, lanes):
+    def vector(self, local: str, where: str, lanes: int) -> str:
         """C text of `lanes` elements of local memory from the offset `where` (C text) on."""
         return f"{local}[{where}]" if lanes == 1 else f"*(__local {vector_type(self.register, lanes)}*)({local} + {where})"
 
-    def fill(self, local, extent, loader, end):
+    def fill(self, local: str, extent: int, loader: Loader, end: str) -> str:
         """Statements that copy `extent` rows of a tile from k_begin on to local memory: zeros beyond `end`, any values beyond the limit."""
         text = self._declare(extent, loader, "kept") + self._prepare(loader, extent) + self._fetch(extent, loader, end, "kept")
         return f"{{\n{text}{self._stash(local, extent, loader, 'kept')}}}\n"
 
-    def multiply(self, name="s", skews=(0, 0)):
+    def multiply(self, name: str = "s", skews: tuple[int, int] = (0, 0)) -> str:
         """Statements that add the products of the tiles self.a and self.b in local memory; skews: Tile.skew of both."""
         t, register = self.tile, self.register
         times = max(1, min(t.depth, self.steps, _UNROLLED // (t.rows * t.columns)))
@@ -377,7 +399,9 @@ class Contraction:
             lines += [f"{name}{r}_{c} = {self.fma(parts[0][r], parts[1][c], f'{name}{r}_{c}')};\n" for c in self.columns]
         return "".join([*lines, "}\n"])
 
-    def each(self, first_row, rows, first_column, columns, body, name="s", vectors=False):
+    def each(
+        self, first_row: str, rows: str, first_column: str, columns: str, body: str, name: str = "s", vectors: bool = False
+    ) -> str:
         """Statements that run `body` for each result inside the limits, with `value`, `row` and `column` defined.
 
         vectors: `body` runs once per vector of Tile.beside adjacent results of a row, from `column` on; the limit is a multiple of that.

@@ -1,20 +1,32 @@
 """C text of indices: their type, and splitting a flat index into coordinates."""
 
-from keras_ocl.core.dim import hint
+from collections.abc import Sequence
+from typing import Protocol
+
+from keras_ocl.core.dim import Dim, hint
 from keras_ocl.core.index import is_one
 
+Extent = int | Dim  # a Dim is an int; the alias says where one is to be expected
+Shape = tuple[Extent, ...]
 
-def index_type(*counts):
+
+class Printer(Protocol):
+    """What the functions here ask of an Args (kernels/spec.py): how an extent prints."""
+
+    def int(self, extent: Extent, /) -> str: ...
+
+
+def index_type(*counts: Extent) -> str:
     """C type of indices into buffers of `counts` elements (ints or Dims): 64 bits if any needs them, now or by the first trace's hint."""
     return "int" if all(-(2**31) < n < 2**31 and abs(hint(n)) < 2**31 for n in counts) else "long"
 
 
-def wide_literal(index, text):
+def wide_literal(index: str, text: str) -> str:
     """C text of an extent, converted to the C type `index`, for functions such as min(): a plain literal is an int."""
     return text if index == "int" else f"({index}){text}"
 
 
-def unflattened(args, flat, extents):
+def unflattened(args: Printer, flat: str, extents: Sequence[Extent]) -> list[str]:
     """C expressions of the row-major coordinates in `extents` of the index `flat` (a name or a parenthesised expression).
 
     Results are names, literals or in parentheses; divisions are printed only where there are several extents above 1.
@@ -29,7 +41,7 @@ def unflattened(args, flat, extents):
     return result
 
 
-def decode(name, extents, prefix, args, index="int"):
+def decode(name: str, extents: Sequence[Extent], prefix: str, args: Printer, index: str = "int") -> str:
     """C statements that split the row-major index `name` over `extents` into `prefix`0, `prefix`1, ..., of the C type `index`."""
     text, rest = "", name
     for i in range(len(extents) - 1, 0, -1):

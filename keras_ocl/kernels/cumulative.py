@@ -6,18 +6,31 @@ the combined totals of those before it. The number of parts depends on extents o
 On GPUs, groups of work-items scan a row together (cumulative_gpu.py).
 """
 
+from collections.abc import Sequence
+
 from keras_ocl.core import dtypes
 from keras_ocl.core.dim import ceil_div, hint, product
 from keras_ocl.kernels import elementwise, prelude, summation
-from keras_ocl.kernels.coordinates import index_type, unflattened, wide_literal
-from keras_ocl.kernels.schedule import schedule_of
-from keras_ocl.kernels.spec import Args, Buffer, KernelSpec
+from keras_ocl.kernels.coordinates import Extent, Shape, index_type, unflattened, wide_literal
+from keras_ocl.kernels.schedule import Traits, schedule_of
+from keras_ocl.kernels.spec import Args, Buffer, Epilogue, Handle, KernelSpec
 
 _OPS = {"cumsum": ("add", "sum"), "cumprod": ("mul", "prod"), "cummax": ("max", "max"), "cummin": ("min", "min")}  # op, reduction
 _BLOCK = 64  # elements that a sum adds one after the other; 64 such sums form a block of the next level
 
 
-def plan(traits, *, kind, shape, axis, reverse, handles, dtype, sink, all_arguments=False):
+def plan(
+    traits: Traits,
+    *,
+    kind: str,
+    shape: Sequence[Extent],
+    axis: int,
+    reverse: bool,
+    handles: Sequence[Handle],
+    dtype: str,
+    sink: Epilogue,
+    all_arguments: bool = False,
+) -> list[KernelSpec]:
     """KernelSpecs of a running operation over `shape` along `axis`.
 
     Args:
@@ -44,37 +57,48 @@ def plan(traits, *, kind, shape, axis, reverse, handles, dtype, sink, all_argume
 class Scan:
     """A running operation, and helpers of its kernels; arguments as for plan()."""
 
-    def __init__(self, traits, kind, shape, axis, reverse, handles, dtype, sink, all_arguments):
+    def __init__(
+        self,
+        traits: Traits,
+        kind: str,
+        shape: Shape,
+        axis: int,
+        reverse: bool,
+        handles: Sequence[Handle],
+        dtype: str,
+        sink: Epilogue,
+        all_arguments: bool,
+    ) -> None:
         self.traits, self.schedule = traits, schedule_of(traits)
         self.kind, self.shape, self.axis, self.reverse = kind, shape, axis, reverse
         self.handles, self.dtype, self.sink, self.all_arguments = handles, dtype, sink, all_arguments
         self.ctype = index_type(product(shape))
         self.last = axis == len(shape) - 1
-        self.helpers = set()
+        self.helpers: set[str] = set()
         neutral = 0 if kind not in _OPS else dtypes.neutral(_OPS[kind][1], dtype)
         self.start = elementwise.literal(neutral, dtype)  # C text
 
-    def args(self):
+    def args(self) -> Args:
         """A new Args for one of its kernels."""
         return Args(self.all_arguments)
 
-    def load(self, pointer, offset, width=1):
+    def load(self, pointer: str, offset: str, width: int = 1) -> str:
         """C text of the `width` elements at an offset (C text)."""
         self.helpers |= prelude.helpers_for(self.dtype, width)
         return prelude.load(self.dtype, width, pointer, f"({offset})")
 
-    def apply(self, a, b, width=1):
+    def apply(self, a: str, b: str, width: int = 1) -> str:
         """C text of the operation on two registers; not for a recurrence."""
         return self._apply(_OPS[self.kind][0], a, b, width)
 
-    def kernel(self, part=0, totals=None, first=False):
+    def kernel(self, part: int = 0, totals: Buffer | None = None, first: bool = False) -> KernelSpec:
         """The KernelSpec of a scan, or of parts of `part` elements: the `first` kernel stores each part's total, the second uses them."""
         args, t, shape, axis = self.args(), self.ctype, self.shape, self.axis
         n, inner = shape[axis], product(shape[axis + 1 :])
         outer, middle, last = product(shape[:axis]), product(shape[axis + 1 : -1]), 1 if self.last else shape[-1]
         width = self.schedule.lanes(self.traits, self.dtype, last)
         pointers = [args.pointer(h, self.dtype) for h in self.handles]
-        total = args.pointer(totals, self.dtype, out=first) if part else None
+        total = args.pointer(totals, self.dtype, out=first) if totals else ""
         n_text, inner_text, last_text = args.int(n, t), args.int(inner, t), args.int(last, t)
         walks, middle_text = args.int(outer * middle, t), args.int(middle, t)
         line = [f"const {t} walk = get_global_id(1);\nconst {t} outer = walk / {middle_text}, middle = walk % {middle_text};\n"]
@@ -88,7 +112,7 @@ class Scan:
         between = unflattened(args, "middle", shape[axis + 1 : -1])
         slot = f"({{piece}} * {walks} + walk) * {last_text} + column"
 
-        def walk(w):
+        def walk(w: int) -> str:
             register = prelude.register_type(self.dtype, w)
             text = [f"__global const {dtypes.storage_ctype(self.dtype)}* x{k} = {p} + (outer * {n_text} * {inner_text}"
                     f" + middle * {last_text} + column);\n" for k, p in enumerate(pointers)]
@@ -101,7 +125,7 @@ class Scan:
             at = f"const {t} at = {f'{n_text} - 1 - i' if self.reverse else 'i'};\n"
             column = () if self.last else ("column",)
 
-            def stored(value):
+            def stored(value: str) -> str:
                 return "" if first else self.sink.store(args, (*before, "at", *between, *column), value, w)
 
             if self.long(part or n):
@@ -127,11 +151,11 @@ class Scan:
         title = f"{self.kind}: {'totals of parts' if first else 'a walk along the axis per work-item'}"
         return KernelSpec(name, args.args, text, grid, self.schedule.group, helpers, title=title)
 
-    def long(self, steps):
+    def long(self, steps: Extent) -> bool:
         """Whether `steps` terms are too many for one chain of additions."""
         return self.kind == "cumsum" and summation.bounded(self.dtype) and hint(steps) > 2 * _BLOCK
 
-    def in_blocks(self, register, start, stop, add, store):
+    def in_blocks(self, register: str, start: str, stop: str, add: str, store: str) -> str:
         """Statements of a running sum in `state`, in blocks, such that no value results from a long chain of additions.
 
         register: a C type. add: statements that add the `i`th element to `own`. store: statements that store `value`, or "".
@@ -144,11 +168,11 @@ class Scan:
             f"blocks += own;\nif (++turn == {_BLOCK}) {{\nstate += blocks;\nblocks = 0;\nturn = 0;\n}}\n}}\nstate += blocks;\n"
         )
 
-    def _apply(self, op, a, b, width):
+    def _apply(self, op: str, a: str, b: str, width: int) -> str:
         self.helpers |= elementwise.helpers(op, width, self.dtype, [self.dtype] * 2)
         return elementwise.emit(op, width, self.dtype, [self.dtype] * 2, [a, b])
 
-    def _step(self, state, values, width):
+    def _step(self, state: str, values: Sequence[str], width: int) -> str:
         if self.kind == "linear_recurrence":
             return self._apply("add", self._apply("mul", values[0], state, width), values[1], width)
         return self.apply(state, values[0], width)

@@ -11,19 +11,21 @@ partial products of pieces are combined, one that overflows would give 0 * inf w
 overflows on the way, but not at the end, is finite.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from keras_ocl.core import dtypes
 from keras_ocl.core.dim import ceil_div, hint, power_above, power_below, product
 from keras_ocl.core.index import is_one
 from keras_ocl.kernels import prelude
-from keras_ocl.kernels.coordinates import unflattened, wide_literal
-from keras_ocl.kernels.spec import Buffer, KernelSpec
+from keras_ocl.kernels.coordinates import Extent, unflattened, wide_literal
+from keras_ocl.kernels.cumulative import Scan
+from keras_ocl.kernels.spec import Args, Buffer, KernelSpec
 
 _BARRIER = "barrier(CLK_LOCAL_MEM_FENCE);\n"
 
 
-def kernels(scan):
+def kernels(scan: Scan) -> list[KernelSpec] | None:
     """KernelSpecs of a cumulative.Scan; None if a work-item should scan each row alone."""
     if scan.kind == "linear_recurrence" or dtypes.is_complex(scan.dtype) and scan.kind == "cumprod":
         return None
@@ -50,21 +52,21 @@ class _Shape:
     each: int
 
     @property
-    def block(self):
+    def block(self) -> int:
         return self.lanes * self.each
 
     @property
-    def pitch(self):
+    def pitch(self) -> int:
         """Elements of local memory for a row's block."""
         return self.block + self.block // 32
 
-    def place(self, row, at):
+    def place(self, row: str, at: str) -> str:
         """C text of an element's index in local memory: padded by one per 32, as items that read adjacent runs would conflict in banks."""
         return f"{row} * {self.pitch} + ({at}) + (({at}) >> 5)"
 
 
 class _Kernels:
-    def __init__(self, scan):
+    def __init__(self, scan: Scan) -> None:
         self.scan, self.dtype, self.index = scan, scan.dtype, scan.ctype
         self.before, self.after = scan.shape[: scan.axis], scan.shape[scan.axis + 1 :]
         self.outer, self.inner, self.n = product(self.before), product(self.after), scan.shape[scan.axis]
@@ -74,41 +76,41 @@ class _Kernels:
         self.carried = f"{'long' if self.register == 'double' else 'int'}2" if self.scaled else self.register
         self.start = self.lift(scan.start)
 
-    def lift(self, x):
+    def lift(self, x: str) -> str:
         """C text of an element `x` in the carried form (for products, mantissa and exponent)."""
         return self._scaled("scaled", x) if self.scaled else x
 
-    def lower(self, x):
+    def lower(self, x: str) -> str:
         """C text of the element from its carried form `x`."""
         return self._scaled("unscaled", x) if self.scaled else x
 
-    def combine(self, a, b):
+    def combine(self, a: str, b: str) -> str:
         """C text of the combination of two carried values."""
         return self._scaled("scaled_mul", a, b) if self.scaled else self.scan.apply(a, b)
 
-    def _scaled(self, stem, *operands):
+    def _scaled(self, stem: str, *operands: str) -> str:
         name = f"{stem}_{self.register}_1"
         self.scan.helpers.add(name)
         return f"{name}({', '.join(operands)})"
 
-    def memory(self, args, buffer, out=False):
+    def memory(self, args: Args, buffer: Buffer, out: bool = False) -> str:
         """C text of a pointer to carried values."""
         if not self.scaled:
             return args.pointer(buffer, self._total_dtype, out=out)
         return f"((__global {'' if out else 'const '}{self.carried}*){args.pointer(buffer, self._total_dtype, out=out)})"
 
     @property
-    def _total_dtype(self):
+    def _total_dtype(self) -> str:
         """Dtype of a buffer of carried values, as wide as registers."""
         if self.scaled:
             return "int64" if self.register == "double" else "int32"
         return "float32" if self.register == "float" else self.dtype
 
-    def totals(self, count):
+    def totals(self, count: Extent) -> Buffer:
         """A Buffer for `count` totals per row or column, in the carried form."""
         return Buffer(count * self.walks * (2 if self.scaled else 1), self._total_dtype)
 
-    def shape(self, n, rows):
+    def shape(self, n: int, rows: int) -> _Shape:
         """The _Shape for rows of `n` elements (hints)."""
         traits, tuning = self.scan.traits, self.scan.schedule.tuning
         most = power_below(min(tuning.scan_group, traits.max_group))
@@ -117,28 +119,36 @@ class _Kernels:
         lanes = min(most, max(8, power_above(-(-n // each))))
         return _Shape(lanes, max(1, min(most // 2 // lanes, power_above(rows))), each)
 
-    def rows(self, shape, piece):
+    def rows(self, shape: _Shape, piece: int) -> list[KernelSpec]:
         """KernelSpecs of contiguous rows: each scanned by one group, or cut into pieces of `piece` elements."""
         if not piece:
             return [self._row(shape)]
         count = ceil_div(self.n, piece)
         return self._three(count, lambda *options: self._row(shape, piece, count, *options))
 
-    def columns(self, piece):
+    def columns(self, piece: int) -> list[KernelSpec]:
         """KernelSpecs of columns, adjacent ones adjacent in memory, cut into pieces of `piece` elements."""
         count = ceil_div(self.n, piece)
         return self._three(count, lambda *options: self._column(piece, count, *options))
 
-    def _three(self, count, kernel):
+    def _three(self, count: Extent, kernel: Callable[[Buffer | None, Buffer | None], KernelSpec]) -> list[KernelSpec]:
         totals, starts = self.totals(count), self.totals(count)
         over = self._row(self.shape(hint(count), hint(self.walks)), source=totals, target=starts, count=count)
         return [kernel(totals, None), over, kernel(None, starts)]
 
-    def _at(self, i, n):
+    def _at(self, i: str, n: str) -> str:
         """C text of the position along the axis of the `i`th of `n` scanned elements (C texts)."""
         return f"{n} - 1 - {i}" if self.scan.reverse else i
 
-    def _row(self, shape, piece=0, count=None, target=None, offsets=None, source=None):
+    def _row(
+        self,
+        shape: _Shape,
+        piece: int = 0,
+        count: Extent = 1,
+        target: Buffer | None = None,
+        offsets: Buffer | None = None,
+        source: Buffer | None = None,
+    ) -> KernelSpec:
         """The kernel in which groups scan rows.
 
         piece: elements per piece, one group each, 0 for whole rows. target: the Buffer for each piece's total. offsets: the Buffer of the
@@ -147,13 +157,15 @@ class _Kernels:
         args, t, lanes = self.scan.args(), self.index, shape.lanes
         n, rows = args.int(count if source else self.n, t), args.int(self.walks, t)
         counted = args.int(count, t) if piece else ""
-        of_totals = target is not None and source is None
+        lift: Callable[[str], str]
+        lower: Callable[[str], str]
         text = f"const int own = get_local_id(0), team = get_local_id(1);\nconst {t} row = ({t})get_group_id(1) * {shape.rows} + team;\n"
         begin, end = "0", n
         if piece:
             size, begin, end = args.int(piece, t), "begin", "end"
             text += f"const {t} piece = get_group_id(0), begin = piece * {size}, end = min(begin + {size}, {wide_literal(t, n)});\n"
         if source:
+            assert target is not None
             read, held, lift, lower = self.memory(args, source), self.carried, str, str
             element = f"{read}[row * {n} + i]"
             stored = f"{self.memory(args, target, out=True)}[row * {n} + i] = value;\n"
@@ -162,7 +174,7 @@ class _Kernels:
             element = self.scan.load(read, f"row * {n} + {self._at('i', n)}")
             stored = ""
         text += f"{self.carried} state = {self.start};\n"
-        if of_totals:
+        if target is not None and source is None:
             step = self.combine("state", lift(element))
             text += f"if (row < {rows}) for ({t} i = {begin} + own; i < {end}; i += {lanes}) state = {step};\n"
             text += self._fold(args, shape)
@@ -201,7 +213,7 @@ class _Kernels:
         )
         return self._spec("totals" if source else "", args, text, shape, count if piece else 1)
 
-    def _fold(self, args, shape):
+    def _fold(self, args: Args, shape: _Shape) -> str:
         """Statements that reduce the items' `state` of each row by a tree, into the first item's."""
         sums = args.local(self.carried, shape.rows * shape.lanes)
         mine = f"{sums}[team * {shape.lanes} + own"
@@ -210,13 +222,13 @@ class _Kernels:
             f"if (own < apart) {mine}] = state = {self.combine('state', f'{mine} + apart]')};\n{_BARRIER}}}\n"
         )
 
-    def _spec(self, name, args, text, shape, count):
+    def _spec(self, name: str, args: Args, text: str, shape: _Shape, count: Extent) -> KernelSpec:
         grid = (count * shape.lanes, ceil_div(self.walks, shape.rows) * shape.rows)
         what = name or f"{shape.rows} rows, {shape.block} elements of each, per work-group"
         helpers = frozenset(self.scan.helpers | self.scan.sink.helpers)
         return KernelSpec(name, args.args, text, grid, (shape.lanes, shape.rows), helpers, title=f"{self.scan.kind}: {what}")
 
-    def _column(self, piece, count, totals, offsets):
+    def _column(self, piece: int, count: Extent, totals: Buffer | None, offsets: Buffer | None) -> KernelSpec:
         """The kernel in which work-items scan a piece of a column; arguments as for _row()."""
         args, t = self.scan.args(), self.index
         read = args.pointer(self.scan.handles[0], self.dtype)

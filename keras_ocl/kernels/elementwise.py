@@ -8,7 +8,9 @@ and `rounded` round to the narrower type.
 import functools
 import math
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -27,7 +29,7 @@ class Op:
     cost: int = CHEAP
 
 
-def _ops(arity, cost, names):
+def _ops(arity: int, cost: int, names: str) -> dict[str, Op]:
     return {name: Op(arity, cost) for name in names.split()}
 
 
@@ -69,7 +71,7 @@ _BITS = {"char": 8, "short": 16, "int": 32, "long": 64, "float": 32, "double": 6
 _SIMPLE = re.compile(r"[A-Za-z_]\w*$|\([^()]*\)$|\d[\w.]*$")
 
 
-def literal(value, dtype):
+def literal(value: Any, dtype: str) -> str:
     """C text of the number `value`, rounded to `dtype`, in a register of one lane (in vector expressions it is broadcast)."""
     dtype = dtypes.canonical(dtype)
     if dtype == "bool":
@@ -97,19 +99,19 @@ def literal(value, dtype):
     return f"(({dtypes.register_ctype(dtype)}){text})" if bits < 32 else text
 
 
-def splat(text, dtype, width):
+def splat(text: str, dtype: str, width: int) -> str:
     """Expression of a register of `width` lanes, all of the value of the scalar expression `text`."""
     return text if width == 1 else f"({vector_type(dtypes.register_ctype(dtype), width)})({text})"
 
 
-def rounded(expression, dtype, width):
+def rounded(expression: str, dtype: str, width: int) -> str:
     """`expression` rounded to the values of a stored `dtype`, still in a register (floats of 16 and 8 bits; else unchanged)."""
     if _is_small_float(dtype):
         return f"round_{dtype}_{width}({expression})"
     return expression
 
 
-def emit(op, width, out_dtype, in_dtypes, operands):
+def emit(op: str, width: int, out_dtype: str, in_dtypes: Sequence[str], operands: Sequence[str]) -> str:
     """Expression of `op` on registers.
 
     `operands` are C expressions of `width` lanes, of the register types of `in_dtypes`; the result has that of `out_dtype`.
@@ -119,7 +121,7 @@ def emit(op, width, out_dtype, in_dtypes, operands):
 
 
 @functools.cache
-def has_form(op, out_dtype, in_dtypes):
+def has_form(op: str, out_dtype: str, in_dtypes: tuple[str, ...]) -> bool:
     """Whether emit() has an expression of `op` for operands of `in_dtypes`, a tuple."""
     try:
         _expression(op, 1, out_dtype, in_dtypes, ["x"] * len(in_dtypes))
@@ -128,30 +130,31 @@ def has_form(op, out_dtype, in_dtypes):
     return True
 
 
-def helpers(op, width, out_dtype, in_dtypes):
+def helpers(op: str, width: int, out_dtype: str, in_dtypes: Sequence[str]) -> set[str]:
     """Names of the prelude functions that `emit` calls for the same arguments."""
     text = _expression(op, width, out_dtype, tuple(in_dtypes), ["x"] * OPS[op].arity)
     return library.called(text)
 
 
-def _is_small_float(dtype):
+def _is_small_float(dtype: str) -> bool:
     return dtypes.is_float(dtype) and dtypes.itemsize(dtype) < 4
 
 
-def _lanes(mask, ctype, width):
+def _lanes(mask: str, ctype: str, width: int) -> str:
     """Expression that converts `mask`, a comparison of `ctype` registers, to a bool register."""
     if width == 1:
         return f"(-({mask}))"
     return f"({mask})" if _BITS[ctype.removeprefix("u")] == 32 else f"convert_int{width}({mask})"
 
 
-def _expression(op, width, out_dtype, in_dtypes, x):
+def _expression(op: str, width: int, out_dtype: str, in_dtypes: tuple[str, ...], x: Sequence[str]) -> str:
     try:
         arity = OPS[op].arity
     except KeyError:
         raise ValueError(f"there is no elementwise op {op!r}; known: {', '.join(sorted(OPS))}") from None
     if len(x) != arity or len(in_dtypes) != arity:
         raise TypeError(f"elementwise op {op!r} takes {arity} operands, got {len(x)} ({', '.join(in_dtypes)})")
+    text: str | None
     if op == "convert":
         text = _convert(width, out_dtype, in_dtypes[0], x[0])
     elif op == "bitcast":
@@ -176,13 +179,13 @@ def _expression(op, width, out_dtype, in_dtypes, x):
     return text
 
 
-def _call(op, ctype, width, x):
+def _call(op: str, ctype: str, width: int, x: Sequence[str]) -> str | None:
     """A call of the op's prelude function for this type, None if there is none."""
     stem = f"{op}_{ctype}"
     return f"{stem}_{width}({', '.join(x)})" if library.exists(stem) else None
 
 
-def _float(op, width, dtype, x):
+def _float(op: str, width: int, dtype: str, x: Sequence[str]) -> str | None:
     ctype = dtypes.register_ctype(dtype)
     if op in ("add", "sub", "mul"):
         return f"({x[0]} {_SYMBOLS[op]} {x[1]})"
@@ -211,13 +214,13 @@ def _float(op, width, dtype, x):
     return f"{_BUILTINS[op]}({', '.join(x)})" if op in _BUILTINS else None
 
 
-def _integer(op, width, dtype, x):
+def _integer(op: str, width: int, dtype: str, x: Sequence[str]) -> str | None:
     ctype = dtypes.register_ctype(dtype)
     signed, bits = dtypes.is_signed(dtype), 8 * dtypes.itemsize(dtype)
     register = vector_type(ctype, width)
     narrow = width == 1 and bits < 32  # C computes these in int
 
-    def wrapped(text):
+    def wrapped(text: str) -> str:
         return f"({ctype})({text})" if narrow else f"({text})"
 
     if op in ("add", "sub", "mul"):
@@ -254,7 +257,7 @@ def _integer(op, width, dtype, x):
     return _call(op, ctype, width, x)
 
 
-def _bool(op, width, x):
+def _bool(op: str, width: int, x: Sequence[str]) -> str | None:
     if op in _BOOL:
         return f"({x[0]} {_BOOL[op]} {x[1]})"
     if op in _BOOL_COMPARISONS:
@@ -268,7 +271,7 @@ def _bool(op, width, x):
     return None
 
 
-def _select(width, dtype, x):
+def _select(width: int, dtype: str, x: Sequence[str]) -> str:
     if width == 1:
         return f"({x[0]} ? {x[1]} : {x[2]})"
     ctype = dtypes.register_ctype(dtype)
@@ -277,7 +280,7 @@ def _select(width, dtype, x):
     return f"select({x[2]}, {x[1]}, {mask})"
 
 
-def _complex(op, width, part, x):
+def _complex(op: str, width: int, part: str, x: Sequence[str]) -> str | None:
     """Expression on complex numbers, None if there is none; one lane only, as their register is a vector of two `part`s already."""
     if width != 1:
         return None
@@ -303,7 +306,7 @@ def _complex(op, width, part, x):
     return forms[op].format(*x) if op in forms else None
 
 
-def _convert(width, out, source, x):
+def _convert(width: int, out: str, source: str, x: str) -> str | None:
     if out == source:
         return x
     if dtypes.is_complex(source):
@@ -337,7 +340,7 @@ def _convert(width, out, source, x):
     return x if out == "float32" or (source.startswith("float8") and not out.startswith("float8")) else rounded(x, out, width)
 
 
-def _bitcast(width, out, source, x):
+def _bitcast(width: int, out: str, source: str, x: str) -> str | None:
     if dtypes.itemsize(out) != dtypes.itemsize(source):
         return None
     if out == source:

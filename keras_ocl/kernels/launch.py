@@ -5,13 +5,14 @@ split into several launches, since a driver's watchdog stops a kernel that block
 """
 
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 
 from keras_ocl.core.dim import Dim, ceil_div, hint, product
 from keras_ocl.core.index import is_one
-from keras_ocl.kernels.coordinates import index_type
-from keras_ocl.kernels.schedule import schedule_of
-from keras_ocl.kernels.spec import Args
+from keras_ocl.kernels.coordinates import Extent, index_type
+from keras_ocl.kernels.schedule import Traits, schedule_of
+from keras_ocl.kernels.spec import Args, KernelSpec
 
 PLACE = re.compile(r"get_(global|group)_id\((\d)\)")  # where a kernel's text asks for a work-item's global id, or a group's id
 _SLOWEST = 2  # operations per cycle that a compute unit does at least, however badly a kernel suits it
@@ -19,7 +20,7 @@ _CLOCK = 500  # MHz, assumed where the driver does not tell
 SIZES = re.compile(r"get_(global_size|num_groups)\b")  # where a kernel's text asks for the number of work-items, or groups
 
 
-def fitted(spec, traits, all_arguments=False):
+def fitted(spec: KernelSpec, traits: Traits, all_arguments: bool = False) -> KernelSpec:
     """The KernelSpec, changed so that a device of such traits launches it well.
 
     An open group size is chosen here: the grid is rounded up to a multiple of it, and work-items beyond the original grid return at once.
@@ -36,7 +37,7 @@ def fitted(spec, traits, all_arguments=False):
     return spec
 
 
-def open_group(grid, items):
+def open_group(grid: Sequence[Extent], items: int) -> tuple[int, ...]:
     """Group size, at most `items` work-items, for a grid: it fills the first extents first, in few shapes, so that few texts differ."""
     group = []
     for k, extent in enumerate(grid):
@@ -48,7 +49,7 @@ def open_group(grid, items):
     return tuple(group)
 
 
-def _give_group(spec, items, all_arguments):
+def _give_group(spec: KernelSpec, items: int, all_arguments: bool) -> None:
     args = Args(all_arguments, spec.args)
     group, outside = open_group(spec.grid, items), []
     for k, (extent, side) in enumerate(zip(spec.grid, group, strict=True)):
@@ -59,7 +60,8 @@ def _give_group(spec, items, all_arguments):
     spec.grid, spec.group = tuple(ceil_div(n, side) * side for n, side in zip(spec.grid, group, strict=True)), group
 
 
-def _fold(spec, limits, all_arguments):
+def _fold(spec: KernelSpec, limits: tuple[int, ...], all_arguments: bool) -> None:
+    assert spec.group is not None
     group = (*spec.group, 1, 1)[:3]
     counts = [ceil_div(n, side) for n, side in zip((*spec.grid, 1, 1)[:3], group, strict=True)]
     if all(count <= limit for count, limit in zip(counts, limits, strict=True)):
@@ -73,7 +75,7 @@ def _fold(spec, limits, all_arguments):
     first, second = args.int(counts[0], i), args.int(counts[1], i)
     text += f"const size_t launch_0 = launch % {first}, launch_1 = launch / {first} % {second}, launch_2 = launch / {first} / {second};\n"
 
-    def place(found):
+    def place(found: re.Match[str]) -> str:
         number = int(found[2])
         return f"launch_{number}" if found[1] == "group" else f"(launch_{number} * {group[number]} + get_local_id({number}))"
 
@@ -81,7 +83,7 @@ def _fold(spec, limits, all_arguments):
     spec.grid, spec.group = (across * group[0], down * group[1], group[2]), group
 
 
-def pieces(spec, traits, work, all_arguments=False):
+def pieces(spec: KernelSpec, traits: Traits, work: float, all_arguments: bool = False) -> list[KernelSpec]:
     """KernelSpecs, all with one text, that each do a part of the `work` operations of `spec`; cautiously estimated, none takes a second."""
     count = int(work // (traits.compute_units * (traits.clock or _CLOCK) * 1e6 * _SLOWEST)) + 1
     if count == 1 or spec.group is None or spec.scalar or not traits.max_groups:
@@ -98,7 +100,11 @@ def pieces(spec, traits, work, all_arguments=False):
         args = Args(all_arguments, [replace(a) for a in spec.args])
         first = args.scalar(start, "int")
         shift = {"group": first, "global": f"{first} * {sides[d]}"}
-        body = PLACE.sub(lambda id, shift=shift: f"({id[0]} + {shift[id[1]]})" if int(id[2]) == d else id[0], spec.body)
+
+        def moved(id: re.Match[str], shift: dict[str, str] = shift) -> str:
+            return f"({id[0]} + {shift[id[1]]})" if int(id[2]) == d else id[0]
+
+        body = PLACE.sub(moved, spec.body)
         mine = of_each if start is not starts[-1] else groups[d] - start
         grid = (*spec.grid[:d], mine * sides[d], *spec.grid[d + 1 :])
         operations = None if spec.operations is None else spec.operations // len(starts)

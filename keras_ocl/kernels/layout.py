@@ -6,7 +6,7 @@ _INDENT = "  "
 _CONTROL = re.compile(r"(}\s*)?(for|while|if|else)\b")
 
 
-def indented(text, depth=1):
+def indented(text: str, depth: int = 1) -> str:
     """`text`, each line indented by the braces around it, and once more after a `for`, `while`, `if` or `else` without braces."""
     lines, inside, extra = [], [depth], 0
     for line in map(str.strip, text.splitlines()):

@@ -3,14 +3,14 @@
 from keras_ocl.core import dtypes
 from keras_ocl.core.dim import ceil_div, hint, maximum, product
 from keras_ocl.kernels import prelude, summation
-from keras_ocl.kernels.coordinates import decode, index_type, unflattened
-from keras_ocl.kernels.spec import Args, KernelSpec
+from keras_ocl.kernels.coordinates import Extent, Shape, decode, index_type, unflattened
+from keras_ocl.kernels.spec import Args, Epilogue, Handle, KernelSpec
 
 _TITLE = "the sum of parts of a result"
 _TEAMS = 16  # teams of a work-group: adjacent elements, as many as a memory transaction has
 
 
-def team(count, elements, items, most=16):
+def team(count: Extent, elements: Extent, items: int, most: int = 16) -> int:
     """Number of work-items per element (a power of two up to `most`) for adding `count` parts, with at most `items` work-items in all."""
     size = 1
     while size < most and 2 * size * hint(elements) <= items and 8 * size <= hint(count):
@@ -18,7 +18,9 @@ def team(count, elements, items, most=16):
     return size
 
 
-def kernel(name, parts, count, shape, dtype, sink, all_arguments=False, team=1):
+def kernel(
+    name: str, parts: Handle, count: Extent, shape: Shape, dtype: str, sink: Epilogue, all_arguments: bool = False, team: int = 1
+) -> KernelSpec:
     """The KernelSpec that adds `count` partial results of `shape`, with `team` work-items per element, and hands the sums to the sink.
 
     `parts`: handle of a buffer (count, *shape) of `dtype`, the accumulator's.
@@ -28,10 +30,10 @@ def kernel(name, parts, count, shape, dtype, sink, all_arguments=False, team=1):
     head = f"const {i} element = get_global_id(0);\n{decode('element', shape, 'f', args, i)}{register} total = 0;\n"
     stop, total = args.int(count), args.int(elements, i)
 
-    def walk(start, end):
+    def walk(start: str, end: str) -> str:
         return f"for (int chunk = {start}; chunk < {end}; ++chunk) total += {source}[(long)chunk * {total} + element];\n"
 
-    def add(start, end):
+    def add(start: str, end: str) -> str:
         steps = ceil_div(count, team)
         return summation.cut(dtype, register, ["total"], walk, start, end, steps, chain=summation.CHAIN, alone=summation.PARTS)
 
@@ -53,7 +55,17 @@ def kernel(name, parts, count, shape, dtype, sink, all_arguments=False, team=1):
     return KernelSpec(name, args.args, text, grid, (_TEAMS, team), helpers, title=f"{_TITLE}, by teams of work-items")
 
 
-def in_vectors(name, parts, count, shape, dtype, sink, width, least=1, all_arguments=False):
+def in_vectors(
+    name: str,
+    parts: Handle,
+    count: Extent,
+    shape: Shape,
+    dtype: str,
+    sink: Epilogue,
+    width: int,
+    least: int = 1,
+    all_arguments: bool = False,
+) -> KernelSpec:
     """Like kernel(), with one work-item per row of `shape`, in vectors of at most `width` lanes along the row.
 
     Several rows shorter than `least` elements share a work-item.
@@ -66,20 +78,20 @@ def in_vectors(name, parts, count, shape, dtype, sink, width, least=1, all_argum
     i = index_type(count * elements)
     source, n, total, stop = args.pointer(parts, dtype), args.int(columns, i), args.int(elements, i), args.int(count, i)
 
-    def summed(lanes, register):
+    def summed(lanes: int, register: str) -> str:
         """Statements that declare `total` and sum the parts."""
         value = prelude.load(dtype, lanes, "part", "0")
         if hint(count) <= summation.PARTS or not summation.bounded(dtype):
-            walk = f"for ({i} chunk = 1; chunk < {stop}; ++chunk) {{\npart += {total};\ntotal += {value};\n}}\n"
-            return f"{register} total = {value};\n{walk}"
+            loop = f"for ({i} chunk = 1; chunk < {stop}; ++chunk) {{\npart += {total};\ntotal += {value};\n}}\n"
+            return f"{register} total = {value};\n{loop}"
 
-        def walk(start, end):
+        def walk(start: str, end: str) -> str:
             return f"for ({i} chunk = {start}; chunk < {end}; ++chunk) {{\ntotal += {value};\npart += {total};\n}}\n"
 
         text = summation.cut(dtype, register, ["total"], walk, "0", stop, count, chain=summation.CHAIN, alone=summation.PARTS)
         return f"{register} total = 0;\n{text}"
 
-    def add(lanes):
+    def add(lanes: int) -> str:
         register = prelude.register_type(dtype, lanes)
         return (
             f"__global const {dtypes.storage_ctype(dtype)}* part = {source} + row * {n} + column;\n"

@@ -5,9 +5,11 @@ If a chunk starts inside a row, its partial result for that row (the chunk's hea
 order, by the item of the chunk where the row begins; so a row that gets all updates costs no more than others.
 """
 
+from collections.abc import Iterable
+
 from keras_ocl.core.dim import ceil_div, product
-from keras_ocl.kernels import prelude, sort, sort_local
-from keras_ocl.kernels.coordinates import wide_literal
+from keras_ocl.kernels import prelude, scatter, sort, sort_local
+from keras_ocl.kernels.coordinates import Extent, wide_literal
 from keras_ocl.kernels.spec import Args, Buffer, KernelSpec
 
 _NOWHERE = "0xffffffffu"  # the row key of dropped updates, which sort last
@@ -16,17 +18,17 @@ _NOWHERE = "0xffffffffu"  # the row key of dropped updates, which sort last
 class _ByRow(sort.Packed):
     """A sorter of the updates of a scatter.Problem, by row."""
 
-    def __init__(self, problem):
+    def __init__(self, problem: scatter.Problem) -> None:
         super().__init__(sort.Problem(problem.traits, 1, problem.count, [], 1, problem.all_arguments))
         self.scatter = problem
 
-    def element(self, args, position):
+    def element(self, args: Args, position: str) -> tuple[str, str]:
         find = self.scatter.find(args, "break;")
         text = f"uint key = {_NOWHERE};\ndo {{\nconst {self.scatter.index} s = {position};\n{find}key = row;\n}} while (0);\n"
         return text, f"((ulong)key << 32) | (ulong){position}"
 
 
-def kernels(problem, chunk, group):
+def kernels(problem: scatter.Problem, chunk: int, group: int) -> list[KernelSpec]:
     """KernelSpecs of a scatter.Problem.
 
     `chunk`: updates that a work-item combines. `group`: work-items of a group.
@@ -38,10 +40,10 @@ def kernels(problem, chunk, group):
 
 
 class _Kernels:
-    def __init__(self, problem, order, heads, chunk, group):
+    def __init__(self, problem: scatter.Problem, order: Buffer, heads: Buffer, chunk: int, group: int) -> None:
         self.problem, self.order, self.heads, self.chunk, self.group = problem, order, heads, chunk, group
 
-    def start(self):
+    def start(self) -> KernelSpec:
         """The kernel that stores the result's initial values, one element per work-item."""
         p, args = self.problem, Args(self.problem.all_arguments)
         out = args.pointer(p.result, p.dtype, out=True)
@@ -50,7 +52,7 @@ class _Kernels:
         text = f"const {p.index} item = get_global_id(0);\nif (item < {args.int(elements, p.index)}) {store}\n"
         return self._spec("start", args, text, elements, set(prelude.helpers_for(p.dtype, 1)))
 
-    def _begin(self):
+    def _begin(self) -> tuple[Args, str, str, str, str, str]:
         """(Args, statements, C texts order, columns, count, size): the common start of both kernels, which defines chunk and column."""
         p, t, args = self.problem, self.problem.index, Args(self.problem.all_arguments)
         order, columns, count = args.pointer(self.order, "uint64"), args.int(p.columns, t), args.int(p.count, t)
@@ -61,7 +63,7 @@ class _Kernels:
         )
         return args, text, order, columns, count, size
 
-    def chunks(self):
+    def chunks(self) -> KernelSpec:
         """The kernel in which each work-item combines the updates of a chunk for one column."""
         p, t, helpers = self.problem, self.problem.index, set(prelude.helpers_for(self.problem.dtype, 1))
         args, text, order, columns, _, _ = self._begin()
@@ -82,7 +84,7 @@ class _Kernels:
         )
         return self._spec("chunks of updates", args, text, self.heads.elements, helpers)
 
-    def across(self):
+    def across(self) -> KernelSpec:
         """The kernel in which each work-item completes the row that begins in its chunk and continues in later chunks."""
         p, t, helpers = self.problem, self.problem.index, set(prelude.helpers_for(self.problem.dtype, 1))
         args, text, order, columns, count, size = self._begin()
@@ -100,6 +102,6 @@ class _Kernels:
         )
         return self._spec("rows across chunks", args, text, self.heads.elements, helpers)
 
-    def _spec(self, name, args, text, items, helpers):
+    def _spec(self, name: str, args: Args, text: str, items: Extent, helpers: Iterable[str]) -> KernelSpec:
         grid = (ceil_div(items, self.group) * self.group,)
         return KernelSpec(name, args.args, text, grid, (self.group,), frozenset(helpers), title=f"scatter of sorted updates: {name}")

@@ -5,14 +5,53 @@ itself; no other code tests a schedule's name.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any, Protocol
 
 from keras_ocl.core import dtypes
 from keras_ocl.core.dim import hint
+from keras_ocl.kernels.coordinates import Extent, Shape
+from keras_ocl.kernels.spec import Epilogue, Handle, KernelSpec
 
 
-def _never(*_):
+class Traits(Protocol):
+    """What kernels ask of a device's traits; runtime/traits.py says what each is."""
+
+    @property
+    def vector_width(self) -> int: ...
+    @property
+    def compute_units(self) -> int: ...
+    @property
+    def local_memory(self) -> int: ...
+    @property
+    def max_group(self) -> int: ...
+    @property
+    def max_groups(self) -> tuple[int, ...]: ...
+    @property
+    def global_memory(self) -> int: ...
+    @property
+    def schedule(self) -> str: ...
+    @property
+    def clock(self) -> int: ...
+    @property
+    def item_registers(self) -> int: ...
+    @property
+    def unit_registers(self) -> int: ...
+    @property
+    def byte(self) -> float: ...
+
+
+class Shaped(Protocol):
+    """A tensor or a node of the compiler's graph, of which only shape and dtype count."""
+
+    @property
+    def shape(self) -> Shape: ...
+    @property
+    def dtype(self) -> str: ...
+
+
+def _never(*_: object) -> None:
     """The default of optional writers and predicates: the kernel does not exist, or does not pay."""
     return None
 
@@ -72,23 +111,24 @@ class Schedule:
     """
 
     name: str
-    pointwise: Callable
-    product: Callable
-    convolution: Callable
-    filter_gradient: Callable
-    attention: Callable
-    sort: Callable
-    top_k: Callable
-    scatter_block: Callable
-    tuning: object
-    fusion: object
-    splitting: object
+    # Any: problems, geometries and loop nests, which modules above this one define.
+    pointwise: Callable[[Traits, Any, Any, float, bool, Callable[..., Any]], tuple[Shape, tuple[int, ...] | None]]
+    product: Callable[[Any, Any], list[KernelSpec]]
+    convolution: Callable[[Traits, Any, Handle, Handle, str, Epilogue, str, bool, bool], list[KernelSpec]]
+    filter_gradient: Callable[[Traits, Any, Handle, Handle, str, Epilogue, str, bool], list[KernelSpec]]
+    attention: Callable[[Any, Any, Sequence[Epilogue]], KernelSpec]
+    sort: Callable[[Any, Sequence[Handle]], list[KernelSpec]]
+    top_k: Callable[[Any, Extent, Sequence[Handle]], list[KernelSpec]]
+    scatter_block: Callable[[Traits, Extent, Extent, int], tuple[int, int]]
+    tuning: Any  # these three are tables of schedules/tuning.py
+    fusion: Any
+    splitting: Any
     launch: int
     gather: int
     vectors: bool
     as_written: bool
     widest: int
-    group: tuple | None
+    group: tuple[int, ...] | None
     shared_row: float
     scan_steps: float
     scan_walks: int
@@ -105,18 +145,18 @@ class Schedule:
     joined: int = 0
     holds: bool = False
     inner: bool = False
-    attention_gradients: Callable = _never
-    attention_pays: Callable = _never
-    left_pays: Callable = _never
-    team: Callable = _never
-    scan: Callable = _never
-    scatter_sorted: Callable = _never
+    attention_gradients: Callable[[Any, Sequence[Epilogue]], KernelSpec | None] = _never
+    attention_pays: Callable[[Traits, Shaped, Shaped, bool], bool | None] = _never
+    left_pays: Callable[[Traits, Extent, Extent, Extent, float, int], bool | None] = _never
+    team: Callable[[Traits, Any, int | None], Any] = _never
+    scan: Callable[[Any], list[KernelSpec] | None] = _never
+    scatter_sorted: Callable[[Any], list[KernelSpec] | None] = _never
 
-    def width(self, traits):
+    def width(self, traits: Traits) -> int:
         """Lanes of a vector of 32-bit elements in generated code."""
         return min(traits.vector_width, self.widest)
 
-    def lanes(self, traits, dtype, extent):
+    def lanes(self, traits: Traits, dtype: str, extent: Extent) -> int:
         """Vector lanes of `dtype` along an axis of `extent`: a hardware vector's, fewer on a short axis, 1 where there are no vectors."""
         if not self.vectors or dtypes.is_complex(dtype):
             return 1
@@ -125,26 +165,26 @@ class Schedule:
             width //= 2
         return max(1, width)
 
-    def without_lanes(self, traits):
+    def without_lanes(self, traits: Traits) -> int:
         """Factor by which operations cost more in a kernel that cannot compute in vectors."""
         return max(1, traits.vector_width // 2) if self.vectors else 1
 
 
-_KNOWN = {}
+_KNOWN: dict[str, Schedule] = {}
 
 
-def register(schedule):
+def register(schedule: Schedule) -> Schedule:
     """Make `schedule` known by its name, and return it."""
     _KNOWN[schedule.name] = schedule
     return schedule
 
 
-def schedule_names():
+def schedule_names() -> tuple[str, ...]:
     """Names of the schedules that a device may have."""
     return tuple(name for name, schedule in _KNOWN.items() if not schedule.inner)
 
 
-def get(name):
+def get(name: str) -> Schedule:
     """The Schedule called `name`. ValueError, which lists the known names, for an unknown one."""
     try:
         return _KNOWN[name]
@@ -153,6 +193,6 @@ def get(name):
         raise ValueError(f"there is no schedule {name!r}; set KERAS_OCL_SCHEDULE to one of {known}, or unset it") from None
 
 
-def schedule_of(traits):
+def schedule_of(traits: Traits) -> Schedule:
     """The Schedule for a device of such `traits`."""
     return get(traits.schedule)

@@ -6,19 +6,28 @@ of the merge path (Green, McColl & Bader, "GPU Merge Path", 2012); finally the o
 see sort_local.py.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from keras_ocl.core import dtypes
 from keras_ocl.core.dim import ceil_div, hint, power_above, product
 from keras_ocl.kernels import prelude
-from keras_ocl.kernels.coordinates import index_type, wide_literal
-from keras_ocl.kernels.schedule import schedule_of
-from keras_ocl.kernels.spec import Args, Buffer, KernelSpec
+from keras_ocl.kernels.coordinates import Extent, Shape, index_type, wide_literal
+from keras_ocl.kernels.schedule import Traits, schedule_of
+from keras_ocl.kernels.spec import Args, Buffer, Handle, KernelSpec
 
 _RUN = 16  # elements that insertion sort handles at a time
 
 
-def plan(traits, *, shape, operands, keys, results, all_arguments=False):
+def plan(
+    traits: Traits,
+    *,
+    shape: Shape,
+    operands: Sequence[tuple[Handle, str]],
+    keys: int,
+    results: Sequence[Handle],
+    all_arguments: bool = False,
+) -> list[KernelSpec]:
     """KernelSpecs that sort rows along the last axis of `shape`.
 
     Args:
@@ -31,7 +40,9 @@ def plan(traits, *, shape, operands, keys, results, all_arguments=False):
     return schedule_of(traits).sort(Problem(traits, rows, n, operands, keys, all_arguments), results)
 
 
-def top_k(traits, *, shape, k, x, dtype, results, all_arguments=False):
+def top_k(
+    traits: Traits, *, shape: Shape, k: Extent, x: Handle, dtype: str, results: Sequence[Handle], all_arguments: bool = False
+) -> list[KernelSpec]:
     """KernelSpecs that find the `k` greatest of each row along the last axis of `shape`, descending, NaN first, equal ones in order.
 
     `results`: handles of the values (of `dtype`) and int32 positions.
@@ -46,15 +57,15 @@ def top_k(traits, *, shape, k, x, dtype, results, all_arguments=False):
 class Problem:
     """Sorting of `rows` rows of `n` elements each; `operands` is a list of (handle, dtype), of which the first `keys` are compared."""
 
-    traits: object
-    rows: int
-    n: int
-    operands: list
+    traits: Traits
+    rows: Extent
+    n: Extent
+    operands: Sequence[tuple[Handle, str]]
     keys: int
     all_arguments: bool
 
 
-def by_merging(problem, results, gathered, **sizes):
+def by_merging(problem: Problem, results: Sequence[Handle], gathered: int, **sizes: int) -> list[KernelSpec]:
     """KernelSpecs that sort blocks and merge them. `gathered`: result elements per work-item; `sizes`: arguments of _ordered()."""
     packed = problem.keys == 1 and dtypes.itemsize(problem.operands[0][1]) <= 4
     sorter = (Packed if packed else _Sorter)(problem)
@@ -62,7 +73,7 @@ def by_merging(problem, results, gathered, **sizes):
     return [*specs, sorter.collect(elements, results, gathered)]
 
 
-def _ordered(sorter, block, piece):
+def _ordered(sorter: "_Sorter", block: int, piece: int) -> tuple[list[KernelSpec], Buffer]:
     """(KernelSpecs, the Buffer of the sorted representations of elements: positions, or keys with positions).
 
     `block`: elements that a work-item sorts. `piece`: elements of a merged run that a work-item writes.
@@ -77,13 +88,13 @@ def _ordered(sorter, block, piece):
     return specs, buffers[here]
 
 
-def by_counting(problem, results):
+def by_counting(problem: Problem, results: Sequence[Handle]) -> list[KernelSpec]:
     """KernelSpecs of a counting sort: each work-item counts the elements of the row that come before its own."""
     sorter, positions = _Sorter(problem), Buffer(problem.rows * problem.n, _Sorter.dtype)
     return [sorter.count(positions), sorter.collect(positions, results, 1)]
 
 
-def block_of(n, most, least):
+def block_of(n: Extent, most: int, least: int) -> int:
     """Elements of a block, for rows of `n`: a power of two, between `least` and `most`.
 
     It follows the hint of `n`, so that one trace serves shorter rows too. Longer rows get longer blocks, by the same kernels, not merges.
@@ -98,22 +109,23 @@ class _Sorter:
     """Sorts positions; to compare two, it loads their keys."""
 
     dtype, ctype = "int32", "int"
+    helpers: set[str]
 
-    def __init__(self, problem):
+    def __init__(self, problem: Problem) -> None:
         p = problem
         self.rows, self.n, self.operands, self.keys, self.all_arguments = p.rows, p.n, p.operands, p.keys, p.all_arguments
         self.index = index_type(p.rows * p.n)
         self.group = schedule_of(p.traits).group
 
-    def element(self, args, position):
+    def element(self, args: Args, position: str) -> tuple[str, str]:
         """(statements, C expression) of the sorted representation of the element at `position` of the row: here, the position."""
         return "", position
 
-    def position(self, element):
+    def position(self, element: str) -> str:
         """C expression of an element's position in its row."""
         return element
 
-    def less(self, args, a, b):
+    def less(self, args: Args, a: str, b: str) -> str:
         """C expression: whether position `a` comes before `b`."""
         text = "0"
         for handle, dtype in reversed(self.operands[: self.keys]):
@@ -129,14 +141,14 @@ class _Sorter:
             text = f"({less})" if text == "0" else f"({less} || (!({more}) && {text}))"
         return text
 
-    def begin(self):
+    def begin(self) -> Args:
         self.helpers = set()
         return Args(self.all_arguments)
 
-    def _spec(self, name, args, body, grid):
+    def _spec(self, name: str, args: Args, body: str, grid: Shape) -> KernelSpec:
         return KernelSpec(name, args.args, body, grid, self.group, frozenset(self.helpers), title=f"sort: {name}")
 
-    def _merge(self, args, left, nl, right, nr, target, limit="1"):
+    def _merge(self, args: Args, left: str, nl: str, right: str, nr: str, target: str, limit: str = "1") -> str:
         """Statements that merge `left` from index a to nl and `right` from b to nr into `target` from o on, while `limit` holds."""
         c, less = self.ctype, self.less(args, "y", "x")
         return (
@@ -147,7 +159,7 @@ class _Sorter:
             f"while (b < {nr} && {limit}) {target}[o++] = {right}[b++];\n"
         )
 
-    def blocks(self, block, target, scratch):
+    def blocks(self, block: int, target: Buffer, scratch: Buffer) -> KernelSpec:
         """The kernel in which each work-item sorts `block` elements: insertion sort of short runs, then merges between two buffers."""
         args, t, c = self.begin(), self.index, self.ctype
         p, q = args.pointer(target, self.dtype, out=True), args.pointer(scratch, self.dtype, out=True)
@@ -171,7 +183,7 @@ class _Sorter:
         )
         return self._spec("blocks", args, body, (ceil_div(self.n, block), self.rows))
 
-    def merge(self, run, source, target, piece):
+    def merge(self, run: int, source: Buffer, target: Buffer, piece: int) -> KernelSpec:
         """The kernel that merges pairs of sorted runs of `run` elements; each work-item writes `piece` elements of the result."""
         args, t, c = self.begin(), self.index, self.ctype
         s, d = args.pointer(source, self.dtype), args.pointer(target, self.dtype, out=True)
@@ -191,7 +203,7 @@ class _Sorter:
         )
         return self._spec("merge", args, body, (ceil_div(self.n, piece), self.rows))
 
-    def count(self, target):
+    def count(self, target: Buffer) -> KernelSpec:
         """The kernel in which each work-item stores its element's position at the element's place in the order."""
         args, t = self.begin(), self.index
         p, n = args.pointer(target, self.dtype, out=True), args.int(self.n, t)
@@ -202,7 +214,7 @@ class _Sorter:
         )
         return self._spec("count", args, body, (self.n, self.rows))
 
-    def collect(self, elements, results, piece):
+    def collect(self, elements: Buffer, results: Sequence[Handle], piece: int) -> KernelSpec:
         """The kernel that stores the operands in sorted order; each work-item writes `piece` elements."""
         args, t = self.begin(), self.index
         p = args.pointer(elements, self.dtype)
@@ -215,7 +227,7 @@ class _Sorter:
         body.append(self.gathered(args, "at", "(base + o)", results))
         return self._spec("collect", args, "".join(body) + "}\n", (ceil_div(self.n, piece), self.rows))
 
-    def gathered(self, args, at, place, results):
+    def gathered(self, args: Args, at: str, place: str, results: Sequence[Handle]) -> str:
         """Statements that store the operands' elements at index `at` to index `place` of `results`."""
         text = []
         for (handle, dtype), result in zip(self.operands, results, strict=True):
@@ -235,15 +247,15 @@ class Packed(_Sorter):
     dtype, ctype, words = "uint64", "ulong", 1
     last = "0xffffffffffffffffUL"  # greater than all elements
 
-    def __init__(self, problem, descending=False):
+    def __init__(self, problem: Problem, descending: bool = False) -> None:
         super().__init__(problem)
         self.traits, self.descending = problem.traits, descending
 
-    def element(self, args, position):
+    def element(self, args: Args, position: str) -> tuple[str, str]:
         ((prepare, bits),) = self.bits(args, position)
         return prepare, f"((ulong)({bits}) << 32) | (ulong){position}"
 
-    def bits(self, args, position):
+    def bits(self, args: Args, position: str) -> list[tuple[str, str]]:
         """[(statements, C expression)], one per key: an unsigned integer of the key's size with the same order, NaN above all others."""
         found = []
         for k, (handle, dtype) in enumerate(self.operands[: self.keys]):
@@ -266,22 +278,22 @@ class Packed(_Sorter):
             found.append((prepare, f"~{bits}" if self.descending else bits))
         return found
 
-    def position(self, element):
+    def position(self, element: str) -> str:
         return f"(int)({element} & 0xffffffffUL)"
 
-    def less(self, args, a, b):
+    def less(self, args: Args, a: str, b: str) -> str:
         return f"({a} < {b})"
 
-    def after(self, a, b):
+    def after(self, a: str, b: str) -> str:
         """C expression, 0 or 1: whether the element `a` comes after `b`."""
         return f"({a} > {b})"
 
-    def memory(self, args, buffer, out=False):
+    def memory(self, args: Args, buffer: Buffer, out: bool = False) -> str:
         """C text of the pointer to the elements in a Buffer."""
         return args.pointer(buffer, self.dtype, out=out)
 
 
-def by_insertion(problem, k, results):
+def by_insertion(problem: Problem, k: Extent, results: Sequence[Handle]) -> list[KernelSpec]:
     """The kernel that keeps the `k` greatest of each row in a sorted list: it reads a row once and inserts elements above the least kept.
 
     The work is proportional to k times the number of insertions, besides reading the row; one work-item per row.

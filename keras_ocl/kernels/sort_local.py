@@ -9,19 +9,23 @@ greatest k elements of a row, each block keeps k: it merges runs of that length 
 No two elements are equal, since each contains its position; so the sorts are stable.
 """
 
+from collections.abc import Callable, Sequence
+
 from keras_ocl.core import dtypes
 from keras_ocl.core.dim import Dim, ceil_div, hint, power_above, power_below
 from keras_ocl.kernels import sort
-from keras_ocl.kernels.coordinates import wide_literal
-from keras_ocl.kernels.spec import Buffer, KernelSpec
+from keras_ocl.kernels.coordinates import Extent, Shape, wide_literal
+from keras_ocl.kernels.spec import Args, Buffer, Handle, KernelSpec
 
 _GROUP = 256  # most work-items of a group
 _OF_LOCAL = 2  # a group takes 1/2 of the local memory, so that a unit has several
 _BLOCK = 16384  # most bytes of a block
 _REDUCTION = 4  # least ratio of a row's elements to those that one launch keeps
 
+_Finish = Callable[[Args, str, str, str], str]
 
-def by_merging(problem, results):
+
+def by_merging(problem: sort.Problem, results: Sequence[Handle]) -> list[KernelSpec] | None:
     """KernelSpecs that sort a sort.Problem into `results`; None where its keys are more than 64 bits."""
     sizes = [dtypes.itemsize(dtype) for _, dtype in problem.operands[: problem.keys]]
     if len(sizes) > 1 and max(sizes) > 4 or len(sizes) > 2:
@@ -30,14 +34,14 @@ def by_merging(problem, results):
     return _Kernels(sorter).sort(_gather(sorter, results))
 
 
-def greatest(problem, k, results):
+def greatest(problem: sort.Problem, k: Extent, results: Sequence[Handle]) -> list[KernelSpec]:
     """KernelSpecs that store the `k` greatest of each row, descending, and their positions in `results`."""
     narrow = dtypes.itemsize(problem.operands[0][1]) <= 4
     sorter = (sort.Packed if narrow else Wide)(problem, descending=True)
     return _Kernels(sorter).select(k, _gather(sorter, results[:1], results[1]))
 
 
-def ordered(sorter):
+def ordered(sorter: sort.Packed) -> tuple[list[KernelSpec], Buffer]:
     """(KernelSpecs, the Buffer with a sort.Packed's elements in order)."""
     target = Buffer(sorter.rows * sorter.n, sorter.dtype)
     return _Kernels(sorter).sort(_keep(sorter, target)), target
@@ -49,27 +53,27 @@ class Wide(sort.Packed):
     ctype, words = "ulong2", 2
     last = "(ulong2)(0xffffffffffffffffUL)"
 
-    def element(self, args, position):
+    def element(self, args: Args, position: str) -> tuple[str, str]:
         (prepare, bits), *more = self.bits(args, position)
         for further, low in more:
             prepare, bits = prepare + further, f"((ulong)({bits}) << 32) | (ulong)({low})"
         return prepare, f"(ulong2)({bits}, (ulong)({position}))"
 
-    def position(self, element):
+    def position(self, element: str) -> str:
         return f"(int){element}.s1"
 
-    def after(self, a, b):
+    def after(self, a: str, b: str) -> str:
         # Without branches, for which Oclgrind's optimised code is wrong.
         return f"(({a}.s0 > {b}.s0) | (({a}.s0 == {b}.s0) & ({a}.s1 > {b}.s1)))"
 
-    def memory(self, args, buffer, out=False):
+    def memory(self, args: Args, buffer: Buffer, out: bool = False) -> str:
         return f"((__global {'' if out else 'const '}ulong2*){args.pointer(buffer, self.dtype, out=out)})"
 
 
-def _gather(sorter, results, positions=None):
+def _gather(sorter: sort.Packed, results: Sequence[Handle], positions: Handle | None = None) -> _Finish:
     """A `finish` function for sorted elements: it stores the operands' elements, and their positions unless `positions` is None."""
 
-    def finish(args, element, row, place):
+    def finish(args: Args, element: str, row: str, place: str) -> str:
         n = args.int(sorter.n, sorter.index)
         text = f"const int position = {sorter.position(element)};\n"
         text += sorter.gathered(args, f"({row} * {n} + position)", f"({place})", results)
@@ -78,23 +82,23 @@ def _gather(sorter, results, positions=None):
     return finish
 
 
-def _keep(sorter, target):
+def _keep(sorter: sort.Packed, target: Buffer) -> _Finish:
     """A `finish` function for elements that another launch reads: it stores them in the Buffer `target`."""
 
-    def finish(args, element, row, place):
+    def finish(args: Args, element: str, row: str, place: str) -> str:
         return f"{sorter.memory(args, target, out=True)}[{place}] = {element};\n"
 
     return finish
 
 
 class _Kernels:
-    def __init__(self, sorter):
+    def __init__(self, sorter: sort.Packed) -> None:
         self.sorter, self.index = sorter, sorter.index
         traits = sorter.traits
         self.most = power_below(min(_BLOCK, traits.local_memory // _OF_LOCAL) // (8 * sorter.words))  # most elements of a block
         self.items = min(_GROUP, traits.max_group)
 
-    def sort(self, finish):
+    def sort(self, finish: _Finish) -> list[KernelSpec]:
         """KernelSpecs that sort; `finish(args, element, row, place)`: statements that store an element at its place in the result."""
         sorter, n = self.sorter, self.sorter.n
         run = sort.block_of(n, self.most, 2)
@@ -108,8 +112,10 @@ class _Kernels:
             here, run = 1 - here, 2 * run
         return specs
 
-    def select(self, k, finish):
+    def select(self, k: Extent, finish: _Finish) -> list[KernelSpec]:
         """KernelSpecs that find the `k` first elements of each row; `finish` as for sort()."""
+        source: Buffer | None
+        specs: list[KernelSpec]
         sorter, n, source, specs = self.sorter, self.sorter.n, None, []
         kept = max(2, power_above(int(k)))
         if n > self.most and kept * _REDUCTION > self.most:
@@ -123,7 +129,9 @@ class _Kernels:
             specs.append(self.blocks(block, kept, source, n, kept, _keep(sorter, target)))
             source, n = target, count
 
-    def blocks(self, block, kept, source, n, stored, finish):
+    def blocks(
+        self, block: int, kept: int | None, source: Buffer | None, n: Extent, stored: Extent | None, finish: _Finish
+    ) -> KernelSpec:
         """The kernel in which each group sorts blocks of rows of `n` elements and passes the first `stored` (None: all) to `finish`.
 
         `kept`: a power of two to which merged runs are truncated; None: runs are merged to the whole block. `source`: a Buffer of
@@ -189,7 +197,7 @@ class _Kernels:
         name = "blocks" if kept is None else "the first of blocks"
         return self._spec(name, args, text, (ceil_div(n, block) * group, ceil_div(sorter.rows, several)), group)
 
-    def merge(self, run, source, finish):
+    def merge(self, run: int, source: Buffer, finish: _Finish) -> KernelSpec:
         """The kernel in which each group merges two sorted runs of `source` into one tile of the merged run, and passes it to `finish`."""
         sorter, t, size = self.sorter, self.index, min(self.most, 2 * run)
         args, c, group = sorter.begin(), sorter.ctype, min(self.items, size // 2)
@@ -218,21 +226,21 @@ class _Kernels:
         )
         return self._spec("merge", args, text, (ceil_div(sorter.n, size) * group, sorter.rows), group)
 
-    def _exchange(self, here, ascending):
+    def _exchange(self, here: str, ascending: str) -> str:
         return (
             f"const {self.sorter.ctype} x = {here}[a], y = {here}[b];\n"
             f"if ({self.sorter.after('x', 'y')} == ({ascending})) {{ {here}[a] = y; {here}[b] = x; }}\n"
         )
 
-    def _spec(self, name, args, text, grid, group):
+    def _spec(self, name: str, args: Args, text: str, grid: Shape, group: int) -> KernelSpec:
         title = f"sort: {name} in local memory"
         return KernelSpec(name, args.args, text, grid, (group, 1), frozenset(self.sorter.helpers), title=title)
 
 
-def _first(k, finish, n, index):
+def _first(k: Extent, finish: _Finish, n: Extent, index: str) -> _Finish:
     """`finish` restricted to the first `k` of each row of a result with rows of `n`; it is passed places in rows of `k`."""
 
-    def limited(args, element, row, place):
+    def limited(args: Args, element: str, row: str, place: str) -> str:
         inside = f"const {index} at = {place} - {row} * {args.int(n, index)};\n"
         stored = finish(args, element, row, f"{row} * {args.int(k, index)} + at")
         return f"{inside}if (at < {args.int(k, index)}) {{\n{stored}}}\n"

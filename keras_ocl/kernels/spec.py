@@ -6,11 +6,14 @@ source text. `Sink` is the epilogue: the template calls it with a register holdi
 result, and it returns the code that applies the fused operations and stores.
 """
 
+from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from keras_ocl.core import dtypes
 from keras_ocl.core.dim import Dim, present, product
-from keras_ocl.kernels.coordinates import index_type
+from keras_ocl.kernels.coordinates import Extent, Shape, index_type
 from keras_ocl.kernels.layout import indented
 
 
@@ -22,14 +25,15 @@ class Arg:
     kind: str
     dtype: str = ""  # pointers: the element's dtype
     value: object = None  # pointers: the Buffer; scalars: the number, which may be a Dim
-    parts: dict = field(default_factory=dict)  # pointers into stacks of loop steps' slices: {shift: a slice's elements}, None: all
+    # pointers into stacks of loop steps' slices: {shift: a slice's elements}, None: all
+    parts: dict[int | None, Extent | None] = field(default_factory=dict)
 
     @property
-    def is_pointer(self):
+    def is_pointer(self) -> bool:
         return self.kind in ("in", "out")
 
     @property
-    def ctype(self):
+    def ctype(self) -> str:
         """The parameter's C type."""
         if self.is_pointer:
             return f"__global {'const ' if self.kind == 'in' else ''}{dtypes.storage_ctype(self.dtype)}*"
@@ -46,27 +50,27 @@ class KernelSpec:
     """
 
     name: str  # what the kernel computes, for profiles and errors; not part of the source
-    args: list
+    args: list[Arg]
     body: str
-    grid: tuple
-    group: tuple | None = (1,)
-    helpers: frozenset = frozenset()
+    grid: Shape
+    group: tuple[int, ...] | None = (1,)
+    helpers: frozenset[str] = frozenset()
     attributes: str = ""
     scalar: bool = False  # the body is a user's, for one element: the compiler may put several work-items in a vector
     title: str = field(kw_only=True)
     provenance: object = None  # the operations that it computes (compiler/provenance.py); not part of the source either
     overwrites: bool = False  # whether it overwrites a variable's value; not part of the source either
-    operations: object = None  # arithmetic operations really done, if the algorithm (Winograd) differs from the definition; may be a Dim
-    functions: tuple = ()  # source texts of functions that only this kernel calls; its pointers may then alias
+    operations: float | None = None  # arithmetic operations done, if the algorithm (Winograd) differs from the definition; may be a Dim
+    functions: tuple[str, ...] = ()  # source texts of functions that only this kernel calls; its pointers may then alias
 
-    def signature(self, form="{}"):
+    def signature(self, form: str = "{}") -> str:
         """The parameters as C text; `form` is the format string of the pointers' names."""
         return ", ".join(self._declared(a, form) if a.is_pointer else f"{a.ctype} {a.name}" for a in self.args)
 
-    def _declared(self, pointer, form="{}"):
+    def _declared(self, pointer: Arg, form: str = "{}") -> str:
         return f"{pointer.ctype} {'' if self.functions else 'restrict '}{form.format(pointer.name)}"
 
-    def source(self, function, offsets=False):
+    def source(self, function: str, offsets: bool = False) -> str:
         """The kernel's OpenCL C text under the function name `function`.
 
         offsets: whether the kernel has one more parameter for each pointer, after its own and in the same order: the pointer's offset in
@@ -81,7 +85,7 @@ class KernelSpec:
         required = f"__attribute__((reqd_work_group_size({sizes})))\n" if sizes else ""
         return f"// {self.title}\n__kernel {required}{self.attributes}void {function}({signature}) {{\n{begin}{self.text()}}}\n"
 
-    def text(self):
+    def text(self) -> str:
         """The body's text, indented unless it is a user's."""
         return self.body if self.scalar else indented(self.body)
 
@@ -107,15 +111,25 @@ class Buffer:
     slice: StepSlice | None = None
 
     @property
-    def nbytes(self):
+    def nbytes(self) -> int:
         """Size in bytes, with the extents of the current trace."""
         return present(self.elements) * dtypes.itemsize(self.dtype)
+
+
+class Stored(Protocol):
+    """A node of the compiler's graph, as templates see it: its value lies in a Buffer."""
+
+    @property
+    def buffer(self) -> Buffer: ...
+
+
+Handle = Buffer | Stored  # what Args.pointer() takes
 
 
 class _Step:
     """Placeholder value of the argument that holds a loop's current step number; the number is set before each launch."""
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return "STEP"
 
 
@@ -130,10 +144,10 @@ class Args:
     """
 
     all_arguments: bool = False
-    args: list = field(default_factory=list)
-    _seen: dict = field(default_factory=dict)
+    args: list[Arg] = field(default_factory=list)
+    _seen: dict[Hashable, Arg] = field(default_factory=dict)
 
-    def pointer(self, value, dtype, out=False, parts=None):
+    def pointer(self, value: Handle, dtype: str, out: bool = False, parts: Mapping[int | None, Extent | None] | None = None) -> str:
         """C text of the pointer to `value`: a Buffer, or a node of the compiler's graph, which stands for its `buffer`.
 
         It is the name of a parameter; for a slice, an expression for the start of the current step's slice. `parts`: slices, as in
@@ -154,8 +168,9 @@ class Args:
         self._seen[key].parts.update(parts or {None: None})
         return self._seen[key].name
 
-    def int(self, extent, ctype="int"):
+    def int(self, extent: Extent, ctype: str = "int") -> str:
         """C text of an extent or stride: a literal, or the name of an argument."""
+        key: Hashable
         if isinstance(extent, Dim):
             key = (ctype, extent.key)
         elif self.all_arguments and not -1 <= extent <= 1:
@@ -164,30 +179,39 @@ class Args:
             return str(int(extent)) if extent >= 0 else f"({int(extent)})"
         return self._scalar(key, ctype, extent)
 
-    def step(self):
+    def step(self) -> str:
         """Name of the argument that holds the current step number of the loop around the kernel."""
         return self._scalar("step", "int", STEP)
 
-    def scalar(self, value, ctype):
+    def scalar(self, value: float, ctype: str) -> str:
         """C text of a number that is always an argument (a float constant: equal code then shares a kernel)."""
         return self._scalar((ctype, "scalar", value), ctype, value)
 
-    def own(self, value):
+    def own(self, value: Extent) -> str:
         """Name of a new int argument, never shared with an equal number, so that the text is the same for all values."""
         return self._scalar(("int", "occurrence", len(self.args)), "int", value)
 
-    def _scalar(self, key, ctype, value):
+    def _scalar(self, key: Hashable, ctype: str, value: object) -> str:
         if key not in self._seen:
             name = f"n{sum(a.kind not in ('in', 'out', 'local') for a in self.args)}"
             self._seen[key] = Arg(name, ctype, value=value)
             self.args.append(self._seen[key])
         return self._seen[key].name
 
-    def local(self, ctype, elements):
+    def local(self, ctype: str, elements: Extent) -> str:
         """Name of a __local parameter of `elements` elements of C type `ctype`."""
         name = f"l{sum(a.kind == 'local' for a in self.args)}"
         self.args.append(Arg(name, "local", ctype, elements))
         return name
+
+
+class Epilogue(Protocol):
+    """What templates ask of a Sink, or of what stands between a template and a Sink."""
+
+    @property
+    def helpers(self) -> AbstractSet[str]: ...
+
+    def store(self, args: Args, coordinates: Sequence[str], value: str, width: int) -> str: ...
 
 
 class Sink:
@@ -200,11 +224,11 @@ class Sink:
     it after the last store().
     """
 
-    def __init__(self, handle, shape, dtype):
+    def __init__(self, handle: Handle, shape: Shape, dtype: str) -> None:
         self.handle, self.shape, self.dtype = handle, shape, dtype
-        self.helpers = set()
+        self.helpers: set[str] = set()
 
-    def store(self, args, coordinates, value, width):
+    def store(self, args: Args, coordinates: Sequence[str], value: str, width: int) -> str:
         """C statements that store a register; see the class."""
         from keras_ocl.kernels import prelude
 

@@ -6,9 +6,11 @@ positive terms. Short sums stay one chain.
 """
 
 import math
+from collections.abc import Callable, Sequence
 
 from keras_ocl.core import dtypes
 from keras_ocl.core.dim import hint
+from keras_ocl.kernels.coordinates import Extent
 
 CHAIN = 16  # most terms of a chain, in each of an accumulator's lanes
 ALONE = 48  # most terms of a sum that stays one chain
@@ -18,12 +20,12 @@ TILE = 1024  # CHAIN in tiles without spare registers: totals of blocks go to me
 PARTS = 128  # most partial results that are added as one chain
 
 
-def bounded(dtype):
+def bounded(dtype: str) -> bool:
     """Whether sums in `dtype` are cut into chains: not of integers, which are exact, nor of float64, which has enough digits."""
     return dtypes.register_ctype(dtype) == "float"
 
 
-def blocks(steps, chain=CHAIN, alone=ALONE):
+def blocks(steps: Sequence[Extent], chain: int = CHAIN, alone: int = ALONE) -> list[tuple[tuple[int, ...], bool]]:
     """How to cut a loop nest, whose innermost loop adds one term per step, into chains; `steps`: trip counts, outermost loop first.
 
     Returns for each loop (sizes, fresh). sizes: steps per block of the loop, the larger blocks first, each level with its own accumulator.
@@ -32,6 +34,8 @@ def blocks(steps, chain=CHAIN, alone=ALONE):
     steps = [max(1, hint(n)) for n in steps]
     if math.prod(steps) <= alone:
         return [((), False)] * len(steps)
+    found: list[tuple[tuple[int, ...], bool]]
+    sizes: list[int]
     found, inside = [], 1  # terms that one step of the loop adds to the chain
     for n in reversed(steps):
         fresh = n > 1 and inside * n > chain and 4 * inside > chain
@@ -46,7 +50,18 @@ def blocks(steps, chain=CHAIN, alone=ALONE):
     return found
 
 
-def cut(dtype, register, names, loop, start, stop, steps, step=1, chain=PRODUCT, alone=PRODUCT_ALONE):
+def cut(
+    dtype: str,
+    register: str,
+    names: Sequence[str],
+    loop: Callable[[str, str], str],
+    start: str,
+    stop: str,
+    steps: Extent,
+    step: int = 1,
+    chain: int = PRODUCT,
+    alone: int = PRODUCT_ALONE,
+) -> str:
     """Statements that sum from `start` to `stop` (C texts), `steps` steps in all, in blocks if these are many.
 
     dtype: of the accumulators. register: their C type. names: of the variables that are 0 before and hold the sums after. step: elements
@@ -56,7 +71,7 @@ def cut(dtype, register, names, loop, start, stop, steps, step=1, chain=PRODUCT,
     if not sizes:
         return loop(start, stop)
 
-    def level(depth, start, stop):
+    def level(depth: int, start: str, stop: str) -> str:
         if depth == len(sizes):
             return loop(start, stop)
         size, begin, totals = sizes[depth] * step, f"from{depth}", [f"{name}_{depth}" for name in names]

@@ -2,27 +2,31 @@
 
 import functools
 import math
+from collections.abc import Sequence
+from typing import Any
 
 from keras_ocl.core.dim import hint, product
 from keras_ocl.kernels import sort, summation
 from keras_ocl.kernels.attention import cpu as attention_cpu
 from keras_ocl.kernels.attention import gradient_cpu as attention_gradient_cpu
 from keras_ocl.kernels.attention import row_cpu as attention_row_cpu
-from keras_ocl.kernels.attention.parts import FORWARD
+from keras_ocl.kernels.attention.parts import FORWARD, Scheme
 from keras_ocl.kernels.conv import elements as conv_elements
 from keras_ocl.kernels.conv import few_cpu, filter_grad_cpu, filter_layout, forward_cpu, winograd_cpu, winograd_filter_cpu
 from keras_ocl.kernels.conv import pointwise as conv_pointwise
+from keras_ocl.kernels.conv.geometry import Geometry
+from keras_ocl.kernels.coordinates import Extent
 from keras_ocl.kernels.gemm import cpu as gemm_cpu
 from keras_ocl.kernels.gemm import cpu_choice, split, strips
 from keras_ocl.kernels.pointwise import cpu as pointwise_cpu
-from keras_ocl.kernels.schedule import Schedule, register
+from keras_ocl.kernels.schedule import Schedule, Shaped, Traits, register
 from keras_ocl.kernels.schedules.tuning import CpuTuning, Fusion, Splitting
-from keras_ocl.kernels.spec import Buffer
+from keras_ocl.kernels.spec import Buffer, Epilogue, Handle, KernelSpec
 
 _TUNING = CpuTuning()
 
 
-def _product(problem, tile):
+def _product(problem: Any, tile: Any) -> list[KernelSpec]:
     tile, packing = tile or cpu_choice.choose(problem), []
     steps = _split(problem, cpu_choice.groups(problem, tile)) if tile.splits else 0
     longest = tile.block * summation.PRODUCT  # most steps of k in packed blocks, whose sums are added one after the other
@@ -34,7 +38,7 @@ def _product(problem, tile):
     return [*packing, *split.kernels(problem, tile, gemm_cpu.kernel, steps)]
 
 
-def _split(problem, groups):
+def _split(problem: Any, groups: int) -> int:
     """The number of steps of k that one work-item sums, 0 for all of them."""
     units = problem.traits.compute_units
     if groups * 2 > units and problem.a.column_stride != 1:
@@ -42,7 +46,7 @@ def _split(problem, groups):
     return split.steps(problem, groups, units, _TUNING.product.split)
 
 
-def _passes(problem):
+def _passes(problem: Any) -> int:
     """Steps of k per part, 0 for one part, where both operands are strided along a long k (a gradient of weights).
 
     The rows of a part stay in the cache. With k = 32000 and 400 columns this takes two thirds of the time of one part.
@@ -53,7 +57,17 @@ def _passes(problem):
     return part if k >= 8 * part else 0
 
 
-def _convolution(traits, geometry, x, w, dtype, sink, name, all_arguments, transposed):
+def _convolution(
+    traits: Traits,
+    geometry: Geometry,
+    x: Handle,
+    w: Handle,
+    dtype: str,
+    sink: Epilogue,
+    name: str,
+    all_arguments: bool,
+    transposed: bool,
+) -> list[KernelSpec]:
     plain = conv_pointwise.forward(traits, geometry, x, w, dtype, sink, all_arguments, transposed)
     if plain:
         return plain
@@ -75,7 +89,9 @@ def _convolution(traits, geometry, x, w, dtype, sink, name, all_arguments, trans
     return [*first, forward_cpu.forward(traits, geometry, x, w, dtype, sink, name, packed=blocks is not None)]
 
 
-def _filter_gradient(traits, geometry, x, dy, dtype, sink, name, all_arguments):
+def _filter_gradient(
+    traits: Traits, geometry: Geometry, x: Handle, dy: Handle, dtype: str, sink: Epilogue, name: str, all_arguments: bool
+) -> list[KernelSpec]:
     if any(d != 1 for d in geometry.input_dilation):
         return conv_elements.filter_grad(geometry, x, dy, dtype, sink, name, traits.compute_units, all_arguments)
     plain = conv_pointwise.filter_grad(traits, geometry, x, dy, dtype, sink, all_arguments)
@@ -83,19 +99,19 @@ def _filter_gradient(traits, geometry, x, dy, dtype, sink, name, all_arguments):
     return fast or filter_grad_cpu.filter_grad(traits, geometry, x, dy, dtype, sink, name)
 
 
-def _attention(problem, scheme, sinks):
+def _attention(problem: Any, scheme: Scheme, sinks: Sequence[Epilogue]) -> KernelSpec:
     query, key = (problem.operands[name].shape for name in ("query", "key"))
     if scheme is FORWARD and not problem.causal and attention_row_cpu.suits(problem.traits, query, key, problem.value_depth):
         return attention_row_cpu.kernel(problem, sinks)
     return attention_cpu.kernel(problem, scheme, sinks)
 
 
-def _attention_gradients(problem, sinks):
+def _attention_gradients(problem: Any, sinks: Sequence[Epilogue]) -> KernelSpec | None:
     enough = attention_gradient_cpu.enough(problem.traits, problem.batch, problem.key_heads)
     return attention_gradient_cpu.kernel(problem, sinks) if enough else None
 
 
-def _attention_pays(traits, query, key, has_bias):
+def _attention_pays(traits: Traits, query: Shaped, key: Shaped, has_bias: bool) -> bool:
     """Whether attention kernels pay, as measured forward and with gradients.
 
     They do in float32, with enough heads for the kernel that computes all gradients and enough positions to fill the lanes. A bias's
@@ -108,7 +124,7 @@ def _attention_pays(traits, query, key, has_bias):
     return fits and long and attention_gradient_cpu.enough(traits, query.shape[0], key.shape[2])
 
 
-def _scatter_block(traits, rows, columns, lanes):
+def _scatter_block(traits: Traits, rows: Extent, columns: Extent, lanes: int) -> tuple[int, int]:
     """(rows, columns) of a work-item's block: columns are cut first, in whole vectors, into a block per compute unit; then rows."""
     vectors = max(1, hint(columns) // lanes)
     across = min(vectors, traits.compute_units)

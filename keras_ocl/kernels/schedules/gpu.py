@@ -1,25 +1,30 @@
 """The schedule of GPUs: a work-item computes an element or a small register tile; groups share local memory."""
 
 import math
+from collections.abc import Sequence
+from typing import Any
 
 from keras_ocl.core.dim import ceil_div, hint
-from keras_ocl.kernels import cumulative_gpu, scatter_sorted, sort, sort_local
+from keras_ocl.kernels import cumulative_gpu, scatter, scatter_sorted, sort, sort_local
 from keras_ocl.kernels.attention import gpu as attention_gpu
 from keras_ocl.kernels.conv import elements as conv_elements
 from keras_ocl.kernels.conv import gpu as conv_gpu
 from keras_ocl.kernels.conv import pointwise as conv_pointwise
 from keras_ocl.kernels.conv import winograd_gpu
+from keras_ocl.kernels.conv.geometry import Geometry
+from keras_ocl.kernels.coordinates import Extent
 from keras_ocl.kernels.gemm import gpu as gemm_gpu
 from keras_ocl.kernels.gemm import gpu_choice, rows_gpu, split
 from keras_ocl.kernels.pointwise import gpu as pointwise_gpu
 from keras_ocl.kernels.pointwise import team
-from keras_ocl.kernels.schedule import Schedule, register
+from keras_ocl.kernels.schedule import Schedule, Shaped, Traits, register
 from keras_ocl.kernels.schedules.tuning import Fusion, GpuTuning, Splitting
+from keras_ocl.kernels.spec import Epilogue, Handle, KernelSpec
 
 _TUNING = GpuTuning()
 
 
-def _product(problem, tile):
+def _product(problem: Any, tile: Any) -> list[KernelSpec]:
     few = None if tile or problem.longest else gpu_choice.few(problem)
     if few:
         shape, steps = few
@@ -28,11 +33,21 @@ def _product(problem, tile):
     return split.kernels(problem, tile, gemm_gpu.kernel, steps)
 
 
-def _by_element(geometry):
+def _by_element(geometry: Geometry) -> bool:
     return geometry.groups > 1 and hint(geometry.group_outputs) < _TUNING.convolution_channels
 
 
-def _convolution(traits, geometry, x, w, dtype, sink, name, all_arguments, transposed):
+def _convolution(
+    traits: Traits,
+    geometry: Geometry,
+    x: Handle,
+    w: Handle,
+    dtype: str,
+    sink: Epilogue,
+    name: str,
+    all_arguments: bool,
+    transposed: bool,
+) -> list[KernelSpec]:
     if _by_element(geometry):
         return [conv_elements.forward(geometry, x, w, dtype, sink, name, transposed, all_arguments)]
     plain = conv_pointwise.forward(traits, geometry, x, w, dtype, sink, all_arguments, transposed)
@@ -44,7 +59,9 @@ def _convolution(traits, geometry, x, w, dtype, sink, name, all_arguments, trans
     return conv_gpu.forward(traits, geometry, x, w, dtype, sink, name, transposed)
 
 
-def _filter_gradient(traits, geometry, x, dy, dtype, sink, name, all_arguments):
+def _filter_gradient(
+    traits: Traits, geometry: Geometry, x: Handle, dy: Handle, dtype: str, sink: Epilogue, name: str, all_arguments: bool
+) -> list[KernelSpec]:
     if _by_element(geometry):
         return conv_elements.filter_grad(geometry, x, dy, dtype, sink, name, traits.compute_units, all_arguments, teams=True)
     plain = conv_pointwise.filter_grad(traits, geometry, x, dy, dtype, sink, all_arguments)
@@ -56,7 +73,7 @@ def _filter_gradient(traits, geometry, x, dy, dtype, sink, name, all_arguments):
     return conv_gpu.filter_grad(traits, geometry, x, dy, dtype, sink, name)
 
 
-def _attention_pays(traits, query, key, has_bias):
+def _attention_pays(traits: Traits, query: Shaped, key: Shaped, has_bias: bool) -> bool:
     """Whether the attention kernel's slower multiply-adds take less time than the launches that it saves.
 
     Only in float32, with enough positions for a group's rows and few enough for its loop over them. A bias's gradient needs the
@@ -69,7 +86,7 @@ def _attention_pays(traits, query, key, has_bias):
     return fits and max(time, source) <= tuning.attention_most and multiplied <= tuning.attention_launches * tuning.launch
 
 
-def _left_pays(traits, rows, depth, columns, price, loads):
+def _left_pays(traits: Traits, rows: Extent, depth: Extent, columns: Extent, price: float, loads: int) -> bool:
     """Whether computing the left operand again for each block of columns, and its further loads, takes less than half a launch's time."""
     rows, columns = hint(rows), hint(columns)
     if min(rows, columns) <= _TUNING.product_few:
@@ -78,18 +95,18 @@ def _left_pays(traits, rows, depth, columns, price, loads):
     return rows * depth * ceil_div(columns, _TUNING.product_block) * each / gpu_choice.units(traits) <= _TUNING.launch / 2
 
 
-def _scatter_block(traits, rows, columns, lanes):
+def _scatter_block(traits: Traits, rows: Extent, columns: Extent, lanes: int) -> tuple[int, int]:
     """(rows, columns) of a work-item's block: one column, and so many rows that about 33,000 work-items remain at most."""
     ranges = max(1, min(hint(rows), _TUNING.scatter_items // max(1, hint(columns))))
     return -(-hint(rows) // ranges), 1
 
 
-def _sort(problem, results):
+def _sort(problem: sort.Problem, results: Sequence[Handle]) -> list[KernelSpec]:
     # Keys that do not fit an element of local memory are looked up in global memory, by the general merge sort.
     return sort_local.by_merging(problem, results) or sort.by_merging(problem, results, gathered=1, block=64, piece=8)
 
 
-def _scatter_sorted(problem):
+def _scatter_sorted(problem: scatter.Problem) -> list[KernelSpec] | None:
     rows, columns, count = (hint(n) for n in (problem.rows, problem.columns, problem.count))
     walked = min(rows * columns, _TUNING.scatter_items) * count
     if walked < _TUNING.scatter_walked or 2 * rows >= 2**32:

@@ -7,14 +7,17 @@ in memory order. Launched separately, such kernels are correct but slow.
 
 import math
 from dataclasses import replace
+from typing import Any
 
 from keras_ocl.core.dim import ceil_div, hint, power_above, power_below
 from keras_ocl.core.index import is_one
+from keras_ocl.kernels.coordinates import Extent
 from keras_ocl.kernels.gemm import gpu_choice, reference, rows_gpu
 from keras_ocl.kernels.pointwise import reference as pointwise_reference
-from keras_ocl.kernels.schedule import register
+from keras_ocl.kernels.schedule import Traits, register
 from keras_ocl.kernels.schedules import gpu
 from keras_ocl.kernels.schedules import reference as by_element
+from keras_ocl.kernels.spec import KernelSpec
 
 NAME = "rows"
 ITEMS = 256  # work-items of a group; twice as many where weights exceed a unit's own cache, so that enough loads are in flight
@@ -24,22 +27,22 @@ _ROUND = 2  # overhead of each block of such steps, in steps
 _GUARDED = 1.25  # cost factor where the last block is not full, and its loads need conditions
 
 
-def items(traits):
+def items(traits: Traits) -> int:
     """Number of work-items of a group."""
     return power_below(min(2 * ITEMS, traits.max_group))
 
 
-def rows(batch, traits):
+def rows(batch: Extent, traits: Traits) -> int:
     """Batch rows per group: a power of two, at most 8, such that the groups are about as many as the units."""
     return min(_MOST, power_above(math.ceil(hint(batch) / gpu_choice.units(traits))))
 
 
-def rounds(batch, traits):
+def rounds(batch: Extent, traits: Traits) -> int:
     """Number of sequential waves of groups on one unit: ceil(groups / units)."""
     return math.ceil(ceil_div(hint(batch), rows(batch, traits)) / gpu_choice.units(traits))
 
 
-def _product(problem, tile):
+def _product(problem: Any, tile: Any) -> list[KernelSpec]:
     p = problem
     if p.batch is not None or p.b.source or p.all_arguments:
         return [reference.kernel(p)]
@@ -57,7 +60,7 @@ def _product(problem, tile):
     return [rows_gpu.kernel(p, rows_gpu.Shape(lanes, group // lanes, count, along_k, vector, False, ahead))]
 
 
-def _ahead(traits, vector, count, walked):
+def _ahead(traits: Traits, vector: int, count: int, walked: int) -> int:
     """Steps of k that an item loads ahead, before it multiplies: few, full blocks of steps, in at most two thirds of its registers."""
     registers = min(traits.item_registers, gpu_choice.UNIT // items(traits))
     most = max(1, min(_AHEAD, registers // 3 // (vector + count)))

@@ -74,7 +74,7 @@ class CpuProduct:
     streamed_rows: int = 2  # most such rows of A
     streamed_computed: int = 2**25  # least bytes of a B computed in the prologue (such as quantised weights) for twice as many rows
     streamed_steps: int = 8  # steps of k per pass over a panel: as many rows of B are read at once
-    streamed_vectors: tuple = (128, 96, 64, 48, 32, 24, 16)  # vectors across a panel, the widest first
+    streamed_vectors: tuple[int, ...] = (128, 96, 64, 48, 32, 24, 16)  # vectors across a panel, the widest first
     split: int = 4096  # least steps of k in a part of a split product
     split_strided: int = 1024  # least steps of k in a part where A and B are both strided along k: their rows then fit a core's cache
     partial: int = 2**21  # most elements of all parts' partial sums that are worth writing
