@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from keras_ocl.core.dim import hint, product
+from keras_ocl.core.dim import Extent, Shape, hint, product
 from keras_ocl.kernels import summation
-from keras_ocl.kernels.coordinates import Extent, Shape
 from keras_ocl.kernels.prelude import vector_type
 from keras_ocl.kernels.spec import Args, Buffer
 

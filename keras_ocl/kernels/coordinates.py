@@ -3,11 +3,8 @@
 from collections.abc import Sequence
 from typing import Protocol
 
-from keras_ocl.core.dim import Dim, hint
+from keras_ocl.core.dim import Extent, hint
 from keras_ocl.core.index import is_one
-
-Extent = int | Dim  # a Dim is an int; the alias says where one is to be expected
-Shape = tuple[Extent, ...]
 
 
 class Printer(Protocol):

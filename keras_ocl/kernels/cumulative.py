@@ -9,9 +9,9 @@ On GPUs, groups of work-items scan a row together (cumulative_gpu.py).
 from collections.abc import Sequence
 
 from keras_ocl.core import dtypes
-from keras_ocl.core.dim import ceil_div, hint, product
+from keras_ocl.core.dim import Extent, Shape, ceil_div, hint, product
 from keras_ocl.kernels import elementwise, prelude, summation
-from keras_ocl.kernels.coordinates import Extent, Shape, index_type, unflattened, wide_literal
+from keras_ocl.kernels.coordinates import index_type, unflattened, wide_literal
 from keras_ocl.kernels.schedule import Traits, schedule_of
 from keras_ocl.kernels.spec import Args, Buffer, Epilogue, Handle, KernelSpec
 

@@ -15,10 +15,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from keras_ocl.core import dtypes
-from keras_ocl.core.dim import ceil_div, hint, power_above, power_below, product
+from keras_ocl.core.dim import Extent, ceil_div, hint, power_above, power_below, product
 from keras_ocl.core.index import is_one
 from keras_ocl.kernels import prelude
-from keras_ocl.kernels.coordinates import Extent, unflattened, wide_literal
+from keras_ocl.kernels.coordinates import unflattened, wide_literal
 from keras_ocl.kernels.cumulative import Scan
 from keras_ocl.kernels.spec import Args, Buffer, KernelSpec
 

@@ -8,9 +8,9 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
-from keras_ocl.core.dim import Dim, ceil_div, hint, product
+from keras_ocl.core.dim import Dim, Extent, ceil_div, hint, product
 from keras_ocl.core.index import is_one
-from keras_ocl.kernels.coordinates import Extent, index_type
+from keras_ocl.kernels.coordinates import index_type
 from keras_ocl.kernels.schedule import Traits, schedule_of
 from keras_ocl.kernels.spec import Args, KernelSpec
 

@@ -1,9 +1,9 @@
 """Kernels that add partial results of other kernels' work-items, in order, so that the sums are the same from run to run."""
 
 from keras_ocl.core import dtypes
-from keras_ocl.core.dim import ceil_div, hint, maximum, product
+from keras_ocl.core.dim import Extent, Shape, ceil_div, hint, maximum, product
 from keras_ocl.kernels import prelude, summation
-from keras_ocl.kernels.coordinates import Extent, Shape, decode, index_type, unflattened
+from keras_ocl.kernels.coordinates import decode, index_type, unflattened
 from keras_ocl.kernels.spec import Args, Epilogue, Handle, KernelSpec
 
 _TITLE = "the sum of parts of a result"

@@ -9,9 +9,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from keras_ocl.core import dtypes
-from keras_ocl.core.dim import Dim, ceil_div, hint, product
+from keras_ocl.core.dim import Dim, Extent, Shape, ceil_div, hint, product
 from keras_ocl.kernels import elementwise, prelude, summation
-from keras_ocl.kernels.coordinates import Extent, Shape, index_type, wide_literal
+from keras_ocl.kernels.coordinates import index_type, wide_literal
 from keras_ocl.kernels.schedule import Traits, schedule_of
 from keras_ocl.kernels.spec import Args, Buffer, Handle, KernelSpec
 

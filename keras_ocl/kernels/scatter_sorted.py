@@ -7,9 +7,9 @@ order, by the item of the chunk where the row begins; so a row that gets all upd
 
 from collections.abc import Iterable
 
-from keras_ocl.core.dim import ceil_div, product
+from keras_ocl.core.dim import Extent, ceil_div, product
 from keras_ocl.kernels import prelude, scatter, sort, sort_local
-from keras_ocl.kernels.coordinates import Extent, wide_literal
+from keras_ocl.kernels.coordinates import wide_literal
 from keras_ocl.kernels.spec import Args, Buffer, KernelSpec
 
 _NOWHERE = "0xffffffffu"  # the row key of dropped updates, which sort last

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from keras_ocl.core import dtypes
-from keras_ocl.core.dim import hint
-from keras_ocl.kernels.coordinates import Extent, Shape
+from keras_ocl.core.dim import Extent, Shape, hint
+from keras_ocl.core.factors import Shaped
 from keras_ocl.kernels.spec import Epilogue, Handle, KernelSpec
 
 
@@ -40,15 +40,6 @@ class Traits(Protocol):
     def unit_registers(self) -> int: ...
     @property
     def byte(self) -> float: ...
-
-
-class Shaped(Protocol):
-    """A tensor or a node of the compiler's graph, of which only shape and dtype count."""
-
-    @property
-    def shape(self) -> Shape: ...
-    @property
-    def dtype(self) -> str: ...
 
 
 def _never(*_: object) -> None:

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from keras_ocl.core import dtypes
-from keras_ocl.core.dim import ceil_div, hint, power_above, product
+from keras_ocl.core.dim import Extent, Shape, ceil_div, hint, power_above, product
 from keras_ocl.kernels import prelude
-from keras_ocl.kernels.coordinates import Extent, Shape, index_type, wide_literal
+from keras_ocl.kernels.coordinates import index_type, wide_literal
 from keras_ocl.kernels.schedule import Traits, schedule_of
 from keras_ocl.kernels.spec import Args, Buffer, Handle, KernelSpec
 

@@ -12,9 +12,9 @@ No two elements are equal, since each contains its position; so the sorts are st
 from collections.abc import Callable, Sequence
 
 from keras_ocl.core import dtypes
-from keras_ocl.core.dim import Dim, ceil_div, hint, power_above, power_below
+from keras_ocl.core.dim import Dim, Extent, Shape, ceil_div, hint, power_above, power_below
 from keras_ocl.kernels import sort
-from keras_ocl.kernels.coordinates import Extent, Shape, wide_literal
+from keras_ocl.kernels.coordinates import wide_literal
 from keras_ocl.kernels.spec import Args, Buffer, Handle, KernelSpec
 
 _GROUP = 256  # most work-items of a group

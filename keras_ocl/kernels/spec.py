@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from keras_ocl.core import dtypes
-from keras_ocl.core.dim import Dim, present, product
-from keras_ocl.kernels.coordinates import Extent, Shape, index_type
+from keras_ocl.core.dim import Dim, Extent, Shape, present, product
+from keras_ocl.kernels.coordinates import index_type
 from keras_ocl.kernels.layout import indented
 
 

@@ -9,8 +9,7 @@ import math
 from collections.abc import Callable, Sequence
 
 from keras_ocl.core import dtypes
-from keras_ocl.core.dim import hint
-from keras_ocl.kernels.coordinates import Extent
+from keras_ocl.core.dim import Extent, hint
 
 CHAIN = 16  # most terms of a chain, in each of an accumulator's lanes
 ALONE = 48  # most terms of a sum that stays one chain

@@ -5,7 +5,8 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from keras_ocl.core.dim import hint, product
+from keras_ocl.core.dim import Extent, hint, product
+from keras_ocl.core.factors import Shaped
 from keras_ocl.kernels import sort, summation
 from keras_ocl.kernels.attention import cpu as attention_cpu
 from keras_ocl.kernels.attention import gradient_cpu as attention_gradient_cpu
@@ -15,11 +16,10 @@ from keras_ocl.kernels.conv import elements as conv_elements
 from keras_ocl.kernels.conv import few_cpu, filter_grad_cpu, filter_layout, forward_cpu, winograd_cpu, winograd_filter_cpu
 from keras_ocl.kernels.conv import pointwise as conv_pointwise
 from keras_ocl.kernels.conv.geometry import Geometry
-from keras_ocl.kernels.coordinates import Extent
 from keras_ocl.kernels.gemm import cpu as gemm_cpu
 from keras_ocl.kernels.gemm import cpu_choice, split, strips
 from keras_ocl.kernels.pointwise import cpu as pointwise_cpu
-from keras_ocl.kernels.schedule import Schedule, Shaped, Traits, register
+from keras_ocl.kernels.schedule import Schedule, Traits, register
 from keras_ocl.kernels.schedules.tuning import CpuTuning, Fusion, Splitting
 from keras_ocl.kernels.spec import Buffer, Epilogue, Handle, KernelSpec
 

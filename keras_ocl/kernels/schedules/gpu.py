@@ -4,7 +4,8 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from keras_ocl.core.dim import ceil_div, hint
+from keras_ocl.core.dim import Extent, ceil_div, hint
+from keras_ocl.core.factors import Shaped
 from keras_ocl.kernels import cumulative_gpu, scatter, scatter_sorted, sort, sort_local
 from keras_ocl.kernels.attention import gpu as attention_gpu
 from keras_ocl.kernels.conv import elements as conv_elements
@@ -12,12 +13,11 @@ from keras_ocl.kernels.conv import gpu as conv_gpu
 from keras_ocl.kernels.conv import pointwise as conv_pointwise
 from keras_ocl.kernels.conv import winograd_gpu
 from keras_ocl.kernels.conv.geometry import Geometry
-from keras_ocl.kernels.coordinates import Extent
 from keras_ocl.kernels.gemm import gpu as gemm_gpu
 from keras_ocl.kernels.gemm import gpu_choice, rows_gpu, split
 from keras_ocl.kernels.pointwise import gpu as pointwise_gpu
 from keras_ocl.kernels.pointwise import team
-from keras_ocl.kernels.schedule import Schedule, Shaped, Traits, register
+from keras_ocl.kernels.schedule import Schedule, Traits, register
 from keras_ocl.kernels.schedules.tuning import Fusion, GpuTuning, Splitting
 from keras_ocl.kernels.spec import Epilogue, Handle, KernelSpec
 

@@ -6,11 +6,11 @@ It is slow, and simple enough to be trusted: doubtful kernels of other schedules
 import math
 from typing import Any
 
+from keras_ocl.core.dim import Extent
 from keras_ocl.kernels import sort
 from keras_ocl.kernels.attention import reference as attention_reference
 from keras_ocl.kernels.conv import elements as conv_elements
 from keras_ocl.kernels.conv.geometry import Geometry
-from keras_ocl.kernels.coordinates import Extent
 from keras_ocl.kernels.gemm import reference as gemm_reference
 from keras_ocl.kernels.pointwise import reference as pointwise_reference
 from keras_ocl.kernels.schedule import Schedule, Traits, register

@@ -9,9 +9,8 @@ import math
 from dataclasses import replace
 from typing import Any
 
-from keras_ocl.core.dim import ceil_div, hint, power_above, power_below
+from keras_ocl.core.dim import Extent, ceil_div, hint, power_above, power_below
 from keras_ocl.core.index import is_one
-from keras_ocl.kernels.coordinates import Extent
 from keras_ocl.kernels.gemm import gpu_choice, reference, rows_gpu
 from keras_ocl.kernels.pointwise import reference as pointwise_reference
 from keras_ocl.kernels.schedule import Traits, register
