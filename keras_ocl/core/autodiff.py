@@ -20,8 +20,6 @@ Reached = dict[int, tuple[Tensor, Tensor]]  # id of a Tensor -> (the Tensor, its
 # The addition primitive and the zeros function, installed by keras_ocl.primitives before anything is differentiated.
 _add: Callable[[Tensor, Tensor], Tensor] = None  # type: ignore[assignment]  # see above
 _zeros_like: Callable[[Tensor, int], Tensor] = None  # type: ignore[assignment]  # see above
-# Installed by the compiler: (*a, *b) -> [a + b, ...].
-_sums: Callable[..., Sequence[Tensor]] = None  # type: ignore[assignment]  # see above
 _AT_ONCE = 8  # most pairs in one such call, so that few graphs serve equations with any number of inputs
 
 
@@ -31,16 +29,19 @@ def install(add: Callable[[Tensor, Tensor], Tensor], zeros_like: Callable[[Tenso
     _add, _zeros_like = add, zeros_like
 
 
-def install_sums(sums: Callable[..., Sequence[Tensor]]) -> None:
-    """Called by the compiler with the function that adds several pairs of tensors in one compiled graph."""
-    global _sums
-    _sums = sums
-
-
 def add_pairs(*tensors: Tensor) -> list[Tensor]:
     """[a + b, ...] of (*a, *b)."""
     half = len(tensors) // 2
     return [_add(a, b) for a, b in zip(tensors[:half], tensors[half:], strict=True)]
+
+
+_sums: Callable[..., Sequence[Tensor]] = add_pairs  # where the compiler is loaded, as one graph
+
+
+def install_sums(sums: Callable[..., Sequence[Tensor]]) -> None:
+    """Called by the compiler with the function that adds several pairs of tensors in one compiled graph."""
+    global _sums
+    _sums = sums
 
 
 def differentiable(dtype: str) -> bool:

@@ -5,7 +5,11 @@ import pytest
 
 from keras_ocl import primitives as P
 from keras_ocl import runtime
-from keras_ocl.compiler import from_numpy, to_numpy
+from keras_ocl.compiler import (
+    eager,  # noqa: F401  (it runs primitives)
+    from_numpy,
+    to_numpy,
+)
 from keras_ocl.core.autodiff import GradientTape
 
 
