@@ -1,5 +1,6 @@
 """The pytest plugin that Keras's tests run under: its conftest's duties, and our branch in trainer_test.py."""
 
+import gc
 import os
 import sys
 from importlib.abc import MetaPathFinder
@@ -24,6 +25,12 @@ sys.modules["conftest"] = sys.modules[__name__]
 def skip_if_backend(name, reason):
     """A mark that skips a test on the backend `name`."""
     return pytest.mark.skipif(backend() == name, reason=reason)
+
+
+def pytest_collection_finish():
+    # Collections pass by the 14,000 tests and what they import.
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_configure(config):
