@@ -111,5 +111,14 @@ def test_checks():
 
 @pytest.mark.parametrize("page", sorted(path.relative_to(PAGES).as_posix() for path in PAGES.glob("*.md")))
 def test_every_page_with_python_is_run(page):
-    tested = {"index.md", "start.md", "custom-loops.md", "distribution.md", "custom-kernels.md", "generation.md", "profiling.md", "checks.md"}
+    tested = {
+        "index.md",
+        "start.md",
+        "custom-loops.md",
+        "distribution.md",
+        "custom-kernels.md",
+        "generation.md",
+        "profiling.md",
+        "checks.md",
+    }
     assert bool(BLOCK.findall((PAGES / page).read_text(encoding="utf-8"))) == (page in tested)
