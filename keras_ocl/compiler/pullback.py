@@ -89,7 +89,8 @@ class Pullback:
 
     def belongs_to(self, compiled, name, unknowns):
         """Notes the Compiled whose function returns it, with a name and the unknown extents; called once."""
-        self._function, self._name, self._unknowns = weakref.ref(compiled), f"{name} gradient", unknowns
+        self._function, self._device = weakref.ref(compiled), compiled.device
+        self._name, self._unknowns = f"{name} gradient", unknowns
 
     def run(self, residuals, cotangents, values):
         """The gradients, a list of Tensors, for these values of the unknown extents."""
@@ -97,9 +98,10 @@ class Pullback:
             if self._compiled is None:
                 trace = Trace()
                 trace.inputs, trace.equations = [*self._residuals, *self._cotangents], self._equations
+                self._compiled = Compiled(trace, self._gradients, self._device, self._name, unknowns=self._unknowns)
                 function = self._function()
-                self._compiled = Compiled(trace, self._gradients, function.device, self._name, unknowns=self._unknowns)
-                function.held_bytes += self._compiled.held_bytes
+                if function is not None:  # a cache may have dropped it since the call
+                    function.held_bytes += self._compiled.held_bytes
         specs, _ = self._compiled.results_at(values)
         storages = self._compiled.launch([*residuals, *cotangents], values)
         return [Tensor(shape, dtype, storage) for (shape, dtype), storage in zip(specs, storages, strict=False)]

@@ -226,6 +226,17 @@ def test_half_precision(monkeypatch):
     assert got[0].dtype == "float16" and got[1][0].dtype == "float32"
 
 
+def test_caches_may_be_emptied_between_the_call_and_the_gradient():
+    layer, x = keras.Sequential([layers.Dense(4, "tanh"), layers.Dense(2)]), tensor(3, 5)
+    with keras_ocl.GradientTape() as tape:
+        tape.watch(x)
+        loss = ops.mean(ops.sin(layer(x)))
+    keras_ocl.clear_cache()
+    gc.collect()
+    got = tape.gradient(loss, [*layer.trainable_variables, x])
+    same(got, differentiated(layer, x)[1])
+
+
 def test_memory_is_given_back():
     layer, x = keras.Sequential([layers.Dense(256, "tanh"), layers.Dense(256, "tanh")]), tensor(64, 256)
     heated(lambda: differentiated(layer, x))
