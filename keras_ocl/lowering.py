@@ -14,11 +14,11 @@ from pathlib import Path
 import numpy as np
 
 from keras_ocl import runtime
-from keras_ocl.compiler.binding import size_of
 from keras_ocl.compiler.jit import Jitted
-from keras_ocl.compiler.loops.lower import Loop
-from keras_ocl.compiler.lower import HostCall, HostEnd, program_specs
-from keras_ocl.compiler.provenance import Share
+from keras_ocl.compiler.launch.loops.lower import Loop
+from keras_ocl.compiler.launch.lower import HostCall, HostEnd, program_specs
+from keras_ocl.compiler.launch.provenance import Share
+from keras_ocl.compiler.run.binding import size_of
 from keras_ocl.core import dtypes
 from keras_ocl.core.dim import present
 from keras_ocl.kernels.spec import STEP, KernelSpec

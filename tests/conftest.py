@@ -83,7 +83,7 @@ if os.environ.get("KERAS_OCL_TEST_ACCESSES", "0") not in ("", "0"):
 @pytest.fixture
 def apart(monkeypatch):
     """Small kernels stay launches of their own, for tests that count what fusion makes."""
-    from keras_ocl.compiler import executable
+    from keras_ocl.compiler.run import executable
 
     monkeypatch.setattr(executable, "chained", lambda launches, traits: launches)
     monkeypatch.setattr(executable, "side_by_side", lambda launches, traits, resolve: launches)

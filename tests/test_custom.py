@@ -8,7 +8,7 @@ import pytest
 from keras import ops
 
 import keras_ocl
-from keras_ocl.compiler.executable import Executable
+from keras_ocl.compiler.run.executable import Executable
 from tests.plugin.process import run_python
 
 X = np.linspace(-2, 2, 24, dtype="float32").reshape(4, 6)

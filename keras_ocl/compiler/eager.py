@@ -9,10 +9,10 @@ import math
 import numpy as np
 
 from keras_ocl import runtime
-from keras_ocl.compiler import ir
 from keras_ocl.compiler.cache import Cache, number
 from keras_ocl.compiler.deferred import Deferred
-from keras_ocl.compiler.executable import Executable
+from keras_ocl.compiler.run.executable import Executable
+from keras_ocl.compiler.trace import ir
 from keras_ocl.core import dtypes, primitive
 from keras_ocl.core.dim import Dim, power_above
 from keras_ocl.core.primitive import Kind

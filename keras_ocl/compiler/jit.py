@@ -12,12 +12,12 @@ from typing import ParamSpec, TypeVar, overload
 import numpy as np
 
 from keras_ocl import runtime
-from keras_ocl.compiler import checking, ir
 from keras_ocl.compiler.cache import Cache
 from keras_ocl.compiler.eager import Extents, check_supported, compiled_once, on_device
-from keras_ocl.compiler.executable import Executable
-from keras_ocl.compiler.family import Family, Member
-from keras_ocl.compiler.identity import Identity
+from keras_ocl.compiler.run.executable import Executable
+from keras_ocl.compiler.trace import checking, ir
+from keras_ocl.compiler.trace.family import Family, Member
+from keras_ocl.compiler.trace.identity import Identity
 from keras_ocl.core import autodiff, checks, dtypes, tree
 from keras_ocl.core.dim import Dim, noting, present
 from keras_ocl.core.facts import Facts, formulas
@@ -30,7 +30,7 @@ from keras_ocl.kernels.schedule import schedule_of
 
 
 class Jitted:
-    """A function that is traced once per family of signatures (compiler/family.py) and then replayed as kernel launches.
+    """A function that is traced once per family of signatures (compiler/trace/family.py) and then replayed as kernel launches.
 
     Args:
         function: takes and returns nests of tensors, arrays and Python values; may read and assign Keras variables.

@@ -1,7 +1,7 @@
 """Checks of indices and for NaN and infinity, off by default: whether they are on, and the index checks that a trace has noted.
 
 When they are off, nothing is recorded and nothing runs. When they are on, ops note their indices while they are traced (or check them at
-once, in eager code), and the compiler adds equations to a trace that find the first NaN or infinity (compiler/checking.py).
+once, in eager code), and the compiler adds equations to a trace that find the first NaN or infinity (compiler/trace/checking.py).
 """
 
 import contextlib

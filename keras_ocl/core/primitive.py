@@ -72,7 +72,7 @@ class Primitive:
         fold(*numbers) -> the Python number that is its result for these operands, for constant folding.
         literal(**params) -> the Python number that a SOURCE is filled with.
     How it is lowered (one of the three, or `pointwise` and `kernels`):
-        pointwise(gen, node, index) -> Register: the value at an index, as code (see compiler/generator/).
+        pointwise(gen, node, index) -> Register: the value at an index, as code (see compiler/codegen/).
         kernels(builder, node, sink) -> [KernelSpec]: a kernel template of its own.
         host(arrays, targets, **params) -> arrays: a declared host operation (LAPACK). It reads `arrays`, which are valid during the call
             only. It may write results into `targets`, arrays of their shapes and dtypes, and return these: that saves a copy.

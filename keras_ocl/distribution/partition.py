@@ -11,8 +11,8 @@ import itertools
 from typing import NamedTuple
 
 from keras_ocl import primitives as P
-from keras_ocl.compiler import overlap
-from keras_ocl.compiler.equations import merged
+from keras_ocl.compiler.launch import overlap
+from keras_ocl.compiler.trace.equations import merged
 from keras_ocl.core.body import needed
 from keras_ocl.core.dim import hint, key, product
 from keras_ocl.core.dtypes import itemsize

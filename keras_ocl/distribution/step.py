@@ -3,8 +3,8 @@
 import functools
 
 from keras_ocl import primitives as P
-from keras_ocl.compiler import checking
 from keras_ocl.compiler.jit import Compiled, Jitted
+from keras_ocl.compiler.trace import checking
 from keras_ocl.core import checks, tree
 from keras_ocl.core.facts import formulas
 from keras_ocl.core.tensor import Tensor
@@ -69,7 +69,7 @@ class Part(Compiled):
 
     Attributes:
         meets: whether a run waits until all parts have the memory that they need.
-        sites: the checks that the trace was instrumented with (compiler/checking.py), or None.
+        sites: the checks that the trace was instrumented with (compiler/trace/checking.py), or None.
     """
 
     sites = None

@@ -398,9 +398,7 @@ class Contraction:
             lines += [f"{name}{r}_{c} = {self.fma(parts[0][r], parts[1][c], f'{name}{r}_{c}')};\n" for c in self.columns]
         return "".join([*lines, "}\n"])
 
-    def each(
-        self, first_row: str, rows: str, first_column: str, columns: str, body: str, name: str = "s", vectors: bool = False
-    ) -> str:
+    def each(self, first_row: str, rows: str, first_column: str, columns: str, body: str, name: str = "s", vectors: bool = False) -> str:
         """Statements that run `body` for each result inside the limits, with `value`, `row` and `column` defined.
 
         vectors: `body` runs once per vector of Tile.beside adjacent results of a row, from `column` on; the limit is a multiple of that.

@@ -114,8 +114,11 @@ class Scan:
 
         def walk(w: int) -> str:
             register = prelude.register_type(self.dtype, w)
-            text = [f"__global const {dtypes.storage_ctype(self.dtype)}* x{k} = {p} + (outer * {n_text} * {inner_text}"
-                    f" + middle * {last_text} + column);\n" for k, p in enumerate(pointers)]
+            text = [
+                f"__global const {dtypes.storage_ctype(self.dtype)}* x{k} = {p} + (outer * {n_text} * {inner_text}"
+                f" + middle * {last_text} + column);\n"
+                for k, p in enumerate(pointers)
+            ]
             text.append(f"{register} state = ({register})({self.start});\n")
             if part and not first:
                 # Combine the totals of the parts before this one, in order.

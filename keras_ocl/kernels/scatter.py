@@ -141,10 +141,7 @@ def _by_walking(problem: Problem) -> KernelSpec:
         """C loop of `statement(width)` over the block's columns; the C variable `c` is the first lane's column."""
         if lanes == 1:
             return f"for ({t} c = c0; c < c1; ++c) {{ {statement(1)} }}\n"
-        return (
-            f"{t} c = c0;\nfor (; c + {lanes} <= c1; c += {lanes}) {{ {statement(lanes)} }}\n"
-            f"for (; c < c1; ++c) {{ {statement(1)} }}\n"
-        )
+        return f"{t} c = c0;\nfor (; c + {lanes} <= c1; c += {lanes}) {{ {statement(lanes)} }}\nfor (; c < c1; ++c) {{ {statement(1)} }}\n"
 
     def begin(width: int) -> str:
         helpers.update(prelude.helpers_for(dtype, width))

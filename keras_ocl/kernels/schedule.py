@@ -95,7 +95,7 @@ class Schedule:
         nested_row: most elements of a reduction that may be repeated for each row of another reduction in the same kernel.
         scan_steps, scan_walks, scan_parts: a scan of at least `scan_steps` elements in at most `scan_walks` rows is cut into `scan_parts`.
         fetched_rows: most rows of a product that computes its right operand, such as quantised weights, in a prologue.
-        holds: whether persistent kernels are used: a group runs all steps of a loop for its rows of the batch.
+        persistent: whether persistent kernels are used: a group runs all steps of a loop for its rows of the batch.
         inner: whether only passes of the compiler choose this schedule, for kernels that they then join into one.
         plain_channels, plain_pixels: 1x1 convolutions are matrix products from `plain_channels` channels on, and their filter gradients
             only up to `plain_pixels` pixels.
@@ -134,7 +134,7 @@ class Schedule:
     chained: int = 0
     compilation: int = 0
     joined: int = 0
-    holds: bool = False
+    persistent: bool = False
     inner: bool = False
     attention_gradients: Callable[[Any, Sequence[Epilogue]], KernelSpec | None] = _never
     attention_pays: Callable[[Traits, Shaped, Shaped, bool], bool | None] = _never

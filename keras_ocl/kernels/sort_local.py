@@ -129,9 +129,7 @@ class _Kernels:
             specs.append(self.blocks(block, kept, source, n, kept, _keep(sorter, target)))
             source, n = target, count
 
-    def blocks(
-        self, block: int, kept: int | None, source: Buffer | None, n: Extent, stored: Extent | None, finish: _Finish
-    ) -> KernelSpec:
+    def blocks(self, block: int, kept: int | None, source: Buffer | None, n: Extent, stored: Extent | None, finish: _Finish) -> KernelSpec:
         """The kernel in which each group sorts blocks of rows of `n` elements and passes the first `stored` (None: all) to `finish`.
 
         `kept`: a power of two to which merged runs are truncated; None: runs are merged to the whole block. `source`: a Buffer of

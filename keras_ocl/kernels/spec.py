@@ -58,7 +58,7 @@ class KernelSpec:
     attributes: str = ""
     scalar: bool = False  # the body is a user's, for one element: the compiler may put several work-items in a vector
     title: str = field(kw_only=True)
-    provenance: object = None  # the operations that it computes (compiler/provenance.py); not part of the source either
+    provenance: object = None  # the operations that it computes (compiler/launch/provenance.py); not part of the source either
     overwrites: bool = False  # whether it overwrites a variable's value; not part of the source either
     operations: float | None = None  # arithmetic operations done, if the algorithm (Winograd) differs from the definition; may be a Dim
     functions: tuple[str, ...] = ()  # source texts of functions that only this kernel calls; its pointers may then alias

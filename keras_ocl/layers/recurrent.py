@@ -1,5 +1,5 @@
 """Fused LSTM and GRU: one matrix product for the inputs of all steps, then one product and one pointwise kernel per step,
-or on a GPU one persistent kernel ("held") for all steps (compiler/loops/held.py).
+or on a GPU one persistent kernel ("held") for all steps (compiler/launch/loops/persistent.py).
 
 Without a mask or unrolling; otherwise Keras runs its cell through `rnn`. A step's gates are adjacent, as (batch, gates, units), so that
 the last axis of the pointwise kernels is a whole row of units.

@@ -18,9 +18,7 @@ def associative_scan(f, elems, reverse=False, axis=0):
         flat = [shapes.flip(e, axis) for e in flat]
     n = flat[0].shape[axis]
     if any(e.shape[axis] != n for e in flat):
-        raise ValueError(
-            f"Array inputs to associative_scan must have the same first dimension. (saw: {[tuple(e.shape) for e in flat]})"
-        )
+        raise ValueError(f"Array inputs to associative_scan must have the same first dimension. (saw: {[tuple(e.shape) for e in flat]})")
 
     def combine(a, b):
         return tree.flatten(f(tree.pack_sequence_as(elems, a), tree.pack_sequence_as(elems, b)))

@@ -5,7 +5,7 @@ from contextvars import ContextVar
 import numpy as np
 
 from keras_ocl import primitives as P
-from keras_ocl.compiler import checking
+from keras_ocl.compiler.trace import checking
 from keras_ocl.core import checks, dtypes, tree
 from keras_ocl.core.origin import Origin, current_origin, scope
 from keras_ocl.core.primitive import active_tapes, current_trace

@@ -1,6 +1,5 @@
 """Between Python, NumPy and Keras values and Tensors."""
 
-
 import numpy as np
 from keras.src.backend import config
 from keras.src.backend.common.symbolic_scope import in_symbolic_scope

@@ -128,10 +128,7 @@ def random_seed_dtype():
 def device_scope(device_name):
     """Context in which tensors are made on the named device ("cpu:0", "gpu:0", ...)."""
     if not isinstance(device_name, str):
-        raise ValueError(
-            "Invalid value for argument `device_name`. Expected a string like 'gpu:0'. "
-            f"Received: device_name='{device_name}'"
-        )
+        raise ValueError(f"Invalid value for argument `device_name`. Expected a string like 'gpu:0'. Received: device_name='{device_name}'")
     return runtime.device_scope(device_name)
 
 

@@ -242,4 +242,5 @@ def jvp(fun, primals, tangents, has_aux=False):
     forward = forward[0] if single else type(outputs)(forward)
     return (outputs, forward, aux) if has_aux else (outputs, forward)
 
+
 globals().update(naming.named_operations(globals()))

@@ -145,4 +145,5 @@ def extract_sequences(x, sequence_length, sequence_stride):
         )
     return windows(x, sequence_length, sequence_stride)
 
+
 globals().update(naming.named_operations(globals()))

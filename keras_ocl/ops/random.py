@@ -282,4 +282,5 @@ def binomial(shape, counts, probabilities, dtype=None, seed=None):
     probabilities = _parameter("binomial", "probabilities", probabilities, shape, work)
     return _binomial(_key(seed), counts, probabilities, shape=shape, dtype=dtype)
 
+
 globals().update(naming.named_operations(globals(), pure=False))

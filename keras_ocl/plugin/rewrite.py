@@ -94,9 +94,9 @@ def _accept_alike(tree, edit: Alike):
     (accepted,) = comparison.comparators
     ours = _place(ast.Constant(BACKEND), accepted)
     match comparison.ops[0], accepted:
-        case (ast.In() | ast.NotIn()), ast.Tuple():
+        case ((ast.In() | ast.NotIn()), ast.Tuple()):
             accepted.elts.append(ours)
-        case (ast.Eq() | ast.NotEq()), ast.Constant():
+        case ((ast.Eq() | ast.NotEq()), ast.Constant()):
             comparison.ops = [ast.In() if isinstance(comparison.ops[0], ast.Eq) else ast.NotIn()]
             comparison.comparators = [_place(ast.Tuple(elts=[accepted, ours], ctx=ast.Load()), accepted)]
         case _:

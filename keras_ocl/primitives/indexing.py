@@ -61,9 +61,7 @@ def _indexed_labels(seen, indices, shape, axes, first):
             counted[axis] = along
             rebased[first + k] = ("index", along)
     labels = tuple(("index", i) for i in range(len(indices[0].shape)))
-    addressed = tuple(
-        ("rest", i) if i not in axes else ("index", counted[i]) if i in counted else None for i in range(len(shape))
-    )
+    addressed = tuple(("rest", i) if i not in axes else ("index", counted[i]) if i in counted else None for i in range(len(shape)))
     return labels, addressed, rebased
 
 

@@ -1,7 +1,7 @@
 """The gradient of scan: a scan backwards over what the forward steps left.
 
 Of the values that the gradient needs, cheap ones are computed again from what is at hand, the others are further results of the forward
-scan (the compiler merges it with the original, see compiler/equations.py). Contributions to a constant's gradient that are products
+scan (the compiler merges it with the original, see compiler/trace/equations.py). Contributions to a constant's gradient that are products
 or sums over per-step tensors are formed once, over all steps, after the loop.
 """
 

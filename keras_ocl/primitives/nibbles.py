@@ -41,9 +41,7 @@ def _batch(inputs, batched, size, *, axis, length, dtype):
     return _unpack_int4(*inputs, axis=axis, length=length, dtype=dtype)
 
 
-_unpack_int4 = Primitive(
-    "unpack_int4", _shape, None, _pointwise, access=_access, cost=6, dynamic_extents=("length",), batch=_batch
-)
+_unpack_int4 = Primitive("unpack_int4", _shape, None, _pointwise, access=_access, cost=6, dynamic_extents=("length",), batch=_batch)
 
 
 def unpack_int4(x, axis, length, dtype="int8"):

@@ -99,7 +99,7 @@ def _reduction(name, shape, vjp, pointwise, **rules):
     return Primitive(name, shape, vjp, pointwise, kind=Kind.REDUCTION, **{"cost": _terms, "terms": _terms, **rules})
 
 
-# ---- reductions of parts of an axis, whose results are reduced again: the compiler splits long ones so (compiler/split.py)
+# ---- reductions of parts of an axis, whose results are reduced again: the compiler splits long ones so (compiler/trace/split.py)
 
 
 def _partial_shape(x, *, axes, axis, chunk):

@@ -187,7 +187,7 @@ class DiskCache:
             write_private(self._program(program_key), data)
             for key in members.values():
                 write_private(self._kernel(key), program_key.encode())
-            self._size = (self.size() if self._size is None else self._size + len(data))
+            self._size = self.size() if self._size is None else self._size + len(data)
             if self._size > self.limit:
                 self._trim()
         except OSError as error:  # no space, no permission: go without

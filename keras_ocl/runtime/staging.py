@@ -56,9 +56,7 @@ class Mapped:
         if not out.nbytes:
             return
         queue = self.device.queue
-        mapped, _ = cl.enqueue_map_buffer(
-            queue, storage.base, cl.map_flags.READ, storage.offset, (out.nbytes,), np.uint8, is_blocking=True
-        )
+        mapped, _ = cl.enqueue_map_buffer(queue, storage.base, cl.map_flags.READ, storage.offset, (out.nbytes,), np.uint8, is_blocking=True)
         out[...] = np.ndarray(out.shape, out.dtype, mapped)
         mapped.base.release(queue)
 

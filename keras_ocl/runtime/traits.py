@@ -32,7 +32,7 @@ class Traits:
         unit_registers: 32-bit registers of a compute unit, over all its work-items.
         sub_buffers: whether overlapping ranges of a buffer may be sub-buffers; else kernels get the whole buffer and an offset.
         required_groups: whether kernels can have the work-group size that they require, whatever limit the driver states for them.
-        holds_loops: whether all steps of a loop may run in one launch (a persistent kernel).
+        persistent_loops: whether all steps of a loop may run in one launch (a persistent kernel).
         byte: multiply-adds in the time of one byte of memory traffic, at the peaks of both.
         vec_len_hint: whether kernels may forbid the compiler's own vectorisation (cl_intel_vec_len_hint).
     """
@@ -54,7 +54,7 @@ class Traits:
     vec_len_hint: bool = False
     sub_buffers: bool = True
     required_groups: bool = False
-    holds_loops: bool = True
+    persistent_loops: bool = True
     item_registers: int = 255
     max_groups: tuple = ()
     unit_registers: int = 65536
@@ -109,7 +109,7 @@ def read_traits(handle):
         # kernels that require groups of 1,024, and can have them.
         sub_buffers="cl_nv_device_attribute_query" not in extensions,
         required_groups="cl_nv_device_attribute_query" in extensions,
-        holds_loops=_holds_loops(),
+        persistent_loops=_persistent_loops(),
         max_groups=() if cpu else _GROUPS,
         item_registers=64 if threads else 255,
         unit_registers=8192 if threads else 65536,
@@ -117,8 +117,8 @@ def read_traits(handle):
     )
 
 
-def _holds_loops():
-    """Traits.holds_loops from KERAS_OCL_LOOPS; ValueError where that is invalid."""
+def _persistent_loops():
+    """Traits.persistent_loops from KERAS_OCL_LOOPS; ValueError where that is invalid."""
     way = os.environ.get("KERAS_OCL_LOOPS", "")
     if way not in ("", "launched"):
         raise ValueError(f'KERAS_OCL_LOOPS={way!r}: it is "launched", or not set')

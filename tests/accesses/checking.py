@@ -5,7 +5,7 @@ import contextlib
 import numpy as np
 import pyopencl as cl
 
-from keras_ocl.compiler.binding import Binding
+from keras_ocl.compiler.run.binding import Binding
 from keras_ocl.runtime.memory import Storage
 from keras_ocl.runtime.programs import Programs
 from tests.accesses.rewriting import ELEMENTS, RECORDS, WORDS, checked

@@ -14,9 +14,10 @@ import time
 os.environ.setdefault("KERAS_BACKEND", "ocl")
 
 from keras_ocl import runtime  # noqa: E402
-from keras_ocl.compiler import from_numpy, lower  # noqa: E402
-from keras_ocl.compiler.cost import size  # noqa: E402
+from keras_ocl.compiler import from_numpy  # noqa: E402
+from keras_ocl.compiler.fuse.cost import size  # noqa: E402
 from keras_ocl.compiler.jit import Jitted  # noqa: E402
+from keras_ocl.compiler.launch import lower  # noqa: E402
 from keras_ocl.core.primitive import Kind  # noqa: E402
 from tests.compiler.random_chains import Chain  # noqa: E402
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from keras_ocl.compiler import ir
+from keras_ocl.compiler.trace import ir
 from keras_ocl.core import dtypes
 from keras_ocl.core.dim import Dim
 from keras_ocl.core.primitive import Kind

@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 from keras_ocl import primitives as P
 from keras_ocl import runtime
-from keras_ocl.compiler.executable import Executable
-from keras_ocl.compiler.loops.lower import lower_loop
-from keras_ocl.compiler.lower import lower_graph
+from keras_ocl.compiler.launch.loops.lower import lower_loop
+from keras_ocl.compiler.launch.lower import lower_graph
+from keras_ocl.compiler.run.executable import Executable
 from keras_ocl.core import dtypes
 from tests.compiler.graphs import evaluate_trace, graph_of
 

@@ -11,7 +11,7 @@ from keras_ocl import primitives as P
 from keras_ocl import runtime
 from keras_ocl.compiler import from_numpy, to_numpy
 from keras_ocl.compiler.jit import Jitted, jit
-from keras_ocl.compiler.lower import function_name
+from keras_ocl.compiler.launch.lower import function_name
 from keras_ocl.core.primitive import current_trace
 from keras_ocl.core.variable import Owned
 from tests.drivers import need_signed_zeros

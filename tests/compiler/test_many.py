@@ -8,7 +8,7 @@ from keras import ops
 import keras_ocl
 from keras_ocl import runtime
 from keras_ocl.compiler.cache import Cache
-from keras_ocl.compiler.lower import program_specs
+from keras_ocl.compiler.launch.lower import program_specs
 
 FIRST, LATER = (2, 3, 4, 5, 6, 7, 9, 12, 17), (40, 333, 2000)
 RNG = np.random.default_rng(0)

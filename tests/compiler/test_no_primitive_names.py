@@ -36,7 +36,7 @@ def asked(tree):
             yield node.lineno
 
 
-ALLOWED = {"folds.py": "the operations in OpenCL C that combine a reduction's elements"}
+ALLOWED = {"accumulators.py": "the operations in OpenCL C that combine a reduction's elements"}
 
 
 @pytest.mark.parametrize("path", PASSES, ids=lambda path: path.relative_to(ROOT).as_posix())

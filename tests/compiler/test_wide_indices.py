@@ -6,8 +6,8 @@ import pytest
 
 from keras_ocl import primitives as P
 from keras_ocl import runtime
-from keras_ocl.compiler.loops.lower import lower_loop
-from keras_ocl.compiler.lower import lower_graph
+from keras_ocl.compiler.launch.loops.lower import lower_loop
+from keras_ocl.compiler.launch.lower import lower_graph
 from keras_ocl.kernels import ordered_sum
 from keras_ocl.kernels.conv import elements
 from keras_ocl.kernels.conv.geometry import Geometry

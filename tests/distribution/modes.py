@@ -20,7 +20,7 @@ def prepare(optimised=False):
     if not optimised:
         _compile_hastily()
     if everything_overlaps():
-        from keras_ocl.compiler import overlap
+        from keras_ocl.compiler.launch import overlap
         from keras_ocl.distribution import partition
 
         os.environ["KERAS_OCL_OVERLAP"] = "1"

@@ -67,7 +67,7 @@ def test_a_recurrent_layer_runs_once_forwards():
     output = run_job(
         """
         import gc
-        from keras_ocl.compiler.loops.lower import Loop
+        from keras_ocl.compiler.launch.loops.lower import Loop
         keras.distribution.set_distribution(keras.distribution.DataParallel())
         model = keras.Sequential([keras.Input((9, 6)), keras.layers.LSTM(8), keras.layers.Dense(2)])
         model.compile("sgd", "mse")

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from keras.distribution import DataParallel, set_distribution
 
-from keras_ocl.compiler import overlap
+from keras_ocl.compiler.launch import overlap
 from keras_ocl.distribution import partition
 from keras_ocl.distribution.overlap import overlaps
 from keras_ocl.runtime.worker import Worker
@@ -80,7 +80,7 @@ def test_a_rank_that_fails_between(mpiexec):
         import numpy as np
         keras.distribution.initialize()
         from keras_ocl import runtime
-        from keras_ocl.compiler import overlap
+        from keras_ocl.compiler.launch import overlap
         from keras_ocl.distribution import mpi, partition
         partition._BUCKET = overlap.WORTH = 0
         keras.distribution.set_distribution(keras.distribution.DataParallel())

@@ -6,8 +6,9 @@ import random
 import numpy as np
 
 from keras_ocl import runtime
-from keras_ocl.compiler import from_numpy, lower, to_numpy
+from keras_ocl.compiler import from_numpy, to_numpy
 from keras_ocl.compiler.jit import Jitted
+from keras_ocl.compiler.launch import lower
 from keras_ocl.core.primitive import Kind
 from keras_ocl.gradient import value_and_grad
 

@@ -17,7 +17,7 @@ from keras import layers, ops
 
 import keras_ocl
 from keras_ocl import runtime
-from keras_ocl.compiler.binding import Binding
+from keras_ocl.compiler.run.binding import Binding
 from keras_ocl.runtime.memory import Storage
 
 

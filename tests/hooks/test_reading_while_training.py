@@ -7,7 +7,7 @@ import numpy as np
 from keras import ops
 
 import keras_ocl
-from keras_ocl.compiler.executable import Executable
+from keras_ocl.compiler.run.executable import Executable
 
 WIDTH = 512
 

@@ -11,9 +11,9 @@ import pytest
 
 import keras_ocl
 from keras_ocl import runtime
-from keras_ocl.compiler.executable import Executable
-from keras_ocl.compiler.ir import Node
 from keras_ocl.compiler.jit import Compiled
+from keras_ocl.compiler.run.executable import Executable
+from keras_ocl.compiler.trace.ir import Node
 from keras_ocl.core.trace import Trace
 from keras_ocl.kernels.spec import KernelSpec
 from keras_ocl.runtime import programs

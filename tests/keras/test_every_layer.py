@@ -9,8 +9,8 @@ import pytest
 from keras import layers as L
 
 from keras_ocl import runtime
-from keras_ocl.compiler.family import Family
 from keras_ocl.compiler.jit import Call, Jitted
+from keras_ocl.compiler.trace.family import Family
 from keras_ocl.core import tree
 from keras_ocl.core.dim import noting
 from keras_ocl.core.facts import Facts

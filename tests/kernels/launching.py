@@ -7,7 +7,7 @@ import zlib
 import numpy as np
 
 from keras_ocl import runtime
-from keras_ocl.compiler.binding import size_of
+from keras_ocl.compiler.run.binding import size_of
 from keras_ocl.kernels import prelude
 from keras_ocl.kernels.spec import Buffer
 from keras_ocl.runtime.programs import HASTY

@@ -1,6 +1,5 @@
 """Running sums, products, extremes and recurrences, against NumPy in float64, with all schedules."""
 
-
 import numpy as np
 import pytest
 

@@ -21,9 +21,7 @@ def many(device):
 def results(device, traits, kind, x):
     """What the kernels make of float32 `x` along its first axis."""
     sink = Sink(named("y"), x.shape, "float32")
-    specs = cumulative.plan(
-        traits, kind=kind, shape=x.shape, axis=0, reverse=False, handles=[named("x")], dtype="float32", sink=sink
-    )
+    specs = cumulative.plan(traits, kind=kind, shape=x.shape, axis=0, reverse=False, handles=[named("x")], dtype="float32", sink=sink)
     buffers = {"x": device.upload(x), "y": device.upload(np.zeros_like(x))}
     launch(device, specs, buffers)
     return device.download(buffers["y"], "float32", x.shape)

@@ -8,7 +8,7 @@ import pytest
 from keras import layers
 
 from keras_ocl import lowering, runtime
-from keras_ocl.compiler.loops import held
+from keras_ocl.compiler.launch.loops import persistent
 from tests.primitives.checking import need_float64
 
 LAYERS = ["SimpleRNN", "GRU", "LSTM"]
@@ -139,7 +139,7 @@ def launches_of_a_step(record, layer, features=20, hold=False):
 
     with pytest.MonkeyPatch.context() as patch:
         if not hold:
-            patch.setattr(held, "allowed", lambda traits: False)
+            patch.setattr(persistent, "allowed", lambda traits: False)
         train, _ = lowering.lower(made, runtime.read_record(record), name=record)
     assert all(steps == 1 for launch in train.launches if hold for _, steps in launch.loops)
     return [len(list(launches)) for loops, launches in itertools.groupby(train.launches, lambda launch: launch.loops) if loops]

@@ -8,8 +8,8 @@ from keras import ops
 
 from keras_ocl import primitives as P
 from keras_ocl import runtime
-from keras_ocl.compiler.loops.lower import lower_loop
-from keras_ocl.compiler.lower import lower_graph, program_specs
+from keras_ocl.compiler.launch.loops.lower import lower_loop
+from keras_ocl.compiler.launch.lower import lower_graph, program_specs
 from keras_ocl.kernels.schedule import schedule_names
 from keras_ocl.ops import core, numpy, slicing
 from keras_ocl.runtime import OutOfMemory

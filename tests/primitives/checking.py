@@ -5,11 +5,7 @@ import pytest
 
 from keras_ocl import primitives as P
 from keras_ocl import runtime
-from keras_ocl.compiler import (
-    eager,  # noqa: F401  (it runs primitives)
-    from_numpy,
-    to_numpy,
-)
+from keras_ocl.compiler import eager, from_numpy, to_numpy  # noqa: F401  (eager runs primitives outside of traces)
 from keras_ocl.core.autodiff import GradientTape
 
 

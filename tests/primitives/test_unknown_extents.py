@@ -10,7 +10,7 @@ from keras_ocl import primitives as P
 from keras_ocl import runtime
 from keras_ocl.compiler import from_numpy, to_numpy
 from keras_ocl.compiler.jit import Jitted
-from keras_ocl.compiler.lower import function_name
+from keras_ocl.compiler.launch.lower import function_name
 from keras_ocl.core.autodiff import GradientTape
 from tests.primitives.checking import same
 

@@ -8,7 +8,8 @@ import onnx
 from onnx import helper, numpy_helper
 
 import keras_ocl
-from keras_ocl.compiler import ir, to_numpy
+from keras_ocl.compiler import to_numpy
+from keras_ocl.compiler.trace import ir
 from keras_ocl.core import dtypes
 from keras_ocl.core.dim import Dim, key, noting, present, same
 from keras_ocl.core.facts import Facts

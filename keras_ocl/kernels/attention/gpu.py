@@ -83,7 +83,7 @@ def choose(problem, scheme):
     """The fastest Tile by estimate for a scheme of `problem`, of those that fit the device."""
     p = problem
     extents = tuple(max(1, hint(n)) for n in (p.depth, p.value_depth, p.time, p.source, p.batch * p.heads, p.batch * p.key_heads))
-    # Both gradient kernels get the same group size, so that they can be fused horizontally if short (compiler/horizontal.py).
+    # Both gradient kernels get the same group size, so that they can be fused horizontally if short (compiler/launch/horizontal.py).
     schemes = (FORWARD,) if scheme is FORWARD else (QUERY_GRADIENT, KEY_VALUE_GRADIENT)
     near = ("bias" in p.operands) + ("mask" in p.operands)
     return _best(p.traits, schemes, near, dtypes.itemsize(p.wide), *extents, p.all_arguments)[schemes.index(scheme)]

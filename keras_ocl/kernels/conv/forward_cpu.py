@@ -374,8 +374,10 @@ class DirectConvolution:
         text += f"for (int k = 0; k < {taps}; k += {span}) {{\n" if axis.taps > 1 else ""
         tap_text = f" + k * {args.int(axis.dilation)}" if axis.taps > 1 else ""
         if axis.spread > 1:
-            text += f"const int t = {position}{tap_text};\nif (t % {axis.spread}) continue;\n" if axis.taps > 1 else (
-                f"const int t = {position};\nif (t % {axis.spread} == 0) {{\n"
+            text += (
+                f"const int t = {position}{tap_text};\nif (t % {axis.spread}) continue;\n"
+                if axis.taps > 1
+                else (f"const int t = {position};\nif (t % {axis.spread} == 0) {{\n")
             )
             moved = f" + start * {advance}" if axis.period > 1 else ""
             text += f"const int at = t / {axis.spread}{moved};\n"

@@ -135,7 +135,7 @@ SCHEDULE = register(
         # One group's items are too few to hide memory latency: a reduction slower than two launches is split until the units are full.
         splitting=Splitting(long=1 << 14, high=512, worth=1 << 14, few=2048, part=4096, parts=512, steps=64, first=True, rows=1 << 30),
         launch=1_000_000,
-        holds=True,
+        persistent=True,
         joined=_TUNING.unit_items,  # with more work-items per unit, a kernel's own work hides the cost of its launch
         byte=16,  # a byte crosses the memory bus twice, written and read; some twenty operations take as long as a byte
         gather=0,

@@ -1,4 +1,4 @@
-"""The schedule of the kernels from which persistent kernels of loops ("held", compiler/loops/held.py) are composed.
+"""The schedule of the kernels from which persistent kernels of loops (compiler/launch/loops/persistent.py) are composed.
 
 In a persistent kernel one work-group runs all steps of a loop for its rows of the batch. A matrix product uses the template for few rows:
 groups lie along the columns in the first grid dimension and along the rows in the second. All other kernels have one work-item per element,

@@ -22,7 +22,7 @@ class Fusion:
 
 @dataclass(frozen=True)
 class Splitting:
-    """When long reductions with few results are split into parts that run in parallel (compiler/split.py)."""
+    """When long reductions with few results are split into parts that run in parallel (compiler/trace/split.py)."""
 
     long: int = 2048  # least elements per result for a split, of reductions along rows (the last, contiguous axis)
     high: int = 2048  # the same of reductions along columns

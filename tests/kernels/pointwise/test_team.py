@@ -7,7 +7,7 @@ import pytest
 
 from keras_ocl import primitives as P
 from keras_ocl import runtime
-from keras_ocl.compiler.executable import Executable
+from keras_ocl.compiler.run.executable import Executable
 from keras_ocl.core.dim import Dim
 from keras_ocl.runtime.device import Device
 from tests.compiler.graphs import graph_of

@@ -33,9 +33,7 @@ def test_loss(blank):
     other = [c for c in range(3) if c != blank]
     target = np.array([[other[0], other[1], other[0]], [other[0], other[0], blank], [other[1], blank, blank], [blank] * 3], "i4")
     lengths, times = np.array([3, 2, 1, 0], "i4"), np.array([5, 4, 2, 3], "i4")
-    expected = [
-        -np.log(all_labellings(logits[i, : times[i]].astype("f8"), blank)[tuple(target[i, : lengths[i]])]) for i in range(4)
-    ]
+    expected = [-np.log(all_labellings(logits[i, : times[i]].astype("f8"), blank)[tuple(target[i, : lengths[i]])]) for i in range(4)]
     found = both(lambda t, o, n, m: ctc_loss(t, o, n, m, blank), target, logits, lengths, times)
     np.testing.assert_allclose(found, expected, rtol=1e-5)
 

@@ -1,7 +1,7 @@
 """ONNX for attention: the fused primitive, which stores no matrix of weights, decomposed into primitives with operators."""
 
 from keras_ocl import primitives as P
-from keras_ocl.compiler import ir
+from keras_ocl.compiler.trace import ir
 from keras_ocl.core.trace import Trace, tracing
 
 

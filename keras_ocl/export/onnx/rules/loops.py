@@ -2,7 +2,7 @@
 
 from onnx import helper
 
-from keras_ocl.compiler import ir
+from keras_ocl.compiler.trace import ir
 from keras_ocl.export.onnx.graph import onnx_type
 
 

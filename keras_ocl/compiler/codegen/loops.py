@@ -1,0 +1,235 @@
+"""Loops: nests with merged dimensions, vectorised loops, and reductions."""
+
+import functools
+from typing import NamedTuple
+
+from keras_ocl.compiler.codegen.accumulators import ArgFold, Fold
+from keras_ocl.compiler.codegen.indices import Indices
+from keras_ocl.compiler.codegen.nests import Block, Nest
+from keras_ocl.core.dim import Dim, ceil_div, hint, product
+from keras_ocl.core.index import Affine, Var, is_one
+from keras_ocl.kernels import summation
+
+
+class Part(NamedTuple):
+    """A part of a loop, from `start` to `stop` (C text), in steps of `lanes` elements; `partial`: valid lanes of a last vector, else 0."""
+
+    lanes: int
+    partial: int
+    start: str
+    stop: str
+
+
+class Loops(Indices):
+    """Opens and closes loops.
+
+    Attributes:
+        partial: number of valid lanes, where the rest of a loop is less than a vector; else 0.
+        bounds: dict from a reduction's node to (dimension, start, stop, steps): C text limiting that dimension's loop to so many steps.
+        team: the kernels.pointwise.team.Team of items that reduce together, if any. tile: the tiles.Tile that a group computes, if any.
+        cost: elements that reductions combine per element of the result.
+    """
+
+    def __init__(self, args, width, analysis):
+        super().__init__(args, width, analysis)
+        self.partial = 0
+        self.bounds = {}
+        self.team = self.tile = None
+        self.cost = 0.0
+        self._index = ()  # the index at which the enclosing node is evaluated
+
+    def nest(self, identity, extents):
+        """The Nest with this hashable identity: made in the dry run, looked up afterwards."""
+        if self.dry:
+            nest = self.nests.get(identity)
+            if nest is None:
+                nest = self.nests[identity] = Nest(extents)
+            return nest
+        return self.nests[identity]
+
+    def open_loop(self, nest, group, parent, vector=0, bounds=None, team=None):
+        """Open a for loop over a merged group of dimensions; returns its Vars. `vector`: lanes per step, or 0. `team`: shares the loop."""
+        extent = product(nest.extents[i] for i in group)
+        name = self.name("g")
+        start, stop = bounds or ("0", self.int(extent))
+        inside, own = f"{name} + {vector} <= {stop}" if vector > 1 else f"{name} < {stop}", f"part * {vector}" if vector > 1 else "part"
+        if team is not None:
+            by = f"{name} += {max(1, vector) * team.count}"
+            block = Block(parent, f"for ({self.ctype} {name} = {start} + {own}; {inside}; {by})")
+            block.together = (
+                f"for ({self.ctype} {name}t = {start}; {name}t < {stop}; {by.replace(name, name + 't')})",
+                (f"const {self.ctype} {name} = {name}t + {own};"),
+                f"if ({inside})",
+            )
+        else:
+            by = f"{name} += {vector}" if vector > 1 else f"++{name}"
+            block = Block(parent, f"for ({self.ctype} {name} = {start}; {inside}; {by})")
+        self.block = block
+        variables = self.group_vars(nest, group, name, block)
+        block.var = variables[-1]
+        return variables
+
+    def open(self, header):
+        """Open a Block under a C `header`, without a variable of a nest, until close_loop(); returns it."""
+        self.block = Block(self.block, header)
+        return self.block
+
+    def group_vars(self, nest, group, name, block):
+        """Vars of the dimensions of a group; only the last one's name is printed."""
+        return [Var(name, nest.extents[i], block, nest, i) for i in group]
+
+    def close_loop(self):
+        """Close the innermost open loop: its Block becomes a statement of the enclosing one."""
+        block = self.block
+        self.block = block.parent
+        if block.together and any(isinstance(line, Block) for line in block.lines):
+            # All items leave the loop together: PoCL 3.1 miscompiles loops inside a loop that items leave at different steps.
+            loop, place, block.header = block.together
+            around = Block(block.parent, loop)
+            around.lines = [place, block]
+            block = around
+        self.block.lines.append(block)
+
+    def reduce(self, node, kind, dtype, extents, body):
+        """Reduction over `extents` of body(indices), in registers of `dtype`. kind: sum, prod, max, min, and, or."""
+        return self._loop_nest(node, extents, body, Fold(self, kind, dtype))
+
+    def reduce_arg(self, node, kind, dtype, extents, body):
+        """(extreme, row-major int32 position of its first occurrence); NaN wins."""
+        return self._loop_nest(node, extents, body, ArgFold(self, kind, dtype, extents))
+
+    def _loop_nest(self, node, extents, body, fold):
+        real = [i for i, n in enumerate(extents) if not is_one(n)]
+        nest = self.nest((node, type(fold).__name__), [extents[i] for i in real])
+
+        def full(indices):
+            every = [Affine()] * len(extents)
+            for i, a in zip(real, indices, strict=True):
+                every[i] = a
+            return tuple(every)
+
+        parent = self._deepest([v.block for i in self._index for v in i.terms])
+        lanes = any(self.lanes(i) for i in self._index)
+        saved = self.block, self.vector, self.partial
+        self.block = parent
+        if not lanes:
+            self.vector, self.partial = None, 0
+        elif self.dry:
+            lanes = False
+        self.cost += hint(product(extents))
+        if self.dry and fold.vectorises:
+            nest.levels.append(parent.depth if parent.var is None or parent.var.nest is self.nests.get("root") else None)
+        team = self.team if self.team is not None and parent is self.team.block and fold.vectorises and nest.spread is not None else None
+        fold.begin(self.width if lanes else 1)
+        bounds = self.bounds.get(node)
+        if not real:
+            fold.step(body(full(())), full(()))
+        else:
+            if bounds is not None:
+                bounds = (real.index(bounds[0]), *bounds[1:])
+                nest.breaks.add(bounds[0])
+                nest.chunks[bounds[0]] = bounds[3]
+            self._loops(nest, body, fold, lanes, full, bounds, team)
+        result = fold.finish() if team is None else team.fold(self, fold.finish(), fold.ctype, fold.combined)
+        self.block, self.vector, self.partial = saved
+        return result
+
+    def _loops(self, nest, body, fold, lanes, full, bounds, team):
+        parent, bound = self.block, {}
+        *outer, inner = nest.groups
+
+        def step(group, variables):
+            bound.update(zip(group, variables, strict=True))
+            indices = full([Affine.of(bound[i]) for i in range(len(nest.extents))])
+            fold.step(body(indices), indices)
+
+        sharing = [team if k == nest.spread else None for k in range(len(nest.groups))]
+        extent = product(nest.extents[i] for i in inner)
+        vectorised = not self.dry and not lanes and nest.vectorisable and fold.vectorises
+        packs = vectorised and sharing[-1] is not None and nest.pack > 1
+        width = nest.pack if packs else self.lane_width(extent) if vectorised else 1
+        cuts = [((), False)] * len(nest.groups)
+        if fold.bounded and not self.dry:
+            shares = [1 if shared is None else shared.count for shared in sharing]
+            shares[-1] *= width
+            cuts = summation.blocks([ceil_div(hint(nest.length(g)), n) for g, n in zip(nest.groups, shares, strict=True)])
+        opened = []
+        for g, shared, (sizes, fresh) in zip(outer, sharing, cuts, strict=False):
+            limits = self._limits(nest, g, bounds) or ("0", self.int(product(nest.extents[i] for i in g)))
+            opened += [True] * len(sizes) + [fresh]
+            limits = self._open_blocks(fold, limits, sizes, 1 if shared is None else shared.count)
+            bound.update(zip(g, self.open_loop(nest, g, self.block, 0, limits, shared), strict=True))
+            if fresh:
+                fold.begin_block()
+        whole = self.whole
+        self.whole = self.whole or packs
+        for part in self.parts(extent, width, self._limits(nest, inner, bounds), least=width):
+            sizes = cuts[-1][0] if part.lanes == width and not part.partial else ()
+            limits = self._open_blocks(fold, (part.start, part.stop), sizes, width if sharing[-1] is None else width * sharing[-1].count)
+            self.in_part(nest, inner, part._replace(start=limits[0], stop=limits[1]), functools.partial(step, inner), sharing[-1])
+            self._close_blocks(fold, [True] * len(sizes))
+        self.whole = whole
+        self._close_blocks(fold, opened)
+        assert self.block is parent
+
+    def _open_blocks(self, fold, limits, sizes, step):
+        """Cut a loop between `limits`, in steps of `step` elements, into nested blocks of `sizes` steps; returns the innermost's limits."""
+        start, stop = limits
+        for size in sizes:
+            name = self.name("b")
+            self.open(f"for (long {name} = {start}; {name} < {stop}; {name} += {size * step})")  # the last step may pass 2**31
+            fold.begin_block()
+            self.emit(f"const {self.ctype} {name}e = min({name} + {size * step}, (long)({stop}));")
+            start, stop = name, f"{name}e"
+        return start, stop
+
+    def _close_blocks(self, fold, opened):
+        """Close loops; `opened`: for each, the outermost first, whether it has accumulators of its own."""
+        for own in reversed(opened):
+            if own:
+                fold.end_block()
+            self.close_loop()
+
+    def _limits(self, nest, group, bounds):
+        """(start, stop) of a group's loop, in C text, when `bounds` = (dimension, start, stop, steps) restricts its first dimension."""
+        if bounds is None or bounds[0] not in group:
+            return None
+        scale = self.int(product(nest.extents[i] for i in group[1:]))
+        return f"{bounds[1]} * {scale}", f"{bounds[2]} * {scale}"
+
+    def known(self, extent):
+        """Whether the kernel's text may depend on `extent`."""
+        return not isinstance(extent, Dim) and not self.args.all_arguments
+
+    def lane_width(self, extent):
+        """Number of lanes for a loop of `extent`: the device's width, less for short loops."""
+        w, n = self.width, hint(extent)
+        while w > 1 and w > (2 * n - 1 if self.known(extent) else n):
+            w //= 2
+        return w if w >= 4 else 1
+
+    def parts(self, extent, width, limits=None, least=4):
+        """The Parts of a loop over `extent`, or between `limits`, in vectors of `width` lanes; that for the rest has at least `least`."""
+        start, stop = limits or ("0", self.int(extent))
+        if width == 1:
+            return [Part(1, 0, start, stop)]
+        if limits or not self.known(extent):
+            return [Part(width, 0, start, stop), Part(1, 0, f"{start} + ({stop} - {start}) / {width} * {width}", stop)]
+        rest = extent % width
+        whole, found = extent - rest, []
+        if whole:
+            found.append(Part(width, 0, start, str(whole)))
+        if rest:
+            lanes = max(least, self.lane_width(rest))
+            found.append(Part(lanes, rest % lanes, str(whole), str(whole + lanes)))
+        return found
+
+    def in_part(self, nest, group, part, body, team=None):
+        """Write a loop over a Part of a merged group of dimensions, shared by a `team` or not; `body(variables)` writes its statements."""
+        saved = self.width, self.vector, self.partial
+        variables = self.open_loop(nest, group, self.block, part.lanes, (part.start, part.stop), team)
+        if part.lanes > 1:
+            self.width, self.vector, self.partial = part.lanes, variables[-1], part.partial
+        body(variables)
+        self.close_loop()
+        self.width, self.vector, self.partial = saved

@@ -1,0 +1,590 @@
+"""Partition of the graph into kernels.
+
+A region is a set of nodes that one kernel computes. Nodes are visited from the results back. A node whose consumers all sit in one region
+is inlined there unless recomputing it there costs more than storing it (cost.py); cheap views are inlined wherever they are used;
+everything else becomes a result of a region. A matrix product or convolution takes the pointwise region that consumes it as
+its epilogue, and may compute an operand while loading it, its prologue ("fetch"). Decisions use `hint` sizes (those of the first trace),
+so that another batch size partitions the same way.
+"""
+
+import functools
+import heapq
+import itertools
+from dataclasses import dataclass
+
+from keras_ocl.compiler.codegen import Generator
+from keras_ocl.compiler.codegen.nests import Register, analyse
+from keras_ocl.compiler.fuse import cost, row_results
+from keras_ocl.compiler.fuse.axes import ANY, axis_map
+from keras_ocl.compiler.fuse.prologue import fetched, repeated
+from keras_ocl.compiler.fuse.regions import Parts, Placement, Region
+from keras_ocl.core.access import Along, Inner
+from keras_ocl.core.dim import Dim, hint, product, same
+from keras_ocl.core.index import Affine, is_one
+from keras_ocl.core.primitive import Kind
+from keras_ocl.kernels import elementwise
+from keras_ocl.kernels.schedule import schedule_of
+from keras_ocl.kernels.spec import Args
+
+_PLACED = (Kind.INPUT, Kind.PROJECTION, Kind.STEP_SLICE)  # values that are in memory without a kernel of their own
+_INLINED = (Kind.VIEW, Kind.SOURCE)  # recomputed wherever they are used, as they cost next to nothing
+
+
+class _Outside:
+    """The set of nodes that a dry run reads from memory: those whose Placement says so, and all that are not in `inside`."""
+
+    def __init__(self, placements, inside):
+        self.placements, self.inside = placements, inside
+
+    def __contains__(self, node):
+        return self.placements[node].in_memory or node not in self.inside
+
+
+@dataclass(frozen=True)
+class Partition:
+    """A graph cut into kernels.
+
+    Attributes:
+        regions: the Regions, in an order in which they can run.
+        materialised: the set of nodes that are in memory.
+        views: dict from a view to the node whose buffer it shares.
+        parts: dict from a node that is stored straight into the buffers of concats to (tuple of its Parts there, whether it has a buffer
+            of its own as well).
+    """
+
+    regions: list
+    materialised: set
+    views: dict
+    parts: dict
+
+
+def partition(graph, traits, together=None, cuts=frozenset()):
+    """The Partition of a graph.
+
+    `together`: for the body of a loop, a set of nodes; as few kernels as possible are made, because each is launched in every step. Results
+    over one index space share a kernel, and the kernels of a concat's operands write straight into its buffer, unless the concat is in the
+    set. `cuts`: pointwise nodes to store by kernels of their own, to measure what that would cost.
+    """
+    nodes = graph.live()
+    users = {n: [] for n in nodes}
+    for n in nodes:
+        for i in n.inputs:
+            users[i].append(n)
+    fuser = _Fuser(graph, traits, users, together, cuts)
+    for node in reversed(nodes):
+        if node.kind not in _PLACED:
+            fuser.place(node)
+    fuser.merge_small()
+    at = fuser.at
+    return Partition(
+        _in_order(fuser.regions),
+        {n for n, placement in at.items() if placement.in_memory},
+        {n: placement.shared for n, placement in at.items() if placement.shared is not None},
+        {n: (tuple(placement.parts), fuser.has_own_memory(n)) for n, placement in at.items() if placement.parts},
+    )
+
+
+class _Fuser:
+    def __init__(self, graph, traits, users, together, cuts):
+        self.traits, self.schedule, self.users, self.together = traits, schedule_of(traits), users, together
+        self.limits = self.schedule.fusion
+        results = set(graph.outputs)
+        self.at = {n: Placement(n in results, n in cuts, n.kind in _PLACED) for n in users}
+        self.indices = cost.Places()
+        self.regions, self._numbers = [], itertools.count()
+
+    # ---- placing one node
+
+    def place(self, node):
+        """Decide where a node is computed and stored, after all its users: inlined, in a region of its own, or with another's results."""
+        at = self.at[node]
+        if at.passed:
+            return
+        if self._joined_only(node):
+            at.passed = at.joined = True
+            return
+        if at.parts or at.cut:
+            self._store(node, self._readers(node)[0] if at.parts else ())
+            return
+        if node.primitive.pointwise is None or _prefers_template(node):
+            self._template(node)
+            return
+        readers, needs_memory = self._readers(node)
+        if at.fetchers and not readers and not needs_memory:
+            return
+        free = node.kind in _INLINED and not needs_memory and readers
+        if free and all(node.kind is Kind.SOURCE or self._stays_in_lanes(node, r) and self._worth_lanes(node, r) for r in readers):
+            for region in readers:
+                self._inline(node, region)
+            return
+        if node.primitive.stored:
+            self._store(node, ())
+            return
+        if not needs_memory and len(readers) == 1:
+            (region,) = readers
+            if len(region.maps) < self.limits.nodes and self._worth_inlining(node, region):
+                self._inline(node, region)
+                return
+        small = all(len(r.maps) < self.limits.nodes for r in readers)
+        if not needs_memory and readers and small and self._cheap(node) and self._worth_repeating(node, readers):
+            for region in readers:
+                self._inline(node, region)
+            return
+        if node.primitive.shares_memory is not None and node.primitive.shares_memory(node) and not at.wanted:
+            at.shared, at.in_memory = node.inputs[0], True
+            return
+        if self.together is None or node.primitive.joined_axis is None or not self._assemble(node):
+            self._store(node, readers)
+
+    def _assemble(self, node):
+        """Let the kernels of a concat's operands write straight into its buffer, if all operands are elementwise; returns whether so."""
+        axis, start, found = node.params[node.primitive.joined_axis], 0, {}
+        unit = product(node.shape[axis + 1 :])
+        for part in node.inputs:
+            base = part
+            while base.kind is Kind.VIEW and base.primitive.flat and self._joins(base):
+                base = base.inputs[0]
+            inner = product(part.shape[axis:])
+            split = next((q for q in range(len(base.shape)) if same((product(base.shape[q:]),), (inner,))), None)
+            if base.kind is not Kind.ELEMENTWISE or split is None or is_one(base.shape[-1]) or base in found:
+                return False
+            found[base] = Parts(node, split, node.shape[axis] * unit, start * unit)
+            start = start + part.shape[axis]
+        if node in self.together or len({len(b.shape) for b in found}) > 1:
+            return False
+        for base, part in found.items():
+            self.at[base].parts.append(part)
+        at = self.at[node]
+        at.passed = at.joined = at.in_memory = True
+        return True
+
+    def _joins(self, node):
+        """Whether only concats read `node`, directly or through reshapes."""
+        users = self.users[node]
+        return all(u.primitive.joined_axis is not None or u.kind is Kind.VIEW and u.primitive.flat and self._joins(u) for u in users)
+
+    def _joined_only(self, node):
+        """Whether `node` is a reshape read only by concats (or by such reshapes) whose operands write straight into the concat's buffer."""
+        reshape = node.kind is Kind.VIEW and node.primitive.flat and not self.at[node].wanted
+        return reshape and all(self.at[u].joined for u in self.users[node])
+
+    def has_own_memory(self, node):
+        """Whether a node that is stored straight into concats needs a buffer of its own too, for other readers."""
+        at = self.at[node]
+        others = [self.at[u] for u in self.users[node] if not self.at[u].joined and self.at[u].fetches is not node]
+        return at.wanted or any(u.anchored or u.shared is not None or u.regions - {at.producer} for u in others)
+
+    def _readers(self, node):
+        """The regions that evaluate a consumer of `node`, and whether `node` must be in memory anyway."""
+        readers, needs_memory = set(), self.at[node].wanted
+        for user in self.users[node]:
+            if user.kind is Kind.PROJECTION:
+                continue
+            at = self.at[user]
+            if at.fetches is node:
+                continue
+            if user.primitive.pointwise is None or at.anchored or at.shared is not None:
+                needs_memory = True
+            if at.shared is not None:
+                continue
+            readers |= at.inlined if at.anchored else at.regions
+        # Sorted by creation: the order of a set differs from trace to trace, and the kernels would differ with it.
+        return sorted(readers, key=lambda r: r.number), needs_memory
+
+    def _template(self, node):
+        """Place a node that a template or the host computes: as the anchor of its consumers' region, then its epilogue, or of a new one."""
+        at = self.at[node]
+        at.anchored = True
+        readers, _ = self._readers(node)
+        few = len(readers) == 1 or self.together is not None
+        for region in readers if few and node.results is None and node.primitive.host is None else ():
+            extra = at.wanted or len(readers) > 1 or any(self.at[u].anchored for u in self.users[node])
+            if self._can_anchor(node, region) and not (extra and self._feeds_itself(node, region)):
+                region.anchor = node
+                region.maps[node] = tuple(range(len(node.shape)))
+                if extra:
+                    region.outputs.append(node)
+                    self._materialise(node, region)
+                at.producer = at.producer or region
+                region.operands.update(node.inputs)
+                self._fetch(node, region)
+                return
+        region = Region(node.shape, next(self._numbers))
+        region.anchor = node
+        region.outputs.append(node)
+        region.maps[node] = tuple(range(len(node.shape)))
+        self.regions.append(region)
+        self._materialise(node, region)
+        for k in self.users[node]:
+            if k.kind is Kind.PROJECTION:
+                self._materialise(k, region)
+        region.operands.update(node.inputs)
+        self._fetch(node, region)
+
+    def _fetch(self, node, region):
+        """Prologue fusion: let the template of `node` compute an operand while loading it, where that pays."""
+        found = fetched(node, self.users, self._may_be_fetched, self.traits, self.limits.fetched)
+        if found is None:
+            self._repeat(node, region)
+            return
+        operand, inside, leaves = found
+        for n in inside:
+            at = self.at[n]
+            at.anchored, at.passed, at.producer = True, True, region
+            region.maps[n] = (ANY,) * len(n.shape)
+        region.fetched = inside
+        region.operands = region.operands - {operand} | leaves
+
+    def _repeat(self, node, region):
+        """In the body of a loop, prologue fusion also of an operand that is then recomputed for every load, where that saves a launch."""
+        if self.together is None or (found := repeated(node, self._is_there, self._is_free, self.traits, self.limits.fetched)) is None:
+            return
+        operand, inside, leaves = found
+        # Not if it saves no launch: a kernel over the same index space could store the operand, or the kernel of a leaf could compute it.
+        hosts = [r for r in self.regions if r is not region and same(r.space, operand.shape) and not region.reaches(r)]
+        made = [n for n in leaves if n.kind not in _PLACED]
+        if hosts or any(same(n.shape, operand.shape) for n in made):
+            return
+        self.at[node].fetches = operand
+        for n in inside:
+            self.at[n].fetchers.add(region)
+        for n in made:
+            self.at[n].wanted = True
+        region.fetched = inside
+        region.operands = region.operands - {operand} | leaves
+
+    def _is_there(self, node):
+        return self.at[node].in_memory or node.primitive.pointwise is None or _prefers_template(node)
+
+    def _is_free(self, node):
+        return not (self.at[node].cut or node.primitive.stored)
+
+    def _may_be_fetched(self, node):
+        at = self.at[node]
+        return not (at.in_memory or at.wanted or at.cut or node.primitive.stored)
+
+    def _feeds_itself(self, node, region):
+        """Whether storing `node` as another result of `region` closes a cycle of dependencies."""
+        readers = [self.at[u].producer for u in self.users[node] if self.at[u].anchored and self.at[u].producer is not None]
+        return any(r is region for r in readers) or self._closes_cycle(node, region)
+
+    def _can_anchor(self, node, region):
+        if region.anchor is not None or region.reductions or not same(region.space, node.shape):
+            return False
+        if region.maps.get(node, None) not in (None, tuple(range(len(node.shape)))):
+            return False
+        for n in region.outputs:
+            if not same(n.shape, node.shape):
+                return False
+        return self._epilogue_fits(node, region)
+
+    def _epilogue_fits(self, node, region, more=()):
+        """Dry run: whether the epilogue uses the accumulator at its own element only and can be vectorised. `more`: further results."""
+        outside, width = _Outside(self.at, {*region.maps, node}), self.schedule.width(self.traits)
+        gen = Generator(Args(), outside, width, own=[*region.outputs, *more])
+        axes = [i for i, n in enumerate(node.shape) if not is_one(n)]
+        nest, index = gen.nest("root", [node.shape[i] for i in axes]), [Affine()] * len(node.shape)
+        for place, i in enumerate(axes):
+            index[i] = Affine.of(*gen.open_loop(nest, [place], gen.block))
+        gen.bind_anchor(node, index, Register("acc", node.dtype, 1, gen.block))
+        for n in (*region.outputs, *more):
+            gen.value(n, index)
+        analyse(gen.nests)
+        return gen.anchor_identity and nest.vectorisable and len(gen.nests) == 1
+
+    def _stays_in_lanes(self, node, region, results=()):
+        """Whether a region that is a template's epilogue can still be vectorised with `node` in it. `results`: further nodes to store."""
+        if region.anchor is None or node.kind is Kind.ELEMENTWISE:
+            return True  # only index arithmetic prevents vectors
+        region.maps[node] = None
+        fits = self._epilogue_fits(region.anchor, region, results)
+        del region.maps[node]
+        return fits
+
+    # ---- decisions
+
+    def _worth_inlining(self, node, region):
+        if self._reduction(node):
+            return self._reduction_fits(node, region)
+        if not self._stays_in_lanes(node, region):
+            return False
+        return self._worth_repeating(node, [region])
+
+    def _reduction_fits(self, node, region):
+        """Whether a reduction may run inside its consumers' kernel: it is evaluated once per row of that kernel, or is tiny."""
+        if region.anchor is not None:
+            return False
+        places = self._places(node, region)
+        if len(places) > self.limits.copies:
+            return False
+        length, evaluations = cost.terms(node), cost.evaluations(places)
+        if not self._one_level(region, length, evaluations):
+            return False
+        if evaluations * length <= self.limits.alone:
+            return True
+        if evaluations > cost.size(node):
+            return False
+        last = node.primitive.access(node, 0)[-1:]
+        inner = region.strided and any(type(entry) is Inner for entry in last)  # lanes would run along the reduction
+        if not self._worth_lanes(node, region, inner):
+            return False
+        return length <= self.schedule.shared_row or same(node.shape, region.space)
+
+    def _one_level(self, region, length, evaluations):
+        """Whether a reduction fits beside those of `region`: a kernel has one loop over rows, so its long reductions share those rows."""
+        return length <= self.schedule.nested_row or row_results.one_level(region, evaluations, self.schedule.nested_row)
+
+    def _places(self, node, region):
+        """The list of distinct indices (see cost.Places) at which `region` would evaluate `node`."""
+        found = {}  # a dict for its order
+        for user in dict.fromkeys(self.users[node]):
+            for index in region.places.get(user, ()):
+                for position, i in enumerate(user.inputs):
+                    if i is node:
+                        found[self.indices.operand(user, position, index)] = None
+        return list(found)
+
+    def _worth_repeating(self, node, readers):
+        """Whether rematerialising `node` wherever the regions `readers` read it costs less than storing it."""
+        places = [index for region in readers for index in self._places(node, region)]
+        stored = functools.partial(self._in_memory, readers=set(readers))
+        limit = cost.storing(node, places, self.schedule) + self._around(node, stored)
+        lanes = all(r.anchor is not None or r.lanes and not cost.ends_lanes(node, self._places(node, r)) for r in readers)
+        factor = 1 if lanes else self.schedule.without_lanes(self.traits)
+        above = sum((factor - 1) * r.work for r in readers if r.lanes)
+        return above + cost.repeated(node, places, self.schedule, self.indices, stored, limit - above, factor) < limit
+
+    def _around(self, node, stored):
+        """Extra cost of storing a pad of the vectorised axis: rows rounded up to whole vectors recompute its operand; 0 for other nodes."""
+        if not self.schedule.vectors or not cost.pads_lanes(node):
+            return 0
+        *rows, length = node.shape
+        width = self.schedule.width(self.traits)
+        x, index = node.inputs[0], self.indices.results(node, (*rows, -(-hint(length) // width) * width))
+        at = [self.indices.operand(node, 0, index)]
+        return cost.repeated(x, at, self.schedule, self.indices, stored, cost.storing(x, at, self.schedule))
+
+    def _worth_lanes(self, node, region, ends=False):
+        """Whether `region` stays vectorised with `node` inlined, or losing its vectors (`ends`: for certain) costs less than storing."""
+        places = self._places(node, region)
+        if region.anchor is not None or not region.lanes or not (ends or cost.ends_lanes(node, places)):
+            return True
+        work = region.work + cost.price(node) * cost.evaluations(places)
+        return (self.schedule.without_lanes(self.traits) - 1) * work < cost.storing(node, places, self.schedule)
+
+    def _in_memory(self, node, readers):
+        """Whether `node`, not placed yet, will be in memory in any case, for consumers outside the regions `readers`."""
+        at = self.at[node]
+        if at.in_memory or at.wanted or at.cut:
+            return True
+        if node.primitive.pointwise is None or _prefers_template(node):
+            return True
+        return any(self.at[u].anchored or self.at[u].regions - readers for u in self.users[node])
+
+    def _cheap(self, node):
+        """Whether recomputing `node` costs no more than loading it: one light operation on values that are in memory anyway."""
+        if node.kind is not Kind.ELEMENTWISE or cost.price(node) > elementwise.CHEAP:
+            return False
+        for i in node.inputs:
+            base = i
+            while base.kind is Kind.VIEW:
+                base = base.inputs[0]
+            in_memory = base.kind in _PLACED or base.kind is Kind.SOURCE or base.primitive.pointwise is None
+            if not in_memory and base.kind not in (Kind.REDUCTION, Kind.WINDOW):
+                return False
+        return True
+
+    def _reduction(self, node):
+        return node.kind in row_results.REDUCING
+
+    # ---- what placing does
+
+    def _evaluate(self, node, region, places):
+        """Note that `region` evaluates `node` at the indices `places`."""
+        region.places[node] = places
+        region.work += cost.price(node) * cost.evaluations(places)
+        region.reductions |= self._reduction(node)
+        region.lanes &= not cost.ends_lanes(node, places)
+        region.strided |= _permutes(node) and any(cost.strided(node.inputs[0], [self.indices.operand(node, 0, p) for p in places]))
+
+    def _inline(self, node, region):
+        region.maps[node] = self._map_in(node, region)
+        self._evaluate(node, region, self._places(node, region))
+        self.at[node].inlined.add(region)
+        region.operands.update(node.inputs)
+
+    def _store(self, node, readers):
+        """Store `node`: as a further result of a region that fits (as a rule one of `readers`), or else of a new one."""
+        candidates = list(readers)
+        if self.together is not None and (not readers or self.at[node].parts):
+            concats = {r for part in self.at[node].parts for r in self._consumer_regions(part.concat)}  # these run later
+            others = sorted((r for r in self.regions if same(r.space, node.shape)), key=lambda r: r.anchor is not None)
+            candidates = [r for r in dict.fromkeys([*readers, *others]) if r not in concats]
+        for region in candidates:
+            if self._can_join(node, region) or self._can_lead(node, region) or self._can_repeat(node, region):
+                region.outputs.append(node)
+                region.maps[node] = self._map_in(node, region)
+                place = self.indices.results(region, region.space)
+                place = place if same(node.shape, region.space) else row_results.of(place, node.shape, cost.NOWHERE)
+                self._evaluate(node, region, list(dict.fromkeys([place, *self._places(node, region)])))
+                self._materialise(node, region)
+                region.operands.update(node.inputs)
+                return
+        region = Region(node.shape, next(self._numbers))
+        region.outputs.append(node)
+        region.maps[node] = tuple(range(len(node.shape)))
+        self._evaluate(node, region, [self.indices.results(region, region.space)])
+        self.regions.append(region)
+        self._materialise(node, region)
+        region.operands.update(node.inputs)
+
+    def _can_join(self, node, region):
+        if region.anchor is not None and region.anchor.results is not None:  # such as a loop, which has kernels of its own
+            return False
+        identity = tuple(range(len(region.space)))
+        if not same(node.shape, region.space) or self._map_in(node, region) != identity or len(region.maps) >= self.limits.nodes:
+            return False
+        if self._reduction(node) and (region.anchor is not None or cost.terms(node) * hint(product(node.shape)) > self.limits.alone):
+            return False
+        if not self._stays_in_lanes(node, region, [node]):
+            return False
+        return not self._closes_cycle(node, region) and not self._operand_of(node, region)
+
+    def _can_lead(self, node, region):
+        """Whether a kernel that computes whole rows can also store `node`, one value per row that follows from a reduction of the row."""
+        if not self.schedule.row_results or self.together is not None or region.anchor is not None:
+            return False
+        rank, length = row_results.leading(node.shape, region.space), row_results.reduced(node, self.at)
+        if rank is None or length is None or not self.schedule.nested_row < length <= self.schedule.shared_row:
+            return False
+        if 0 in region.space or len(region.maps) >= self.limits.nodes or hint(product(region.space[rank:])) < self.schedule.nested_row:
+            return False
+        others = (row_results.leading(n.shape, region.space) for n in region.outputs if not same(n.shape, region.space))
+        along = self._map_in(node, region)
+        if any(k != rank for k in others) or any(along[i] != i for i in range(rank) if not is_one(node.shape[i])):
+            return False
+        return self._one_level(region, length, cost.size(node)) and not self._closes_cycle(node, region)
+
+    def _can_repeat(self, node, region):
+        """Whether a kernel that reduces rows can also store `node`, which it reads at other indices too: computed twice, never loaded."""
+        if not self.schedule.row_results or self.together is not None or region.anchor is not None or not region.reductions:
+            return False
+        if node.kind is not Kind.ELEMENTWISE or not same(node.shape, region.space) or len(region.maps) >= self.limits.nodes:
+            return False
+        root = self.indices.results(region, region.space)
+        places, stored = list(dict.fromkeys([root, *self._places(node, region)])), functools.partial(self._in_memory, readers={region})
+        limit = self.schedule.launch + cost.size(node) * cost.itemsize(node) * self.schedule.byte // 2
+        return cost.repeated(node, places, self.schedule, self.indices, stored, limit) < limit and not self._closes_cycle(node, region)
+
+    def _closes_cycle(self, node, region):
+        """Whether storing `node` in `region` closes a cycle: another region reads `node`, and `region` depends on that one."""
+        return any(c is not region and c.reaches(region) for c in self._consumer_regions(node))
+
+    def _operand_of(self, node, region):
+        """Whether the template of `region`, or its prologue, reads `node` from memory."""
+        readers = () if region.anchor is None else (region.anchor, *region.fetched)
+        return any(self._base(i) is node for n in readers for i in n.inputs if i not in region.fetched)
+
+    def _base(self, node):
+        while self.at[node].shared is not None:
+            node = self.at[node].shared
+        return node
+
+    def _consumer_regions(self, node):
+        found = set()
+        for u in self.users[node]:
+            if u.kind is Kind.PROJECTION:
+                continue
+            at = self.at[u]
+            if at.fetches is node:
+                continue
+            if at.shared is not None or at.passed:
+                found |= self._consumer_regions(u)
+            found |= at.regions | at.fetchers
+        return found
+
+    def _materialise(self, node, region):
+        at = self.at[node]
+        at.in_memory, at.producer = True, region
+        region.feed([r for r in self._consumer_regions(node) if r is not region])
+
+    def _map_in(self, node, region):
+        """The axis map (see axes.py) of `node` in `region`: for each axis its loop, ANY where consumers disagree."""
+        combined = None
+        for user in self.users[node]:
+            if user not in region.maps or self.at[user].fetches is node:
+                continue
+            for position, i in enumerate(user.inputs):
+                if i is node:
+                    m = axis_map(user, position, region.maps[user])
+                    combined = m if combined is None else tuple(a if a == b else ANY for a, b in zip(combined, m, strict=True))
+        return combined if combined is not None else tuple(range(len(node.shape)))
+
+    # ---- afterwards
+
+    def merge_small(self):
+        """Horizontal fusion: regions over the same index space of at most 64 elements that do not depend on each other share a kernel."""
+        merged, hosts = [], {}  # hosts: index space -> bits of regions to join; a mask skips dependent ones, in a deep graph nearly all
+        numbered = {region.bit: region for region in self.regions}
+        for region in self.regions:
+            target = None
+            small = hint(product(region.space)) <= 64 and not any(isinstance(n, Dim) for n in region.space)
+            joins = region.anchor is None and small
+            if joins and all(same(n.shape, region.space) for n in region.outputs):
+                left = hosts.get(region.space, 0) & ~region.below
+                while left and target is None:
+                    other = numbered[left & -left]
+                    left &= left - 1
+                    if len(other.maps) + len(region.maps) <= self.limits.nodes and not other.reaches(region):
+                        target = other
+            if target is None:
+                merged.append(region)
+                if joins:
+                    hosts[region.space] = hosts.get(region.space, 0) | region.bit
+                continue
+            target.absorb(region)
+            for n in region.outputs:
+                self.at[n].producer = target
+        self.regions = merged
+
+
+def _permutes(node):
+    """Whether `node` is a view whose axes are in another order than its operand's."""
+    if node.kind is not Kind.VIEW:
+        return False
+    axes = [entry.axis for entry in node.primitive.access(node, 0) if type(entry) is Along]
+    return axes != sorted(axes)
+
+
+def _prefers_template(node):
+    """Whether a contraction has so many multiply-adds (over 512) that it uses the matrix-product template."""
+    if node.kind is not Kind.CONTRACTION:
+        return False
+    return cost.terms(node) * hint(product(node.shape)) > 512
+
+
+def _overlaps(node):
+    """Whether `node` is a host operation that a thread computes while the device goes on."""
+    return node is not None and node.primitive.overlaps(**node.params)
+
+
+def _in_order(regions):
+    """Topological order. Among ready regions, host operations that overlap with device work come first, then the program's order."""
+    waiting = {r: 0 for r in regions}
+    for r in regions:
+        for c in r.consumers:
+            waiting[c] += 1
+    position = {r: -1 if _overlaps(r.anchor) else max(o.order for o in r.outputs) for r in regions}
+    tie = {r: k for k, r in enumerate(regions)}
+    ready = [(position[r], tie[r], r) for r in regions if not waiting[r]]
+    heapq.heapify(ready)
+    order = []
+    while ready:
+        _, _, r = heapq.heappop(ready)
+        order.append(r)
+        for c in r.consumers:
+            waiting[c] -= 1
+            if not waiting[c]:
+                heapq.heappush(ready, (position[c], tie[c], c))
+    assert len(order) == len(regions), "cyclic regions"
+    return order

@@ -1,0 +1,109 @@
+"""Prologue fusion ("fetch"): a kernel template computes an operand while loading it, such as dequantised weights, and reads less memory."""
+
+import heapq
+
+from keras_ocl.compiler.codegen import Generator
+from keras_ocl.compiler.codegen.nests import analyse
+from keras_ocl.compiler.fuse import cost
+from keras_ocl.core.index import Affine
+from keras_ocl.core.primitive import Kind
+from keras_ocl.kernels.schedule import schedule_of
+from keras_ocl.kernels.spec import Args
+
+
+class _Except:
+    """The set of all nodes but those `inside`: in a dry run, all others are in memory."""
+
+    def __init__(self, inside):
+        self.inside = inside
+
+    def __contains__(self, node):
+        return node not in self.inside
+
+
+def fetched(node, users, free, traits, most):
+    """The operand that the template of `node` computes while loading it, if its rule `fetches` allows that and it halves the bytes read.
+
+    Args:
+        users: dict from a node to the nodes that read it.
+        free: function of a node: whether, as far as is decided, it need not be stored.
+        most: the highest price (cost.price) of computing one element of the operand.
+    Returns:
+        (operand, frozenset of the nodes that the prologue computes, set of the nodes that it reads from memory), or None.
+    """
+    schedule = schedule_of(traits)
+    if node.primitive.fetches is None or (found := node.primitive.fetches(node, schedule)) is None:
+        return None
+    position, extents = found
+    operand = node.inputs[position]
+    if node.inputs.count(operand) > 1:
+        return None
+    inside, leaves, waiting = {node}, set(), [(-operand.order, id(operand), operand)]
+    while waiting:  # users before their operands
+        *_, n = heapq.heappop(waiting)
+        if n in inside or n in leaves:
+            continue
+        if free(n) and _elementwise(n, operand) and inside.issuperset(users[n]):
+            inside.add(n)
+            for i in n.inputs:
+                heapq.heappush(waiting, (-i.order, id(i), i))
+        else:
+            leaves.add(n)
+    inside.remove(node)
+    if not inside or 2 * sum(map(_bytes, leaves)) > _bytes(operand) or sum(map(cost.price, inside)) > most:
+        return None
+    return (operand, frozenset(inside), leaves) if runs_in_lanes(operand, extents, _Except(inside), schedule.width(traits)) else None
+
+
+def repeated(node, there, free, traits, most):
+    """The operand that the template of `node` recomputes for every load, where its primitive's rule `repeats` allows it and that pays.
+
+    Args:
+        there: function of a node: whether it is in memory, or computed by a template, which can store it.
+        free: function of a node: whether it may be computed in the template's prologue.
+        most: the highest price (cost.price) of computing one element of the operand.
+    Returns:
+        (operand, frozenset of the nodes that the prologue computes, set of the nodes that it reads from memory), or None.
+    """
+    if node.primitive.repeats is None or (found := node.primitive.repeats(node)) is None:
+        return None
+    position, extents, columns = found
+    operand = node.inputs[position]
+    if operand.kind is not Kind.ELEMENTWISE or node.inputs.count(operand) > 1:
+        return None
+    inside, leaves, waiting = set(), set(), [operand]
+    while waiting:
+        n = waiting.pop()
+        if n in inside or n in leaves:
+            continue
+        if there(n):
+            leaves.add(n)
+        elif n.kind in (Kind.ELEMENTWISE, Kind.VIEW, Kind.SOURCE) and free(n):
+            inside.add(n)
+            waiting += n.inputs
+        else:
+            return None
+    price = sum(map(cost.price, inside))
+    if price > most or not schedule_of(traits).left_pays(traits, *extents, columns, price, len(leaves)):
+        return None
+    return operand, frozenset(inside), leaves
+
+
+def _elementwise(node, operand):
+    """Whether `node` can be computed for each element of `operand` as it is loaded; a smaller node is better computed beforehand."""
+    pointwise = node.kind in (Kind.ELEMENTWISE, Kind.VIEW, Kind.INDEXED) and node.primitive.pointwise is not None
+    return pointwise and cost.size(node) == cost.size(operand)
+
+
+def _bytes(node):
+    return cost.size(node) * cost.itemsize(node)
+
+
+def runs_in_lanes(operand, extents, materialised, width):
+    """Dry run: whether rows of `operand`, a matrix of these extents, can be computed in vectors from adjacent elements in memory."""
+    gen = Generator(Args(), materialised, width)
+    nest = gen.nest("root", extents)
+    k, c = (Affine.of(*gen.open_loop(nest, [i], gen.block)) for i in range(2))
+    gen.value_flat(operand, k * extents[1] + c)
+    analyse(gen.nests)
+    return nest.vectorisable and not nest.strided and len(gen.nests) == 1

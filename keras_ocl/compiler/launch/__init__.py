@@ -1,0 +1,1 @@
+"""Lowering: from regions to launches, the fusion of small kernels into fewer launches, and what each launch computes."""

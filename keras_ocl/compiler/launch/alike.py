@@ -1,0 +1,108 @@
+"""Regions that compute the same function of different operands, as in equal layers: analysis and kernels of one of them serve all."""
+
+import dataclasses
+
+from keras_ocl.compiler.trace.ir import hashable
+from keras_ocl.kernels.spec import Buffer, KernelSpec
+
+
+class Form:
+    """The function that a region computes, regardless of the buffers in which its operands and results lie.
+
+    Attributes:
+        key: hashable, and equal for regions that are alike.
+        operands: the nodes in memory that the region reads, in the order in which the key counts them.
+    """
+
+    def __init__(self, region, materialised):
+        self._materialised, self._own, self._anchor = materialised, {*region.outputs}, region.anchor
+        self.operands, self._numbers, self._rows = [], {}, []
+        if region.anchor is not None:
+            self._number(region.anchor, [self._operand(node) for node in region.anchor.inputs])
+        outputs = tuple(self._of(node) for node in region.outputs)
+        self.key = (hashable(region.space), outputs, region.anchor is None, tuple(self._rows))
+
+    def _of(self, node):
+        """The number of a node, given to it after all nodes that the region computes it from."""
+        if node in self._numbers:
+            return self._numbers[node]
+        if node.primitive is None or node in self._materialised and node not in self._own:
+            return self._operand(node)
+        return self._number(node, [self._of(i) for i in node.inputs])
+
+    def _operand(self, node):
+        if node not in self._numbers:
+            self._numbers[node] = len(self._rows)
+            self._rows.append((hashable(node.shape), node.dtype))
+            self.operands.append(node)
+        return self._numbers[node]
+
+    def _number(self, node, inputs):
+        self._numbers[node] = len(self._rows)
+        self._rows.append((node.primitive, hashable(node.params), hashable(node.shape), node.dtype, *inputs))
+        return self._numbers[node]
+
+
+class Alike:
+    """A cache of results about the regions of one graph, by their Form. `materialised`: the nodes that are in memory."""
+
+    def __init__(self, materialised):
+        self._materialised, self._buffers = materialised, {node.buffer for node in materialised}
+        self._forms, self._in_place, self._specs = {}, {}, {}
+
+    def form(self, region):
+        """The Form of a region; None if its kernels depend on more: with several results, a host operation or a prologue."""
+        if region not in self._forms:
+            node = region.anchor
+            plain = node is None or node.results is None and node.primitive.host is None and not region.fetched
+            self._forms[region] = Form(region, self._materialised) if plain else None
+        return self._forms[region]
+
+    def reads_in_place(self, region, entry, find):
+        """Whether a region reads `entry` only at the index that it stores; `find()` returns the set of operands for which that holds."""
+        form = self.form(region)
+        if form is None:
+            return entry in find()
+        if form.key not in self._in_place:
+            found = find()
+            self._in_place[form.key] = [node in found for node in form.operands]
+        return entry not in form.operands or self._in_place[form.key][form.operands.index(entry)]
+
+    def kernels(self, region, alias, make):
+        """The KernelSpecs of a region, made by `make()` or copied from a region that is alike. alias: as in lower.Lowered."""
+        form = self.form(region)
+        if form is None:
+            return make()
+        nodes = (*form.operands, *region.outputs)
+        places = [place.buffer for node in nodes for place in (node, alias.get(node, node))]  # templates use a node's own buffer
+        if any(buffer.slice is not None for buffer in places):
+            return make()
+        order = {}
+        key = form.key, tuple(order.setdefault(buffer, len(order)) for buffer in places)
+        if key not in self._specs:
+            specs = make()
+            if all(type(spec) is KernelSpec and spec.provenance is None and self._touches_only(order, spec) for spec in specs):
+                self._specs[key] = list(order), [_with_buffers(spec, {}) for spec in specs]
+            return specs
+        before, specs = self._specs[key]
+        now = dict(zip(before, order, strict=True))
+        return [_with_buffers(spec, now, _another) for spec in specs]
+
+    def _touches_only(self, places, spec):
+        """Whether a kernel accesses no node's memory except the Buffers `places`; others may be scratch between the region's kernels."""
+        return self._buffers.isdisjoint(a.value for a in spec.args if a.is_pointer and a.value not in places)
+
+
+def _another(buffer):
+    """A new Buffer like `buffer`, which is scratch between the kernels of a region."""
+    return Buffer(buffer.elements, buffer.dtype)
+
+
+def _with_buffers(spec, now, other=lambda buffer: buffer):
+    """A copy of a KernelSpec with its Buffers replaced by the dict `now`, to which `other(buffer)` is added for those not in it."""
+    args = []
+    for a in spec.args:
+        if a.is_pointer and a.value not in now:
+            now[a.value] = other(a.value)
+        args.append(dataclasses.replace(a, value=now[a.value] if a.is_pointer else a.value, parts=dict(a.parts)))
+    return dataclasses.replace(spec, args=args)

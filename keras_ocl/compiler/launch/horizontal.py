@@ -1,0 +1,267 @@
+"""Horizontal fusion: kernels that do not depend on one another become one, in which each work-group does the work of a group of one kernel.
+
+A launch takes a GPU several microseconds, and most kernels of a training step are too small to fill it for so long: the updates of
+variables, the final sums of split reductions. A kernel moves to a later place, where it joins one that does not depend on it (Appleyard,
+Kocisky and Blunsom, "Optimizing Performance of Recurrent Neural Networks on GPUs", 2016, do it by hand; NVIDIA's Apex calls it multi-tensor
+apply).
+
+The branch is taken per work-group, by its id, so barriers inside a body stay legal. Equal bodies are written, and compiled, once: the group
+selects their arguments. Kernels only ever move to later places, so nothing is overwritten earlier than it was; and every kernel that ran
+before the first update of a state still does.
+"""
+
+import re
+
+from keras_ocl.compiler.launch import joining
+from keras_ocl.compiler.launch.provenance import JoinedProvenance
+from keras_ocl.core.dim import Dim, ceil_div, hint, product
+from keras_ocl.core.index import is_one
+from keras_ocl.kernels.launch import SIZES
+from keras_ocl.kernels.schedule import schedule_of
+from keras_ocl.kernels.spec import Args, KernelSpec
+
+_SOURCE = 1 << 15  # characters of a joined kernel's bodies: it needs as many registers as the largest of them
+ARGUMENTS = 64  # most arguments of a joined kernel: where pointers take two of a hundred scalar registers each, more are spilled
+_LEAVES = re.compile(r"\breturn\b")
+_GROUPED = re.compile(r"get_(local_id|local_size|group_id)\b|\bbarrier\b")
+
+
+def side_by_side(launches, traits, resolve):
+    """`launches` reordered and joined (horizontal fusion), if the device's schedule asks for it.
+
+    Args:
+        resolve: function from a launch's Buffer to the Buffer whose memory it uses.
+    """
+    joined = schedule_of(traits).joined
+    if not joined:
+        return launches
+    found, segment = [], []
+    for launch in [*launches, None]:
+        if isinstance(launch, KernelSpec):
+            segment.append(launch)
+        else:  # nothing moves across a loop or a host operation
+            found += [_joined(slot, traits) for slot in _slots(segment, traits, joined, resolve)] + [launch]
+            segment = []
+    return found[:-1]
+
+
+class _Part:
+    """A kernel, with the resolved Buffers that it reads and writes, and how it may be joined.
+
+    Attributes:
+        joins: whether it may be joined. flat: whether it uses global ids alone, so that groups of any size may run it. group: its
+        work-group otherwise. source: length of its body in characters.
+    """
+
+    def __init__(self, spec, items, resolve):
+        self.spec, text = spec, spec.text()
+        self.reads = {resolve(a.value) for a in spec.args if a.kind == "in"}
+        self.writes = {resolve(a.value) for a in spec.args if a.kind == "out"}
+        self.source = len(text)
+        self.joins = (
+            spec.group is not None
+            and not (spec.scalar or spec.attributes or spec.functions or SIZES.search(text))
+            and not any(isinstance(n, Dim) for n in [*spec.group, *(a.value for a in spec.args if a.kind == "local")])
+            and 0 < hint(product(spec.grid)) <= items
+            and self.source <= _SOURCE
+        )
+        self.group = (*(spec.group or ()), 1, 1, 1)[:3]
+        # In PoCL 3.1, items of groups with several dimensions run on after a `return` in a branch that has barriers.
+        self.joins = self.joins and (all(map(is_one, self.group[1:])) or not _LEAVES.search(text))
+        line = all(map(is_one, (*self.group[1:], *spec.grid[1:])))
+        self.flat = line and not _GROUPED.search(text) and all(a.kind != "local" for a in spec.args)
+
+
+class _Slot:
+    """One or more Parts that become one launch. `number` counts a segment's slots from the last launch to the first."""
+
+    def __init__(self, number, part):
+        self.number, self.parts = number, [part]
+        self.group = None if part.flat else part.group  # None while all parts are flat
+        self.arguments, self.bodies = joining.arguments([part.spec]), {part.spec.body: part.source}
+
+    def takes(self, part):
+        """Whether `part` may join: its group, the length of the source and the number of arguments fit."""
+        if not self.parts[0].joins:
+            return False
+        if part.flat:
+            fits = self.group is None or is_one(self.group[1] * self.group[2])
+        else:
+            fits = self.group == part.group or self.group is None and is_one(part.group[1] * part.group[2])
+        source = part.source if part.spec.body not in self.bodies else 0
+        if not fits or sum(self.bodies.values()) + source > _SOURCE:
+            return False
+        # A number of groups that depends on a Dim is an argument too, and so are the extents and sums computed from it.
+        parts = [*self.parts, part]
+        more = sum(4 for p in parts if isinstance(product(p.spec.grid), Dim))
+        return len(self.arguments | joining.arguments([part.spec])) + more <= ARGUMENTS
+
+    def add(self, part):
+        self.parts.append(part)
+        self.group = self.group if part.flat else part.group
+        self.arguments |= joining.arguments([part.spec])
+        self.bodies[part.spec.body] = part.source
+
+
+def _slots(segment, traits, joined, resolve):
+    """The Slots of a segment's kernels, in the order in which they run."""
+    parts = [_Part(spec, joined * traits.compute_units, resolve) for spec in segment]
+    before = _dependencies(parts)
+    overwriting = next((k for k, part in enumerate(parts) if part.spec.overwrites), len(parts))
+    slots, bounds, first = [], [-1] * len(parts), -1  # bounds: for each part, the number of the first slot that depends on it
+    for k in reversed(range(len(parts))):
+        part = parts[k]
+        bound = bounds[k] if k >= overwriting else max(bounds[k], first)
+        slot = _choose(slots, bound, part) if part.joins else None
+        if slot is None:
+            slot = _Slot(len(slots), part)
+            slots.append(slot)
+        else:
+            slot.add(part)
+        if part.spec.overwrites:
+            first = max(first, slot.number)
+        for other in before[k]:
+            bounds[other] = max(bounds[other], slot.number)
+    return slots[::-1]
+
+
+def _choose(slots, bound, part):
+    """Of the slots that run before slot number `bound`, one that takes the part; None if none does.
+
+    For a flat part the last of them, so that few slots collect many parts: nothing large waits for it. For others the next, since their
+    operands stay in memory until they run.
+    """
+    order = slots[bound + 1 :]
+    return next((slot for slot in (order if part.flat else reversed(order)) if slot.takes(part)), None)
+
+
+def _dependencies(parts):
+    """For each part, the positions of the parts that must run before it: they write what it reads or writes, or read what it writes."""
+    writer, readers, found = {}, {}, []
+    for k, part in enumerate(parts):
+        mine = {writer[b] for b in part.reads | part.writes if b in writer}
+        for b in part.writes:
+            mine.update(readers.pop(b, ()))
+            writer[b] = k
+        for b in part.reads - part.writes:
+            readers.setdefault(b, []).append(k)
+        found.append(mine - {k})
+    return found
+
+
+def _joined(slot, traits):
+    """The KernelSpec of a slot."""
+    specs = [part.spec for part in reversed(slot.parts)]
+    if len(specs) == 1:
+        return specs[0]
+    group = slot.group or (max(part.group[0] for part in slot.parts), 1, 1)
+    args, local, functions, runs = Args(), _Local(specs), {}, {}
+    for part in reversed(slot.parts):
+        name, text = _function(part)
+        functions[name] = text
+        runs.setdefault(name, []).append(part)
+    local.declare(args)
+    text, start = "const int group = get_group_id(0);\n", 0
+    for k, (name, parts) in enumerate(runs.items()):
+        block, start = _run(args, local, name, parts, start, group)
+        text += f"{'else ' if k else ''}{f'if (group < {args.int(start)}) ' if k < len(runs) - 1 else ''}{{\n{block}}}\n"
+    return KernelSpec(
+        f"{specs[0].name} and {len(specs) - 1} more",
+        args.args,
+        text,
+        (start * group[0], *group[1:]),
+        group,
+        helpers=frozenset().union(*(spec.helpers for spec in specs)),
+        title=f"{len(specs)} kernels, side by side",
+        provenance=JoinedProvenance(specs),
+        overwrites=any(spec.overwrites for spec in specs),
+        functions=tuple(functions.values()),
+    )
+
+
+def _function(part):
+    """(name, text) of the function that does the work of one of the part's work-items."""
+    if part.flat:
+        return joining.of_an_item(part.spec)
+
+    def place(found):
+        kind, k = found[1], int(found[2])
+        return f"group_{k}" if kind == "group" else f"(group_{k} * {part.group[k]} + get_local_id({k}))"
+
+    return joining.function(part.spec, [f"const size_t group_{k}" for k in range(3)], place)
+
+
+class _Local:
+    """The arrays in local memory of a joined kernel, which its parts share: for each C type as many, and as long, as any part needs."""
+
+    def __init__(self, specs):
+        self._sizes, self._names = {}, {}
+        for spec in specs:
+            for key, a in self._arrays(spec):
+                self._sizes[key] = max(a.value, self._sizes.get(key, 0))
+
+    @staticmethod
+    def _arrays(spec):
+        """Pairs ((C type, number of the array among the part's arrays of this type), Arg)."""
+        counts = {}
+        for a in spec.args:
+            if a.kind == "local":
+                counts[a.dtype] = counts.get(a.dtype, 0) + 1
+                yield (a.dtype, counts[a.dtype]), a
+
+    def declare(self, args):
+        self._names = {key: args.local(key[0], size) for key, size in self._sizes.items()}
+
+    def given(self, spec):
+        """Dict from the id of an Arg in local memory to the name of its array."""
+        return {id(a): self._names[key] for key, a in self._arrays(spec)}
+
+
+def _run(args, local, name, parts, start, group):
+    """(C text, end): the groups from `start` to `end` call the function `name`, with arguments of one of `parts` each."""
+    size, flat, rows, starts = product(group), parts[0].flat, [], []
+    kinds = [a.ctype for a in parts[0].spec.args]
+    guarded = flat and any(part.group[0] != size for part in parts)
+    for part in parts:
+        spec, arrays = part.spec, local.given(part.spec)
+        row = [arrays.get(id(a)) or joining.given(args, a) for a in spec.args]
+        counts = [ceil_div(n, side) for n, side in zip((*spec.grid, 1, 1)[:3], (size, 1, 1) if flat else group, strict=True)]
+        if flat:
+            row += [args.int(spec.grid[0], "long")] if guarded else []
+        else:
+            row += [args.int(n) for n in counts[:2]]
+        rows.append(row)
+        starts.append(args.int(start))
+        start = start + product(counts)
+    kinds += (["const long"] if guarded else []) if flat else ["const int"] * 2
+    text, chosen = _choice([*kinds, "const int"], [[*row, first] for row, first in zip(rows, starts, strict=True)], starts)
+    *chosen, first = chosen
+    passed = chosen[: len(parts[0].spec.args)]
+    text += f"const int own = {'group' if first == '0' else f'group - {first}'};\n"
+    if flat:
+        text += f"const size_t item = (size_t)own * {size} + get_local_id(0);\n"
+        call = f"{name}({', '.join((*passed, 'item', '0', '0'))});\n"
+        return text + (f"if (item < {chosen[-1]}) {call}" if guarded else call), start
+    across, down = chosen[-2:]
+    if all(is_one(n) for part in parts for n in part.spec.grid[1:]):
+        places = ("own", "0", "0")
+    else:
+        places = (f"own % {across}", f"own / {across} % {down}", f"own / {across} / {down}")
+    return text + f"{name}({', '.join((*passed, *places))});\n", start
+
+
+def _choice(kinds, rows, starts):
+    """(C statements that select a row of arguments, of C types `kinds`, by the group's id; the C text of each selected argument)."""
+    columns = [set(column) for column in zip(*rows, strict=True)]
+    text, chosen, vary = "", [], []
+    for k, (kind, column) in enumerate(zip(kinds, columns, strict=True)):
+        if len(column) == 1:
+            chosen.append(rows[0][k])
+            continue
+        chosen.append(f"chosen_{k}")
+        vary.append(k)
+        text += f"{kind.removeprefix('const ')} chosen_{k} = {rows[0][k]};\n"
+    for row, start in zip(rows[1:], starts[1:], strict=True):
+        if vary:
+            text += f"if (group >= {start}) {{ {' '.join(f'chosen_{k} = {row[k]};' for k in vary)} }}\n"
+    return text, chosen

@@ -1,0 +1,283 @@
+"""Lowering of regions to kernels: each region becomes the KernelSpecs that compute it."""
+
+import hashlib
+from dataclasses import dataclass
+from functools import partial
+
+from keras_ocl.compiler.fuse.partition import partition
+from keras_ocl.compiler.launch import region_kernels
+from keras_ocl.compiler.launch.alike import Alike
+from keras_ocl.compiler.launch.provenance import Provenance
+from keras_ocl.core.dim import product, same
+from keras_ocl.core.primitive import Kind
+from keras_ocl.kernels import prelude
+from keras_ocl.kernels.launch import fitted, pieces
+from keras_ocl.kernels.schedule import schedule_of
+from keras_ocl.kernels.spec import Buffer, KernelSpec, Sink
+
+
+class Builder:
+    """What a primitive's `kernels` rule may ask about the compilation, and for loops the function that lowers them.
+
+    `sources`: dict from the position of an operand that the template computes while loading it (a prologue: Primitive's `fetches` and
+    `repeats`) to the RegionSource that writes its code. `repeated`: whether the kernels are launched in every step of a loop.
+    """
+
+    def __init__(self, traits, all_arguments, lower_loop=None, sources=None, repeated=False):
+        self.traits, self.all_arguments, self.lower_loop, self.sources = traits, all_arguments, lower_loop, sources or {}
+        self.repeated = repeated
+
+
+class HostCall:
+    """A declared host operation among the launches: reads its node's inputs, computes in NumPy, writes `outputs` (nodes; None: unused)."""
+
+    def __init__(self, node, outputs):
+        self.node, self.outputs = node, outputs
+        self.name = f"host {node.name}"
+        self.provenance = None
+
+    @property
+    def reads(self):
+        """The operands' Buffers."""
+        return [n.buffer for n in self.node.inputs]
+
+    @property
+    def writes(self):
+        """The results' Buffers; None for a result that nobody reads."""
+        return [None if n is None else n.buffer for n in self.outputs]
+
+
+class HostEnd:
+    """Among the launches, the place before which a thread must have finished `call`, an earlier HostCall."""
+
+    overwrites = False
+
+    def __init__(self, call):
+        self.call, self.name, self.provenance = call, call.name, call.provenance
+
+
+@dataclass
+class Lowered:
+    """A graph's launches (KernelSpec, HostCall or Loop) in order.
+
+    `alias`: dict from a node to the node whose buffer it uses. `overwritten`: the entry nodes of states whose memory launches overwrite.
+    """
+
+    launches: list
+    alias: dict
+    overwritten: set
+
+    def __post_init__(self):
+        self.shared = {node.buffer: owner.buffer for node, owner in self.alias.items()}  # `alias` in terms of buffers
+
+
+def lower_graph(graph, updates, traits, all_arguments, lower_loop, extra=None):
+    """The Lowered form of a graph.
+
+    Args:
+        updates: pairs (entry node, position in graph.outputs) of states to update in place where that is safe.
+        all_arguments: whether every extent is a kernel argument rather than a literal (eager code).
+        lower_loop: the function (builder, node, projections) -> launches for loops.
+        extra: for the body of a loop, a dict from a node to further Buffers in which it is stored too.
+    """
+    users = {n: [] for n in graph.live()}
+    for n in users:
+        for i in n.inputs:
+            users[i].append(n)
+    found = partition(graph, traits, None if extra is None else set(extra))
+    regions, materialised, views, parts = found.regions, found.materialised, found.views, found.parts
+    single = [(entry, graph.outputs[k]) for entry, k in updates if graph.outputs.count(graph.outputs[k]) == 1]
+    updated, alike = {n for _, n in single}, Alike(materialised)
+    regions = _updates_last(regions, updated)
+    if extra is None:
+        regions = _behind_stops(regions, updated)
+        alias = in_place(regions, materialised, single, views, alike, max((k for k, r in enumerate(regions) if _stops(r)), default=-1))
+    else:
+        alias = in_place(regions, materialised, single, views, alike)
+    overwritten, updates = set(alias.values()), set(alias) if extra is None else set()
+    alias.update({node: _resolve(node, {**views, **alias}) for node in views})
+    for node in views:
+        node.buffer.slice = alias[node].buffer.slice
+    builder = Builder(traits, all_arguments, lower_loop, repeated=extra is not None)
+    launches = []
+    for region in regions:
+        provenance = Provenance(region)
+        label = describe(region)
+
+        def lower(region=region):
+            return _lower_region(region, materialised, users, builder, alias, extra or {}, parts)
+
+        found = lower() if extra or parts else alike.kernels(region, alias, lower)
+        for launch in found:
+            if isinstance(launch, KernelSpec) and launch.provenance is None:
+                launch.name = f"{label} {launch.name}" if launch.name else label
+        found = _launchable(found, provenance, builder)
+        provenance.launches = max(1, len(found))
+        for launch in found:
+            launch.provenance, launch.overwrites = launch.provenance or provenance, not updates.isdisjoint(region.outputs)
+        launches += found
+    return Lowered(launches, alias, overwritten)
+
+
+def _launchable(launches, provenance, builder):
+    """The launches of a region, with kernels fitted to the device's launch limits and long ones split (kernels/launch.py)."""
+    traits, eager, found = builder.traits, builder.all_arguments, []
+    for launch in launches:
+        if not isinstance(launch, KernelSpec) or launch.provenance is not None:  # kernels of a loop have been fitted already
+            found.append(launch)
+            continue
+        work = provenance.work if traits.max_groups else 0
+        found += pieces(fitted(launch, traits, eager), traits, work, eager)
+    return found
+
+
+def _updates_last(regions, updated):
+    """The regions with those that only update states last, so that every reader of an old value comes before them."""
+    last = [r for r in regions if not r.consumers and all(n in updated for n in r.outputs)]
+    chosen = set(map(id, last))
+    return [r for r in regions if id(r) not in chosen] + last
+
+
+def _stops(region):
+    """Whether the host takes part while the region runs, where a run can fail or be interrupted: all else is enqueued in one go."""
+    node = region.anchor
+    return node is not None and (node.primitive.loops or node.primitive.host is not None)
+
+
+def _behind_stops(regions, updated):
+    """The regions with updates of states, and what depends on them, after all regions that stop (`_stops`) and do not depend on them."""
+    stops = [r for r in regions if _stops(r)]
+    if not stops:
+        return regions
+    updates = [r for r in regions if not updated.isdisjoint(r.outputs) and not any(r.reaches(s) for s in stops)]
+    last = {id(r) for r in regions if r in updates or any(u.reaches(r) for u in updates)}
+    return [r for r in regions if id(r) not in last] + [r for r in regions if id(r) in last]
+
+
+def _resolve(node, shared):
+    """The node whose memory `node` uses."""
+    while node in shared:
+        node = shared[node]
+    return node
+
+
+def _lower_region(region, materialised, users, builder, alias, extra, parts):
+    view = region_kernels.KernelBody(region.outputs, region.space, materialised, alias, extra, parts)
+    node = region.anchor
+    if node is None:
+        if 0 in region.space:
+            return []
+        return [region_kernels.pointwise_kernel(builder.traits, view, builder.all_arguments)]
+    if node.results is not None:
+        projections = {u.params["index"]: u for u in users[node] if u.kind is Kind.PROJECTION}
+        if node.primitive.loops:
+            return builder.lower_loop(builder, node, projections)
+        if node.primitive.host is not None:
+            return [HostCall(node, [projections.get(k) for k in range(len(node.results))])]
+        sinks = [Sink(projections.get(k) or Buffer(product(shape), dtype), shape, dtype) for k, (shape, dtype) in enumerate(node.results)]
+        specs = node.primitive.kernels(builder, node, sinks)
+    elif node.primitive.host is not None:
+        return [HostCall(node, [node])]
+    else:
+        wide = region_kernels.needs_64_bits(view, [node, *region.operands])
+        sinks = [region_kernels.RegionSink(view, node, builder.traits, wide)]
+        if region.fetched:
+            position = next(k for k, i in enumerate(node.inputs) if i in region.fetched)
+            source = region_kernels.RegionSource(node.inputs[position], materialised - region.fetched, alias)
+            builder = Builder(builder.traits, builder.all_arguments, builder.lower_loop, {position: source}, builder.repeated)
+            sinks.append(source)
+        specs = node.primitive.kernels(builder, node, sinks[0])
+    helpers = frozenset().union(*(s.helpers for s in sinks))
+    for spec in specs:
+        spec.helpers = frozenset(spec.helpers) | helpers
+    return specs
+
+
+def describe(region):
+    """A region's name for profiles and errors: the layer that its results come from and the main operations."""
+    names = [region.anchor.name] if region.anchor is not None else []
+    names += [n.name for n in region.outputs if n is not region.anchor][:3]
+    origins = list(dict.fromkeys(n.origin.layer for n in [*region.outputs, *([region.anchor] if region.anchor else [])] if n.origin.layer))
+    text = "+".join(dict.fromkeys(names))
+    return f"{origins[0]}: {text}" if origins else text
+
+
+def in_place(regions, materialised, updates, views, alike, after=-1):
+    """Which updated states may overwrite their old value: a dict from the new node to the entry node.
+
+    Allowed when the kernel that computes the new value reads the old one only at the element it writes,
+    no later kernel reads the old value, and the new one is computed after region number `after`. `updates`: pairs (entry node, new node).
+    """
+    readers = {}
+    for position, region in enumerate(regions):
+        for n in region.operands:
+            readers.setdefault(n, []).append(position)
+            while n in views:
+                n = views[n]
+                readers.setdefault(n, []).append(position)
+    producer = {n: (position, region) for position, region in enumerate(regions) for n in region.outputs}
+    alias = {}
+    taken = set()
+    for entry, new in updates:
+        if new in alias or new not in producer or entry in taken or entry.primitive is not None:
+            continue
+        position, region = producer[new]
+        if not same(entry.shape, new.shape) or entry.dtype != new.dtype or not same(new.shape, region.space):
+            continue
+        if max(readers.get(entry, [0])) > position or position <= after:
+            continue
+        if region.anchor is not None and (
+            entry in region.anchor.inputs or region.anchor.results is not None or region.anchor.primitive.host is not None
+        ):
+            continue
+        if any(_base(n, views) is entry and n is not entry for n in region.operands):
+            continue
+        if entry in region.operands:
+            if region.fetched or not alike.reads_in_place(region, entry, partial(_read_in_place, region, materialised)):
+                continue
+        alias[new] = entry
+        taken.add(entry)
+    return alias
+
+
+def _base(node, views):
+    while node in views:
+        node = views[node]
+    return node
+
+
+def _read_in_place(region, materialised):
+    """The set of the region's operands that it reads only at the index of the element that it computes."""
+    gen = region_kernels.dry_run(region, materialised)
+    root = [r.key for r in gen.root_index]
+    elsewhere = {n for n, read in gen.reads.items() if any(index is None or [i.key for i in index] != root for index in read)}
+    return region.operands - elsewhere
+
+
+def function_name(spec, traits):
+    """(a name that is a hash of the kernel's text, so that equal kernels are built once; the text under the name "k")."""
+    text = spec.source("k", offsets=not traits.sub_buffers)
+    return "k" + hashlib.sha256((text + "".join(sorted(spec.helpers))).encode()).hexdigest()[:20], text
+
+
+def program_specs(launches, traits):
+    """(spec, (function name, source, helper texts)) of every KernelSpec, for Device.build."""
+    specs = []
+    for launch in launches:
+        if traits.vec_len_hint and schedule_of(traits).as_written and not launch.scalar:
+            # The kernels are written in vectors already, and the compiler's own vectoriser crashes on some loops.
+            launch.attributes = "__attribute__((intel_vec_len_hint(1))) "
+        name, text = function_name(launch, traits)
+        source = text.replace(" k(", f" {name}(", 1)
+        extensions = ("cl_khr_fp64",) if traits.fp64 and any("double" in t for t in (source, *launch.functions)) else ()
+        specs.append((launch, (name, source, (*prelude.pieces(launch.helpers, extensions), *launch.functions))))
+    return specs
+
+
+def buffers(launch):
+    """Every Buffer that a launch reads or writes; a HostEnd counts as its host operation, which uses its buffers until then."""
+    if isinstance(launch, HostEnd):
+        launch = launch.call
+    if isinstance(launch, HostCall):
+        return [*launch.reads, *(w for w in launch.writes if w is not None)]
+    return [a.value for a in launch.args if a.is_pointer]

@@ -1,0 +1,230 @@
+"""Executable: a compiled graph that runs on Storages (device memory) of its inputs."""
+
+import dataclasses
+import threading
+
+from keras_ocl import runtime
+from keras_ocl.compiler.cache import KERNEL_BYTES
+from keras_ocl.compiler.launch import lower as lowering
+from keras_ocl.compiler.launch.chain import chained
+from keras_ocl.compiler.launch.horizontal import side_by_side
+from keras_ocl.compiler.launch.loops.lower import Loop, lower_loop
+from keras_ocl.compiler.launch.overlap import overlapped
+from keras_ocl.compiler.launch.provenance import key
+from keras_ocl.compiler.run.binding import Binding, GroupTooLarge
+from keras_ocl.compiler.run.replay import Replay
+
+
+class Executable:
+    """Runs a graph on one device.
+
+    Args:
+        graph: ir.Graph with outputs.
+        inputs: the graph's input nodes, in the order of run()'s storages.
+        updates: pairs (entry node, position in graph.outputs) of states to update in place where that is safe.
+        all_arguments: whether every extent is a kernel argument rather than a literal (eager code).
+        states: input nodes that hold variables.
+        unknowns: Dims that may have other values in other runs; all numbers that depend on them are then computed again.
+
+    The kernels' arguments are set once; run() sets again only those of buffers that changed since the last
+    call. Intermediate results lie in the device's arena. A lock, shared by all executables that use the arena, makes it safe to run from
+    several threads.
+    """
+
+    def __init__(self, device, graph, inputs, updates=(), all_arguments=False, name="", states=(), unknowns=()):
+        self.device, self.name, self.is_eager, self._states = device, name, all_arguments, tuple(states)
+        self._inputs = [n.buffer for n in inputs]
+        self._outputs = [n.buffer for n in graph.outputs]
+        self._unknowns = unknowns
+        self._lower(graph, updates, device.traits)
+        self.held_bytes = self._binding.kernels * KERNEL_BYTES
+        self._arena = device.arena if self._binding.lives else None
+        self._lock = self._arena.lock if self._arena else threading.Lock()
+        self._sort_outputs()
+
+    def _lower(self, graph, updates, traits):
+        """Lower the graph for a device with these traits and bind its kernels; where one must have smaller groups, lower all again."""
+        lowered = lowering.lower_graph(graph, updates, traits, self.is_eager, lower_loop)
+        self._alias, self._shared = lowered.alias, lowered.shared
+        self.overwritten = lowered.overwritten  # entry nodes whose storage run() writes to
+        self.launches = lowered.launches
+        if not self.is_eager:
+            joined = chained(side_by_side(self.launches, traits, self._resolve), traits)
+            self.launches = overlapped(joined, self._resolve)
+        try:
+            self._bind()
+        except GroupTooLarge as error:
+            if traits.max_group == 1:
+                raise
+            fewer = min(error.limit, traits.max_group // 2)
+            self._lower(graph, updates, dataclasses.replace(traits, max_group=max(1, fewer)))
+
+    def _bind(self):
+        """Bind the launches to kernel objects of the best programs compiled so far: optimised ones where they are ready."""
+        # Gradients that vanish over many steps end in denormal numbers, with which CPUs compute 30 times as slowly. As in XLA and
+        # TensorFlow, compiled functions treat them as zero.
+        options, external = "" if self.is_eager else "-cl-denorms-are-zero", {*self._inputs, *self._outputs}
+        arguments = self._resolve, external, options, not self.is_eager, self.name, self._unknowns
+        self._binding = Binding(self.device, self.launches, *arguments)
+        self._replay = Replay(self.device, self._binding.storages)
+
+    def _resolve(self, buffer):
+        return self._shared.get(buffer, buffer)
+
+    def _sort_outputs(self):
+        self._fresh = []  # (position in the outputs, buffer): outputs that get new memory each run
+        self._copied = []  # likewise: outputs that are inputs
+        self._repeated = []  # likewise: outputs listed before
+        self._replaced = [(k, self._shared[b]) for k, b in enumerate(self._outputs) if b in self._shared]
+        self._nothing = dict.fromkeys([*self._inputs, *self._outputs])
+        seen = set()
+        for k, buffer in enumerate(self._outputs):
+            if buffer in self._shared:
+                continue
+            if buffer in self._inputs:
+                self._copied.append((k, buffer))
+            elif buffer in seen:
+                self._repeated.append((k, buffer))
+            else:
+                seen.add(buffer)
+                self._fresh.append((k, buffer))
+
+    @property
+    def arena_bytes(self):
+        """Bytes of the arena that a run needs."""
+        return self._binding.arena_bytes
+
+    def at(self, values):
+        """The executable, with the unknown extents set to `values`, for `requested` and the like."""
+        with self._lock:
+            self._binding.change(values)
+        return self
+
+    def run(self, storages, values=(), publish=None):
+        """Enqueue all launches; if that fails or is interrupted, none that overwrites a state has been enqueued.
+
+        Args:
+            storages: one Storage per input.
+            values: the values of the unknown extents, a tuple of ints.
+            publish: a function from the results to an iterator, whose steps are run at the moment when all is enqueued; see Device.replay.
+
+        Returns:
+            A list with one Storage per output; an output that is updated in place has the Storage of its entry node.
+        """
+        arena = self._arena
+        with self._lock:
+            if self._binding.drafts.awaited and not (arena and arena.users):
+                self._improve(self._binding.drafts)
+            if values != self._binding.changing.values:
+                self._binding.change(values)
+            if arena is None:
+                return self._enqueue(storages, publish)
+            if arena.users:
+                return self._interrupt(arena, storages, publish)
+            try:
+                arena.users = (self,)
+                if self._binding.home is not arena.storages:
+                    self._binding.enter(arena)
+                return self._enqueue(storages, publish)
+            finally:
+                arena.users = ()
+
+    def _improve(self, drafts):
+        """Replace unoptimised kernels ("drafts") by optimised ones that are ready, or that it pays to wait for by now."""
+        drafts.await_run(self.device)
+        self.device.programs.complete(drafts)
+        if drafts.better():
+            self._bind()
+
+    def _interrupt(self, arena, storages, publish):
+        """`run` in the middle of another run of this thread, whose results in the arena must stay: this run gets an arena of its own."""
+        before, own = arena.users, runtime.Arena(self.device)
+        if self in before:
+            raise RuntimeError(f"{self.name}: called while it is running; a signal handler or __del__ must not call what it interrupts.")
+        try:
+            arena.users = (*before, self)
+            self._binding.leave()
+            self._binding.enter(own)
+            return self._enqueue(storages, publish)
+        finally:
+            arena.users = before
+            own.release()
+
+    def _enqueue(self, storages, publish):
+        device, bind = self.device, self._binding.bind
+        held = self._binding.storages
+        try:
+            for buffer, storage in zip(self._inputs, storages, strict=True):
+                bind(buffer, storage)
+            results = [None] * len(self._outputs)
+            sizes = self._binding.sizes
+            for k, buffer in self._fresh:
+                results[k] = device.allocate(sizes[buffer], self.name)
+                bind(buffer, results[k])
+            for k, entry in self._replaced:
+                results[k] = held[entry]
+            for k, buffer in self._copied + self._repeated:
+                results[k] = device.allocate(sizes[buffer], self.name)
+            for k, buffer in self._copied:  # before a kernel overwrites them
+                device.copy(held[buffer], results[k])
+            copies = [(held[buffer], results[k]) for k, buffer in self._repeated if sizes[buffer]]
+            self._replay.launch(self._binding.segments, copies, publish(results) if publish else ())
+            if self._binding.drafts.awaited:
+                self._binding.drafts.ran(device.last_event)
+            profiler = device.profiler
+            if profiler is not None:
+                profiler.ran(self, results)
+            return results
+        finally:
+            held.update(self._nothing)  # inputs and outputs belong to the caller: no reference of ours may keep them alive
+
+    # ---- memory, for profiles
+
+    def requested(self):
+        """The memory that a run requests, known from shapes before anything runs.
+
+        Returns:
+            A list of (allocator, bytes, bytes in place), one per buffer that is written: `allocator` is the operation that requests it,
+            see Provenance.allocator (None for copies of inputs that are also outputs). Where a result overwrites the state that it
+            replaces, its bytes count as in place and none are requested.
+        """
+        sizes = self._binding.sizes
+        return self._memory(sizes.__getitem__, lambda k: sizes[self._outputs[k]])
+
+    def handed_out(self, results):
+        """Like `requested`, with the bytes of the Storages that a run really got; `results`: the Storages that it returned."""
+        return self._memory(lambda buffer: self._binding.storages[buffer].nbytes, lambda k: results[k].nbytes)
+
+    def _memory(self, of_buffer, of_result):
+        """The list that `requested` returns; `of_buffer` gives the bytes of a buffer, `of_result` those of the output at a position."""
+        owners = self._allocators()
+        found = [(owners.get(buffer), of_buffer(buffer), 0) for buffer in self._binding.lives]
+        found += [(owners.get(buffer), of_result(k), 0) for k, buffer in self._fresh]
+        found += [(None, of_result(k), 0) for k, _ in self._copied + self._repeated]
+        updates = {entry: new for new, entry in reversed(self._alias.items()) if entry in self.overwritten}  # not the views of `new`
+        return found + [(key(new), 0, of_buffer(entry.buffer)) for entry, new in updates.items()]
+
+    def state_bytes(self):
+        """Bytes of the variables that the function reads or assigns."""
+        return sum(self._binding.sizes[node.buffer] for node in self._states)
+
+    def _allocators(self):
+        """Dict from a Buffer to the Provenance.allocator of the first launch that writes it."""
+        found = {}
+
+        def look(launches, resolve):
+            for launch in launches:
+                if isinstance(launch, Loop):
+                    look(launch.launches, launch.resolver(0, resolve))
+                    written = launch.held  # spare buffers and histories that only copies fill
+                elif isinstance(launch, lowering.HostEnd):
+                    continue
+                elif isinstance(launch, lowering.HostCall):
+                    written = [w for w in launch.writes if w is not None]
+                else:
+                    written = [a.value for a in launch.args if a.kind == "out"]
+                for buffer in written:
+                    found.setdefault(resolve(buffer), launch.provenance.allocator(buffer))
+
+        look(self.launches, self._resolve)
+        return found

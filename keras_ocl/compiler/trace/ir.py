@@ -1,0 +1,147 @@
+"""The compiler's graph: hash-consed nodes, built from a trace and simplified on the way."""
+
+from keras_ocl.compiler.trace.equations import merged, pruned
+from keras_ocl.compiler.trace.split import split
+from keras_ocl.core.dim import Dim, key, product
+from keras_ocl.core.origin import NOWHERE
+from keras_ocl.core.primitive import Kind, Primitive
+from keras_ocl.kernels.spec import Buffer
+from keras_ocl.primitives import algebra
+
+
+class Node:
+    """One value of the graph. `primitive` is None for an input; `results` is a list of (shape, dtype) where there are several.
+
+    A node with several results is never read itself: each result is a PROJECT node.
+    """
+
+    __slots__ = ("primitive", "kind", "inputs", "params", "shape", "dtype", "results", "origin", "order", "tensor", "_buffer")
+
+    def __init__(self, primitive, inputs, params, shape, dtype, results=None, origin=NOWHERE, tensor=None):
+        self.primitive, self.inputs, self.params = primitive, inputs, params
+        self.kind = Kind.INPUT if primitive is None else primitive.kind
+        self.shape, self.dtype, self.results, self.origin = shape, dtype, results, origin
+        self.order, self.tensor = 0, tensor
+        self._buffer = None
+
+    @property
+    def buffer(self):
+        """The kernels.spec.Buffer that holds the value if it is in memory; in a loop's body it may be a slice of a stacked one."""
+        if self._buffer is None:
+            self._buffer = Buffer(product(self.shape), self.dtype)
+        return self._buffer
+
+    @property
+    def name(self):
+        return self.primitive.name if self.primitive is not None else "input"
+
+    def __repr__(self):
+        return f"{self.name}{tuple(self.shape)}:{self.dtype}#{self.order}"
+
+
+PROJECT = Primitive("project", shape=None, kind=Kind.PROJECTION)
+
+
+class Graph:
+    """Nodes under construction. `outputs` are set when it is complete.
+
+    splitting: the limits above which long reductions are split into parts, a kernels.schedules.tuning.Splitting; None: never.
+    """
+
+    def __init__(self, splitting=None):
+        self.splitting = splitting
+        self._consed = {}
+        self.tag = 0  # tag of the equation being added: equal nodes with different tags are not merged
+        self.nodes = []
+        self.outputs = []
+
+    def input(self, tensor):
+        return self._append(Node(None, (), {}, tuple(tensor.shape), tensor.dtype, tensor=tensor))
+
+    def add(self, primitive, inputs, params, origin=NOWHERE):
+        """The node `primitive(*inputs)`; an equal one is reused (common-subexpression elimination)."""
+        identity = (primitive.name, self.tag, tuple(id(i) for i in inputs), hashable(params))
+        node = self._consed.get(identity)
+        if node is None:
+            results = primitive.shape(*inputs, **params)
+            if primitive.multiple_results:
+                node = Node(primitive, tuple(inputs), params, (), None, list(results), origin)
+            else:
+                node = Node(primitive, tuple(inputs), params, tuple(results[0]), results[1], None, origin)
+            self._consed[identity] = self._append(node)
+        return node
+
+    def simplest(self, primitive, inputs, params, origin=NOWHERE):
+        """The simplest node equal to `primitive(*inputs)`, by the primitive's own rules."""
+        found = None if primitive.simplify is None else primitive.simplify(self, inputs, params, origin)
+        if found is None:
+            found = algebra.folded(self, primitive, inputs, params, origin)
+        return self.add(primitive, inputs, params, origin) if found is None else found
+
+    def lowered(self, primitive, inputs, params, origin=NOWHERE):
+        """`simplest`, with long reductions split into parts."""
+        whole = primitive.partial is None or self.splitting is None
+        found = None if whole else split(self, self.splitting, primitive, inputs, params, origin)
+        return self.simplest(primitive, inputs, params, origin) if found is None else found
+
+    def project(self, node, k):
+        """The PROJECT node for result number `k` of a node with several results."""
+        identity = ("project", id(node), k)
+        found = self._consed.get(identity)
+        if found is None:
+            shape, dtype = node.results[k]
+            found = self._append(Node(PROJECT, (node,), {"index": k}, tuple(shape), dtype, None, node.origin))
+            self._consed[identity] = found
+        return found
+
+    def _append(self, node):
+        node.order = len(self.nodes)
+        self.nodes.append(node)
+        return node
+
+    def live(self):
+        """Nodes that the outputs depend on, in topological order."""
+        wanted, stack = set(), list(self.outputs)
+        while stack:
+            node = stack.pop()
+            if node not in wanted:
+                wanted.add(node)
+                stack.extend(node.inputs)
+        return sorted(wanted, key=lambda n: n.order)
+
+
+def hashable(x):
+    """A hashable form of a parameter: equal for equal parameters, whatever the present values of Dims in it."""
+    if isinstance(x, dict):
+        return tuple((k, hashable(v)) for k, v in sorted(x.items()))
+    if isinstance(x, (tuple, list)):
+        return tuple(hashable(v) for v in x)
+    if isinstance(x, Dim):
+        return key(x)
+    if isinstance(x, float):
+        return ("float", x.hex())  # tells 0.0 from -0.0 and 1.0 from 1
+    return (type(x).__name__, x)
+
+
+def build(equations, outputs, splitting=None):
+    """The Graph of the `equations` that `outputs` (Tensors) depend on. splitting: as for Graph."""
+    graph = Graph(splitting)
+    values = {}
+
+    def node_of(tensor):
+        found = values.get(id(tensor))
+        if found is None:
+            found = values[id(tensor)] = graph.input(tensor)
+        return found
+
+    for eq in pruned(merged(equations), outputs):
+        inputs = [node_of(t) for t in eq.inputs]
+        graph.tag = eq.tag
+        if eq.primitive.multiple_results:
+            node = graph.add(eq.primitive, inputs, eq.params, eq.origin)
+            for k, o in enumerate(eq.outputs):
+                values[id(o)] = graph.project(node, k)
+        else:
+            values[id(eq.outputs[0])] = graph.lowered(eq.primitive, inputs, eq.params, eq.origin)
+    graph.outputs = [node_of(o) for o in outputs]
+    return graph

@@ -1,0 +1,164 @@
+"""Horizontal fusion: kernels side by side are one launch, and compute what they compute one by one, to the last bit."""
+
+import dataclasses
+import random
+
+import keras
+import numpy as np
+import pytest
+
+import keras_ocl
+from keras_ocl import lowering, runtime
+from keras_ocl.compiler.launch.horizontal import ARGUMENTS, side_by_side
+from keras_ocl.kernels import schedule
+from keras_ocl.kernels.spec import Args, Buffer, KernelSpec
+from tests.kernels.launching import launch
+
+RNG = np.random.default_rng(5)
+GPU = runtime.read_record("sm_86")
+
+
+def normal(*shape):
+    return (RNG.normal(size=shape) * 0.5).astype("float32")
+
+
+class Alone:
+    """Stands for what a kernel computes."""
+
+    launches = 1
+
+    def parts(self, spec):
+        return [spec]
+
+
+def itself(buffer):
+    return buffer
+
+
+# ---- kernels
+
+
+def element(x, y, count, group):
+    args = Args()
+    p, q = args.pointer(x, "float32"), args.pointer(y, "float32", out=True)
+    body = f"const int i = get_global_id(0);\nif (i >= {count}) return;\n{q}[i] = 2 * {p}[i] + {args.scalar(count / 8, 'float')};\n"
+    return KernelSpec("element", args.args, body, (-(-count // group) * group,), (group,), title="test", provenance=Alone())
+
+
+def team(x, y, grid, group):
+    """Each item stores another one's value and its group's places; along one axis some return behind the barrier."""
+    args, size, places = Args(), int(np.prod(group)), (*group, 1, 1)
+    p, q, local = args.pointer(x, "float32"), args.pointer(y, "float32", out=True), args.local("float", size)
+    own = f"get_local_id(0) + {places[0]} * (get_local_id(1) + {places[1]} * get_local_id(2))"
+    across, down = grid[0] // group[0], (*grid, 1)[1] // places[1]
+    body = f"""const int own = {own}, group = get_group_id(0) + {across} * (get_group_id(1) + {down} * get_group_id(2));
+        {local}[own] = {p}[own] + get_global_id(0);
+        barrier(CLK_LOCAL_MEM_FENCE);
+        {"if (own % 3 == 1) return;" if size == places[0] else ""}
+        {q}[group * {size} + own] = {local}[{size - 1} - own] + 100 * get_group_id(2);
+    """
+    return KernelSpec("team", args.args, body, grid, group, title="test", provenance=Alone())
+
+
+def test_kernels_of_all_shapes_compute_what_they_do_alone():
+    elements = [(1, 1), (100, 64), (130, 64), (5, 8), (100, 64)]
+    teams = [((64,), (32,)), ((128,), (32,)), ((64, 1, 3), (32, 1, 1)), ((16, 6, 5), (8, 2, 1)), ((8, 2, 7), (8, 2, 1)), ((24, 4), (8, 2))]
+    shapes = [(element, *shape) for shape in elements] + [(team, *shape) for shape in teams]
+    buffers = [Buffer(512, "float32") for _ in range(2 * len(shapes))]
+    specs = [write(x, y, *shape) for (write, *shape), x, y in zip(shapes, buffers[::2], buffers[1::2], strict=True)]
+    joined = side_by_side(specs, GPU, itself)
+    assert len(joined) == 2  # of groups along one axis, and of those along two
+    device, values = runtime.current_device(), normal(len(buffers), 512)
+    found = []
+    for launches in (specs, joined):
+        storages = {b: device.upload(value) for b, value in zip(buffers, values, strict=True)}
+        launch(device, launches, storages)
+        found.append([device.download(s, np.dtype("float32"), (512,)) for s in storages.values()])
+    np.testing.assert_array_equal(*found)
+    assert all((after != before).any() for after, before in zip(found[0][1::2], values[1::2], strict=True))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_no_kernel_passes_one_that_it_depends_on(seed):
+    rng, buffers = random.Random(seed), [Buffer(64, "float32") for _ in range(12)]
+    specs = []
+    for _ in range(60):
+        x, y = rng.sample(buffers, 2)
+        specs.append(element(x, y, rng.choice([1, 60, 10**7]), 64) if rng.random() < 0.7 else team(x, y, (64,), (32,)))
+        specs[-1].overwrites = rng.random() < 0.2 and len(specs) > 10
+    numbers = {spec.provenance: k for k, spec in enumerate(specs)}
+    launches = [[numbers[part.provenance] for part in found.provenance.parts(found)] for found in side_by_side(specs, GPU, itself)]
+
+    def results(order):
+        values = {b: k for k, b in enumerate(buffers)}
+        for k in order:
+            (read,), (written,) = ([a.value for a in specs[k].args if a.kind == kind] for kind in ("in", "out"))
+            values[written] = hash((k, values[read], values[written]))
+        return values
+
+    assert len(launches) < len(specs)
+    for step in (1, -1):  # in a launch any may be first
+        assert results(k for found in launches for k in found[::step]) == results(range(len(specs)))
+    first = next(k for k, spec in enumerate(specs) if spec.overwrites)
+    begins = next(i for i, found in enumerate(launches) if any(specs[k].overwrites for k in found))
+    assert set(range(first)) <= {k for found in launches[:begins] for k in found}
+
+
+def test_a_launch_has_no_more_arguments_than_registers_hold():
+    specs = [element(Buffer(64, "float32"), Buffer(64, "float32"), 64, 64) for _ in range(200)]
+    joined = side_by_side(specs, GPU, itself)
+    assert all(len(found.args) <= ARGUMENTS for found in joined) and len(joined) == -(-200 // ((ARGUMENTS - 1) // 2))
+    assert all(len(found.functions) == 1 for found in joined)  # equal bodies are written once
+    assert side_by_side(specs, dataclasses.replace(GPU, schedule="reference"), itself) == specs
+
+
+# ---- models
+
+
+def model(depth=1):
+    """With elements, reductions by teams of work-items, products and Dims."""
+    keras.utils.set_random_seed(2)
+    dense, layers = keras.layers.Dense, [keras.Input((20,))]
+    for _ in range(depth):
+        layers += [dense(40, "tanh"), keras.layers.BatchNormalization(), keras.layers.Dropout(0.3)]
+    found = keras.Sequential([*layers, dense(3, "softmax")])
+    found.compile("lion", "sparse_categorical_crossentropy", metrics=["accuracy"])
+    return found
+
+
+def test_the_updates_of_all_variables_are_few_launches():
+    train, _ = lowering.lower(lambda: model(6), GPU)
+    updates = [x for x in train.launches if any("lion" in share.origin.layer for share in x.shares)]
+    assert len(updates) < 12  # of 26 variables and as many momenta
+    assert all(sum(share.fraction for share in x.shares) == pytest.approx(1) for x in train.launches)
+
+
+@pytest.fixture
+def on_gpu(monkeypatch):
+    """Kernels are those for GPUs, whatever the device is."""
+    device = runtime.current_device()
+    traits = dataclasses.replace(device.traits, schedule="gpu", compute_units=68, max_groups=GPU.max_groups)
+    monkeypatch.setattr(device, "traits", traits)
+    return device
+
+
+def test_training_is_the_same_to_the_last_bit(on_gpu, monkeypatch):
+    x, y = normal(40, 20), RNG.integers(0, 3, 40)
+
+    def steps():
+        keras.utils.clear_session()
+        network = model()
+        logs = [network.train_on_batch(x[:n], y[:n]) for n in (16, 16, 40, 3)]  # all with the kernels of the first
+        with keras_ocl.profile() as profile:
+            network.train_on_batch(x[:16], y[:16])
+        return profile, [*map(np.asarray, logs), *network.get_weights(), *(np.asarray(v) for v in network.optimizer.variables)]
+
+    profile, joined = steps()
+    monkeypatch.setitem(schedule._KNOWN, "gpu", dataclasses.replace(schedule.get("gpu"), joined=0))
+    alone, separate = steps()
+    assert len(profile.launches) <= len(alone.launches) - 8
+    for a, b in zip(joined, separate, strict=True):
+        np.testing.assert_array_equal(a, b)
+    layers = [{row.name for row in found.table(by="layer")} for found in (profile, alone)]
+    assert layers[0] == layers[1]
+    assert any(" more" in label for label, _ in profile.launches)
