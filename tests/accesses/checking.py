@@ -13,7 +13,7 @@ from tests.accesses.rewriting import ELEMENTS, RECORDS, WORDS, checked
 _UNKNOWN = 1 << 62  # bytes of a buffer of which nobody has told how large it is
 _accesses = {}  # number -> (kernel, buffer, access), in words
 _kernels = {}  # address of a cl.Kernel -> rewriting.Kernel
-_arrays = {}  # Device -> Storage of its faults
+_arrays = {}  # Device -> cl.Buffer of its faults
 
 
 class AccessError(AssertionError):
@@ -32,13 +32,14 @@ def _build(self, specs, options="", drafts=None):
         behind = known.count
         for k in range(len(known.pointers)):
             _original["set_arg"](kernel, behind + k, np.uint64(_UNKNOWN))
-        _original["set_arg"](kernel, behind + len(known.pointers), _faults(self.device).base)
+        _original["set_arg"](kernel, behind + len(known.pointers), _faults(self.device))
     return kernels
 
 
 def _faults(device):
-    if device not in _arrays:
-        _arrays[device] = device.upload(np.zeros(ELEMENTS, np.uint64))
+    if device not in _arrays:  # not in the device's own memory, which tests count
+        flags = cl.mem_flags.READ_WRITE | cl.mem_flags.COPY_HOST_PTR
+        _arrays[device] = cl.Buffer(device.context, flags, hostbuf=np.zeros(ELEMENTS, np.uint64))
     return _arrays[device]
 
 
@@ -50,7 +51,7 @@ def _set_arg(self, position, value):
 
 
 def _tell(kernel, position, nbytes):
-    known = _kernels.get(kernel.int_ptr)
+    known = _kernels.get(kernel.int_ptr) if isinstance(kernel, cl.Kernel) else None
     if known is not None and position in known.pointers:
         _original["set_arg"](kernel, known.count + known.pointers.index(position), np.uint64(nbytes))
 
@@ -65,15 +66,20 @@ def _mem(self):
 def _bind(self, buffer, storage):
     """Binding.bind: a place in the arena may be larger than what it is for at present."""
     _original["bind"](self, buffer, storage)
-    for kernel, position, _ in self._places.get(buffer, ()):
-        _tell(kernel, position, self.sizes[buffer])
+    _tell_all(self, buffer, storage)
 
 
 def _change(self, values):
     _original["change"](self, values)
-    for buffer, places in self._places.items():
-        for kernel, position, _ in places:
-            _tell(kernel, position, self.sizes[buffer])
+    for buffer in self._places:
+        _tell_all(self, buffer, self.storages.get(buffer))
+
+
+def _tell_all(binding, buffer, storage):
+    """Tells every kernel that takes `buffer` how large it is; a kernel that gets a whole buffer and an offset, where it ends."""
+    begin = storage.offset if binding._whole and storage is not None else 0
+    for kernel, position, _ in binding._places.get(buffer, ()):
+        _tell(kernel, position, begin + binding.sizes[buffer])
 
 
 _PATCHES = [(Programs, "build", _build), (cl.Kernel, "set_arg", _set_arg), (Storage, "mem", property(_mem))]
@@ -97,11 +103,12 @@ def installed():
 
 def judge():
     """Raises AccessError where a kernel has accessed what lies outside of a buffer since the last time."""
-    for device, storage in _arrays.items():
-        found = device.download(storage, np.uint64, (ELEMENTS,))
+    for device, buffer in _arrays.items():
+        found = np.empty(ELEMENTS, np.uint64)
+        cl.enqueue_copy(device.queue, found, buffer)
         count = int(found[0] & 0xFFFFFFFF)
         if count:
-            device.write(storage, np.zeros(ELEMENTS, np.uint64))
+            cl.enqueue_copy(device.queue, buffer, np.zeros(ELEMENTS, np.uint64))
             records = found[2 : 2 + RECORDS * WORDS].reshape(-1, WORDS)[: min(count, RECORDS)]
             lines = {int(r[0]): _described(*map(int, r)) for r in reversed(records)}
             raise AccessError(f"{count} accesses outside of buffers:\n" + "\n".join(lines.values()))
