@@ -2,7 +2,6 @@
 
 from keras_ocl.core.access import same_place
 from keras_ocl.core.factors import Factors
-from keras_ocl.core.index import Affine, Var
 from keras_ocl.core.primitive import Kind, Primitive
 
 
@@ -31,8 +30,7 @@ def at_step(x, shift=0):
 
 
 def _index_pointwise(gen, node, index):
-    step = Var(gen.args.step(), node.params["extent"], gen.top)
-    return gen.number(Affine.of(step), "int32")
+    return gen.number(gen.step(node.params["extent"]), "int32")
 
 
 step_index_p = Primitive("step_index", lambda *, extent: ((), "int32"), None, _index_pointwise)  # no SOURCE: it differs from step to step

@@ -120,10 +120,7 @@ def _partial(name, whole):
         axis, chunk, axes = node.params["axis"], node.params["chunk"], node.params["axes"]
         extent = node.inputs[0].shape[axis]
         part = Affine.of(index[0])
-        block = [v.block for v in part.terms]
-        start = gen.define("int32", 1, f"({gen.text(part)}) * {gen.int(chunk)}", block, gen.ctype)
-        stop = gen.define("int32", 1, f"min({start.text} + {gen.int(chunk)}, ({gen.ctype}){gen.int(extent)})", [start.block], gen.ctype)
-        gen.bounds[node] = (sorted(axes).index(axis), start.text, stop.text, chunk)
+        gen.reduce_part(node, sorted(axes).index(axis), part, chunk, extent)
         # The part's own index keeps the reduction's loop in the block that knows which part it is.
         return whole(gen, node, tuple(index[1:]))
 

@@ -5,9 +5,9 @@ from typing import NamedTuple
 
 from keras_ocl.compiler.codegen.accumulators import ArgFold, Fold
 from keras_ocl.compiler.codegen.indices import Indices
-from keras_ocl.compiler.codegen.nests import Block, Nest
-from keras_ocl.core.dim import Dim, ceil_div, hint, product
-from keras_ocl.core.index import Affine, Var, is_one
+from keras_ocl.compiler.codegen.nests import Block
+from keras_ocl.core.dim import ceil_div, hint, product
+from keras_ocl.core.index import Affine, is_one
 from keras_ocl.kernels import summation
 
 
@@ -25,27 +25,15 @@ class Loops(Indices):
 
     Attributes:
         partial: number of valid lanes, where the rest of a loop is less than a vector; else 0.
-        bounds: dict from a reduction's node to (dimension, start, stop, steps): C text limiting that dimension's loop to so many steps.
+        bounds: dict from a reduction's node to (dimension, start, stop): C text that limits that dimension's loop.
         team: the kernels.pointwise.team.Team of items that reduce together, if any. tile: the tiles.Tile that a group computes, if any.
-        cost: elements that reductions combine per element of the result.
     """
 
-    def __init__(self, args, width, analysis):
-        super().__init__(args, width, analysis)
+    def __init__(self, args, materialised, width, nests, own=()):
+        super().__init__(args, materialised, width, nests, own)
         self.partial = 0
         self.bounds = {}
         self.team = self.tile = None
-        self.cost = 0.0
-        self._index = ()  # the index at which the enclosing node is evaluated
-
-    def nest(self, identity, extents):
-        """The Nest with this hashable identity: made in the dry run, looked up afterwards."""
-        if self.dry:
-            nest = self.nests.get(identity)
-            if nest is None:
-                nest = self.nests[identity] = Nest(extents)
-            return nest
-        return self.nests[identity]
 
     def open_loop(self, nest, group, parent, vector=0, bounds=None, team=None):
         """Open a for loop over a merged group of dimensions; returns its Vars. `vector`: lanes per step, or 0. `team`: shares the loop."""
@@ -74,10 +62,6 @@ class Loops(Indices):
         self.block = Block(self.block, header)
         return self.block
 
-    def group_vars(self, nest, group, name, block):
-        """Vars of the dimensions of a group; only the last one's name is printed."""
-        return [Var(name, nest.extents[i], block, nest, i) for i in group]
-
     def close_loop(self):
         """Close the innermost open loop: its Block becomes a statement of the enclosing one."""
         block = self.block
@@ -98,9 +82,16 @@ class Loops(Indices):
         """(extreme, row-major int32 position of its first occurrence); NaN wins."""
         return self._loop_nest(node, extents, body, ArgFold(self, kind, dtype, extents))
 
+    def reduce_part(self, node, dimension, part, chunk, extent):
+        """From here on, the reduction `node` runs through part number `part` (an index) of a dimension of `extent`: `chunk` elements."""
+        i, block = self.ctype, [v.block for v in part.terms]
+        start = self.define("int32", 1, f"({self.text(part)}) * {self.int(chunk)}", block, i)
+        stop = self.define("int32", 1, f"min({start.text} + {self.int(chunk)}, ({i}){self.int(extent)})", [start.block], i)
+        self.bounds[node] = dimension, start.text, stop.text
+
     def _loop_nest(self, node, extents, body, fold):
         real = [i for i, n in enumerate(extents) if not is_one(n)]
-        nest = self.nest((node, type(fold).__name__), [extents[i] for i in real])
+        nest = self.nests[node, fold.vectorises]
 
         def full(indices):
             every = [Affine()] * len(extents)
@@ -114,11 +105,6 @@ class Loops(Indices):
         self.block = parent
         if not lanes:
             self.vector, self.partial = None, 0
-        elif self.dry:
-            lanes = False
-        self.cost += hint(product(extents))
-        if self.dry and fold.vectorises:
-            nest.levels.append(parent.depth if parent.var is None or parent.var.nest is self.nests.get("root") else None)
         team = self.team if self.team is not None and parent is self.team.block and fold.vectorises and nest.spread is not None else None
         fold.begin(self.width if lanes else 1)
         bounds = self.bounds.get(node)
@@ -127,8 +113,6 @@ class Loops(Indices):
         else:
             if bounds is not None:
                 bounds = (real.index(bounds[0]), *bounds[1:])
-                nest.breaks.add(bounds[0])
-                nest.chunks[bounds[0]] = bounds[3]
             self._loops(nest, body, fold, lanes, full, bounds, team)
         result = fold.finish() if team is None else team.fold(self, fold.finish(), fold.ctype, fold.combined)
         self.block, self.vector, self.partial = saved
@@ -145,11 +129,11 @@ class Loops(Indices):
 
         sharing = [team if k == nest.spread else None for k in range(len(nest.groups))]
         extent = product(nest.extents[i] for i in inner)
-        vectorised = not self.dry and not lanes and nest.vectorisable and fold.vectorises
+        vectorised = not lanes and nest.vectorisable and fold.vectorises
         packs = vectorised and sharing[-1] is not None and nest.pack > 1
         width = nest.pack if packs else self.lane_width(extent) if vectorised else 1
         cuts = [((), False)] * len(nest.groups)
-        if fold.bounded and not self.dry:
+        if fold.bounded:
             shares = [1 if shared is None else shared.count for shared in sharing]
             shares[-1] *= width
             cuts = summation.blocks([ceil_div(hint(nest.length(g)), n) for g, n in zip(nest.groups, shares, strict=True)])
@@ -191,15 +175,11 @@ class Loops(Indices):
             self.close_loop()
 
     def _limits(self, nest, group, bounds):
-        """(start, stop) of a group's loop, in C text, when `bounds` = (dimension, start, stop, steps) restricts its first dimension."""
+        """(start, stop) of a group's loop, in C text, when `bounds` = (dimension, start, stop) restricts its first dimension."""
         if bounds is None or bounds[0] not in group:
             return None
         scale = self.int(product(nest.extents[i] for i in group[1:]))
         return f"{bounds[1]} * {scale}", f"{bounds[2]} * {scale}"
-
-    def known(self, extent):
-        """Whether the kernel's text may depend on `extent`."""
-        return not isinstance(extent, Dim) and not self.args.all_arguments
 
     def lane_width(self, extent):
         """Number of lanes for a loop of `extent`: the device's width, less for short loops."""

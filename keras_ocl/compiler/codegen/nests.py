@@ -1,4 +1,4 @@
-"""The pieces of generated code: registers, blocks and loop nests, and what a dry run of the generator finds out about a nest."""
+"""The pieces of generated code: registers, blocks and loop nests, and what an analysis finds out about a nest."""
 
 from typing import NamedTuple
 
@@ -39,7 +39,7 @@ class Block:
 
 
 class Place(NamedTuple):
-    """Memory that a dry run read or wrote: the Buffer, its dtype, and the index expression (None: less than an element, as a nibble)."""
+    """Memory that a kernel reads or writes: the Buffer, its dtype, and the index expression (None: less than an element, as a nibble)."""
 
     buffer: object
     dtype: str
@@ -76,7 +76,7 @@ class Nest:
 
 
 def analyse(nests):
-    """After a dry run: which dimensions merge into one loop, and which nests vectorise."""
+    """From what an analysis has noted: which dimensions merge into one loop, and which nests vectorise."""
     for nest in nests.values():
         groups = []
         for i in range(len(nest.extents)):

@@ -1,28 +1,28 @@
 """Statements in blocks, and the registers they define."""
 
-from keras_ocl.compiler.codegen.nests import Block, Register
+from keras_ocl.compiler.codegen.evaluator import Evaluator
+from keras_ocl.compiler.codegen.nests import Register
 from keras_ocl.core import dtypes
 from keras_ocl.core.dim import Dim
 from keras_ocl.kernels import elementwise, prelude
 
 
-class Writer:
+class Writer(Evaluator):
     """Writes statements; a value is defined in the outermost block where all its operands are defined.
 
     Args:
         args: kernels.spec.Args that collects the kernel's parameters.
+        materialised, own, nests: as for Evaluator; the nests of an Analysis.
         width: vector lanes.
 
     Attributes:
-        top: the kernel's block; `block` is the one that is being written.
         helpers: names of the prelude's functions that the statements call.
         wide: whether indices are 64 bits wide.
     """
 
-    def __init__(self, args, width):
+    def __init__(self, args, materialised, width, nests, own=()):
+        super().__init__(materialised, own, nests, args.all_arguments)
         self.args, self.width = args, width
-        self.top = Block()
-        self.block = self.top
         self.helpers = set()
         self.wide = False
         self._count = 0
@@ -34,21 +34,6 @@ class Writer:
 
     def emit(self, line):
         self.block.lines.append(line)
-
-    def _deepest(self, blocks):
-        best = self.top
-        for b in blocks:
-            if b is not None and b.depth > best.depth:
-                best = b
-        return best
-
-    def _visible(self, block):
-        b = self.block
-        while b is not None:
-            if b is block:
-                return True
-            b = b.parent
-        return False
 
     def define(self, dtype, width, expression, blocks, ctype=None):
         """A new register holding `expression`, in the deepest of `blocks`."""
@@ -96,13 +81,3 @@ class Writer:
         if register.width == width:
             return register
         return Register(f"({prelude.register_type(register.dtype, width)})({register.text})", register.dtype, width, register.block)
-
-    def both(self, a, b):
-        """The mask where the masks `a` and `b` both hold; None stands for a mask that always holds."""
-        if a is None or b is None:
-            return a if b is None else b
-        return self.op("and", "bool", a, b)
-
-    def select(self, mask, a, b):
-        """The Register with `a` where the mask holds (None: always), else `b`."""
-        return a if mask is None else self.op("select", a.dtype, mask, a, b)

@@ -12,7 +12,7 @@ import heapq
 import itertools
 from dataclasses import dataclass
 
-from keras_ocl.compiler.codegen import Generator
+from keras_ocl.compiler.codegen import Analysis
 from keras_ocl.compiler.codegen.nests import Register, analyse
 from keras_ocl.compiler.fuse import cost, row_results
 from keras_ocl.compiler.fuse.axes import ANY, axis_map
@@ -24,14 +24,13 @@ from keras_ocl.core.index import Affine, is_one
 from keras_ocl.core.primitive import Kind
 from keras_ocl.kernels import elementwise
 from keras_ocl.kernels.schedule import schedule_of
-from keras_ocl.kernels.spec import Args
 
 _PLACED = (Kind.INPUT, Kind.PROJECTION, Kind.STEP_SLICE)  # values that are in memory without a kernel of their own
 _INLINED = (Kind.VIEW, Kind.SOURCE)  # recomputed wherever they are used, as they cost next to nothing
 
 
 class _Outside:
-    """The set of nodes that a dry run reads from memory: those whose Placement says so, and all that are not in `inside`."""
+    """The set of nodes that an epilogue reads from memory: those whose Placement says so, and all that are not in `inside`."""
 
     def __init__(self, placements, inside):
         self.placements, self.inside = placements, inside
@@ -279,18 +278,17 @@ class _Fuser:
         return self._epilogue_fits(node, region)
 
     def _epilogue_fits(self, node, region, more=()):
-        """Dry run: whether the epilogue uses the accumulator at its own element only and can be vectorised. `more`: further results."""
-        outside, width = _Outside(self.at, {*region.maps, node}), self.schedule.width(self.traits)
-        gen = Generator(Args(), outside, width, own=[*region.outputs, *more])
+        """Whether the epilogue uses the accumulator at its own element only and can be vectorised. `more`: further results."""
+        analysis = Analysis(_Outside(self.at, {*region.maps, node}), [*region.outputs, *more])
         axes = [i for i, n in enumerate(node.shape) if not is_one(n)]
-        nest, index = gen.nest("root", [node.shape[i] for i in axes]), [Affine()] * len(node.shape)
+        nest, index = analysis.nest("root", [node.shape[i] for i in axes]), [Affine()] * len(node.shape)
         for place, i in enumerate(axes):
-            index[i] = Affine.of(*gen.open_loop(nest, [place], gen.block))
-        gen.bind_anchor(node, index, Register("acc", node.dtype, 1, gen.block))
+            index[i] = Affine.of(analysis.open_loop(nest, place))
+        analysis.bind_anchor(node, index, Register("", node.dtype, 1, analysis.block))
         for n in (*region.outputs, *more):
-            gen.value(n, index)
-        analyse(gen.nests)
-        return gen.anchor_identity and nest.vectorisable and len(gen.nests) == 1
+            analysis.value(n, index)
+        analyse(analysis.nests)
+        return analysis.anchor_identity and nest.vectorisable and len(analysis.nests) == 1
 
     def _stays_in_lanes(self, node, region, results=()):
         """Whether a region that is a template's epilogue can still be vectorised with `node` in it. `results`: further nodes to store."""

@@ -2,17 +2,16 @@
 
 import heapq
 
-from keras_ocl.compiler.codegen import Generator
+from keras_ocl.compiler.codegen import Analysis
 from keras_ocl.compiler.codegen.nests import analyse
 from keras_ocl.compiler.fuse import cost
 from keras_ocl.core.index import Affine
 from keras_ocl.core.primitive import Kind
 from keras_ocl.kernels.schedule import schedule_of
-from keras_ocl.kernels.spec import Args
 
 
 class _Except:
-    """The set of all nodes but those `inside`: in a dry run, all others are in memory."""
+    """The set of all nodes but those `inside`: all others are in memory."""
 
     def __init__(self, inside):
         self.inside = inside
@@ -52,7 +51,7 @@ def fetched(node, users, free, traits, most):
     inside.remove(node)
     if not inside or 2 * sum(map(_bytes, leaves)) > _bytes(operand) or sum(map(cost.price, inside)) > most:
         return None
-    return (operand, frozenset(inside), leaves) if runs_in_lanes(operand, extents, _Except(inside), schedule.width(traits)) else None
+    return (operand, frozenset(inside), leaves) if runs_in_lanes(operand, extents, _Except(inside)) else None
 
 
 def repeated(node, there, free, traits, most):
@@ -99,11 +98,11 @@ def _bytes(node):
     return cost.size(node) * cost.itemsize(node)
 
 
-def runs_in_lanes(operand, extents, materialised, width):
-    """Dry run: whether rows of `operand`, a matrix of these extents, can be computed in vectors from adjacent elements in memory."""
-    gen = Generator(Args(), materialised, width)
-    nest = gen.nest("root", extents)
-    k, c = (Affine.of(*gen.open_loop(nest, [i], gen.block)) for i in range(2))
-    gen.value_flat(operand, k * extents[1] + c)
-    analyse(gen.nests)
-    return nest.vectorisable and not nest.strided and len(gen.nests) == 1
+def runs_in_lanes(operand, extents, materialised):
+    """Whether rows of `operand`, a matrix of these extents, can be computed in vectors from adjacent elements in memory."""
+    analysis = Analysis(materialised)
+    nest = analysis.nest("root", extents)
+    k, c = (Affine.of(analysis.open_loop(nest, i)) for i in range(2))
+    analysis.value_flat(operand, k * extents[1] + c)
+    analyse(analysis.nests)
+    return nest.vectorisable and not nest.strided and len(analysis.nests) == 1

@@ -248,9 +248,9 @@ def _base(node, views):
 
 def _read_in_place(region, materialised):
     """The set of the region's operands that it reads only at the index of the element that it computes."""
-    gen = region_kernels.dry_run(region, materialised)
-    root = [r.key for r in gen.root_index]
-    elsewhere = {n for n, read in gen.reads.items() if any(index is None or [i.key for i in index] != root for index in read)}
+    reads, at = region_kernels.reads(region, materialised)
+    root = [i.key for i in at]
+    elsewhere = {n for n, read in reads.items() if any(index is None or [i.key for i in index] != root for index in read)}
     return region.operands - elsewhere
 
 

@@ -1,7 +1,7 @@
 """The text of kernels: pointwise ones, with loops as the schedule writes them, and the epilogues and prologues of templates."""
 
-from keras_ocl.compiler.codegen import Generator
-from keras_ocl.compiler.codegen.nests import Register, analyse
+from keras_ocl.compiler.codegen import Analysis, Generator
+from keras_ocl.compiler.codegen.nests import Nest, Register, analyse
 from keras_ocl.compiler.fuse import row_results
 from keras_ocl.compiler.fuse.prologue import runs_in_lanes
 from keras_ocl.core.dim import product, same
@@ -28,52 +28,63 @@ class KernelBody:
         """How many leading axes of the space count rows, where some outputs have one value per row; None where none has."""
         return next((row_results.leading(n.shape, self.space) for n in self.outputs if not same(n.shape, self.space)), None)
 
-    def store(self, gen, node, register, index, width, wide):
-        """Write the statements that store `node`'s value at an index, in every buffer that holds it."""
-        value, (parts, own) = gen.widen(register, width).text, self.parts.get(node, ((), True))
+    def places(self, node, index):
+        """Where the value of `node` at an index is stored: [(the node or Buffer that holds it, offset in elements)]."""
+        parts, own = self.parts.get(node, ((), True))
         places = [(self.alias.get(p.concat, p.concat), p.offset(index, node.shape)) for p in parts]
-        for place in (self.alias.get(node, node), *self.extra.get(node, ())) if own else ():
-            places.append((place, linear(index, node.shape)))
-        for place, offset in places:
+        return places + [(place, linear(index, node.shape)) for place in (self.alias.get(node, node), *self.extra.get(node, ())) if own]
+
+    def store(self, gen, node, register, index, width):
+        """Write the statements that store `node`'s value at an index, in every buffer that holds it."""
+        value = gen.widen(register, width).text
+        for place, offset in self.places(node, index):
             pointer, count = gen.args.pointer(place, node.dtype, out=True), gen.partial if width > 1 else 0
-            gen.visit(place, node.dtype, offset)
             gen.helpers |= prelude.helpers_for(node.dtype, width, count)
-            statement = prelude.store(node.dtype, width, pointer, gen.text(offset, wide), value, count, gen.whole)
+            statement = prelude.store(node.dtype, width, pointer, gen.text(offset), value, count, gen.whole)
             if gen.team is not None and not same(node.shape, self.space):
                 gen.team.once(gen, statement)
             else:
                 gen.emit(statement)
 
+    def evaluated(self, evaluator, axes, variables):
+        """[(node, its Register, its index)] of every output at the point given by the variables of the loops over `axes`."""
+        index = [Affine()] * len(self.space)
+        for axis, v in zip(axes, variables, strict=True):
+            index[axis] = Affine.of(v)
+        places = [index if same(node.shape, self.space) else row_results.of(index, node.shape, Affine()) for node in self.outputs]
+        return [(node, evaluator.value(node, at), at) for node, at in zip(self.outputs, places, strict=True)]
+
 
 def pointwise_kernel(traits, body, all_arguments=False):
     """The KernelSpec that computes a KernelBody's outputs."""
     axes = [i for i, n in enumerate(body.space) if not is_one(n)]
-    extents = [body.space[i] for i in axes]
     schedule = schedule_of(traits)
     width = schedule.width(traits)
-    dry = Generator(Args(all_arguments), body.materialised, width, None, body.alias, body.outputs)
-    dry.aligned = width
-    nest = dry.nest("root", extents)
-    variables = []
-    for i in range(len(extents)):
-        variables += dry.open_loop(nest, [i], dry.block)
-    _evaluate(dry, body, axes, variables)
-    shared = any(
-        b.var is not None and b.var.nest is not nest for block in _chain(dry.block)[1:-1] for b in block.lines if not isinstance(b, str)
-    )
-    analyse(dry.nests)
-    team = schedule.team(traits, dry.nests, None if body.rows is None else sum(i < body.rows for i in axes))
+    analysis = Analysis(body.materialised, body.outputs, width, all_arguments)
+    nest = analysis.nest("root", [body.space[i] for i in axes])
+    for node, _, at in body.evaluated(analysis, axes, [analysis.open_loop(nest, i) for i in range(len(axes))]):
+        for place, offset in body.places(node, at):
+            analysis.visit(place, node.dtype, offset)
+            analysis.note(offset, True)
+    shared = any(b.var.nest is not nest for block in _chain(analysis.block)[1:-1] for b in block.lines)
+    analyse(analysis.nests)
+    team = schedule.team(traits, analysis.nests, None if body.rows is None else sum(i < body.rows for i in axes))
     if team is not None:
         nest.split(team.level)
     args = Args(all_arguments)
-    gen = Generator(args, body.materialised, width, dry.nests, body.alias, body.outputs)
-    gen.wide = needs_64_bits(body, dry.reads, *(product(nest.extents) for nest in dry.nests.values()))
+    gen = Generator(args, body.materialised, width, analysis.nests, body.alias, body.outputs)
+    gen.wide = needs_64_bits(body, analysis.reads, *(product(nest.extents) for nest in analysis.nests.values()))
     gen.aligned, gen.team = width, team
-    if not extents and team is None:
-        _evaluate(gen, body, axes, [])
+
+    def evaluate(variables):
+        for node, register, at in body.evaluated(gen, axes, variables):
+            body.store(gen, node, register, at, gen.width if gen.vector is not None and gen.lanes(linear(at, node.shape)) else 1)
+
+    if not axes and team is None:
+        evaluate([])
         grid, group = (1,), (1,)
     else:
-        grid, group = schedule.pointwise(traits, gen, nest, dry.cost, shared, lambda variables: _evaluate(gen, body, axes, variables))
+        grid, group = schedule.pointwise(traits, gen, nest, analysis.cost, shared, evaluate)
     return KernelSpec("", args.args, gen.top.render(), grid, group, frozenset(gen.helpers), title="elementwise operations and reductions")
 
 
@@ -84,19 +95,6 @@ def _chain(block):
         chain.append(block)
         block = block.parent
     return chain[::-1]
-
-
-def _evaluate(gen, body, axes, variables):
-    """Write the statements that compute and store every output at the point given by the loop variables."""
-    index = [Affine()] * len(body.space)
-    for axis, v in zip(axes, variables, strict=True):
-        index[axis] = Affine.of(v)
-    places = [index if same(node.shape, body.space) else row_results.of(index, node.shape, Affine()) for node in body.outputs]
-    registers = [gen.value(node, at) for node, at in zip(body.outputs, places, strict=True)]
-    for node, register, at in zip(body.outputs, registers, places, strict=True):
-        offset = linear(at, node.shape)
-        width = gen.width if gen.vector is not None and gen.lanes(offset) else 1
-        body.store(gen, node, register, at, width, True)
 
 
 def needs_64_bits(body, read, *counts):
@@ -116,12 +114,10 @@ class RegionSink(Sink):
 
     def store(self, args, coordinates, value, width):
         """C text of a block that evaluates the epilogue on `width` elements in the register `value` and stores the results."""
-        body, n = self.body, len(self.anchor.shape)
-        dry = Generator(Args(args.all_arguments), body.materialised, width, None, body.alias, body.outputs)
-        nest = dry.nest("root", self.anchor.shape)
+        body = self.body
+        nest = Nest(self.anchor.shape)
         gen = Generator(args, body.materialised, width, {"root": nest}, body.alias, body.outputs)
         gen.wide = self.wide
-        nest.groups = [[i] for i in range(n)]
         cast = "(long)" if self.wide else ""  # the template's own coordinates may have fewer bits
         variables = [v for i, c in enumerate(coordinates) for v in gen.group_vars(nest, [i], f"{cast}({c})", gen.top)]
         index = [Affine.of(v) if not is_one(e) else Affine() for v, e in zip(variables, self.anchor.shape, strict=True)]
@@ -130,7 +126,7 @@ class RegionSink(Sink):
         gen.vector = long[-1] if width > 1 and long else None  # none if all extents are 1: such a kernel does not reach its vector branch
         registers = [gen.value(node, index) for node in body.outputs]
         for node, register in zip(body.outputs, registers, strict=True):
-            body.store(gen, node, register, index, width, False)
+            body.store(gen, node, register, index, width)
         self.helpers |= gen.helpers
         self.anchor_identity = self.anchor_identity and gen.anchor_identity
         return "{\n" + gen.top.render(2) + "  }"
@@ -143,13 +139,13 @@ class RegionSource:
         self.node, self.materialised, self.alias = node, materialised, alias
         self.helpers = set()
 
-    def in_lanes(self, extents, width):
+    def in_lanes(self, extents):
         """Whether vectors along the rows of a matrix of these extents can be computed from vectors in memory."""
-        return runs_in_lanes(self.node, extents, self.materialised, width)
+        return runs_in_lanes(self.node, extents, self.materialised)
 
     def load(self, args, row, column, extents, width, wide):
         """(C statements, C text of a register) for `width` elements from (row, column) on; see gemm.parts.Operand."""
-        nest = Generator(Args(), self.materialised, width).nest("root", extents)
+        nest = Nest(extents)
         gen = Generator(args, self.materialised, width, {"root": nest}, self.alias)
         gen.wide, gen.aligned = wide, width
         (k,), (c,) = (gen.group_vars(nest, [i], f"({place})", gen.top) for i, place in enumerate((row, column)))
@@ -159,14 +155,14 @@ class RegionSource:
         return gen.top.render(), gen.widen(register, width).text
 
 
-def dry_run(region, materialised):
-    """A dry run of a region, with its anchor as a plain value; returns the Generator, for its `reads` and `root_index`."""
-    gen = Generator(Args(), materialised, 1, None, None, region.outputs)
-    nest = gen.nest("root", region.space)
-    variables = [v for i in range(len(region.space)) for v in gen.open_loop(nest, [i], gen.block)]
-    gen.root_index = [Affine() if is_one(n) else Affine.of(v) for v, n in zip(variables, region.space, strict=True)]
+def reads(region, materialised):
+    """(dict from each node that a region reads to the indices at which it does, the index of the element that it computes)."""
+    analysis = Analysis(materialised, region.outputs)
+    nest = analysis.nest("root", region.space)
+    variables = [analysis.open_loop(nest, i) for i in range(len(region.space))]
+    root = [Affine() if is_one(n) else Affine.of(v) for v, n in zip(variables, region.space, strict=True)]
     if region.anchor is not None:
-        gen.bind_anchor(region.anchor, gen.root_index, Register("acc", region.anchor.dtype, 1, gen.block))
+        analysis.bind_anchor(region.anchor, root, Register("", region.anchor.dtype, 1, analysis.block))
     for node in region.outputs:
-        gen.value(node, gen.root_index if same(node.shape, region.space) else row_results.of(gen.root_index, node.shape, Affine()))
-    return gen
+        analysis.value(node, root if same(node.shape, region.space) else row_results.of(root, node.shape, Affine()))
+    return analysis.reads, root

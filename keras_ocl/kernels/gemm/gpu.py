@@ -49,7 +49,7 @@ def _body(p, t, args, n, groups):
 
 def _computed(p, t, args, n):
     """The Loader of `a` computed in a prologue by its source."""
-    fits = p.divides(t.fragment, p.k) and t.depth % t.fragment == 0 and p.a.source.in_lanes((p.m, p.k), t.fragment)
+    fits = p.divides(t.fragment, p.k) and t.depth % t.fragment == 0 and p.a.source.in_lanes((p.m, p.k))
     vector = t.fragment if fits else 1
 
     def load(row, k):

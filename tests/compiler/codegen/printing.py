@@ -3,7 +3,7 @@
 import numpy as np
 
 from keras_ocl import runtime
-from keras_ocl.compiler.codegen import Generator
+from keras_ocl.compiler.codegen import Analysis, Generator
 from keras_ocl.compiler.codegen.nests import analyse
 from keras_ocl.core import dtypes
 from keras_ocl.core.index import Affine, linear
@@ -11,35 +11,44 @@ from keras_ocl.kernels.spec import Args, KernelSpec
 from tests.kernels.launching import launch, named
 
 
-def printed(extents, write, materialised=(), width=1, all_arguments=False):
-    """(generator, its Args, loop variables) after `write(gen, variables)` inside loops over `extents`; a dry run comes first, as always."""
-    nests = None
-    for _ in range(2):
-        args = Args(all_arguments)
-        gen = Generator(args, set(materialised), width, nests)
-        nest, variables = gen.nest("root", extents), []
-        for group in nest.groups:
-            variables += gen.open_loop(nest, group, gen.block)
-        write(gen, variables)
-        for _ in nest.groups:
-            gen.close_loop()
-        if nests is None:
-            nests = gen.nests
-            analyse(nests)
+def printed(extents, evaluate, emit=None, materialised=(), width=1, all_arguments=False):
+    """(generator, its Args, loop variables) after `evaluate(evaluator, variables)` inside loops over `extents`, first by an Analysis.
+
+    evaluate: may return index expressions, which the text will have. emit: function of the generator, the variables and what `evaluate`
+        returned, which writes further statements.
+    """
+    analysis = Analysis(set(materialised), for_any=all_arguments)
+    nest = analysis.nest("root", extents)
+    for x in evaluate(analysis, [analysis.open_loop(nest, i) for i in range(len(extents))]) or ():
+        if isinstance(x, Affine):
+            analysis.note(x)
+    analyse(analysis.nests)
+    args, variables = Args(all_arguments), []
+    gen = Generator(args, set(materialised), width, analysis.nests)
+    for group in nest.groups:
+        variables += gen.open_loop(nest, group, gen.block)
+    found = evaluate(gen, variables)
+    if emit is not None:
+        emit(gen, variables, found)
+    for _ in nest.groups:
+        gen.close_loop()
     return gen, args, variables
 
 
 def numbers(extents, evaluate, count):
-    """int32 array (*extents, count) of what the C expressions are that `evaluate(gen, variables)` returns, at each point of the loops."""
+    """int32 array (*extents, count) of what `evaluate(evaluator, variables)` returns, at each point of the loops.
 
-    def write(gen, variables):
-        texts = evaluate(gen, variables)
-        assert len(texts) == count
+    It returns index expressions, and masks: 1 where they hold, as None always does.
+    """
+
+    def emit(gen, variables, found):
+        assert len(found) == count
         place = gen.text(linear([Affine.of(v) for v in variables], extents))
-        for k, text in enumerate(texts):
+        for k, x in enumerate(found):
+            text = "1" if x is None else gen.text(x) if isinstance(x, Affine) else f"-({x.text})"
             gen.emit(f"{gen.args.pointer(named('y'), 'int32', out=True)}[({place}) * {count} + {k}] = {text};")
 
-    gen, args, _ = printed(extents, write)
+    gen, args, _ = printed(extents, evaluate, emit)
     device, shape = runtime.current_device(), (*map(int, extents), count)
     buffers = {"y": device.upload(np.full(shape, -77, "i4"))}
     launch(device, [KernelSpec("", args.args, gen.top.render(), (1,), (1,), frozenset(gen.helpers), title="numbers")], buffers)

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from keras_ocl.compiler import from_numpy, to_numpy
-from keras_ocl.compiler.codegen import Generator
+from keras_ocl.compiler.codegen import Analysis
 from keras_ocl.compiler.fuse.axes import ANY, INNER, axis_map, reshape_map
 from keras_ocl.compiler.trace import ir
 from keras_ocl.core.access import ANYWHERE, ONLY, REGROUPED, Along, same_place
@@ -16,7 +16,6 @@ from keras_ocl.core.dim import Dim
 from keras_ocl.core.index import Affine
 from keras_ocl.core.primitive import Kind, Primitive
 from keras_ocl.core.tensor import Tensor
-from keras_ocl.kernels.spec import Args
 
 PRIMITIVES = Primitive.registry
 OVERLAPPING = {"window": (3, 1), "strides": (2, 1), "padding": ((1, 0), (0, 0)), "dilation": (1, 1)}
@@ -161,16 +160,16 @@ def operands(primitive):
 
 @pytest.mark.parametrize("name", [name for name, p in PRIMITIVES.items() if p.kind is Kind.ELEMENTWISE])
 def test_elementwise_primitives_read_where_they_compute(name):
-    """The code generator, in a dry run, loads each operand at the index that it was asked for, and nowhere else."""
+    """An analysis loads each operand at the index that it was asked for, and nowhere else."""
     node = operands(PRIMITIVES[name])
-    gen = Generator(Args(), set(node.inputs), 1)
-    nest = gen.nest("root", node.shape)
-    index = [Affine.of(v) for i in range(2) for v in gen.open_loop(nest, [i], gen.block)]
-    gen.value(node, index)
+    analysis = Analysis(set(node.inputs))
+    nest = analysis.nest("root", node.shape)
+    index = [Affine.of(analysis.open_loop(nest, i)) for i in range(2)]
+    analysis.value(node, index)
     for position, x in enumerate(node.inputs):
         assert node.primitive.access(node, position) == same_place(2)
-        assert {tuple(i.key for i in read) for read in gen.reads[x]} == {tuple(i.key for i in index)}
-    assert set(gen.reads) == set(node.inputs)
+        assert {tuple(i.key for i in read) for read in analysis.reads[x]} == {tuple(i.key for i in index)}
+    assert set(analysis.reads) == set(node.inputs)
 
 
 # ---- along which loops
