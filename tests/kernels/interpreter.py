@@ -70,7 +70,7 @@ class Machine:
         """The result of the helper function `name`, such as "rem_float_16"."""
         if name not in self._functions:
             namespace = {"machine": self, "np": np}
-            exec(_translated(library.source(name.rpartition("_")[0], WIDTH)), namespace)  # noqa: S102 (of our own text)
+            exec(_translated(library.helper(name).text), namespace)  # noqa: S102 (of our own text)
             self._functions[name] = namespace[name]
         with np.errstate(all="ignore"):
             return self._functions[name](*operands)

@@ -10,7 +10,6 @@ from scipy import special
 from keras_ocl import runtime
 from keras_ocl.core import dtypes
 from keras_ocl.kernels import elementwise, prelude
-from keras_ocl.kernels.prelude import library
 from keras_ocl.runtime.programs import HASTY
 from tests.drivers import division_ulps, loses_int8_selects
 
@@ -47,14 +46,13 @@ class Case:
         """The kernel's text and the helper functions it needs."""
         operands = self.operands()
         op_dtypes = self.in_dtypes if len(operands) == len(self.in_dtypes) else self.in_dtypes * len(operands)
-        needs = elementwise.helpers(self.op, width, self.out_dtype, op_dtypes)
+        value, needs = elementwise.emit(self.op, width, self.out_dtype, op_dtypes, operands)
         parameters, text = [], ""
         for k, dtype in enumerate(self.in_dtypes):
             parameters.append(f"__global const {dtypes.storage_ctype(dtype)}* x{k}")
             text += f"  {prelude.register_type(dtype, width)} v{k} = {prelude.load(dtype, width, f'x{k}', 'i')};\n"
             needs = needs | prelude.helpers_for(dtype, width)
         needs = needs | prelude.helpers_for(self.out_dtype, width)
-        value = elementwise.emit(self.op, width, self.out_dtype, op_dtypes, operands)
         text += f"  {prelude.register_type(self.out_dtype, width)} r = {value};\n"
         text += f"  {prelude.store(self.out_dtype, width, 'y', 'i', 'r')}\n"
         parameters.append(f"__global {dtypes.storage_ctype(self.out_dtype)}* y")
@@ -437,8 +435,7 @@ def run(device, cases, options=""):
     for n, case in enumerate(cases):
         for width in case.widths:
             text, helpers = case.kernel(f"k{n}_{width}", width)
-            texts = tuple(prelude.helper_source(h) for h in library.ordered(helpers))
-            kernels[n, width] = (f"k{n}_{width}", text.replace("__kernel ", f"__kernel {alone}", 1), texts)
+            kernels[n, width] = (f"k{n}_{width}", text.replace("__kernel ", f"__kernel {alone}", 1), prelude.pieces(helpers))
     built = device.build(kernels.values(), options)
     for (n, width), (name, *_) in kernels.items():
         case = cases[n]
@@ -503,9 +500,14 @@ def test_errors_name_op_and_dtypes():
         elementwise.emit("exp", 1, "int32", ["int32"], ["x"])
 
 
-def test_helpers_come_after_what_they_call():
-    names = library.ordered({"tanh_float_16", "erf_float_16", "tan_float_16"})
-    assert names == library.ordered(["tan_float_16", "tanh_float_16", "erf_float_16"])
-    assert len(set(names)) == len(names)
-    assert names.index("exp_inner_float_16") < names.index("tanh_float_16")
-    assert names.index("sin_float_16") < names.index("tan_float_16")
+def test_operands_are_in_parentheses_where_they_must_be():
+    for operand, alone in [("v1", True), ("5u", True), ("(-0x1p+0f)", True), ("-1", False), ("a.lo", False), ("(float4)(x)", False)]:
+        text, _ = elementwise.emit("add", 4, "float32", ["float32"] * 2, ["x", operand])
+        assert text == (f"(x + {operand})" if alone else f"(x + ({operand}))")
+
+
+def test_an_expression_names_what_it_calls():
+    assert elementwise.emit("tanh", 16, "float32", ["float32"], ["x"]) == ("tanh_float_16(x)", {"tanh_float_16"})
+    assert elementwise.emit("tanh", 4, "float64", ["float64"], ["x"]) == ("tanh(x)", set())
+    text, helpers = elementwise.emit("convert", 1, "bfloat16", ["complex128"], ["x"])
+    assert text == "round_bfloat16_1(convert_float(x.x))" and helpers == {"round_bfloat16_1"}

@@ -54,7 +54,7 @@ def flushed(x):
 def test_elementwise(op, flush):
     reference, ulps = OPS[op]
     inputs = operands(op)
-    text = elementwise.emit(op, WIDTH, "float32", ["float32"] * len(inputs), ["x", "y"][: len(inputs)])
+    text, _ = elementwise.emit(op, WIDTH, "float32", ["float32"] * len(inputs), ["x", "y"][: len(inputs)])
     known = [flushed(x) if flush else x for x in inputs]
     expected = quiet(reference, *[x if op in EXACT else x.astype(np.float64) for x in known]).astype(np.float64)
     with np.errstate(all="ignore"):
@@ -123,4 +123,4 @@ def test_a_loop_without_end_is_found():
         assert machine("exact").call(f"was_float_{WIDTH}", x, x).max() == 0
         with pytest.raises(RecursionError, match="does not end"):
             machine("below").call(f"was_float_{WIDTH}", x, x)
-    library.source.cache_clear()
+    library.helper.cache_clear()
