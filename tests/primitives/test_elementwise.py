@@ -6,8 +6,9 @@ import pytest
 from keras_ocl import primitives as P
 from keras_ocl.compiler import from_numpy
 from keras_ocl.core.autodiff import GradientTape
-from keras_ocl.core.primitive import Primitive
-from tests.elementwise import ROWS
+from keras_ocl.core.primitive import Kind, Primitive
+from keras_ocl.kernels.elementwise import OPS
+from tests.elementwise import OWN_SIGNATURE, ROWS
 from tests.primitives.checking import check_gradient, need_float64, same
 
 RNG = np.random.default_rng(0)
@@ -19,6 +20,17 @@ SMOOTH = [name for name, row in ROWS.items() if row.smooth]
 def test_gradient(name):
     operands = [RNG.uniform(*limits, (3, 5)) for limits in ROWS[name].smooth]
     check_gradient(getattr(P, name), *operands, tolerance=2e-6)
+
+
+def test_every_operation_has_its_rows():
+    primitives = {name for name, primitive in Primitive.registry.items() if primitive.kind is Kind.ELEMENTWISE}
+    operations = set(OPS) - {"threefry"}  # random_bits, which is no elementwise primitive, calls that
+    assert primitives == operations, "the tables in keras_ocl/primitives/elementwise.py and keras_ocl/kernels/elementwise.py differ"
+    assert primitives == set(ROWS) | OWN_SIGNATURE - {"threefry"}, "give each operation a row in tests/elementwise.py"
+    for name, row in ROWS.items():
+        for numbers in ("floats", "integers", "bools", "complexes"):
+            have, tested = (getattr(r, numbers) is not None for r in (OPS[name], row))
+            assert have == tested, f"{name}: its rows in tests/elementwise.py and keras_ocl/kernels/elementwise.py differ in `{numbers}`"
 
 
 def test_each_gradient_is_tested():
