@@ -172,8 +172,9 @@ class Scan:
         )
 
     def _apply(self, op: str, a: str, b: str, width: int) -> str:
-        self.helpers |= elementwise.helpers(op, width, self.dtype, [self.dtype] * 2)
-        return elementwise.emit(op, width, self.dtype, [self.dtype] * 2, [a, b])
+        text, helpers = elementwise.emit(op, width, self.dtype, [self.dtype] * 2, [a, b])
+        self.helpers |= helpers
+        return text
 
     def _step(self, state: str, values: Sequence[str], width: int) -> str:
         if self.kind == "linear_recurrence":

@@ -3,14 +3,16 @@
 Operands are names of registers (or other expressions) of the types of `prelude.register_type`: bool is int lanes of 0 and -1 at
 every width, floats of 16 and 8 bits are float. Their arithmetic keeps float's precision and range within a fused kernel; `convert`
 and `rounded` round to the narrower type.
+
+OPS has a row for each op: its cost, and its text by class of dtype. The text is a format string of the operands, or a function that
+takes the Types it is written for and returns such a string; None where there is no expression.
 """
 
 import functools
 import math
-import re
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -20,46 +22,6 @@ from keras_ocl.kernels.prelude.library import vector_type
 
 CHEAP, MEDIUM, TRANSCENDENTAL = 1, 4, 20
 
-
-@dataclass(frozen=True)
-class Op:
-    """An elementwise op: its number of operands, and its approximate cost per element in cheap operations (additions)."""
-
-    arity: int
-    cost: int = CHEAP
-
-
-def _ops(arity: int, cost: int, names: str) -> dict[str, Op]:
-    return {name: Op(arity, cost) for name in names.split()}
-
-
-COMPARISONS = frozenset("eq ne lt le gt ge".split())
-
-OPS = {
-    **_ops(1, CHEAP, "neg abs sign relu floor ceil round trunc is_finite is_nan is_inf not population_count"),
-    **_ops(1, CHEAP, "convert bitcast conj real imag"),
-    **_ops(1, MEDIUM, "sqrt rsqrt"),
-    **_ops(1, TRANSCENDENTAL, "exp exp2 expm1 log log1p log2 log10 cbrt sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh"),
-    **_ops(1, TRANSCENDENTAL, "erf erfc erf_inv lgamma digamma logistic i0 i1"),
-    **_ops(2, CHEAP, "add sub mul max min and or xor shift_left shift_right copysign complex eq ne lt le gt ge"),
-    **_ops(2, MEDIUM, "div nextafter"),
-    **_ops(2, TRANSCENDENTAL, "floor_div mod rem pow atan2 hypot"),
-    **_ops(3, CHEAP, "select"),
-    **_ops(4, TRANSCENDENTAL, "threefry"),
-}
-
-# OpenCL C functions that agree with NumPy's.
-_BUILTINS = {
-    **{name: name for name in "floor ceil trunc exp exp2 expm1 log log1p log2 log10 sqrt rsqrt cbrt sin cos tan asin acos atan".split()},
-    **{name: name for name in "sinh cosh tanh asinh acosh atanh erf erfc lgamma atan2 hypot copysign nextafter pow".split()},
-    "abs": "fabs",
-    "round": "rint",
-}
-_SYMBOLS = {"add": "+", "sub": "-", "mul": "*", "and": "&", "or": "|", "xor": "^"}
-_COMPARISON_SYMBOLS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
-# bool registers hold 0 and -1: their order is reversed, and maximum and minimum are bitwise.
-_BOOL = {"add": "|", "mul": "&", "max": "|", "min": "&", "and": "&", "or": "|", "xor": "^", "ne": "^"}
-_BOOL_COMPARISONS = {"eq": "==", "lt": ">", "le": ">=", "gt": "<", "ge": "<="}
 # The least magnitude that rounds to infinity (or NaN) in the stored type: a register's range may exceed the type's.
 _OVERFLOW = {
     "float16": "65520.0f",
@@ -68,7 +30,118 @@ _OVERFLOW = {
     "float8_e5m2": "61440.0f",
 }
 _BITS = {"char": 8, "short": 16, "int": 32, "long": 64, "float": 32, "double": 64}
-_SIMPLE = re.compile(r"[A-Za-z_]\w*$|\([^()]*\)$|\d[\w.]*$")
+
+
+class Expression(NamedTuple):
+    """C text, and the names of the prelude's functions that it calls."""
+
+    text: str
+    helpers: frozenset[str]
+
+
+@dataclass
+class Types:
+    """What an op's text is written for: lanes, the result's dtype and that of the first operand, C types of a lane (of a complex number: of
+    a part) and of all lanes. `operands` are the placeholders of the operands; `helpers` collects the prelude's functions that are called.
+    """
+
+    op: str
+    width: int
+    out: str
+    dtype: str
+    operands: list[str]
+    helpers: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.ctype = dtypes.register_ctype(dtypes.part(self.dtype))
+        self.register = vector_type(self.ctype, self.width)
+        self.bits, self.signed = 8 * dtypes.itemsize(self.dtype), dtypes.is_signed(self.dtype)
+
+    def call(self, stem: str, *operands: str) -> str:
+        """A call of the prelude's function of this stem, with all operands unless some are given."""
+        name = f"{stem}_{self.width}"
+        self.helpers.add(name)
+        return f"{name}({', '.join(operands or self.operands)})"
+
+    def mask(self, comparison: str, ctype: str | None = None) -> str:
+        """A bool register from a comparison of registers of the operands' type, or of lanes of `ctype`."""
+        if self.width == 1:
+            return f"(-({comparison}))"
+        bits = _BITS[(ctype or self.ctype).removeprefix("u")]
+        return f"({comparison})" if bits == 32 else f"convert_int{self.width}({comparison})"
+
+    def wrapped(self, text: str) -> str:
+        """An integer in the range of its type: C computes those of few bits in int."""
+        return f"({self.ctype})({text})" if self.width == 1 and self.bits < 32 else f"({text})"
+
+
+_Text = str | Callable[[Types], str | None] | None
+
+
+@dataclass(frozen=True)
+class Op:
+    """An elementwise op: its number of operands, its approximate cost per element in cheap operations (additions), its text by dtype.
+
+    The class is that of the first operand's dtype. Complex numbers have one lane only, as their register is a vector of two parts already.
+    """
+
+    arity: int
+    cost: int
+    floats: _Text = None
+    integers: _Text = None
+    bools: _Text = None
+    complexes: _Text = None
+
+
+def emit(op: str, width: int, out_dtype: str, in_dtypes: Sequence[str], operands: Sequence[str]) -> Expression:
+    """Expression of `op` on registers.
+
+    `operands` are C expressions of `width` lanes, of the register types of `in_dtypes`; the result has that of `out_dtype`.
+    Binary ops expect both operands in one dtype. TypeError if the op is not defined for its dtypes.
+    """
+    text, helpers = _form(op, width, out_dtype, tuple(in_dtypes))
+    return Expression(text.format(*[o if o.isidentifier() else _operand(o) for o in operands]), helpers)
+
+
+@functools.cache
+def has_form(op: str, out_dtype: str, in_dtypes: tuple[str, ...]) -> bool:
+    """Whether emit() has an expression of `op` for operands of `in_dtypes`, a tuple."""
+    try:
+        _form(op, 1, out_dtype, in_dtypes)
+    except TypeError:
+        return False
+    return True
+
+
+@functools.cache
+def _form(op: str, width: int, out_dtype: str, in_dtypes: tuple[str, ...]) -> Expression:
+    """The Expression whose text is a format string of the operands."""
+    if op not in OPS:
+        raise ValueError(f"there is no elementwise op {op!r}; known: {', '.join(sorted(OPS))}")
+    row = OPS[op]
+    if len(in_dtypes) != row.arity:
+        raise TypeError(f"elementwise op {op!r} takes {row.arity} operands, got {len(in_dtypes)} ({', '.join(in_dtypes)})")
+    is_complex = dtypes.is_complex(out_dtype) or dtypes.is_complex(in_dtypes[0])
+    types = Types(op, width, out_dtype, in_dtypes[0], [f"{{{k}}}" for k in range(row.arity)])
+    text: _Text
+    if is_complex:
+        text = row.complexes if width == 1 else None
+    elif in_dtypes[0] == "bool":
+        text = row.bools
+    else:
+        text = row.floats if dtypes.is_float(in_dtypes[0]) else row.integers
+    if callable(text):
+        text = text(types)
+    if text is None:
+        wide = " at vector width" if width > 1 and is_complex else ""
+        raise TypeError(f"elementwise op {op!r} has no form for {', '.join(in_dtypes)}{wide}; convert the operands first")
+    return Expression(text, frozenset(types.helpers))
+
+
+def _operand(text: str) -> str:
+    """`text` in parentheses, unless it is a number or in parentheses already."""
+    alone = text.isalnum() or text[0] == "(" and text.find(")") == len(text) - 1
+    return text if alone else f"({text})"
 
 
 def literal(value: Any, dtype: str) -> str:
@@ -85,7 +158,8 @@ def literal(value: Any, dtype: str) -> str:
         ctype = dtypes.register_ctype(dtype)
         if not math.isfinite(number):
             return f"(({ctype}){'NAN' if math.isnan(number) else 'INFINITY' if number > 0 else '-INFINITY'})"
-        text = re.sub(r"\.?0*p", "p", number.hex()) + ("f" if ctype == "float" else "")
+        mantissa, exponent = number.hex().split("p")
+        text = f"{mantissa.rstrip('0').rstrip('.')}p{exponent}{'f' if ctype == 'float' else ''}"
         return f"({text})" if text.startswith("-") else text
     bits, unsigned = 8 * dtypes.itemsize(dtype), not dtypes.is_signed(dtype)
     number = int(value) & ((1 << bits) - 1)
@@ -104,257 +178,264 @@ def splat(text: str, dtype: str, width: int) -> str:
     return text if width == 1 else f"({vector_type(dtypes.register_ctype(dtype), width)})({text})"
 
 
-def rounded(expression: str, dtype: str, width: int) -> str:
-    """`expression` rounded to the values of a stored `dtype`, still in a register (floats of 16 and 8 bits; else unchanged)."""
-    if _is_small_float(dtype):
-        return f"round_{dtype}_{width}({expression})"
-    return expression
+# ---- texts
 
 
-def emit(op: str, width: int, out_dtype: str, in_dtypes: Sequence[str], operands: Sequence[str]) -> str:
-    """Expression of `op` on registers.
+def _prelude(otherwise: str | None = None) -> Callable[[Types], str | None]:
+    """A call of the prelude's function `<op>_<C type>`, or where there is none the text `otherwise`."""
 
-    `operands` are C expressions of `width` lanes, of the register types of `in_dtypes`; the result has that of `out_dtype`.
-    Binary ops expect both operands in one dtype. TypeError if the op is not defined for its dtypes.
-    """
-    return _expression(op, width, out_dtype, tuple(in_dtypes), [o if _SIMPLE.match(o) else f"({o})" for o in operands])
+    def text(t: Types) -> str | None:
+        stem = f"{t.op}_{t.ctype}"
+        return t.call(stem) if library.exists(stem) else otherwise
 
-
-@functools.cache
-def has_form(op: str, out_dtype: str, in_dtypes: tuple[str, ...]) -> bool:
-    """Whether emit() has an expression of `op` for operands of `in_dtypes`, a tuple."""
-    try:
-        _expression(op, 1, out_dtype, in_dtypes, ["x"] * len(in_dtypes))
-    except TypeError:
-        return False
-    return True
+    return text
 
 
-def helpers(op: str, width: int, out_dtype: str, in_dtypes: Sequence[str]) -> set[str]:
-    """Names of the prelude functions that `emit` calls for the same arguments."""
-    text = _expression(op, width, out_dtype, tuple(in_dtypes), ["x"] * OPS[op].arity)
-    return library.called(text)
+def _complex_prelude(t: Types) -> str:
+    return t.call(f"complex_{t.op}_{t.ctype}")
+
+
+def _mask(comparison: str) -> Callable[[Types], str]:
+    return lambda t: t.mask(comparison)
+
+
+def _all(value: str) -> Callable[[Types], str]:
+    """A bool that is the same for all numbers: "-1" or "0"."""
+    return lambda t: splat(value, "bool", t.width)
+
+
+def _arithmetic(symbol: str) -> Callable[[Types], str]:
+    """Integers that wrap."""
+
+    def text(t: Types) -> str:
+        if t.width == 1 and (t.bits >= 32 and t.signed or t.bits == 16 and symbol == "*"):
+            # Overflow of signed scalars is undefined in C (a product of two shorts overflows int as well).
+            unsigned = "ulong" if t.bits == 64 else "uint"
+            return f"({t.ctype})(({unsigned}){{0}} {symbol} ({unsigned}){{1}})"
+        return t.wrapped(f"{{0}} {symbol} {{1}}")
+
+    return text
+
+
+def _wrapped(text: str) -> Callable[[Types], str]:
+    return lambda t: t.wrapped(text)
+
+
+def _negative_integer(t: Types) -> str:
+    return f"({t.ctype})(0{'ul' if t.bits == 64 else 'u'} - {{0}})" if t.width == 1 else "(-{0})"
+
+
+def _sign_of_integer(t: Types) -> str:
+    if t.width == 1:
+        return t.wrapped("({0} > 0) - ({0} < 0)")
+    # A vector comparison gives -1 where true.
+    return f"(({{0}} < ({t.register})0) - ({{0}} > ({t.register})0))" if t.signed else f"min({{0}}, ({t.register})1)"
+
+
+def _relu(t: Types) -> str:
+    zero = splat(literal(0, t.dtype), t.dtype, t.width)
+    return f"({{0}} < {zero} ? {zero} : {{0}})"  # a NaN is not below 0, so it stays
+
+
+def _limit(dtype: str) -> str:
+    return _OVERFLOW.get(dtype, literal(math.inf, dtype))
+
+
+def _is_inf(t: Types) -> str:
+    if t.dtype == "float8_e4m3fn":  # has no infinity
+        return splat("0", "bool", t.width)
+    return t.mask(f"fabs({{0}}) >= {_limit(t.dtype)}")
+
+
+def _nextafter(t: Types) -> str:
+    return t.call(f"nextafter_{t.dtype}") if t.dtype in ("float16", "bfloat16") else "nextafter({0}, {1})"
+
+
+def _select(t: Types) -> str:
+    if t.width == 1:
+        return "({0} ? {1} : {2})"
+    bits = 32 if t.out == "bool" else _BITS[dtypes.register_ctype(t.out).removeprefix("u")]
+    mask = "{0}" if bits == 32 else f"convert_{ {8: 'char', 16: 'short', 64: 'long'}[bits] }{t.width}({{0}})"
+    return f"select({{2}}, {{1}}, {mask})"
 
 
 def _is_small_float(dtype: str) -> bool:
     return dtypes.is_float(dtype) and dtypes.itemsize(dtype) < 4
 
 
-def _lanes(mask: str, ctype: str, width: int) -> str:
-    """Expression that converts `mask`, a comparison of `ctype` registers, to a bool register."""
-    if width == 1:
-        return f"(-({mask}))"
-    return f"({mask})" if _BITS[ctype.removeprefix("u")] == 32 else f"convert_int{width}({mask})"
+def _rounded(t: Types, text: str, dtype: str) -> str:
+    """`text` rounded to the values of a stored `dtype`, still in a register (floats of 16 and 8 bits; else unchanged)."""
+    return t.call(f"round_{dtype}", text) if _is_small_float(dtype) else text
 
 
-def _expression(op: str, width: int, out_dtype: str, in_dtypes: tuple[str, ...], x: Sequence[str]) -> str:
-    try:
-        arity = OPS[op].arity
-    except KeyError:
-        raise ValueError(f"there is no elementwise op {op!r}; known: {', '.join(sorted(OPS))}") from None
-    if len(x) != arity or len(in_dtypes) != arity:
-        raise TypeError(f"elementwise op {op!r} takes {arity} operands, got {len(x)} ({', '.join(in_dtypes)})")
-    text: str | None
-    if op == "convert":
-        text = _convert(width, out_dtype, in_dtypes[0], x[0])
-    elif op == "bitcast":
-        text = _bitcast(width, out_dtype, in_dtypes[0], x[0])
-    elif op == "select":
-        text = _select(width, out_dtype, x)
-    elif op == "threefry":
-        text = f"random_bits_{width}({', '.join(x)})"
-    elif dtypes.is_complex(out_dtype) or dtypes.is_complex(in_dtypes[0]):
-        text = _complex(op, width, dtypes.part(in_dtypes[0]), x)
-    elif in_dtypes[0] == "bool":
-        text = _bool(op, width, x)
-    elif dtypes.is_float(in_dtypes[0]):
-        text = _float(op, width, in_dtypes[0], x)
-    else:
-        text = _integer(op, width, in_dtypes[0], x)
-        if text and op == "population_count" and out_dtype != in_dtypes[0]:
-            text = _convert(width, out_dtype, in_dtypes[0], text)
-    if text is None:
-        wide = " at vector width" if width > 1 and any(map(dtypes.is_complex, (out_dtype, in_dtypes[0]))) else ""
-        raise TypeError(f"elementwise op {op!r} has no form for {', '.join(in_dtypes)}{wide}; convert the operands first")
-    return text
+def _convert(t: Types) -> str | None:
+    return _converted(t, t.dtype, "{0}", t.out)
 
 
-def _call(op: str, ctype: str, width: int, x: Sequence[str]) -> str | None:
-    """A call of the op's prelude function for this type, None if there is none."""
-    stem = f"{op}_{ctype}"
-    return f"{stem}_{width}({', '.join(x)})" if library.exists(stem) else None
-
-
-def _float(op: str, width: int, dtype: str, x: Sequence[str]) -> str | None:
-    ctype = dtypes.register_ctype(dtype)
-    if op in ("add", "sub", "mul"):
-        return f"({x[0]} {_SYMBOLS[op]} {x[1]})"
-    if op == "div":
-        return f"({x[0]} / {x[1]})"
-    if op == "neg":
-        return f"(-{x[0]})"
-    if op in COMPARISONS:
-        return _lanes(f"{x[0]} {_COMPARISON_SYMBOLS[op]} {x[1]}", ctype, width)
-    if op == "relu":  # a NaN is not below 0, so it stays
-        zero = splat(literal(0, dtype), dtype, width)
-        return f"({x[0]} < {zero} ? {zero} : {x[0]})"
-    if op == "is_nan":
-        return _lanes(f"{x[0]} != {x[0]}", ctype, width)
-    if op == "is_finite":
-        return _lanes(f"fabs({x[0]}) < {_OVERFLOW.get(dtype, literal(float('inf'), dtype))}", ctype, width)
-    if op == "is_inf":
-        if dtype == "float8_e4m3fn":  # has no infinity
-            return splat("0", "bool", width)
-        return _lanes(f"fabs({x[0]}) >= {_OVERFLOW.get(dtype, literal(float('inf'), dtype))}", ctype, width)
-    if op == "nextafter" and dtype in ("float16", "bfloat16"):
-        return f"nextafter_{dtype}_{width}({', '.join(x)})"
-    own = _call(op, ctype, width, x)
-    if own:
-        return own
-    return f"{_BUILTINS[op]}({', '.join(x)})" if op in _BUILTINS else None
-
-
-def _integer(op: str, width: int, dtype: str, x: Sequence[str]) -> str | None:
-    ctype = dtypes.register_ctype(dtype)
-    signed, bits = dtypes.is_signed(dtype), 8 * dtypes.itemsize(dtype)
-    register = vector_type(ctype, width)
-    narrow = width == 1 and bits < 32  # C computes these in int
-
-    def wrapped(text: str) -> str:
-        return f"({ctype})({text})" if narrow else f"({text})"
-
-    if op in ("add", "sub", "mul"):
-        if width == 1 and (bits >= 32 and signed or bits == 16 and op == "mul"):
-            # Overflow of signed scalars is undefined in C (a product of two shorts overflows int as well).
-            unsigned = "ulong" if bits == 64 else "uint"
-            return f"({ctype})(({unsigned}){x[0]} {_SYMBOLS[op]} ({unsigned}){x[1]})"
-        return wrapped(f"{x[0]} {_SYMBOLS[op]} {x[1]}")
-    if op in ("and", "or", "xor"):
-        return wrapped(f"{x[0]} {_SYMBOLS[op]} {x[1]}")
-    if op == "neg":
-        return f"({ctype})(0{'ul' if bits == 64 else 'u'} - {x[0]})" if width == 1 else f"(-{x[0]})"
-    if op == "not":
-        return wrapped(f"~{x[0]}")
-    if op == "abs":
-        return f"as_{register}(abs({x[0]}))" if signed else x[0]
-    if op == "sign":
-        if width == 1:
-            return wrapped(f"({x[0]} > 0) - ({x[0]} < 0)")
-        # A vector comparison gives -1 where true.
-        return f"(({x[0]} < ({register})0) - ({x[0]} > ({register})0))" if signed else f"min({x[0]}, ({register})1)"
-    if op == "relu":
-        return f"max({x[0]}, ({register})0)" if signed else x[0]
-    if op in ("max", "min"):
-        return f"{op}({x[0]}, {x[1]})"
-    if op in ("floor", "ceil", "round", "trunc", "conj", "real"):
-        return x[0]
-    if op == "population_count":
-        return f"popcount({x[0]})"
-    if op in COMPARISONS:
-        return _lanes(f"{x[0]} {_COMPARISON_SYMBOLS[op]} {x[1]}", ctype, width)
-    if op in ("is_finite", "is_nan", "is_inf"):
-        return splat("-1" if op == "is_finite" else "0", "bool", width)
-    return _call(op, ctype, width, x)
-
-
-def _bool(op: str, width: int, x: Sequence[str]) -> str | None:
-    if op in _BOOL:
-        return f"({x[0]} {_BOOL[op]} {x[1]})"
-    if op in _BOOL_COMPARISONS:
-        return _lanes(f"{x[0]} {_BOOL_COMPARISONS[op]} {x[1]}", "int", width)
-    if op == "not":
-        return f"(~{x[0]})"
-    if op in ("abs", "sign", "relu", "floor", "ceil", "round", "trunc"):
-        return x[0]
-    if op in ("is_finite", "is_nan", "is_inf"):
-        return splat("-1" if op == "is_finite" else "0", "bool", width)
-    return None
-
-
-def _select(width: int, dtype: str, x: Sequence[str]) -> str:
-    if width == 1:
-        return f"({x[0]} ? {x[1]} : {x[2]})"
-    ctype = dtypes.register_ctype(dtype)
-    bits = 32 if dtype == "bool" else _BITS[ctype.removeprefix("u")]
-    mask = {8: f"convert_char{width}({x[0]})", 16: f"convert_short{width}({x[0]})", 32: x[0], 64: f"convert_long{width}({x[0]})"}[bits]
-    return f"select({x[2]}, {x[1]}, {mask})"
-
-
-def _complex(op: str, width: int, part: str, x: Sequence[str]) -> str | None:
-    """Expression on complex numbers, None if there is none; one lane only, as their register is a vector of two `part`s already."""
-    if width != 1:
-        return None
-    ctype = dtypes.register_ctype(part)
-    forms = {
-        "neg": "(-{0})",
-        "add": "({0} + {1})",
-        "sub": "({0} - {1})",
-        "abs": f"hypot_{ctype}_1({{0}}.x, {{0}}.y)",
-        "conj": f"({ctype}2)({{0}}.x, -{{0}}.y)",
-        "real": "({0}.x)",
-        "imag": "({0}.y)",
-        "complex": f"({ctype}2)({{0}}, {{1}})",
-        "eq": "(-({0}.x == {1}.x && {0}.y == {1}.y))",
-        "ne": "(-({0}.x != {1}.x || {0}.y != {1}.y))",
-        "is_nan": "(-({0}.x != {0}.x || {0}.y != {0}.y))",
-        "is_finite": "(-(isfinite({0}.x) && isfinite({0}.y)))",
-        "is_inf": "(-(isinf({0}.x) || isinf({0}.y)))",
-        "mul": f"complex_mul_{ctype}_1({{0}}, {{1}})",
-        "div": f"complex_div_{ctype}_1({{0}}, {{1}})",
-        "exp": f"complex_exp_{ctype}_1({{0}})",
-    }
-    return forms[op].format(*x) if op in forms else None
-
-
-def _convert(width: int, out: str, source: str, x: str) -> str | None:
+def _converted(t: Types, source: str, x: str, out: str) -> str | None:
     if out == source:
         return x
     if dtypes.is_complex(source):
-        if width != 1:
+        if t.width != 1:
             return None
         if out == "bool":
             return f"(-({x}.x != 0 || {x}.y != 0))"
         if dtypes.is_complex(out):
             return f"convert_{dtypes.register_ctype(out)}({x})"
-        return _convert(width, out, dtypes.part(source), f"{x}.x")
+        return _converted(t, dtypes.part(source), f"{x}.x", out)
     if dtypes.is_complex(out):
-        return f"({dtypes.register_ctype(out)})({_convert(width, dtypes.part(out), source, x)}, 0)" if width == 1 else None
-    here, there = dtypes.register_ctype(source), dtypes.register_ctype(out)
-    register = vector_type(there, width)
+        return f"({dtypes.register_ctype(out)})({_converted(t, source, x, dtypes.part(out))}, 0)" if t.width == 1 else None
+    there = dtypes.register_ctype(out)
+    register = vector_type(there, t.width)
     if out == "bool":
-        return _lanes(f"{x} != {literal(0, source)}", here, width)
+        return t.mask(f"{x} != {literal(0, source)}")
     if source == "bool":
         if there == "float":
             return f"as_{register}({x} & 0x3f800000)"
         return f"(-{x})" if there == "int" else f"convert_{register}(-{x})"
     if dtypes.is_integer(source):
-        text = f"convert_{register}({x})"
-        return rounded(text, out, width) if dtypes.is_float(out) else text
+        return _rounded(t, f"convert_{register}({x})", out)
     if dtypes.is_integer(out):
-        return f"convert_{register}_sat(nan_to_zero_{here}_{width}({x}))"
+        return f"convert_{register}_sat({t.call(f'nan_to_zero_{t.ctype}', x)})"
     if source == "float64":
-        return f"double_to_float16_{width}({x})" if out == "float16" else rounded(f"convert_{register}({x})", out, width)
+        return t.call("double_to_float16", x) if out == "float16" else _rounded(t, f"convert_{register}({x})", out)
     if out == "float64":
         return f"convert_{register}({x})"
     # Both are in float registers; rounding is needed only if `out` lacks some numbers of `source`.
-    return x if out == "float32" or (source.startswith("float8") and not out.startswith("float8")) else rounded(x, out, width)
+    return x if out == "float32" or (source.startswith("float8") and not out.startswith("float8")) else _rounded(t, x, out)
 
 
-def _bitcast(width: int, out: str, source: str, x: str) -> str | None:
+def _bitcast(t: Types) -> str | None:
+    out, source, x = t.out, t.dtype, "{0}"
     if dtypes.itemsize(out) != dtypes.itemsize(source):
         return None
     if out == source:
         return x
     if source == "bool":
-        x, raw = f"convert_{vector_type('uchar', width)}(-{x})", "uchar"
+        x, raw = f"convert_{vector_type('uchar', t.width)}(-{x})", "uchar"
     elif _is_small_float(source):
         raw = "uchar" if dtypes.itemsize(source) == 1 else "ushort"
-        x = f"to_{source}_{width}({x})"
+        x = t.call(f"to_{source}", x)
     else:
         raw = dtypes.register_ctype(source)
     if out == "bool":
-        return _lanes(f"as_{vector_type('uchar', width)}({x}) != 0", "uchar", width)
+        return t.mask(f"as_{vector_type('uchar', t.width)}({x}) != 0", "uchar")
     if _is_small_float(out):
-        bits = vector_type("uchar" if dtypes.itemsize(out) == 1 else "ushort", width)
-        return f"from_{out}_{width}(as_{bits}({x}))"
-    return x if raw == dtypes.register_ctype(out) else f"as_{vector_type(dtypes.register_ctype(out), width)}({x})"
+        bits = vector_type("uchar" if dtypes.itemsize(out) == 1 else "ushort", t.width)
+        return t.call(f"from_{out}", f"as_{bits}({x})")
+    return x if raw == dtypes.register_ctype(out) else f"as_{vector_type(dtypes.register_ctype(out), t.width)}({x})"
+
+
+# ---- the table
+
+
+def _of_floats(text: _Text, arity: int = 1, cost: int = TRANSCENDENTAL) -> Op:
+    return Op(arity, cost, text)
+
+
+def _rounding(text: str) -> Op:
+    return Op(1, CHEAP, text, "{0}", "{0}")
+
+
+def _bitwise(symbol: str) -> Op:
+    return Op(2, CHEAP, None, _wrapped(f"{{0}} {symbol} {{1}}"), f"({{0}} {symbol} {{1}})")
+
+
+def _comparison(symbol: str, bools: _Text, complexes: _Text = None) -> Op:
+    text = _mask(f"{{0}} {symbol} {{1}}")
+    return Op(2, CHEAP, text, text, bools, complexes)
+
+
+def _of_all(arity: int, cost: int, text: _Text) -> Op:
+    return Op(arity, cost, text, text, text, text)
+
+
+# Columns: operands, cost; text for floats, integers, bools, complex numbers. Registers of bools hold 0 and -1: their order is reversed, and
+# maximum and minimum are bitwise.
+OPS = {
+    "neg": Op(1, CHEAP, "(-{0})", _negative_integer, None, "(-{0})"),
+    "abs": Op(
+        1,
+        CHEAP,
+        "fabs({0})",
+        lambda t: f"as_{t.register}(abs({{0}}))" if t.signed else "{0}",
+        "{0}",
+        lambda t: t.call(f"hypot_{t.ctype}", "{0}.x", "{0}.y"),
+    ),
+    "sign": Op(1, CHEAP, _prelude(), _sign_of_integer, "{0}"),
+    "relu": Op(1, CHEAP, _relu, lambda t: f"max({{0}}, ({t.register})0)" if t.signed else "{0}", "{0}"),
+    "floor": _rounding("floor({0})"),
+    "ceil": _rounding("ceil({0})"),
+    "round": _rounding("rint({0})"),
+    "trunc": _rounding("trunc({0})"),
+    "is_finite": Op(
+        1, CHEAP, lambda t: t.mask(f"fabs({{0}}) < {_limit(t.dtype)}"), _all("-1"), _all("-1"), "(-(isfinite({0}.x) && isfinite({0}.y)))"
+    ),
+    "is_nan": Op(1, CHEAP, _mask("{0} != {0}"), _all("0"), _all("0"), "(-({0}.x != {0}.x || {0}.y != {0}.y))"),
+    "is_inf": Op(1, CHEAP, _is_inf, _all("0"), _all("0"), "(-(isinf({0}.x) || isinf({0}.y)))"),
+    "not": Op(1, CHEAP, None, _wrapped("~{0}"), "(~{0})"),
+    "population_count": Op(1, CHEAP, None, lambda t: _converted(t, t.dtype, "popcount({0})", t.out)),
+    "convert": _of_all(1, CHEAP, _convert),
+    "bitcast": _of_all(1, CHEAP, _bitcast),
+    "conj": Op(1, CHEAP, None, "{0}", None, lambda t: f"({t.ctype}2)({{0}}.x, -{{0}}.y)"),
+    "real": Op(1, CHEAP, None, "{0}", None, "({0}.x)"),
+    "imag": Op(1, CHEAP, None, None, None, "({0}.y)"),
+    "sqrt": _of_floats("sqrt({0})", cost=MEDIUM),
+    "rsqrt": _of_floats(_prelude("rsqrt({0})"), cost=MEDIUM),
+    "exp": Op(1, TRANSCENDENTAL, _prelude("exp({0})"), complexes=_complex_prelude),
+    "exp2": _of_floats("exp2({0})"),
+    "expm1": _of_floats(_prelude("expm1({0})")),
+    "log": _of_floats(_prelude("log({0})")),
+    "log1p": _of_floats(_prelude("log1p({0})")),
+    "log2": _of_floats("log2({0})"),
+    "log10": _of_floats("log10({0})"),
+    "cbrt": _of_floats("cbrt({0})"),
+    "sin": _of_floats(_prelude("sin({0})")),
+    "cos": _of_floats(_prelude("cos({0})")),
+    "tan": _of_floats(_prelude("tan({0})")),
+    "asin": _of_floats("asin({0})"),
+    "acos": _of_floats("acos({0})"),
+    "atan": _of_floats("atan({0})"),
+    "sinh": _of_floats("sinh({0})"),
+    "cosh": _of_floats("cosh({0})"),
+    "tanh": _of_floats(_prelude("tanh({0})")),
+    "asinh": _of_floats("asinh({0})"),
+    "acosh": _of_floats("acosh({0})"),
+    "atanh": _of_floats("atanh({0})"),
+    "erf": _of_floats(_prelude("erf({0})")),
+    "erfc": _of_floats("erfc({0})"),
+    "erf_inv": _of_floats(_prelude()),
+    "lgamma": _of_floats("lgamma({0})"),
+    "digamma": _of_floats(_prelude()),
+    "logistic": _of_floats(_prelude()),
+    "i0": _of_floats(_prelude()),
+    "i1": _of_floats(_prelude()),
+    "add": Op(2, CHEAP, "({0} + {1})", _arithmetic("+"), "({0} | {1})", "({0} + {1})"),
+    "sub": Op(2, CHEAP, "({0} - {1})", _arithmetic("-"), None, "({0} - {1})"),
+    "mul": Op(2, CHEAP, "({0} * {1})", _arithmetic("*"), "({0} & {1})", _complex_prelude),
+    "max": Op(2, CHEAP, _prelude(), "max({0}, {1})", "({0} | {1})"),
+    "min": Op(2, CHEAP, _prelude(), "min({0}, {1})", "({0} & {1})"),
+    "and": _bitwise("&"),
+    "or": _bitwise("|"),
+    "xor": _bitwise("^"),
+    "shift_left": Op(2, CHEAP, None, _prelude()),
+    "shift_right": Op(2, CHEAP, None, _prelude()),
+    "copysign": _of_floats("copysign({0}, {1})", 2, CHEAP),
+    "complex": Op(2, CHEAP, complexes=lambda t: f"({t.ctype}2)({{0}}, {{1}})"),
+    "eq": _comparison("==", _mask("{0} == {1}"), "(-({0}.x == {1}.x && {0}.y == {1}.y))"),
+    "ne": _comparison("!=", "({0} ^ {1})", "(-({0}.x != {1}.x || {0}.y != {1}.y))"),
+    "lt": _comparison("<", _mask("{0} > {1}")),
+    "le": _comparison("<=", _mask("{0} >= {1}")),
+    "gt": _comparison(">", _mask("{0} < {1}")),
+    "ge": _comparison(">=", _mask("{0} <= {1}")),
+    "div": Op(2, MEDIUM, "({0} / {1})", _prelude(), None, _complex_prelude),
+    "nextafter": _of_floats(_nextafter, 2, MEDIUM),
+    "floor_div": Op(2, TRANSCENDENTAL, _prelude(), _prelude()),
+    "mod": Op(2, TRANSCENDENTAL, _prelude(), _prelude()),
+    "rem": Op(2, TRANSCENDENTAL, _prelude(), _prelude()),
+    "pow": Op(2, TRANSCENDENTAL, _prelude("pow({0}, {1})"), _prelude()),
+    "atan2": _of_floats(_prelude("atan2({0}, {1})"), 2),
+    "hypot": _of_floats(_prelude("hypot({0}, {1})"), 2),
+    "select": _of_all(3, CHEAP, _select),
+    "threefry": _of_all(4, TRANSCENDENTAL, lambda t: t.call("random_bits")),
+}

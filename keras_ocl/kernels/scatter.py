@@ -74,8 +74,9 @@ class Problem:
         """C expression of the result's new value, from its value `a` and the update `b`."""
         if self.mode == "set":
             return b
-        helpers.update(elementwise.helpers(_OPS[self.mode], width, self.dtype, [self.dtype] * 2))
-        return elementwise.emit(_OPS[self.mode], width, self.dtype, [self.dtype] * 2, [a, b])
+        text, called = elementwise.emit(_OPS[self.mode], width, self.dtype, [self.dtype] * 2, [a, b])
+        helpers |= called
+        return text
 
     @property
     def block(self) -> int:

@@ -6,7 +6,6 @@ A rule `simplify(graph, inputs, params, origin)` returns a simpler node or None 
 
 import functools
 import math
-import operator
 
 import numpy as np
 
@@ -59,28 +58,15 @@ def folded(graph, primitive, inputs, params, origin):
     return full(graph, value, shape, dtype, origin)
 
 
-def _extreme(better):
-    """NaN wins, as in kernels."""
+def extreme(better):
+    """max or min of Python numbers: NaN wins, as in kernels."""
     return lambda a, b: a if a != a or better(a, b) else b
-
-
-FOLD = {
-    "add": operator.add,
-    "sub": operator.sub,
-    "mul": operator.mul,
-    "neg": operator.neg,
-    "max": _extreme(operator.gt),
-    "min": _extreme(operator.lt),
-    "sqrt": math.sqrt,
-    "eq": operator.eq,
-    "ne": operator.ne,
-}
 
 
 # ---- rules
 
 
-def _convert(graph, inputs, params, origin):
+def convert(graph, inputs, params, origin):
     (x,) = inputs
     dtype = params["dtype"]
     if x.dtype == dtype:
@@ -100,28 +86,26 @@ def _convert(graph, inputs, params, origin):
             return constant(graph, int(value), dtype, origin) if info.min <= value <= info.max else None
         return None
     if x.kind is Kind.VIEW and x.inputs[0].kind is Kind.SOURCE:
-        inner = _convert(graph, (x.inputs[0],), params, origin)
+        inner = convert(graph, (x.inputs[0],), params, origin)
         return None if inner is None else graph.add(x.primitive, (inner,), x.params, origin)
     return None
 
 
-def _neutral(number, both):
-    """Rule for an operation with a neutral element: x op number is x; with `both`, number op x too."""
+def neutral(number, commutes=False):
+    """Rule for an operation with a neutral element: x op number is x; if it commutes, number op x too."""
 
     def rule(graph, inputs, params, origin):
         a, b = inputs
         if is_number(b, number):
             return a
-        if both and is_number(a, number):
-            return b
-        return None
+        return b if commutes and is_number(a, number) else None
 
     return rule
 
 
-def _add(graph, inputs, params, origin):
+def add(graph, inputs, params, origin):
     # x + 0.0 turns -0.0 into 0.0; Keras's sums from zero make it worth treating as the identity.
-    found = _neutral(0, True)(graph, inputs, params, origin)
+    found = neutral(0, commutes=True)(graph, inputs, params, origin)
     return found if found is not None else _side_by_side(graph, *inputs, origin)
 
 
@@ -149,7 +133,7 @@ def _side_by_side(graph, a, b, origin):
     return graph.add(pad, (together, a.inputs[1]), {"low": low, "high": high, "interior": (0,) * len(a.shape)}, origin)
 
 
-def _pow(graph, inputs, params, origin):
+def power(graph, inputs, params, origin):
     x, e = inputs
     exponent = constant_value(e)
     if exponent is None or isinstance(exponent, Dim) or not dtypes.is_float(x.dtype):
@@ -183,20 +167,9 @@ def _roots(graph, x, exponent, origin):
     return product if exponent > 0 else apply("div", full(graph, 1.0, x.shape, x.dtype, origin), product)
 
 
-def _select(graph, inputs, params, origin):
+def select(graph, inputs, params, origin):
     mask, a, b = inputs
     value = constant_value(mask)
     if a is b:
         return a
     return None if value is None else (a if value else b)
-
-
-SIMPLIFY = {
-    "convert": _convert,
-    "add": _add,
-    "sub": _neutral(0, False),
-    "mul": _neutral(1, True),
-    "div": _neutral(1, False),
-    "pow": _pow,
-    "select": _select,
-}

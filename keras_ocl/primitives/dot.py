@@ -131,8 +131,8 @@ class _ResultSink:
 
     def store(self, args, coordinates, value, width):
         if dtypes.register_ctype(self.dtype) != dtypes.register_ctype(self.accumulator) or self.dtype == "bool":
-            self._helpers |= elementwise.helpers("convert", width, self.dtype, [self.accumulator])
-            value = elementwise.emit("convert", width, self.dtype, [self.accumulator], [value])
+            value, helpers = elementwise.emit("convert", width, self.dtype, [self.accumulator], [value])
+            self._helpers |= helpers
         coordinates, along = list(coordinates), -1
         if self.turned:
             coordinates[-2:], along = coordinates[:-3:-1], -2

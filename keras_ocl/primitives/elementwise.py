@@ -5,6 +5,7 @@ where a function is not differentiable (max and min give a tie to the first oper
 """
 
 import math
+import operator
 
 from keras_ocl import primitives as P
 from keras_ocl.core import dtypes
@@ -51,22 +52,9 @@ def _shape(name, out=None):
     return rule
 
 
-def _part_shape(name):
+def _part_shape(x):
     """abs, real and imag of complex numbers have the dtype of a part."""
-
-    def rule(x):
-        return x.shape, dtypes.part(x.dtype)
-
-    return rule
-
-
-def _bool_shape(name, check):
-    def rule(x):
-        if not check(x.dtype):
-            raise TypeError(f"{name}: dtype {x.dtype} is not supported.")
-        return x.shape, "bool"
-
-    return rule
+    return x.shape, dtypes.part(x.dtype)
 
 
 def _sum_total(summed, stacked, inputs, params, number):
@@ -79,27 +67,14 @@ def _convert_total(summed, stacked, inputs, params, number):
     return None if inner is None else lambda: _convert(inner(), **params)
 
 
-_TOTALS = {"add": _sum_total, "convert": _convert_total}
-
-
-def _primitive(name, shape, vjp):
+def _primitive(name, shape, vjp, **rules):
     """The elementwise primitive whose operation in OpenCL C goes by the same name."""
 
     def pointwise(gen, node, index):
         return gen.op(name, node.dtype, *[gen.value(i, index) for i in node.inputs])
 
-    primitive = Primitive(
-        name,
-        shape,
-        vjp,
-        pointwise,
-        kind=Kind.ELEMENTWISE,
-        cost=elementwise.OPS[name].cost,
-        simplify=algebra.SIMPLIFY.get(name),
-        fold=algebra.FOLD.get(name),
-        batch=same_parameters(lambda: primitive),
-        total=_TOTALS.get(name),
-    )
+    cost, batch = elementwise.OPS[name].cost, same_parameters(lambda: primitive)
+    primitive = Primitive(name, shape, vjp, pointwise, kind=Kind.ELEMENTWISE, cost=cost, batch=batch, **rules)
     return primitive
 
 
@@ -122,15 +97,6 @@ def _square(x):
 
 def _conj(x):
     return P.conj(x) if dtypes.is_complex(x.dtype) else x
-
-
-def _holomorphic(derivative):
-    """VJP of a function of one variable from derivative(out, x)."""
-
-    def vjp(ct, out, x):
-        return (P.mul(ct, _conj(derivative(out, x))),)
-
-    return vjp
 
 
 def _root(derivative):
@@ -233,80 +199,18 @@ def _relu_vjp(ct, out, x):
     return (P.select(P.gt(out, zero), ct, zero),)
 
 
-# name: (VJP, what it computes). Results without a VJP are not of a floating dtype, or are constant almost everywhere.
-_UNARY = {
-    "neg": (lambda ct, out, x: (P.neg(ct),), "-x"),
-    "sign": (None, "-1, 0 or 1 by the sign of x; NaN stays"),
-    "floor": (None, "The greatest integer not above x"),
-    "ceil": (None, "The least integer not below x"),
-    "round": (None, "The nearest integer, ties to even"),
-    "trunc": (None, "x without its fraction"),
-    "exp": (_holomorphic(lambda out, x: out), "e to the power x"),
-    "exp2": (_holomorphic(lambda out, x: _scaled(out, _LN2)), "2 to the power x"),
-    "expm1": (_holomorphic(lambda out, x: P.add(out, _like(1, out))), "exp(x) - 1, accurate near 0"),
-    "log": (_holomorphic(lambda out, x: P.div(_like(1, x), x)), "Natural logarithm"),
-    "log1p": (_holomorphic(lambda out, x: P.div(_like(1, x), P.add(_like(1, x), x))), "log(1 + x), accurate near 0"),
-    "log2": (_holomorphic(lambda out, x: P.div(_like(1 / _LN2, x), x)), "Logarithm to base 2"),
-    "log10": (_holomorphic(lambda out, x: P.div(_like(1 / _LN10, x), x)), "Logarithm to base 10"),
-    "sqrt": (_root(lambda out: P.div(_like(0.5, out), out)), "Square root"),
-    "rsqrt": (_root(lambda out: _scaled(P.mul(out, _square(out)), -0.5)), "1 / sqrt(x)"),
-    "cbrt": (_holomorphic(lambda out, x: P.div(_like(1 / 3, out), _square(out))), "Cube root"),
-    "sin": (_holomorphic(lambda out, x: P.cos(x)), "Sine"),
-    "cos": (_holomorphic(lambda out, x: P.neg(P.sin(x))), "Cosine"),
-    "tan": (_holomorphic(lambda out, x: P.add(_like(1, out), _square(out))), "Tangent"),
-    "asin": (_holomorphic(lambda out, x: P.rsqrt(P.sub(_like(1, x), _square(x)))), "Inverse sine"),
-    "acos": (_holomorphic(lambda out, x: P.neg(P.rsqrt(P.sub(_like(1, x), _square(x))))), "Inverse cosine"),
-    "atan": (_holomorphic(lambda out, x: P.div(_like(1, x), P.add(_like(1, x), _square(x)))), "Inverse tangent"),
-    "sinh": (_holomorphic(lambda out, x: P.cosh(x)), "Hyperbolic sine"),
-    "cosh": (_holomorphic(lambda out, x: P.sinh(x)), "Hyperbolic cosine"),
-    "tanh": (_holomorphic(lambda out, x: P.sub(_like(1, out), _square(out))), "Hyperbolic tangent"),
-    "asinh": (_holomorphic(lambda out, x: P.rsqrt(P.add(_square(x), _like(1, x)))), "Inverse hyperbolic sine"),
-    "acosh": (
-        _holomorphic(lambda out, x: P.rsqrt(P.mul(P.sub(x, _like(1, x)), P.add(x, _like(1, x))))),
-        "Inverse hyperbolic cosine",
-    ),
-    "atanh": (_holomorphic(lambda out, x: P.div(_like(1, x), P.sub(_like(1, x), _square(x)))), "Inverse hyperbolic tangent"),
-    "erf": (_holomorphic(lambda out, x: _scaled(P.exp(P.neg(_square(x))), 2 / math.sqrt(math.pi))), "Error function"),
-    "erfc": (_holomorphic(lambda out, x: _scaled(P.exp(P.neg(_square(x))), -2 / math.sqrt(math.pi))), "1 - erf(x)"),
-    "erf_inv": (_holomorphic(lambda out, x: _scaled(P.exp(_square(out)), math.sqrt(math.pi) / 2)), "Inverse of erf"),
-    "lgamma": (_holomorphic(lambda out, x: P.digamma(x)), "Logarithm of the absolute value of the gamma function"),
-    "digamma": (_holomorphic(lambda out, x: _trigamma(x)), "Derivative of lgamma"),
-    "logistic": (_holomorphic(lambda out, x: P.mul(out, P.sub(_like(1, out), out))), "1 / (1 + exp(-x))"),
-    "relu": (_relu_vjp, "max(x, 0); its gradient is computed from the result and is 0 at 0"),
-    "i0": (_holomorphic(lambda out, x: P.i1(x)), "Modified Bessel function of order 0"),
-    "i1": (_holomorphic(_i1_derivative), "Modified Bessel function of order 1"),
-    "not": (None, "Logical (bool) or bitwise (integers) complement"),
-    "population_count": (None, "Number of set bits"),
-    "conj": (lambda ct, out, x: (P.conj(ct),), "Complex conjugate"),
-}
-
-_BINARY = {
-    "add": (lambda ct, out, a, b: (ct, ct), "a + b (bool: or)"),
-    "sub": (lambda ct, out, a, b: (ct, P.neg(ct)), "a - b"),
-    "mul": (lambda ct, out, a, b: (P.mul(ct, _conj(b)), P.mul(ct, _conj(a))), "a * b (bool: and)"),
-    "div": (_div_vjp, "a / b; of integers truncated"),
-    "floor_div": (None, "a / b rounded down"),
-    "mod": (lambda ct, out, a, b: (ct, P.neg(P.mul(ct, P.floor_div(a, b)))), "Remainder with the sign of b"),
-    "rem": (lambda ct, out, a, b: (ct, P.neg(P.mul(ct, P.round(P.div(P.sub(a, out), b))))), "Remainder with the sign of a"),
-    "pow": (_pow_vjp, "a to the power b"),
-    "max": (_extreme_vjp("ge"), "The greater of both; NaN if either is"),
-    "min": (_extreme_vjp("le"), "The lesser of both; NaN if either is"),
-    "atan2": (_atan2_vjp, "Angle of the point (b, a)"),
-    "hypot": (_hypot_vjp, "sqrt(a**2 + b**2) without overflow"),
-    "copysign": (_copysign_vjp, "The magnitude of a with the sign of b"),
-    "nextafter": (lambda ct, out, a, b: (ct, None), "The next number after a towards b"),
-    "and": (None, "Logical (bool) or bitwise and"),
-    "or": (None, "Logical (bool) or bitwise or"),
-    "xor": (None, "Logical (bool) or bitwise exclusive or"),
-    "shift_left": (None, "a << b"),
-    "shift_right": (None, "a >> b"),
-}
-
-_COMPARISONS = {"eq": "a == b", "ne": "a != b", "lt": "a < b", "le": "a <= b", "gt": "a > b", "ge": "a >= b"}
+# ---- the table
 
 
-def _declare(name, shape, vjp, text):
-    primitive = _primitive(name, shape, vjp)
+__all__ = ["bitcast", "complex", "convert", "joint_shape", "select", "stop_gradient"]
+
+
+def _row(name, text, vjp=None, shape=None, **rules):
+    """Defines an operation and its function: what it computes, its gradient, and other rules of its Primitive.
+
+    Results without a VJP are not of a floating dtype, or are constant almost everywhere.
+    """
+    primitive = _primitive(name, shape or _shape(name), vjp, **rules)
     keyword = {"not": "not_", "and": "and_", "or": "or_"}.get(name, name)
 
     def function(*operands):
@@ -318,17 +222,92 @@ def _declare(name, shape, vjp, text):
     __all__.append(keyword)
 
 
-__all__ = ["bitcast", "complex", "convert", "joint_shape", "select", "stop_gradient"]
+def _smooth(name, text, derivative):
+    """A function of one variable, from derivative(out, x)."""
+    _row(name, text, lambda ct, out, x: (P.mul(ct, _conj(derivative(out, x))),))
 
-for _name, (_vjp, _text) in {**_UNARY, **_BINARY}.items():
-    _declare(_name, _shape(_name), _vjp, _text)
-for _name, _text in _COMPARISONS.items():
-    _declare(_name, _shape(_name, "bool"), None, _text)
-_declare("abs", _part_shape("abs"), _abs_vjp, "Absolute value")
-_declare("real", _part_shape("real"), lambda ct, out, x: (P.complex(ct, _like(0, ct)) if dtypes.is_complex(x.dtype) else ct,), "Real part")
-_declare("imag", _part_shape("imag"), lambda ct, out, x: (P.complex(_like(0, ct), ct),), "Imaginary part of a complex tensor")
-for _name, _text in (("is_finite", "Neither infinite nor NaN"), ("is_nan", "Not a number"), ("is_inf", "Infinite")):
-    _declare(_name, _bool_shape(_name, lambda dtype: True), None, _text)
+
+def _predicate(name, text, **rules):
+    _row(name, text, shape=_shape(name, "bool"), **rules)
+
+
+_row("neg", "-x", lambda ct, out, x: (P.neg(ct),), fold=operator.neg)
+_row("sign", "-1, 0 or 1 by the sign of x; NaN stays")
+_row("floor", "The greatest integer not above x")
+_row("ceil", "The least integer not below x")
+_row("round", "The nearest integer, ties to even")
+_row("trunc", "x without its fraction")
+_smooth("exp", "e to the power x", lambda out, x: out)
+_smooth("exp2", "2 to the power x", lambda out, x: _scaled(out, _LN2))
+_smooth("expm1", "exp(x) - 1, accurate near 0", lambda out, x: P.add(out, _like(1, out)))
+_smooth("log", "Natural logarithm", lambda out, x: P.div(_like(1, x), x))
+_smooth("log1p", "log(1 + x), accurate near 0", lambda out, x: P.div(_like(1, x), P.add(_like(1, x), x)))
+_smooth("log2", "Logarithm to base 2", lambda out, x: P.div(_like(1 / _LN2, x), x))
+_smooth("log10", "Logarithm to base 10", lambda out, x: P.div(_like(1 / _LN10, x), x))
+_row("sqrt", "Square root", _root(lambda out: P.div(_like(0.5, out), out)), fold=math.sqrt)
+_row("rsqrt", "1 / sqrt(x)", _root(lambda out: _scaled(P.mul(out, _square(out)), -0.5)))
+_smooth("cbrt", "Cube root", lambda out, x: P.div(_like(1 / 3, out), _square(out)))
+_smooth("sin", "Sine", lambda out, x: P.cos(x))
+_smooth("cos", "Cosine", lambda out, x: P.neg(P.sin(x)))
+_smooth("tan", "Tangent", lambda out, x: P.add(_like(1, out), _square(out)))
+_smooth("asin", "Inverse sine", lambda out, x: P.rsqrt(P.sub(_like(1, x), _square(x))))
+_smooth("acos", "Inverse cosine", lambda out, x: P.neg(P.rsqrt(P.sub(_like(1, x), _square(x)))))
+_smooth("atan", "Inverse tangent", lambda out, x: P.div(_like(1, x), P.add(_like(1, x), _square(x))))
+_smooth("sinh", "Hyperbolic sine", lambda out, x: P.cosh(x))
+_smooth("cosh", "Hyperbolic cosine", lambda out, x: P.sinh(x))
+_smooth("tanh", "Hyperbolic tangent", lambda out, x: P.sub(_like(1, out), _square(out)))
+_smooth("asinh", "Inverse hyperbolic sine", lambda out, x: P.rsqrt(P.add(_square(x), _like(1, x))))
+_smooth("acosh", "Inverse hyperbolic cosine", lambda out, x: P.rsqrt(P.mul(P.sub(x, _like(1, x)), P.add(x, _like(1, x)))))
+_smooth("atanh", "Inverse hyperbolic tangent", lambda out, x: P.div(_like(1, x), P.sub(_like(1, x), _square(x))))
+_smooth("erf", "Error function", lambda out, x: _scaled(P.exp(P.neg(_square(x))), 2 / math.sqrt(math.pi)))
+_smooth("erfc", "1 - erf(x)", lambda out, x: _scaled(P.exp(P.neg(_square(x))), -2 / math.sqrt(math.pi)))
+_smooth("erf_inv", "Inverse of erf", lambda out, x: _scaled(P.exp(_square(out)), math.sqrt(math.pi) / 2))
+_smooth("lgamma", "Logarithm of the absolute value of the gamma function", lambda out, x: P.digamma(x))
+_smooth("digamma", "Derivative of lgamma", lambda out, x: _trigamma(x))
+_smooth("logistic", "1 / (1 + exp(-x))", lambda out, x: P.mul(out, P.sub(_like(1, out), out)))
+_row("relu", "max(x, 0); its gradient is computed from the result and is 0 at 0", _relu_vjp)
+_smooth("i0", "Modified Bessel function of order 0", lambda out, x: P.i1(x))
+_smooth("i1", "Modified Bessel function of order 1", _i1_derivative)
+_row("not", "Logical (bool) or bitwise (integers) complement")
+_row("population_count", "Number of set bits")
+_row("conj", "Complex conjugate", lambda ct, out, x: (P.conj(ct),))
+_row("add", "a + b (bool: or)", lambda ct, out, a, b: (ct, ct), fold=operator.add, simplify=algebra.add, total=_sum_total)
+_row("sub", "a - b", lambda ct, out, a, b: (ct, P.neg(ct)), fold=operator.sub, simplify=algebra.neutral(0))
+_row(
+    "mul",
+    "a * b (bool: and)",
+    lambda ct, out, a, b: (P.mul(ct, _conj(b)), P.mul(ct, _conj(a))),
+    fold=operator.mul,
+    simplify=algebra.neutral(1, commutes=True),
+)
+_row("div", "a / b; of integers truncated", _div_vjp, simplify=algebra.neutral(1))
+_row("floor_div", "a / b rounded down")
+_row("mod", "Remainder with the sign of b", lambda ct, out, a, b: (ct, P.neg(P.mul(ct, P.floor_div(a, b)))))
+_row("rem", "Remainder with the sign of a", lambda ct, out, a, b: (ct, P.neg(P.mul(ct, P.round(P.div(P.sub(a, out), b))))))
+_row("pow", "a to the power b", _pow_vjp, simplify=algebra.power)
+_row("max", "The greater of both; NaN if either is", _extreme_vjp("ge"), fold=algebra.extreme(operator.gt))
+_row("min", "The lesser of both; NaN if either is", _extreme_vjp("le"), fold=algebra.extreme(operator.lt))
+_row("atan2", "Angle of the point (b, a)", _atan2_vjp)
+_row("hypot", "sqrt(a**2 + b**2) without overflow", _hypot_vjp)
+_row("copysign", "The magnitude of a with the sign of b", _copysign_vjp)
+_row("nextafter", "The next number after a towards b", lambda ct, out, a, b: (ct, None))
+_row("and", "Logical (bool) or bitwise and")
+_row("or", "Logical (bool) or bitwise or")
+_row("xor", "Logical (bool) or bitwise exclusive or")
+_row("shift_left", "a << b")
+_row("shift_right", "a >> b")
+_predicate("eq", "a == b", fold=operator.eq)
+_predicate("ne", "a != b", fold=operator.ne)
+_predicate("lt", "a < b")
+_predicate("le", "a <= b")
+_predicate("gt", "a > b")
+_predicate("ge", "a >= b")
+_row("abs", "Absolute value", _abs_vjp, _part_shape)
+_row("real", "Real part", lambda ct, out, x: (P.complex(ct, _like(0, ct)) if dtypes.is_complex(x.dtype) else ct,), _part_shape)
+_row("imag", "Imaginary part of a complex tensor", lambda ct, out, x: (P.complex(_like(0, ct), ct),), _part_shape)
+_predicate("is_finite", "Neither infinite nor NaN")
+_predicate("is_nan", "Not a number")
+_predicate("is_inf", "Infinite")
 
 
 # ---- operations with a signature of their own
@@ -340,7 +319,7 @@ def _select_shape(mask, a, b):
     return joint_shape("select", (mask, a, b)), _same_dtype("select", (a, b))
 
 
-_select = _primitive("select", _select_shape, _select_vjp)
+_select = _primitive("select", _select_shape, _select_vjp, simplify=algebra.select)
 
 
 def select(mask, on_true, on_false):
@@ -354,7 +333,7 @@ def _convert_vjp(ct, out, x, *, dtype):
     return (P.convert(ct, x.dtype) if dtypes.is_float(x.dtype) or dtypes.is_complex(x.dtype) else None,)
 
 
-_convert = _primitive("convert", lambda x, *, dtype: (x.shape, dtype), _convert_vjp)
+_convert = _primitive("convert", lambda x, *, dtype: (x.shape, dtype), _convert_vjp, simplify=algebra.convert, total=_convert_total)
 
 
 def convert(x, dtype):

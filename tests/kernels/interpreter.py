@@ -7,33 +7,15 @@ gives 0 or -1, `?:` selects. The text becomes Python, function by function.
 import re
 
 import numpy as np
-from scipy import special
 
 from keras_ocl.kernels.prelude import library
+from tests.elementwise import ROWS
 
 WIDTH = 16
 LARGEST = float(np.finfo(np.float32).max)
-# Units in the last place of float32 by which OpenCL 1.2's full profile lets a result be off (table in its section 7.4).
-ULPS = {"divide": 2.5, "sqrt": 3, "rsqrt": 2, "exp": 3, "exp2": 3, "expm1": 3, "log": 3, "log2": 3, "log10": 3, "log1p": 2}
-ULPS |= {
-    "sin": 4,
-    "cos": 4,
-    "tan": 5,
-    "asin": 4,
-    "acos": 4,
-    "atan": 5,
-    "atan2": 6,
-    "sinh": 4,
-    "cosh": 4,
-    "tanh": 5,
-    "asinh": 4,
-    "acosh": 4,
-    "atanh": 5,
-}
-ULPS |= {"cbrt": 2, "hypot": 4, "erf": 16, "erfc": 16, "pow": 16}
-_ROUNDED = {name: getattr(np, name) for name in "sqrt exp exp2 expm1 log log2 log10 log1p sin cos tan sinh cosh tanh cbrt hypot".split()}
-_ROUNDED |= {name: getattr(np, name.replace("a", "arc", 1)) for name in "asin acos atan atan2 asinh acosh atanh".split()}
-_ROUNDED |= {"pow": np.power, "erf": special.erf, "erfc": special.erfc, "rsqrt": lambda x: 1 / np.sqrt(x), "divide": np.divide}
+# OpenCL's functions, and the units in the last place of float32 by which its full profile lets a result be off.
+_ROUNDED = {"divide": np.divide} | {name: row.floats for name, row in ROWS.items() if row.opencl is not None}
+_ULPS = {name: ROWS[name].opencl if name in ROWS else 2.5 for name in _ROUNDED}
 _EXACT = {"fabs": np.abs, "rint": np.rint, "copysign": np.copysign, "max": np.maximum, "min": np.minimum, "clamp": np.clip}
 _EXACT |= {name: getattr(np, name) for name in ("floor", "ceil", "trunc", "fmax", "fmin")}
 _TOKEN = re.compile(r"0x[\da-fA-F.]+p[-+]?\d+f?|0x[\da-fA-F]+u?|\d+\.?\d*(?:e[-+]?\d+)?[fu]?|\w+|[-+*/|&^<>=!]=|<<=?|>>=?|&&|\|\||\+\+|\S")
@@ -70,7 +52,7 @@ class Machine:
         """The result of the helper function `name`, such as "rem_float_16"."""
         if name not in self._functions:
             namespace = {"machine": self, "np": np}
-            exec(_translated(library.source(name.rpartition("_")[0], WIDTH)), namespace)  # noqa: S102 (of our own text)
+            exec(_translated(library.helper(name).text), namespace)  # noqa: S102 (of our own text)
             self._functions[name] = namespace[name]
         with np.errstate(all="ignore"):
             return self._functions[name](*operands)
@@ -99,7 +81,7 @@ class Machine:
         exact = np.asarray(_ROUNDED[name](*[np.asarray(self._zeros(x), np.float64) for x in operands]))
         unit = np.ldexp(1.0, np.frexp(exact)[1] - 24)
         normal = np.isfinite(exact) & (np.abs(exact) >= 2.0**-126)
-        found = np.where(normal, exact + self._error(exact.shape) * (ULPS[name] - 0.5) * unit, exact)
+        found = np.where(normal, exact + self._error(exact.shape) * (_ULPS[name] - 0.5) * unit, exact)
         found = np.where(np.abs(exact) <= LARGEST, np.clip(found, -LARGEST, LARGEST), exact).astype(np.float32)
         if name in ("sin", "cos", "tanh", "erf"):  # their results leave -1 to 1 nowhere
             found = np.clip(found, -1, 1)

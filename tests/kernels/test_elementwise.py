@@ -5,14 +5,13 @@ import warnings
 import ml_dtypes
 import numpy as np
 import pytest
-from scipy import special
 
 from keras_ocl import runtime
 from keras_ocl.core import dtypes
 from keras_ocl.kernels import elementwise, prelude
-from keras_ocl.kernels.prelude import library
 from keras_ocl.runtime.programs import HASTY
 from tests.drivers import division_ulps, loses_int8_selects
+from tests.elementwise import ROWS
 
 RNG = np.random.default_rng(7)
 EPSILON = {"float16": 2.0**-10, "bfloat16": 2.0**-7, "float32": 2.0**-23, "float64": 2.0**-52}
@@ -47,14 +46,13 @@ class Case:
         """The kernel's text and the helper functions it needs."""
         operands = self.operands()
         op_dtypes = self.in_dtypes if len(operands) == len(self.in_dtypes) else self.in_dtypes * len(operands)
-        needs = elementwise.helpers(self.op, width, self.out_dtype, op_dtypes)
+        value, needs = elementwise.emit(self.op, width, self.out_dtype, op_dtypes, operands)
         parameters, text = [], ""
         for k, dtype in enumerate(self.in_dtypes):
             parameters.append(f"__global const {dtypes.storage_ctype(dtype)}* x{k}")
             text += f"  {prelude.register_type(dtype, width)} v{k} = {prelude.load(dtype, width, f'x{k}', 'i')};\n"
             needs = needs | prelude.helpers_for(dtype, width)
         needs = needs | prelude.helpers_for(self.out_dtype, width)
-        value = elementwise.emit(self.op, width, self.out_dtype, op_dtypes, operands)
         text += f"  {prelude.register_type(self.out_dtype, width)} r = {value};\n"
         text += f"  {prelude.store(self.out_dtype, width, 'y', 'i', 'r')}\n"
         parameters.append(f"__global {dtypes.storage_ctype(self.out_dtype)}* y")
@@ -121,101 +119,6 @@ def pairs(values, count=600):
     return np.concatenate([a, RNG.choice(values, count)]), np.concatenate([b, RNG.choice(values, count)])
 
 
-def digamma(x):
-    """SciPy's, but NaN at the poles and by reflection below 0, where SciPy loses digits (175 ulps at -5.665)."""
-    y = np.where(x < 0, special.digamma(1 - x) - np.pi / np.tan(np.pi * (x - np.rint(x))), special.digamma(x))
-    return np.where((x < 0) & (x == np.floor(x)), np.nan, y)
-
-
-def lgamma(x):
-    """SciPy's, but not infinite yet at the least numbers."""
-    return np.where(np.abs(x) < 1e-300, -np.log(np.abs(x)), special.gammaln(x))
-
-
-def i0(x):
-    return np.where(np.isinf(x), np.inf, special.i0(x))
-
-
-def i1(x):
-    return np.where(np.isinf(x), x, special.i1(x))
-
-
-# op: (reference, tolerance in ulps of the result's dtype, absolute tolerance in epsilons)
-UNARY = {
-    "neg": (np.negative, 0, 0),
-    "abs": (np.abs, 0, 0),
-    "relu": (lambda x: np.maximum(x, 0), 0, 0),
-    "sign": (np.sign, 0, 0),
-    "floor": (np.floor, 0, 0),
-    "ceil": (np.ceil, 0, 0),
-    "round": (np.rint, 0, 0),
-    "trunc": (np.trunc, 0, 0),
-    "exp": (np.exp, 3, 0),
-    "exp2": (np.exp2, 3, 0),
-    "expm1": (np.expm1, 4, 0),
-    "log": (np.log, 3, 0),
-    "log1p": (np.log1p, 3, 0),
-    "log2": (np.log2, 3, 0),
-    "log10": (np.log10, 3, 0),
-    "sqrt": (np.sqrt, 1, 0),
-    "rsqrt": (lambda x: 1 / np.sqrt(x), 2, 0),
-    "cbrt": (np.cbrt, 3, 0),
-    "sin": (np.sin, 4, 0),
-    "cos": (np.cos, 4, 0),
-    "tan": (np.tan, 5, 0),
-    "asin": (np.arcsin, 4, 0),
-    "acos": (np.arccos, 4, 0),
-    "atan": (np.arctan, 5, 0),
-    "sinh": (np.sinh, 4, 0),
-    "cosh": (np.cosh, 4, 0),
-    "tanh": (np.tanh, 5, 0),
-    "asinh": (np.arcsinh, 4, 0),
-    "acosh": (np.arccosh, 4, 0),
-    "atanh": (np.arctanh, 5, 0),
-    "erf": (special.erf, 4, 0),
-    "erfc": (special.erfc, 16, 0),
-    "erf_inv": (special.erfinv, 8, 0),
-    "lgamma": (lgamma, 8, 8),
-    "digamma": (digamma, 8, 16),
-    "logistic": (lambda x: 1 / (1 + np.exp(-x)), 4, 0),
-    "i0": (i0, 8, 0),
-    "i1": (i1, 8, 0),
-}
-PREDICATES = {"is_finite": np.isfinite, "is_nan": np.isnan, "is_inf": np.isinf}
-BINARY = {
-    "add": (np.add, 0),
-    "sub": (np.subtract, 0),
-    "mul": (np.multiply, 0),
-    "div": (np.divide, 0),
-    "mod": (np.mod, 0),
-    "floor_div": (np.floor_divide, 0),
-    "rem": (np.fmod, 0),
-    "max": (np.maximum, 0),
-    "min": (np.minimum, 0),
-    "copysign": (np.copysign, 0),
-    "nextafter": (np.nextafter, 0),
-    "hypot": (np.hypot, 4),
-    "atan2": (np.arctan2, 6),
-    "pow": (np.power, 16),
-}
-COMPARISONS = {"eq": np.equal, "ne": np.not_equal, "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal}
-INTEGER_BINARY = {
-    "add": np.add,
-    "sub": np.subtract,
-    "mul": np.multiply,
-    "floor_div": np.floor_divide,
-    "mod": np.mod,
-    "rem": np.fmod,
-    "max": np.maximum,
-    "min": np.minimum,
-    "and": np.bitwise_and,
-    "or": np.bitwise_or,
-    "xor": np.bitwise_xor,
-    "shift_left": np.left_shift,
-    "shift_right": np.right_shift,
-}
-
-
 def float_cases(dtype, denormals):
     # Functions are exact to rounding of float32 before a smaller type is stored; denormal results may be flushed.
     tiny = float(ml_dtypes.finfo(dtypes.numpy_dtype(dtype)).tiny)
@@ -223,82 +126,47 @@ def float_cases(dtype, denormals):
     if not denormals:
         values = np.where(np.abs(values) < tiny, 0, values).astype(values.dtype)
     a, b = pairs(values)
-    for op, (reference, ulps, absolute) in UNARY.items():
-        if op == "lgamma":
-            x = x[x != -np.inf]  # Mesa's is -inf, as SciPy's and against C
-        y = quiet(reference, x.astype(np.float64)).astype(np.float64)
+    for op, row in ROWS.items():
+        if row.floats is None:
+            continue
+        unary = elementwise.OPS[op].arity == 1
+        inputs = [x[x != -np.inf] if op == "lgamma" else x] if unary else [a, b]  # Mesa's is -inf there, as SciPy's and against C
+        y = quiet(row.floats, *(i.astype(row.wide(dtype)) for i in inputs))
+        if row.predicate:
+            yield Case(op, "bool", inputs, [dtype] * len(inputs), y)
+            continue
+        ulps = division_ulps() if op == "div" and dtype != "float64" else row.ulps
         slack = ulps if dtype in ("float32", "float64") else min(ulps, 1)
-        yield Case(op, dtype, [x], [dtype], quiet(y.astype, x.dtype), slack, (tiny if ulps else 0) + absolute * EPSILON[dtype])
-    for op, reference in PREDICATES.items():
-        yield Case(op, "bool", [x], [dtype], quiet(reference, x))
-    for op, (reference, ulps) in BINARY.items():
-        exact = op == "nextafter" or dtype == "float64"
-        y = quiet(reference, a, b) if exact else quiet(reference, a.astype(np.float64), b.astype(np.float64))
-        if op in ("mod", "floor_div", "rem"):
-            y = quiet(reference, a, b) if dtype in ("float32", "float64") else quiet(reference, a.astype("float32"), b.astype("float32"))
-        if op == "div" and dtype != "float64":
-            ulps = division_ulps()
-        slack = ulps if dtype in ("float32", "float64") else min(ulps, 1)
-        yield Case(op, dtype, [a, b], [dtype] * 2, quiet(y.astype, x.dtype), slack, tiny if ulps or not denormals else 0)
-    for op, reference in COMPARISONS.items():
-        yield Case(op, "bool", [a, b], [dtype] * 2, quiet(reference, a, b))
+        lost = tiny if ulps or not unary and not denormals else 0
+        yield Case(op, dtype, inputs, [dtype] * len(inputs), quiet(y.astype, x.dtype), slack, lost + row.atol * EPSILON[dtype])
     mask = RNG.random(len(a)) < 0.5
     yield Case("select", dtype, [mask, a, b], ["bool", dtype, dtype], np.where(mask, a, b))
 
 
-def truncating_division(a, b):
-    q = (
-        np.floor_divide(np.abs(a.astype(object)), np.maximum(np.abs(b.astype(object)), 1))
-        * np.sign(a.astype(object))
-        * np.sign(b.astype(object))
-    )
-    bits = 8 * a.dtype.itemsize
-    return np.array([int(v) & ((1 << bits) - 1) for v in q], f"uint{bits}").view(a.dtype)
-
-
-def integer_power(a, b):
-    bits = 8 * a.dtype.itemsize
-    result = []
-    for x, e in zip(a.tolist(), b.tolist(), strict=True):
-        value = pow(x, e, 1 << bits) if e >= 0 else x ** (-e % 2 + 2) if x in (1, -1) else 0
-        result.append(value & ((1 << bits) - 1))
-    return np.array(result, f"uint{bits}").view(a.dtype)
-
-
 def integer_cases(dtype):
     x, (a, b) = integers(dtype), pairs(integers(dtype))
-    bits = np.array([(int(v) & (2 ** (8 * x.itemsize) - 1)).bit_count() for v in x], dtype)
-    for op, y in {
-        "neg": quiet(np.negative, x),
-        "abs": quiet(np.abs, x),
-        "sign": np.sign(x),
-        "floor": x,
-        "relu": np.maximum(x, 0),
-        "not": ~x,
-        "population_count": bits,
-    }.items():
-        yield Case(op, dtype, [x], [dtype], y)
-    yield Case("is_finite", "bool", [x], [dtype], np.isfinite(x))
-    for op, reference in INTEGER_BINARY.items():
-        other = np.abs(b.astype("int64")).astype(dtype) if op.startswith("shift") else b
-        other = np.where(other < 0, 1, other).astype(dtype) if op.startswith("shift") else other
-        yield Case(op, dtype, [a, other], [dtype] * 2, quiet(reference, a, other))
-    yield Case("div", dtype, [a, b], [dtype] * 2, truncating_division(a, b))
-    yield Case("pow", dtype, [a, b], [dtype] * 2, integer_power(a, b))
-    for op, reference in COMPARISONS.items():
-        yield Case(op, "bool", [a, b], [dtype] * 2, quiet(reference, a, b))
+    for op, row in ROWS.items():
+        if row.integers is None:
+            continue
+        inputs = [x] if elementwise.OPS[op].arity == 1 else [a, b]
+        if op.startswith("shift"):
+            other = np.abs(b.astype("int64")).astype(dtype)
+            inputs[1] = np.where(other < 0, 1, other).astype(dtype)
+        y = quiet(row.integers, *inputs)
+        if y.dtype == object:
+            bits = 8 * x.itemsize
+            y = np.array([int(v) & ((1 << bits) - 1) for v in y], f"uint{bits}").view(dtype)
+        yield Case(op, "bool" if row.predicate else dtype, inputs, [dtype] * len(inputs), y)
     mask = RNG.random(len(a)) < 0.5
     yield Case("select", dtype, [mask, a, b], ["bool", dtype, dtype], np.where(mask, a, b))
 
 
 def bool_cases():
     a, b = np.array([False, False, True, True] * 4), np.array([False, True, False, True] * 4)
-    references = {"add": np.logical_or, "mul": np.logical_and, "max": np.logical_or, "min": np.logical_and}
-    references |= {"and": np.logical_and, "or": np.logical_or, "xor": np.logical_xor, **COMPARISONS}
-    for op, reference in references.items():
-        yield Case(op, "bool", [a, b], ["bool"] * 2, reference(a, b))
-    yield Case("not", "bool", [a], ["bool"], ~a)
-    yield Case("is_finite", "bool", [a], ["bool"], np.ones(16, bool))
+    for op, row in ROWS.items():
+        if row.bools is not None:
+            inputs = [a, b][: elementwise.OPS[op].arity]
+            yield Case(op, "bool", inputs, ["bool"] * len(inputs), row.bools(*inputs))
     yield Case("select", "bool", [a, b, ~b], ["bool"] * 3, np.where(a, b, ~b))
 
 
@@ -351,14 +219,12 @@ def complex_cases(dtype):
 
     a, b, c = make(), make(), RNG.normal(size=64).astype(part)
     b[:8] = a[:8]
-    for op, reference in {"add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide}.items():
-        yield Case(op, dtype, [a, b], [dtype] * 2, reference(a, b), 4, near)
-    for op, reference in {"neg": np.negative, "conj": np.conj, "exp": np.exp}.items():
-        yield Case(op, dtype, [a], [dtype], reference(a), 4, near)
-    for op, reference in {"abs": np.abs, "real": np.real, "imag": np.imag}.items():
-        yield Case(op, part, [a], [dtype], reference(a), 4)
-    for op in ("eq", "ne"):
-        yield Case(op, "bool", [a, b], [dtype] * 2, COMPARISONS[op](a, b))
+    odd = np.array([np.nan, np.inf, 1j * np.nan, 1j * np.inf] * 16, dtype)
+    for op, row in ROWS.items():
+        if row.complexes is not None:
+            inputs = [np.where(RNG.random(64) < 0.2, odd, a) if op.startswith("is_") else a, b][: elementwise.OPS[op].arity]
+            y = quiet(row.complexes, *inputs)
+            yield Case(op, str(y.dtype), inputs, [dtype] * len(inputs), y, 4, near)
     yield Case("complex", dtype, [c, c[::-1]], [part] * 2, (c + 1j * c[::-1]).astype(dtype))
     yield Case("convert", dtype, [c], [part], c.astype(dtype))
     yield Case("convert", part, [a], [dtype], a.real)
@@ -437,8 +303,7 @@ def run(device, cases, options=""):
     for n, case in enumerate(cases):
         for width in case.widths:
             text, helpers = case.kernel(f"k{n}_{width}", width)
-            texts = tuple(prelude.helper_source(h) for h in library.ordered(helpers))
-            kernels[n, width] = (f"k{n}_{width}", text.replace("__kernel ", f"__kernel {alone}", 1), texts)
+            kernels[n, width] = (f"k{n}_{width}", text.replace("__kernel ", f"__kernel {alone}", 1), prelude.pieces(helpers))
     built = device.build(kernels.values(), options)
     for (n, width), (name, *_) in kernels.items():
         case = cases[n]
@@ -503,9 +368,14 @@ def test_errors_name_op_and_dtypes():
         elementwise.emit("exp", 1, "int32", ["int32"], ["x"])
 
 
-def test_helpers_come_after_what_they_call():
-    names = library.ordered({"tanh_float_16", "erf_float_16", "tan_float_16"})
-    assert names == library.ordered(["tan_float_16", "tanh_float_16", "erf_float_16"])
-    assert len(set(names)) == len(names)
-    assert names.index("exp_inner_float_16") < names.index("tanh_float_16")
-    assert names.index("sin_float_16") < names.index("tan_float_16")
+def test_operands_are_in_parentheses_where_they_must_be():
+    for operand, alone in [("v1", True), ("5u", True), ("(-0x1p+0f)", True), ("-1", False), ("a.lo", False), ("(float4)(x)", False)]:
+        text, _ = elementwise.emit("add", 4, "float32", ["float32"] * 2, ["x", operand])
+        assert text == (f"(x + {operand})" if alone else f"(x + ({operand}))")
+
+
+def test_an_expression_names_what_it_calls():
+    assert elementwise.emit("tanh", 16, "float32", ["float32"], ["x"]) == ("tanh_float_16(x)", {"tanh_float_16"})
+    assert elementwise.emit("tanh", 4, "float64", ["float64"], ["x"]) == ("tanh(x)", set())
+    text, helpers = elementwise.emit("convert", 1, "bfloat16", ["complex128"], ["x"])
+    assert text == "round_bfloat16_1(convert_float(x.x))" and helpers == {"round_bfloat16_1"}

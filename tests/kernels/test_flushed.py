@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from keras_ocl import runtime
-from tests.kernels.test_elementwise import BINARY, UNARY, Case, quiet, run
+from tests.elementwise import BINARY, UNARY
+from tests.kernels.test_elementwise import Case, quiet, run
 
 SIMPLE = set("neg abs sign relu floor ceil round trunc add sub mul max min copysign".split())  # one instruction
 # An exponent's part of the range of numbers; 0 and infinity beside.
@@ -36,15 +37,15 @@ def flushed(x):
 def cases(dtype):
     x = values(dtype)
     a, b = np.repeat(x, len(x)), np.tile(x, len(x))
-    for op, (reference, *_) in {**UNARY, **BINARY}.items():
+    for op, row in {**UNARY, **BINARY}.items():
         if (
             op in SIMPLE or op in ("digamma", "lgamma", "nextafter") or dtype == "float64" and op in ("sin", "cos", "tan")
         ):  # steep, or huge arguments
             continue
         inputs = [x] if op in UNARY else [a, b]
-        wide = [i.astype(np.float64) for i in inputs] if op not in ("mod", "rem", "floor_div") else inputs
-        case = Widest(op, dtype, inputs, [dtype] * len(inputs), quiet(reference, *wide).astype(dtype))
-        case.of_flushed = np.resize(quiet(reference, *map(flushed, wide if dtype == "float64" else inputs)).astype(dtype), case.count)
+        wide = [i.astype(row.wide(dtype)) for i in inputs]
+        case = Widest(op, dtype, inputs, [dtype] * len(inputs), quiet(row.floats, *wide).astype(dtype))
+        case.of_flushed = np.resize(quiet(row.floats, *map(flushed, wide if dtype == "float64" else inputs)).astype(dtype), case.count)
         yield case
 
 

@@ -8,8 +8,9 @@ from scipy import special
 
 from keras_ocl.kernels import elementwise
 from keras_ocl.kernels.prelude import draws, floats, integers, library, transcendentals
+from tests.elementwise import BINARY, UNARY
 from tests.kernels.interpreter import WIDTH, Machine
-from tests.kernels.test_elementwise import BINARY, UNARY, quiet
+from tests.kernels.test_elementwise import quiet
 
 TINY = 2.0**-126
 ERRORS = {
@@ -19,8 +20,7 @@ ERRORS = {
     "any": lambda rng: lambda shape: rng.uniform(-1, 1, shape),
     "either end": lambda rng: lambda shape: rng.choice([-1.0, 1.0], shape),
 }
-OPS = {op: (entry[0], entry[1]) for op, entry in {**UNARY, **BINARY}.items() if op not in ("lgamma", "nextafter")}
-EXACT = ("mod", "floor_div", "rem")
+OPS = {op: row for op, row in {**UNARY, **BINARY}.items() if op not in ("lgamma", "nextafter")}
 
 
 def machine(error, flush=False):
@@ -52,16 +52,16 @@ def flushed(x):
 @pytest.mark.parametrize("flush", [False, True], ids=["denormals", "flushed"])
 @pytest.mark.parametrize("op", OPS)
 def test_elementwise(op, flush):
-    reference, ulps = OPS[op]
-    inputs = operands(op)
-    text = elementwise.emit(op, WIDTH, "float32", ["float32"] * len(inputs), ["x", "y"][: len(inputs)])
+    row = OPS[op]
+    exact, inputs = row.computed_in == "float32", operands(op)
+    text, _ = elementwise.emit(op, WIDTH, "float32", ["float32"] * len(inputs), ["x", "y"][: len(inputs)])
     known = [flushed(x) if flush else x for x in inputs]
-    expected = quiet(reference, *[x if op in EXACT else x.astype(np.float64) for x in known]).astype(np.float64)
+    expected = quiet(row.floats, *[x.astype(row.wide("float32")) for x in known]).astype(np.float64)
     with np.errstate(all="ignore"):
         expected = np.where(np.abs(expected) > np.finfo(np.float32).max, np.copysign(np.inf, expected), expected)
-        tolerance = 0 if op in EXACT else 4 * max(ulps, 4) * 2.0**-23 * np.abs(expected) + (16 * 2.0**-20 if op == "digamma" else 0)
-        tolerance = tolerance + (4 * TINY if flush or op not in EXACT else 0)
-        if flush and op in EXACT:  # near the least number a remainder of almost all of the divisor is as good as 0
+        tolerance = 0 if exact else 4 * max(row.ulps, 4) * 2.0**-23 * np.abs(expected) + (16 * 2.0**-20 if op == "digamma" else 0)
+        tolerance = tolerance + (4 * TINY if flush or not exact else 0)
+        if flush and exact:  # near the least number a remainder of almost all of the divisor is as good as 0
             tolerance = np.where(np.abs(inputs[1]) < 2.0**-100, np.inf, tolerance)
     for error in ERRORS:
         found = np.asarray(machine(error, flush).evaluate(text, **dict(zip("xy", inputs, strict=False))), np.float64)
@@ -123,4 +123,4 @@ def test_a_loop_without_end_is_found():
         assert machine("exact").call(f"was_float_{WIDTH}", x, x).max() == 0
         with pytest.raises(RecursionError, match="does not end"):
             machine("below").call(f"was_float_{WIDTH}", x, x)
-    library.source.cache_clear()
+    library.helper.cache_clear()

@@ -6,42 +6,36 @@ import pytest
 from keras_ocl import primitives as P
 from keras_ocl.compiler import from_numpy
 from keras_ocl.core.autodiff import GradientTape
+from keras_ocl.core.primitive import Kind, Primitive
+from keras_ocl.kernels.elementwise import OPS
+from tests.elementwise import OWN_SIGNATURE, ROWS
 from tests.primitives.checking import check_gradient, need_float64, same
 
 RNG = np.random.default_rng(0)
 
-# name: range in which the function is smooth
-UNARY = {
-    **{name: (-2, 2) for name in "neg exp exp2 expm1 sin cos tan atan sinh cosh tanh asinh erf erfc logistic".split()},
-    **{name: (0.3, 3) for name in "abs log log1p log2 log10 sqrt rsqrt cbrt lgamma digamma relu".split()},
-    "tan": (-1, 1),
-    "asin": (-0.8, 0.8),
-    "acos": (-0.8, 0.8),
-    "atanh": (-0.8, 0.8),
-    "erf_inv": (-0.8, 0.8),
-    "acosh": (1.3, 3),
-}
-BINARY = {
-    **{name: ((-2, 2), (-2, 2)) for name in "add sub mul max min".split()},
-    "div": ((-2, 2), (0.5, 2)),
-    "pow": ((0.5, 2), (-2, 2)),
-    "mod": ((2.1, 2.9), (1.1, 1.4)),
-    "rem": ((2.1, 2.9), (1.1, 1.4)),
-    "atan2": ((0.5, 2), (0.5, 2)),
-    "hypot": ((0.5, 2), (0.5, 2)),
-    "copysign": ((0.5, 2), (-2, -1)),
-}
+SMOOTH = [name for name, row in ROWS.items() if row.smooth]
 
 
-@pytest.mark.parametrize("name", sorted(UNARY))
-def test_unary_gradient(name):
-    check_gradient(getattr(P, name), RNG.uniform(*UNARY[name], (3, 5)), tolerance=2e-6)
+@pytest.mark.parametrize("name", SMOOTH)
+def test_gradient(name):
+    operands = [RNG.uniform(*limits, (3, 5)) for limits in ROWS[name].smooth]
+    check_gradient(getattr(P, name), *operands, tolerance=2e-6)
 
 
-@pytest.mark.parametrize("name", sorted(BINARY))
-def test_binary_gradient(name):
-    a, b = BINARY[name]
-    check_gradient(getattr(P, name), RNG.uniform(*a, 7), RNG.uniform(*b, 7))
+def test_every_operation_has_its_rows():
+    primitives = {name for name, primitive in Primitive.registry.items() if primitive.kind is Kind.ELEMENTWISE}
+    operations = set(OPS) - {"threefry"}  # random_bits, which is no elementwise primitive, calls that
+    assert primitives == operations, "the tables in keras_ocl/primitives/elementwise.py and keras_ocl/kernels/elementwise.py differ"
+    assert primitives == set(ROWS) | OWN_SIGNATURE - {"threefry"}, "give each operation a row in tests/elementwise.py"
+    for name, row in ROWS.items():
+        for numbers in ("floats", "integers", "bools", "complexes"):
+            have, tested = (getattr(r, numbers) is not None for r in (OPS[name], row))
+            assert have == tested, f"{name}: its rows in tests/elementwise.py and keras_ocl/kernels/elementwise.py differ in `{numbers}`"
+
+
+def test_each_gradient_is_tested():
+    have = {name for name, row in ROWS.items() if row.floats and Primitive.registry[name].vjp}
+    assert have == set(SMOOTH), "give them a range `smooth` in tests/elementwise.py"
 
 
 def test_digamma_gradient_of_negatives():

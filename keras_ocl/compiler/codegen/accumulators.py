@@ -77,8 +77,9 @@ class Fold:
 
     def combined(self, a, b, width=1):
         """C expression of the operation on two registers of `width` lanes."""
-        self.gen.helpers |= elementwise.helpers(self.op, width, self.dtype, [self.dtype] * 2)
-        return elementwise.emit(self.op, width, self.dtype, [self.dtype] * 2, [a, b])
+        text, helpers = elementwise.emit(self.op, width, self.dtype, [self.dtype] * 2, [a, b])
+        self.gen.helpers |= helpers
+        return text
 
     def finish(self):
         """The Register with the reduction's result, the vector accumulator's lanes folded in halves."""

@@ -72,9 +72,9 @@ class Writer(Evaluator):
         width = max(r.width for r in registers)
         operands = [self.widen(r, width).text for r in registers]
         in_dtypes = [r.dtype for r in registers]
-        self.helpers |= elementwise.helpers(name, width, out_dtype, in_dtypes)
-        expression = elementwise.emit(name, width, out_dtype, in_dtypes, operands)
-        return self.define(out_dtype, width, expression, [r.block for r in registers])
+        text, helpers = elementwise.emit(name, width, out_dtype, in_dtypes, operands)
+        self.helpers |= helpers
+        return self.define(out_dtype, width, text, [r.block for r in registers])
 
     def widen(self, register, width):
         """The Register with its value in each of `width` lanes."""

@@ -184,8 +184,9 @@ class Writer:
         """Expression of the elementwise op `name`, on the accumulator's dtype unless `dtype` is given."""
         dtype = dtype or self.p.wide
         given = ["bool", dtype, dtype] if name == "select" else [dtype] * len(operands)
-        self.helpers |= elementwise.helpers(name, width, out or dtype, given)
-        return elementwise.emit(name, width, out or dtype, given, list(operands))
+        text, helpers = elementwise.emit(name, width, out or dtype, given, operands)
+        self.helpers |= helpers
+        return text
 
     def compare(self, name, width, a, b, dtype=None):
         """Expression of the comparison `name`: int lanes of 0 and -1."""

@@ -91,16 +91,10 @@ def helpers_for(dtype, width, count=0):
     return set()
 
 
-def helper_source(name):
-    """OpenCL C text of the helper function `name`."""
-    stem, _, width = name.rpartition("_")
-    return library.source(stem, int(width))
-
-
 def pieces(helpers, options=()):
     """The head of a program, a tuple of texts: pragmas of the extensions `options`, then each helper after those that it calls.
 
     The heads of several kernels are joined by omitting repeated texts.
     """
     pragmas = [f"#pragma OPENCL EXTENSION {o} : enable\n" for o in options]
-    return (*pragmas, *(helper_source(n) for n in library.ordered(helpers)))
+    return (*pragmas, *(library.helper(n).text for n in library.ordered(helpers)))

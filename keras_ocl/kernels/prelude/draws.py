@@ -14,8 +14,8 @@ BOTH = {
   $T c = 0.333333333333333333$F / sqrt(d), v = 1.0$F;
   $I open = valid & (alpha < INFINITY);
   for (uint word = 1; $ANY(open) && word < 129; word += 2) {
-    $T x = 1.41421356237309505$F * erf_inv_$S(2.0$F * uniform_draw_$S(key0, key1, index, word) - 1.0$F);
-    $T u = uniform_draw_$S(key0, key1, index, word + 1);
+    $T x = 1.41421356237309505$F * $erf_inv(2.0$F * $uniform_draw(key0, key1, index, word) - 1.0$F);
+    $T u = $uniform_draw(key0, key1, index, word + 1);
     $T y = c * x, w = 1.0$F + y;
     $I positive = w > 0.0$F;
     $T cube = positive ? w * w * w : ($T)1.0$F;
@@ -25,7 +25,7 @@ BOTH = {
     v = accepted ? cube : v;
     open = accepted ? ($I)0 : open;
   }
-  $T boost = log(uniform_draw_$S(key0, key1, index, 129)) / alpha;
+  $T boost = log($uniform_draw(key0, key1, index, 129)) / alpha;
   $T y = log(d) + log(v) + (small ? boost : ($T)0.0$F);
   return valid ? y : ($T)NAN;
 }
@@ -42,7 +42,7 @@ BOTH = {
   $T q = 1.0$F - p, mean = n * p, rest = n * q;
   $I open = mean >= 10.0$F;
   $T k = open ? floor((n + 1.0$F) * p) : ($T)0.0$F;
-  $T u = uniform_draw_$S(key0, key1, index, 0), odds = p / q;
+  $T u = $uniform_draw(key0, key1, index, 0), odds = p / q;
   $T mass = open ? ($T)0.0$F : exp(n * log1p(-p));
   $I going = (mean < 10.0$F) & (u > mass) & (k < n);
   for (int term = 0; $ANY(going) && term < 128; ++term) {
@@ -54,15 +54,15 @@ BOTH = {
   $T deviation = sqrt(mean * q), b = 1.15$F + 2.53$F * deviation, a = -0.0873$F + 0.0248$F * b + 0.01$F * p;
   $T centre = mean + 0.5$F, quick = 0.92$F - 4.2$F / b, alpha = (2.83$F + 5.1$F / b) * deviation, mode = k;
   if ($ANY(open)) {
-    $T top = binomial_log_mass_$S(mode, n, mean, rest);
+    $T top = $binomial_log_mass(mode, n, mean, rest);
     for (uint word = 1; $ANY(open) && word < 257; word += 2) {
-      $T x = uniform_draw_$S(key0, key1, index, word) - 0.5$F, v = uniform_draw_$S(key0, key1, index, word + 1);
+      $T x = $uniform_draw(key0, key1, index, word) - 0.5$F, v = $uniform_draw(key0, key1, index, word + 1);
       $T edge = 0.5$F - fabs(x);
       $T t = floor((2.0$F * a / edge + b) * x + centre);
       $I inside = (t >= 0.0$F) & (t <= n);
       $T at = inside ? t : mode;
       $T w = v * alpha / (a / (edge * edge) + b);
-      $I accepted = open & inside & (((edge >= 0.07$F) & (v <= quick)) | (log(w) <= binomial_log_mass_$S(at, n, mean, rest) - top));
+      $I accepted = open & inside & (((edge >= 0.07$F) & (v <= quick)) | (log(w) <= $binomial_log_mass(at, n, mean, rest) - top));
       k = accepted ? t : k;
       open = accepted ? ($I)0 : open;
     }
@@ -75,7 +75,7 @@ BOTH = {
     # (2000).
     "binomial_log_mass": """$T $name($T k, $T n, $T mean, $T rest) {
   $T d = k - mean;
-  return -log_stirling_$S(k) - log_stirling_$S(n - k) - deviance_$S(k, mean, d) - deviance_$S(n - k, rest, -d);
+  return -$log_stirling(k) - $log_stirling(n - k) - $deviance(k, mean, d) - $deviance(n - k, rest, -d);
 }
 """,
     # x log(x / mean) + mean - x, where d = x - mean.
@@ -99,14 +99,14 @@ BOTH = {
 # Uniform draws from the open interval (0, 1), symmetric about 1/2.
 FLOAT = {
     "uniform_draw": """float$W $name(uint key0, uint key1, uint$W index, uint word) {
-  return (convert_float$W(random_bits_$N(key0, key1, index, word) >> 9) + 0.5f) * 0x1p-23f;
+  return (convert_float$W($random_bits(key0, key1, index, word) >> 9) + 0.5f) * 0x1p-23f;
 }
 """,
 }
 DOUBLE = {
     "uniform_draw": """double$W $name(uint key0, uint key1, uint$W index, uint word) {
-  double$W high = convert_double$W(random_bits_$N(key0, key1, index, word) >> 6);
-  return (high * 0x1p26 + convert_double$W(random_bits_$N(~key0, key1, index, word) >> 6) + 0.5) * 0x1p-52;
+  double$W high = convert_double$W($random_bits(key0, key1, index, word) >> 6);
+  return (high * 0x1p26 + convert_double$W($random_bits(~key0, key1, index, word) >> 6) + 0.5) * 0x1p-52;
 }
 """,
 }

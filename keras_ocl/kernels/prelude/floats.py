@@ -10,7 +10,7 @@ def horner(coefficients, variable):
     """C text of the polynomial with `coefficients`, lowest power first."""
     text = f"($T){coefficients[-1]!r}$F"
     for c in reversed(coefficients[:-1]):
-        text = f"mad_$S({text}, {variable}, ($T){c!r}$F)"
+        text = f"$mad({text}, {variable}, ($T){c!r}$F)"
     return text
 
 
@@ -43,7 +43,7 @@ BOTH = {
 }
 """,
     "mod": """$T $name($T a, $T b) {
-  $T r = rem_$S(a, b);
+  $T r = $rem(a, b);
   r = ((r != 0.0$F) & ((r < 0.0$F) != (b < 0.0$F))) ? r + b : r;
   return (r == 0.0$F) ? copysign(r, b) : r;
 }
@@ -52,7 +52,7 @@ BOTH = {
     # may be 2.5 ulp off, so its remainder is divided once more: the quotient is then the nearest number, except for one in a million beyond
     # 2^22 and for denormal divisors.
     "floor_div": """$T $name($T a, $T b) {
-  $T r = rem_$S(a, b);
+  $T r = $rem(a, b);
   $T n = a - r, q = n / b, e = fma(-q, b, n) / b;
   q = (fabs(e) < INFINITY) ? q + e : q;
   q = ((r != 0.0$F) & ((r < 0.0$F) != (b < 0.0$F))) ? q - 1.0$F : q;
@@ -70,7 +70,7 @@ BOTH = {
 }
 """,
     "scaled_mul": """${I}2 $name(${I}2 a, ${I}2 b) {
-  ${I}2 r = scaled_$S(as_$T(a.s0) * as_$T(b.s0));
+  ${I}2 r = $scaled(as_$T(a.s0) * as_$T(b.s0));
   r.s1 = add_sat(r.s1, add_sat(a.s1, b.s1));
   return r;
 }

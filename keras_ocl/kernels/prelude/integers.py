@@ -2,8 +2,8 @@
 
 A template's text uses `$name` (the function), `$T` (register type), `$E` (its element), `$I` and `$U` (signed and unsigned
 integers of the same lane size), `$P` (unsigned type wide enough for C's promotions not to overflow), `$B` (bits per lane),
-`$S` (the suffix of other helpers of the same type and width), `$N` (the width), `$W` (suffix of a type name: nothing for one lane)
-and `$M` (turns a mask of $I lanes into int lanes of 0/-1).
+`$N` (the width), `$W` (suffix of a type name: nothing for one lane) and `$M` (turns a mask of $I lanes into int lanes of 0/-1).
+Any other placeholder is the name of a helper of the same type and width, or of one that exists for one type only: `$rem(a, b)`.
 Comparisons give 0/1 for one lane and 0/-1 in vectors; `?:`, `&` and `|` on them have the same meaning in both.
 """
 
@@ -121,7 +121,7 @@ def _format(exponent_bits, mantissa_bits, infinity, storage):
 }}
 """
     to = f"""{storage}$W $name(float$W x) {{
-  uint$W b = as_uint$W(round_STEM_$N(x)), a = b & 0x7fffffffu;
+  uint$W b = as_uint$W($round_STEM(x)), a = b & 0x7fffffffu;
   uint$W tiny = convert_uint$W(as_float$W(a) * 0x1p{bias - 1 + m}f);
   uint$W r = (a < (uint$W){smallest_normal:#x}u) ? tiny : (a >> {drop}) - {(127 - bias) << m:#x}u;
   r = (a == (uint$W)0x7f800000u) ? (uint$W){storage_infinity:#x}u : r;
@@ -170,7 +170,7 @@ SINGLE = {
   float$W f = convert_float$W(x);
   int$W above = $M(fabs(convert_double$W(f)) > fabs(x)), exact = $M(convert_double$W(f) == x) | $M(x != x);
   int$W b = as_int$W(f) - (above ? (int$W)1 : (int$W)0);
-  return round_float16_$N(exact ? f : as_float$W(b | 1));
+  return $round_float16(exact ? f : as_float$W(b | 1));
 }
 """,
     # Threefry-2x32 with 20 rounds (Salmon et al. 2011); the first of the two words.
@@ -207,10 +207,10 @@ SINGLE["from_float16"] = """float$W $name(ushort$W bits) {
 # The next number after x towards y in a 16-bit format: its bits plus or minus 1.
 for _name in ("float16", "bfloat16"):
     SINGLE[f"nextafter_{_name}"] = f"""float$W $name(float$W x, float$W y) {{
-  uint$W b = convert_uint$W(to_{_name}_$N(x));
+  uint$W b = convert_uint$W($to_{_name}(x));
   uint$W r = ((y > x) == (x > 0.0f)) ? b + 1u : b - 1u;
   r = ((b & 0x7fffu) == (uint$W)0u) ? (((as_uint$W(y) >> 16) & 0x8000u) | 1u) : r;
-  float$W near = from_{_name}_$N(convert_ushort$W(r));
+  float$W near = $from_{_name}(convert_ushort$W(r));
   near = (x == y) ? y : near;
   return ((x != x) | (y != y)) ? x + y : near;
 }}

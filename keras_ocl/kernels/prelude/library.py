@@ -1,18 +1,37 @@
 """OpenCL C helper functions that generated kernels call: looked up by name, each printed for one type and vector width.
 
 A helper's name is `<stem>_<width>`, where the stem is either a whole name ("to_bfloat16") or `<operation>_<C type>` ("mod_int").
-Its text is a template (see integers.py); the helpers that it calls are found in its text.
+Its text is a template (see integers.py), in which a placeholder stands for each call of another helper.
 """
 
 import functools
-import re
 import string
+from typing import NamedTuple
 
 from keras_ocl.kernels.prelude import draws, floats, integers, transcendentals
 
 _BITS = {"char": 8, "short": 16, "int": 32, "long": 64, "float": 32, "double": 64}
 _SIGNED = {8: "char", 16: "short", 32: "int", 64: "long"}
-_CALL = re.compile(r"\b([a-z]\w*_\d+)(?=\()")
+
+
+class Helper(NamedTuple):
+    """A helper's OpenCL C text, and the names of the helpers that it calls."""
+
+    text: str
+    calls: tuple[str, ...]
+
+
+class _Placeholders(dict):
+    """What stands for a template's placeholders. One that is not given is a helper that the template calls, and is noted in `calls`."""
+
+    def __init__(self, ctype, width, **given):
+        super().__init__(given)
+        self._ctype, self._width, self.calls = ctype, width, set()
+
+    def __missing__(self, operation):
+        stem = operation if operation in integers.SINGLE else f"{operation}_{self._ctype}"
+        self.calls.add(f"{stem}_{self._width}")
+        return f"{stem}_{self._width}"
 
 
 def vector_type(ctype, width):
@@ -43,25 +62,23 @@ def exists(stem):
     return _template(stem) is not None
 
 
-def called(text):
-    """Names of the helper functions that the C text `text` calls."""
-    return {name for name in _CALL.findall(text) if exists(name.rpartition("_")[0])}
-
-
 @functools.cache
-def source(stem, width):
-    """OpenCL C text of the helper `<stem>_<width>`. KeyError for an unknown stem."""
+def helper(name):
+    """The Helper of this name. KeyError for an unknown one."""
+    stem, _, width = name.rpartition("_")
     found = _template(stem)
     if found is None:
-        raise KeyError(f"no OpenCL helper function is called {stem!r}")
-    text, ctype = found
+        raise KeyError(f"no OpenCL helper function is called {name!r}")
+    (text, ctype), width = found, int(width)
     bits = _BITS[ctype.removeprefix("u")]
     signed = _SIGNED[bits]
     unsigned = "u" + signed
     promoted = unsigned if width > 1 or bits == 64 else "uint"
     suffix = "" if width == 1 else str(width)
-    return "static " + string.Template(text).substitute(
-        name=f"{stem}_{width}",
+    placeholders = _Placeholders(
+        ctype,
+        width,
+        name=name,
         T=ctype + suffix,
         E=ctype,
         F="f" if ctype == "float" else "",
@@ -71,16 +88,11 @@ def source(stem, width):
         ANY="" if width == 1 else "any",
         M="-" if width == 1 else f"convert_int{width}",
         B=str(bits),
-        S=f"{ctype}_{width}",
         N=str(width),
         W=suffix,
     )
-
-
-@functools.cache
-def _needs(name):
-    stem, _, width = name.rpartition("_")
-    return tuple(sorted(called(source(stem, int(width))) - {name}))
+    text = "static " + string.Template(text).substitute(placeholders)
+    return Helper(text, tuple(sorted(placeholders.calls)))
 
 
 def ordered(helpers):
@@ -89,8 +101,8 @@ def ordered(helpers):
 
     def visit(name):
         if name not in result:
-            for needed in _needs(name):
-                visit(needed)
+            for called in helper(name).calls:
+                visit(called)
             result[name] = None
 
     for name in sorted(helpers):

@@ -17,21 +17,21 @@ _SIN = [-0.166666549, 0.00833217353, -0.000195166548]
 _COS = [0.0416666467, -0.00138873614, 2.44377283e-05]
 
 # Computes r and k with x = r + k ln 2; k is in the low bits of t.
-_REDUCE_EXP = """  $T t = mad_$S(x, ($T)1.44269504f, ($T)12582912.0f);
+_REDUCE_EXP = """  $T t = $mad(x, ($T)1.44269504f, ($T)12582912.0f);
   $T n = t - 12582912.0f;
-  $T r = mad_$S(n, ($T)-3.1946183e-05f, mad_$S(n, ($T)-0x1.62ep-1f, x));
+  $T r = $mad(n, ($T)-3.1946183e-05f, $mad(n, ($T)-0x1.62ep-1f, x));
 """
 
 # Computes r and k with x = r + k pi/2 for |x| < 8192; larger x are left to the built-in scalar function.
-_REDUCE_SIN = """  $T t = mad_$S(x, ($T)0.636619772f, ($T)12582912.0f);
+_REDUCE_SIN = """  $T t = $mad(x, ($T)0.636619772f, ($T)12582912.0f);
   $T n = t - 12582912.0f;
   $I k = as_$I(t);
-  $T r = mad_$S(n, ($T)-0x1.444p-24f, mad_$S(n, ($T)-0x1.fb4p-12f, mad_$S(n, ($T)-0x1.92p+0f, x)));
-  r = mad_$S(n, ($T)-2.563344e-12f, r);
+  $T r = $mad(n, ($T)-0x1.444p-24f, $mad(n, ($T)-0x1.fb4p-12f, $mad(n, ($T)-0x1.92p+0f, x)));
+  r = $mad(n, ($T)-2.563344e-12f, r);
   $T z = r * r;
 """
-_SIN_POLYNOMIAL = f"mad_$S({horner(_SIN, 'z')} * z, r, r)"
-_COS_POLYNOMIAL = f"mad_$S({horner([-0.5, *_COS], 'z')}, z, ($T)1.0f)"
+_SIN_POLYNOMIAL = f"$mad({horner(_SIN, 'z')} * z, r, r)"
+_COS_POLYNOMIAL = f"$mad({horner([-0.5, *_COS], 'z')}, z, ($T)1.0f)"
 
 
 def _periodic(name, body):
@@ -66,9 +66,9 @@ FLOAT = {
     "expm1": f"""$T $name($T a) {{
   $T x = (a > 89.0f) ? ($T)89.0f : a;
   x = (x < -25.0f) ? ($T)-25.0f : x;
-{_REDUCE_EXP}  $T p = mad_$S({horner(_EXPM1, "r")} * r, r, r);
+{_REDUCE_EXP}  $T p = $mad({horner(_EXPM1, "r")} * r, r, r);
   $T s = as_$T(0x3f000000 + (as_$I(t) << 23));
-  return (x == 0.0f) ? x : 2.0f * mad_$S(s, p, s - 0.5f);
+  return (x == 0.0f) ? x : 2.0f * $mad(s, p, s - 0.5f);
 }}
 """,
     "log": f"""$T $name($T a) {{
@@ -78,8 +78,8 @@ FLOAT = {
   $T e = convert_$T(b >> 23) - (tiny ? ($T)23.0f : ($T)0.0f);
   $T f = as_$T((b & 0x7fffff) + 0x3f3504f3) - 1.0f;
   $T z = f * f;
-  $T y = mad_$S({horner(_LOG, "f")} * f, z, e * 3.1946183e-05f);
-  y = mad_$S(e, ($T)0x1.62ep-1f, mad_$S(($T)-0.5f, z, y) + f);
+  $T y = $mad({horner(_LOG, "f")} * f, z, e * 3.1946183e-05f);
+  y = $mad(e, ($T)0x1.62ep-1f, $mad(($T)-0.5f, z, y) + f);
   y = (a < INFINITY) ? y : a;
   return (a > 0.0f) ? y : ((a == 0.0f) ? ($T)-INFINITY : ($T)NAN);
 }}
@@ -87,28 +87,28 @@ FLOAT = {
     # log of the rounded 1 + x, plus a correction for the rounding error.
     "log1p": """$T $name($T x) {
   $T u = 1.0f + x;
-  $T y = log_$S(u) + (x - (u - 1.0f)) / u;
+  $T y = $log(u) + (x - (u - 1.0f)) / u;
   return ((u == 1.0f) | (x == INFINITY)) ? x : ((u == 0.0f) ? ($T)-INFINITY : y);
 }
 """,
     "logistic": """$T $name($T x) {
-  return 1.0f / (1.0f + exp_$S(-x));
+  return 1.0f / (1.0f + $exp(-x));
 }
 """,
     # Here and in erf a NaN takes the `near` branch: `far` would turn it into a number.
     "tanh": f"""$T $name($T x) {{
   $T a = fabs(x), z = x * x;
-  $T near = mad_$S({horner(_TANH, "z")} * z, x, x);
+  $T near = $mad({horner(_TANH, "z")} * z, x, x);
   a = (a > 10.0f) ? ($T)10.0f : a;
-  $T far = 1.0f - 2.0f / (exp_inner_$S(2.0f * a) + 1.0f);
+  $T far = 1.0f - 2.0f / ($exp_inner(2.0f * a) + 1.0f);
   return (a >= 0.625f) ? copysign(far, x) : near;
 }}
 """,
     "erf": f"""$T $name($T x) {{
   $T a = fabs(x), z = x * x;
-  $T near = mad_$S({horner(_ERF, "z")}, x, x);
+  $T near = $mad({horner(_ERF, "z")}, x, x);
   a = (a > 4.0f) ? ($T)4.0f : a;
-  $T far = 1.0f - exp_inner_$S({horner(_LOG_ERFC, "a")});
+  $T far = 1.0f - $exp_inner({horner(_LOG_ERFC, "a")});
   return (a >= 1.0f) ? copysign(far, x) : near;
 }}
 """,
@@ -126,7 +126,7 @@ FLOAT = {
 """,
     ),
     "tan": """$T $name($T x) {
-  return sin_$S(x) / cos_$S(x);
+  return $sin(x) / $cos(x);
 }
 """,
 }

@@ -1,4 +1,7 @@
-"""ONNX for the elementwise primitives. A rule takes the graph, the operands' dtype and their names, and returns the result's name."""
+"""ONNX for the elementwise primitives: a row each in _OPERATORS, or a reason in REFUSED.
+
+The functions take the graph, the operands' dtype and their names, and return the result's name.
+"""
 
 import math
 
@@ -6,19 +9,6 @@ from keras_ocl.core import dtypes
 
 # ONNX runtimes support at least these types; narrower integers are computed in a wider type, and wrap when they are converted back.
 _WIDER = {"bool": "int32", "int8": "int32", "int16": "int32", "uint8": "int32", "uint16": "int32", "uint32": "int64"}
-
-_SIMPLE = {
-    "neg": "Neg", "abs": "Abs", "exp": "Exp", "log": "Log", "sqrt": "Sqrt", "sin": "Sin", "cos": "Cos", "tan": "Tan",
-    "asin": "Asin", "acos": "Acos", "atan": "Atan", "sinh": "Sinh", "cosh": "Cosh", "tanh": "Tanh", "asinh": "Asinh", "acosh": "Acosh",
-    "atanh": "Atanh", "erf": "Erf", "logistic": "Sigmoid", "relu": "Relu", "add": "Add", "sub": "Sub", "mul": "Mul", "div": "Div",
-    "pow": "Pow", "eq": "Equal", "lt": "Less", "le": "LessOrEqual", "gt": "Greater", "ge": "GreaterOrEqual",
-}  # fmt: skip
-
-_OF_BOOLS = {
-    "add": "Or", "mul": "And", "max": "Or", "min": "And", "and": "And", "or": "Or", "xor": "Xor", "not": "Not", "eq": "Equal", "ne": "Xor",
-}  # fmt: skip
-
-_BITWISE = {"and": "BitwiseAnd", "or": "BitwiseOr", "xor": "BitwiseXor", "not": "BitwiseNot"}  # new in opset 18
 
 
 def _of_floats(operator):
@@ -134,13 +124,15 @@ def _copysign(g, dtype, a, b):
     return g.add("Where", _negative(g, dtype, b), g.add("Neg", a), a)
 
 
-def _bitwise(name):
+def _bitwise(name, operator):
+    """An operator that is new in opset 18."""
+
     def rule(g, dtype, *operands):
         if g.opset < 18:
             raise NotImplementedError(
                 f"ONNX export: `{name}` of {dtype} in {g.where()} needs opset 18 or later; pass `opset_version=18` (asked for: {g.opset})."
             )
-        return g.add(_BITWISE[name], *operands)
+        return g.add(operator, *operands)
 
     return rule
 
@@ -172,67 +164,98 @@ def _is_finite(g, dtype, x):
     return g.add("Not", g.add("Or", g.add("IsInf", x), g.add("IsNaN", x)))
 
 
-_COMPOSED = {
+def _select(g, node):
+    operands = g.operands(node)
+    if node.dtype != "bool":
+        return g.add("Where", *operands)
+    mask, *values = operands
+    return g.cast(g.add("Where", mask, *(g.cast(x, "int32") for x in values)), "bool")
+
+
+# An operator, or a function that composes it of some; a pair where bools have an operator of their own.
+_OPERATORS = {
+    "neg": "Neg",
+    "abs": "Abs",
     "sign": _sign,
+    "relu": _relu,
     "floor": _of_floats("Floor"),
     "ceil": _of_floats("Ceil"),
     "round": _of_floats("Round"),
     "trunc": _trunc,
-    "exp2": lambda g, dtype, x: g.add("Pow", g.scalar(2, dtype), x),
-    "expm1": _expm1,
-    "log1p": _log1p,
-    "log2": _logarithm(2),
-    "log10": _logarithm(10),
-    "rsqrt": lambda g, dtype, x: g.add("Reciprocal", g.add("Sqrt", x)),
-    "cbrt": _cbrt,
-    "erfc": lambda g, dtype, x: g.add("Sub", g.scalar(1, dtype), g.add("Erf", x)),
-    "relu": _relu,
-    "max": _extreme("Max", "Greater"),
-    "min": _extreme("Min", "Less"),
-    "ne": lambda g, dtype, a, b: g.add("Not", g.add("Equal", a, b)),
-    "floor_div": _floor_div,
-    "mod": _mod,
-    "rem": _rem,
-    "atan2": _atan2,
-    "hypot": _hypot,
-    "copysign": _copysign,
-    "and": _bitwise("and"),
-    "or": _bitwise("or"),
-    "xor": _bitwise("xor"),
-    "not": _bitwise("not"),
-    "shift_left": _shift_left,
-    "shift_right": _shift_right,
     "is_nan": _is_nan,
     "is_inf": _is_inf,
     "is_finite": _is_finite,
-    "select": lambda g, dtype, mask, a, b: g.add("Where", g.cast(mask, "bool"), a, b),
+    "exp": "Exp",
+    "exp2": lambda g, dtype, x: g.add("Pow", g.scalar(2, dtype), x),
+    "expm1": _expm1,
+    "log": "Log",
+    "log1p": _log1p,
+    "log2": _logarithm(2),
+    "log10": _logarithm(10),
+    "sqrt": "Sqrt",
+    "rsqrt": lambda g, dtype, x: g.add("Reciprocal", g.add("Sqrt", x)),
+    "cbrt": _cbrt,
+    "sin": "Sin",
+    "cos": "Cos",
+    "tan": "Tan",
+    "asin": "Asin",
+    "acos": "Acos",
+    "atan": "Atan",
+    "sinh": "Sinh",
+    "cosh": "Cosh",
+    "tanh": "Tanh",
+    "asinh": "Asinh",
+    "acosh": "Acosh",
+    "atanh": "Atanh",
+    "erf": "Erf",
+    "erfc": lambda g, dtype, x: g.add("Sub", g.scalar(1, dtype), g.add("Erf", x)),
+    "logistic": "Sigmoid",
+    "add": ("Add", "Or"),
+    "sub": "Sub",
+    "mul": ("Mul", "And"),
+    "div": "Div",
+    "floor_div": _floor_div,
+    "mod": _mod,
+    "rem": _rem,
+    "pow": "Pow",
+    "max": (_extreme("Max", "Greater"), "Or"),
+    "min": (_extreme("Min", "Less"), "And"),
+    "atan2": _atan2,
+    "hypot": _hypot,
+    "copysign": _copysign,
+    "and": (_bitwise("and", "BitwiseAnd"), "And"),
+    "or": (_bitwise("or", "BitwiseOr"), "Or"),
+    "xor": (_bitwise("xor", "BitwiseXor"), "Xor"),
+    "not": (_bitwise("not", "BitwiseNot"), "Not"),
+    "shift_left": _shift_left,
+    "shift_right": _shift_right,
+    "eq": ("Equal", "Equal"),
+    "ne": (lambda g, dtype, a, b: g.add("Not", g.add("Equal", a, b)), "Xor"),
+    "lt": "Less",
+    "le": "LessOrEqual",
+    "gt": "Greater",
+    "ge": "GreaterOrEqual",
 }
 
 
-def _elementwise(name):
-    function = _COMPOSED.get(name) or (lambda g, dtype, *operands: g.add(_SIMPLE[name], *operands))
+def _elementwise(entry):
+    numbers, bools = entry if isinstance(entry, tuple) else (entry, None)
 
     def rule(g, node):
         operands, dtype = g.operands(node), node.inputs[-1].dtype
-        if name == "select" and dtype != "bool":
-            return g.add("Where", *operands)
-        if dtype == "bool" and name in _OF_BOOLS:
-            return g.add(_OF_BOOLS[name], *operands)
-        wider = _WIDER.get(dtype)
-        if wider is None:
-            return function(g, dtype, *operands)
-        result = function(g, wider, *(g.cast(x, wider) for x in operands))
-        return g.cast(result, dtype) if node.dtype == dtype else result
+        if dtype == "bool" and bools is not None:
+            return g.add(bools, *operands)
+        wider = _WIDER.get(dtype, dtype)
+        cast = [x if wider == dtype else g.cast(x, wider) for x in operands]
+        result = g.add(numbers, *cast) if isinstance(numbers, str) else numbers(g, wider, *cast)
+        return g.cast(result, dtype) if wider != dtype == node.dtype else result
 
     return rule
 
 
-def _convert(g, node):
-    return g.cast(g.operands(node)[0], node.dtype)
-
-
-RULES = {name: _elementwise(name) for name in {**_SIMPLE, **_COMPOSED}} | {
-    "convert": _convert,
+RULES = {name: _elementwise(entry) for name, entry in _OPERATORS.items()} | {
+    "select": _select,
+    "convert": lambda g, node: g.cast(g.operands(node)[0], node.dtype),
     "stop_gradient": lambda g, node: g.value(node.inputs[0]),
 }
 
