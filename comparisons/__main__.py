@@ -30,7 +30,8 @@ def parser():
     study_command.add_options(p)
     p.add_argument("--data", metavar="PATH", help="a folder with mnist*.npz and cifar10*.npz, or one .npz file (default: download)")
     p.add_argument("--epochs", type=study_command.positive, help="train so many epochs (default: the main job's)")
-    p.add_argument("--starts", type=study_command.positive, dest="repeats", help="train from so many starts (default: the main job's)")
+    starts = {"type": study_command.positive, "dest": "repeats", "metavar": "STARTS"}
+    p.add_argument("--starts", **starts, help="train from so many starts (default: the main job's)")
     p.add_argument("--steps", type=int, default=100, help="how many per-step losses to compare (default: %(default)s)")
     p.add_argument("--parity", action="store_true", help="compare per-step losses only, also with the reference's float64 run")
     p.add_argument("--json", metavar="FILE", help="write the report here")
