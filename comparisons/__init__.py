@@ -1,1 +1,1 @@
-"""Three plain Keras scripts, and `python -m comparisons`, which runs each of them on several backends and compares the results."""
+"""Plain Keras scripts, and `python -m comparisons`, which compares several backends by them and by the source documents' experiments."""

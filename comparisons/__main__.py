@@ -10,55 +10,52 @@ a criterion that applies is not met.
 """
 
 import argparse
+import importlib.util
 import json
+import shlex
 import sys
-import time
+from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
-from comparisons import criteria, report, runner, study_command, workers
+from comparisons import studies, study_charts, study_command, study_report, study_runner, study_tables, workers
+from comparisons.data import scripts
+from comparisons.study_progress import watcher
 
 
 def parser():
     """Return the command's argument parser."""
     p = argparse.ArgumentParser(prog="python -m comparisons", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("names", nargs="*", help=f"which scripts: {', '.join(runner.SCRIPTS)} (default: all)")
-    p.add_argument("--backends", default="ocl,tensorflow", help="Keras backends, separated by commas (default: %(default)s)")
-    p.add_argument("--reference", help="the backend that the others are compared with (default: tensorflow if given, else the last)")
+    p.add_argument("names", nargs="*", help="which scripts: xor, mnist_mlp, cifar_cnn (default: all)")
+    study_command.add_options(p)
     p.add_argument("--data", metavar="PATH", help="a folder with mnist*.npz and cifar10*.npz, or one .npz file (default: download)")
-    p.add_argument("--epochs", type=int, help="train so many epochs (default: the main job's)")
-    p.add_argument("--starts", type=int, help="train from so many starts (default: the main job's)")
-    p.add_argument("--steps", type=int, default=criteria.LONG_STEPS, help="how many per-step losses to compare (default: %(default)s)")
-    p.add_argument("--limit", type=int, help="use only so many training and test examples, for a quick look")
-    p.add_argument("--seed", type=int, default=0, help="number of the first start (default: %(default)s)")
+    p.add_argument("--epochs", type=study_command.positive, help="train so many epochs (default: the main job's)")
+    starts = {"type": study_command.positive, "dest": "repeats", "metavar": "STARTS"}
+    p.add_argument("--starts", **starts, help="train from so many starts (default: the main job's)")
+    p.add_argument("--steps", type=int, default=100, help="how many per-step losses to compare (default: %(default)s)")
     p.add_argument("--parity", action="store_true", help="compare per-step losses only, also with the reference's float64 run")
     p.add_argument("--json", metavar="FILE", help="write the report here")
     p.add_argument("--markdown", metavar="FILE", help="write the table as Markdown here, - to print it instead of the terminal's table")
     p.add_argument("--plot", metavar="FOLDER", help="write loss curves and bars here as PNG")
-    p.add_argument("--timeout", type=float, help="seconds after which a run is given up")
-    p.add_argument("--verbose", action="store_true", help="show everything that the runs print")
     return p
 
 
-def jobs(args, backends, reference):
-    """Return the jobs that the arguments ask for, each script's together."""
-    planned = []
-    for name in args.names or runner.SCRIPTS:
-        script = runner.SCRIPTS[name]
-        common = dict(
-            script=name,
-            epochs=args.epochs or script.epochs,
-            starts=args.starts or script.starts,
-            step_starts=script.step_starts,
-            steps=args.steps,
-            data=runner.find_data(name, args.data),
-            limit=args.limit,
-            seed=args.seed,
-            train=not args.parity,
-        )
-        planned += [runner.Job(backend=backend, **common) for backend in backends]
-        if args.parity:
-            planned.append(runner.Job(backend=reference, floatx="float64", **common))
-    return planned
+def as_json(report):
+    """Return a report as JSON text; results and verdicts say "script" besides "row", and results their backend and its dtype apart."""
+
+    def named(result):
+        dtype = "float64" if workers.parts(result["backend"]).exact else "float32"
+        return {"script": result["row"], **result, "backend": result["backend"].removesuffix(workers.EXACT), "floatx": dtype}
+
+    verdicts = [{"script": verdict["row"], **verdict} for verdict in report["criteria"]]
+    return json.dumps(report | {"results": [named(result) for result in report["results"]], "criteria": verdicts}, indent=1) + "\n"
+
+
+def markdown(study, report):
+    """Return a report as Markdown text: its table, and what is to be said below."""
+    (view,) = study_tables.views(study, report)
+    remarks = [f"- {study_report.escape(text)}" for text, _ in study_report.remarks(study, report)]
+    return "\n".join([*study_report.markdown_table(view), "", *remarks])
 
 
 def main(argv=None):
@@ -68,46 +65,38 @@ def main(argv=None):
         return study_command.main(argv[1:])
     p = parser()
     args = p.parse_args(argv)
-    unknown = sorted(set(args.names) - set(runner.SCRIPTS))
+    study = studies.find("parity" if args.parity else "scripts")
+    known = [row.name for row in study.rows]
+    names = args.names or known
+    unknown = sorted(set(names) - set(known))
     if unknown:
-        p.error(f"unknown script {', '.join(unknown)}: choose from {', '.join(runner.SCRIPTS)}")
-    backends = args.backends.split(",")
-    reference = args.reference or ("tensorflow" if "tensorflow" in backends else backends[-1])
-    if reference not in backends:
-        p.error(f"the reference {reference} is not among the backends {args.backends}")
+        p.error(f"unknown script {', '.join(unknown)}: choose from {', '.join(known)}")
+    settings = study_command.settings_of(args, p, "full", steps=args.steps)
+    if args.parity:
+        settings = replace(settings, backends=(*settings.backends, settings.reference + workers.EXACT))
     try:
-        planned = jobs(args, backends, reference)
+        for name in names:
+            scripts.find(name, args.data)
         if args.plot:
-            report.load_pyplot()  # not after all the runs
+            study_charts.load_pyplot()  # not after all the runs
     except (FileNotFoundError, ModuleNotFoundError) as error:
         p.error(str(error))
 
-    made = runner.new_report(reference)
-    with workers.Workers() as pool:
-        for job in planned:
-            began = time.perf_counter()
-            print(f"{job.script} on {job.backend} {job.floatx}", end=": ", file=sys.stderr, flush=True)
-            result, output = pool.run(job, args.timeout)
-            print("failed" if "error" in result else f"{time.perf_counter() - began:.1f} s", file=sys.stderr)
-            if args.verbose or "error" in result:
-                print(output, file=sys.stderr)
-            else:
-                print(*(line for line in output.splitlines() if line.startswith(workers.NOTICE)), sep="\n", end="", file=sys.stderr)
-            made["results"].append(result)
-    made["criteria"] = criteria.judge(made["results"], reference)
-
+    command = shlex.join(["python", "-m", "comparisons", *argv])
+    with TemporaryDirectory() as folder, watcher(study.name, lambda result: args.verbose or "error" in result) as watch:
+        report = study_runner.run(study, settings, folder, command, watch, names, timeout=args.timeout)
     if args.json:
-        Path(args.json).write_text(json.dumps(made, indent=1) + "\n")
-    if args.markdown == "-":
-        print(report.markdown(made))
+        Path(args.json).write_text(as_json(report))
+    without_rich = importlib.util.find_spec("rich") is None
+    if args.markdown == "-" or without_rich:
+        print(*([f"(plain text, as rich is missing; {study_charts.EXTRA})"] if without_rich else []), markdown(study, report), sep="\n")
     else:
-        report.show(made)
-        if args.markdown:
-            Path(args.markdown).write_text(report.markdown(made) + "\n")
+        study_report.show(study, report)
+    if args.markdown not in (None, "-"):
+        Path(args.markdown).write_text(markdown(study, report) + "\n")
     if args.plot:
-        print("wrote", *report.plot(made, args.plot))
-    failed = any("error" in result for result in made["results"]) or not all(v["passed"] for v in made["criteria"])
-    return int(failed)
+        print("wrote", *study_charts.write(study, report, args.plot).values())
+    return study_command.status_of(report)
 
 
 if __name__ == "__main__":

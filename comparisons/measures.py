@@ -115,7 +115,10 @@ def predict(context):
 
 
 def steps(context):
-    """Record the loss of each of the first `settings["steps"]` training batches (100) from every start, without dropout: step_losses."""
+    """Record the loss of each of the extent's first `steps` training batches, without dropout: step_losses, a list for each start."""
+    extent = context.extent
+    if not extent.steps:
+        return {}
     context.progress("comparing steps")
-    subject, count = context.subject.without_dropout(), context.row.settings.get("steps", 100)
-    return {"step_losses": [subject.step_losses(start, count) for start in range(context.extent.repeats)]}
+    subject, starts = context.subject.without_dropout(), extent.step_repeats or extent.repeats
+    return {"step_losses": [subject.step_losses(start, extent.steps) for start in range(starts)]}

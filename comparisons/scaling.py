@@ -22,7 +22,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from comparisons.report import load_pyplot
+from comparisons.study_charts import load_pyplot
 
 RANKS = [2**k for k in range(11)]
 NETWORKS = {  # name: (alpha in seconds, bytes a second)

@@ -13,7 +13,8 @@ class Extent:
     """How much of a row is run.
 
     epochs: of each training. repeats: trainings, each from weights of its own. examples, test_examples: at most so many (None: all).
-    evaluated: whether the test data are evaluated after each training.
+    evaluated: whether the test data are evaluated after each training. steps: how many losses of single steps are recorded, where a row
+    measures them; step_repeats: from so many starts (None: as many as trainings).
     """
 
     epochs: int = 1
@@ -21,6 +22,8 @@ class Extent:
     examples: int | None = None
     test_examples: int | None = None
     evaluated: bool = True
+    steps: int = 10
+    step_repeats: int | None = None
 
 
 @dataclass(frozen=True)
@@ -71,8 +74,9 @@ class Row:
 class Column:
     """A column of a table.
 
-    value: from a result (see comparisons.runner for its keys) to a number, text or None; a spread (see comparisons.measures) gives the
-    median, with its quartiles in small print. digits: behind the point. unit: for the head.
+    value: from a result (see comparisons.study_runner for its keys) to a number, text or None; a spread (see comparisons.measures) gives
+    the median, with its quartiles in small print. digits: behind the point. unit: for the head. compares: whether `value` also takes the
+    reference backend's result of the same row (None where it has none).
     """
 
     head: str
@@ -80,24 +84,30 @@ class Column:
     digits: int = 3
     unit: str = ""
     percent: bool = False
+    compares: bool = False
 
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of one kind. `columns` are shown for each backend, beside those that every table has: row, backend, the document's figures."""
+    """Rows of one kind. `columns` are shown for each backend, beside those that every table has: row, backend, the document's figures.
+
+    head: what a row is called.
+    """
 
     name: str
     title: str
     columns: tuple
     note: str = ""
+    head: str = "row"
 
 
 @dataclass(frozen=True)
 class Chart:
-    """A PNG. kind: "bars" (a group of bars a row, a bar a backend) or "lines" (a line a series and backend).
+    """A PNG. kind: "bars" (a group of bars a row, a bar a backend), "lines" (a line a series and backend) or "curves" (of one row).
 
-    table: the table whose rows it shows; value: from a result to the height (a spread gets error bars); x: from a Row to the place along
-    the axis (lines only); series: from a Row to the line's name (lines only; "" for one line).
+    table: the table whose rows it shows, or one row's name; value: from a result to the height (a spread gets error bars), or of curves to
+    {what is along the axis: [curve, ...]}, a curve being a list of numbers; x: from a Row to the place along the axis (lines only);
+    series: from a Row to the line's name (lines only; "" for one line).
     """
 
     name: str
@@ -115,9 +125,9 @@ class Chart:
 
 @dataclass(frozen=True)
 class Study:
-    """A source document's experiments.
+    """A source document's experiments, or comparisons of our own.
 
-    source: the document in a line. notes: what was inferred, and which of its figures are wrong. criteria: functions
+    source: the document in a line, "" for none. notes: what was inferred, and which of its figures are wrong. criteria: functions
     (results, reference) -> list of verdicts, see comparisons.criteria; `results` are the dicts of all rows and backends, failed ones
     too. extra: functions results -> list of (title, head, rows) for tables that no Table can express.
     """

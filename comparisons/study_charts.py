@@ -1,11 +1,10 @@
-"""The charts of a study as PNG files: bars with error bars, one group per row, and lines along an axis."""
+"""The charts of a study as PNG files: bars with error bars, one group per row, lines along an axis, and a row's curves."""
 
 import math
 import textwrap
 from pathlib import Path
 
 from comparisons import measures
-from comparisons.report import load_pyplot
 from comparisons.study_tables import format_number, slug
 
 # Colours that people with any colour vision tell apart: Okabe and Ito, "Color universal design" (2008).
@@ -18,8 +17,21 @@ FEW_TICKS = 14  # so many places along a logarithmic axis are written below it
 LEGEND = 80  # letters that fit across a figure, a sample of a line counting as six
 NAME = 28  # letters of a row's name in a line
 DPI = 150
+EXTRA = "install it with: pip install 'keras-ocl[comparisons]'"
 FONT = {"font.size": 9, "axes.titlesize": 11, "axes.spines.top": False, "axes.spines.right": False, "axes.axisbelow": True}
 GRID = {"color": "#d8d8d8", "linewidth": 0.6}
+
+
+def load_pyplot():
+    """Return matplotlib.pyplot, drawing to files; raises ModuleNotFoundError, naming the extra to install, where it is missing."""
+    try:
+        import matplotlib
+    except ImportError:
+        raise ModuleNotFoundError(f"charts need matplotlib; {EXTRA}") from None
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    return pyplot
 
 
 def colours(backends):
@@ -29,12 +41,12 @@ def colours(backends):
 
 
 def height(value):
-    """Return (height, below, above) of a number or a spread, whose error bars reach to its quartiles; None for neither."""
+    """Return (height, below, above) of a number or a spread, whose error bars reach to its quartiles; curves as they are; else None."""
     if measures.is_spread(value):
         return value["median"], value["median"] - value["low"], value["high"] - value["median"]
     if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
         return value, 0, 0
-    return None
+    return value if isinstance(value, dict) and any(value.values()) else None
 
 
 def points(study, report, chart):
@@ -43,7 +55,7 @@ def points(study, report, chart):
     for row in study.rows:
         for backend in report["backends"]:
             for result in report["results"]:
-                if row.table == chart.table and (result["row"], result["backend"]) == (row.name, backend):
+                if chart.table in (row.table, row.name) and (result["row"], result["backend"]) == (row.name, backend):
                     found = None if "error" in result else height(chart.value(result))
                     if found or "error" in result:
                         made.append((row, backend, found))
@@ -60,7 +72,8 @@ def write(study, report, folder):
         folder.mkdir(parents=True, exist_ok=True)
         paths[chart] = folder / f"{slug(chart.name)}.png"
         with pyplot.rc_context(FONT):
-            figure = {"bars": draw_bars, "lines": draw_lines}[chart.kind](pyplot, chart, shown, colours(report["backends"]))
+            draw = {"bars": draw_bars, "lines": draw_lines, "curves": draw_curves}[chart.kind]
+            figure = draw(pyplot, chart, shown, colours(report["backends"]))
             figure.savefig(paths[chart], dpi=DPI)
             pyplot.close(figure)
     return paths
@@ -144,6 +157,22 @@ def draw_lines(pyplot, chart, shown, colour):
     if failed:
         handles.append(line([], [], color=NEUTRAL, linestyle="", marker="x", label="failed"))
     legend(figure, (handles, [handle.get_label() for handle in handles]))
+    return figure
+
+
+def draw_curves(pyplot, chart, shown, colour):
+    """Return a figure with axes for each kind of curve of a row; the backend decides the colour, the curve's number the dashes."""
+    given = {backend: found for _, backend, found in shown if found}
+    kinds = list(dict.fromkeys(kind for found in given.values() for kind in found))
+    figure, panels = pyplot.subplots(1, len(kinds), figsize=(5.5 * len(kinds), 4), layout="constrained", squeeze=False)
+    for axes, kind in zip(panels[0], kinds, strict=True):
+        for backend, found in given.items():
+            for number, curve in enumerate(found[kind]):
+                axes.plot(range(1, len(curve) + 1), curve, color=colour[backend], linestyle=STYLES[number % len(STYLES)])
+        axes.set(xlabel=kind, ylabel=chart.ylabel)
+        axes.grid(**GRID)
+    figure.suptitle(chart.title)
+    legend(figure, ([pyplot.Line2D([], [], color=colour[backend]) for backend in given], list(given)))
     return figure
 
 

@@ -17,6 +17,23 @@ from comparisons.study_progress import watcher
 INTERRUPTED = 130
 
 
+def positive(text):
+    """Return an option's text as an int; raises ArgumentTypeError where it is below 1."""
+    if int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text}: at least 1 is needed")
+    return int(text)
+
+
+def add_options(p):
+    """Add the options that `study` and the comparison of the scripts have in common to the parser `p`."""
+    p.add_argument("--backends", default="ocl,tensorflow", help="Keras backends, ocl@NAME for a device (default: %(default)s)")
+    p.add_argument("--reference", help="the backend that the others are compared with (default: tensorflow if given, else the last)")
+    p.add_argument("--limit", type=positive, help="use at most so many training and test examples, for a quick look")
+    p.add_argument("--seed", type=int, default=0, help="number of the first start (default: %(default)s)")
+    p.add_argument("--timeout", type=float, help="seconds after which a run is given up")
+    p.add_argument("--verbose", action="store_true", help="show everything that the runs print")
+
+
 def parser():
     """Return the argument parser of `study`."""
     style = argparse.RawDescriptionHelpFormatter
@@ -25,45 +42,26 @@ def parser():
     extent = p.add_mutually_exclusive_group()
     extent.add_argument("--quick", action="store_true", help="minutes: few epochs, examples, repeats and points of sweeps (default)")
     extent.add_argument("--full", action="store_true", help="the document's own extent: hours to days")
-    p.add_argument("--backends", default="ocl,tensorflow", help="Keras backends, ocl@NAME for a device (default: %(default)s)")
-    p.add_argument("--reference", help="the backend that the others are compared with (default: tensorflow if given, else the last)")
+    add_options(p)
     p.add_argument("--device", help="the OpenCL device of backend ocl, as KERAS_OCL_DEVICE takes it")
-    p.add_argument("--repeats", type=int, help="trainings of each row (default: the row's own)")
-    p.add_argument("--epochs", type=int, help="train so many epochs (default: the row's own)")
-    p.add_argument("--limit", type=int, help="use at most so many training and test examples, for a quick look")
+    p.add_argument("--repeats", type=positive, help="trainings of each row (default: the row's own)")
+    p.add_argument("--epochs", type=positive, help="train so many epochs (default: the row's own)")
     p.add_argument("--data", metavar="FOLDER", help="a folder with the data sets (default: download, else stand-ins)")
     p.add_argument("--out", metavar="FOLDER", default="study-results", help="where the results go (default: %(default)s)")
     p.add_argument("--rows", help="only these rows, separated by semicolons")
-    p.add_argument("--seed", type=int, default=0, help="number of the first start (default: %(default)s)")
     p.add_argument("--resume", action="store_true", help="keep what an earlier run with these options has finished, and go on from there")
     p.add_argument("--report", metavar="FILE", help="run nothing: show an earlier run's report.json, and write its other files to OUT/NAME")
-    p.add_argument("--timeout", type=float, help="seconds after which a row is given up")
-    p.add_argument("--verbose", action="store_true", help="show everything that the rows' processes print")
     return p
 
 
-def settings_of(args, p):
-    """Return the Settings that the arguments ask for; ends with a usage error where they are wrong."""
+def settings_of(args, p, mode, **more):
+    """Return the Settings that the arguments and `more` ask for; ends with a usage error where the reference is no backend among them."""
     backends = tuple(args.backends.split(","))
     reference = args.reference or ("tensorflow" if "tensorflow" in backends else backends[-1])
     if reference not in backends:
         p.error(f"the reference {reference} is not among the backends {args.backends}")
-    if args.data is not None and not Path(args.data).is_dir():
-        p.error(f"--data {args.data} is not a folder")
-    for name in ("repeats", "epochs", "limit"):
-        if getattr(args, name) is not None and getattr(args, name) < 1:
-            p.error(f"--{name} {getattr(args, name)}: at least 1 is needed")
-    return study_runner.Settings(
-        mode="full" if args.full else "quick",
-        backends=backends,
-        reference=reference,
-        device=args.device,
-        repeats=args.repeats,
-        epochs=args.epochs,
-        limit=args.limit,
-        data=args.data,
-        seed=args.seed,
-    )
+    asked = {name: getattr(args, name) for name in ("repeats", "epochs", "limit", "data", "seed")}
+    return study_runner.Settings(mode=mode, backends=backends, reference=reference, **asked, **more)
 
 
 def main(argv):
@@ -74,7 +72,9 @@ def main(argv):
         p.error(f"unknown study {args.name}: choose from {', '.join(studies.NAMES)}, all")
     if args.report is not None:
         return show_again(args, p)
-    settings = settings_of(args, p)
+    if args.data is not None and not Path(args.data).is_dir():
+        p.error(f"--data {args.data} is not a folder")
+    settings = settings_of(args, p, "full" if args.full else "quick", device=args.device)
     try:
         study_report.check_extras()  # not after all the runs
         chosen = [studies.find(name) for name in (studies.NAMES if args.name == "all" else [args.name])]
@@ -91,7 +91,7 @@ def main(argv):
         folder = Path(args.out, study.name)
         command = shlex.join(["python", "-m", "comparisons", "study", study.name, *argv[1:]])
         try:
-            with watcher(study.name, args.verbose) as watch:
+            with watcher(study.name, lambda result: args.verbose) as watch:
                 report = study_runner.run(study, settings, folder, command, watch, names, args.resume, args.timeout)
         except KeyboardInterrupt:
             print(f"interrupted: {folder} keeps what is finished; the same command with --resume goes on from there", file=sys.stderr)
@@ -104,6 +104,11 @@ def conclude(study, report, folder):
     """Show a report and write its files into `folder`; return the exit status that its results call for."""
     study_report.show(study, report)
     print("wrote", *study_report.write(study, report, folder))
+    return status_of(report)
+
+
+def status_of(report):
+    """Return the exit status that a report's results call for."""
     return int(any("error" in result for result in report["results"]) or not all(v["passed"] for v in report["criteria"]))
 
 

@@ -1,6 +1,7 @@
 """What a study shows while it runs: row, backend, epoch and the time left."""
 
 import contextlib
+import importlib.util
 import sys
 
 from comparisons import workers
@@ -9,8 +10,8 @@ from comparisons import workers
 class _Lines:
     """A line a finished run on standard error; the bar of `_Bar` is drawn beside it."""
 
-    def __init__(self, name, verbose, print_line):
-        self.name, self.verbose, self.print_line = name, verbose, print_line
+    def __init__(self, name, shown, print_line):
+        self.name, self.shown, self.print_line = name, shown, print_line
 
     def begin(self, jobs):
         self.count, self.number = len(jobs), 0
@@ -24,7 +25,7 @@ class _Lines:
     def end(self, job, result, output, seconds):
         took = f"failed: {result['error']}" if "error" in result else f"{seconds:.1f} s"
         self.print_line(f"{self.name} {self.number}/{self.count}: {job.row} on {job.backend}: {took}")
-        if self.verbose:
+        if self.shown(result):
             self.print_line(output)
         else:
             for line in output.splitlines():
@@ -33,8 +34,8 @@ class _Lines:
 
 
 class _Bar(_Lines):
-    def __init__(self, name, verbose, bar):
-        super().__init__(name, verbose, lambda text: bar.console.print(text, markup=False, highlight=False))
+    def __init__(self, name, shown, bar):
+        super().__init__(name, shown, lambda text: bar.console.print(text, markup=False, highlight=False))
         self.bar = bar
 
     def begin(self, jobs):
@@ -58,14 +59,17 @@ class _Bar(_Lines):
 
 
 @contextlib.contextmanager
-def watcher(name, verbose=False):
-    """Yield what comparisons.study_runner.run reports to: in a terminal bars with the time left, elsewhere a line for each run."""
-    if not sys.stderr.isatty():
-        yield _Lines(name, verbose, lambda text: print(text, file=sys.stderr, flush=True))
+def watcher(name, shown):
+    """Yield what comparisons.study_runner.run reports to: in a terminal bars with the time left, elsewhere a line for each run.
+
+    shown: from a result to whether everything that its process printed is shown, and not its notices alone.
+    """
+    if not sys.stderr.isatty() or importlib.util.find_spec("rich") is None:
+        yield _Lines(name, shown, lambda text: print(text, file=sys.stderr, flush=True))
         return
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
     columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn()
     with Progress(*columns, console=Console(stderr=True)) as bar:
-        yield _Bar(name, verbose, bar)
+        yield _Bar(name, shown, bar)

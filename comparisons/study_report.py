@@ -6,9 +6,10 @@ from pathlib import Path
 
 from comparisons import measures, study_charts, study_html
 from comparisons import study_tables as tables
-from comparisons.report import EXTRA, console
+from comparisons.study_charts import EXTRA
 
 HALF = "±: half the range between the quartiles."
+WIDTH = 120  # of a table that goes to a file or a pipe
 STYLES = {"good": "green", "bad": "red", "": ""}
 
 
@@ -146,9 +147,21 @@ def rich_tables(view):
     return made
 
 
+def remarks(study, report):
+    """Return (text, whether it is of a failure) of the lines below the tables: what ran where, failed runs, verdicts and their sum."""
+    made = [(f"{name}: {text}", False) for name, text in tables.facts(study, report)]
+    made += [(f"FAILED: {failure}", True) for failure in tables.failures(report)]
+    made += [(verdict_text(verdict), not verdict["passed"]) for verdict in report["criteria"]]
+    return [*made, (summary(report), False)]
+
+
 def show(study, report):
     """Print the report in the terminal."""
-    out = console()
+    from rich.console import Console
+
+    out = Console()
+    if not out.is_terminal:
+        out = Console(width=WIDTH)
 
     def say(text, style=None):
         out.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
@@ -159,10 +172,5 @@ def show(study, report):
             say(tables.explained(view, HALF), "dim")
         for number, note in enumerate(view.footnotes, 1):
             say(f"note {number}: {note}", "dim")
-    for name, text in tables.facts(study, report):
-        say(f"{name}: {text}")
-    for failure in tables.failures(report):
-        say(f"FAILED: {failure}", "red")
-    for verdict in report["criteria"]:
-        say(verdict_text(verdict), None if verdict["passed"] else "red")
-    say(summary(report))
+    for text, failed in remarks(study, report):
+        say(text, "red" if failed else None)

@@ -4,19 +4,39 @@ The report, which is written to report.json after each result, is
     {"schema": 1, "study": name, "settings": {...}, "mode": "quick" | "full", "date": "2026-01-31", "machine": "...", "python": "3.12.1",
      "versions": {package: version}, "reference": backend, "backends": [...], "devices": {backend: text}, "command": "python -m ...",
      "seconds": of all runs, "results": [result, ...], "criteria": [{"row", "backend", "name", "passed", "text"}, ...]}
-with results as comparisons.runner describes them.
+and a result, which one worker process yields, is
+    row, backend, epochs, keras         what ran
+    device                              where, in the backend's own words
+    device_peak_mib                     peak memory in tensors and intermediates on backend ocl, MiB (part of the process's memory on CPUs)
+    examples                            [training, test]
+    parameters, batch_size, steps_per_epoch
+    import_s, peak_mib                  seconds that `import keras` took; peak resident memory of the process in MiB, or null
+    real, notice                        whether the data are the document's, and a sentence if not
+    and what its measures give, most often
+    starts                              one {"train_loss": [one per epoch], "test_loss", "test_accuracy", "train", "test"} per start; the
+                                        last two are its last metrics by name
+    first_step_s                        from `fit` to the end of its first step, tracing and compiling included
+    epoch_seconds                       seconds of each warm epoch
+    epoch_s, fit_ms, total_s            spreads (see comparisons.measures) of the seconds per epoch, milliseconds per step, and seconds of a
+                                        whole training, compilation not counted
+    predict_ms                          spread of the milliseconds per step of predict
+    step_losses                         one list per start: the loss of each of the first training batches, without dropout
+or, where the process failed,
+    row, backend, error
 """
 
+import datetime
 import json
 import os
+import platform
 import time
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from importlib import metadata
 from pathlib import Path
 
-from comparisons import runner
-from comparisons.workers import Workers
+from comparisons.workers import Workers, parts
 
+SCHEMA = 1
 PACKAGES = ("keras", "keras-ocl", "numpy", "pyopencl", "tensorflow-cpu", "tensorflow", "jax", "torch")
 
 
@@ -33,19 +53,42 @@ class Settings:
     limit: int | None = None
     data: str | None = None
     seed: int = 0
+    steps: int | None = None
 
     def extent(self, row):
         """Return the Extent that `row` is run at."""
         extent = row.quick if self.mode == "quick" else row.full
-        asked = {name: getattr(self, name) for name in ("repeats", "epochs") if getattr(self, name) is not None}
+        asked = {name: getattr(self, name) for name in ("repeats", "epochs", "steps") if getattr(self, name) is not None}
         if self.limit is not None:
             for name in ("examples", "test_examples"):
                 asked[name] = min(self.limit, getattr(extent, name) or self.limit)
         return replace(extent, **asked)
 
 
+@dataclass(frozen=True)
+class Job:
+    """One process's work: the row `row` of the study `study` on `backend`.
+
+    backend: a Keras backend, see comparisons.workers.parts. extent: the dict of a comparisons.study.Extent. out: a folder for the study's
+    files. data: what --data names, or None. environment: variables for the process.
+    """
+
+    study: str
+    row: str
+    backend: str
+    extent: dict
+    out: str
+    data: str | None = None
+    seed: int = 0
+    environment: dict = field(default_factory=dict)
+
+    def identity(self):
+        """Return the keys that say which job a result is of."""
+        return {"row": self.row, "backend": self.backend}
+
+
 def jobs(study, settings, folder, names=None):
-    """Return the RowJobs of a study, each row's backends one after the other; `names` are the rows wanted (None: all).
+    """Return the Jobs of a study, each row's backends one after the other; `names` are the rows wanted (None: all).
 
     Raises ValueError for a row that the study does not have.
     """
@@ -53,14 +96,14 @@ def jobs(study, settings, folder, names=None):
     planned = []
     for row in chosen:
         for backend in settings.backends:
-            kind = backend.partition("@")[0]
+            kind, device, _ = parts(backend)
             if row.only is not None and kind not in row.only:
                 continue
             environment = dict(row.environment.get(kind, {}))
             if kind == "ocl":
-                environment |= device_variable(environment, backend.partition("@")[2] or settings.device)
+                environment |= device_variable(environment, device or settings.device)
             planned.append(
-                runner.RowJob(
+                Job(
                     study=study.name,
                     row=row.name,
                     backend=backend,
@@ -93,10 +136,26 @@ def versions():
     return found
 
 
+def machine():
+    """Return the machine in words: processor, cores that may be used, system."""
+    name = platform.processor() or platform.machine()
+    info = Path("/proc/cpuinfo")
+    if info.exists():
+        name = next((line.split(":")[1].strip() for line in info.read_text().splitlines() if line.startswith("model name")), name)
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return f"{name}, {cores} cores, {platform.system()}"
+
+
 def new_report(study, settings, command):
     """Return a report without results."""
-    made = runner.new_report(settings.reference)
-    return made | {
+    return {
+        "schema": SCHEMA,
+        "date": datetime.date.today().isoformat(),
+        "machine": machine(),
+        "python": platform.python_version(),
+        "reference": settings.reference,
+        "results": [],
+        "criteria": [],
         "study": study.name,
         "settings": asdict(settings) | {"backends": list(settings.backends)},
         "mode": settings.mode,

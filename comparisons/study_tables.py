@@ -167,17 +167,17 @@ def table_view(study, report, table):
     own = [Head(column.head, column.unit) for column in table.columns]
     if timed is not None:
         own.insert(timed + 1, Head(f"× {reference}"))
-    view = View(slug(table.name), table.title, [Head("row"), Head("backend"), *own, *(Head(f, group=DOCUMENT) for f in figures)], [])
+    view = View(slug(table.name), table.title, [Head(table.head), Head("backend"), *own, *(Head(f, group=DOCUMENT) for f in figures)], [])
     view.note, told = table.note, []
     for result in results:
-        row = study.row(result["row"])
+        row, peer = study.row(result["row"]), base.get(result["row"])
         if "error" in result:
             cells = [Cell("failed", tone="bad")] + [Cell()] * (len(own) - 1)
         else:
-            cells = [cell(column.value(result), column.digits, column.percent) for column in table.columns]
+            given = [column.value(result, peer) if column.compares else column.value(result) for column in table.columns]
+            cells = [cell(value, column.digits, column.percent) for value, column in zip(given, table.columns, strict=True)]
             if timed is not None:
-                value, peer = table.columns[timed].value, base.get(row.name)
-                ours = cells[timed].value
+                value, ours = table.columns[timed].value, cells[timed].value
                 cells.insert(timed + 1, ratio_cell(ours, ours if peer is result else peer and value(peer)))
         document = document_figures(row)
         stated = (document_cell(document.get(f)) for f in figures)
@@ -252,7 +252,7 @@ def facts(study, report):
     more = f" and {len(absent) - TOLD} more" if len(absent) > TOLD else ""
     return [
         ("date", report["date"]),
-        ("extent", extent[report["mode"]]),
+        *([("extent", extent[report["mode"]])] if study.source else []),
         *([("not in this report", "; ".join(absent[:TOLD]) + more)] if absent else []),
         ("machine", report["machine"]),
         ("Python", report["python"]),

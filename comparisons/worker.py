@@ -1,10 +1,9 @@
-"""Measure scripts and rows of studies on one backend, each in a process of its own.
+"""Measure rows of studies on one backend, each in a process of its own.
 
-`KERAS_BACKEND=<name> python -m comparisons.worker` reads one line of JSON per job, {"job": the dict of comparisons.runner.Job or RowJob,
+`KERAS_BACKEND=<name> python -m comparisons.worker` reads one line of JSON per job, {"job": the dict of comparisons.study_runner.Job,
 "result": the file that the result is written to}, and tells by lines that comparisons.workers names how far it is and when it has ended.
 """
 
-import importlib
 import inspect
 import json
 import os
@@ -70,27 +69,10 @@ def described(subject):
     }
 
 
-def script_result(job):
-    """Return the result of a runner.Job as the dict that comparisons.runner documents."""
-    keras.config.set_floatx(job["floatx"])
-    script = importlib.import_module(f"comparisons.{job['script']}")
-    result = {"script": job["script"], "backend": keras.config.backend(), "floatx": job["floatx"], "epochs": job["epochs"]}
-    (x, y), (x_test, y_test) = script.load_data(job["data"])
-    limit = job["limit"]
-    data = x[:limit], y[:limit], x_test[:limit], y_test[:limit]
-    subject = Subject(*data, script.build_model, script.BATCH_SIZE, job["seed"], dropout=job["train"])
-    if job["train"]:
-        result |= measures.train_from(subject, job["starts"], job["epochs"], progress)
-        result["fit_ms"] = min(result["epoch_seconds"]) / subject.steps * 1e3
-        result["predict_ms"] = min(measures.predict_times(subject)) / subject.steps * 1e3
-        subject = subject.without_dropout() if job["steps"] else subject
-    if job["steps"]:
-        result["step_losses"] = [subject.step_losses(start, job["steps"]) for start in range(job["step_starts"])]
-    return result | described(subject)
-
-
 def row_result(job):
-    """Return the result of a runner.RowJob as the dict that comparisons.runner documents."""
+    """Return the result of a study_runner.Job as the dict that comparisons.study_runner documents."""
+    if workers.parts(job["backend"]).exact:
+        keras.config.set_floatx("float64")
     row = studies.find(job["study"]).row(job["row"])
     extent = Extent(**job["extent"])
     result = {"row": row.name, "backend": keras.config.backend(), "epochs": extent.epochs}
@@ -119,7 +101,7 @@ def row_result(job):
 def main(job, path):
     """Write the result of `job` to the file `path`, or its error; return the exit status."""
     try:
-        result = row_result(job) if "row" in job else script_result(job)
+        result = row_result(job)
     except Exception as error:
         traceback.print_exc()
         result = {"error": " ".join(f"{type(error).__name__}: {error}".split())[:LONGEST_ERROR]}

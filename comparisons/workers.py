@@ -13,18 +13,34 @@ import sys
 import tempfile
 import threading
 from pathlib import Path
+from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
 PROGRESS = "progress: "  # begins the lines that tell how far a job is
 NOTICE = "notice: "  # those that a user should read
 ENDED = "ended: "  # and the line that tells a job's exit status
+EXACT = " float64"  # ends the name of a backend that computes in float64
+
+
+class Parts(NamedTuple):
+    """What a backend's name says: Keras's name, the device ("" for none), and whether it computes in float64."""
+
+    kind: str
+    device: str
+    exact: bool
+
+
+def parts(backend):
+    """Return the Parts of a name such as "ocl", "ocl@gpu:0" or "tensorflow float64"."""
+    kind, _, device = backend.removesuffix(EXACT).partition("@")
+    return Parts(kind, device, backend.endswith(EXACT))
 
 
 class Workers:
     """A context manager that runs jobs; it keeps a worker for each backend, and ends them when it is left."""
 
     def __init__(self):
-        self._workers = {}  # by backend: (the variables it was started with, its process)
+        self._workers = {}  # by kind and device of backend: (the variables it was started with, its process)
 
     def __enter__(self):
         return self
@@ -35,7 +51,7 @@ class Workers:
         self._workers = {}
 
     def run(self, job, timeout=None, listen=None):
-        """Run a job (see comparisons.runner) in a fresh process; return (result, the process's output).
+        """Run a comparisons.study_runner.Job in a fresh process; return (result, the process's output).
 
         A process that fails, or takes more than `timeout` seconds, gives a result with "error". `listen` is called with the dict {"text",
         "done", "total"} of each line of progress. An interrupt ends the process too.
@@ -54,7 +70,7 @@ class Workers:
             finally:
                 timer.cancel()
                 if status is None:  # interrupted
-                    self._workers.pop(job.backend)
+                    self._workers.pop(parts(job.backend)[:2])
                     end(process)
             output = "".join(lines)
             if expired.is_set():
@@ -65,13 +81,13 @@ class Workers:
 
     def _worker(self, job):
         """Return the process of a worker for `job`: the one that is there, where it has the same variables and still lives."""
-        backend, _, device = job.backend.partition("@")
-        environment = dict(os.environ, KERAS_BACKEND=backend)
+        kind, device, _ = parts(job.backend)
+        environment = dict(os.environ, KERAS_BACKEND=kind)
         environment.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
         if device:
             environment["KERAS_OCL_DEVICE"] = device
         environment |= job.environment  # a row may ask for a part of that device
-        known, process = self._workers.get(job.backend, (None, None))
+        known, process = self._workers.get((kind, device), (None, None))
         if process is not None:
             if known == environment and process.poll() is None:
                 return process
@@ -86,7 +102,7 @@ class Workers:
             text=True,
             start_new_session=True,  # so that the job can be ended with its worker
         )
-        self._workers[job.backend] = environment, process
+        self._workers[kind, device] = environment, process
         return process
 
     @staticmethod

@@ -1,8 +1,9 @@
-"""The source documents' experiments, one module a study, each of which defines `STUDY` (see comparisons.study)."""
+"""The studies, one module each, which defines `STUDY` (see comparisons.study): the source documents' experiments, and two of our own."""
 
 from importlib import import_module
 
-NAMES = ("dense", "cnn", "solar", "frameworks", "profiling")
+NAMES = ("dense", "cnn", "solar", "frameworks", "profiling")  # those of the documents
+OWN = ("scripts", "parity")  # those that `python -m comparisons` runs
 
 
 def find(name):
@@ -10,7 +11,7 @@ def find(name):
 
     Raises ValueError, listing those there are.
     """
-    if name not in NAMES:
+    if name not in (*NAMES, *OWN):
         raise ValueError(f"there is no study {name!r}: choose from {', '.join(NAMES)}")
     return import_module(f"comparisons.studies.{name}").STUDY
 

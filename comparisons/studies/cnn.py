@@ -4,7 +4,7 @@ import math
 import statistics
 from dataclasses import replace
 
-from comparisons.criteria import compared, no_slower, relative_differences, verdict
+from comparisons.criteria import compared, no_slower, relative_differences, verdict, worst_differences
 from comparisons.measures import differ
 from comparisons.studies.equivalence import SHAKE, gradient_distance, losses_distance, output_distance
 from comparisons.study import Chart, Column, Extent, Row, Study, Table
@@ -139,11 +139,10 @@ def products():
 def distances(result, base):
     """Return the distances of a result from the reference's: {"outputs", "gradients", "first losses": [one per start]}."""
     starts = list(zip(result["equivalence"], base["equivalence"], strict=True))
-    losses = zip(result["step_losses"], base["step_losses"], strict=True)
     return {
         "outputs": [output_distance(*start) for start in starts],
         "gradients": [gradient_distance(*start) for start in starts],
-        "first losses": [max(relative_differences(ours[:FIRST_STEPS], theirs[:FIRST_STEPS])) for ours, theirs in losses],
+        "first losses": worst_differences(result, base, FIRST_STEPS),
     }
 
 

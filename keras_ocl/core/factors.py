@@ -67,11 +67,11 @@ def of(primitive: Primitive, seen: Seen) -> Factors | None:
         labels = tuple(range(len(seen.shape)))
         return Factors(tuple(labels[: len(x.shape)] for x in seen.inputs), (labels,))
     if primitive.kind in (Kind.VIEW, Kind.MASKED, Kind.REDUCTION, Kind.WINDOW, Kind.INDEXED):
-        return _from_access(primitive, seen)
+        return of_access(primitive, seen)
     return None
 
 
-def _from_access(primitive: Primitive, seen: Seen) -> Factors:
+def of_access(primitive: Primitive, seen: Seen) -> Factors:
     """Factors by access maps: an operand's axis that is read along an axis of the result, whole and in order, is partitioned with it."""
     operands: list[Labels] = []
     found: set[Hashable] = set()

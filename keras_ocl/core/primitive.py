@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Protocol
 
-from keras_ocl.core.access import ANYWHERE, AccessMap, same_place
+from keras_ocl.core.access import ANYWHERE, AccessMap, index_in_operand, same_place
 from keras_ocl.core.dim import Extent, Shape
 from keras_ocl.core.origin import NOWHERE, Origin, current_origin
 from keras_ocl.core.tensor import Tensor
@@ -72,7 +72,8 @@ class Primitive:
         fold(*numbers) -> the Python number that is its result for these operands, for constant folding.
         literal(**params) -> the Python number that a SOURCE is filled with.
     How it is lowered (one of the three, or `pointwise` and `kernels`):
-        pointwise(gen, node, index) -> Register: the value at an index, as code (see compiler/codegen/).
+        pointwise(gen, node, index) -> Register: the value at an index, as code (see compiler/codegen/); of a VIEW by default the
+            operand's element that its access map names.
         kernels(builder, node, sink) -> [KernelSpec]: a kernel template of its own.
         host(arrays, targets, **params) -> arrays: a declared host operation (LAPACK). It reads `arrays`, which are valid during the call
             only. It may write results into `targets`, arrays of their shapes and dtypes, and return these: that saves a copy.
@@ -177,6 +178,8 @@ class Primitive:
         registered: bool = True,
     ) -> None:
         self.name, self.shape, self.vjp = name, shape, vjp  # type: ignore[assignment]  # no shape: of what bind is never given
+        if pointwise is None and kind is Kind.VIEW:
+            pointwise = _viewed
         self.pointwise, self.kernels, self.host, self.overlaps = pointwise, kernels, host, overlaps
         self.kind = kind or (Kind.OPAQUE if pointwise is None else Kind.INDEXED)
         self._access, self.cost, self.terms, self.operations = access, cost, terms, operations
@@ -208,6 +211,10 @@ class Primitive:
 
     def __call__(self, *inputs: Tensor, **params: Any) -> Any:
         return bind(self, inputs, params)
+
+
+def _viewed(gen: Any, node: Any, index: Any) -> Any:
+    return gen.value(node.inputs[0], index_in_operand(node.primitive.access(node, 0), index))
 
 
 class Equation:

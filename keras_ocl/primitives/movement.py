@@ -6,8 +6,8 @@ from keras_ocl import primitives as P
 from keras_ocl.core import dtypes
 from keras_ocl.core.access import ANYWHERE, ONLY, REGROUPED, Along
 from keras_ocl.core.dim import Dim, ceil_div, key, maximum, present, product, same
-from keras_ocl.core.factors import Factors, sized
-from keras_ocl.core.index import Affine, is_one, linear
+from keras_ocl.core.factors import Factors, of_access, sized
+from keras_ocl.core.index import is_one, linear
 from keras_ocl.core.primitive import Kind, Primitive
 from keras_ocl.primitives.batching import all_spread, first, moved_axes, next_axes, next_axis
 from keras_ocl.primitives.joined_updates import joined_updates
@@ -85,11 +85,6 @@ def iota(shape, axis, dtype):
 # ---- broadcast
 
 
-def _stretched(x, shape, dims):
-    """Axes of `x` of extent 1 that a broadcast repeats."""
-    return tuple(i for i, d in enumerate(dims) if is_one(x.shape[i]) and not is_one(shape[d]))
-
-
 def _broadcast_shape(x, *, shape, dims):
     rising = all(a < b for a, b in zip(dims, dims[1:], strict=False))
     if len(dims) != len(x.shape) or not rising or any(not 0 <= d < len(shape) for d in dims):
@@ -100,18 +95,16 @@ def _broadcast_shape(x, *, shape, dims):
     return shape, x.dtype
 
 
+def _places(x, shape, dims):
+    """The access map of a broadcast: an axis of extent 1 that is repeated is read at its only element."""
+    return tuple(ONLY if is_one(n) and not is_one(shape[d]) else Along(d) for n, d in zip(x.shape, dims, strict=True))
+
+
 def _broadcast_vjp(ct, out, x, *, shape, dims):
-    stretched = _stretched(x, shape, dims)
-    kept = tuple(d for i, d in enumerate(dims) if i not in stretched)
+    kept = {entry.axis for entry in _places(x, shape, dims) if entry is not ONLY}
     axes = tuple(d for d in range(len(shape)) if d not in kept)
     total = P.reduce_sum(ct, axes) if axes else ct
     return (reshape(total, x.shape),)
-
-
-def _broadcast_pointwise(gen, node, index):
-    x, dims = node.inputs[0], node.params["dims"]
-    stretched = _stretched(x, node.shape, dims)
-    return gen.value(x, tuple(Affine() if i in stretched else index[d] for i, d in enumerate(dims)))
 
 
 def _simplified_broadcast(graph, inputs, params, origin):
@@ -127,15 +120,8 @@ def _simplified_broadcast(graph, inputs, params, origin):
     return None
 
 
-def _broadcast_access(node, position):
-    dims, stretched = node.params["dims"], _stretched(node.inputs[0], node.shape, node.params["dims"])
-    return tuple(ONLY if i in stretched else Along(d) for i, d in enumerate(dims))
-
-
 def _broadcast_factors(seen):
-    (x,), dims = seen.inputs, seen.params["dims"]
-    stretched = _stretched(x, seen.shape, dims)
-    labels = tuple(None if i in stretched else d for i, d in enumerate(dims))
+    labels = tuple(None if entry is ONLY else entry.axis for entry in broadcast_p.access(seen, 0))
     return Factors((labels,), (tuple(range(len(seen.shape))),), resized=sized("shape"))
 
 
@@ -143,10 +129,9 @@ broadcast_p = Primitive(
     "broadcast",
     _broadcast_shape,
     _broadcast_vjp,
-    _broadcast_pointwise,
     kind=Kind.VIEW,
     cost=0,
-    access=_broadcast_access,
+    access=lambda node, position: _places(node.inputs[0], node.shape, node.params["dims"]),
     factors=_broadcast_factors,
     deferred=True,
     dynamic_extents=("shape",),
@@ -219,10 +204,6 @@ def inverse_permutation(perm):
     return tuple(inverse)
 
 
-def _transpose_pointwise(gen, node, index):
-    return gen.value(node.inputs[0], tuple(index[i] for i in inverse_permutation(node.params["perm"])))
-
-
 def _simplified_transpose(graph, inputs, params, origin):
     (x,), perm = inputs, params["perm"]
     if list(perm) == list(range(len(perm))):
@@ -237,7 +218,6 @@ transpose_p = Primitive(
     "transpose",
     _transpose_shape,
     lambda ct, out, x, *, perm: (transpose(ct, inverse_permutation(perm)),),
-    _transpose_pointwise,
     kind=Kind.VIEW,
     cost=0,
     access=lambda node, position: tuple(map(Along, inverse_permutation(node.params["perm"]))),
@@ -253,11 +233,6 @@ def transpose(x, perm):
     return x if perm == tuple(range(len(x.shape))) else transpose_p(x, perm=perm)
 
 
-def _reverse_pointwise(gen, node, index):
-    (x,), axes = node.inputs, node.params["axes"]
-    return gen.value(x, tuple(x.shape[i] - 1 - a if i in axes else a for i, a in enumerate(index)))
-
-
 def _reverse_access(node, position):
     axes = node.params["axes"]
     return tuple(Along(i, -1, n - 1) if i in axes else Along(i) for i, n in enumerate(node.shape))
@@ -267,7 +242,6 @@ reverse_p = Primitive(
     "reverse",
     lambda x, *, axes: (x.shape, x.dtype),
     lambda ct, out, x, *, axes: (reverse(ct, axes),),
-    _reverse_pointwise,
     kind=Kind.VIEW,
     cost=0,
     access=_reverse_access,
@@ -306,11 +280,6 @@ def _slice_vjp(ct, out, x, *, starts, limits, strides):
     return (pad(ct, constant(0, ct.dtype), starts, high, tuple(s - 1 for s in strides)),)
 
 
-def _slice_pointwise(gen, node, index):
-    starts, strides = node.params["starts"], node.params["strides"]
-    return gen.value(node.inputs[0], tuple(i * t + s for i, s, t in zip(index, starts, strides, strict=True)))
-
-
 def _slice_access(node, position):
     starts, strides = node.params["starts"], node.params["strides"]
     return tuple(Along(i, stride, start) for i, (start, stride) in enumerate(zip(starts, strides, strict=True)))
@@ -330,26 +299,20 @@ def _slice_rows(inputs, params):
 
 
 def _slice_factors(seen):
-    """Axes of which all is taken."""
-    (x,), starts, strides = seen.inputs, seen.params["starts"], seen.params["strides"]
-    extents = zip(x.shape, seen.shape, starts, strides, strict=True)
-    labels = tuple(
-        i if same((n,), (m,)) and is_one(stride) and not isinstance(start, Dim) and start == 0 else None
-        for i, (n, m, start, stride) in enumerate(extents)
-    )
+    """Axes of which all is taken; the limits are those of the part."""
+    found = of_access(slice_p, seen)
 
     def resized(params, shape):
-        limits = (m if labels[i] is not None else limit for i, (m, limit) in enumerate(zip(shape, params["limits"], strict=True)))
-        return {**params, "limits": tuple(limits)}
+        limits = zip(found.operands[0], shape, params["limits"], strict=True)
+        return {**params, "limits": tuple(limit if label is None else n for label, n, limit in limits)}
 
-    return Factors((labels,), (labels,), resized=resized)
+    return found._replace(resized=resized)
 
 
 slice_p = Primitive(
     "slice",
     _slice_shape,
     _slice_vjp,
-    _slice_pointwise,
     kind=Kind.VIEW,
     cost=0,
     access=_slice_access,

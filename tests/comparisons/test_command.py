@@ -6,9 +6,11 @@ import sys
 import pytest
 
 from comparisons import __main__ as command
-from comparisons import report, runner
+from comparisons import studies, study_runner
+from comparisons.data import scripts
 from comparisons.workers import Workers
 
+SCRIPTS = "xor", "mnist_mlp", "cifar_cnn"
 TRAINED = {
     "device": "a device",
     "keras": "3.15.1",
@@ -24,12 +26,14 @@ TRAINED = {
     "fit_ms": 0.25,
     "predict_ms": 0.125,
     "step_losses": [[1.0, 0.5]],
+    "real": True,
+    "notice": "",
 }
 
 
-def made_up(job, timeout=None):
+def made_up(job):
     """Stand in for Workers.run: TensorFlow's losses are one percent higher; backend "broken" fails."""
-    names = dict(script=job.script, backend=job.backend, floatx=job.floatx)
+    names = job.identity()
     if job.backend == "broken":
         return names | {"error": "exit status 1: boom"}, "the whole traceback"
     step_losses = [[loss * (1.01 if job.backend == "tensorflow" else 1) for loss in losses] for losses in TRAINED["step_losses"]]
@@ -41,7 +45,7 @@ def stub(monkeypatch):
     """Replaces the worker processes; returns the list of the jobs asked for."""
     asked = []
 
-    def run(self, job, timeout=None):
+    def run(self, job, timeout=None, listen=None):
         asked.append(job)
         return made_up(job)
 
@@ -51,20 +55,31 @@ def stub(monkeypatch):
 
 def test_each_script_runs_on_each_backend(stub, capsys):
     assert command.main([]) == 0
-    assert [(job.script, job.backend) for job in stub] == [(s, b) for s in runner.SCRIPTS for b in ("ocl", "tensorflow")]
-    assert [(job.epochs, job.starts) for job in stub[::2]] == [(5, 20), (8, 1), (15, 3)]
+    assert [(job.row, job.backend) for job in stub] == [(s, b) for s in SCRIPTS for b in ("ocl", "tensorflow")]
+    sizes = [tuple(job.extent[name] for name in ("epochs", "repeats", "steps", "step_repeats")) for job in stub[::2]]
+    assert sizes == [(5, 20, 100, 20), (8, 1, 100, 20), (15, 3, 100, 5)]
     output = capsys.readouterr()
     assert "1/2 solved" in output.out
     assert "75.00%" in output.out and "35.36%" in output.out
     assert "notice: smaller data" in output.err and "chatter" not in output.err
 
 
-def test_parity_adds_a_float64_run_and_trains_nothing(stub):
-    command.main(["xor", "--parity"])
-    assert [(job.backend, job.floatx, job.train) for job in stub] == [
-        ("ocl", "float32", False),
-        ("tensorflow", "float32", False),
-        ("tensorflow", "float64", False),
+def test_options_reach_the_jobs(stub):
+    command.main(["xor", "--epochs", "2", "--starts", "3", "--steps", "4", "--limit", "40", "--seed", "5"])
+    wanted = dict(epochs=2, repeats=3, steps=4, step_repeats=20, examples=40, test_examples=40, evaluated=True)
+    assert [(job.extent, job.seed) for job in stub] == [(wanted, 5)] * 2
+
+
+def test_parity_adds_a_float64_run_and_trains_nothing(stub, tmp_path):
+    path = tmp_path / "out.json"
+    command.main(["xor", "--parity", "--json", str(path)])
+    assert [(job.study, job.backend) for job in stub] == [("parity", b) for b in ("ocl", "tensorflow", "tensorflow float64")]
+    assert {row.measures for row in studies.find("parity").rows} == {("measures:steps",)}
+    results = json.loads(path.read_text())["results"]
+    assert [(r["script"], r["backend"], r["floatx"]) for r in results] == [
+        ("xor", "ocl", "float32"),
+        ("xor", "tensorflow", "float32"),
+        ("xor", "tensorflow", "float64"),
     ]
 
 
@@ -78,7 +93,7 @@ def test_failed_run_is_shown_and_fails_the_command(stub, capsys):
 def test_criterion_that_is_not_met_fails_the_command(stub, capsys, monkeypatch):
     monkeypatch.setitem(TRAINED, "step_losses", [[1.0] * 10])  # a percent apart, as made_up has it
     assert command.main(["xor"]) == 1
-    assert "FAILED: xor on ocl: losses of the first 10 steps differ" in capsys.readouterr().out
+    assert "FAILED: xor on ocl: first steps: losses of the first 10 steps differ" in capsys.readouterr().out
 
 
 def test_missing_matplotlib_is_said_before_anything_runs(stub, capsys, monkeypatch, tmp_path):
@@ -90,7 +105,7 @@ def test_missing_matplotlib_is_said_before_anything_runs(stub, capsys, monkeypat
 
 
 def test_missing_rich_gives_markdown(stub, capsys, monkeypatch):
-    monkeypatch.setitem(sys.modules, "rich.console", None)
+    monkeypatch.setitem(sys.modules, "rich", None)
     command.main(["xor"])
     output = capsys.readouterr().out
     assert "keras-ocl[comparisons]" in output and "| xor | ocl | 0.2500 |" in output
@@ -104,23 +119,31 @@ def test_files_are_written(stub, tmp_path):
         arguments += [f"--{kind}", str(path)]
     command.main(arguments)
     written = json.loads(paths["json"].read_text())
-    assert written["schema"] == runner.SCHEMA and written["reference"] == "tensorflow"
+    assert written["schema"] == study_runner.SCHEMA and written["reference"] == "tensorflow"
     assert [r["backend"] for r in written["results"]] == ["ocl", "tensorflow"] * 2
+    assert {v["script"] for v in written["criteria"]} == {"xor"}
     lines = paths["markdown"].read_text().splitlines()
-    assert all(line.count("|") == len(report.HEADS) + 1 for line in lines[:6])
+    assert lines[0].startswith("| script | backend | train loss | test accuracy |")
+    assert len({line.count("|") for line in lines[:6]}) == 1
     assert "9.9e-03 (2)" in lines[2]
-    assert {path.name for path in (tmp_path / "plots").iterdir()} == {"xor_loss.png", "mnist_mlp_loss.png", "times.png"}
+    assert {path.name for path in (tmp_path / "plots").iterdir()} == {
+        "xor-loss.png",
+        "mnist-mlp-loss.png",
+        "fit.png",
+        "predict.png",
+        "first-step.png",
+    }
 
 
 def test_data_is_found_by_name(tmp_path):
     (tmp_path / "mnist.npz").touch()
-    assert runner.find_data("mnist_mlp", tmp_path) == str(tmp_path / "mnist.npz")
-    assert runner.find_data("mnist_mlp", None) is None
-    assert runner.find_data("xor", tmp_path) is None
+    assert scripts.find("mnist_mlp", tmp_path) == str(tmp_path / "mnist.npz")
+    assert scripts.find("mnist_mlp", None) is None
+    assert scripts.find("xor", tmp_path) is None
     with pytest.raises(FileNotFoundError, match="holds no cifar10"):
-        runner.find_data("cifar_cnn", tmp_path)
+        scripts.find("cifar_cnn", tmp_path)
     with pytest.raises(FileNotFoundError, match="does not exist"):
-        runner.find_data("cifar_cnn", tmp_path / "missing.npz")
+        scripts.find("cifar_cnn", tmp_path / "missing.npz")
 
 
 @pytest.mark.parametrize(
@@ -129,6 +152,7 @@ def test_data_is_found_by_name(tmp_path):
         (["nonsense"], "unknown script nonsense"),
         (["--reference", "jax"], "not among the backends"),
         (["mnist_mlp", "--data", "missing.npz"], "missing.npz does not exist"),
+        (["--epochs", "0"], "at least 1"),
     ],
 )
 def test_bad_arguments_are_named(stub, capsys, arguments, complaint):

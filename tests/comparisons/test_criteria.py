@@ -1,16 +1,16 @@
-"""The verdicts, on made-up results."""
+"""The verdicts on the plain scripts, on made-up results."""
 
 import copy
 
 import pytest
 
-from comparisons import criteria
+from comparisons.studies import parity, scripts
 
 
-def result(script="cifar_cnn", backend="ocl", accuracies=(0.6, 0.6, 0.6), epochs=15, floatx="float32", losses=None):
+def result(row="cifar_cnn", backend="ocl", accuracies=(0.6, 0.6, 0.6), epochs=15, losses=None):
     """Return a result with these test accuracies and per-step losses."""
     starts = [{"train_loss": [1.0], "test_loss": 1.0, "test_accuracy": value} for value in accuracies]
-    made = dict(script=script, backend=backend, floatx=floatx, epochs=epochs, examples=[60000, 10000], starts=starts)
+    made = dict(row=row, backend=backend, epochs=epochs, examples=[60000, 10000], starts=starts)
     return made | ({"step_losses": losses} if losses else {})
 
 
@@ -19,9 +19,14 @@ def losses(error=0.0, starts=5, steps=100):
     return [[(1 + start + 1 / (1 + step)) * (1 + error) for step in range(steps)] for start in range(starts)]
 
 
+def judge(results):
+    """Return the verdicts of both studies' criteria."""
+    return [v for criterion in {*scripts.STUDY.criteria, *parity.STUDY.criteria} for v in criterion(results, "tensorflow")]
+
+
 def passed(results, name):
     """Return whether the verdict called `name` was positive; None when there is none."""
-    found = [v["passed"] for v in criteria.judge(results, "tensorflow") if v["name"] == name]
+    found = [v["passed"] for v in judge(results) if v["name"] == name]
     return found[0] if found else None
 
 
@@ -67,18 +72,18 @@ def test_first_steps_are_judged_by_the_median_start():
 @pytest.mark.parametrize("error, good", [(1.9e-3, True), (2.1e-3, False)])
 def test_long_run_is_measured_against_float64(error, good):
     runs = [result(losses=losses(error)), result(backend="tensorflow", losses=losses(-1e-3))]
-    runs.append(result(backend="tensorflow", floatx="float64", losses=losses()))
+    runs.append(result(backend="tensorflow float64", losses=losses()))
     assert passed(runs, "long run") is good
     assert passed(runs[:2], "long run") is None
 
 
 def test_failed_runs_are_not_judged():
-    failed = dict(script="cifar_cnn", backend="ocl", floatx="float32", error="exit status 1")
-    assert criteria.judge([failed, result(backend="tensorflow")], "tensorflow") == []
+    failed = dict(row="cifar_cnn", backend="ocl", error="exit status 1")
+    assert judge([failed, result(backend="tensorflow")]) == []
 
 
 def test_judging_changes_nothing():
     pair = [result(losses=losses()), result(backend="tensorflow", losses=losses())]
     before = copy.deepcopy(pair)
-    criteria.judge(pair, "tensorflow")
+    judge(pair)
     assert pair == before

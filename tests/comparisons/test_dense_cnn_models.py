@@ -255,8 +255,8 @@ def test_slower_is_only_what_the_spread_allows():
 
 def test_xor_must_solve_the_same_starts():
     base = trained("2-2-1", "tensorflow", (1.0, 0.5, 1.0))
-    assert passed(dense.same_starts_solved, trained("2-2-1", "ocl", (1.0, 0.75, 1.0)), base) == [True]
-    assert passed(dense.same_starts_solved, trained("2-2-1", "ocl", (0.5, 1.0, 1.0)), base) == [False]
+    assert passed(dense.xor_starts, trained("2-2-1", "ocl", (1.0, 0.75, 1.0)), base) == [True]
+    assert passed(dense.xor_starts, trained("2-2-1", "ocl", (0.5, 1.0, 1.0)), base) == [False]
 
 
 def test_callbacks_and_files_are_judged():

@@ -1,29 +1,25 @@
 """The OpenCL backend trains as TensorFlow does: from the same weights, on the same examples, each in a process of its own."""
 
-import dataclasses
-
 import pytest
 
-from comparisons import criteria, runner
-from comparisons.workers import Workers
+from comparisons import studies, study_runner
+from comparisons.criteria import FIRST_STEPS
+from comparisons.workers import EXACT, Workers
 
 
-def compare(name, data=None, exact=False, **changes):
-    """Run script `name` on ocl and tensorflow, and with `exact` on tensorflow in float64; return the verdicts by name."""
-    script = runner.SCRIPTS[name]
-    job = runner.Job(name, "ocl", epochs=script.epochs, starts=script.starts, step_starts=script.step_starts, data=data)
-    job = dataclasses.replace(job, **changes)
-    jobs = [job, dataclasses.replace(job, backend="tensorflow")]
-    if exact:
-        jobs.append(dataclasses.replace(job, backend="tensorflow", floatx="float64"))
+def compare(name, data=None, study="scripts", **changes):
+    """Run script `name` on ocl and tensorflow, in the study "parity" also on tensorflow in float64; return the verdicts by name."""
+    study = studies.find(study)
+    backends = ("ocl", "tensorflow", *(["tensorflow" + EXACT] if study.name == "parity" else []))
+    settings = study_runner.Settings("full", backends, "tensorflow", data=data, **changes)
     results = []
     with Workers() as workers:
-        for job in jobs:
+        for job in study_runner.jobs(study, settings, "out", [name]):
             result, output = workers.run(job, timeout=3600)
             assert "error" not in result, output
             results.append(result)
-    verdicts = {v["name"]: v for v in criteria.judge(results, "tensorflow")}
-    print(*(f"{v['script']}: {v['text']}" for v in verdicts.values()), sep="\n")
+    verdicts = {v["name"]: v for criterion in study.criteria for v in criterion(results, "tensorflow")}
+    print(*(f"{v['row']}: {v['text']}" for v in verdicts.values()), sep="\n")
     return verdicts
 
 
@@ -34,25 +30,25 @@ def check(verdicts, *names):
 
 
 def test_xor_losses_agree(tensorflow):
-    check(compare("xor", exact=True, train=False), "first steps", "long run")
+    check(compare("xor", study="parity"), "first steps", "long run")
 
 
 def test_mnist_mlp_first_losses_agree(tensorflow, mnist):
-    check(compare("mnist_mlp", mnist, exact=True, train=False, steps=criteria.FIRST_STEPS), "first steps")
+    check(compare("mnist_mlp", mnist, study="parity", steps=FIRST_STEPS), "first steps")
 
 
 def test_cifar_cnn_first_losses_agree(tensorflow, cifar):
-    check(compare("cifar_cnn", cifar, exact=True, train=False, steps=criteria.FIRST_STEPS), "first steps")
+    check(compare("cifar_cnn", cifar, study="parity", steps=FIRST_STEPS), "first steps")
 
 
 @pytest.mark.slow
 def test_mnist_mlp_losses_agree(tensorflow, mnist):
-    check(compare("mnist_mlp", mnist, exact=True, train=False), "first steps", "long run")
+    check(compare("mnist_mlp", mnist, study="parity"), "first steps", "long run")
 
 
 @pytest.mark.slow
 def test_cifar_cnn_losses_agree(tensorflow, cifar):
-    check(compare("cifar_cnn", cifar, exact=True, train=False), "first steps", "long run")
+    check(compare("cifar_cnn", cifar, study="parity"), "first steps", "long run")
 
 
 @pytest.mark.slow

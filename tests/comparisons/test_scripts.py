@@ -1,12 +1,15 @@
 """The three scripts are plain Keras, and each trains on the OpenCL backend by itself."""
 
 import ast
+import importlib
 import os
 import re
 import subprocess
 import sys
 
 import pytest
+
+from comparisons import studies
 
 SCRIPTS = ("xor", "mnist_mlp", "cifar_cnn")
 PLAIN = {"argparse", "sys", "time", "keras", "numpy", "sklearn"}
@@ -24,6 +27,12 @@ def test_scripts_import_nothing_of_ours(root, name):
             imported.add(node.module.split(".")[0])
     assert "keras" in imported
     assert imported <= PLAIN
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_scripts_have_the_sizes_of_their_rows(name):
+    script, row = importlib.import_module(f"comparisons.{name}"), studies.find("scripts").row(name)
+    assert (script.BATCH_SIZE, script.EPOCHS) == (row.batch, row.full.epochs)
 
 
 def run_script(root, name, *arguments, backend="ocl"):

@@ -8,7 +8,7 @@ import pytest
 from comparisons import studies, study_command
 from comparisons.study_runner import Settings, jobs
 
-PLAIN = {"argparse", "math", "sys", "keras", "numpy"}
+PLAIN = {"argparse", "importlib", "math", "sys", "keras", "numpy"}
 
 
 def one_of_each_table(study):
@@ -40,13 +40,13 @@ def test_a_row_of_each_table_runs(name, tmp_path, capsys):
     assert rows[0] in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("name", studies.NAMES)
+@pytest.mark.parametrize("name", (*studies.NAMES, *studies.OWN))
 def test_rows_are_complete_and_named_once(name):
     study = studies.find(name)
     names = [row.name for row in study.rows]
     assert len(set(names)) == len(names) and not any(";" in name for name in names)
     assert {row.table for row in study.rows} == {table.name for table in study.tables}
-    assert {chart.table for chart in study.charts} <= {table.name for table in study.tables}
+    assert {chart.table for chart in study.charts} <= {table.name for table in study.tables} | set(names)
     for row in study.rows:
         for part, function in (("models", row.model), ("data", row.data), *(("models", name) for name, _ in row.callbacks)):
             assert callable(studies.function(part, function))

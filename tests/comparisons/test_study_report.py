@@ -9,7 +9,6 @@ import pytest
 
 from comparisons import study_charts, study_report, study_tables
 from comparisons.measures import spread
-from comparisons.report import WIDTH
 from tests.comparisons import study_sample as sample
 
 pytest.importorskip("matplotlib")
@@ -170,7 +169,7 @@ def test_terminal_shows_everything(capsys):
     assert f"FAILED: 128,128 on ocl: time: 3 s {sample.HOSTILE}" in output
     assert f"run it again: {sample.report()['command']}" in output
     assert "1 of 2 criteria are met, 6 of 64 runs failed." in output
-    assert all(len(line) <= WIDTH for line in output.splitlines() if line.startswith(("│", "┃")))
+    assert all(len(line) <= study_report.WIDTH for line in output.splitlines() if line.startswith(("│", "┃")))
 
 
 def test_markdown_tables_are_whole(written):
@@ -216,12 +215,10 @@ def test_backends_have_the_same_colours_everywhere():
 
 def figure(name, **changes):
     """Return the figure of the sample's chart called `name`, with some changes, and the module that draws it."""
-    from comparisons.report import load_pyplot
-
-    pyplot = load_pyplot()
+    pyplot = study_charts.load_pyplot()
     chart = dataclasses.replace(next(chart for chart in sample.STUDY.charts if chart.name == name), **changes)
     shown = study_charts.points(sample.STUDY, sample.report(), chart)
-    draw = {"bars": study_charts.draw_bars, "lines": study_charts.draw_lines}[chart.kind]
+    draw = {"bars": study_charts.draw_bars, "lines": study_charts.draw_lines, "curves": study_charts.draw_curves}[chart.kind]
     return draw(pyplot, chart, shown, study_charts.colours(sample.BACKENDS)), pyplot
 
 
@@ -264,6 +261,16 @@ def test_lines_are_a_series_and_backend_each_on_logarithmic_axes():
     assert len(crosses) == 6 and all(list(line.get_xdata()) == [25600] for line in crosses)
     labels = [text.get_text() for text in made.legends[0].get_texts()]
     assert labels == [*sample.BACKENDS, "1 hidden layers", "2 hidden layers", "3 hidden layers", "failed"]
+    pyplot.close(made)
+
+
+def test_curves_of_one_row_have_axes_for_each_kind():
+    curves = {"step": [[3.0, 2.0]], "epoch": [[1.0], [0.5]]}
+    made, pyplot = figure("nets", kind="curves", table="16", value=lambda r: curves if r["backend"] == "ocl" else {"step": [], "epoch": []})
+    assert [axes.get_xlabel() for axes in made.axes] == ["step", "epoch"]
+    assert [[list(line.get_ydata()) for line in axes.lines] for axes in made.axes] == list(curves.values())
+    assert len({line.get_linestyle() for line in made.axes[1].lines}) == 2
+    assert [text.get_text() for text in made.legends[0].get_texts()] == ["ocl"]
     pyplot.close(made)
 
 

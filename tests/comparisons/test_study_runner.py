@@ -107,9 +107,10 @@ def test_rows_that_are_not_there_are_named():
 
 
 def test_extents_and_devices_come_from_the_settings():
-    asked = study_runner.Settings("full", ("ocl@pocl", "tensorflow"), "tensorflow", device="gpu:0", repeats=3, epochs=2, limit=40)
+    asked = study_runner.Settings("full", ("ocl@pocl", "tensorflow"), "tensorflow", device="gpu:0", repeats=3, epochs=2, limit=40, steps=7)
     jobs = study_runner.jobs(STUDY, asked, "out", ["a"])
-    assert [job.extent for job in jobs] == [dict(epochs=2, repeats=3, examples=40, test_examples=40, evaluated=True)] * 2
+    extent = dict(epochs=2, repeats=3, examples=40, test_examples=40, evaluated=True, steps=7, step_repeats=None)
+    assert [job.extent for job in jobs] == [extent] * 2
     assert [job.environment for job in jobs] == [{"KERAS_OCL_DEVICE": "pocl"}, {}]
     assert [job.environment for job in study_runner.jobs(PARTS, asked, "out")] == [{"KERAS_OCL_DEVICE": "pocl/units=1"}, {}]
     small = study_runner.Settings("quick", ("ocl",), "ocl", limit=40).extent(STUDY.rows[0])

@@ -2,13 +2,15 @@
 
 import os
 import time
+from dataclasses import replace
 
 import pytest
 
-from comparisons import runner, worker
-from comparisons.workers import Workers
+from comparisons import worker
+from comparisons.study_runner import Job
+from comparisons.workers import EXACT, Workers, parts
 
-XOR = runner.Job("xor", "ocl", epochs=1, starts=1, step_starts=1, train=False, steps=2)
+XOR = Job("parity", "xor", "ocl", dict(repeats=1, steps=2), "out")
 forking = pytest.mark.skipif(not worker.FORKS, reason="jobs are forked on Linux only")
 
 
@@ -20,11 +22,19 @@ def workers():
 
 def worker_of(workers, backend="ocl"):
     """Return the process of a backend's worker."""
-    return workers._workers[backend][1]
+    return workers._workers[backend, ""][1]
+
+
+def test_names_of_backends_have_parts():
+    assert [parts(name) for name in ("ocl", "ocl@gpu:0", "tensorflow" + EXACT)] == [
+        ("ocl", "", False),
+        ("ocl", "gpu:0", False),
+        ("tensorflow", "", True),
+    ]
 
 
 def test_a_backend_that_does_not_exist_gives_its_last_line(workers):
-    result, output = workers.run(runner.Job("xor", "no_such_backend", epochs=1, starts=1, step_starts=1))
+    result, output = workers.run(replace(XOR, backend="no_such_backend"))
     assert result["error"].startswith("exit status 1: ")
     assert "no_such_backend" in output
 
@@ -33,7 +43,7 @@ def test_a_backend_that_does_not_exist_gives_its_last_line(workers):
 def test_jobs_share_a_worker_and_nothing_else(workers):
     first, _ = workers.run(XOR)
     process = worker_of(workers)
-    failed, output = workers.run(runner.Job("no_such_script", "ocl", epochs=1, starts=1, step_starts=1))
+    failed, output = workers.run(replace(XOR, row="no_such_script"))
     again, _ = workers.run(XOR)
     assert "no_such_script" in failed["error"] and "Traceback" in output
     assert first["step_losses"] == again["step_losses"] and len(first["step_losses"][0]) == 2
@@ -43,17 +53,27 @@ def test_jobs_share_a_worker_and_nothing_else(workers):
 
 
 @forking
+def test_a_job_in_float64_shares_the_worker_and_spoils_no_other(workers):
+    first, _ = workers.run(XOR)
+    process = worker_of(workers)
+    exact, _ = workers.run(replace(XOR, backend="ocl" + EXACT))
+    again, _ = workers.run(XOR)
+    assert worker_of(workers) is process and exact["backend"] == "ocl float64"
+    assert first["step_losses"] == again["step_losses"] != exact["step_losses"]
+
+
+@forking
 def test_a_job_with_other_variables_gets_another_worker(workers):
     workers.run(XOR)
     process = worker_of(workers)
-    result, _ = workers.run(runner.RowJob("dense", "no such row", "ocl", {}, "out", environment={"KERAS_OCL_VERBOSE": "1"}))
+    result, _ = workers.run(replace(XOR, row="no such row", environment={"KERAS_OCL_VERBOSE": "1"}))
     assert "no such row" in result["error"]
     assert process.poll() is not None and worker_of(workers) is not process
 
 
 @pytest.mark.parametrize("seconds", [0.5, 4.0])  # while Keras is imported; in the job
 def test_a_job_that_takes_too_long_is_killed_and_the_next_one_runs(workers, seconds):
-    long = runner.Job("xor", "ocl", epochs=100_000, starts=1, step_starts=1, steps=0)
+    long = replace(XOR, study="scripts", extent=dict(epochs=100_000, repeats=1))
     began = time.perf_counter()
     result, _ = workers.run(long, timeout=seconds)
     assert result["error"] == f"no result after {seconds:g} s" and time.perf_counter() - began < 60
