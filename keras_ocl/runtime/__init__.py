@@ -13,7 +13,7 @@ from keras_ocl.runtime.hardware import Hardware
 from keras_ocl.runtime.memory import Storage, before_out_of_memory
 from keras_ocl.runtime.profilers import BUILD, READ_BACK, UPLOAD, WAIT, Label, Record, Timeline
 from keras_ocl.runtime.profiling import profiled, profiling
-from keras_ocl.runtime.programs import Drafts
+from keras_ocl.runtime.programs import UnoptimisedBuilds
 from keras_ocl.runtime.record import RecordDevice, read_hardware, read_record, record_names
 from keras_ocl.runtime.selection import DeviceInfo, announce, current_device, device_scope, devices, find_device, platform_list, take_turn
 from keras_ocl.runtime.state import started
@@ -25,7 +25,6 @@ __all__ = [
     "Device",
     "DeviceInfo",
     "DeviceLost",
-    "Drafts",
     "FAILURES",
     "Hardware",
     "KernelBuildError",
@@ -39,6 +38,7 @@ __all__ = [
     "Timeline",
     "Traits",
     "UPLOAD",
+    "UnoptimisedBuilds",
     "WAIT",
     "announce",
     "before_out_of_memory",

@@ -141,10 +141,10 @@ class Device:
 
     # programs
 
-    def build(self, specs, options="", drafts=None):
+    def build(self, specs, options="", unoptimised=None):
         """dict of kernel objects by function name for `specs`; see Programs.build."""
         state.check_not_forked()
-        return self.programs.build(specs, options, drafts)
+        return self.programs.build(specs, options, unoptimised)
 
     def group_limit(self, kernel):
         """Largest work-group, in work-items, for this kernel: less than the device's limit where each work-item needs many registers."""

@@ -101,7 +101,7 @@ class RecordDevice:
     def destroy(self, storage):
         pass
 
-    def build(self, specs, options="", drafts=None):
+    def build(self, specs, options="", unoptimised=None):
         return {name: _Kernel() for name, *_ in specs}
 
     def group_limit(self, kernel):

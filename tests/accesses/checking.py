@@ -20,7 +20,7 @@ class AccessError(AssertionError):
     """Kernels have accessed what lies outside of their buffers."""
 
 
-def _build(self, specs, options="", drafts=None):
+def _build(self, specs, options="", unoptimised=None):
     """Programs.build, of kernels that check."""
     specs, found, texts = list(specs), {}, []
     for name, source, *rest in specs:

@@ -84,7 +84,7 @@ def test_a_kernel_that_is_there_keeps_its_program(device, fresh, monkeypatch):
 
 
 def programs_options(programs):
-    return f"{module.STANDARD} {module.FUSED}" if programs.drafts_are_exact else module.STANDARD
+    return f"{module.STANDARD} {module.FUSED}" if programs.unoptimised_is_exact else module.STANDARD
 
 
 def live_programs(programs):
