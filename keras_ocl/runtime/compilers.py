@@ -66,7 +66,7 @@ atexit.register(_before_exit)
 
 
 class Compilers:
-    """Up to `most` processes that compile for the device with an `identity` (see `programs.identity`)."""
+    """Up to `most` processes that compile for the device with an `identity` (see `opencl.identity`)."""
 
     def __init__(self, identity, most):
         self.most = most

@@ -5,26 +5,20 @@ They give the same results, bit for bit, more slowly.
 """
 
 import hashlib
-import os
 import threading
 import weakref
 from collections import OrderedDict
 from concurrent.futures import Future
 from dataclasses import dataclass
-from functools import partial, wraps
-
-import platformdirs
-import pyopencl as cl
-from pyopencl import _cl
-from pyopencl.characterize import has_src_build_cache
+from functools import partial
 
 from keras_ocl.runtime import host
 from keras_ocl.runtime.compilers import Compilers, most_compilers
 from keras_ocl.runtime.disk_cache import DiskCache
+from keras_ocl.runtime.driver import BuildFailure
 from keras_ocl.runtime.errors import KernelBuildError
 from keras_ocl.runtime.profilers import BUILD
 
-SCHEMA = "1"  # raise when the meaning of a cache entry changes
 STANDARD = "-cl-std=CL1.2"
 FUSED = "-DFP_FAST_FMAF=1"  # CPU compilers do not define it; without it, unoptimised mad() is a separate product and sum
 UNOPTIMISED = "-cl-opt-disable"
@@ -38,37 +32,11 @@ FIRST_RUN = 1.0  # seconds after which optimised builds begin even if no unoptim
 OWN = 1500  # an unoptimised kernel's fixed compile time, in characters of source; a helper's characters count twice
 
 
-def identity(handle):
-    """Text that differs wherever a device's compiled programs might not run."""
-    platform = handle.platform
-    about = (platform.name.strip(), platform.version, handle.name, handle.version, handle.driver_version, host.cpu_flags(), cl.VERSION_TEXT)
-    return "\0".join((SCHEMA, *about))
-
-
-def build_program(context, handle, source, options):
-    """A pyopencl program built from OpenCL C. Raises pyopencl.Error, whose `program` has the log."""
-    program = _cl._Program(context, source)
-    try:
-        program._build(options.encode(), [handle])
-    except cl.Error as error:
-        error.program = program
-        raise
-    return program
-
-
-def binary_of(program):
-    """The binary of a program; None where the driver does not give it."""
-    try:
-        return program.get_info(cl.program_info.BINARIES)[0] or None
-    except cl.Error:
-        return None
-
-
 class Program:
     """One program of the driver. Kernels that are made from it keep it alive.
 
     Attributes:
-        handle: the pyopencl program.
+        handle: the program as the driver knows it.
         held_bytes: estimate of the bytes that the driver holds for it.
     """
 
@@ -152,13 +120,13 @@ class Programs:
         self.device = device
         # PoCL and NVIDIA cache what they compile. Asking PoCL for a binary would compile every kernel twice
         # (again for unknown work-group sizes), 100 ms each, and save 50 ms per program.
-        self.disk = None if has_src_build_cache(device.handle) else DiskCache()
+        self.disk = None if device.driver.caches_programs else DiskCache()
         self._compiled = 0  # number of kernels so far
         self._programs = weakref.WeakValueDictionary()  # kernel's key -> Program: those that kernel objects keep alive, and the recent ones
         self._recent = OrderedDict()  # the most recently requested Programs, the latest last -> None
         self._unoptimised = {}  # kernel's key -> _UnoptimisedBuild, until an optimised program replaces it
         self._lock = threading.Lock()
-        self._identity = identity(device.handle)
+        self._identity = device.driver.identity
         # GPU drivers compile in several threads, or have caches of their own.
         beside = self.disk is not None and device.kind == "cpu"
         self.compilers = Compilers(self._identity, most_compilers(device.traits.compute_units) if beside else 0)
@@ -193,7 +161,7 @@ class Programs:
             if allowed:
                 unoptimised.awaited |= {self._unoptimised[keys[spec]].future for spec in missing if spec in allowed}
             programs = {spec[0]: known[spec] or self._programs.get(keys[spec]) or self._unoptimised_program(keys[spec]) for spec in specs}
-            kernels = {name: _kernel(program, name) for name, program in programs.items()}
+            kernels = {name: _kernel(self.device.driver, program, name) for name, program in programs.items()}
             self._keep_recent(programs.values())
         return kernels
 
@@ -323,7 +291,7 @@ class Programs:
             if here:
                 program = self._build_here(part, *tasks[k])
             if here and self.disk is not None:
-                binary = binary_of(program.handle)
+                binary = self.device.driver.binary(program.handle)
                 # A program that was compiled keeps megabytes of its compiler's memory in use; one made from the binary does not.
                 program = binary and self._from_binary(binary, members) or program
             if how != options:
@@ -364,24 +332,15 @@ class Programs:
                 self._unoptimised[keys[spec]] = _UnoptimisedBuild(weakref.ref(programs[spec]), future, part, keys, options)
 
     def _build_here(self, specs, source, options):
-        device, handle = self.device, self.device.handle
+        device = self.device
         try:
-            return Program(build_program(device.context, handle, source, options), source)
-        except cl.Error as error:
-            try:
-                log = error.program.get_build_info(handle, cl.program_build_info.LOG) or str(error)
-            except (cl.Error, AttributeError):
-                log = str(error)
-            raise KernelBuildError([name for name, *_ in specs], device, options, log, source) from None
+            return Program(device.driver.compile(source, options), source)
+        except BuildFailure as failure:
+            raise KernelBuildError([name for name, *_ in specs], device, options, failure.log, source) from None
 
     def _from_binary(self, binary, names):
         """The program that the binary holds, or None if the driver rejects it or kernels are missing from it."""
-        try:
-            program = _cl._Program(self.device.context, [self.device.handle], [binary])
-            program._build(b"", [self.device.handle])
-            present = program.get_info(cl.program_info.KERNEL_NAMES).split(";")
-        except cl.Error:
-            return None
+        program, present = self.device.driver.load(binary) or (None, ())
         return Program(program, binary) if set(names) <= set(present) else None
 
 
@@ -417,43 +376,8 @@ def _source(specs):
     return "\n".join(dict.fromkeys(texts))
 
 
-_creating = threading.local()
-
-
-def _unless_ours(generate):
-    @wraps(generate)
-    def generated(*args, **kwargs):
-        return (None, None) if getattr(_creating, "ours", False) else generate(*args, **kwargs)
-
-    return generated
-
-
-def _invoker():
-    """pyopencl's module that generates code for launching kernels."""
-    try:
-        # Where this folder cannot be made, pyopencl's database prints an error when it is deleted.
-        os.makedirs(platformdirs.user_cache_dir("pytools", "pytools"), exist_ok=True)
-        from pyopencl import invoker
-    except Exception:
-        # Its database cannot be written.
-        cl._PYOPENCL_NO_CACHE = True
-        from pyopencl import invoker
-    return invoker
-
-
-_invoker().generate_enqueue_and_set_args = _unless_ours(_invoker().generate_enqueue_and_set_args)
-
-
-def _kernel(program, name):
-    """A kernel object of a Program, which it keeps alive; only `Device` launches it.
-
-    pyopencl would generate Python code for calling each kernel as a function, and keep it by the kernel's name in a database in the user's
-    cache folder: up to a millisecond per kernel, for code that we never call, in a file that grows with every kernel.
-    """
-    _creating.ours = True
-    try:
-        kernel = cl.Kernel(program.handle, name)
-    finally:
-        _creating.ours = False
+def _kernel(driver, program, name):
+    """A kernel object of a Program, which it keeps alive."""
+    kernel = driver.kernel(program.handle, name)
     kernel.ours = program
     return kernel

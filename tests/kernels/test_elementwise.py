@@ -397,7 +397,7 @@ class Threefry(Case):
 def all_cases(device):
     available = ["float32", "float16", "bfloat16"] + (["float64"] if device.traits.fp64 else [])
     for dtype in available:
-        yield from float_cases(dtype, dtype not in ("float32", "bfloat16") or bool(device.handle.single_fp_config & DENORMALS))
+        yield from float_cases(dtype, dtype not in ("float32", "bfloat16") or bool(device.driver.handle.single_fp_config & DENORMALS))
     for dtype in INTEGERS:
         yield from integer_cases(dtype)
     yield from bool_cases()

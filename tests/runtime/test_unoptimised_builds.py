@@ -12,7 +12,7 @@ from keras_ocl.runtime import compilers as module
 from keras_ocl.runtime import programs as module_of_programs
 from keras_ocl.runtime.compilers import Compilers
 from keras_ocl.runtime.disk_cache import DiskCache
-from keras_ocl.runtime.programs import UNOPTIMISED, Programs, UnoptimisedBuilds, identity
+from keras_ocl.runtime.programs import UNOPTIMISED, Programs, UnoptimisedBuilds
 from tests.keras.tensorflow_process import ROOT
 from tests.runtime.compiling import check_kernels, kernel_specs, wait
 
@@ -26,7 +26,7 @@ def programs(device, tmp_path):
     """Programs of the current device with a process beside and an empty disk cache."""
     made = Programs(device)
     made.disk = DiskCache(tmp_path / "cache")
-    made.compilers = Compilers(identity(device.handle), 1)
+    made.compilers = Compilers(device.driver.identity, 1)
     return made
 
 

@@ -13,16 +13,15 @@ from keras_ocl.compiler.launch.loops.lower import Loop
 from keras_ocl.compiler.run.executable import Executable
 from keras_ocl.kernels.spec import KernelSpec
 from keras_ocl.primitives import linalg
-from keras_ocl.runtime.device import Device
 from keras_ocl.runtime.memory import round_up, size_class
 from tests.compiler.graphs import graph_of
+from tests.devices import another
 
 
 @pytest.fixture
 def device():
     """The current device with memory, a queue and an arena of its own."""
-    current = runtime.current_device()
-    return Device(current.handle, current.name, current.sharing)
+    return another()
 
 
 def product(a, b):
