@@ -32,8 +32,8 @@ BACKLOG = 1024  # launches between two fences: at each the host waits for the fe
 
 _NO_MEMORY = Failure.MEMORY, Failure.RESOURCES  # where memory that is given back may help
 
-Launch = tuple[Kernel, tuple[int, ...], tuple[int, ...] | None, str]  # kernel, work-items (none is 0), work-items of a group, label
-Step = tuple[Sequence[Launch], Iterable[tuple[Kernel, int]], bytes]  # launches, arguments (by position), the bytes to set those to
+BoundLaunch = tuple[Kernel, tuple[int, ...], tuple[int, ...] | None, str]  # kernel, work-items (none is 0), work-items of a group, label
+LoopStep = tuple[Sequence[BoundLaunch], Iterable[tuple[Kernel, int]], bytes]  # launches, arguments (by position), the bytes to set those to
 
 _USES = "allocate allocate_state build command copy copy_rows download enqueue finish idle repeat replay upload wait".split()
 _living: "weakref.WeakSet[Device]" = weakref.WeakSet()
@@ -174,7 +174,7 @@ class Device:
         if not statistics.launches % BACKLOG:
             self._bound_backlog(event)
 
-    def replay(self, launches: Sequence[Launch], copies: Sequence[tuple[Storage, Storage]] = (), then: Iterable[object] = ()) -> None:
+    def replay(self, launches: Sequence[BoundLaunch], copies: Sequence[tuple[Storage, Storage]] = (), then: Iterable[object] = ()) -> None:
         """Enqueue launches and copies: all or, where that fails, as few as possible. Takes less host time per launch than `enqueue`.
 
         Args:
@@ -208,7 +208,7 @@ class Device:
                 self._tell(profiler, launches, copies, begin, done)
         self._launched(len(launches), event)
 
-    def _start(self, done: list[Any], launches: Sequence[Launch], copying: Sequence[Any], then: Iterable[object], clock: Any) -> None:
+    def _start(self, done: list[Any], launches: Sequence[BoundLaunch], copying: Sequence[Any], then: Iterable[object], clock: Any) -> None:
         """Enqueue the commands that `done` does not have yet; it gets each one's event, or with `clock` (event, time of enqueuing in ns).
 
         A single call of C code does it, so no signal handler runs and no other thread's exception arrives half-way. The flushes in between
@@ -225,7 +225,7 @@ class Device:
         done.extend(chain(work, filter(None, then)))
 
     def _start_again(
-        self, error: Exception, done: list[Any], launches: Sequence[Launch], copying: Sequence[Any], then: Iterable[object], clock: Any
+        self, error: Exception, done: list[Any], launches: Sequence[BoundLaunch], copying: Sequence[Any], then: Iterable[object], clock: Any
     ) -> None:
         """Continue where `_start` failed, once the device has done the earlier commands. If variables stay half-updated, it is lost."""
         try:
@@ -310,7 +310,9 @@ class Device:
         """A function, in C code, that enqueues a copy of a whole Storage."""
         return partial(self.driver.copy, self.queue, source.base, target.base, target.nbytes, source.offset, target.offset)
 
-    def _tell(self, profiler: Any, launches: Sequence[Launch], copies: Sequence[tuple[Storage, Storage]], begin: Any, done: Any) -> None:
+    def _tell(
+        self, profiler: Any, launches: Sequence[BoundLaunch], copies: Sequence[tuple[Storage, Storage]], begin: Any, done: Any
+    ) -> None:
         """Tell the profiler what `replay` has enqueued since `begin` (ns)."""
         events, ticks = [event for event, _ in done], [begin, *(tick for _, tick in done)]
         if launches:
@@ -319,7 +321,7 @@ class Device:
         for k, (_, target) in enumerate(copies, len(launches)):
             profiler.copied(events[k], ticks[k], ticks[k + 1], target.nbytes)
 
-    def repeat(self, steps: Sequence[Step]) -> None:
+    def repeat(self, steps: Sequence[LoopStep]) -> None:
         """Launch the steps of a loop one after the other.
 
         Args:
@@ -358,7 +360,7 @@ class Device:
                 queue.flush()
             self._launched(count, event)
 
-    def _timed(self, steps: Sequence[Step]) -> None:
+    def _timed(self, steps: Sequence[LoopStep]) -> None:
         """`repeat` with a profiler, which is told of every launch."""
         state.check_not_forked()
         launch, clock = self.driver.launch, time.perf_counter_ns
