@@ -48,7 +48,7 @@ def device():
     from keras_ocl import runtime
 
     used = runtime.current_device()
-    return {"device": f"{used}, driver {used.driver}", "device_peak_mib": keras_ocl.memory_info()["peak"] // 2**20}
+    return {"device": f"{used}, driver {used.driver_version}", "device_peak_mib": keras_ocl.memory_info()["peak"] // 2**20}
 
 
 def progress(text, done=None, total=None):

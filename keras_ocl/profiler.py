@@ -283,7 +283,7 @@ class Profile:
         lines = [" | ".join([line[0].ljust(widths[0]), *map(str.rjust, line[1:], widths[1:])]) for line in cells]
         lines.append("in brackets: the share of this row and those below, and its own")
         steps = self.steps
-        lines.append(f"{self.device}, driver {self.device.driver}; averages of {steps} step{'s' * (steps != 1)}")
+        lines.append(f"{self.device}, driver {self.device.driver_version}; averages of {steps} step{'s' * (steps != 1)}")
         lines.append(f"wall clock {_time_text(self.wall_ms / steps)}, of it waiting for the device {_time_text(self.wait_ms / steps)}")
         sizes = {"variables": self.state_bytes, "arena": self.arena_bytes, "peak": self.peak_bytes}
         lines.append("memory in all: " + ", ".join(f"{name} {_bytes_text(n)}" for name, n in sizes.items()))
@@ -321,7 +321,14 @@ class Profile:
         about = {name: getattr(self, name) for name in _ATTRIBUTES}
         rows = [_plain(row) for row in self.table(by, steps)]
         steps = self.steps if steps is None else steps
-        content = {"device": str(self.device), "driver": self.device.driver, "by": by or self.by, "steps": steps, **about, "rows": rows}
+        content = {
+            "device": str(self.device),
+            "driver": self.device.driver_version,
+            "by": by or self.by,
+            "steps": steps,
+            **about,
+            "rows": rows,
+        }
         with open(path, "w", encoding="utf-8") as file:
             json.dump(content, file, indent=1)
 

@@ -17,8 +17,8 @@ BEGINNINGS = {}  # from each generator of the modules of tests to the state in w
 
 
 # What Intel's optimiser makes of kernels, Keras's own tests and those of models look at; it takes a quarter of these tests' time.
-HASTY_FOLDERS = ("tests/ops/", "tests/primitives/", "tests/layers/", "tests/hooks/")
-_hasty = False  # whether the present test builds its kernels without optimisation
+UNOPTIMISED_FOLDERS = ("tests/ops/", "tests/primitives/", "tests/layers/", "tests/hooks/")
+_unoptimised = False  # whether the present test builds its kernels without optimisation
 
 
 def pytest_addoption(parser):
@@ -40,12 +40,12 @@ def pytest_collection_modifyitems(config, items):
 
 
 def pytest_sessionstart():
-    from keras_ocl.runtime.programs import HASTY, Programs
+    from keras_ocl.runtime.programs import UNOPTIMISED, Programs
 
     optimised = Programs.build
 
-    def build(self, specs, options="", drafts=None):
-        return optimised(self, specs, f"{options} {HASTY}" if _hasty and self.drafts_are_exact else options, drafts)
+    def build(self, specs, options="", unoptimised=None):
+        return optimised(self, specs, f"{options} {UNOPTIMISED}" if _unoptimised and self.unoptimised_is_exact else options, unoptimised)
 
     Programs.build = build
 
@@ -61,8 +61,8 @@ def pytest_collection_finish():
 
 def pytest_runtest_setup(item):
     """What a test draws, and fixtures for it, does not depend on the tests that ran before it in its process."""
-    global _hasty
-    _hasty = item.nodeid.startswith(HASTY_FOLDERS)
+    global _unoptimised
+    _unoptimised = item.nodeid.startswith(UNOPTIMISED_FOLDERS)
     random.seed(0)  # Keras's seeds where a layer is given none
     np.random.seed(0)
     for generator, state in BEGINNINGS.items():

@@ -145,7 +145,7 @@ def _job(name, choose):
     known = None
     if device is not None:
         mine = cores.described() if device.kind == "cpu" else ""
-        known = _Known(device.name, device.kind, str(device), runtime.pci_address(device.handle), device.traits.compute_units, mine)
+        known = _Known(device.name, device.kind, str(device), runtime.pci_address(device.driver.handle), device.traits.compute_units, mine)
     ranks = world.gather_objects(_Rank(platform.node(), os.getpid(), known, why))
     missing = [(number, rank.why) for number, rank in enumerate(ranks) if rank.device is None]
     timed = [_timed(world, numbers, times) for numbers, times in _SIZES] if world.size > 1 else []

@@ -7,13 +7,14 @@ See Device for what can be done on one; nothing else in the package imports pyop
 import keras_ocl.runtime.versions  # noqa: F401 - before all that needs what it looks for
 from keras_ocl.runtime.arena import Arena
 from keras_ocl.runtime.counts import Statistics
-from keras_ocl.runtime.device import Device, living_devices, local_memory, set_argument
+from keras_ocl.runtime.device import Device, living_devices
 from keras_ocl.runtime.errors import FAILURES, DeviceLost, KernelBuildError, OutOfMemory
 from keras_ocl.runtime.hardware import Hardware
 from keras_ocl.runtime.memory import Storage, before_out_of_memory
+from keras_ocl.runtime.opencl import local_memory, set_argument
 from keras_ocl.runtime.profilers import BUILD, READ_BACK, UPLOAD, WAIT, Label, Record, Timeline
 from keras_ocl.runtime.profiling import profiled, profiling
-from keras_ocl.runtime.programs import Drafts
+from keras_ocl.runtime.programs import UnoptimisedBuilds
 from keras_ocl.runtime.record import RecordDevice, read_hardware, read_record, record_names
 from keras_ocl.runtime.selection import DeviceInfo, announce, current_device, device_scope, devices, find_device, platform_list, take_turn
 from keras_ocl.runtime.state import started
@@ -25,7 +26,6 @@ __all__ = [
     "Device",
     "DeviceInfo",
     "DeviceLost",
-    "Drafts",
     "FAILURES",
     "Hardware",
     "KernelBuildError",
@@ -39,6 +39,7 @@ __all__ = [
     "Timeline",
     "Traits",
     "UPLOAD",
+    "UnoptimisedBuilds",
     "WAIT",
     "announce",
     "before_out_of_memory",

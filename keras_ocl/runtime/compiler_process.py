@@ -5,10 +5,10 @@ import pickle
 import queue
 import threading
 
-import pyopencl as cl
-
 from keras_ocl.runtime import discovery
-from keras_ocl.runtime.programs import STANDARD, binary_of, build_program, identity
+from keras_ocl.runtime.driver import BuildFailure
+from keras_ocl.runtime.opencl import OpenCL, identity
+from keras_ocl.runtime.programs import STANDARD
 
 WARM_UP = "__kernel void first(__global float* x) { x[get_global_id(0)] += 1; }"  # a first program takes a tenth of a second more
 
@@ -28,14 +28,14 @@ def serve():
 
     wanted = requests.get()
     handle = next(d for platform in discovery.platforms() for d in platform.get_devices() if identity(d) == wanted)
-    context = cl.Context([handle])
-    build_program(context, handle, WARM_UP, STANDARD)
+    driver = OpenCL(handle, "copied")
+    driver.compile(WARM_UP, STANDARD)
     answer("ready")
     while True:
         source, options = requests.get()
         try:
-            answer(binary_of(build_program(context, handle, source, options)))
-        except cl.Error:
+            answer(driver.binary(driver.compile(source, options)))
+        except BuildFailure:
             answer(None)
 
 

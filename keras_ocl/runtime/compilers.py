@@ -66,7 +66,7 @@ atexit.register(_before_exit)
 
 
 class Compilers:
-    """Up to `most` processes that compile for the device with an `identity` (see `programs.identity`)."""
+    """Up to `most` processes that compile for the device with an `identity` (see `opencl.identity`)."""
 
     def __init__(self, identity, most):
         self.most = most
@@ -116,7 +116,7 @@ class Compilers:
         self._begun.update(futures)
         for future in futures:
             future.add_done_callback(self._begun.discard)
-        threading.Thread(target=self._put, args=(tasks, after), name="keras_ocl drafts", daemon=True).start()
+        threading.Thread(target=self._put, args=(tasks, after), name="keras_ocl optimised builds", daemon=True).start()
         return futures
 
     def _put(self, tasks, after):

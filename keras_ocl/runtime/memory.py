@@ -1,12 +1,11 @@
 """Device memory: pooled blocks, slabs for state, sub-ranges of them, and the budget they share.
 
-A Block is one cl.Buffer of a size class. Storages are cheap handles on a block (or on a range of one); a dead Storage puts its block
-back on the free list of its class. The queue is in order, so the device may use a freed block at once; the host may write to it only
-when its fence has completed: the last event that was enqueued before the block was freed.
+A Block is one Buffer of the driver, of a size class. Storages are cheap handles on a block (or on a range of one); a dead Storage puts
+its block back on the free list of its class. The queue is in order, so the device may use a freed block at once; the host may write to
+it only when its fence has completed: the last event that was enqueued before the block was freed.
 """
 
 import _thread
-import ctypes
 import gc
 import os
 import re
@@ -15,16 +14,13 @@ import threading
 from bisect import insort
 from collections import deque
 
-import numpy as np
-import pyopencl as cl
-
 from keras_ocl.runtime import host
+from keras_ocl.runtime.driver import Failure
 from keras_ocl.runtime.errors import OutOfMemory, readable
 
 SLAB_FIRST = 4 << 20  # bytes of the first slab of state; each further one is SLAB_GROWTH times larger, up to SLAB_LIMIT
 SLAB_GROWTH = 4
 SLAB_LIMIT = 256 << 20
-HUGE_PAGES_FROM = 4 << 20  # bytes from which blocks get huge pages, as in NumPy: first use of the memory is several times cheaper
 IN_FLIGHT = 16 << 20  # bytes of blocks of one size class that uploads may have in flight before they wait for the oldest
 UNSEEN = 1 << 20  # most bytes of new blocks between two queries of the host's free memory, which take longer than making a block
 
@@ -57,7 +53,7 @@ def before_out_of_memory(forget):
 
 
 class Block:
-    """One cl.Buffer, or with `buffer` None staging memory that belongs to the host.
+    """One Buffer of the driver, or with `buffer` None staging memory that belongs to the host.
 
     `host` is the memory as a writable buffer where the host can access it, else None. `release()` gives the memory back to the system; it
     is None where garbage collection does so.
@@ -96,8 +92,8 @@ class Storage:
     Attributes:
         device: the Device it lives on.
         nbytes: its size in bytes.
-        base: the cl.Buffer it lies in; `offset` is its position there in bytes.
-        mem: a cl.Buffer to set as a kernel argument, `base` itself or a sub-buffer made on first use.
+        base: the Buffer it lies in; `offset` is its position there in bytes.
+        mem: a Buffer to set as a kernel argument, `base` itself or a sub-buffer made on first use.
     """
 
     __slots__ = ("__weakref__", "_mem", "_owner", "block", "device", "nbytes", "offset")
@@ -128,7 +124,7 @@ class Storage:
             raise ValueError(f"view at byte {offset} is not aligned to {self.device.traits.alignment} bytes")
         view = Storage(self.device, self.block, nbytes, self.offset + offset, self)
         if nbytes == self.nbytes and self.device.traits.sub_buffers:
-            view._mem = self.mem  # the same cl.Buffer, so that kernels' arguments need not be set again
+            view._mem = self.mem  # the same Buffer, so that kernels' arguments need not be set again
         return view
 
     def __del__(self):
@@ -215,14 +211,16 @@ class Memory:
 
     Attributes:
         current, peak: bytes handed out now, and the most so far.
-        reserved: bytes of cl.Buffers that exist (handed out, free in the pools, or in slabs), and of staging memory.
+        reserved: bytes of Buffers that exist (handed out, free in the pools, or in slabs), and of staging memory.
         budget: the most bytes that `reserved` may reach. Where device and host share memory, it follows the host's free memory.
+        largest: the most bytes of one Buffer.
     """
 
     def __init__(self, device):
         self.device = device
         self.current = self.peak = self.reserved = 0
         budget(device.traits)  # raises where KERAS_OCL_MEMORY_LIMIT cannot be read
+        self.largest = device.traits.max_allocation
         self._budget = None  # bytes, if a budget was set
         self._granted = 0  # bytes up to which `reserved` may grow before the host's free memory is queried again
         self._size = exact_size if os.environ.get("KERAS_OCL_EXACT_BUFFERS", "0") not in ("", "0") else size_class
@@ -301,19 +299,17 @@ class Memory:
     def _free_list(self, lists, size, nbytes, what):
         """(bytes of a block, free blocks of that size) for a request of size class `size`, which is capped at the largest buffer."""
         self._check_limit(nbytes, what)
-        size = min(size, self.device.traits.max_allocation)
+        size = min(size, self.largest)
         return size, lists.setdefault(size, deque())
 
     def _check_limit(self, nbytes, what):
-        limit = self.device.traits.max_allocation
-        if nbytes > limit:
-            raise self._does_not_fit(nbytes, what, f"a single buffer holds at most {readable(limit)}")
+        if nbytes > self.largest:
+            raise self._does_not_fit(nbytes, what, f"a single buffer holds at most {readable(self.largest)}")
 
     def allocate_state(self, nbytes, what=""):
         """A Storage for long-lived state, a range of a slab; what is allocated in succession is adjacent in the slab."""
-        traits = self.device.traits
         self._check_limit(nbytes, what)
-        size = min(round_up(nbytes, traits.alignment), traits.max_allocation)
+        size = min(round_up(nbytes, self.device.traits.alignment), self.largest)
         with self._lock:
             for slab in self._slabs:
                 offset = slab.take(size)
@@ -327,7 +323,7 @@ class Memory:
         return Storage(self.device, slab.block, nbytes, offset, slab)
 
     def _new_slab(self, size, nbytes, what):
-        limit = min(SLAB_LIMIT, self.device.traits.max_allocation // 4)
+        limit = min(SLAB_LIMIT, self.largest // 4)
         usual = min(SLAB_FIRST * SLAB_GROWTH ** len(self._slabs), limit)
         if size > usual // 2:
             usual = size  # a slab of its own
@@ -402,7 +398,9 @@ class Memory:
             return None, ""
         try:
             return make(size, free), ""
-        except (cl.MemoryError, cl.RuntimeError) as error:
+        except self.device.driver.errors as error:
+            if self.device.driver.failure(error) is Failure.INVALID:
+                raise
             self.device.check(error)
             return None, refusal(error)
 
@@ -446,28 +444,13 @@ class Memory:
         return f"{readable(self.available)} of {readable(self.budget)} free"
 
     def _raw(self, size, free):
-        device = self.device
-        flags = cl.mem_flags.READ_WRITE
-        if device.sharing == "shared":
-            svm = cl.SVMAllocation(device.context, size, 128, cl.svm_mem_flags.READ_WRITE | cl.svm_mem_flags.SVM_FINE_GRAIN_BUFFER)
-            memory = (ctypes.c_char * size).from_address(svm.svm_ptr)
-            if size >= HUGE_PAGES_FROM:
-                host.advise_huge_pages(svm.svm_ptr, size)
-            buffer = cl.Buffer(device.context, flags | cl.mem_flags.USE_HOST_PTR, hostbuf=np.frombuffer(memory, np.uint8))
-
-            def release():
-                buffer.release()
-                svm.release()
-
-            return Block(buffer, size, free, memory, release)
-        if device.sharing == "mapped":
-            flags |= cl.mem_flags.ALLOC_HOST_PTR
-        buffer = cl.Buffer(device.context, flags, size)
-        return Block(buffer, size, free, release=buffer.release)
+        """A new Block for kernels."""
+        buffer, memory, release = self.device.driver.allocate(size)
+        return Block(buffer, size, free, memory, release)
 
 
 def refusal(error):
-    """A driver's out-of-memory `error` (pyopencl's) as text: the driver knows better than our count what is free."""
+    """A driver's out-of-memory `error` as text: the driver knows better than our count what is free."""
     return f"the driver said {error}: it has less than that left, or not in one piece"
 
 

@@ -41,7 +41,7 @@ def parse(name):
 
 
 def split(device, part):
-    """The pyopencl Device for a Part of the Device `device`; the device's own handle if the part is the whole device.
+    """The pyopencl Device for a Part of the Device `device`; the device's own one if the part is the whole device.
 
     Units are taken from the end. In Intel's runtime the thread that waits for a device also computes for its first unit, beside a worker
     thread, so a part with only the first unit would keep two cores busy.
@@ -56,12 +56,12 @@ def split(device, part):
         what = f"{part.units} compute units" if part.units else f"{part.count} parts"
         raise ValueError(f"{device} has {total} compute unit{'s' * (total > 1)}, not {what}: ask for {total} at most")
     if part.units == total or (not part.units and part.count == 1):
-        return device.handle
+        return device.driver.handle
     if part.units:
         counts, index = [total - part.units, part.units], 1
     else:
         counts, index = [total // part.count + (k < total % part.count) for k in range(part.count)], part.index
-    ways = device.handle.partition_properties
+    ways = device.driver.handle.partition_properties
     if BY_COUNTS in ways:
         properties = [BY_COUNTS, *counts]
     elif EQUALLY in ways and total % counts[-1] == 0 and len(set(counts)) <= 1 + bool(part.units):
@@ -69,6 +69,6 @@ def split(device, part):
     else:
         raise RuntimeError(f"{device} cannot be split into compute units (clCreateSubDevices offers no way); {LIMITS}")
     try:
-        return device.handle.create_sub_devices(properties)[index]
+        return device.driver.handle.create_sub_devices(properties)[index]
     except cl.Error as error:
         raise RuntimeError(f"{device} cannot be split into {part}: {error}; {LIMITS}") from None

@@ -1,74 +1,42 @@
 """Programs: OpenCL C in, kernel objects out; compiled once, cached in memory and on disk.
 
-Where other processes compile too, a caller may first get unoptimised builds of kernels ("drafts", "hasty"), which take a fifth of the
-time to compile. They give the same results, bit for bit, more slowly.
+Where other processes compile too, a caller may first get unoptimised builds of kernels, which take a fifth of the time to compile.
+They give the same results, bit for bit, more slowly.
 """
 
 import hashlib
-import os
 import threading
 import weakref
 from collections import OrderedDict
 from concurrent.futures import Future
 from dataclasses import dataclass
-from functools import partial, wraps
-
-import platformdirs
-import pyopencl as cl
-from pyopencl import _cl
-from pyopencl.characterize import has_src_build_cache
+from functools import partial
 
 from keras_ocl.runtime import host
 from keras_ocl.runtime.compilers import Compilers, most_compilers
 from keras_ocl.runtime.disk_cache import DiskCache
+from keras_ocl.runtime.driver import BuildFailure
 from keras_ocl.runtime.errors import KernelBuildError
 from keras_ocl.runtime.profilers import BUILD
 
-SCHEMA = "1"  # raise when the meaning of a cache entry changes
 STANDARD = "-cl-std=CL1.2"
 FUSED = "-DFP_FAST_FMAF=1"  # CPU compilers do not define it; without it, unoptimised mad() is a separate product and sum
-HASTY = "-cl-opt-disable"
+UNOPTIMISED = "-cl-opt-disable"
 IN_MEMORY = 128 << 20  # bytes of the most recent programs, kept even if nobody uses them; older ones come back from disk
 HELD, HELD_PER_BYTE = 256 << 10, 14  # bytes that Intel's runtime holds for a program that ran: per program, and per byte of its binary
 MANY = 16  # kernels in one request for which other processes are started, which takes a quarter of a second
 SEVERAL = 8  # kernels in one request that running processes help to compile; after so many compiled, one is started, as more follow
 PART = 4  # fewest kernels compiled together as a part: each part costs some 15 ms more
 PARTS = 16
-FIRST_RUN = 1.0  # seconds after which optimised builds begin even if no draft has run yet
+FIRST_RUN = 1.0  # seconds after which optimised builds begin even if no unoptimised build has run yet
 OWN = 1500  # an unoptimised kernel's fixed compile time, in characters of source; a helper's characters count twice
-
-
-def identity(handle):
-    """Text that differs wherever a device's compiled programs might not run."""
-    platform = handle.platform
-    about = (platform.name.strip(), platform.version, handle.name, handle.version, handle.driver_version, host.cpu_flags(), cl.VERSION_TEXT)
-    return "\0".join((SCHEMA, *about))
-
-
-def build_program(context, handle, source, options):
-    """A pyopencl program built from OpenCL C. Raises pyopencl.Error, whose `program` has the log."""
-    program = _cl._Program(context, source)
-    try:
-        program._build(options.encode(), [handle])
-    except cl.Error as error:
-        error.program = program
-        raise
-    return program
-
-
-def binary_of(program):
-    """The binary of a program; None where the driver does not give it."""
-    try:
-        return program.get_info(cl.program_info.BINARIES)[0] or None
-    except cl.Error:
-        return None
 
 
 class Program:
     """One program of the driver. Kernels that are made from it keep it alive.
 
     Attributes:
-        handle: the pyopencl program.
+        handle: the program as the driver knows it.
         held_bytes: estimate of the bytes that the driver holds for it.
     """
 
@@ -79,13 +47,13 @@ class Program:
         self.handle, self.held_bytes = handle, HELD + HELD_PER_BYTE * len(code)
 
 
-class Drafts:
-    """Which of the kernels that a caller got from Programs.build are unoptimised builds ("drafts").
+class UnoptimisedBuilds:
+    """Which of the kernels that a caller got from Programs.build are unoptimised builds.
 
     Args:
-        choose: function from the specs of the first build to the set of those that may be drafts; by default none may.
+        choose: function from the specs of the first build to the set of those that may be unoptimised; by default none may.
         weight: function from a spec to a number: kernels with the greatest are optimised first.
-        excess: function from a spec and a number of runs to the time lost by so many runs of a draft, less the compiler's time.
+        excess: function from a spec and a number of runs to the time lost by so many runs without optimisation, less the compiler's time.
     """
 
     def __init__(self, choose=None, weight=None, excess=None):
@@ -94,7 +62,7 @@ class Drafts:
         self._first, self._last, self._runs = Future(), None, 0
 
     def chosen(self, specs):
-        """The set of specs that may be drafts."""
+        """The set of specs that may be unoptimised."""
         if self._chosen is None:
             self._chosen = self._choose(specs)
         return self._chosen
@@ -123,15 +91,15 @@ class Drafts:
             pass
 
     def due(self, specs):
-        """Whether drafts of `specs` have run for so long that waiting for the compiler pays."""
+        """Whether unoptimised builds of `specs` have run for so long that waiting for the compiler pays."""
         return sum(self._excess(spec, self._runs) for spec in specs) > 0
 
 
 @dataclass(frozen=True)
-class _Draft:
+class _UnoptimisedBuild:
     """A weak reference to a Program compiled without optimisation, and the Future of an optimised binary (or None).
 
-    The binary has the kernels `specs`, this draft's kernel among them.
+    The binary has the kernels `specs`, this build's kernel among them.
     """
 
     program: weakref.ref
@@ -152,48 +120,48 @@ class Programs:
         self.device = device
         # PoCL and NVIDIA cache what they compile. Asking PoCL for a binary would compile every kernel twice
         # (again for unknown work-group sizes), 100 ms each, and save 50 ms per program.
-        self.disk = None if has_src_build_cache(device.handle) else DiskCache()
+        self.disk = None if device.driver.caches_programs else DiskCache()
         self._compiled = 0  # number of kernels so far
         self._programs = weakref.WeakValueDictionary()  # kernel's key -> Program: those that kernel objects keep alive, and the recent ones
         self._recent = OrderedDict()  # the most recently requested Programs, the latest last -> None
-        self._drafts = {}  # kernel's key -> _Draft, until an optimised program replaces it
+        self._unoptimised = {}  # kernel's key -> _UnoptimisedBuild, until an optimised program replaces it
         self._lock = threading.Lock()
-        self._identity = identity(device.handle)
+        self._identity = device.driver.identity
         # GPU drivers compile in several threads, or have caches of their own.
         beside = self.disk is not None and device.kind == "cpu"
         self.compilers = Compilers(self._identity, most_compilers(device.traits.compute_units) if beside else 0)
-        self.drafts_are_exact = beside and host.fuses_multiply_add()
+        self.unoptimised_is_exact = beside and host.fuses_multiply_add()
 
-    def build(self, specs, options="", drafts=None):
+    def build(self, specs, options="", unoptimised=None):
         """Kernel objects for `specs` as a dict by function name.
 
         A spec is (function name, source) or (function name, source, helpers); helpers are texts (functions, macros, pragmas) that the
         source needs, put once in front of all sources. Every call makes new kernel objects (their arguments belong to the caller). With
-        `drafts`, a Drafts, some may be unoptimised; it learns which Futures to wait for. Raises KernelBuildError.
+        `unoptimised`, an UnoptimisedBuilds, some may be unoptimised; it learns which Futures to wait for. Raises KernelBuildError.
         """
         if "-cl-std" not in options:
             options = f"{STANDARD} {options}".strip()
-        if self.drafts_are_exact:
+        if self.unoptimised_is_exact:
             options = f"{options} {FUSED}"
         specs = list(dict.fromkeys((name, source, tuple(rest[0]) if rest else ()) for name, source, *rest in specs))
         keys = {spec: self._key(spec, options) for spec in specs}
         with self._lock:
             if self.disk is not None:
                 self._load(keys)
-            self._take_better()
+            self._take_optimised()
             known = {spec: self._programs.get(keys[spec]) for spec in specs}  # these references keep the programs alive
             missing = [spec for spec, program in known.items() if program is None]
-            hasty = drafts.chosen(specs) if missing and drafts and self.drafts_are_exact and self.compilers.most else ()
-            good = [spec for spec in missing if spec not in hasty]
-            begun = {spec: self._draft(keys[spec]) for spec in missing if spec in hasty}
+            allowed = unoptimised.chosen(specs) if missing and unoptimised and self.unoptimised_is_exact and self.compilers.most else ()
+            optimised = [spec for spec in missing if spec not in allowed]
+            begun = {spec: self._unoptimised_program(keys[spec]) for spec in missing if spec in allowed}
             fast = [spec for spec, program in begun.items() if program is None]
-            if good or fast:
-                with self.device.span(f"{BUILD} {len(good) + len(fast)} kernels"):
-                    self._obtain(good, fast, keys, options, drafts)
-            if hasty:
-                drafts.awaited |= {self._drafts[keys[spec]].future for spec in missing if spec in hasty}
-            programs = {spec[0]: known[spec] or self._programs.get(keys[spec]) or self._draft(keys[spec]) for spec in specs}
-            kernels = {name: _kernel(program, name) for name, program in programs.items()}
+            if optimised or fast:
+                with self.device.span(f"{BUILD} {len(optimised) + len(fast)} kernels"):
+                    self._obtain(optimised, fast, keys, options, unoptimised)
+            if allowed:
+                unoptimised.awaited |= {self._unoptimised[keys[spec]].future for spec in missing if spec in allowed}
+            programs = {spec[0]: known[spec] or self._programs.get(keys[spec]) or self._unoptimised_program(keys[spec]) for spec in specs}
+            kernels = {name: _kernel(self.device.driver, program, name) for name, program in programs.items()}
             self._keep_recent(programs.values())
         return kernels
 
@@ -202,10 +170,10 @@ class Programs:
         """Estimate of the bytes that the driver holds for the recent programs, which are kept even if nobody uses them."""
         return sum(program.held_bytes for program in self._recent)
 
-    def _draft(self, key):
+    def _unoptimised_program(self, key):
         """The unoptimised Program of a kernel; None where there is none, or it is no longer alive."""
-        draft = self._drafts.get(key)
-        return draft and draft.program()
+        build = self._unoptimised.get(key)
+        return build and build.program()
 
     def _add(self, keys, program):
         """Register `program` for the kernels with these keys, and keep it for the time being."""
@@ -221,34 +189,34 @@ class Programs:
         while held > IN_MEMORY:
             held -= self._recent.popitem(last=False)[0].held_bytes
 
-    def complete(self, drafts):
-        """Optimise the drafts that `drafts` says are due: compile here those that no process has begun, and wait for the others."""
+    def complete(self, unoptimised):
+        """Optimise the builds that `unoptimised` says are due: compile here those that no process has begun, and wait for the others."""
         with self._lock:
-            awaited = {id(draft.future): draft for draft in self._drafts.values() if draft.future in drafts.awaited}
-            due = [draft for draft in awaited.values() if drafts.due(draft.specs)]
-            for draft in reversed(due):  # other processes take from the front
-                if draft.future.cancel():
-                    self._exchange(draft, None)
-        for draft in due:
-            if not draft.future.cancelled():
-                draft.future.result()
+            awaited = {id(build.future): build for build in self._unoptimised.values() if build.future in unoptimised.awaited}
+            due = [build for build in awaited.values() if unoptimised.due(build.specs)]
+            for build in reversed(due):  # other processes take from the front
+                if build.future.cancel():
+                    self._exchange(build, None)
+        for build in due:
+            if not build.future.cancelled():
+                build.future.result()
 
-    def _exchange(self, draft, program):
-        """Replace a draft by the optimised `program`; None: by one that is on disk, or is compiled now."""
-        keys = _members(draft.specs, draft.keys).values()
+    def _exchange(self, build, program):
+        """Replace an unoptimised build by the optimised `program`; None: by one that is on disk, or is compiled now."""
+        keys = _members(build.specs, build.keys).values()
         if program:
             self._add(keys, program)
         else:
-            self._obtain(draft.specs, [], draft.keys, draft.options)
+            self._obtain(build.specs, [], build.keys, build.options)
         for key in keys:
-            self._drafts.pop(key, None)
+            self._unoptimised.pop(key, None)
 
     def forget(self):
         """Drop all programs held in memory; the disk cache stays."""
         with self._lock:
             self._programs.clear()
             self._recent.clear()
-            self._drafts.clear()
+            self._unoptimised.clear()
 
     def _key(self, spec, options):
         name, source, helpers = spec
@@ -273,46 +241,46 @@ class Programs:
         if binary:
             self.disk.put(members, binary)
 
-    def _take_better(self):
-        """Replace drafts whose optimised binaries are ready; binaries for drafts that are gone are on disk."""
-        self._drafts = {key: draft for key, draft in self._drafts.items() if draft.program() is not None}
-        for draft in {id(d.future): d for d in self._drafts.values() if d.future.done()}.values():
+    def _take_optimised(self):
+        """Replace unoptimised builds whose optimised binaries are ready; binaries for those that are gone are on disk."""
+        self._unoptimised = {key: build for key, build in self._unoptimised.items() if build.program() is not None}
+        for build in {id(b.future): b for b in self._unoptimised.values() if b.future.done()}.values():
             # A cancelled one was to be compiled here, but that was interrupted.
-            binary = None if draft.future.cancelled() else draft.future.result()
-            self._exchange(draft, binary and self._from_binary(binary, _members(draft.specs, draft.keys)))
+            binary = None if build.future.cancelled() else build.future.result()
+            self._exchange(build, binary and self._from_binary(binary, _members(build.specs, build.keys)))
 
     def _unknown(self, specs, keys):
         """Those of `specs` that are neither in memory nor, by now, on disk."""
         self._load({spec: keys[spec] for spec in specs})
         return [spec for spec in specs if keys[spec] not in self._programs]
 
-    def _obtain(self, specs, hasty, keys, options, drafts=None):
-        """Compile `specs`, or wait for other processes that are compiling them, and `hasty` without optimisation."""
+    def _obtain(self, specs, fast, keys, options, unoptimised=None):
+        """Compile `specs`, or wait for other processes that are compiling them, and `fast` without optimisation."""
         if self.disk is None:
-            self._compile(specs, hasty, keys, options, drafts)
+            self._compile(specs, fast, keys, options, unoptimised)
             return
-        while specs or hasty:
+        while specs or fast:
             claimed = set(self.disk.claims.take([keys[spec] for spec in specs]))
             try:
                 mine = self._unknown([spec for spec in specs if keys[spec] in claimed], keys)
-                if mine or hasty:
-                    self._compile(mine, hasty, keys, options, drafts)
+                if mine or fast:
+                    self._compile(mine, fast, keys, options, unoptimised)
             finally:
                 self.disk.claims.give_back(claimed)
-            theirs, hasty = [spec for spec in specs if keys[spec] not in claimed], ()
+            theirs, fast = [spec for spec in specs if keys[spec] not in claimed], ()
             self.disk.claims.wait([keys[spec] for spec in theirs])
             specs = self._unknown(theirs, keys)
 
-    def _compile(self, specs, hasty, keys, options, drafts=None):
-        """Compile `specs`, and `hasty` without optimisation, in parts, some of which other running processes take."""
-        count, compilers = len(specs) + len(hasty), self.compilers
+    def _compile(self, specs, fast, keys, options, unoptimised=None):
+        """Compile `specs`, and `fast` without optimisation, in parts, some of which other running processes take."""
+        count, compilers = len(specs) + len(fast), self.compilers
         divided = compilers.most and (count >= SEVERAL if compilers.running else len(specs) >= MANY)
         parts = [(part, options) for part in _divided(specs, max(PART, -(-len(specs) // PARTS)) if divided else len(specs))]
-        if specs:  # for drafts alone new processes would start too late, and be in the way
+        if specs:  # for unoptimised builds alone new processes would start too late, and be in the way
             # A process's first program is a device's self-test: if even that is not on disk, much will have to be compiled.
             compilers.start(max(0, len(parts) - 1) or int(self._compiled >= SEVERAL or not self._programs))
             self._compiled += len(specs)
-        parts += [(part, f"{options} {HASTY}") for part in _dealt(hasty, compilers.running + 1 if divided else 1)]
+        parts += [(part, f"{options} {UNOPTIMISED}") for part in _dealt(fast, compilers.running + 1 if divided else 1)]
         tasks = [(_source(part), how) for part, how in parts]
         programs = {}
         for k, binary in compilers.share(tasks):
@@ -323,7 +291,7 @@ class Programs:
             if here:
                 program = self._build_here(part, *tasks[k])
             if here and self.disk is not None:
-                binary = binary_of(program.handle)
+                binary = self.device.driver.binary(program.handle)
                 # A program that was compiled keeps megabytes of its compiler's memory in use; one made from the binary does not.
                 program = binary and self._from_binary(binary, members) or program
             if how != options:
@@ -332,16 +300,16 @@ class Programs:
                 continue
             self._store(members, binary)
             self._add(members.values(), program)
-        if hasty:
-            self._begin_better(programs, keys, options, drafts)
+        if fast:
+            self._begin_optimised(programs, keys, options, unoptimised)
         self.device.statistics.builds += 1
         self.device.statistics.kernels += count
 
-    def _begin_better(self, programs, keys, options, drafts):
-        """Have drafts, a dict from spec to Program, optimised by other processes, the kernels of the greatest weight first."""
-        parts = _divided(sorted(programs, key=drafts.weight, reverse=True), max(PART, -(-len(programs) // PARTS)))
+    def _begin_optimised(self, programs, keys, options, unoptimised):
+        """Have unoptimised builds, a dict from spec to Program, optimised by other processes, the kernels of the greatest weight first."""
+        parts = _divided(sorted(programs, key=unoptimised.weight, reverse=True), max(PART, -(-len(programs) // PARTS)))
         members = [_members(part, keys) for part in parts]
-        sources, after = [_source(part) for part in parts], partial(drafts.await_first, self.device)
+        sources, after = [_source(part) for part in parts], partial(unoptimised.await_first, self.device)
 
         def wanted(k):
             """Claims a part and returns True, unless other processes have compiled it; waits while they do."""
@@ -361,27 +329,18 @@ class Programs:
         futures = self.compilers.begin(sources, options, wanted, keep, after)
         for part, future in zip(parts, futures, strict=True):
             for spec in part:
-                self._drafts[keys[spec]] = _Draft(weakref.ref(programs[spec]), future, part, keys, options)
+                self._unoptimised[keys[spec]] = _UnoptimisedBuild(weakref.ref(programs[spec]), future, part, keys, options)
 
     def _build_here(self, specs, source, options):
-        device, handle = self.device, self.device.handle
+        device = self.device
         try:
-            return Program(build_program(device.context, handle, source, options), source)
-        except cl.Error as error:
-            try:
-                log = error.program.get_build_info(handle, cl.program_build_info.LOG) or str(error)
-            except (cl.Error, AttributeError):
-                log = str(error)
-            raise KernelBuildError([name for name, *_ in specs], device, options, log, source) from None
+            return Program(device.driver.compile(source, options), source)
+        except BuildFailure as failure:
+            raise KernelBuildError([name for name, *_ in specs], device, options, failure.log, source) from None
 
     def _from_binary(self, binary, names):
         """The program that the binary holds, or None if the driver rejects it or kernels are missing from it."""
-        try:
-            program = _cl._Program(self.device.context, [self.device.handle], [binary])
-            program._build(b"", [self.device.handle])
-            present = program.get_info(cl.program_info.KERNEL_NAMES).split(";")
-        except cl.Error:
-            return None
+        program, present = self.device.driver.load(binary) or (None, ())
         return Program(program, binary) if set(names) <= set(present) else None
 
 
@@ -417,43 +376,8 @@ def _source(specs):
     return "\n".join(dict.fromkeys(texts))
 
 
-_creating = threading.local()
-
-
-def _unless_ours(generate):
-    @wraps(generate)
-    def generated(*args, **kwargs):
-        return (None, None) if getattr(_creating, "ours", False) else generate(*args, **kwargs)
-
-    return generated
-
-
-def _invoker():
-    """pyopencl's module that generates code for launching kernels."""
-    try:
-        # Where this folder cannot be made, pyopencl's database prints an error when it is deleted.
-        os.makedirs(platformdirs.user_cache_dir("pytools", "pytools"), exist_ok=True)
-        from pyopencl import invoker
-    except Exception:
-        # Its database cannot be written.
-        cl._PYOPENCL_NO_CACHE = True
-        from pyopencl import invoker
-    return invoker
-
-
-_invoker().generate_enqueue_and_set_args = _unless_ours(_invoker().generate_enqueue_and_set_args)
-
-
-def _kernel(program, name):
-    """A kernel object of a Program, which it keeps alive; only `Device` launches it.
-
-    pyopencl would generate Python code for calling each kernel as a function, and keep it by the kernel's name in a database in the user's
-    cache folder: up to a millisecond per kernel, for code that we never call, in a file that grows with every kernel.
-    """
-    _creating.ours = True
-    try:
-        kernel = cl.Kernel(program.handle, name)
-    finally:
-        _creating.ours = False
+def _kernel(driver, program, name):
+    """A kernel object of a Program, which it keeps alive."""
+    kernel = driver.kernel(program.handle, name)
     kernel.ours = program
     return kernel

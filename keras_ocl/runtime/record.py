@@ -3,28 +3,26 @@
 Records are TOML files with one entry per field of Traits and, for GPUs, of Hardware; those in the folder `records` have their names.
 """
 
-import collections
-import contextlib
 import dataclasses
-import threading
 import tomllib
 from pathlib import Path
+from typing import Any, NoReturn
 
-import numpy as np
-
-from keras_ocl.runtime.arena import Arena
+from keras_ocl.runtime.device import Device
+from keras_ocl.runtime.driver import Allocation, Failure, Kernel
 from keras_ocl.runtime.hardware import Hardware
 from keras_ocl.runtime.traits import Traits
 
 _FOLDER = Path(__file__).parent / "records"
+_UNLIMITED = 1 << 62  # bytes: models are lowered that the device would have no memory for
 
 
-def record_names():
+def record_names() -> list[str]:
     """The names of the records in the package."""
     return sorted(path.stem for path in _FOLDER.glob("*.toml"))
 
 
-def read_record(name):
+def read_record(name: str) -> Traits:
     """The Traits of a record: the name of one in the package, or a file's path.
 
     Raises:
@@ -33,12 +31,12 @@ def read_record(name):
     return _read(name)[0]
 
 
-def read_hardware(name):
+def read_hardware(name: str) -> Hardware | None:
     """The Hardware of a record, named as for `read_record`, which raises the same; None where the record has none."""
     return _read(name)[1]
 
 
-def _read(name):
+def _read(name: str) -> tuple[Traits, Hardware | None]:
     path = _FOLDER / f"{name}.toml" if name in record_names() else Path(name)
     if not path.is_file():
         raise ValueError(f"there is no traits record {name!r}: it is a file, or one of {', '.join(record_names())}")
@@ -54,84 +52,105 @@ def _read(name):
         raise ValueError(f"the traits record {path}: {error}; its entries are {fields}") from None
 
 
-class RecordedStorage:
-    """A Storage of `nbytes` bytes without memory."""
+class _Done:
+    """The Event of a command that does nothing."""
 
-    __slots__ = ("__weakref__", "base", "device", "mem", "nbytes", "offset")
+    command_execution_status = 0
 
-    def __init__(self, device, nbytes, offset=0):
-        self.device, self.nbytes, self.offset, self.mem, self.base = device, nbytes, offset, None, None
+    def wait(self) -> None:
+        pass
 
-    def view(self, offset, nbytes):
-        """A storage of the `nbytes` bytes from byte `offset` on."""
-        return RecordedStorage(self.device, nbytes, self.offset + offset)
+    def get_profiling_info(self, what: int, /) -> int:
+        return 0
+
+
+class _Queue:
+    """A Queue whose commands are done at once."""
+
+    def flush(self) -> None:
+        pass
+
+    def finish(self) -> None:
+        pass
+
+
+class _Buffer:
+    """A Buffer without memory; `size`: its bytes."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+
+    def get_sub_region(self, offset: int, nbytes: int, /) -> "_Buffer":
+        return _Buffer(nbytes)
 
 
 class _Kernel:
-    """A kernel object that ignores its arguments."""
+    """A Kernel that ignores its arguments."""
 
-    def set_arg(self, position, value):
+    ours: object = None
+
+    def __init__(self, name: str) -> None:
+        self.function_name = name
+
+    def set_arg(self, index: int, value: Any, /) -> None:
         pass
 
-    _set_arg_buf = set_arg
-
-
-class RecordDevice:
-    """Takes the place of a Device with these traits in the compiler and in Keras's variables.
-
-    Every command is accepted and does nothing; reading a value is an error, since there is none.
-    """
-
-    profiler = None
-    runs = False
-
-    def __init__(self, name, traits):
-        self.name, self.traits, self.kind = name, traits, traits.kind
-        self.state_lock = threading.RLock()
-        self.arena = Arena(self)
-
-    def __str__(self):
-        return f"{self.name} (a record of its traits)"
-
-    def allocate(self, nbytes, what=""):
-        return RecordedStorage(self, nbytes)
-
-    allocate_state = allocate
-
-    def destroy(self, storage):
+    def _set_arg_buf(self, index: int, value: bytes, /) -> None:
         pass
 
-    def build(self, specs, options="", drafts=None):
-        return {name: _Kernel() for name, *_ in specs}
 
-    def group_limit(self, kernel):
+def _do_nothing(*args: object, **kwargs: object) -> _Done:
+    return _Done()
+
+
+class RecordDriver:
+    """The Driver of a device that is not there: it accepts everything, compiles nothing, and its commands are done at once."""
+
+    runs, sharing, platform, model, version = False, "none", "", "", ""
+    errors: tuple[type[Exception], ...] = ()
+    identity, caches_programs = "record", True  # so that no program is stored on disk
+
+    launch = copy = copy_rows = barrier = write = staticmethod(_do_nothing)
+
+    def __init__(self, traits: Traits) -> None:
+        self.traits = traits
+
+    def failure(self, error: BaseException) -> Failure:
+        return Failure.OTHER
+
+    def queue(self, profiling: bool = False) -> _Queue:
+        return _Queue()
+
+    def allocate(self, nbytes: int) -> Allocation:
+        return Allocation(_Buffer(nbytes), None, _do_nothing)
+
+    def _no_values(self, *args: object, **kwargs: object) -> NoReturn:
+        raise RuntimeError("nothing runs on a record of traits, so there are no values")
+
+    allocate_pinned = map = read = _no_values
+
+    def compile(self, source: str, options: str) -> None:
+        return None
+
+    def load(self, binary: bytes) -> None:
+        return None
+
+    def binary(self, program: object) -> None:
+        return None
+
+    def kernel(self, program: object, name: str) -> _Kernel:
+        return _Kernel(name)
+
+    def group_limit(self, kernel: Kernel) -> int:
         return self.traits.max_group
 
-    def replay(self, launches, copies=(), then=()):
-        collections.deque(then, 0)
 
-    def repeat(self, steps):
-        pass
+class RecordDevice(Device):
+    """A Device with these Traits that is not there: programs are lowered for it, but nothing runs. Reading a value is a RuntimeError."""
 
-    def upload(self, array, what=""):
-        return RecordedStorage(self, np.asarray(array).nbytes)
+    def __init__(self, name: str, traits: Traits) -> None:
+        super().__init__(RecordDriver(traits), name)
+        self.memory.budget = self.memory.largest = _UNLIMITED
 
-    def copy(self, source, target, nbytes=None, start=0, end=0):
-        pass
-
-    def copy_rows(self, target, copies):
-        pass
-
-    def write(self, storage, array, what=""):
-        pass
-
-    def download(self, storage, dtype, shape):
-        raise RuntimeError(f"{self}: nothing runs there, so no value (shape {tuple(shape)}, {np.dtype(dtype)}) can be read")
-
-    def span(self, label):
-        return contextlib.nullcontext()
-
-    operation = span
-
-    def finish(self):
-        pass
+    def __str__(self) -> str:
+        return f"{self.name} (a record of its traits)"

@@ -16,7 +16,7 @@ from keras_ocl.runtime.device import Device
 from keras_ocl.runtime.discovery import ADVICE, platforms
 from keras_ocl.runtime.errors import KernelBuildError
 from keras_ocl.runtime.memory import memory_limit
-from keras_ocl.runtime.record import RecordDevice
+from keras_ocl.runtime.opencl import OpenCL
 from keras_ocl.runtime.traits import Traits, forced_sharing, read_traits, ways_of_sharing
 
 logger = logging.getLogger("keras_ocl")
@@ -179,7 +179,7 @@ class _Registry:
             name = f"{device.name}/{part}"
             if name not in self.parts:
                 handle = parts.split(device, part)
-                found, reason = (device, "") if handle is device.handle else self_test(handle, name)
+                found, reason = (device, "") if handle is device.driver.handle else self_test(handle, name)
                 if found is None:
                     raise RuntimeError(f"{device} has the part {part}, but it is not usable: {reason}")
                 self.parts[name] = found
@@ -243,9 +243,9 @@ class _Registry:
             if device.name in self.announced:
                 return
             self.announced.add(device.name)
-        if isinstance(device, RecordDevice):
-            return  # nothing runs there
-        announce("keras_ocl runs on %s: %s, %s, driver %s", device.name, device.model, device.platform, device.driver)
+        if not device.runs:
+            return
+        announce("keras_ocl runs on %s: %s, %s, driver %s", device.name, device.model, device.platform, device.driver_version)
 
 
 def announce(text, *values):
@@ -267,7 +267,7 @@ def self_test(handle, name):
         return None, f"KERAS_OCL_TRANSFER={forced} is no way to its memory; there {'are' if ways[1:] else 'is'} {', '.join(ways)}"
     for sharing in [forced] if forced else ways:
         try:
-            device = Device(handle, name, sharing)
+            device = Device(OpenCL(handle, sharing), name)
             kernel = device.build([("probe", SELF_TEST)])["probe"]
             values = np.arange(64, dtype=np.int32)
             storage = device.upload(values, "probe")

@@ -5,7 +5,6 @@ the device, and the device only takes the write in its turn in the queue.
 """
 
 import numpy as np
-import pyopencl as cl
 
 from keras_ocl.runtime.errors import OutOfMemory
 from keras_ocl.runtime.memory import Block
@@ -41,24 +40,24 @@ class Mapped:
 
     def __init__(self, device):
         self.device = device
-        self.queue = device.new_queue()
+        self.queue = device.driver.queue()
 
     def upload(self, array, what):
-        storage = self.device.memory.allocate_idle(array.nbytes, what)
+        device = self.device
+        storage = device.memory.allocate_idle(array.nbytes, what)
         if array.nbytes:
-            flags = cl.map_flags.WRITE_INVALIDATE_REGION
-            mapped, _ = cl.enqueue_map_buffer(self.queue, storage.base, flags, 0, (array.nbytes,), np.uint8, is_blocking=True)
+            mapped, unmap = device.driver.map(self.queue, storage.base, 0, array.nbytes, write=True)
             np.ndarray(array.shape, array.dtype, mapped)[...] = array
-            self.device.command(lambda queue: mapped.base.release(queue))
+            device.command(unmap)
         return storage
 
     def download(self, storage, out):
         if not out.nbytes:
             return
         queue = self.device.queue
-        mapped, _ = cl.enqueue_map_buffer(queue, storage.base, cl.map_flags.READ, storage.offset, (out.nbytes,), np.uint8, is_blocking=True)
+        mapped, unmap = self.device.driver.map(queue, storage.base, storage.offset, out.nbytes, write=False)
         out[...] = np.ndarray(out.shape, out.dtype, mapped)
-        mapped.base.release(queue)
+        unmap(queue)
 
 
 class Copied:
@@ -69,7 +68,7 @@ class Copied:
 
     def __init__(self, device):
         self.device = device
-        self.queue = device.new_queue()
+        self.queue = device.driver.queue()
         self._on_a_bus = device.kind == "gpu"
 
     def upload(self, array, what):
@@ -80,23 +79,24 @@ class Copied:
                 block = device.memory.take_staging(array.nbytes, self._make, what)
             except OutOfMemory:  # no room for a copy: wait until the caller's own array has been read
                 source = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-                cl.enqueue_copy(device.queue, storage.base, source, is_blocking=True)
+                device.driver.write(device.queue, storage.base, source, is_blocking=True)
                 return storage
             np.ndarray(array.shape, array.dtype, block.host)[...] = array
             source = block.host[: array.nbytes]
             if beside:
                 device.command(self._write_beside, storage.base, source, block)
             else:
-                block.fence = device.command(cl.enqueue_copy, storage.base, source, is_blocking=False)
+                block.fence = device.command(device.driver.write, storage.base, source, is_blocking=False)
             block.free.append(block)
         return storage
 
     def _write_beside(self, queue, target, source, block):
         """Enqueue a write on the second queue, and in `queue` a barrier that waits for it; returns the barrier's event."""
+        driver = self.device.driver
         try:
-            block.fence = cl.enqueue_copy(self.queue, target, source, is_blocking=False)
+            block.fence = driver.write(self.queue, target, source, is_blocking=False)
             self.queue.flush()
-            return cl.enqueue_barrier(queue, wait_for=[block.fence])
+            return driver.barrier(queue, block.fence)
         except BaseException:  # no barrier in `queue` tells when the memory is free
             self.queue.finish()
             raise
@@ -105,23 +105,28 @@ class Copied:
         """A new block of staging memory."""
         if not self._on_a_bus:
             return Block(None, size, free, np.empty(size, np.uint8))
-        # Memory of the driver's own, mapped permanently, which transfers use without another copy.
-        buffer = cl.Buffer(self.device.context, cl.mem_flags.READ_WRITE | cl.mem_flags.ALLOC_HOST_PTR, size)
-        how = cl.map_flags.READ | cl.map_flags.WRITE
-        mapped, _ = cl.enqueue_map_buffer(self.queue, buffer, how, 0, (size,), np.uint8, is_blocking=True)
-
-        def release():
-            mapped.base.release(self.queue)
-            buffer.release()
-
-        return Block(buffer, size, free, mapped, release)
+        buffer, memory, release = self.device.driver.allocate_pinned(self.queue, size)
+        return Block(buffer, size, free, memory, release)
 
     def download(self, storage, out):
         if out.nbytes:
             target = out.reshape(-1).view(np.uint8)
-            cl.enqueue_copy(self.device.queue, target, storage.base, src_offset=storage.offset, is_blocking=True)
+            self.device.driver.read(self.device.queue, storage.base, target, src_offset=storage.offset, is_blocking=True)
+
+
+class Nowhere:
+    """No memory: nothing is written, and nothing can be read."""
+
+    def __init__(self, device):
+        self.device = device
+
+    def upload(self, array, what):
+        return self.device.memory.allocate(array.nbytes, what)
+
+    def download(self, storage, out):
+        raise RuntimeError(f"{self.device}: nothing runs there, so no value (shape {out.shape}, {out.dtype}) can be read")
 
 
 def transfer(device):
     """The upload and download methods for `device`, as its `sharing` requires."""
-    return {"shared": Shared, "mapped": Mapped, "copied": Copied}[device.sharing](device)
+    return {"shared": Shared, "mapped": Mapped, "copied": Copied, "none": Nowhere}[device.sharing](device)

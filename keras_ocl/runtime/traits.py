@@ -4,6 +4,7 @@ import os
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pyopencl as cl
 
@@ -56,12 +57,12 @@ class Traits:
     required_groups: bool = False
     persistent_loops: bool = True
     item_registers: int = 255
-    max_groups: tuple = ()
+    max_groups: tuple[int, ...] = ()
     unit_registers: int = 65536
     byte: float = 20
 
 
-def pci_address(handle):
+def pci_address(handle: Any) -> str:
     """The PCI address of a pyopencl Device, such as "0000:65:00", which identifies it on its host whatever other devices a process sees; ""
     where the driver does not tell: most drivers but NVIDIA's and AMD's."""
     extensions = handle.extensions.split()
@@ -80,7 +81,7 @@ _RECORDS = Path(__file__).parent / "records"
 _GROUPS = (2**24 - 1, 2**16 - 1, 2**16 - 1)  # OpenCL does not tell; GPUs have at least the limits that other interfaces state
 
 
-def read_traits(handle):
+def read_traits(handle: Any) -> Traits:
     """The Traits of a pyopencl Device."""
     extensions = handle.extensions.split()
     cpu = bool(handle.type & cl.device_type.CPU)
@@ -117,7 +118,7 @@ def read_traits(handle):
     )
 
 
-def _persistent_loops():
+def _persistent_loops() -> bool:
     """Traits.persistent_loops from KERAS_OCL_LOOPS; ValueError where that is invalid."""
     way = os.environ.get("KERAS_OCL_LOOPS", "")
     if way not in ("", "launched"):
@@ -125,7 +126,7 @@ def _persistent_loops():
     return not way
 
 
-def _architecture(handle):
+def _architecture(handle: Any) -> str:
     """The name of a device's architecture, such as "sm_90" or "gfx90a"; "" where the driver does not tell."""
     extensions = handle.extensions.split()
     try:
@@ -138,13 +139,13 @@ def _architecture(handle):
     return ""
 
 
-def _byte(architecture):
+def _byte(architecture: str) -> float:
     """Traits.byte from the record of an architecture, whose devices have similar ratios; the default without one, as no driver tells."""
     path = _RECORDS / f"{architecture}.toml"
     return tomllib.loads(path.read_text()).get("byte", Traits.byte) if path.is_file() else Traits.byte
 
 
-def _reports_double(handle):
+def _reports_double(handle: Any) -> bool:
     try:
         return handle.double_fp_config != 0
     except cl.Error:
@@ -154,7 +155,7 @@ def _reports_double(handle):
 WAYS_OF_SHARING = ("shared", "mapped", "copied")
 
 
-def forced_sharing():
+def forced_sharing() -> str:
     """The way of sharing that KERAS_OCL_TRANSFER names, "" where it is not set; ValueError where that is invalid."""
     way = os.environ.get("KERAS_OCL_TRANSFER", "")
     if way and way not in WAYS_OF_SHARING:
@@ -162,7 +163,7 @@ def forced_sharing():
     return way
 
 
-def ways_of_sharing(handle):
+def ways_of_sharing(handle: Any) -> list[str]:
     """The ways in which the host may reach a device's memory, best first; the self-test tries them in this order.
 
     "shared": plain reads and writes (fine-grained shared virtual memory). "mapped": one physical memory, through map and unmap. "copied":

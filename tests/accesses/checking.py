@@ -20,7 +20,7 @@ class AccessError(AssertionError):
     """Kernels have accessed what lies outside of their buffers."""
 
 
-def _build(self, specs, options="", drafts=None):
+def _build(self, specs, options="", unoptimised=None):
     """Programs.build, of kernels that check."""
     specs, found, texts = list(specs), {}, []
     for name, source, *rest in specs:
@@ -39,7 +39,7 @@ def _build(self, specs, options="", drafts=None):
 def _faults(device):
     if device not in _arrays:  # not in the device's own memory, which tests count
         flags = cl.mem_flags.READ_WRITE | cl.mem_flags.COPY_HOST_PTR
-        _arrays[device] = cl.Buffer(device.context, flags, hostbuf=np.zeros(ELEMENTS, np.uint64))
+        _arrays[device] = cl.Buffer(device.driver.context, flags, hostbuf=np.zeros(ELEMENTS, np.uint64))
     return _arrays[device]
 
 

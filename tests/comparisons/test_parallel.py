@@ -30,7 +30,7 @@ def build(shape=X.shape[1:], optimizer="adam", **options):
 def several(count):
     """Names of so many devices, parts of the current one, or skip."""
     device = runtime.current_device()
-    if device.traits.compute_units < count or not device.handle.partition_properties:
+    if device.traits.compute_units < count or not device.driver.handle.partition_properties:
         pytest.skip(f"{device} cannot be split into {count} parts")
     return [f"{device.name}/{k + 1}of{count}" for k in range(count)]
 
@@ -113,7 +113,7 @@ def test_unlike_devices():
         assert found == []
     else:
         one, two = (runtime.find_device(name) for name in found)
-        assert (one.handle.platform, one.model) != (two.handle.platform, two.model)
+        assert (one.platform, one.model) != (two.platform, two.model)
 
 
 def test_a_row_compares_ways():

@@ -56,9 +56,9 @@ def test_memory(name):
 def test_numbers_and_ranks_share_kernels(monkeypatch):
     seen, original = set(), runtime.Device.build
 
-    def build(self, specs, options="", drafts=None):
+    def build(self, specs, options="", unoptimised=None):
         seen.update(name for name, *_ in specs)
-        return original(self, specs, options, drafts)
+        return original(self, specs, options, unoptimised)
 
     monkeypatch.setattr(runtime.Device, "build", build)
     for shape in ((7,), (3, 5), (2, 3, 5), (2, 3, 2, 5)):

@@ -13,9 +13,9 @@ def test_arrays_of_all_lengths_share_a_kernel():
     seen = set()
     original = runtime.Device.build
 
-    def build(self, specs, options="", drafts=None):
+    def build(self, specs, options="", unoptimised=None):
         seen.update(name for name, *_ in specs)
-        return original(self, specs, options, drafts)
+        return original(self, specs, options, unoptimised)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(runtime.Device, "build", build)

@@ -19,9 +19,9 @@ def texts(monkeypatch):
     """Function name -> characters, of every kernel that is asked for."""
     found, original = {}, runtime.Device.build
 
-    def build(self, specs, options="", drafts=None):
+    def build(self, specs, options="", unoptimised=None):
         found.update((name, len(text)) for name, text, *_ in specs)
-        return original(self, specs, options, drafts)
+        return original(self, specs, options, unoptimised)
 
     monkeypatch.setattr(runtime.Device, "build", build)
     return found

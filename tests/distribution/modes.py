@@ -15,10 +15,10 @@ def prepare(optimised=False):
 
     Args:
         optimised: whether kernels are compiled as they are for users. By default they are without optimisation, in a fifth of the time,
-            where that gives the same results (as drafts do): these tests are about what devices exchange.
+            where that gives the same results (as unoptimised builds do): these tests are about what devices exchange.
     """
     if not optimised:
-        _compile_hastily()
+        _compile_without_optimisation()
     if everything_overlaps():
         from keras_ocl.compiler.launch import overlap
         from keras_ocl.distribution import partition
@@ -27,12 +27,12 @@ def prepare(optimised=False):
         partition._BUCKET = overlap.WORTH = 0
 
 
-def _compile_hastily():
-    from keras_ocl.runtime.programs import HASTY, Programs
+def _compile_without_optimisation():
+    from keras_ocl.runtime.programs import UNOPTIMISED, Programs
 
     optimised = Programs.build
 
-    def build(self, specs, options="", drafts=None):
-        return optimised(self, specs, f"{options} {HASTY}" if self.drafts_are_exact else options)
+    def build(self, specs, options="", unoptimised=None):
+        return optimised(self, specs, f"{options} {UNOPTIMISED}" if self.unoptimised_is_exact else options)
 
     Programs.build = build

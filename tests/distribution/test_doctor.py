@@ -128,7 +128,9 @@ def device(name="gpu:0", kind="gpu", units=8, bus=None):
     if bus is not None:
         handle = SimpleNamespace(extensions="cl_nv_device_attribute_query", pci_domain_id_nv=1, pci_bus_id_nv=bus, pci_slot_id_nv=0)
     traits = SimpleNamespace(compute_units=units)
-    return type("Named", (SimpleNamespace,), {"__str__": lambda self: self.name})(name=name, kind=kind, handle=handle, traits=traits)
+    return type("Named", (SimpleNamespace,), {"__str__": lambda self: self.name})(
+        name=name, kind=kind, driver=SimpleNamespace(handle=handle), traits=traits
+    )
 
 
 def job(monkeypatch, capsys, found, second):
@@ -170,7 +172,7 @@ def test_two_ranks_on_one_device(monkeypatch, capsys):
 
 def test_pci_addresses():
     amd = SimpleNamespace(extensions="cl_khr_fp64 cl_amd_device_attribute_query", topology_amd=SimpleNamespace(bus=3, device=0, function=1))
-    assert pci_address(amd) == "03:00.1" and pci_address(device(bus=0x41).handle) == "0001:41:00"
+    assert pci_address(amd) == "03:00.1" and pci_address(device(bus=0x41).driver.handle) == "0001:41:00"
     assert pci_address(SimpleNamespace(extensions="cl_khr_fp64")) == ""
 
     class Old:

@@ -228,7 +228,7 @@ PLACES = {
     "an allocation": lambda device: (device.memory, "allocate"),
     "memory for an upload": lambda device: (device.memory, "allocate_idle"),
     "memory for a state": lambda device: (device.memory, "allocate_state"),
-    "a copy": lambda device: (cl, "enqueue_copy"),
+    "a copy": lambda device: (device, "copy"),
     "binding": lambda device: (Binding, "bind"),
 }
 
@@ -266,11 +266,12 @@ def test_a_build_that_fails(monkeypatch):
 
 
 def test_a_launch_that_fails_once_is_made_again(case, monkeypatch):
-    for number in range(1, case.count(monkeypatch, cl, "enqueue_nd_range_kernel") + 1):
+    driver = runtime.current_device().driver
+    for number in range(1, case.count(monkeypatch, driver, "launch") + 1):
         case.rewind()
         with monkeypatch.context() as patch:
-            launch = failing(cl.enqueue_nd_range_kernel, number, [refused(cl.status_code.OUT_OF_RESOURCES)])[0]
-            patch.setattr(cl, "enqueue_nd_range_kernel", launch)
+            launch = failing(driver.launch, number, [refused(cl.status_code.OUT_OF_RESOURCES)])[0]
+            patch.setattr(driver, "launch", launch)
             case.step()
             assert case.look() == 1
 
@@ -281,13 +282,14 @@ def test_a_launch_that_fails_once_is_made_again(case, monkeypatch):
 def test_a_launch_that_fails_again(case, code, kind, monkeypatch):
     """Where a variable was begun to be overwritten the device is lost, else nothing has happened."""
     device = runtime.current_device()
+    driver = device.driver
     monkeypatch.setattr(device, "lose", lambda why: runtime.DeviceLost("lost"))  # others need the device
     found = []
-    for number in range(1, case.count(monkeypatch, cl, "enqueue_nd_range_kernel") + 1):
+    for number in range(1, case.count(monkeypatch, driver, "launch") + 1):
         case.rewind()
         with monkeypatch.context() as patch:
-            launch = failing(cl.enqueue_nd_range_kernel, number, [refused(getattr(cl.status_code, code))] * 100)[0]
-            patch.setattr(cl, "enqueue_nd_range_kernel", launch)
+            launch = failing(driver.launch, number, [refused(getattr(cl.status_code, code))] * 100)[0]
+            patch.setattr(driver, "launch", launch)
             with pytest.raises((kind, runtime.DeviceLost)) as caught:
                 case.step()
         found.append(type(caught.value))

@@ -10,7 +10,7 @@ from keras_ocl import runtime
 from keras_ocl.compiler.run.binding import size_of
 from keras_ocl.kernels import prelude
 from keras_ocl.kernels.spec import Buffer
-from keras_ocl.runtime.programs import HASTY
+from keras_ocl.runtime.programs import UNOPTIMISED
 
 
 @functools.cache
@@ -25,8 +25,8 @@ def build_options(device, texts):
     What Intel's optimiser makes of kernels, Keras's own tests and those of models look at.
     """
     checksum = zlib.crc32("".join(texts).encode())
-    hasty = {"Intel(R) OpenCL": True, "Portable Computing Language": checksum % 3 > 0}
-    return HASTY if hasty.get(device.platform) else ""
+    unoptimised = {"Intel(R) OpenCL": True, "Portable Computing Language": checksum % 3 > 0}
+    return UNOPTIMISED if unoptimised.get(device.platform) else ""
 
 
 def launch(device, specs, storages):

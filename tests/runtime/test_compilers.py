@@ -11,7 +11,7 @@ from keras_ocl import runtime
 from keras_ocl.runtime import compilers as module
 from keras_ocl.runtime.compilers import Compilers, most_compilers
 from keras_ocl.runtime.disk_cache import DiskCache
-from keras_ocl.runtime.programs import Programs, identity
+from keras_ocl.runtime.programs import Programs
 from tests.keras.tensorflow_process import ROOT
 from tests.runtime.compiling import check_kernels, kernel_specs, wait
 
@@ -25,7 +25,7 @@ def programs(device, tmp_path, monkeypatch):
     monkeypatch.setattr(module, "IDLE", 1.0)
     made = Programs(device)
     made.disk = DiskCache(tmp_path / "cache")
-    made.compilers = Compilers(identity(device.handle), 1)
+    made.compilers = Compilers(device.driver.identity, 1)
     made.asked = []
     ask = module._Process.ask
 
@@ -98,7 +98,7 @@ def test_an_empty_cache_is_a_reason_to_start_one(device, programs, tmp_path):
     check_kernels(device, programs.build(SPECS[:1]))
     wait(lambda: programs.asked)
     warm = Programs(device)
-    warm.disk, warm.compilers = DiskCache(tmp_path / "cache"), Compilers(identity(device.handle), 1)
+    warm.disk, warm.compilers = DiskCache(tmp_path / "cache"), Compilers(device.driver.identity, 1)
     check_kernels(device, warm.build(SPECS[:1]))
     check_kernels(device, warm.build(SPECS[:2]))  # only this one is new
     assert warm.compilers.running == 0

@@ -5,7 +5,8 @@ import pyopencl as cl
 import pytest
 
 from keras_ocl import runtime
-from keras_ocl.runtime.device import Device, living_devices
+from keras_ocl.runtime.device import living_devices
+from tests.devices import another
 
 ADD = ("add", "__kernel void add(__global float* a, const float b) { a[get_global_id(0)] += b; }")
 
@@ -13,8 +14,7 @@ ADD = ("add", "__kernel void add(__global float* a, const float b) { a[get_globa
 @pytest.fixture
 def device():
     """The current device with memory and a queue of its own."""
-    current = runtime.current_device()
-    return Device(current.handle, current.name, current.sharing)
+    return another()
 
 
 def failing(code):
@@ -78,7 +78,7 @@ def check_lost(device, storage, kernel):
 def test_lost_at_a_launch(device, use, code, monkeypatch):
     storage, kernel = kernel_on(device)
     with monkeypatch.context() as patch:
-        patch.setattr(cl, "enqueue_nd_range_kernel", failing(code))
+        patch.setattr(device.driver, "launch", failing(code))
         with pytest.raises(runtime.DeviceLost, match=code):
             uses(device, storage, kernel)[use]()
     check_lost(device, storage, kernel)
@@ -91,8 +91,8 @@ def test_out_of_resources_for_good(device, use, monkeypatch):
     calls, queue = uses(device, storage, kernel), device.queue
     device.finish()
     with monkeypatch.context() as patch:
-        for name in ("enqueue_nd_range_kernel", "enqueue_copy", "enqueue_marker"):
-            patch.setattr(cl, name, failing("OUT_OF_RESOURCES"))
+        for name in ("launch", "copy", "barrier"):
+            patch.setattr(device.driver, name, failing("OUT_OF_RESOURCES"))
         device.queue = Broken("OUT_OF_RESOURCES")
         with pytest.raises(runtime.DeviceLost, match="OUT_OF_RESOURCES"):
             calls[use]()
@@ -114,7 +114,7 @@ def test_lost_while_it_is_waited_for(device):
 def test_lost_at_an_allocation(device, monkeypatch):
     storage, kernel = kernel_on(device)
     with monkeypatch.context() as patch:
-        patch.setattr(device.memory, "_raw", failing("DEVICE_NOT_AVAILABLE"))
+        patch.setattr(device.driver, "allocate", failing("DEVICE_NOT_AVAILABLE"))
         with pytest.raises(runtime.DeviceLost, match="DEVICE_NOT_AVAILABLE"):
             device.allocate(12345678)
     check_lost(device, storage, kernel)
@@ -125,14 +125,14 @@ def test_a_launch_that_is_refused_is_no_loss(device, use, monkeypatch):
     """As one of a group that the device does not have."""
     storage, kernel = kernel_on(device)
     with monkeypatch.context() as patch:
-        patch.setattr(cl, "enqueue_nd_range_kernel", failing("INVALID_WORK_GROUP_SIZE"))
+        patch.setattr(device.driver, "launch", failing("INVALID_WORK_GROUP_SIZE"))
         with pytest.raises((RuntimeError, cl.RuntimeError), match="INVALID_WORK_GROUP_SIZE"):
             uses(device, storage, kernel)[use]()
     device.replay([(kernel, (8,), None, "add")])
     assert device.download(storage, np.float32, (8,)).tolist() == [1] * 8
 
 
-COMMANDS = {**dict.fromkeys(("enqueue", "replay", "repeat"), "enqueue_nd_range_kernel"), "copy": "enqueue_copy"}
+COMMANDS = {**dict.fromkeys(("enqueue", "replay", "repeat"), "launch"), "copy": "copy"}
 
 
 MISSING = {
@@ -148,14 +148,14 @@ def test_memory_that_is_missing_when_a_command_needs_it(device, use, code, monke
     kind, text = MISSING[code]
     storage, kernel = kernel_on(device)
     call = uses(device, storage, kernel)[use]
-    enqueue, refuse = getattr(cl, COMMANDS[use]), failing(code)
+    enqueue, refuse = getattr(device.driver, COMMANDS[use]), failing(code)
     unused = device.allocate(8 << 20)
 
     def late(*args, **kwargs):
         return refuse() if device.memory.reserved > 8 << 20 else enqueue(*args, **kwargs)
 
     with monkeypatch.context() as patch:
-        patch.setattr(cl, COMMANDS[use], late)
+        patch.setattr(device.driver, COMMANDS[use], late)
         with pytest.raises(kind, match=text.format(code)) as caught:
             call()
         assert type(caught.value) is kind and "\n" not in str(caught.value)

@@ -313,7 +313,7 @@ def test_a_device_that_cannot_build_is_skipped_with_the_reason(monkeypatch):
 
     class Broken(real):
         def build(self, specs, options=""):
-            if self.handle == best:
+            if self.driver.handle == best:
                 raise runtime.KernelBuildError(["probe"], self, "", "unknown target CPU 'generic'", "")
             return super().build(specs, options)
 
@@ -333,7 +333,7 @@ def test_a_device_that_cannot_build_is_skipped_with_the_reason(monkeypatch):
 
 def test_wrong_results_are_noticed(monkeypatch):
     monkeypatch.setattr(selection, "SELF_TEST", selection.SELF_TEST.replace("* 3", "* 4"))
-    device, reason = selection.self_test(runtime.current_device().handle, "cpu:7")
+    device, reason = selection.self_test(runtime.current_device().driver.handle, "cpu:7")
     assert device is None and reason == "a one-line kernel computes wrong values"
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from keras_ocl import runtime
 from keras_ocl.runtime import host, memory
-from keras_ocl.runtime.device import Device
+from tests.devices import another
 
 ADD = ("add", "__kernel void add(__global float* a, const float b) { a[get_global_id(0)] += b; }")
 SLOW = (
@@ -135,7 +135,7 @@ def test_size_classes_waste_little(nbytes):
 
 def test_exact_buffers(device, monkeypatch):
     monkeypatch.setenv("KERAS_OCL_EXACT_BUFFERS", "1")
-    exact = Device(device.handle, device.name, device.sharing)
+    exact = another()
     assert exact.allocate(1001).base.size == 1001 and exact.upload(np.zeros(0)).base.size == 1
 
 
@@ -269,11 +269,11 @@ def test_what_fits_but_for_its_block_says_so(any_device):
 
 
 def test_what_a_driver_said_stands_beside_the_count(any_device, monkeypatch):
-    def refuse(size, free):
+    def refuse(nbytes):
         code = cl.status_code.MEM_OBJECT_ALLOCATION_FAILURE
         raise cl.MemoryError(cl._cl._ErrorRecord(msg="on purpose", code=code, routine="clCreateBuffer"))
 
-    monkeypatch.setattr(any_device.memory, "_raw", refuse)
+    monkeypatch.setattr(any_device.driver, "allocate", refuse)
     text = r"batch needs 48\.0 MiB, .* free; the driver said .*MEM_OBJECT_ALLOCATION_FAILURE.*: it has less than that left, or not in one"
     with pytest.raises(runtime.OutOfMemory, match=text):
         any_device.allocate(48 << 20, "batch")
@@ -287,7 +287,7 @@ def test_more_than_one_buffer_can_hold(device):
 @pytest.fixture
 def of_nine_megabytes(any_device, monkeypatch):
     """A device whose largest buffer has 9,000,000 bytes, which is no size class."""
-    monkeypatch.setattr(any_device, "traits", dataclasses.replace(any_device.traits, max_allocation=9_000_000))
+    monkeypatch.setattr(any_device.memory, "largest", 9_000_000)
     monkeypatch.setattr(any_device.memory, "_slabs", [])  # those there are may be larger
     yield any_device
     any_device.memory.trim()
@@ -406,7 +406,7 @@ def test_large_uploads_do_not_wait_for_kernels(any_device):
         pytest.skip("not written on a queue of its own")
     add = any_device.build([ADD])["add"]
     any_device.memory.trim()
-    gate = cl.UserEvent(any_device.context)
+    gate = cl.UserEvent(any_device.driver.context)
     try:
         cl.enqueue_barrier(any_device.queue, wait_for=[gate])  # what is enqueued from here on runs when the gate opens
         storage = any_device.upload(np.full(1 << 18, 5, np.float32))
@@ -446,11 +446,10 @@ def test_control_group_limits(tmp_path):
 
 
 def test_the_budget_follows_the_free_memory_of_the_host(monkeypatch):
-    current = runtime.current_device()
-    if not current.traits.unified_memory:
+    if not runtime.current_device().traits.unified_memory:
         pytest.skip("memory of its own")
     monkeypatch.setattr(host, "available_memory", lambda: 100 << 20)
-    device = Device(current.handle, current.name, current.sharing)
+    device = another()
     assert device.memory.budget == 90 << 20
     held = device.allocate(8 << 20)
     monkeypatch.setattr(host, "available_memory", lambda: 10 << 20)  # others have taken it

@@ -31,7 +31,8 @@ def several_units(device):
 
 
 def offers_a_way(device):
-    return bool({parts.BY_COUNTS, parts.EQUALLY} & {*device.handle.partition_properties})  # NVIDIA's list is not empty, but holds neither
+    # NVIDIA's list is not empty, but holds neither
+    return bool({parts.BY_COUNTS, parts.EQUALLY} & {*device.driver.handle.partition_properties})
 
 
 @pytest.mark.parametrize(
@@ -60,7 +61,7 @@ def test_a_part_is_a_device_of_its_own(device):
     one = runtime.find_device(f"{device.name}/units=1")
     assert one is runtime.find_device(f"{device.platform}/units=1".lower()) and one is not device
     assert one.name == f"{device.name}/units=1" and one.traits.compute_units == 1
-    assert one.context != device.context and one.memory is not device.memory
+    assert one.driver.context != device.driver.context and one.memory is not device.memory
     units = device.traits.compute_units
     sizes = [runtime.find_device(f"{device.name}/{k}of2").traits.compute_units for k in (1, 2)]
     assert sum(sizes) == units and sizes[0] - sizes[1] in (0, 1)
@@ -80,7 +81,7 @@ def test_a_device_that_cannot_be_split_names_other_limits(ways):
         raise cl.LogicError("clCreateSubDevices", -18, "device partition failed")
 
     handle = types.SimpleNamespace(partition_properties=ways, create_sub_devices=create_sub_devices)
-    device = types.SimpleNamespace(handle=handle, traits=types.SimpleNamespace(compute_units=8))
+    device = types.SimpleNamespace(driver=types.SimpleNamespace(handle=handle), traits=types.SimpleNamespace(compute_units=8))
     with pytest.raises(RuntimeError, match=r"cannot be split .*CL_CONFIG_CPU_TBB_NUM_WORKERS=N.*POCL_MAX_PTHREAD_COUNT=N.*taskset"):
         parts.split(device, parts.Part(2))
 
@@ -105,7 +106,7 @@ def test_this_device_is_split_or_says_that_it_cannot_be(device):
 def test_a_device_that_splits_equally_only(part, properties, taken):
     asked = []
     handle = types.SimpleNamespace(partition_properties=[parts.EQUALLY], create_sub_devices=lambda p: asked.append(p) or list(range(4)))
-    device = types.SimpleNamespace(handle=handle, traits=types.SimpleNamespace(compute_units=8))
+    device = types.SimpleNamespace(driver=types.SimpleNamespace(handle=handle), traits=types.SimpleNamespace(compute_units=8))
     assert parts.split(device, part) == taken and asked == [properties]
     with pytest.raises(RuntimeError, match="cannot be split"):
         parts.split(device, parts.Part(3))

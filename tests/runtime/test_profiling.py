@@ -56,14 +56,14 @@ def test_while_a_profile_begins_other_threads_wait_for_its_queue(device, monkeyp
     kernel = device.build([ADD])["add"]
     runtime.set_argument(kernel, 0, device.upload(np.zeros(8, np.float32)))
     launch = {"enqueue": lambda: device.enqueue(kernel, (8,)), "replay": lambda: device.replay([(kernel, (8,), None, "")])}[way]
-    thread, new_queue = threading.Thread(target=launch), device.new_queue
+    thread, new_queue = threading.Thread(target=launch), device.driver.queue
 
     def meanwhile(**options):
         thread.start()
         thread.join(0.3)
         return new_queue(**options)
 
-    monkeypatch.setattr(device, "new_queue", meanwhile)
+    monkeypatch.setattr(device.driver, "queue", meanwhile)
     with runtime.profiling():
         thread.join()
         assert device.last_event.command_queue == device.queue, "two queues have no order"

@@ -31,7 +31,7 @@ print(device.sharing, type(device.transfer).__name__)
 
 
 def test_each_way_can_be_forced(device):
-    for way in ways_of_sharing(device.handle):
+    for way in ways_of_sharing(device.driver.handle):
         result = run(WAY, KERAS_OCL_TRANSFER=way)
         assert result.stdout == f"{way} {way.title()}\n", result.stderr
 
@@ -52,7 +52,7 @@ def test_memory_is_shared_only_where_it_is_one():
 
 
 def test_a_way_that_the_device_does_not_have(device):
-    ways = ways_of_sharing(device.handle)
+    ways = ways_of_sharing(device.driver.handle)
     missing = {"shared", "mapped", "copied"} - set(ways)
     if not missing:
         pytest.skip("this device has all ways")

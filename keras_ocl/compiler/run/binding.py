@@ -11,8 +11,8 @@ from functools import partial
 from keras_ocl import runtime
 from keras_ocl.compiler.launch import lower as lowering
 from keras_ocl.compiler.launch.loops.lower import Loop
-from keras_ocl.compiler.run import unoptimised
 from keras_ocl.compiler.run.plan import Interval, place
+from keras_ocl.compiler.run.unoptimised import unoptimised_builds
 from keras_ocl.core import dtypes
 from keras_ocl.core.dim import present, product
 from keras_ocl.core.facts import Changing
@@ -110,7 +110,7 @@ class Binding:
         resolve: function from a launch's Buffer to the Buffer whose memory it uses.
         external: set of (resolved) Buffers whose memory the caller gives by `bind`; others get memory in the device's arena, by `enter`.
         options: OpenCL's build options.
-        hasty: whether kernels that are not compiled yet may first be built without optimisation ("drafts"), where that pays.
+        allow_unoptimised: whether kernels that are not compiled yet may first be built without optimisation, where that pays.
         name: what the memory is for, in error messages.
         unknowns: Dims that may have other values in other runs.
 
@@ -125,10 +125,10 @@ class Binding:
         sizes: dict from every Buffer, external ones too, to its present size in bytes.
         home: the arena's Storages in which the Buffers lie now.
         kernels: number of kernel objects.
-        drafts: the runtime.Drafts: which of the kernels are built without optimisation.
+        unoptimised: the runtime.UnoptimisedBuilds: which of the kernels are built without optimisation.
     """
 
-    def __init__(self, device, launches, resolve, external, options, hasty, name, unknowns=()):
+    def __init__(self, device, launches, resolve, external, options, allow_unoptimised, name, unknowns=()):
         self._device, self._external, self._name, self.lives, self.sizes = device, external, name, {}, {}
         self.changing = Changing(unknowns)
         self._whole = not device.traits.sub_buffers
@@ -137,7 +137,7 @@ class Binding:
         self._live(launches, resolve, 0)
         self._plan()
         self._places = {}  # buffer -> [(kernel, position of the pointer argument, position of its offset's argument)]
-        kernels, self.drafts = _kernels(device, launches, options, hasty)
+        kernels, self.unoptimised = _kernels(device, launches, options, allow_unoptimised)
         self.kernels = sum(map(len, kernels.values()))
         self.segments, _ = self._bound_launches(launches, resolve, kernels)
         self._bound = {}  # buffer -> the cl.Buffer, or (cl.Buffer, offset in bytes), that its kernels' arguments are set to
@@ -290,23 +290,23 @@ def _set_grid(segment, place, kernel, group, label, grid):
     segment[place] = kernel, grid, group, label
 
 
-def _kernels(device, launches, options, hasty):
-    """Kernel objects for all launches: (dict from the id of a spec to a list of kernels, the runtime.Drafts)."""
+def _kernels(device, launches, options, allow_unoptimised):
+    """Kernel objects for all launches: (dict from the id of a spec to a list of kernels, the runtime.UnoptimisedBuilds)."""
     found = lowering.program_specs(_specs(launches, 1), device.traits)
     unique, counts = {}, {}
     for _, spec in found:
         unique[spec[0]] = spec
         counts[spec[0]] = counts.get(spec[0], 0) + 1
-    free, drafts = {}, unoptimised.drafts(launches, found, device.traits) if hasty else runtime.Drafts()
+    free, builds = {}, unoptimised_builds(launches, found, device.traits) if allow_unoptimised else runtime.UnoptimisedBuilds()
     for repeat in range(max(counts.values(), default=0)):
         batch = [unique[n] for n, c in counts.items() if c > repeat]
-        for name, kernel in device.build(batch, options, drafts).items():
+        for name, kernel in device.build(batch, options, builds).items():
             free.setdefault(name, []).append(kernel)
     _check_groups(device, found, free)
     kernels = {}
     for launch, spec in found:
         kernels.setdefault(id(launch), []).append(free[spec[0]].pop())
-    return kernels, drafts
+    return kernels, builds
 
 
 def _check_groups(device, found, built):

@@ -113,8 +113,8 @@ class Executable:
         """
         arena = self._arena
         with self._lock:
-            if self._binding.drafts.awaited and not (arena and arena.users):
-                self._improve(self._binding.drafts)
+            if self._binding.unoptimised.awaited and not (arena and arena.users):
+                self._improve(self._binding.unoptimised)
             if values != self._binding.changing.values:
                 self._binding.change(values)
             if arena is None:
@@ -129,11 +129,11 @@ class Executable:
             finally:
                 arena.users = ()
 
-    def _improve(self, drafts):
-        """Replace unoptimised kernels ("drafts") by optimised ones that are ready, or that it pays to wait for by now."""
-        drafts.await_run(self.device)
-        self.device.programs.complete(drafts)
-        if drafts.better():
+    def _improve(self, unoptimised):
+        """Replace unoptimised builds by optimised ones that are ready, or that it pays to wait for by now."""
+        unoptimised.await_run(self.device)
+        self.device.programs.complete(unoptimised)
+        if unoptimised.better():
             self._bind()
 
     def _interrupt(self, arena, storages, publish):
@@ -169,8 +169,8 @@ class Executable:
                 device.copy(held[buffer], results[k])
             copies = [(held[buffer], results[k]) for k, buffer in self._repeated if sizes[buffer]]
             self._replay.launch(self._binding.segments, copies, publish(results) if publish else ())
-            if self._binding.drafts.awaited:
-                self._binding.drafts.ran(device.last_event)
+            if self._binding.unoptimised.awaited:
+                self._binding.unoptimised.ran(device.last_event)
             profiler = device.profiler
             if profiler is not None:
                 profiler.ran(self, results)

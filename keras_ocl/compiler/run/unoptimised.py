@@ -1,4 +1,4 @@
-"""The choice of kernels that are first built without optimisation ("drafts", runtime/programs.py).
+"""The choice of kernels that are first built without optimisation (runtime/programs.py).
 
 They are those whose first runs are over before an optimised build would be ready.
 """
@@ -17,8 +17,8 @@ _RUNS = 8  # first runs that have to be over by then: later ones are slow as wel
 _LOSS = 3  # an unoptimised kernel's run takes so many times what its estimate says, by times measured here
 
 
-def drafts(launches, named, traits):
-    """The runtime.Drafts of a function's kernels, which chooses those to build without optimisation first.
+def unoptimised_builds(launches, named, traits):
+    """The runtime.UnoptimisedBuilds of a function's kernels, which chooses those to build without optimisation first.
 
     Args:
         launches: the function's launches; all but KernelSpecs and Loops are ignored.
@@ -50,7 +50,7 @@ def drafts(launches, named, traits):
             chosen.add(spec)
         return chosen
 
-    return runtime.Drafts(choose, weight, lambda spec, runs: excess(spec, _LOSS * runs))
+    return runtime.UnoptimisedBuilds(choose, weight, lambda spec, runs: excess(spec, _LOSS * runs))
 
 
 def _work(launch, times):

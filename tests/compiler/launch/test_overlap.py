@@ -13,9 +13,9 @@ from keras_ocl import primitives as P
 from keras_ocl.compiler.run.executable import Executable
 from keras_ocl.distribution.communicator import Communicator
 from keras_ocl.primitives.collective import all_reduce_p
-from keras_ocl.runtime.device import Device
 from keras_ocl.runtime.traits import ways_of_sharing
 from tests.compiler.graphs import graph_of
+from tests.devices import another
 
 N, PRODUCTS = 300, 20  # rows of matrices that a thread is worth; how many products follow the first
 
@@ -44,8 +44,7 @@ class Case:
     """x -> 2 x^2 + 2 x^(2 + PRODUCTS): the first sum waits for one product, the second for all."""
 
     def __init__(self, sharing=None):
-        current = runtime.current_device()
-        self.device = Device(current.handle, current.name, sharing or current.sharing)
+        self.device = another(sharing)
         self.group = Slow()
         graph, inputs = graph_of(self._function, ((N, N), "float32"))
         self.executable = Executable(self.device, graph, inputs, name="case")
@@ -68,7 +67,7 @@ class Case:
 
 @pytest.mark.parametrize("sharing", ["shared", "mapped", "copied"])
 def test_operands_stay_while_others_are_computed(sharing):
-    if sharing not in (*ways_of_sharing(runtime.current_device().handle), "copied"):
+    if sharing not in (*ways_of_sharing(runtime.current_device().driver.handle), "copied"):
         pytest.skip("this device cannot share memory so")
     case = Case(sharing)
     case.check()

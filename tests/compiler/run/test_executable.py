@@ -13,16 +13,15 @@ from keras_ocl.compiler.launch.loops.lower import Loop
 from keras_ocl.compiler.run.executable import Executable
 from keras_ocl.kernels.spec import KernelSpec
 from keras_ocl.primitives import linalg
-from keras_ocl.runtime.device import Device
 from keras_ocl.runtime.memory import round_up, size_class
 from tests.compiler.graphs import graph_of
+from tests.devices import another
 
 
 @pytest.fixture
 def device():
     """The current device with memory, a queue and an arena of its own."""
-    current = runtime.current_device()
-    return Device(current.handle, current.name, current.sharing)
+    return another()
 
 
 def product(a, b):
@@ -94,6 +93,7 @@ def test_two_sizes_take_the_memory_of_the_larger(device):
 def test_an_arena_larger_than_a_buffer(device):
     """As where a buffer has a quarter of the memory at most; what needs fewer or smaller parts shares them."""
     device.traits = dataclasses.replace(device.traits, max_allocation=100_000)
+    device.memory.largest = device.traits.max_allocation
     power = np.linalg.matrix_power
     cases = [Case(device, 144), Case(device, 48), Case(device, 128, repeated, lambda x: power(x, 17)), Case(device, 156, seed=1)]
     for _ in range(2):

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 from keras_ocl import runtime
 from keras_ocl.compiler.launch.loops.lower import Loop
-from keras_ocl.compiler.run.unoptimised import drafts
+from keras_ocl.compiler.run.unoptimised import unoptimised_builds
 from keras_ocl.kernels.schedule import schedule_of
 from keras_ocl.kernels.spec import KernelSpec
 
@@ -28,7 +28,7 @@ def loop(length, *launches):
 
 
 def chosen(*launches):
-    """Numbers of the kernels that may be drafts, in the order in which they are found."""
+    """Numbers of the kernels that may be unoptimised, in the order in which they are found."""
     found = []
 
     def look(launches):
@@ -37,7 +37,7 @@ def chosen(*launches):
 
     look(launches)
     named = [(spec, (f"k{k}", spec.text, ("y" * 10,))) for k, spec in enumerate(found)]
-    return sorted(int(name[1:]) for name, *_ in drafts(launches, named, TRAITS).chosen([spec for _, spec in named]))
+    return sorted(int(name[1:]) for name, *_ in unoptimised_builds(launches, named, TRAITS).chosen([spec for _, spec in named]))
 
 
 def test_what_is_over_before_it_is_compiled():
@@ -65,13 +65,13 @@ def test_nobody_knows_how_long_a_users_kernel_takes():
 def test_the_weight_is_the_work():
     launches = [kernel(3), loop(5, kernel(2))]
     named = [(launches[0], ("k0", "")), (launches[1].launches[0], ("k1", ""))]
-    found = drafts(launches, named, TRAITS)
+    found = unoptimised_builds(launches, named, TRAITS)
     assert [found.weight(("k0", "")), found.weight(("k1", ""))] == [3, 10]
 
 
-def test_when_drafts_are_due():
+def test_when_optimised_builds_are_due():
     launch = kernel(5 * PRICE)  # eight runs of 20 are paid for
-    found, spec = drafts([launch], [(launch, ("k0", "", ()))], TRAITS), ("k0", launch.text, ("y" * 10,))
+    found, spec = unoptimised_builds([launch], [(launch, ("k0", "", ()))], TRAITS), ("k0", launch.text, ("y" * 10,))
     due = []
     for _ in range(60):
         due.append(found.due([spec]))

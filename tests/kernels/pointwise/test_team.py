@@ -6,11 +6,10 @@ import numpy as np
 import pytest
 
 from keras_ocl import primitives as P
-from keras_ocl import runtime
 from keras_ocl.compiler.run.executable import Executable
 from keras_ocl.core.dim import Dim
-from keras_ocl.runtime.device import Device
 from tests.compiler.graphs import graph_of
+from tests.devices import another
 
 LENGTHS = (0, 1, 3, 8, 17, 64, 129, 1000)
 EXTENTS = {"known": int, "unknown": lambda n: Dim(n, 100), "unknown, of a short hint": lambda n: Dim(n, 9), "arguments": int}
@@ -19,8 +18,7 @@ EXTENTS = {"known": int, "unknown": lambda n: Dim(n, 100), "unknown, of a short 
 @pytest.fixture(params=[1, 4])
 def device(request):
     """A device that takes itself for a GPU of many units, without and with vectors."""
-    current = runtime.current_device()
-    device = Device(current.handle, current.name, current.sharing)
+    device = another()
     device.traits = dataclasses.replace(device.traits, schedule="gpu", compute_units=64, vector_width=request.param)
     return device
 

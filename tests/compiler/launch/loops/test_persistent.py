@@ -192,7 +192,7 @@ def test_the_setting_that_launches_each_step(gpu, monkeypatch):
     device = runtime.current_device()
     assert device.traits.persistent_loops and group(30)
     monkeypatch.setenv("KERAS_OCL_LOOPS", "launched")
-    assert not read_traits(device.handle).persistent_loops
+    assert not read_traits(device.driver.handle).persistent_loops
     monkeypatch.setattr(device, "traits", dataclasses.replace(device.traits, persistent_loops=False))
     assert group(30) is None
 

@@ -12,12 +12,12 @@ from keras_ocl.runtime import compilers as module
 from keras_ocl.runtime import programs as module_of_programs
 from keras_ocl.runtime.compilers import Compilers
 from keras_ocl.runtime.disk_cache import DiskCache
-from keras_ocl.runtime.programs import HASTY, Drafts, Programs, identity
+from keras_ocl.runtime.programs import UNOPTIMISED, Programs, UnoptimisedBuilds
 from tests.keras.tensorflow_process import ROOT
 from tests.runtime.compiling import check_kernels, kernel_specs, wait
 
 SPECS = kernel_specs(6)  # two parts
-EXACT = "__import__('keras_ocl').runtime.current_device().programs.drafts_are_exact"
+EXACT = "__import__('keras_ocl').runtime.current_device().programs.unoptimised_is_exact"
 pytestmark = pytest.mark.skipif(f"not {EXACT}", reason="only where a CPU's compiler gives the same bits")
 
 
@@ -26,111 +26,111 @@ def programs(device, tmp_path):
     """Programs of the current device with a process beside and an empty disk cache."""
     made = Programs(device)
     made.disk = DiskCache(tmp_path / "cache")
-    made.compilers = Compilers(identity(device.handle), 1)
+    made.compilers = Compilers(device.driver.identity, 1)
     return made
 
 
-def drafts(wanted="k", excess=lambda spec, runs: -1):
-    """Drafts of kernels whose names begin so."""
-    return Drafts(lambda specs: {spec for spec in specs if spec[0].startswith(wanted)}, lambda spec: int(spec[0][1:]), excess)
+def allowed(wanted="k", excess=lambda spec, runs: -1):
+    """UnoptimisedBuilds of kernels whose names begin so."""
+    return UnoptimisedBuilds(lambda specs: {spec for spec in specs if spec[0].startswith(wanted)}, lambda spec: int(spec[0][1:]), excess)
 
 
-def hasty(programs, kernels):
-    """The names of those among kernels that are drafts."""
+def unoptimised(programs, kernels):
+    """The names of those among kernels that are unoptimised builds."""
     good = {*programs._programs.values()}
     return [name for name, kernel in kernels.items() if kernel.ours not in good]
 
 
-def test_drafts_serve_until_better_ones_are_there(device, programs, tmp_path):
-    first = drafts()
-    kernels = programs.build(SPECS, drafts=first)
+def test_unoptimised_builds_serve_until_optimised_ones_are_there(device, programs, tmp_path):
+    first = allowed()
+    kernels = programs.build(SPECS, unoptimised=first)
     check_kernels(device, kernels)
-    assert len(first.awaited) == 2 and hasty(programs, kernels) == list(kernels)
+    assert len(first.awaited) == 2 and unoptimised(programs, kernels) == list(kernels)
     builds = device.statistics.builds
     wait(lambda: all(future.done() for future in first.awaited))
-    second = drafts()
-    kernels = programs.build(SPECS, drafts=second)
+    second = allowed()
+    kernels = programs.build(SPECS, unoptimised=second)
     check_kernels(device, kernels)
-    assert first.better() and not second.awaited and not hasty(programs, kernels)
+    assert first.better() and not second.awaited and not unoptimised(programs, kernels)
     assert device.statistics.builds == builds
     again = Programs(device)
     again.disk = DiskCache(tmp_path / "cache")
     check_kernels(device, again.build(SPECS))
-    assert device.statistics.builds == builds  # what was stored are not the drafts
+    assert device.statistics.builds == builds  # what was stored are the optimised ones
 
 
-def test_drafts_that_nobody_uses_go_too(device, programs, monkeypatch):
+def test_unoptimised_builds_that_nobody_uses_go_too(device, programs, monkeypatch):
     monkeypatch.setattr(module_of_programs, "IN_MEMORY", 0)
-    first, second, third = drafts(), drafts(), drafts()
-    kernels = programs.build(SPECS, drafts=first)
-    assert programs.build(SPECS, drafts=second) and second.awaited == first.awaited  # shared while they are used
+    first, second, third = allowed(), allowed(), allowed()
+    kernels = programs.build(SPECS, unoptimised=first)
+    assert programs.build(SPECS, unoptimised=second) and second.awaited == first.awaited  # shared while they are used
     builds = device.statistics.builds
     del kernels
     wait(lambda: all(future.done() for future in first.awaited))
-    kernels = programs.build(SPECS, drafts=third)
-    assert not third.awaited and not programs._drafts and device.statistics.builds == builds  # the better ones came from disk
+    kernels = programs.build(SPECS, unoptimised=third)
+    assert not third.awaited and not programs._unoptimised and device.statistics.builds == builds  # the better ones came from disk
     check_kernels(device, kernels)
 
 
 def test_the_dearest_are_first(programs, monkeypatch):
     begun, begin = [], programs.compilers.begin
     monkeypatch.setattr(programs.compilers, "begin", lambda sources, *rest: begun.extend(sources) or begin(sources, *rest))
-    programs.build(SPECS, drafts=drafts())
+    programs.build(SPECS, unoptimised=allowed())
     assert ["k5" in begun[0], "k2" in begun[0], "k1" in begun[1], "k0" in begun[1]] == [True] * 4 and len(begun) == 2
 
 
 def test_another_caller_shares_them(programs):
-    first, second = drafts(), drafts()
-    programs.build(SPECS, drafts=first)
-    programs.build(SPECS[:2], drafts=second)
+    first, second = allowed(), allowed()
+    programs.build(SPECS, unoptimised=first)
+    programs.build(SPECS[:2], unoptimised=second)
     assert second.awaited <= first.awaited and second.awaited
 
 
 def test_who_wants_none_gets_none(device, programs):
-    programs.build(SPECS, drafts=drafts())
-    for given in (None, Drafts()):
-        kernels = programs.build(SPECS, drafts=given)
+    programs.build(SPECS, unoptimised=allowed())
+    for given in (None, UnoptimisedBuilds()):
+        kernels = programs.build(SPECS, unoptimised=given)
         check_kernels(device, kernels)
-        assert not hasty(programs, kernels)
+        assert not unoptimised(programs, kernels)
 
 
-def test_some_are_drafts_and_others_are_not(device, programs):
-    given = drafts(wanted="k3")
-    kernels = programs.build(SPECS, drafts=given)
+def test_some_are_unoptimised_and_others_are_not(device, programs):
+    given = allowed(wanted="k3")
+    kernels = programs.build(SPECS, unoptimised=given)
     check_kernels(device, kernels)
-    assert hasty(programs, kernels) == ["k3"]
+    assert unoptimised(programs, kernels) == ["k3"]
     assert len(given.awaited) == 1
     wait(given.better)
-    assert not hasty(programs, programs.build(SPECS, drafts=drafts()))
+    assert not unoptimised(programs, programs.build(SPECS, unoptimised=allowed()))
 
 
-def test_drafts_are_compiled_in_processes_that_run(device, programs, monkeypatch):
-    asked, drafted, ask = [], [], module._Process.ask
+def test_unoptimised_builds_are_compiled_in_processes_that_run(device, programs, monkeypatch):
+    asked, started, ask = [], [], module._Process.ask
 
     def noted(process, what):
-        (drafted if HASTY in what[1] else asked).append(what)  # others' processes may be at work still, on better ones
+        (started if UNOPTIMISED in what[1] else asked).append(what)  # others' processes may be at work still, on better ones
         return ask(process, what)
 
     monkeypatch.setattr(module._Process, "ask", noted)
     programs.compilers.start(1)
     wait(lambda: asked)
     build_here = programs._build_here
-    monkeypatch.setattr(programs, "_build_here", lambda *part: [wait(lambda: drafted), build_here(*part)][1])
+    monkeypatch.setattr(programs, "_build_here", lambda *part: [wait(lambda: started), build_here(*part)][1])
     specs = kernel_specs(8)
-    check_kernels(device, programs.build(specs, drafts=drafts()))
-    ((source, _),) = drafted
+    check_kernels(device, programs.build(specs, unoptimised=allowed()))
+    ((source, _),) = started
     assert source.count("__kernel") == 4
 
 
 def test_where_no_process_can_be_started(device, programs, monkeypatch):
     monkeypatch.setattr(module, "_python", lambda: ["/nowhere/python"])
-    first = drafts()
-    check_kernels(device, programs.build(SPECS, drafts=first))
+    first = allowed()
+    check_kernels(device, programs.build(SPECS, unoptimised=first))
     wait(first.better)
     wait(lambda: all(future.done() for future in first.awaited))
-    kernels = programs.build(SPECS, drafts=drafts())
+    kernels = programs.build(SPECS, unoptimised=allowed())
     check_kernels(device, kernels)
-    assert not hasty(programs, kernels)  # compiled here
+    assert not unoptimised(programs, kernels)  # compiled here
 
 
 def test_a_process_that_ends_is_done_without(device, programs, monkeypatch):
@@ -138,20 +138,20 @@ def test_a_process_that_ends_is_done_without(device, programs, monkeypatch):
         raise EOFError
 
     monkeypatch.setattr(module._Process, "ask", end)
-    first = drafts()
-    programs.build(SPECS, drafts=first)
+    first = allowed()
+    programs.build(SPECS, unoptimised=first)
     wait(lambda: all(future.done() for future in first.awaited))
     assert {future.result() for future in first.awaited} == {None}
-    check_kernels(device, programs.build(SPECS, drafts=drafts()))
+    check_kernels(device, programs.build(SPECS, unoptimised=allowed()))
 
 
 def test_better_ones_are_begun_after_the_first_run(device, programs, monkeypatch):
     monkeypatch.setattr(module_of_programs, "FIRST_RUN", 600.0)
     begun, ask = [], module._Process.ask
     monkeypatch.setattr(module._Process, "ask", lambda process, what: begun.append(what) or ask(process, what))
-    first, waited = drafts(), []
+    first, waited = allowed(), []
     monkeypatch.setattr(device, "await_quietly", lambda event: waited.append((event, len(begun))))
-    kernels = programs.build(SPECS, drafts=first)
+    kernels = programs.build(SPECS, unoptimised=first)
     assert not begun
     first.ran("event")
     first.ran("another")
@@ -163,8 +163,8 @@ def test_better_ones_are_begun_after_the_first_run(device, programs, monkeypatch
 @pytest.mark.parametrize("interrupted", [False, True])
 def test_what_is_due_is_compiled_here(device, programs, monkeypatch, interrupted):
     monkeypatch.setattr(module_of_programs, "FIRST_RUN", 600.0)  # no process begins
-    first = drafts(excess=lambda spec, runs: runs - 2 - 2 * (spec[0] < "k2"))
-    programs.build(SPECS, drafts=first)
+    first = allowed(excess=lambda spec, runs: runs - 2 - 2 * (spec[0] < "k2"))
+    programs.build(SPECS, unoptimised=first)
     builds, event = device.statistics.builds, cl.enqueue_marker(device.queue)
     for _ in range(2):
         first.ran(event)
@@ -178,11 +178,11 @@ def test_what_is_due_is_compiled_here(device, programs, monkeypatch, interrupted
     else:
         programs.complete(first)
         assert device.statistics.builds == builds + 1
-    second = drafts()
-    kernels = programs.build(SPECS, drafts=second)
+    second = allowed()
+    kernels = programs.build(SPECS, unoptimised=second)
     check_kernels(device, kernels)
     assert first.better() and len(second.awaited) == 1 and device.statistics.builds == builds + 1
-    assert hasty(programs, kernels) == ["k0", "k1"]
+    assert unoptimised(programs, kernels) == ["k0", "k1"]
 
 
 def interrupt(*args):
@@ -191,7 +191,7 @@ def interrupt(*args):
 
 def test_what_does_not_compile_is_told_at_once(programs):
     with pytest.raises(runtime.KernelBuildError, match="k0"):
-        programs.build([("k0", "__kernel void k0(__global float* a) { undeclared_thing; }")], drafts=drafts())
+        programs.build([("k0", "__kernel void k0(__global float* a) { undeclared_thing; }")], unoptimised=allowed())
 
 
 SCRIPT = """
@@ -207,24 +207,24 @@ model = keras.Sequential([keras.Input((9, 9, 3)), L.Conv2D(8, 3, activation="gel
 model.compile("adam", "sparse_categorical_crossentropy", metrics=["accuracy"])
 r = np.random.default_rng(0)
 x, y = r.normal(size=(32, 9, 9, 3)).astype("float32"), r.integers(0, 3, 32)
-programs, drafted, digest = runtime.current_device().programs, [], hashlib.sha256()
+programs, started, digest = runtime.current_device().programs, [], hashlib.sha256()
 for step in range(8):
     loss = model.train_on_batch(x, y)[0]
-    drafted.append(len(programs._drafts))
-    while step == 3 and any(not draft.future.done() for draft in programs._drafts.values()):
+    started.append(len(programs._unoptimised))
+    while step == 3 and any(not build.future.done() for build in programs._unoptimised.values()):
         time.sleep(0.01)
 for v in [*model.weights, *model.optimizer.variables]:
     digest.update(np.asarray(v).tobytes())
-print(digest.hexdigest(), drafted[3] > 0, drafted[-1])
+print(digest.hexdigest(), started[3] > 0, started[-1])
 """
 
 
 OTHER = "__import__('keras_ocl').runtime.current_device().traits.schedule != 'cpu'"
-chosen = pytest.mark.skipif(OTHER, reason="only CPUs' schedule chooses drafts")
+chosen = pytest.mark.skipif(OTHER, reason="only CPUs' schedule chooses unoptimised builds")
 
 
 @chosen
-def test_a_training_that_begins_with_drafts_ends_the_same(tmp_path):
+def test_a_training_that_begins_with_unoptimised_builds_ends_the_same(tmp_path):
     found = []
     for processes in "01":
         ours = {"KERAS_BACKEND": "ocl", "KERAS_OCL_COMPILERS": processes, "KERAS_OCL_CACHE_DIR": str(tmp_path / processes)}
@@ -232,8 +232,8 @@ def test_a_training_that_begins_with_drafts_ends_the_same(tmp_path):
         run = subprocess.run([sys.executable, "-c", SCRIPT], **options)
         assert run.returncode == 0, run.stderr
         found.append(run.stdout.split())
-    (whole, *without), (same, *with_drafts) = found
-    assert without == ["False", "0"] and with_drafts == ["True", "0"]
+    (whole, *without), (same, *with_them) = found
+    assert without == ["False", "0"] and with_them == ["True", "0"]
     assert whole == same
 
 
@@ -245,7 +245,7 @@ model = keras.Sequential([keras.Input((5,)), keras.layers.Dense(7, activation="t
 model.compile("adam", "mse")
 model.train_on_batch(np.ones((4, 5)), np.ones((4, 1)))
 programs = runtime.current_device().programs
-print(len(programs._drafts), runtime.current_device().statistics.builds)
+print(len(programs._unoptimised), runtime.current_device().statistics.builds)
 """
 
 
