@@ -392,3 +392,19 @@ def test_different_shapes_are_an_error():
     with pytest.raises(ValueError, match=r"cond: true_fn and false_fn must return the same structure, shapes included: shapes"):
         keras_ocl.jit(lambda x, w, p: ops.cond(p > 0, lambda: x @ w, lambda: w))(*map(ops.convert_to_tensor, BOTH[0]))
     assert P.cond_p.kind is Kind.COND
+
+
+def test_exported_models_have_both_branches(tmp_path):
+    onnxruntime = pytest.importorskip("onnxruntime")
+    a, b = keras.Input((N,), batch_size=48), keras.Input((), batch_size=48)
+    outputs = layers.Lambda(lambda given: dear(given[0], ops.convert_to_tensor(W), ops.sum(given[1])), output_shape=(N,))([a, b])
+    model = keras.Model([a, b], outputs)
+    model([X, np.ones(48, "float32")])
+    path = str(tmp_path / "model.onnx")
+    model.export(path, format="onnx", verbose=False)
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    names = [i.name for i in session.get_inputs()]
+    for sign in (1, -1):
+        given = [X, np.full(48, sign, "float32")]
+        (found,) = session.run(None, dict(zip(names, given, strict=True)))
+        np.testing.assert_allclose(found, model.predict(given, batch_size=48, verbose=0), rtol=1e-4, atol=1e-4)
