@@ -8,7 +8,7 @@ select.
 """
 
 from keras_ocl import primitives as P
-from keras_ocl.core.autodiff import backward, differentiable
+from keras_ocl.core.autodiff import GradientTape, backward, differentiable
 from keras_ocl.core.body import Body, Draft, needed
 from keras_ocl.core.dim import hint, product
 from keras_ocl.core.factors import Seen
@@ -148,6 +148,14 @@ def _vjp(cts, outs, pred, *operands, **params):
     given = branches_of(params, (pred, *operands))
     seeds = [(k, ct) for k, (ct, out) in enumerate(zip(cts, outs, strict=True)) if ct is not None and differentiable(out.dtype)]
     pullbacks = [_Pullback(body, xs, seeds) for body, xs in given]
+    if any(eq.primitive.host is not None for p in pullbacks for eq in nested(p.draft.equations)):  # cannot be left out, see _pays
+        different = {id(x): x for x in operands}
+        with GradientTape(watch_accessed_variables=False) as tape:
+            tape.watch(list(different.values()))
+            results = both((pred, *operands), params, recorded=True)
+        found = tape.gradient([results[k] for k, _ in seeds], list(different.values()), [ct for _, ct in seeds])
+        left = dict(zip(different, found, strict=True))
+        return None, *(left.pop(id(x), None) for x in operands)
     sources = {id(x): x for p in pullbacks for x, _ in p.found.values()}
     if not sources:
         return (None,) * (1 + len(operands))
@@ -251,11 +259,11 @@ cond_p = Primitive(
 )
 
 
-def both(inputs, params):
-    """The results of a condition by both branches and a select."""
+def both(inputs, params, recorded=False):
+    """The results of a condition by both branches and a select. `recorded`: with the gradients that parts of them define for themselves."""
     found = []
     for body, xs in branches_of(params, inputs):
         values = {id(t): (x, False) for t, x in zip(body.inputs, xs, strict=True)}
-        batch_equations(needed(body.equations, body.outputs), values, None)
+        batch_equations(needed(body.recorded if recorded else body.equations, body.outputs), values, None)
         found.append([values[id(t)][0] if known else None for t, known in zip(body.outputs, sets(body), strict=True)])
     return [b if a is None else a if b is None else _chosen(inputs[0], b, a) for a, b in zip(*found, strict=True)]

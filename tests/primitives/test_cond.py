@@ -408,3 +408,19 @@ def test_exported_models_have_both_branches(tmp_path):
         given = [X, np.full(48, sign, "float32")]
         (found,) = session.run(None, dict(zip(names, given, strict=True)))
         np.testing.assert_allclose(found, model.predict(given, batch_size=48, verbose=0), rtol=1e-4, atol=1e-4)
+
+
+def test_a_host_operation_in_a_gradient_alone():
+    @ops.custom_gradient
+    def doubled(x):
+        def grad(*upstream):
+            (g,) = upstream
+            return ops.linalg.svd(g, compute_uv=False)[0] + g * 2.0
+
+        return x * 2.0, grad
+
+    def function(x, w, p):
+        return ops.cond(p > 0, lambda: doubled(x @ w) @ w, lambda: ops.tanh(x @ w) @ w)
+
+    assert conditions(function, *BOTH[0]) == 1
+    compare(with_gradients(function), *BOTH, rtol=1e-3, atol=1e-2)
