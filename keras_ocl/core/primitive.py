@@ -42,6 +42,7 @@ class Kind(enum.Enum):
     OPAQUE = "a kernel template or a host operation, of whose inside nothing is known"
     SCAN = "a body that is repeated a known number of times"
     WHILE = "a body that is repeated while a condition holds"
+    COND = "one of two bodies, which a condition chooses"
     STEP_SLICE = "a loop's present step's part of a stacked tensor, where that is in memory"
     PROJECTION = "one of the results of a primitive that has several"
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from keras_ocl import primitives as P
 from keras_ocl.compiler.launch import overlap
-from keras_ocl.compiler.trace.equations import merged
+from keras_ocl.compiler.trace.equations import expanded, merged
 from keras_ocl.core.body import needed
 from keras_ocl.core.dim import hint, key, product
 from keras_ocl.core.dtypes import itemsize
@@ -54,7 +54,7 @@ class Partition:
     """
 
     def __init__(self, equations, known, states=(), wanted=None, batch_axis=None, collective=True):
-        equations = merged(equations)  # a scan and its gradient's scan can be merged only while they share a body
+        equations = merged(expanded(equations))  # a scan and its gradient's scan can be merged only while they share a body
         self._equations, self.values, self._states = equations, dict(known), set(states)
         self._wanted, self._batch_axis, self._collective = wanted or {}, batch_axis, collective
         self._makers = {id(o): eq for eq in equations for o in eq.outputs}

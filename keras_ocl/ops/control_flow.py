@@ -1,6 +1,6 @@
 """Control flow over tensors: conditions, loops, scans and maps.
 
-Eagerly these are Python's own. Inside a trace a condition that is a traced value computes both branches and selects. A loop of a known
+Eagerly these are Python's own. Inside a trace a condition that is a traced value is a primitive (primitives/cond.py). A loop of a known
 number of steps is a scan, whose body is traced and compiled once; one of at most four steps is unrolled. So is the body of a while_loop
 whose condition is a traced value; with a Python number as `maximum_iterations` it runs masked as often as that, to be differentiated.
 """
@@ -21,7 +21,8 @@ from keras_ocl.core.primitive import active_tapes, current_trace
 from keras_ocl.core.tensor import Tensor
 from keras_ocl.ops.conversion import convert_to_tensor
 from keras_ocl.ops.integer_arguments import with_integers
-from keras_ocl.ops.promotion import as_bool, broadcast, promote
+from keras_ocl.ops.promotion import as_bool, broadcast, operand, promote
+from keras_ocl.ops.result_types import dtype_of, result_type
 from keras_ocl.ops.slicing import stacked, unstacked
 
 _UNROLLED = 4  # steps up to which a traced loop is unrolled
@@ -33,12 +34,56 @@ def _unknown(x):
 
 
 def cond(pred, true_fn, false_fn):
-    """true_fn() if `pred` else false_fn(). Both run when `pred` is traced; what either assigns to Variables is selected too."""
+    """true_fn() if `pred` else false_fn(). Where `pred` is traced, both are traced, and the compiled code computes the one that is taken
+    unless both cost less than that; what either assigns to Variables counts if it is taken."""
     if isinstance(pred, KerasVariable):
         pred = pred.value
     if not _unknown(pred):
         return true_fn() if pred else false_fn()
-    return _select_run(pred, [false_fn, true_fn])
+    if in_symbolic_scope() or pred.shape:
+        return _select_run(pred, [false_fn, true_fn])
+    return _traced_cond(as_bool(pred), [false_fn, true_fn])
+
+
+def _traced_cond(pred, branches):
+    scope = get_stateless_scope()
+    before, drafts, results, assigned, states = dict(scope.state_mapping) if scope else {}, [], [], [], []
+    for branch in branches:
+        with Draft() as draft, _noting_updates(scope, assigned) if scope else contextlib.nullcontext():
+            results.append(branch())
+        drafts.append(draft)
+        if scope:
+            states.append(dict(scope.state_mapping))
+            scope.state_mapping = dict(before)
+    with _cond_errors():
+        tree.assert_same_structure(*results)
+        leaves = [tree.flatten(result) for result in results]
+        # What is the same object in both branches, or None, is no result of the condition.
+        places = [k for k, (a, b) in enumerate(zip(*leaves, strict=True)) if a is not b and b is not None]
+        pairs = [(leaves[0][k], leaves[1][k]) for k in places]
+        pairs += [tuple(known.get(id(v), before.get(id(v), v.value)) for known in states) for v in assigned]
+        own = _alike(drafts, pairs)
+    found = P.cond(pred, drafts, own)
+    chosen = dict(zip(places, found, strict=False))
+    if scope:
+        scope.state_mapping.update({id(v): value for v, value in zip(assigned, found[len(places) :], strict=True)})
+    return tree.pack_sequence_as(results[1], [chosen.get(k, leaf) for k, leaf in enumerate(leaves[1])])
+
+
+def _alike(drafts, pairs):
+    """For each of two branches its results as Tensors, given pairs of them; of a common dtype, and of the same shape, else ValueError."""
+    made = [[], []]
+    for pair in pairs:
+        operands = []
+        for draft, x in zip(drafts, pair, strict=True):
+            with draft:
+                operands.append(operand(x))
+        dtype = result_type(*(dtype_of(x) for x in operands))
+        for draft, x, own in zip(drafts, operands, made, strict=True):
+            with draft:
+                own.append(convert_to_tensor(x, dtype))
+        _check_shapes(made[1][-1], made[0][-1])
+    return made
 
 
 def switch(index, branches, *operands):
@@ -63,12 +108,18 @@ def _select_run(pred, branches):
     pred = as_bool(pred)
     results, states = [], []
     _run_all(branches, results, states)
-    try:
+    with _cond_errors():
         result = tree.map_structure(lambda a, b: _select(pred, b, a), *results)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"cond: true_fn and false_fn must return the same structure, shapes included: {error}") from error
     _set_state(_merge(pred, states[1], states[0]))
     return result
+
+
+@contextlib.contextmanager
+def _cond_errors():
+    try:
+        yield
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"cond: true_fn and false_fn must return the same structure, shapes included: {error}") from error
 
 
 def _run_all(branches, results, states):
@@ -115,9 +166,13 @@ def _select(pred, on_true, on_false):
     if on_true is on_false or on_true is None:
         return on_true
     on_true, on_false = promote(on_true, on_false)
+    _check_shapes(on_true, on_false)
+    return P.select(*broadcast("cond", pred, on_true, on_false))
+
+
+def _check_shapes(on_true, on_false):
     if on_true.shape != on_false.shape:
         raise ValueError(f"shapes {tuple(on_true.shape)} and {tuple(on_false.shape)} differ")
-    return P.select(*broadcast("cond", pred, on_true, on_false))
 
 
 def while_loop(cond, body, loop_vars, maximum_iterations=None):

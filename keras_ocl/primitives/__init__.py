@@ -7,6 +7,7 @@ Each file holds a family with the shape, gradient and lowering rules of its oper
 
 from keras_ocl.core import autodiff
 from keras_ocl.primitives.attention import attention, attention_logits
+from keras_ocl.primitives.cond import cond, cond_p
 from keras_ocl.primitives.convolution import conv, conv_filter_grad, conv_input_grad, conv_output_shape
 from keras_ocl.primitives.cumulative import cummax, cummin, cumprod, cumsum, linear_recurrence, shifted
 from keras_ocl.primitives.dot import dot_general

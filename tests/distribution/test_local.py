@@ -198,6 +198,25 @@ def test_weights_that_layers_assign(halves, kind):
     assert run_python(code, KERAS_BACKEND="ocl", KERAS_OCL_DEVICE=halves[0].partition("/")[0]).count("equal") == 3
 
 
+def test_a_condition(halves):
+    """A step that is divided computes both branches."""
+    code = TRAINING + f"""
+    from tests.primitives.test_cond import Gated, N, RNG, X
+
+    def run(devices):
+        set_distribution(devices and DataParallel(devices=devices))
+        keras.utils.set_random_seed(1)
+        model = keras.Sequential([keras.Input((N,)), Gated(), keras.layers.Dense(1)])
+        model.compile("sgd", "mse")
+        x, y = np.concatenate([X, -X]), np.arange(96, dtype="float32").reshape(-1, 1) / 96
+        return model.fit(x, y, batch_size=24, epochs=2, shuffle=False, verbose=0).history["loss"]
+
+    np.testing.assert_allclose(run({halves}), run(None), rtol=1e-4)
+    print("equal")
+    """  # fmt: skip
+    assert "equal" in run_python(code, KERAS_BACKEND="ocl", KERAS_OCL_DEVICE=halves[0].partition("/")[0])
+
+
 @BOTH
 def test_a_device_that_fails(halves, kind):
     """The error is the device's, and training goes on from the first device's values."""

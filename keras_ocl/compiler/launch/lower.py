@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from keras_ocl.compiler.fuse.partition import partition
-from keras_ocl.compiler.launch import region_kernels
+from keras_ocl.compiler.launch import branches, region_kernels
 from keras_ocl.compiler.launch.alike import Alike
 from keras_ocl.compiler.launch.provenance import Provenance
 from keras_ocl.core.dim import product, same
@@ -60,7 +60,8 @@ class HostEnd:
 class Lowered:
     """A graph's launches (KernelSpec, HostCall or Loop) in order.
 
-    `alias`: dict from a node to the node whose buffer it uses. `overwritten`: the entry nodes of states whose memory launches overwrite.
+    `alias`: dict from a node, of branches too, to the node whose buffer it uses. `overwritten`: the entry nodes of states whose memory
+    launches overwrite.
     """
 
     launches: list
@@ -141,7 +142,9 @@ def _updates_last(regions, updated):
 def _stops(region):
     """Whether the host takes part while the region runs, where a run can fail or be interrupted: all else is enqueued in one go."""
     node = region.anchor
-    return node is not None and (node.primitive.loops or node.primitive.host is not None)
+    if node is None:
+        return False
+    return node.primitive.loops or node.primitive.host is not None or node.kind is Kind.COND and branches.loops(node)
 
 
 def _behind_stops(regions, updated):
@@ -172,6 +175,8 @@ def _lower_region(region, materialised, users, builder, alias, extra, parts):
         projections = {u.params["index"]: u for u in users[node] if u.kind is Kind.PROJECTION}
         if node.primitive.loops:
             return builder.lower_loop(builder, node, projections)
+        if node.kind is Kind.COND:
+            return branches.lower_cond(builder, node, projections, alias, lower_graph)
         if node.primitive.host is not None:
             return [HostCall(node, [projections.get(k) for k in range(len(node.results))])]
         sinks = [Sink(projections.get(k) or Buffer(product(shape), dtype), shape, dtype) for k, (shape, dtype) in enumerate(node.results)]

@@ -81,6 +81,7 @@ class BoundLoop:
             changing.use(loop.length, partial(setattr, self, "length"))
         self.condition = loop.condition and [resolve(b) for b in loop.condition]
         self.state = loop.state and resolve(loop.state)
+        self.guards = [(resolve(flag), taken) for flag, taken in loop.guards]
         # Steps that consist of kernels alone are launched by the device in one go.
         self.plain = all(len(segments) == 1 and type(segments[0]) is list for segments, _ in variants)
 

@@ -53,6 +53,9 @@ class Replay:
             raise
 
     def _loop(self, bound):
+        for flag, taken in bound.guards:
+            if self._device.download(self._storages[flag], np.dtype(bool), ()) != taken:
+                return
         self._copy(bound.before)
         if bound.condition is not None:
             done = self._while_ahead(bound) if bound.state is not None else self._while(bound)

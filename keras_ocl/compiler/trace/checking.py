@@ -7,7 +7,7 @@ An infinity that the program wrote itself, such as a mask's, is no error, nor is
 
 from keras_ocl import primitives as P
 from keras_ocl.compiler.convert import to_numpy
-from keras_ocl.compiler.trace.equations import merged, pruned
+from keras_ocl.compiler.trace.equations import expanded, merged, pruned
 from keras_ocl.core import dtypes, tree
 from keras_ocl.core.checks import index_error
 from keras_ocl.core.origin import NOWHERE, scope
@@ -91,6 +91,7 @@ def judge_indices(op, layer, wraps, found):
 def instrumented(trace, result, name):
     """The Sites of a finished trace that returns `result` (a nest); records the equations of the flags into the trace."""
     outputs = [t for t in tree.flatten(result)[0] if type(t) is Tensor] + [s.value for s in trace.assigned()]
+    trace.equations = expanded(trace.equations)
     equations = pruned(merged(trace.equations), outputs)
     sites, token = Sites(name, trace.checks), active_tapes.set(())
     try:

@@ -31,6 +31,10 @@ class Node:
             self._buffer = Buffer(product(self.shape), self.dtype)
         return self._buffer
 
+    @buffer.setter
+    def buffer(self, buffer):
+        self._buffer = buffer
+
     @property
     def name(self):
         return self.primitive.name if self.primitive is not None else "input"
@@ -108,6 +112,27 @@ class Graph:
                 wanted.add(node)
                 stack.extend(node.inputs)
         return sorted(wanted, key=lambda n: n.order)
+
+    def readers(self):
+        """Dict from each live node to the set of nodes that read it."""
+        readers = {n: set() for n in self.live()}
+        for n in readers:
+            for i in n.inputs:
+                readers[i].add(n)
+        return readers
+
+
+def stored(n, readers):
+    """The node to store for a body's result: the base of its flat views (reshapes), or, if that is a view too, the first that others read.
+
+    That one has the shape of its readers, whose kernel can store it too; a view that only a reshape reads would need a kernel of its own.
+    `readers`: the graph's readers().
+    """
+    base, inside, found = n, None, None
+    while base.kind is Kind.VIEW and base.primitive.flat:
+        found = found or (base if readers[base] - {inside} else None)
+        base, inside = base.inputs[0], base
+    return found if base.kind is Kind.VIEW and found is not None else base
 
 
 def hashable(x):

@@ -10,6 +10,7 @@ from onnx import helper, numpy_helper
 import keras_ocl
 from keras_ocl.compiler import to_numpy
 from keras_ocl.compiler.trace import ir
+from keras_ocl.compiler.trace.equations import expanded
 from keras_ocl.core import dtypes
 from keras_ocl.core.dim import Dim, key, noting, present, same
 from keras_ocl.core.facts import Facts
@@ -97,7 +98,7 @@ def _traced(function, inputs, values):
             outputs = function(*arguments)
     finally:
         active_tapes.reset(token)
-    return ir.build(trace.equations, outputs), trace, facts
+    return ir.build(expanded(trace.equations), outputs), trace, facts
 
 
 # ---- whether the graph is valid for every value of the unknown extents

@@ -38,13 +38,15 @@ class Loop:
         length, reverse: of a scan, the number of steps, which may be a Dim, and whether it begins with the last slice.
         condition: of a while loop, for each variant the Buffer with the flag after its step; variant 0's has it before the first step too.
         last: of a while loop, copies to do when the last step was of variant 1.
+        guards: for each condition in whose branch the loop is, outermost first, the Buffer (outside) of its bool, and the value of it for
+            which the loop runs.
         state: of a while loop of kernels alone, the Buffer (outside) of one int32 that they read: twice the number of steps done, plus 1
             while the loop goes on.
     """
 
     def __init__(self, name):
         self.name, self.provenance = name, None
-        self.held, self.before, self.after, self.last = [], [], [], []
+        self.held, self.before, self.after, self.last, self.guards = [], [], [], [], []
         self.length, self.reverse, self.condition, self.state = None, False, None, None
 
     def resolver(self, variant, outside):
@@ -153,10 +155,10 @@ class _Lowering:
         return held
 
     def _separate_hosts(self):
-        """Copies operands of inner loops and host operations that are slices of a stack, because these read whole buffers."""
+        """Copies operands of inner loops, conditions and host operations that are slices of a stack, because these read whole buffers."""
         self.whole = set()
         for n in list(self.graph.live()):
-            if n.primitive is None or not (n.primitive.loops or n.primitive.host is not None):
+            if n.primitive is None or not (n.primitive.loops or n.kind is Kind.COND or n.primitive.host is not None):
                 continue
             inputs = []
             for i in n.inputs:
@@ -170,9 +172,9 @@ class _Lowering:
 
     def _place_outputs(self):
         outputs, taken = list(self.graph.outputs), set()
-        readers = self._readers()
+        readers = self.graph.readers()
         for k, n in enumerate(outputs):
-            n = outputs[k] = _stored(n, readers)
+            n = outputs[k] = ir.stored(n, readers)
             carried = k < self.carries
             part = None
             if carried and k in self.histories:
@@ -190,14 +192,6 @@ class _Lowering:
                 self.extra.setdefault(n, []).append(Buffer(part.elements, n.dtype, part))
             taken.add(n)
         self.graph.outputs = outputs
-
-    def _readers(self):
-        """Dict from each node of the body to the set of nodes that read it."""
-        readers = {n: set() for n in self.graph.live()}
-        for n in readers:
-            for i in n.inputs:
-                readers[i].add(n)
-        return readers
 
     # ---- buffers
 
@@ -312,15 +306,3 @@ class _Lowering:
         advance = KernelSpec("condition", args, body, (1,), title="a loop's state after a step")
         advance.provenance = loop.launches[-1].provenance
         loop.launches.append(advance)
-
-
-def _stored(n, readers):
-    """The node to store for a result: the base of its flat views (reshapes), or, if that is a view too, the first node that others read.
-
-    That one has the shape of its readers, whose kernel can store it too; a view that only a reshape reads would need a kernel of its own.
-    """
-    base, inside, found = n, None, None
-    while base.kind is Kind.VIEW and base.primitive.flat:
-        found = found or (base if readers[base] - {inside} else None)
-        base, inside = base.inputs[0], base
-    return found if base.kind is Kind.VIEW and found is not None else base

@@ -3,13 +3,14 @@
 from onnx import helper
 
 from keras_ocl.compiler.trace import ir
+from keras_ocl.compiler.trace.equations import expanded
 from keras_ocl.export.onnx.graph import onnx_type
 
 
 def body_graph(node):
     """The simplified graph of a loop's body."""
     body = node.params["body"]
-    return ir.build(body.equations, body.outputs)
+    return ir.build(expanded(body.equations), body.outputs)
 
 
 def _info(name, dtype, shape=None):
@@ -88,3 +89,4 @@ RULES = {
     "step_index": lambda g, node: g.index,
     "hold": lambda g, node: g.value(node.inputs[0]),
 }
+REFUSED = {"cond": "both branches and a select are exported instead"}
