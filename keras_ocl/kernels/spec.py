@@ -14,7 +14,7 @@ from typing import Protocol
 from keras_ocl.core import dtypes
 from keras_ocl.core.dim import Dim, Extent, Shape, present, product
 from keras_ocl.kernels.coordinates import index_type
-from keras_ocl.kernels.layout import indented
+from keras_ocl.kernels.indent import indented
 
 
 @dataclass
