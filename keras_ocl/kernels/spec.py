@@ -101,12 +101,14 @@ class KernelSpec:
         required = f"__attribute__((reqd_work_group_size({sizes})))\n" if sizes else ""
         return f"// {self.title}\n__kernel {required}{self.attributes}void {function}({signature}) {{\n{begin}{self.text()}}}\n"
 
+    def head(self, given: Mapping[Place, str] | None = None) -> str:
+        """Declarations of ids, and the guards; `given`: as for Ids.declarations."""
+        guard = f"{_leave(' || '.join(self.guards))}\n" if self.guards else ""
+        return indented(self.ids.declarations(self.places, given) + guard)
+
     def text(self, given: Mapping[Place, str] | None = None) -> str:
-        """Declarations of ids, guards and the body, indented unless it is a user's; `given`: as for Ids.declarations."""
-        head = self.ids.declarations(self.places, given)
-        if self.guards:
-            head += f"{_leave(' || '.join(self.guards))}\n"
-        return indented(head) + self.body if self.scalar else indented(head + self.body)
+        """The head and the body, which is indented unless it is a user's; `given`: as for Ids.declarations."""
+        return self.head(given) + (self.body if self.scalar else indented(self.body))
 
 
 def _leave(condition: str) -> str:

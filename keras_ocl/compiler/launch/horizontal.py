@@ -46,14 +46,14 @@ class _Part:
 
     Attributes:
         joins: whether it may be joined. flat: whether it uses global ids alone, so that groups of any size may run it. group: its
-        work-group otherwise. text: of its body; source: its length in characters.
+        work-group otherwise. text: its head and body. source: length of the body in characters.
     """
 
     def __init__(self, spec, items, resolve):
         self.spec, self.text = spec, spec.text()
         self.reads = {resolve(a.value) for a in spec.args if a.kind == "in"}
         self.writes = {resolve(a.value) for a in spec.args if a.kind == "out"}
-        self.source = len(self.text)
+        self.source = len(self.text) - len(spec.head())
         self.joins = (
             spec.group is not None
             and joining.possible(spec)
