@@ -23,6 +23,7 @@ Extents = Callable[..., int | tuple[int, ...]]
 _numbers = itertools.count()
 
 _BYTES = {"char": 1, "short": 2, "half": 2, "int": 4, "float": 4, "long": 8, "double": 8}
+_SIZES = re.compile(r"get_(global_size|num_groups)\b")  # where a source asks for the number of work-items, or groups
 _C_TYPE = re.compile(r"u?(char|short|int|long)(2|4|8|16)?|(half|float|double)(2|4|8|16)?")
 
 
@@ -64,6 +65,7 @@ class CustomOp(Operation):
             ctype, elements = declared if isinstance(declared, tuple) and len(declared) == 2 else (None, None)
             if not (isinstance(ctype, str) and _C_TYPE.fullmatch(ctype) and isinstance(elements, int) and elements > 0):
                 raise TypeError(f"custom_op {self.name}: local array {array} must be (C type, number of elements), not {declared!r:.60}.")
+        self._sized = _SIZES.search(source) is not None
         # Ops with the same name may differ, and the compiler tells primitives apart by their names.
         name = f"{self.name}_{next(_numbers)}"
         self._primitive = Primitive(name, self._results, self._vjp, kernels=self._kernels, multiple_results=True, registered=False)
@@ -149,7 +151,7 @@ class CustomOp(Operation):
         lines += [f"__local {ctype} {name}[{elements}];" for name, (ctype, elements) in self._local.items()]
         items, group = self._geometry(builder.traits, sink.shape, [x.shape for x in node.inputs])
         body = "".join(f"  {line}\n" for line in [*lines, "{", *self.source.splitlines(), "}"])
-        return [KernelSpec("", args.args, body, items, group, scalar=True, title="a custom operation")]
+        return [args.kernel("", body, items, group, scalar=True, sized=self._sized, title="a custom operation")]
 
     def _geometry(
         self, traits: Any, shape: tuple[int, ...], shapes: Sequence[tuple[int, ...]]

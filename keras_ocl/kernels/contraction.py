@@ -16,7 +16,6 @@ from keras_ocl.kernels import summation
 from keras_ocl.kernels.prelude import vector_type
 from keras_ocl.kernels.spec import Args, Buffer
 
-BARRIER = "barrier(CLK_LOCAL_MEM_FENCE);\n"
 _BANKS = 32  # banks of local memory, of four bytes each
 _UNROLLED = 512  # most multiply-adds that are unrolled: instruction caches hold them
 
@@ -243,7 +242,7 @@ class Contraction:
         memory: tuple[str, str] | None = None,
         steps: int = 16,
     ) -> None:
-        self.tile, self.register, self.fma, self.index, self.steps = tile, register, fma, index, steps
+        self.args, self.tile, self.register, self.fma, self.index, self.steps = args, tile, register, fma, index, steps
         self.pitch_a, self.pitch_b = tile.pitch(tile.height), tile.pitch(tile.width)
         self.a, self.b = memory or (local(args, register, tile.elements(extent)) for extent in (tile.height, tile.width))
         self.kept = ""  # C text of a pointer to where an item keeps its sums in global memory between blocks of k; "" if it need not
@@ -259,20 +258,21 @@ class Contraction:
     def head(self) -> str:
         """Statements that define the item's indices `me`, `across` and `down`."""
         across, down = self.tile.places
-        me = f"const int me = get_local_id(1) * {self.tile.across} + get_local_id(0);\n"
+        me = f"const int me = {self.args.place('local', 1)} * {self.tile.across} + {self.args.place('local', 0)};\n"
         return f"{me}const int across = {across}, down = {down};\n"
 
     def results(self, name: str = "s") -> str:
         """Statements that declare the results and set them to 0."""
         return f"{self.register} " + ", ".join(f"{name}{r}_{c} = 0" for r in self.rows for c in self.columns) + ";\n"
 
-    def cut(self, args: Args, dtype: str, groups: Shape, steps: Extent) -> None:
+    def cut(self, dtype: str, groups: Shape, steps: Extent) -> None:
         """Let walk() sum in blocks if there are many `steps` of k, to bound rounding errors. groups: the grid's work-groups."""
         if not summation.bounded(dtype) or hint(steps) <= 2 * summation.TILE:
             return
         t, (across, down, _) = self.tile, groups
-        pointer = args.pointer(Buffer(product(groups) * t.height * t.width, dtype), dtype, out=True)
-        group = f"((long)get_group_id(2) * {args.int(down)} + get_group_id(1)) * {args.int(across)} + get_group_id(0)"
+        pointer = self.args.pointer(Buffer(product(groups) * t.height * t.width, dtype), dtype, out=True)
+        x, y, z = (self.args.place("group", k) for k in range(3))
+        group = f"((long){z} * {self.args.int(down)} + {y}) * {self.args.int(across)} + {x}"
         self.kept = f"{pointer} + ({group}) * {t.height * t.width} + me"
 
     def _keep(self, name: str) -> tuple[str, str, str]:
@@ -299,11 +299,12 @@ class Contraction:
         fetch = "".join(self._fetch(extent, loader, end, kept, exact) for _, extent, loader, kept in sides)
         stash = "".join(self._stash(local, extent, loader, kept) for local, extent, loader, kept in sides)
         before, between, behind = self._keep(name)
+        barrier = self.args.barrier()
         return (
             f"{{\n{before}{declared}{i} k_begin = {begin};\nif (k_begin < {end}) {{\n{fetch}}}\n"
             "#pragma unroll 1\n"  # AMD's compiler unrolls short loops whole, barriers included, and spills
-            f"while (k_begin < {end}) {{\n{stash}{BARRIER}k_begin += {t.depth};\nif (k_begin < {end}) {{\n{fetch}}}\n"
-            f"{self.multiply(name, skews=(t.skew(a), t.skew(b)))}{between.format(end)}{BARRIER}}}\n{behind}}}\n"
+            f"while (k_begin < {end}) {{\n{stash}{barrier}\nk_begin += {t.depth};\nif (k_begin < {end}) {{\n{fetch}}}\n"
+            f"{self.multiply(name, skews=(t.skew(a), t.skew(b)))}{between.format(end)}{barrier}\n}}\n{behind}}}\n"
         )
 
     def shares(self, extent: int, loader: Loader) -> tuple[_Axis, _Axis]:

@@ -101,12 +101,12 @@ class Scan:
         total = args.pointer(totals, self.dtype, out=first) if totals else ""
         n_text, inner_text, last_text = args.int(n, t), args.int(inner, t), args.int(last, t)
         walks, middle_text = args.int(outer * middle, t), args.int(middle, t)
-        line = [f"const {t} walk = get_global_id(1);\nconst {t} outer = walk / {middle_text}, middle = walk % {middle_text};\n"]
+        line = [f"const {t} walk = {args.place('global', 1)};\nconst {t} outer = walk / {middle_text}, middle = walk % {middle_text};\n"]
         start, stop, piece = "0", n_text, "0"
         if part:
             size = args.int(part, t)
             end = f"min(begin + {size}, {wide_literal(t, n_text)})"
-            line.append(f"const {t} piece = get_global_id(2), begin = piece * {size}, end = {end};\n")
+            line.append(f"const {t} piece = {args.place('global', 2)}, begin = piece * {size}, end = {end};\n")
             start, stop, piece = "begin", "end", "piece"
         before = unflattened(args, "outer", shape[:axis])
         between = unflattened(args, "middle", shape[axis + 1 : -1])
@@ -142,17 +142,17 @@ class Scan:
             return "".join(text)
 
         if width == 1:
-            body = f"const {t} column = get_global_id(0);\n{walk(1)}"
+            body = f"const {t} column = {args.place('global', 0)};\n{walk(1)}"
         else:
             body = (
-                f"{t} column = get_global_id(0) * {width};\nif (column + {width} <= {last_text}) {{\n{walk(width)}}} else\n"
+                f"{t} column = {args.place('global', 0)} * {width};\nif (column + {width} <= {last_text}) {{\n{walk(width)}}} else\n"
                 f"for (; column < {last_text}; ++column) {{\n{walk(1)}}}\n"
             )
         grid = (ceil_div(last, width), outer * middle, ceil_div(n, part) if part else 1)
         helpers = frozenset(self.helpers | self.sink.helpers)
         name, text = "totals of parts" if first else "", "".join(line) + body
         title = f"{self.kind}: {'totals of parts' if first else 'a walk along the axis per work-item'}"
-        return KernelSpec(name, args.args, text, grid, self.schedule.group, helpers, title=title)
+        return args.kernel(name, text, grid, self.schedule.group, helpers, title=title)
 
     def long(self, steps: Extent) -> bool:
         """Whether `steps` terms are too many for one chain of additions."""

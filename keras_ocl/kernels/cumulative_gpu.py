@@ -22,8 +22,6 @@ from keras_ocl.kernels.coordinates import unflattened, wide_literal
 from keras_ocl.kernels.cumulative import Scan
 from keras_ocl.kernels.spec import Args, Buffer, KernelSpec
 
-_BARRIER = "barrier(CLK_LOCAL_MEM_FENCE);\n"
-
 
 def kernels(scan: Scan) -> list[KernelSpec] | None:
     """KernelSpecs of a cumulative.Scan; None if a work-item should scan each row alone."""
@@ -159,11 +157,14 @@ class _Kernels:
         counted = args.int(count, t) if piece else ""
         lift: Callable[[str], str]
         lower: Callable[[str], str]
-        text = f"const int own = get_local_id(0), team = get_local_id(1);\nconst {t} row = ({t})get_group_id(1) * {shape.rows} + team;\n"
+        text = f"const int own = {args.place('local', 0)}, team = {args.place('local', 1)};\n"
+        text += f"const {t} row = ({t}){args.place('group', 1)} * {shape.rows} + team;\n"
         begin, end = "0", n
         if piece:
             size, begin, end = args.int(piece, t), "begin", "end"
-            text += f"const {t} piece = get_group_id(0), begin = piece * {size}, end = min(begin + {size}, {wide_literal(t, n)});\n"
+            text += (
+                f"const {t} piece = {args.place('group', 0)}, begin = piece * {size}, end = min(begin + {size}, {wide_literal(t, n)});\n"
+            )
         if source:
             assert target is not None
             read, held, lift, lower = self.memory(args, source), self.carried, str, str
@@ -184,26 +185,27 @@ class _Kernels:
         if offsets:
             before = f"{self.memory(args, offsets)}[row * {counted} + piece - 1]"
             text += f"if (piece > 0 && row < {rows}) state = {before};\n"
+        barrier = f"{args.barrier()}\n"
         tile, sums = args.local(held, shape.rows * shape.pitch), args.local(self.carried, 2 * shape.rows * lanes)
         across = f"{tile}[{shape.place('team', f'k * {lanes} + own')}]"
         text += (
             f"for ({t} first = {begin}; first < {end}; first += {shape.block}) {{\n"
             f"for (int k = 0; k < {shape.each}; ++k) {{\nconst {t} i = first + k * {lanes} + own;\n"
-            f"{across} = row < {rows} && i < {end} ? {element} : {self.start if source else self.scan.start};\n}}\n{_BARRIER}"
+            f"{across} = row < {rows} && i < {end} ? {element} : {self.start if source else self.scan.start};\n}}\n{barrier}"
         )
         places = [f"{tile}[{shape.place('team', f'own * {shape.each} + {k}')}]" for k in range(shape.each)]
         for k, place in enumerate(places):
             text += f"const {self.carried} x{k} = {self.combine(f'x{k - 1}', lift(place)) if k else lift(place)};\n"
         mine, other = f"{sums}[here + team * {lanes} + own", f"{sums}[{shape.rows * lanes} - here + team * {lanes} + own]"
         text += (  # the items' totals, scanned between the two halves of the array (Hillis & Steele 1986)
-            f"int here = 0;\n{mine}] = x{shape.each - 1};\n{_BARRIER}"
+            f"int here = 0;\n{mine}] = x{shape.each - 1};\n{barrier}"
             f"for (int apart = 1; apart < {lanes}; apart *= 2) {{\n"
             f"{other} = own >= apart ? {self.combine(f'{mine} - apart]', f'{mine}]')} : {mine}];\n"
-            f"here = {shape.rows * lanes} - here;\n{_BARRIER}}}\n"
+            f"here = {shape.rows * lanes} - here;\n{barrier}}}\n"
             f"const {self.carried} before = own > 0 ? {self.combine('state', f'{mine} - 1]')} : state;\n"
             f"state = {self.combine('state', f'{sums}[here + team * {lanes} + {lanes - 1}]')};\n"
         )
-        text += "".join(f"{place} = {lower(self.combine('before', f'x{k}'))};\n" for k, place in enumerate(places)) + _BARRIER
+        text += "".join(f"{place} = {lower(self.combine('before', f'x{k}'))};\n" for k, place in enumerate(places)) + barrier
         if not source:
             coordinates = (*unflattened(args, "row", self.before), "at", *("0" for _ in self.after))
             stored = f"const {t} at = {self._at('i', n)};\n{self.scan.sink.store(args, coordinates, 'value', 1)}"
@@ -215,18 +217,18 @@ class _Kernels:
 
     def _fold(self, args: Args, shape: _Shape) -> str:
         """Statements that reduce the items' `state` of each row by a tree, into the first item's."""
-        sums = args.local(self.carried, shape.rows * shape.lanes)
+        sums, barrier = args.local(self.carried, shape.rows * shape.lanes), f"{args.barrier()}\n"
         mine = f"{sums}[team * {shape.lanes} + own"
         return (
-            f"{mine}] = state;\n{_BARRIER}for (int apart = {shape.lanes // 2}; apart > 0; apart /= 2) {{\n"
-            f"if (own < apart) {mine}] = state = {self.combine('state', f'{mine} + apart]')};\n{_BARRIER}}}\n"
+            f"{mine}] = state;\n{barrier}for (int apart = {shape.lanes // 2}; apart > 0; apart /= 2) {{\n"
+            f"if (own < apart) {mine}] = state = {self.combine('state', f'{mine} + apart]')};\n{barrier}}}\n"
         )
 
     def _spec(self, name: str, args: Args, text: str, shape: _Shape, count: Extent) -> KernelSpec:
         grid = (count * shape.lanes, ceil_div(self.walks, shape.rows) * shape.rows)
         what = name or f"{shape.rows} rows, {shape.block} elements of each, per work-group"
         helpers = frozenset(self.scan.helpers | self.scan.sink.helpers)
-        return KernelSpec(name, args.args, text, grid, (shape.lanes, shape.rows), helpers, title=f"{self.scan.kind}: {what}")
+        return args.kernel(name, text, grid, (shape.lanes, shape.rows), helpers, title=f"{self.scan.kind}: {what}")
 
     def _column(self, piece: int, count: Extent, totals: Buffer | None, offsets: Buffer | None) -> KernelSpec:
         """The kernel in which work-items scan a piece of a column; arguments as for _row()."""
@@ -235,7 +237,7 @@ class _Kernels:
         n, inner, size, counted = args.int(self.n, t), args.int(self.inner, t), args.int(piece, t), args.int(count, t)
         place = f"(outer * {inner} + column) * {counted} + piece"
         text = (
-            f"const {t} column = get_global_id(0), outer = get_global_id(1), piece = get_global_id(2);\n"
+            f"const {t} column = {args.place('global', 0)}, outer = {args.place('global', 1)}, piece = {args.place('global', 2)};\n"
             f"const {t} begin = piece * {size}, end = min(begin + {size}, {wide_literal(t, n)});\n{self.carried} state = {self.start};\n"
         )
         if offsets:
@@ -255,4 +257,4 @@ class _Kernels:
         name = "" if offsets else "totals of pieces"
         helpers = frozenset(self.scan.helpers | self.scan.sink.helpers)
         title = f"{self.scan.kind}: {name or 'a walk along a piece per work-item'}"
-        return KernelSpec(name, args.args, text, (self.inner, self.outer, count), self.scan.schedule.group, helpers, title=title)
+        return args.kernel(name, text, (self.inner, self.outer, count), self.scan.schedule.group, helpers, title=title)

@@ -4,20 +4,18 @@ Kernels that leave their group size open get one here, and grids are folded to t
 split into several launches, since a driver's watchdog stops a kernel that blocks the display for seconds.
 """
 
-import re
 from collections.abc import Sequence
 from dataclasses import replace
 
 from keras_ocl.core.dim import Dim, Extent, ceil_div, hint, product
 from keras_ocl.core.index import is_one
+from keras_ocl.kernels import ids
 from keras_ocl.kernels.coordinates import index_type
 from keras_ocl.kernels.schedule import Traits, schedule_of
 from keras_ocl.kernels.spec import Args, KernelSpec
 
-PLACE = re.compile(r"get_(global|group)_id\((\d)\)")  # where a kernel's text asks for a work-item's global id, or a group's id
 _SLOWEST = 2  # operations per cycle that a compute unit does at least, however badly a kernel suits it
 _CLOCK = 500  # MHz, assumed where the driver does not tell
-SIZES = re.compile(r"get_(global_size|num_groups)\b")  # where a kernel's text asks for the number of work-items, or groups
 
 
 def fitted(spec: KernelSpec, traits: Traits, all_arguments: bool = False) -> KernelSpec:
@@ -27,7 +25,7 @@ def fitted(spec: KernelSpec, traits: Traits, all_arguments: bool = False) -> Ker
     If a dimension has more groups than the device allows, the grid is folded into fewer dimensions and each group computes its original id;
     not in a user's kernel, whose text may ask for ids in any way.
     """
-    if spec.scalar and SIZES.search(spec.body):
+    if spec.sized:
         return spec  # a user's text that depends on the launch's size
     items = min(schedule_of(traits).open_group, traits.max_group)
     if spec.group is None and items:
@@ -54,9 +52,9 @@ def _give_group(spec: KernelSpec, items: int, all_arguments: bool) -> None:
     group, outside = open_group(spec.grid, items), []
     for k, (extent, side) in enumerate(zip(spec.grid, group, strict=True)):
         if side > 1 and (all_arguments or isinstance(extent, Dim) or extent % side):
-            outside.append(f"get_global_id({k}) >= {args.int(extent, index_type(extent))}")
-    if outside:
-        spec.body = f"if ({' || '.join(outside)}) return;\n{spec.body}"
+            place = ids.function(("global", k)) if spec.scalar else args.place("global", k)  # a user's text may have any names
+            outside.append(f"{place} >= {args.int(extent, index_type(extent))}")
+    spec.guards, spec.places = (*spec.guards, *outside), spec.places | args.places
     spec.grid, spec.group = tuple(ceil_div(n, side) * side for n, side in zip(spec.grid, group, strict=True)), group
 
 
@@ -69,17 +67,12 @@ def _fold(spec: KernelSpec, limits: tuple[int, ...], all_arguments: bool) -> Non
     args, total = Args(all_arguments, spec.args), product(counts)
     i = index_type(total)
     across, down = (total, 1) if total <= limits[0] else (limits[0], ceil_div(total, limits[0]))
-    text = f"const {i} launch = get_group_id(0){'' if is_one(down) else f' + ({i})get_group_id(1) * {limits[0]}'};\n"
+    number = "{0}"
     if not is_one(down):
-        text += f"if (launch >= {args.int(total, i)}) return;\n"
-    first, second = args.int(counts[0], i), args.int(counts[1], i)
-    text += f"const size_t launch_0 = launch % {first}, launch_1 = launch / {first} % {second}, launch_2 = launch / {first} / {second};\n"
-
-    def place(found: re.Match[str]) -> str:
-        number = int(found[2])
-        return f"launch_{number}" if found[1] == "group" else f"(launch_{number} * {group[number]} + get_local_id({number}))"
-
-    spec.body = text + PLACE.sub(place, spec.body)
+        number += f" + ({i})({{1}}) * {limits[0]}"
+        spec.guards = (f"launch >= {args.int(total, i)}", *spec.guards)
+    fold = ids.Fold(i, number, (args.int(counts[0], i), args.int(counts[1], i)), group)
+    spec.ids = replace(spec.ids, fold=fold)
     spec.grid, spec.group = (across * group[0], down * group[1], group[2]), group
 
 
@@ -98,15 +91,9 @@ def pieces(spec: KernelSpec, traits: Traits, work: float, all_arguments: bool = 
     found = []
     for start in starts:
         args = Args(all_arguments, [replace(a) for a in spec.args])
-        first = args.scalar(start, "int")
-        shift = {"group": first, "global": f"{first} * {sides[d]}"}
-
-        def moved(id: re.Match[str], shift: dict[str, str] = shift) -> str:
-            return f"({id[0]} + {shift[id[1]]})" if int(id[2]) == d else id[0]
-
-        body = PLACE.sub(moved, spec.body)
+        moved = spec.ids.beginning(d, args.scalar(start, "int"), sides[d])
         mine = of_each if start is not starts[-1] else groups[d] - start
         grid = (*spec.grid[:d], mine * sides[d], *spec.grid[d + 1 :])
         operations = None if spec.operations is None else spec.operations // len(starts)
-        found.append(replace(spec, args=args.args, body=body, grid=grid, operations=operations))
+        found.append(replace(spec, args=args.args, ids=moved, grid=grid, operations=operations))
     return found

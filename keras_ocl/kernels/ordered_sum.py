@@ -27,7 +27,7 @@ def kernel(
     """
     args, elements = Args(all_arguments), product(shape)
     source, register, i = args.pointer(parts, dtype), dtypes.register_ctype(dtype), index_type(elements)
-    head = f"const {i} element = get_global_id(0);\n{decode('element', shape, 'f', args, i)}{register} total = 0;\n"
+    head = f"const {i} element = {args.place('global', 0)};\n{decode('element', shape, 'f', args, i)}{register} total = 0;\n"
     stop, total = args.int(count), args.int(elements, i)
 
     def walk(start: str, end: str) -> str:
@@ -41,18 +41,18 @@ def kernel(
     helpers = frozenset(sink.helpers)
     if team == 1:
         text = f"{head}{add('0', stop)}{store}"
-        return KernelSpec(name, args.args, text, (maximum(1, elements),), None, helpers, title=_TITLE)
+        return args.kernel(name, text, (maximum(1, elements),), None, helpers, title=_TITLE)
     local = args.local(register, _TEAMS * team)
     text = (
-        f"const int me = get_local_id(0), member = get_local_id(1);\n{head}"
+        f"const int me = {args.place('local', 0)}, member = {args.place('local', 1)};\n{head}"
         f"const int each = ({stop} + {team - 1}) / {team}, end = element < {total} ? min({stop}, (member + 1) * each) : 0;\n"
         f"{add('member * each', 'end')}"
-        f"{local}[member * {_TEAMS} + me] = total;\nbarrier(CLK_LOCAL_MEM_FENCE);\n"
+        f"{local}[member * {_TEAMS} + me] = total;\n{args.barrier()}\n"
         f"if (member == 0 && element < {total}) {{\n"
         f"for (int other = 1; other < {team}; ++other) total += {local}[other * {_TEAMS} + me];\n{store}}}\n"
     )
     grid = (ceil_div(elements, _TEAMS) * _TEAMS, team)
-    return KernelSpec(name, args.args, text, grid, (_TEAMS, team), helpers, title=f"{_TITLE}, by teams of work-items")
+    return args.kernel(name, text, grid, (_TEAMS, team), helpers, title=f"{_TITLE}, by teams of work-items")
 
 
 def in_vectors(
@@ -105,9 +105,9 @@ def in_vectors(
     if width == 1 or not isinstance(columns, int) or columns % width:
         walk += f"for (; column < {n}; ++column) {{\n{add(1)}}}\n"
     if per_item == 1:
-        text = f"const {i} row = get_global_id(0);\n{walk}"
+        text = f"const {i} row = {args.place('global', 0)};\n{walk}"
     else:
-        text = f"const {i} first = get_global_id(0) * {per_item};\n"
+        text = f"const {i} first = {args.place('global', 0)} * {per_item};\n"
         text += f"for ({i} row = first; row < min(first + {per_item}, ({i}){args.int(rows, i)}); ++row) {{\n{walk}}}\n"
     grid = (ceil_div(rows, per_item),)
-    return KernelSpec(name, args.args, text, grid, (1,), frozenset(sink.helpers), title=_TITLE)
+    return args.kernel(name, text, grid, (1,), frozenset(sink.helpers), title=_TITLE)

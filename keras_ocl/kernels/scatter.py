@@ -171,8 +171,8 @@ def _by_walking(problem: Problem) -> KernelSpec:
     alone = not isinstance(rows, Dim) and not problem.all_arguments and hint(block_rows) >= rows  # a Dim may grow to several blocks
     mine = "" if alone else "if (row < r0 || row >= r1) continue;\n"
     body = (
-        f"const {t} c0 = get_global_id(0) * {columns_each}, c1 = min(c0 + {columns_each}, {wide_literal(t, column_text)});\n"
-        f"const {t} r0 = get_global_id(1) * {rows_each}, r1 = min(r0 + {rows_each}, {wide_literal(t, row_text)});\n"
+        f"const {t} c0 = {args.place('global', 0)} * {columns_each}, c1 = min(c0 + {columns_each}, {wide_literal(t, column_text)});\n"
+        f"const {t} r0 = {args.place('global', 1)} * {rows_each}, r1 = min(r0 + {rows_each}, {wide_literal(t, row_text)});\n"
         f"{each_row(begin)}"
     )
     walk = f"{find}{mine}const {t} r = row * {column_text}, u = s * {column_text};\n{columns_loop(update)}}}\n"
@@ -184,7 +184,7 @@ def _by_walking(problem: Problem) -> KernelSpec:
     else:
         body += f"for ({t} s = 0; s < {count_text}; ++s) {{\n{walk}"
     grid = (ceil_div(columns, block_columns), ceil_div(rows, block_rows))
-    return KernelSpec("", args.args, body, grid, schedule.group, frozenset(helpers), title="scatter: a block of the result per work-item")
+    return args.kernel("", body, grid, schedule.group, frozenset(helpers), title="scatter: a block of the result per work-item")
 
 
 def _as(dtype: str, text: str) -> str:

@@ -49,7 +49,7 @@ class _Kernels:
         out = args.pointer(p.result, p.dtype, out=True)
         elements = product(p.shape)
         store = prelude.store(p.dtype, 1, out, "item", p.start(args, "item", 1))
-        text = f"const {p.index} item = get_global_id(0);\nif (item < {args.int(elements, p.index)}) {store}\n"
+        text = f"const {p.index} item = {args.place('global', 0)};\nif (item < {args.int(elements, p.index)}) {store}\n"
         return self._spec("start", args, text, elements, set(prelude.helpers_for(p.dtype, 1)))
 
     def _begin(self) -> tuple[Args, str, str, str, str, str]:
@@ -58,8 +58,8 @@ class _Kernels:
         order, columns, count = args.pointer(self.order, "uint64"), args.int(p.columns, t), args.int(p.count, t)
         size = args.scalar(self.chunk, "int")
         text = (
-            f"const {t} item = get_global_id(0), chunk = item / {columns}, c = item % {columns}, first = chunk * {size};\n"
-            f"if (first >= {count}) return;\nconst {t} stop = min(first + {size}, {wide_literal(t, count)});\n"
+            f"const {t} item = {args.place('global', 0)}, chunk = item / {columns}, c = item % {columns}, first = chunk * {size};\n"
+            f"{args.leave(f'first >= {count}')}\nconst {t} stop = min(first + {size}, {wide_literal(t, count)});\n"
         )
         return args, text, order, columns, count, size
 
@@ -72,14 +72,15 @@ class _Kernels:
         place = f"(({t})row * {columns} + c)"
         update = prelude.load(p.dtype, 1, updates, f"(({t})(uint)element * {columns} + c)")
         old, more = prelude.load(p.dtype, 1, out, place), p.combine("total", update, 1, helpers)
+        nowhere = args.leave(f"row == {_NOWHERE}")
         keep = f"if (began) {prelude.store(p.dtype, 1, out, place, 'total')}\nelse {prelude.store(p.dtype, 1, heads, 'item', 'total')}\n"
         text += (
-            f"ulong element = {order}[first];\nuint row = element >> 32;\nif (row == {_NOWHERE}) return;\n"
+            f"ulong element = {order}[first];\nuint row = element >> 32;\n{nowhere}\n"
             f"int began = first == 0 || (uint)({order}[first - 1] >> 32) != row;\n"
             f"{register} total = {update};\nif (began) {{\nconst {register} next = total;\ntotal = {old};\n"
             f"total = {p.combine('total', 'next', 1, helpers)};\n}}\n"
             f"for ({t} s = first + 1; s < stop; ++s) {{\nelement = {order}[s];\n"
-            f"if ((uint)(element >> 32) != row) {{\n{keep}row = element >> 32;\nif (row == {_NOWHERE}) return;\n"
+            f"if ((uint)(element >> 32) != row) {{\n{keep}row = element >> 32;\n{nowhere}\n"
             f"began = 1;\ntotal = {old};\n}}\ntotal = {more};\n}}\n{keep}"
         )
         return self._spec("chunks of updates", args, text, self.heads.elements, helpers)
@@ -93,8 +94,8 @@ class _Kernels:
         place, head = f"(({t})row * {columns} + c)", prelude.load(p.dtype, 1, heads, f"(q * {columns} + c)")
         text += (
             f"const uint row = {order}[stop - 1] >> 32;\n"
-            f"if (row == {_NOWHERE} || stop == {count} || (uint)({order}[stop] >> 32) != row) return;\n"
-            f"if (first > 0 && (uint)({order}[first - 1] >> 32) == row) return;\n"
+            f"{args.leave(f'row == {_NOWHERE} || stop == {count} || (uint)({order}[stop] >> 32) != row')}\n"
+            f"{args.leave(f'first > 0 && (uint)({order}[first - 1] >> 32) == row')}\n"
             f"{register} total = {prelude.load(p.dtype, 1, out, place)};\n"
             f"for ({t} q = chunk + 1; q * {size} < {count} && (uint)({order}[q * {size}] >> 32) == row; ++q)"
             f" total = {p.combine('total', head, 1, helpers)};\n"
@@ -104,4 +105,4 @@ class _Kernels:
 
     def _spec(self, name: str, args: Args, text: str, items: Extent, helpers: Iterable[str]) -> KernelSpec:
         grid = (ceil_div(items, self.group) * self.group,)
-        return KernelSpec(name, args.args, text, grid, (self.group,), frozenset(helpers), title=f"scatter of sorted updates: {name}")
+        return args.kernel(name, text, grid, (self.group,), frozenset(helpers), title=f"scatter of sorted updates: {name}")

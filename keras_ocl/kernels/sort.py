@@ -146,7 +146,7 @@ class _Sorter:
         return Args(self.all_arguments)
 
     def _spec(self, name: str, args: Args, body: str, grid: Shape) -> KernelSpec:
-        return KernelSpec(name, args.args, body, grid, self.group, frozenset(self.helpers), title=f"sort: {name}")
+        return args.kernel(name, body, grid, self.group, frozenset(self.helpers), title=f"sort: {name}")
 
     def _merge(self, args: Args, left: str, nl: str, right: str, nr: str, target: str, limit: str = "1") -> str:
         """Statements that merge `left` from index a to nl and `right` from b to nr into `target` from o on, while `limit` holds."""
@@ -166,7 +166,7 @@ class _Sorter:
         n, size = args.int(self.n, t), args.scalar(block, "int")
         (prepare, element), less = self.element(args, "(first + i)"), self.less(args, "v", "p[j - 1]")
         body = (
-            f"const {t} row = get_global_id(1), base = row * {n}, first = get_global_id(0) * ({t}){size};\n"
+            f"const {t} row = {args.place('global', 1)}, base = row * {n}, first = {args.place('global', 0)} * ({t}){size};\n"
             f"const int count = min(({t}){size}, {n} - first);\n"
             f"__global {c}* p = {p} + base + first;\n__global {c}* q = {q} + base + first;\n"
             f"for (int start = 0; start < count; start += {_RUN}) {{\n"
@@ -190,8 +190,8 @@ class _Sorter:
         n, length = args.int(self.n, t), args.scalar(run, "int")
         less = self.less(args, "right[diagonal - 1 - m]", "left[m]")
         body = (
-            f"const {t} row = get_global_id(1), base = row * {n};\n"
-            f"const {t} first = get_global_id(0) * {piece}, pair = first / (2 * ({t}){length}) * (2 * ({t}){length});\n"
+            f"const {t} row = {args.place('global', 1)}, base = row * {n};\n"
+            f"const {t} first = {args.place('global', 0)} * {piece}, pair = first / (2 * ({t}){length}) * (2 * ({t}){length});\n"
             f"const {t} middle = min(pair + {length}, {wide_literal(t, n)}), last = min(pair + 2 * ({t}){length}, {wide_literal(t, n)});\n"
             f"__global const {c}* left = {s} + base + pair;\n__global const {c}* right = {s} + base + middle;\n"
             "const int nl = middle - pair, nr = last - middle, diagonal = first - pair;\n"
@@ -208,7 +208,7 @@ class _Sorter:
         args, t = self.begin(), self.index
         p, n = args.pointer(target, self.dtype, out=True), args.int(self.n, t)
         body = (
-            f"const {t} row = get_global_id(1), base = row * {n};\nconst int i = get_global_id(0);\nint before = 0;\n"
+            f"const {t} row = {args.place('global', 1)}, base = row * {n};\nconst int i = {args.place('global', 0)};\nint before = 0;\n"
             f"for (int j = 0; j < {n}; ++j) before += j < i ? !({self.less(args, 'i', 'j')}) : ({self.less(args, 'j', 'i')});\n"
             f"{p}[base + before] = i;\n"
         )
@@ -220,7 +220,7 @@ class _Sorter:
         p = args.pointer(elements, self.dtype)
         n = args.int(self.n, t)
         body = [
-            f"const {t} row = get_global_id(1), base = row * {n}, first = get_global_id(0) * {piece};\n"
+            f"const {t} row = {args.place('global', 1)}, base = row * {n}, first = {args.place('global', 0)} * {piece};\n"
             f"for ({t} o = first; o < min(first + {piece}, {wide_literal(t, n)}); ++o) {{\n"
             f"const {t} at = base + {self.position(f'{p}[base + o]')};\n"
         ]
@@ -313,7 +313,7 @@ def by_insertion(problem: Problem, k: Extent, results: Sequence[Handle]) -> list
     load = prelude.load(dtype, 1, pointer, f"(row * {n_text} + i)")
     kept = prelude.load(dtype, 1, values, "(at + j - 1)")
     body = (
-        f"const {t} row = get_global_id(0), at = row * {k_text};\n{register} least = 0;\n"
+        f"const {t} row = {args.place('global', 0)}, at = row * {k_text};\n{register} least = 0;\n"
         f"for (int i = 0; i < {n_text}; ++i) {{\nconst {register} v = {load};\n"
         f"if (i >= {k_text} && !({greater.format('least')})) continue;\n"
         f"int j = min(i, {k_text} - 1);\n"
@@ -323,6 +323,4 @@ def by_insertion(problem: Problem, k: Extent, results: Sequence[Handle]) -> list
         f"least = {prelude.load(dtype, 1, values, f'(at + min(i, {k_text} - 1))')};\n}}\n"
     )
     helpers = frozenset(prelude.helpers_for(dtype, 1))
-    return [
-        KernelSpec("", args.args, body, (rows,), schedule_of(traits).group, helpers, title="the greatest elements of a row per work-item")
-    ]
+    return [args.kernel("", body, (rows,), schedule_of(traits).group, helpers, title="the greatest elements of a row per work-item")]

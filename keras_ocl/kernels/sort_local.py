@@ -142,7 +142,7 @@ class _Kernels:
             several = min(several, power_above(hint(sorter.rows)))
         total = several * block
         group = self.items if any_length else max(1, min(self.items, total // 2))
-        here = args.local(c, total)
+        here, barrier, block_id = args.local(c, total), args.barrier(), args.place("group", 0)
         rows, length = args.int(sorter.rows, t), args.int(n, t)
         size, shift, whole = (args.own(v) if any_length else str(v) for v in (block, block.bit_length() - 1, total))
         # Loop ends are arguments, so that no compiler unrolls the loops.
@@ -152,19 +152,19 @@ class _Kernels:
             prepare, element = sorter.element(args, "at")
         else:
             prepare, element = "", f"{sorter.memory(args, source)}[base + at]"
-        row_of = f"const {t} row = get_group_id(1) * ({t})({whole} >> {shift}) + (i >> {shift})"
+        row_of = f"const {t} row = {args.place('group', 1)} * ({t})({whole} >> {shift}) + (i >> {shift})"
         text = (
-            f"const {t} first = get_group_id(0) * ({t}){size};\n"
-            f"const int own = get_local_id(0);\n"
+            f"const {t} first = {block_id} * ({t}){size};\n"
+            f"const int own = {args.place('local', 0)};\n"
             f"for (int i = own; i < {whole}; i += {group}) {{\n"
             f"{row_of}, base = row * {length}, at = first + (i & ({size} - 1));\n"
             f"{here}[i] = {sorter.last};\n"
             f"if (row < {rows} && at < {length}) {{\n{prepare}{here}[i] = {element};\n}}\n}}\n"
-            "barrier(CLK_LOCAL_MEM_FENCE);\n"
+            f"{barrier}\n"
             f"for (int run = 2; run <= {keeps}; run *= 2) {{\nfor (int step = run / 2; step > 0; step /= 2) {{\n"
             f"for (int k = own; k < {whole} >> 1; k += {group}) {{\n"
             f"const int a = 2 * k - (k & (step - 1)), b = a + step;\n{self._exchange(here, f'(a & run & ({size} - 1)) == 0')}}}\n"
-            "barrier(CLK_LOCAL_MEM_FENCE);\n}\n}\n"
+            f"{barrier}\n}}\n}}\n"
         )
         if kept is not None and (any_length or kept < block):
             text += (
@@ -172,11 +172,11 @@ class _Kernels:
                 f"const int pairs = {whole} / (2 * apart);\n"
                 f"for (int k = own; k < pairs * {kept}; k += {group}) {{\n"
                 f"const int a = k / {kept} * 2 * apart + k % {kept};\nconst {c} x = {here}[a], y = {here}[a + apart];\n"
-                f"if ({sorter.after('x', 'y')}) {here}[a] = y;\n}}\nbarrier(CLK_LOCAL_MEM_FENCE);\n"
+                f"if ({sorter.after('x', 'y')}) {here}[a] = y;\n}}\n{barrier}\n"
                 f"for (int step = {kept // 2}; step > 0; step /= 2) {{\n"
                 f"for (int k = own; k < pairs * {kept // 2}; k += {group}) {{\n"
                 f"const int i = k % {kept // 2}, a = k / {kept // 2} * 2 * apart + 2 * i - (i & (step - 1)), b = a + step;\n"
-                f"{self._exchange(here, f'(a & (2 * apart) & ({size} - 1)) == 0')}}}\nbarrier(CLK_LOCAL_MEM_FENCE);\n}}\n}}\n"
+                f"{self._exchange(here, f'(a & (2 * apart) & ({size} - 1)) == 0')}}}\n{barrier}\n}}\n}}\n"
             )
         if stored is None:
             text += (
@@ -188,9 +188,9 @@ class _Kernels:
             each, blocks = args.int(stored), args.int(ceil_div(n, block), t)
             text += (
                 f"for (int i = own; i < ({whole} >> {shift}) * {each}; i += {group}) {{\n"
-                f"const {t} row = get_group_id(1) * ({t})({whole} >> {shift}) + i / {each}, o = i % {each};\n"
+                f"const {t} row = {args.place('group', 1)} * ({t})({whole} >> {shift}) + i / {each}, o = i % {each};\n"
                 f"if (row < {rows}) {{\n"
-                f"{finish(args, f'{here}[i / {each} * {size} + o]', 'row', f'(row * {blocks} + get_group_id(0)) * {each} + o')}}}\n}}\n"
+                f"{finish(args, f'{here}[i / {each} * {size} + o]', 'row', f'(row * {blocks} + {block_id}) * {each} + o')}}}\n}}\n"
             )
         name = "blocks" if kept is None else "the first of blocks"
         return self._spec(name, args, text, (ceil_div(n, block) * group, ceil_div(sorter.rows, several)), group)
@@ -199,27 +199,27 @@ class _Kernels:
         """The kernel in which each group merges two sorted runs of `source` into one tile of the merged run, and passes it to `finish`."""
         sorter, t, size = self.sorter, self.index, min(self.most, 2 * run)
         args, c, group = sorter.begin(), sorter.ctype, min(self.items, size // 2)
-        s, here, cut = sorter.memory(args, source), args.local(c, size), args.local("int", 2)
+        s, here, cut, barrier = sorter.memory(args, source), args.local(c, size), args.local("int", 2), args.barrier()
         n, length, half = args.int(sorter.n, t), args.scalar(run, "int"), args.scalar(size // 2, "int")
         text = (
-            f"const {t} row = get_group_id(1), base = row * {n}, first = get_group_id(0) * ({t}){size};\n"
+            f"const {t} row = {args.place('group', 1)}, base = row * {n}, first = {args.place('group', 0)} * ({t}){size};\n"
             f"const {t} pair = first / (2 * ({t}){length}) * (2 * ({t}){length});\n"
             f"const {t} middle = min(pair + {length}, {wide_literal(t, n)}), last = min(pair + 2 * ({t}){length}, {wide_literal(t, n)});\n"
             f"__global const {c}* left = {s} + base + pair;\n__global const {c}* right = {s} + base + middle;\n"
-            f"const int own = get_local_id(0), nl = middle - pair, nr = last - middle, count = min(({t}){size}, last - first);\n"
+            f"const int own = {args.place('local', 0)}, nl = middle - pair, nr = last - middle, count = min(({t}){size}, last - first);\n"
             f"const int begin = first - pair;\n"
             f"for (int q = own; q < 2; q += {group}) {{\nconst int diagonal = begin + q * count;\n"
             "int low = max(0, diagonal - nr), high = min(diagonal, nl);\nwhile (low < high) {\nconst int m = (low + high) / 2;\n"
             f"const {c} x = left[m], y = right[diagonal - 1 - m];\nif ({sorter.after('x', 'y')}) high = m; else low = m + 1;\n}}\n"
-            f"{cut}[q] = low;\n}}\nbarrier(CLK_LOCAL_MEM_FENCE);\n"
+            f"{cut}[q] = low;\n}}\n{barrier}\n"
             f"const int from = {cut}[0], lefts = {cut}[1] - from, end = begin + count - {cut}[1], rights = count - lefts;\n"
             # One run ascending, the other descending: a bitonic sequence, padded with `last` if the tile is not full.
             f"for (int i = own; i < {size}; i += {group}) {{\n{here}[i] = {sorter.last};\n"
             f"const int back = {size} - 1 - i;\n"
             f"if (i < lefts) {here}[i] = left[from + i];\nif (back < rights) {here}[i] = right[end - rights + back];\n}}\n"
-            "barrier(CLK_LOCAL_MEM_FENCE);\n"
+            f"{barrier}\n"
             f"for (int step = {half}; step > 0; step /= 2) {{\nfor (int k = own; k < {size // 2}; k += {group}) {{\n"
-            f"const int a = 2 * k - (k & (step - 1)), b = a + step;\n{self._exchange(here, '1')}}}\nbarrier(CLK_LOCAL_MEM_FENCE);\n}}\n"
+            f"const int a = 2 * k - (k & (step - 1)), b = a + step;\n{self._exchange(here, '1')}}}\n{barrier}\n}}\n"
             f"for (int i = own; i < count; i += {group}) {{\n{finish(args, f'{here}[i]', 'row', 'base + first + i')}}}\n"
         )
         return self._spec("merge", args, text, (ceil_div(sorter.n, size) * group, sorter.rows), group)
@@ -232,7 +232,7 @@ class _Kernels:
 
     def _spec(self, name: str, args: Args, text: str, grid: Shape, group: int) -> KernelSpec:
         title = f"sort: {name} in local memory"
-        return KernelSpec(name, args.args, text, grid, (group, 1), frozenset(self.sorter.helpers), title=title)
+        return args.kernel(name, text, grid, (group, 1), frozenset(self.sorter.helpers), title=title)
 
 
 def _first(k: Extent, finish: _Finish, n: Extent, index: str) -> _Finish:

@@ -2,19 +2,24 @@
 
 `Args` collects a kernel's parameters and decides how an extent prints: as a literal, or, for a Dim
 (and for every extent in eager code), as a kernel argument, so that another batch size gives the same
-source text. `Sink` is the epilogue: the template calls it with a register holding part of the
-result, and it returns the code that applies the fused operations and stores.
+source text. It also notes what the body asks of its launch: ids of the work-item and barriers. `Sink` is
+the epilogue: the template calls it with a register holding part of the result, and it returns the code
+that applies the fused operations and stores.
 """
 
 from collections.abc import Hashable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from keras_ocl.core import dtypes
 from keras_ocl.core.dim import Dim, Extent, Shape, present, product
+from keras_ocl.kernels import ids
 from keras_ocl.kernels.coordinates import index_type
-from keras_ocl.kernels.layout import indented
+from keras_ocl.kernels.ids import Ids, Place
+from keras_ocl.kernels.indent import indented
+
+Group = tuple[int, ...] | None  # a kernel's work-group
 
 
 @dataclass
@@ -42,18 +47,23 @@ class Arg:
 
 @dataclass
 class KernelSpec:
-    """One kernel: body text without signature, its parameters in order, and its launch geometry.
+    """One kernel: body text without signature, its parameters in order, its launch geometry, and what the body asks of the launch.
+
+    Templates make it by `Args.kernel`, which knows the latter.
 
     `title` is the first line of the text and says what it computes; it contains nothing that the rest of the text does not imply.
     `grid` is the global size in work-items (1 to 3 extents), `group` the work-group size or None. `helpers` are the names of the prelude
     functions that the body calls.
+
+    The head of the kernel declares the ids in `places`, by `ids`, and returns where one of `guards`, C conditions, says that the work-item
+    has nothing to do.
     """
 
     name: str  # what the kernel computes, for profiles and errors; not part of the source
     args: list[Arg]
     body: str
     grid: Shape
-    group: tuple[int, ...] | None = (1,)
+    group: Group = (1,)
     helpers: frozenset[str] = frozenset()
     attributes: str = ""
     scalar: bool = False  # the body is a user's, for one element: the compiler may put several work-items in a vector
@@ -62,6 +72,12 @@ class KernelSpec:
     overwrites: bool = False  # whether it overwrites a variable's value; not part of the source either
     operations: float | None = None  # arithmetic operations done, if the algorithm (Winograd) differs from the definition; may be a Dim
     functions: tuple[str, ...] = ()  # source texts of functions that only this kernel calls; its pointers may then alias
+    places: frozenset[Place] = frozenset()  # the ids of the work-item that the body and the guards name
+    ids: Ids = Ids()
+    guards: tuple[str, ...] = ()
+    barriers: bool = False  # whether the body has barriers
+    leaves: bool = False  # whether the body has a `return`
+    sized: bool = False  # whether a user's body asks for the number of work-items or of groups
 
     def signature(self, form: str = "{}") -> str:
         """The parameters as C text; `form` is the format string of the pointers' names."""
@@ -85,9 +101,18 @@ class KernelSpec:
         required = f"__attribute__((reqd_work_group_size({sizes})))\n" if sizes else ""
         return f"// {self.title}\n__kernel {required}{self.attributes}void {function}({signature}) {{\n{begin}{self.text()}}}\n"
 
-    def text(self) -> str:
-        """The body's text, indented unless it is a user's."""
-        return self.body if self.scalar else indented(self.body)
+    def head(self, given: Mapping[Place, str] | None = None) -> str:
+        """Declarations of ids, and the guards; `given`: as for Ids.declarations."""
+        guard = f"{_leave(' || '.join(self.guards))}\n" if self.guards else ""
+        return indented(self.ids.declarations(self.places, given) + guard)
+
+    def text(self, given: Mapping[Place, str] | None = None) -> str:
+        """The head and the body, which is indented unless it is a user's; `given`: as for Ids.declarations."""
+        return self.head(given) + (self.body if self.scalar else indented(self.body))
+
+
+def _leave(condition: str) -> str:
+    return f"if ({condition}) return;"
 
 
 @dataclass(frozen=True)
@@ -138,14 +163,32 @@ STEP = _Step()
 
 @dataclass
 class Args:
-    """Parameters of a kernel under construction.
+    """Parameters of a kernel under construction, and what its body asks of the launch.
 
     `all_arguments=True` (eager code) prints every extent above 1 as an argument.
     """
 
     all_arguments: bool = False
     args: list[Arg] = field(default_factory=list)
+    places: set[Place] = field(default_factory=set)
+    barriers: bool = False
+    leaves: bool = False
     _seen: dict[Hashable, Arg] = field(default_factory=dict)
+
+    def place(self, kind: str, dimension: int) -> str:
+        """C name of an id of the work-item along a dimension of the grid: kind 'global', 'group' (that of its group) or 'local' (in it)."""
+        self.places.add((kind, dimension))
+        return ids.name((kind, dimension))
+
+    def barrier(self, fence: str = "CLK_LOCAL_MEM_FENCE") -> str:
+        """C statement at which the work-items of a group wait for one another, and after which they see each other's writes."""
+        self.barriers = True
+        return f"barrier({fence});"
+
+    def leave(self, condition: str) -> str:
+        """C statement by which work-items for which a C condition holds return."""
+        self.leaves = True
+        return _leave(condition)
 
     def pointer(self, value: Handle, dtype: str, out: bool = False, parts: Mapping[int | None, Extent | None] | None = None) -> str:
         """C text of the pointer to `value`: a Buffer, or a node of the compiler's graph, which stands for its `buffer`.
@@ -203,6 +246,21 @@ class Args:
         name = f"l{sum(a.kind == 'local' for a in self.args)}"
         self.args.append(Arg(name, "local", ctype, elements))
         return name
+
+    def kernel(
+        self,
+        name: str,
+        body: str,
+        grid: Shape,
+        group: Group = (1,),
+        helpers: frozenset[str] = frozenset(),
+        *,
+        title: str,
+        **more: Any,
+    ) -> KernelSpec:
+        """The KernelSpec with these parameters and a body that was written with them; `more`: further fields of it."""
+        asked: dict[str, Any] = {"places": frozenset(self.places), "barriers": self.barriers, "leaves": self.leaves}
+        return KernelSpec(name, self.args, body, grid, group, helpers, title=title, **asked, **more)
 
 
 class Epilogue(Protocol):

@@ -37,6 +37,10 @@ def launch(device, specs, storages):
         assert not missing, f"{spec.name} calls {missing}, which it does not bring: a kernel is also built without those beside it"
         declared = set(re.findall(r"\b(?:int|long|float|double|half)\d* (\w+)(?: =|;)", spec.body))
         assert not declared & {a.name for a in spec.args}, f"{spec.name} hides its arguments behind variables: {declared}"
+        asked = {f"{kind}_{k}" for kind, k in spec.places}
+        assert asked >= set(re.findall(r"\b(?:global|group|local)_\d\b", spec.body)) and "get_" not in spec.body, spec.body
+        recorded = (spec.barriers, spec.leaves)
+        assert recorded == ("barrier(" in spec.body, "return;" in spec.body), f"{spec.name} records {recorded} of its barriers and returns"
     buffers = {key if isinstance(key, Buffer) else named(key): storage for key, storage in storages.items()}
     head = "".join(prelude.pieces(frozenset().union(*(s.helpers for s in specs))))
     texts = [s.source(f"f{i}") for i, s in enumerate(specs)]

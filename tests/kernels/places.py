@@ -13,7 +13,7 @@ def stored(device, spec, *item):
     """Offsets, in the order of the text, at which the work-item with these global ids stores single elements of 32 bits."""
     pointers = {a.name: a.kind for a in spec.args if a.kind in ("in", "out")}
     pointers |= dict.fromkeys(re.findall(r"__global const \w+\* (\w+) =", spec.body), "in")
-    body = re.sub(r"get_global_id\((\d)\)", lambda found: f"((size_t){item[int(found[1])]}UL)", spec.body)
+    body = spec.text({("global", k): f"(size_t){number}UL" for k, number in enumerate(item)})
     text, at, places = "", 0, 0
     access = re.compile(rf"\b({'|'.join(pointers)})\[")
     while found := access.search(body, at):

@@ -15,6 +15,7 @@ from keras_ocl.kernels.launch import fitted, open_group, pieces
 from keras_ocl.kernels.spec import Args, KernelSpec
 from tests.kernels.launching import launch, named
 
+GPU = runtime.read_record("sm_86")
 LIMITS = [(), (2**24 - 1, 2**16 - 1, 2**16 - 1), (7, 80, 3), (10_000, 1, 1), (1, 10_000, 1)]
 
 
@@ -23,9 +24,9 @@ def marking(grid, group, by_group, all_arguments=False):
     args = Args(all_arguments)
     out = args.pointer(named("out"), "int32", out=True)
     sides = (*(group or ()), 1, 1, 1)
-    ids = [f"(get_group_id({k}) * {sides[k]} + get_local_id({k}))" if by_group else f"get_global_id({k})" for k in range(3)]
+    ids = [f"({args.place('group', k)} * {sides[k]} + {args.place('local', k)})" if by_group else args.place("global", k) for k in range(3)]
     nx, ny, _ = (args.int(n) for n in (*grid, 1, 1)[:3])
-    return KernelSpec("mark", args.args, f"{out}[({ids[2]} * {ny} + {ids[1]}) * {nx} + {ids[0]}] += 1;\n", grid, group, title="marks")
+    return args.kernel("mark", f"{out}[({ids[2]} * {ny} + {ids[1]}) * {nx} + {ids[0]}] += 1;\n", grid, group, title="marks")
 
 
 @pytest.mark.parametrize("limits", LIMITS, ids=str)
@@ -57,9 +58,27 @@ def test_groups_are_full_where_the_grid_is():
 def test_what_leaves_it_to_the_driver(device):
     reference = dataclasses.replace(device.traits, schedule="reference")
     assert fitted(marking((127,), None, False), reference).group is None
-    of_a_user = KernelSpec("", [], "for (int k = i; k < n; k += get_global_size(0)) ;", (127,), None, scalar=True, title="")
+    of_a_user = KernelSpec("", [], "for (int k = i; k < n; k += get_global_size(0)) ;", (127,), None, scalar=True, sized=True, title="")
     spec = fitted(of_a_user, dataclasses.replace(device.traits, schedule="gpu", max_groups=(1, 1, 1)))
     assert spec.group is None and spec.grid == (127,)
+
+
+def test_guards_of_a_users_kernel_take_no_names_from_it():
+    args = Args()
+    out = args.pointer(named("out"), "float32", out=True)
+    body = f"const size_t i = get_global_id(0);\n__global float* const global_0 = {out};\nglobal_0[i] = i;\n"
+    spec = fitted(args.kernel("", body, (127,), None, scalar=True, title=""), GPU)
+    assert spec.group == (64,) and spec.source("k").count("global_0") == 2
+    assert "  if (get_global_id(0) >= 127) return;\n" in spec.source("k")
+
+
+def test_a_head_has_one_guard():
+    args = Args()
+    spec = args.kernel("", f"{args.pointer(named('out'), 'int32', out=True)}[{args.place('global', 1)}] = 0;\n", (127, 127), None, title="")
+    spec.guards = ("!(p1[0] & 1)",)
+    spec = fitted(spec, GPU)
+    head = "  const size_t global_0 = get_global_id(0);\n  const size_t global_1 = get_global_id(1);\n"
+    assert f"{{\n{head}  if (!(p1[0] & 1) || global_0 >= 127) return;\n  p0[global_1] = 0;\n}}" in spec.source("k")
 
 
 def test_lengths_that_outgrow_the_limit(monkeypatch):

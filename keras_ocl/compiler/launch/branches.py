@@ -69,7 +69,7 @@ def _guard(launch, flag, taken):
     if isinstance(launch, KernelSpec):
         name = f"p{sum(a.is_pointer for a in launch.args)}"
         launch.args.append(Arg(name, "in", "bool", flag))
-        launch.body = f"if ({'!' if taken else ''}{name}[0]) return;\n{launch.body}"
+        launch.guards = (f"{'!' if taken else ''}{name}[0]", *launch.guards)
     else:
         launch.guards.insert(0, (flag, taken))
         launch.held.append(flag)

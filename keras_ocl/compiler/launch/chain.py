@@ -34,9 +34,7 @@ def _is_small(spec, limit, units):
 
     Decided for the extents of the first trace; extents more than eight times as large get kernels of their own (family.py).
     """
-    if not spec.group or not all(map(is_one, spec.group)) or any(a.kind == "local" for a in spec.args):
-        return False
-    if spec.scalar:  # a user's kernel, whose text may use its ids in any way
+    if not joining.possible(spec) or not spec.group or not all(map(is_one, spec.group)) or any(a.kind == "local" for a in spec.args):
         return False
     items = hint(product(spec.grid))
     if items <= 1:
@@ -56,9 +54,8 @@ def _joined(parts):
                 loops += f"for (int i{k} = 0; i{k} < {args.int(extent)}; ++i{k})\n"
         places = ["0" if is_one(extent) else f"i{k}" for k, extent in enumerate((*spec.grid, 1, 1)[:3])]
         calls.append(f"{loops}{name}({', '.join((*given, *places))});\n")
-    return KernelSpec(
+    return args.kernel(
         f"{parts[0].name} to {parts[-1].name}",
-        args.args,
         "".join(calls),
         (1,),
         helpers=frozenset().union(*(spec.helpers for spec in parts)),

@@ -10,20 +10,16 @@ selects their arguments. Kernels only ever move to later places, so nothing is o
 before the first update of a state still does.
 """
 
-import re
-
 from keras_ocl.compiler.launch import joining
 from keras_ocl.compiler.launch.provenance import JoinedProvenance
 from keras_ocl.core.dim import Dim, ceil_div, hint, product
 from keras_ocl.core.index import is_one
-from keras_ocl.kernels.launch import SIZES
+from keras_ocl.kernels.ids import GROUPS, function
 from keras_ocl.kernels.schedule import schedule_of
 from keras_ocl.kernels.spec import Args, KernelSpec
 
 _SOURCE = 1 << 15  # characters of a joined kernel's bodies: it needs as many registers as the largest of them
 ARGUMENTS = 64  # most arguments of a joined kernel: where pointers take two of a hundred scalar registers each, more are spilled
-_LEAVES = re.compile(r"\breturn\b")
-_GROUPED = re.compile(r"get_(local_id|local_size|group_id)\b|\bbarrier\b")
 
 
 def side_by_side(launches, traits, resolve):
@@ -50,26 +46,28 @@ class _Part:
 
     Attributes:
         joins: whether it may be joined. flat: whether it uses global ids alone, so that groups of any size may run it. group: its
-        work-group otherwise. source: length of its body in characters.
+        work-group otherwise. text: its head and body. source: length of the body in characters.
     """
 
     def __init__(self, spec, items, resolve):
-        self.spec, text = spec, spec.text()
+        self.spec, self.text = spec, spec.text()
         self.reads = {resolve(a.value) for a in spec.args if a.kind == "in"}
         self.writes = {resolve(a.value) for a in spec.args if a.kind == "out"}
-        self.source = len(text)
+        self.source = len(self.text) - len(spec.head())
         self.joins = (
             spec.group is not None
-            and not (spec.scalar or spec.attributes or spec.functions or SIZES.search(text))
+            and joining.possible(spec)
+            and not (spec.attributes or spec.functions)
             and not any(isinstance(n, Dim) for n in [*spec.group, *(a.value for a in spec.args if a.kind == "local")])
             and 0 < hint(product(spec.grid)) <= items
             and self.source <= _SOURCE
         )
         self.group = (*(spec.group or ()), 1, 1, 1)[:3]
         # In PoCL 3.1, items of groups with several dimensions run on after a `return` in a branch that has barriers.
-        self.joins = self.joins and (all(map(is_one, self.group[1:])) or not _LEAVES.search(text))
+        self.joins = self.joins and (all(map(is_one, self.group[1:])) or not (spec.leaves or spec.guards))
         line = all(map(is_one, (*self.group[1:], *spec.grid[1:])))
-        self.flat = line and not _GROUPED.search(text) and all(a.kind != "local" for a in spec.args)
+        grouped = spec.barriers or any(kind != "global" for kind, _ in spec.places) or any(a.kind == "local" for a in spec.args)
+        self.flat = line and not grouped
 
 
 class _Slot:
@@ -78,7 +76,7 @@ class _Slot:
     def __init__(self, number, part):
         self.number, self.parts = number, [part]
         self.group = None if part.flat else part.group  # None while all parts are flat
-        self.arguments, self.bodies = joining.arguments([part.spec]), {part.spec.body: part.source}
+        self.arguments, self.bodies = joining.arguments([part.spec]), {part.text: part.source}
 
     def takes(self, part):
         """Whether `part` may join: its group, the length of the source and the number of arguments fit."""
@@ -88,7 +86,7 @@ class _Slot:
             fits = self.group is None or is_one(self.group[1] * self.group[2])
         else:
             fits = self.group == part.group or self.group is None and is_one(part.group[1] * part.group[2])
-        source = part.source if part.spec.body not in self.bodies else 0
+        source = part.source if part.text not in self.bodies else 0
         if not fits or sum(self.bodies.values()) + source > _SOURCE:
             return False
         # A number of groups that depends on a Dim is an argument too, and so are the extents and sums computed from it.
@@ -100,7 +98,7 @@ class _Slot:
         self.parts.append(part)
         self.group = self.group if part.flat else part.group
         self.arguments |= joining.arguments([part.spec])
-        self.bodies[part.spec.body] = part.source
+        self.bodies[part.text] = part.source
 
 
 def _slots(segment, traits, joined, resolve):
@@ -161,13 +159,12 @@ def _joined(slot, traits):
         functions[name] = text
         runs.setdefault(name, []).append(part)
     local.declare(args)
-    text, start = "const int group = get_group_id(0);\n", 0
+    text, start = f"const int group = {args.place('group', 0)};\n", 0
     for k, (name, parts) in enumerate(runs.items()):
         block, start = _run(args, local, name, parts, start, group)
         text += f"{'else ' if k else ''}{f'if (group < {args.int(start)}) ' if k < len(runs) - 1 else ''}{{\n{block}}}\n"
-    return KernelSpec(
+    return args.kernel(
         f"{specs[0].name} and {len(specs) - 1} more",
-        args.args,
         text,
         (start * group[0], *group[1:]),
         group,
@@ -183,12 +180,8 @@ def _function(part):
     """(name, text) of the function that does the work of one of the part's work-items."""
     if part.flat:
         return joining.of_an_item(part.spec)
-
-    def place(found):
-        kind, k = found[1], int(found[2])
-        return f"group_{k}" if kind == "group" else f"(group_{k} * {part.group[k]} + get_local_id({k}))"
-
-    return joining.function(part.spec, [f"const size_t group_{k}" for k in range(3)], place)
+    items = {("global", k): f"group_{k} * {side} + {function(('local', k))}" for k, side in enumerate(part.group)}
+    return joining.function(part.spec, GROUPS, items)
 
 
 class _Local:
@@ -239,7 +232,7 @@ def _run(args, local, name, parts, start, group):
     passed = chosen[: len(parts[0].spec.args)]
     text += f"const int own = {'group' if first == '0' else f'group - {first}'};\n"
     if flat:
-        text += f"const size_t item = (size_t)own * {size} + get_local_id(0);\n"
+        text += f"const size_t item = (size_t)own * {size} + {args.place('local', 0)};\n"
         call = f"{name}({', '.join((*passed, 'item', '0', '0'))});\n"
         return text + (f"if (item < {chosen[-1]}) {call}" if guarded else call), start
     across, down = chosen[-2:]

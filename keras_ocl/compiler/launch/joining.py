@@ -6,7 +6,7 @@ The work of each part becomes a function, and its arguments become arguments of 
 import hashlib
 
 from keras_ocl.core.dim import key
-from keras_ocl.kernels.launch import PLACE
+from keras_ocl.kernels import ids
 from keras_ocl.kernels.spec import STEP
 
 ARGUMENTS = 96  # most arguments of a kernel: an OpenCL device takes 1,024 bytes of them
@@ -23,6 +23,11 @@ def _argument(a):
     return (a.kind, key(a.value)) if isinstance(a.value, int) else a.value
 
 
+def possible(spec):
+    """Whether the work of a kernel may become a function: not that of a user's, whose text may ask for its place in any way."""
+    return not spec.scalar and spec.ids.plain  # kernels that compute their ids are too large to be joined
+
+
 def given(args, a):
     """C text by which the joined kernel passes the argument `a` to a part; not for local memory."""
     if a.is_pointer:
@@ -32,20 +37,23 @@ def given(args, a):
     return args.scalar(a.value, a.kind) if a.kind in ("float", "double") else args.int(a.value, a.kind)
 
 
-def function(spec, parameters, place, qualifiers="", again=False):
+def function(spec, parameters, places=None, qualifiers="", again=False):
     """(name, text) of the C function that does the work of one work-item of `spec`; equal functions have equal names.
 
     Args:
-        parameters: further parameters, after the kernel's own. place: function from a match of PLACE to the C text that replaces it.
+        parameters: the ids (kernels/ids.py) that are further parameters, after the kernel's own. places: dict from other ids to C texts of
+            them, where a work-item function would not return them.
         again: whether a loop calls it and the memory that it reads changes between calls: compilers of LLVM before 12, as NVIDIA's may be,
             take a parameter's `restrict` for a promise that outlasts the call where they unroll the loop.
     """
     signature = spec.signature().replace("restrict ", "") if again else spec.signature()
-    text = f"({', '.join(filter(None, (signature, *parameters)))}) {{\n{PLACE.sub(place, spec.text())}}}\n"
+    given = {**(places or {}), **dict.fromkeys(parameters, "")}
+    text = f"({', '.join(filter(None, (signature, *map(ids.declared, parameters))))}) {{\n{spec.text(given)}}}\n"
     name = "part_" + hashlib.sha256(text.encode()).hexdigest()[:20]
     return name, f"// {spec.title}\nstatic {qualifiers}void {name}{text}"
 
 
 def of_an_item(spec, qualifiers=""):
-    """`function` for a kernel that uses global ids alone, which become three parameters."""
-    return function(spec, [f"const size_t item_{k}" for k in range(3)], lambda found: f"item_{found[2]}", qualifiers)
+    """`function` for a kernel that uses global ids alone, or whose groups are one work-item each; they become three parameters."""
+    groups = {place: ids.name(item) for place, item in zip(ids.GROUPS, ids.ITEMS, strict=True)}
+    return function(spec, ids.ITEMS, groups, qualifiers)

@@ -9,7 +9,7 @@ from keras_ocl.core.index import Affine, is_one, linear
 from keras_ocl.kernels import prelude
 from keras_ocl.kernels.coordinates import index_type
 from keras_ocl.kernels.schedule import schedule_of
-from keras_ocl.kernels.spec import Args, KernelSpec, Sink
+from keras_ocl.kernels.spec import Args, Sink
 
 
 class KernelBody:
@@ -85,7 +85,7 @@ def pointwise_kernel(traits, body, all_arguments=False):
         grid, group = (1,), (1,)
     else:
         grid, group = schedule.pointwise(traits, gen, nest, analysis.cost, shared, evaluate)
-    return KernelSpec("", args.args, gen.top.render(), grid, group, frozenset(gen.helpers), title="elementwise operations and reductions")
+    return args.kernel("", gen.top.render(), grid, group, frozenset(gen.helpers), title="elementwise operations and reductions")
 
 
 def _chain(block):

@@ -7,7 +7,6 @@ broadcast against vectors of own positions, and the softmax needs no operation a
 from keras_ocl.core.dim import ceil_div, hint, power_above
 from keras_ocl.kernels.attention.parts import MASKED, Writer
 from keras_ocl.kernels.schedule import schedule_of
-from keras_ocl.kernels.spec import KernelSpec
 
 
 def kernel(problem, scheme, sinks):
@@ -16,9 +15,8 @@ def kernel(problem, scheme, sinks):
     body = writer.body()
     p = problem
     extent, heads = (p.time, p.heads) if scheme.own == "query" else (p.source, p.key_heads)
-    return KernelSpec(
+    return writer.args.kernel(
         name=scheme.name,
-        args=writer.args.args,
         body=body,
         grid=(ceil_div(extent, writer.block), p.batch * heads, 1),
         group=(1, 1, 1),
@@ -54,7 +52,7 @@ class CpuWriter(Writer):
         return self.lanes * self.vectors
 
     def body(self):
-        start = f"const int first = get_global_id(0) * {self.block};\n"
+        start = f"const int first = {self.args.place('global', 0)} * {self.block};\n"
         return "".join([self.head(1), self.private(), *(self.rows(name) for name in self.scheme.kept), start, self.own_block()])
 
     def own_block(self):

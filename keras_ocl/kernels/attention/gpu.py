@@ -14,10 +14,9 @@ from keras_ocl.core import dtypes
 from keras_ocl.core.dim import ceil_div, hint, maximum, power_above
 from keras_ocl.kernels import contraction
 from keras_ocl.kernels.attention.parts import FORWARD, KEY_VALUE_GRADIENT, MASKED, QUERY_GRADIENT, Writer
-from keras_ocl.kernels.contraction import BARRIER, Contraction, Strided
+from keras_ocl.kernels.contraction import Contraction, Strided
 from keras_ocl.kernels.gemm import gpu_choice
 from keras_ocl.kernels.schedule import schedule_of
-from keras_ocl.kernels.spec import KernelSpec
 
 _AHEAD = 32  # registers that NVIDIA's compiler uses beyond the estimate of registers()
 _STEPS = 8  # unrolled steps of k: with more, compilers hoist so many loads that registers spill
@@ -182,9 +181,8 @@ def kernel(problem, scheme, sinks):
     extent, heads = (p.time, p.heads) if scheme.own == "query" else (p.source, p.key_heads)
     _, widths = _widths(scheme, p.depth, p.value_depth)
     chunks = ceil_div(maximum(widths[0], widths[-1]), tile.width)
-    return KernelSpec(
+    return writer.args.kernel(
         name=scheme.name,
-        args=writer.args.args,
         body=body,
         grid=(chunks * tile.side, ceil_div(extent, tile.block) * tile.side, p.batch * heads),
         group=(tile.side, tile.side, 1),
@@ -211,7 +209,7 @@ class _Writer(Writer):
         lines = [
             self.head(2),
             self.logits.head(),
-            f"const int first = get_group_id(1) * {t.block}, column_first = get_group_id(0) * {t.width};\n",
+            f"const int first = {self.args.place('group', 1)} * {t.block}, column_first = {self.args.place('group', 0)} * {t.width};\n",
         ]
         # Positions beyond the end read the last one's operands; their sums are not stored.
         lines += [f"const int own{r} = min(first + {t.logits.row(r)}, {self.own} - 1);\n" for r in self.rows_of_item]
@@ -313,7 +311,7 @@ class _Writer(Writer):
             value = ", ".join(first(n) for n in range(r, r + run))
             lines.append(f"{self._there('across', r, run)} = ({self.vector(run)})({value});\n")
             vector[r] = f"{name}_{r}"
-        lines.append(BARRIER)
+        lines.append(f"{self.args.barrier()}\n")
         lines += [f"{self.vector(run)} {vector[r]} = {self._there('0', r, run)};\n" for r, run in self._runs()]
         lines.append(f"#pragma unroll 4\nfor (int c = 1; c < {self.tile.side}; ++c) {{\n")
         for r, run in self._runs():
@@ -345,7 +343,7 @@ class _Writer(Writer):
             lines.append(f"peak{r} = top{r};\ntotal{r} *= shrink{r};\n")
             lines += [f"s{r}_{c} = exp(s{r}_{c} - shift{r});\ntotal{r} += s{r}_{c};\n" for c in others]
             lines += [f"sum0_{r}_{c} *= shrink{r};\n" for c in self.results.columns]
-        return "".join([*lines, BARRIER])
+        return "".join([*lines, f"{self.args.barrier()}\n"])
 
     def _slopes(self):
         """Statements that turn the products into weights, in s, and slopes (gradients of the logits), in g; 0 beyond the end."""
@@ -368,7 +366,8 @@ class _Writer(Writer):
         results, chunk = self.results, self._loader(name, "column_first", self.width(name), False, self.tile.width)
         lines = ["{\nconst int k_begin = j;\n", self._put("s" if factor == "weights" else "g")]
         lines.append(results.fill(results.b, self.tile.width, chunk, self.others))
-        return "".join([*lines, BARRIER, results.multiply(f"sum{k}_"), BARRIER, "}\n"])
+        barrier = f"{self.args.barrier()}\n"
+        return "".join([*lines, barrier, results.multiply(f"sum{k}_"), barrier, "}\n"])
 
     def _store(self):
         t, rows, lines = self.tile, self.rows_of_item, []
@@ -378,7 +377,7 @@ class _Writer(Writer):
         for r in rows:
             lines.append(f"if (first + {t.logits.row(r)} < {self.own}) {{\nconst {self.i} own = own{r};\n")
             if self.forward:
-                lines.append(f"const {self.register} factor = 1 / whole{r};\nif (get_group_id(0) == 0 && across == 0) {{\n")
+                lines.append(f"const {self.register} factor = 1 / whole{r};\nif ({self.args.place('group', 0)} == 0 && across == 0) {{\n")
                 lines.append(f"const {self.register} value = isfinite(peak{r}) ? peak{r} : 0;\n")
                 lines.append(self.finish(1, ("batch", "own", "head"), "value") + self.finish(2, ("batch", "own", "head"), "factor") + "}\n")
             for k, (factor, name) in enumerate(self.scheme.sums):

@@ -6,7 +6,7 @@ Blocks of keys run along the lanes as in cpu.py. The queries' gradient is accumu
 from keras_ocl.core.dim import hint, product
 from keras_ocl.kernels.attention.cpu import CpuWriter
 from keras_ocl.kernels.attention.parts import KEY_VALUE_GRADIENT
-from keras_ocl.kernels.spec import Buffer, KernelSpec
+from keras_ocl.kernels.spec import Buffer
 
 
 def enough(traits, batch, key_heads):
@@ -19,9 +19,8 @@ def kernel(problem, sinks):
     p = problem
     writer = _Writer(p, KEY_VALUE_GRADIENT, sinks)
     body = writer.body()
-    return KernelSpec(
+    return writer.args.kernel(
         name="attention: gradients",
-        args=writer.args.args,
         body=body,
         grid=(1, p.batch * p.key_heads, 1),
         group=(1, 1, 1),

@@ -129,7 +129,7 @@ class Writer:
     def head(self, dimension):
         """Statements that compute the head's indices from the global id in grid dimension `dimension`."""
         heads, name = (self.heads, "head") if self.scheme.own == "query" else (self.key_heads, "key_head")
-        lines = f"const int z = get_global_id({dimension}), batch = z / {heads}, {name} = z % {heads};\n"
+        lines = f"const int z = {self.args.place('global', dimension)}, batch = z / {heads}, {name} = z % {heads};\n"
         return lines + (f"const int key_head = head / {self.group};\n" if name == "head" else "")
 
     def width(self, name):

@@ -2,7 +2,6 @@
 
 from keras_ocl.core.dim import maximum
 from keras_ocl.kernels.attention.parts import MASKED, Writer
-from keras_ocl.kernels.spec import KernelSpec
 
 
 def kernel(problem, scheme, sinks):
@@ -13,15 +12,13 @@ def kernel(problem, scheme, sinks):
     extent, heads = (p.time, p.heads) if scheme.own == "query" else (p.source, p.key_heads)
     widths = [p.depth if name in ("query", "key") else p.value_depth for _, name in scheme.sums]
     grid = (maximum(widths[0], widths[-1]), extent, p.batch * heads)
-    return KernelSpec(
-        scheme.name, writer.args.args, body, grid, None, writer.all_helpers(), title=f"{scheme.name}: one element per work-item"
-    )
+    return writer.args.kernel(scheme.name, body, grid, None, writer.all_helpers(), title=f"{scheme.name}: one element per work-item")
 
 
 class _Writer(Writer):
     def body(self):
         scheme, register = self.scheme, self.register
-        lines = [self.head(2), "const int d = get_global_id(0), own = get_global_id(1);\n"]
+        lines = [self.head(2), f"const int d = {self.args.place('global', 0)}, own = {self.args.place('global', 1)};\n"]
         lines += [self.rows(name) for name in scheme.kept]
         lines.append(f"{register} " + ", ".join(f"sum{k} = 0" for k in range(len(scheme.sums))) + ";\n")
         if self.forward:

@@ -8,7 +8,6 @@ from keras_ocl.core.dim import Dim, hint
 from keras_ocl.core.index import is_one
 from keras_ocl.kernels.attention.parts import FORWARD, MASKED, Writer
 from keras_ocl.kernels.schedule import schedule_of
-from keras_ocl.kernels.spec import KernelSpec
 
 
 def suits(traits, query, key, value_depth):
@@ -23,9 +22,8 @@ def kernel(problem, sinks):
     writer = _Writer(problem, sinks)
     body = writer.body()
     p = problem
-    return KernelSpec(
+    return writer.args.kernel(
         name=FORWARD.name,
-        args=writer.args.args,
         body=body,
         grid=(p.key_heads // writer.each, p.batch, 1),
         group=(1, 1, 1),
@@ -59,7 +57,7 @@ class _Writer(Writer):
         sizes = {"asked": heads * p.depth, "sums": heads * p.value_depth, "peaks": heads, "totals": heads * self.block}
         lines = [f"{self.register} {name}[{n}] {aligned};\n" for name, n in sizes.items()]
         lines.append(f"{self.register} weights[{self.shared * self.block}] {aligned};\n")
-        lines.append(f"const int batch = get_global_id(1), first = get_global_id(0) * {self.each}, own = 0;\n")
+        lines.append(f"const int batch = {self.args.place('global', 1)}, first = {self.args.place('global', 0)} * {self.each}, own = 0;\n")
         lines.append(self._each(self.rows("query") + self._begin()))
         count = f"const int count = min({self.block}, {self.source} - j);\n"
         lines.append(f"for (int j = 0; j < {self.source}; j += {self.block}) {{\n{count}{self._each(self._block(), True)}}}\n")

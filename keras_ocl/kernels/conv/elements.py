@@ -9,7 +9,7 @@ from keras_ocl.kernels import ordered_sum, prelude, summation
 from keras_ocl.kernels.conv import geometry as conv_geometry
 from keras_ocl.kernels.conv.geometry import outside, position
 from keras_ocl.kernels.coordinates import decode, index_type
-from keras_ocl.kernels.spec import Args, Buffer, KernelSpec
+from keras_ocl.kernels.spec import Args, Buffer
 
 _GRADIENT = "convolution, gradient of the filter: one element per work-item"
 
@@ -33,7 +33,7 @@ def forward(geometry, x, w, dtype, sink, name, transposed=False, all_arguments=F
     xp, wp = args.pointer(x, dtype), args.pointer(w, dtype)
     axes, accumulator = conv_geometry.axes(geometry, merge=False), prelude.register_type(dtype, 1)
     i = index_type(product(geometry.output[:-1]))
-    text = f"const int channel = get_global_id(0);\nconst {i} pixel = get_global_id(1);\n"
+    text = f"const int channel = {args.place('global', 0)};\nconst {i} pixel = {args.place('global', 1)};\n"
     text += decode("pixel", geometry.output[:-1], "o", args, i)
     inputs = args.int(geometry.group_inputs)
     text += f"{accumulator} total = 0;\n"
@@ -64,7 +64,7 @@ def forward(geometry, x, w, dtype, sink, name, transposed=False, all_arguments=F
     coordinates = [f"o{i}" for i in range(geometry.rank + 1)] + ["channel"]
     text += sink.store(args, coordinates, "total", 1)
     grid = (geometry.output[-1], product(geometry.output[:-1]))
-    return KernelSpec(name, args.args, text, grid, None, frozenset(sink.helpers), title="convolution: one element per work-item")
+    return args.kernel(name, text, grid, None, frozenset(sink.helpers), title="convolution: one element per work-item")
 
 
 def filter_grad(geometry, x, dy, dtype, sink, name, units=1, all_arguments=False, teams=False):
@@ -83,7 +83,7 @@ def filter_grad(geometry, x, dy, dtype, sink, name, units=1, all_arguments=False
     rows = product(outer)
     size = ceil_div(rows, chunks)
     inputs, outputs = args.int(geometry.group_inputs), args.int(geometry.group_outputs)
-    text = "const int element = get_global_id(0);\nconst int chunk = get_global_id(1);\n"
+    text = f"const int element = {args.place('global', 0)};\nconst int chunk = {args.place('global', 1)};\n"
     text += decode("element", geometry.filter, "f", args)
     rank = geometry.rank
     text += f"const int channel = f{rank + 1}; const int inner = channel / {outputs} * {inputs} + f{rank};\n"
@@ -125,10 +125,10 @@ def filter_grad(geometry, x, dy, dtype, sink, name, units=1, all_arguments=False
     text += summation.cut(kept, accumulator, ["total"], rows_between, f"chunk * {args.int(size)}", "end", size)
     if chunks == 1:
         text += sink.store(args, [f"f{i}" for i in range(rank + 2)], "total", 1)
-        return [KernelSpec(name, args.args, text, (elements, 1), None, frozenset(sink.helpers), title=_GRADIENT)]
+        return [args.kernel(name, text, (elements, 1), None, frozenset(sink.helpers), title=_GRADIENT)]
     partial = Buffer(elements * chunks, kept)
     out = args.pointer(partial, kept, out=True)
     text += f"{out}[(long)chunk * {args.int(elements)} + element] = total;\n"
-    first = KernelSpec(name, args.args, text, (elements, chunks), None, title=_GRADIENT)
+    first = args.kernel(name, text, (elements, chunks), None, title=_GRADIENT)
     team = ordered_sum.team(chunks, elements, items) if teams else 1
     return [first, ordered_sum.kernel(f"{name} sum", partial, chunks, geometry.filter, kept, sink, team=team)]

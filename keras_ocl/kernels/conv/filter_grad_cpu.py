@@ -25,7 +25,7 @@ from keras_ocl.kernels.conv.forward_cpu import (
     store_vector,
 )
 from keras_ocl.kernels.schedule import schedule_of
-from keras_ocl.kernels.spec import Args, Buffer, KernelSpec
+from keras_ocl.kernels.spec import Args, Buffer
 
 
 @dataclass(frozen=True)
@@ -129,7 +129,7 @@ class _FilterGrad:
         counts = self._band_counts()
         total = product(counts)
         per_chunk, pairs = ceil_div(total, self.chunks), self.outer_taps * self.groups
-        text = loose_types(self.dtype) + "const int chunk = get_global_id(0);\n"
+        text = loose_types(self.dtype) + f"const int chunk = {self.args.place('global', 0)};\n"
         text += f"const int begin = chunk * {args.int(per_chunk)};\n"
         # A chunk beyond the last band still runs once, on no pixels, to store zeros.
         text += f"const int end = max(begin + 1, min(begin + {args.int(per_chunk)}, {args.int(total)}));\n"
@@ -137,7 +137,7 @@ class _FilterGrad:
         if self.whole_items:
             text += f"for (int outer = 0; outer < {args.int(pairs)}; ++outer) {{\n"
         else:
-            text += "{\nconst int outer = get_global_id(1); const int slot = get_global_id(2);\n"
+            text += f"{{\nconst int outer = {self.args.place('global', 1)}; const int slot = {self.args.place('global', 2)};\n"
         text += self._outer_taps()
         done = 0
         for vectors, last, count in self.blocks:
@@ -151,7 +151,7 @@ class _FilterGrad:
         text += "}\n}\n"
         grid = (self.chunks, 1, 1) if self.whole_items else (self.chunks, pairs, self.slots)
         title = "convolution, gradient of the filter: a chunk of pixels per work-item"
-        return KernelSpec(name, args.args, text, grid, (1, 1, 1), load_helpers(self.dtype, self.tile.width), title=title)
+        return args.kernel(name, text, grid, (1, 1, 1), load_helpers(self.dtype, self.tile.width), title=title)
 
     def _outer_taps(self):
         """C text of the group, the taps along the outer axes, and the range [lo, hi) of outputs whose taps are inside the input."""

@@ -7,7 +7,7 @@ a wide filter is a few cache lines of every row, and rows whose length is a powe
 from keras_ocl.core import dtypes
 from keras_ocl.core.dim import product
 from keras_ocl.kernels import prelude
-from keras_ocl.kernels.spec import Args, KernelSpec
+from keras_ocl.kernels.spec import Args
 
 _STEP = 16  # output channels loaded at once, as a vector
 
@@ -24,7 +24,7 @@ def arrange(geometry, w, target, dtype, flipped=False, blocks=None):
     text, items = write(geometry, source, result, dtype, args, blocks)
     name = "convolution filter transposition" if flipped else "convolution filter packing"
     helpers = prelude.helpers_for(dtype, 1) | prelude.helpers_for(dtype, _STEP)
-    return KernelSpec(name, args.args, text, (items,), (1,), frozenset(helpers), title=name)
+    return args.kernel(name, text, (items,), (1,), frozenset(helpers), title=name)
 
 
 def _each_block(args, blocks, body):
@@ -44,7 +44,7 @@ def _straight(geometry, source, result, dtype, args, blocks):
     body = f"__global const {storage}* from = {source} + (long)row * {outputs} + start;\n"
     body += f"__global {storage}* to = {result} + (long)start * {args.int(rows)} + (long)row * lanes;\n"
     body += f"for (int c = 0; c < lanes; ++c) {prelude.store(dtype, 1, 'to', 'c', prelude.load(dtype, 1, 'from', 'c'))}\n"
-    return "const int row = get_global_id(0);\n" + _each_block(args, blocks, body), rows
+    return f"const int row = {args.place('global', 0)};\n" + _each_block(args, blocks, body), rows
 
 
 def _flipped(geometry, source, result, dtype, args, blocks):
@@ -64,6 +64,6 @@ def _flipped(geometry, source, result, dtype, args, blocks):
     value = prelude.load(dtype, 1, "from", f"(c * {row} + j)")
     body += f"for (int c = 0; c < lanes; ++c) for (int j = 0; j < {outputs} - first; ++j) "
     body += prelude.store(dtype, 1, "to", f"(j * {stride} + c)", value) + "\n}\n"
-    text = f"const int tap = get_global_id(0) % {taps}, first = get_global_id(0) / {taps} * {_STEP};\n"
+    text = f"const int tap = {args.place('global', 0)} % {taps}, first = {args.place('global', 0)} / {taps} * {_STEP};\n"
     text += f"for (int group = 0; group < {args.int(geometry.groups)}; ++group) {{\n"
     return text + _each_block(args, blocks or [(geometry.group_inputs, 1)], body) + "}\n", count * vectors

@@ -14,7 +14,7 @@ from keras_ocl.core.dim import Dim, ceil_div, hint, product
 from keras_ocl.kernels import prelude
 from keras_ocl.kernels.conv import geometry as conv_geometry
 from keras_ocl.kernels.schedule import schedule_of
-from keras_ocl.kernels.spec import Args, KernelSpec
+from keras_ocl.kernels.spec import Args
 
 
 @dataclass(frozen=True)
@@ -236,10 +236,10 @@ class DirectConvolution:
         spread_blocks = sum(b for _, _, b in blocks) * groups > 1 and hint(units) < 8 * self.units
         slots = sum(b for _, _, b in blocks) * groups
 
-        text = loose_types(self.dtype) + f"const int first = get_global_id(0) * {per_item};\n"
+        text = loose_types(self.dtype) + f"const int first = {self.args.place('global', 0)} * {per_item};\n"
         text += f"const int last = min(first + {per_item}, {args.int(units)});\n"
         if spread_blocks:
-            text += "const int slot = get_global_id(1);\n"
+            text += f"const int slot = {self.args.place('global', 1)};\n"
         done = 0
         for vectors, last_lanes, count in blocks:
             size = tile.vectors * tile.width
@@ -258,7 +258,7 @@ class DirectConvolution:
         helpers = load_helpers(self.dtype, tile.width) | self.sink.helpers
         grid = (ceil_div(units, per_item), slots) if spread_blocks else (ceil_div(units, per_item),)
         title = f"convolution: {tile.pixels} pixels x {tile.vectors} vectors of channels per tile"
-        return KernelSpec(self.name, args.args, text, grid, (1,) * len(grid), helpers, title=title)
+        return args.kernel(self.name, text, grid, (1,) * len(grid), helpers, title=title)
 
     def _pixel_ranges(self):
         """(the ranges [first, last) of a tile's pixels inside the input that get a body, whether others need a masked body)."""

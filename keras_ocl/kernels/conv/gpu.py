@@ -23,7 +23,7 @@ from keras_ocl.kernels.coordinates import decode, index_type
 from keras_ocl.kernels.gemm import gpu_choice
 from keras_ocl.kernels.gemm.parts import Problem
 from keras_ocl.kernels.schedule import schedule_of
-from keras_ocl.kernels.spec import Args, Buffer, KernelSpec, Sink
+from keras_ocl.kernels.spec import Args, Buffer, Sink
 
 
 def _beside(geometry, of_input, most):
@@ -261,13 +261,13 @@ class _Product:
 
     def head(self):
         """Statements that define the item's indices in the work-group, its group of channels, and its indices of `blocks`."""
-        t, text, rest = self.tile, "", "get_group_id(2)"
+        t, text, rest = self.tile, "", self.args.place("group", 2)
         for name, count in self.blocks.items():
             text += f"const int {name} = {rest} % {count};\n"
             rest = f"{rest} / {count}"
         return (
             f"{self.contraction.head()}{text}const int group = {rest};\n"
-            f"const int i_first = get_group_id(1) * {t.height}, j_first = get_group_id(0) * {t.width};\n"
+            f"const int i_first = {self.args.place('group', 1)} * {t.height}, j_first = {self.args.place('group', 0)} * {t.width};\n"
             f"{self.contraction.results()}"
         )
 
@@ -294,7 +294,7 @@ class _Product:
     def cut(self, results, steps):
         """Let the contraction sum in blocks if there are many `steps`; `results`: rows of results."""
         (across, down, count), t = self.grid(results), self.tile
-        self.contraction.cut(self.args, dtypes.accumulator(self.dtype), (across // t.across, down // t.down, count), steps)
+        self.contraction.cut(dtypes.accumulator(self.dtype), (across // t.across, down // t.down, count), steps)
 
     @property
     def stored(self):
@@ -398,7 +398,7 @@ def forward(traits, geometry, x, w, dtype, sink, name, transposed=False):
     text = f"{p.head()}{p.contraction.walk(p.begin, 'rows' if p.parts == 1 else 'end', patches, columns)}"
     text += p.each(pixels, p.result(stored))
     title = f"convolution: {p.shape}"
-    specs = [KernelSpec(name, args.args, text, p.grid(product(p.pixels)), p.group, p.helpers(stored), title=title)]
+    specs = [args.kernel(name, text, p.grid(product(p.pixels)), p.group, p.helpers(stored), title=title)]
     return specs if p.parts == 1 else [*specs, _sum(traits, f"sum of a split {name}", parts, p.parts, geometry.output, kept, sink)]
 
 
@@ -430,5 +430,5 @@ def filter_grad(traits, geometry, x, dy, dtype, sink, name):
     store += stored.store(args, place if chunks == 1 else ["chunk", *place], "value", p.stored)
     text += p.each(rows_text, store)
     title = f"convolution, gradient of the filter: {p.shape}"
-    first = KernelSpec(name, args.args, text, p.grid(rows), p.group, p.helpers(stored), title=title)
+    first = args.kernel(name, text, p.grid(rows), p.group, p.helpers(stored), title=title)
     return [first] if chunks == 1 else [first, _sum(traits, f"{name} sum", partial, chunks, geometry.filter, kept, sink)]

@@ -11,7 +11,7 @@ from keras_ocl.kernels.conv import winograd
 from keras_ocl.kernels.conv.forward_cpu import lanes, load_vector, loose_types, registers
 from keras_ocl.kernels.conv.winograd import TWO, combine
 from keras_ocl.kernels.schedule import schedule_of
-from keras_ocl.kernels.spec import Args, Buffer, KernelSpec
+from keras_ocl.kernels.spec import Args, Buffer
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ def forward(traits, geometry, x, w, dtype, sink, name):
 def channels(args, inputs, outputs, per_item, width):
     """C text that opens the loops over a work-item's `per_item` input channels and over vectors of the output channels."""
     text = f"const int inputs = {args.int(inputs)}, outputs = {args.int(outputs)}, share = {args.int(per_item)};\n"
-    text += "const int first = get_global_id(0) * share;\nfor (int c = first; c < min(first + share, inputs); ++c)\n"
+    text += f"const int first = {args.place('global', 0)} * share;\nfor (int c = first; c < min(first + share, inputs); ++c)\n"
     return text + f"for (int k = 0; k < outputs; k += {width}) {{\n"
 
 
@@ -84,9 +84,8 @@ def _transform_filter(geometry, w, transformed, dtype, tile):
         for j in range(4):
             place = f"{target} + ({i * 4 + j} * inputs + c) * outputs + k"
             text += f"*(__global loose_float{tile.width}*)({place}) = u{i}_{j};\n"
-    return KernelSpec(
+    return args.kernel(
         "convolution filter transform",
-        args.args,
         text + "}\n",
         (-(-inputs // per_item),),
         (1,),
@@ -107,7 +106,7 @@ def _convolve(geometry, x, transformed, dtype, sink, name, tile):
     total = batch * down * across
     height, breadth = args.int(geometry.input[1]), args.int(geometry.input[2])
     text = loose_types(dtype) + f"typedef {prelude.register_type(dtype, width)} vector;\ntypedef loose_float{width} loose;\n"
-    text += f"const int first = get_global_id(0) * {tile.blocks * rows};\n"
+    text += f"const int first = {args.place('global', 0)} * {tile.blocks * rows};\n"
 
     # The transformed patches of the item's tiles, in local memory as (16, tiles, inputs).
     text += f"for (int t = 0; t < {tile.blocks * rows}; ++t) {{\n"
@@ -157,4 +156,4 @@ def _convolve(geometry, x, transformed, dtype, sink, name, tile):
     text += sink.store(args, ["n", "row", "column", "(channel + v)"], "result", width)
     text += "}\n}\n}\n}\n}\n"
     grid = (ceil_div(total, tile.blocks * rows),)
-    return KernelSpec(name, args.args, text, grid, (1,), frozenset(sink.helpers), title="convolution by Winograd: tiles of 2 x 2 pixels")
+    return args.kernel(name, text, grid, (1,), frozenset(sink.helpers), title="convolution by Winograd: tiles of 2 x 2 pixels")

@@ -14,7 +14,7 @@ from keras_ocl.kernels.conv.forward_cpu import load_vector, loose_types, store_v
 from keras_ocl.kernels.conv.winograd import TWO, combine
 from keras_ocl.kernels.conv.winograd_cpu import channels, suitable_width
 from keras_ocl.kernels.schedule import schedule_of
-from keras_ocl.kernels.spec import Args, Buffer, KernelSpec
+from keras_ocl.kernels.spec import Args, Buffer
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ def _accumulate(geometry, x, dy, partial, dtype, name, tile):
     blocks = ceil_div(total, depth)
     per_chunk = args.int(ceil_div(blocks, tile.chunks))
     text = loose_types(dtype) + f"typedef {prelude.register_type(dtype, width)} vector;\ntypedef loose_float{width} loose;\n"
-    text += "const int chunk = get_global_id(0); const int row = get_global_id(1);\n"
+    text += f"const int chunk = {args.place('global', 0)}; const int row = {args.place('global', 1)};\n"
     text += f"const int begin = chunk * {per_chunk};\n"
     # A chunk beyond the last block still runs once, on zeros, to store zero sums.
     text += f"const int end = max(begin + 1, min(begin + {per_chunk}, {args.int(blocks)}));\n"
@@ -78,9 +78,8 @@ def _accumulate(geometry, x, dy, partial, dtype, name, tile):
     text += f"const int y = tile / {args.int(across)} % {args.int(down)} * 2; const int z = tile % {args.int(across)} * 2;\n"
     text += _patch_row(args, geometry, source, patches, tile) + _gradient_row(args, geometry, gradient, gradients, tile)
     text += "}\n" + _products(patches, gradients, out, dtype, inputs, outputs, tile) + "}\n"
-    return KernelSpec(
+    return args.kernel(
         name,
-        args.args,
         text,
         (tile.chunks, 4),
         (1, 1),
@@ -167,9 +166,8 @@ def _transform(geometry, partial, dtype, sink, tile):
     text += "for (int e = 0; e < 9; ++e) {\nconst int row = e / 3; const int column = e % 3;\nconst vector result = results[row][column];\n"
     text += "{ " + sink.store(args, ["row", "column", "c", "k"], "result", width) + " }\n}\n}\n"
     grid = (-(-inputs // per_item),)
-    return KernelSpec(
+    return args.kernel(
         "convolution filter gradient sum",
-        args.args,
         text,
         grid,
         (1,),

@@ -20,7 +20,7 @@ from keras_ocl.kernels.coordinates import index_type
 from keras_ocl.kernels.gemm import gpu_choice
 from keras_ocl.kernels.gemm.parts import Problem
 from keras_ocl.kernels.schedule import schedule_of
-from keras_ocl.kernels.spec import Args, Buffer, KernelSpec, Sink
+from keras_ocl.kernels.spec import Args, Buffer, Sink
 
 _REGISTER = "typedef float vector;\n"
 
@@ -138,7 +138,7 @@ def _head(args, geometry, transforms, index):
     m, (_, high, wide) = transforms.outputs, geometry.output[:3]
     down, across = args.int(ceil_div(high, m)), args.int(ceil_div(wide, m))
     return (
-        f"{_REGISTER}const int c = get_global_id(0);\nconst {index} tile = get_global_id(1);\n"
+        f"{_REGISTER}const int c = {args.place('global', 0)};\nconst {index} tile = {args.place('global', 1)};\n"
         f"const int n = tile / ({across} * {down}), y = tile / {across} % {down} * {m}, z = tile % {across} * {m};\n"
     )
 
@@ -172,7 +172,7 @@ def _spread(geometry, transforms, source, shape, side, low, rows, target, title)
     text += _stored(args, out, transforms.planes, tiles, shape[-1], index)
     operations = 2 * side * (side + transforms.side) * transforms.side * tiles * shape[-1]
     name = f"convolution {title} transform"
-    return KernelSpec(name, args.args, text, (shape[-1], tiles), None, title=_title(transforms, title), operations=operations)
+    return args.kernel(name, text, (shape[-1], tiles), None, title=_title(transforms, title), operations=operations)
 
 
 def _title(transforms, what):
@@ -194,7 +194,7 @@ def _filter(geometry, transforms, w, target, transposed):
     """The KernelSpec that transforms the filter to planes, each with the filter's channel order; taps flipped if `transposed`."""
     args, count = Args(all_arguments=True), product(geometry.filter[2:])
     source, out, elements = args.pointer(w, "float32"), args.pointer(target, "float32", out=True), args.int(count)
-    text = f"{_REGISTER}const int at = get_global_id(0);\n"
+    text = f"{_REGISTER}const int at = {args.place('global', 0)};\n"
     for i, j, name in _places(3, "d{}_{}"):
         tap = i * 3 + j
         text += f"const vector {name} = {source}[{8 - tap if transposed else tap} * {elements} + at];\n"
@@ -203,7 +203,7 @@ def _filter(geometry, transforms, w, target, transposed):
         text += f"{out}[{i * transforms.side + j} * {elements} + at] = {name};\n"
     title = _title(transforms, "the flipped filter" if transposed else "the filter")
     operations = 6 * (3 + transforms.side) * transforms.side * count
-    return KernelSpec("convolution filter transform", args.args, text, (count,), None, title=title, operations=operations)
+    return args.kernel("convolution filter transform", text, (count,), None, title=title, operations=operations)
 
 
 def _results(geometry, transforms, products, sink, name):
@@ -220,14 +220,14 @@ def _results(geometry, transforms, products, sink, name):
         text += f"if (y + {i} < {high} && z + {j} < {wide}) {{\n{sink.store(args, ['n', f'(y + {i})', f'(z + {j})', 'c'], value, 1)}}}\n"
     operations = 2 * side * (side + transforms.outputs) * transforms.outputs * tiles * outputs
     helpers, title = frozenset(sink.helpers), _title(transforms, "products")
-    return KernelSpec(name, args.args, text, (outputs, tiles), None, helpers, title=title, operations=operations)
+    return args.kernel(name, text, (outputs, tiles), None, helpers, title=title, operations=operations)
 
 
 def _total(geometry, transforms, sums, sink, name):
     """The KernelSpec that transforms the sums of products (planes, inputs, outputs) back and hands the filter's gradient to the sink."""
     args, (inputs, outputs), side = Args(), geometry.filter[2:], transforms.side
     source, count, across = args.pointer(sums, "float32"), args.int(inputs * outputs), args.int(outputs)
-    text = f"{_REGISTER}const int column = get_global_id(0), row = get_global_id(1);\n"
+    text = f"{_REGISTER}const int column = {args.place('global', 0)}, row = {args.place('global', 1)};\n"
     for i, j, element in _places(side, "d{}_{}"):
         text += f"const vector {element} = {source}[{i * side + j} * {count} + row * {across} + column];\n"
     text += combine("d{}_{}", "const vector t{}_{}", transforms.total, side)
@@ -235,4 +235,4 @@ def _total(geometry, transforms, sums, sink, name):
         text += f"{{\n{sink.store(args, [str(i), str(j), 'row', 'column'], value, 1)}}}\n"
     helpers, title = frozenset(sink.helpers), _title(transforms, "sums of products")
     operations = 6 * side * (side + 3) * inputs * outputs
-    return KernelSpec(name, args.args, text, (outputs, inputs), None, helpers, title=title, operations=operations)
+    return args.kernel(name, text, (outputs, inputs), None, helpers, title=title, operations=operations)

@@ -14,7 +14,7 @@ from keras_ocl.kernels import summation
 from keras_ocl.kernels.gemm.parts import Names, scaled, summed
 from keras_ocl.kernels.prelude import runs
 from keras_ocl.kernels.schedule import schedule_of
-from keras_ocl.kernels.spec import Args, KernelSpec
+from keras_ocl.kernels.spec import Args
 
 
 @dataclass(frozen=True)
@@ -66,9 +66,8 @@ def kernel(problem, tile):
         ceil_div(problem.m, tile.chunk),
         splits * (1 if problem.batch is None else problem.batch),
     )
-    return KernelSpec(
+    return args.kernel(
         name="matrix product",
-        args=args.args,
         body=body,
         grid=grid,
         group=(1, 1, 1),
@@ -91,7 +90,7 @@ class _Writer:
         chunk = self.args.int(self.tile.chunk, i)
         return [
             *self.names.lines,
-            f"const {i} i_first = ({i})get_global_id(1) * {chunk};\n",
+            f"const {i} i_first = ({i}){self.args.place('global', 1)} * {chunk};\n",
             f"const {i} i_last = min(i_first + {chunk}, ({i}){self.names.m});\n",
         ]
 
@@ -134,7 +133,7 @@ class _Rows(_Writer):
 
     def body(self):
         t, i, vector = self.tile, self.index, self.p.vector(self.width)
-        lines = [*self.head(), f"const {i} j_first = ({i})get_global_id(0) * {self.panel};\n"]
+        lines = [*self.head(), f"const {i} j_first = ({i}){self.args.place('global', 0)} * {self.panel};\n"]
         lines.append(f"const {i} left = {self.left()};\n")
         lines += self.step()
         # In eager code the chunk is an argument, so kept[] is sized for the largest.
@@ -370,7 +369,7 @@ class _Dots(_Writer):
 
     def body(self):
         t, i, n = self.tile, self.index, self.names
-        lines = [*self.head(), f"const {i} j_first = ({i})get_global_id(0) * {self.panel};\n"]
+        lines = [*self.head(), f"const {i} j_first = ({i}){self.args.place('global', 0)} * {self.panel};\n"]
         lines.append(f"const {i} j_last = min(j_first + {self.panel}, ({i}){n.n});\n")
         lines += self.step()
         lines.append(f"{self.p.register} kept[{t.rows * t.vectors}];\n{i} top;\nconst {i} depth = {n.k};\n")

@@ -3,7 +3,7 @@
 from keras_ocl.core.dim import ceil_div
 from keras_ocl.kernels.contraction import Computed, Contraction, Strided
 from keras_ocl.kernels.gemm.parts import Names, scaled, summed
-from keras_ocl.kernels.spec import Args, KernelSpec
+from keras_ocl.kernels.spec import Args
 
 
 def kernel(problem, tile):
@@ -13,9 +13,8 @@ def kernel(problem, tile):
     splits = ceil_div(problem.k, problem.split) if problem.split else 1
     groups = ceil_div(problem.n, tile.width), ceil_div(problem.m, tile.height), splits * (1 if problem.batch is None else problem.batch)
     body = _body(problem, tile, args, names, groups)
-    return KernelSpec(
+    return args.kernel(
         name="matrix product",
-        args=args.args,
         body=body,
         grid=(groups[0] * tile.across, groups[1] * tile.down, groups[2]),
         group=(tile.across, tile.down, 1),
@@ -27,7 +26,7 @@ def kernel(problem, tile):
 def _body(p, t, args, n, groups):
     i = n.index
     contraction = Contraction(args, t, p.register, p.fma, i)
-    contraction.cut(args, p.accumulator, groups, p.split or p.k)
+    contraction.cut(p.accumulator, groups, p.split or p.k)
     if p.a.source:
         a = _computed(p, t, args, n)
     else:
@@ -39,7 +38,7 @@ def _body(p, t, args, n, groups):
         [
             *n.lines,
             contraction.head(),
-            f"const {i} i_first = ({i})get_group_id(1) * {t.height}, j_first = ({i})get_group_id(0) * {t.width};\n",
+            f"const {i} i_first = ({i}){args.place('group', 1)} * {t.height}, j_first = ({i}){args.place('group', 0)} * {t.width};\n",
             contraction.results(),
             contraction.walk("0", n.k, a, b, exact=p.literal(p.k) and p.k % t.depth == 0),
             contraction.each("i_first", n.m, "j_first", n.n, store, vectors=vectors),

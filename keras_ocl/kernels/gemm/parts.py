@@ -126,7 +126,7 @@ class Names:
         self.b_pointer = None if p.b.source else args.pointer(p.b.handle, p.b.dtype)
         self.a_row, self.a_column = text(p.a.row_stride), text(p.a.column_stride)
         self.b_row, self.b_column = text(p.b.row_stride), text(p.b.column_stride)
-        self.lines = [f"const {p.index} z = get_global_id(2);\n"]
+        self.lines = [f"const {p.index} z = {args.place('global', 2)};\n"]
         self.coordinates, self.k_start = () if p.batch is None else ("z",), "0"
         z = "z"
         starts = ["0", "0"]

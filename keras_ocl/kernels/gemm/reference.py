@@ -2,7 +2,7 @@
 
 from keras_ocl.kernels import summation
 from keras_ocl.kernels.gemm.parts import Names, scaled, summed
-from keras_ocl.kernels.spec import Args, KernelSpec
+from keras_ocl.kernels.spec import Args
 
 
 def kernel(problem):
@@ -17,15 +17,14 @@ def kernel(problem):
 
     body = [
         *n.lines,
-        f"const {n.index} row = get_global_id(1), column = get_global_id(0);\n",
+        f"const {n.index} row = {args.place('global', 1)}, column = {args.place('global', 0)};\n",
         f"{p.register} value = 0;\n",
         summation.cut(p.accumulator, p.register, ["value"], walk, "0", n.k, p.k),
         p.sink.store(args, (*n.coordinates, "row", "column"), "value", 1),
     ]
     grid = (p.n, p.m, 1 if p.batch is None else p.batch)
-    return KernelSpec(
+    return args.kernel(
         "matrix product",
-        args.args,
         "".join(body),
         grid,
         None,

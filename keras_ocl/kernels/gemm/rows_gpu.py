@@ -8,9 +8,8 @@ from dataclasses import dataclass, replace
 
 from keras_ocl.core.dim import ceil_div
 from keras_ocl.kernels import summation
-from keras_ocl.kernels.contraction import BARRIER
 from keras_ocl.kernels.gemm.parts import Names, scaled, summed
-from keras_ocl.kernels.spec import Args, KernelSpec
+from keras_ocl.kernels.spec import Args
 
 
 @dataclass(frozen=True)
@@ -48,9 +47,8 @@ def kernel(problem, shape):
     n = Names(p, args)
     body = _body(p, s, args, n)
     splits, across = ceil_div(p.k, p.split) if p.split else 1, ceil_div(p.n, s.places * s.columns)
-    return KernelSpec(
+    return args.kernel(
         name="matrix product",
-        args=args.args,
         body=body,
         grid=(across * s.lanes * s.places, ceil_div(p.m, s.rows), splits * (1 if p.batch is None else p.batch)),
         group=(s.lanes * s.places, 1, 1),
@@ -66,8 +64,9 @@ def _body(p, s, args, n):
     lane, place = ("me % {0}", "me / {0}") if s.along_k else ("me / {1}", "me % {1}")
     text = [
         *n.lines,
-        f"const int me = get_local_id(0), lane = {lane.format(s.lanes, s.places)}, place = {place.format(s.lanes, s.places)};\n",
-        f"const {i} column = ({i})get_group_id(0) * {width} + place * {s.columns}, first = ({i})get_group_id(1) * {s.rows};\n",
+        f"const int me = {args.place('local', 0)}, lane = {lane.format(s.lanes, s.places)}, place = {place.format(s.lanes, s.places)};\n",
+        f"const {i} column = ({i}){args.place('group', 0)} * {width} + place * {s.columns}, "
+        f"first = ({i}){args.place('group', 1)} * {s.rows};\n",
         # Beyond the edges, the last rows and columns are computed again, and not stored.
         f"const {i} at = min(column, ({i})({n.n} - {s.columns}));\n",
     ]
@@ -88,7 +87,7 @@ def _body(p, s, args, n):
     if s.lanes > 1:
         mine = [f"{r * size + c} + {own}" for r in rows for c in range(s.columns)]
         add = "".join(f"{local}[{at}] += {local}[{at} + fold * {width}];\n" for at in mine)
-        text.append(f"for (int fold = {s.lanes // 2}; fold > 0; fold /= 2) {{\n{BARRIER}if (lane < fold) {{\n{add}}}\n}}\n")
+        text.append(f"for (int fold = {s.lanes // 2}; fold > 0; fold /= 2) {{\n{args.barrier()}\nif (lane < fold) {{\n{add}}}\n}}\n")
     text.append(f"if (lane == 0 && column < {n.n}) {{\n")
     vectors = not s.turned and p.divides(s.columns, p.n)
     for r in rows:

@@ -12,7 +12,7 @@ from keras_ocl.core.dim import Dim, ceil_div, hint
 from keras_ocl.kernels import prelude
 from keras_ocl.kernels.gemm.parts import summed
 from keras_ocl.kernels.schedule import schedule_of
-from keras_ocl.kernels.spec import Args, Buffer, KernelSpec
+from keras_ocl.kernels.spec import Args, Buffer
 
 
 def suits(problem, tile):
@@ -35,7 +35,7 @@ def pack(problem, tile):
     source, target = args.pointer(a.handle, a.dtype), args.pointer(packed, a.dtype, out=True)
     k, step = args.int(problem.k, i), args.int(a.column_stride, i)
     storage = dtypes.storage_ctype(a.dtype)
-    body = f"const {i} first = ({i})get_global_id(0) * {depth};\nconst {i} last = min(first + {depth}, ({i}){k});\n"
+    body = f"const {i} first = ({i}){args.place('global', 0)} * {depth};\nconst {i} last = min(first + {depth}, ({i}){k});\n"
     body += f"for ({i} strip = 0; strip < {strips}; ++strip) {{\n"
     body += f"const {i} top = min(strip * {rows}, ({i}){problem.m - rows});\n"
     body += f"for ({i} q = first; q < last; ++q) {{\n"
@@ -44,9 +44,8 @@ def pack(problem, tile):
     body += "\n".join(prelude.store(a.dtype, 1, "to", str(r), prelude.load(a.dtype, 1, "from", str(r))) for r in range(rows))
     body += "\n}\n}\n"
     helpers = frozenset(prelude.helpers_for(a.dtype, 1))
-    spec = KernelSpec(
+    spec = args.kernel(
         "matrix product packing",
-        args.args,
         body,
         (ceil_div(problem.k, depth),),
         (1,),

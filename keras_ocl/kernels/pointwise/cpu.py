@@ -22,12 +22,12 @@ def write(traits, gen, nest, cost, shared, evaluate):
     if shareable or 2 * hint(rows) <= items and hint(length) > width:
         chunk = max(1, math.ceil(hint(length) / math.ceil(items / max(1, hint(rows))) / width)) * width
         if chunk < hint(length) or isinstance(length, Dim):
-            gen.emit(f"const {ctype} begin = get_global_id({1 if outer else 0}) * {gen.int(chunk)};")
+            gen.emit(f"const {ctype} begin = {gen.args.place('global', 1 if outer else 0)} * {gen.int(chunk)};")
             gen.emit(f"const {ctype} end = min(begin + {gen.int(chunk)}, ({ctype}){gen.int(length)});")
             limits, grid_inner = ("begin", "end"), ceil_div(length, chunk)
     variables = []
     if outer:
-        first = f"({ctype})get_global_id(0) * {gen.int(row_chunk)}"
+        first = f"({ctype}){gen.args.place('global', 0)} * {gen.int(row_chunk)}"
         gen.emit(f"const {ctype} first = {first};")
         gen.emit(f"const {ctype} last = min(first + {gen.int(row_chunk)}, ({ctype}){gen.int(rows)});")
         variables = _rows(gen, nest, outer, ("first", "last"))

@@ -25,8 +25,8 @@ def write(traits, gen, nest, cost, shared, evaluate):
     items = groups[:-1] if shared else groups
     count = product(nest.extents[i] for g in items for i in g)
     size = min(tuning.pointwise_group, traits.max_group)
-    gen.emit(f"const {gen.ctype} item = get_global_id(0);")
-    gen.emit(f"if (item >= {gen.int(count)}) return;")
+    gen.emit(f"const {gen.ctype} item = {gen.args.place('global', 0)};")
+    gen.emit(gen.args.leave(f"item >= {gen.int(count)}"))
     variables = unflatten(gen, nest, items, "item") if items else []
     if shared:
         vs = gen.open_loop(nest, groups[-1], gen.block)

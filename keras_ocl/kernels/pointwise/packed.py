@@ -56,8 +56,8 @@ def write(traits, gen, nest, count, evaluate):
     length, t = nest.length(inner), gen.ctype
     whole = multiple(length, count)
     items = product(nest.length(g) for g in outer) * ceil_div(length, count)
-    gen.emit(f"const {t} item = get_global_id(0);")
-    gen.emit(f"if (item >= {gen.int(items)}) return;")
+    gen.emit(f"const {t} item = {gen.args.place('global', 0)};")
+    gen.emit(gen.args.leave(f"item >= {gen.int(items)}"))
     variables, place = [], "item"
     if outer:
         packs = gen.int(length // count)

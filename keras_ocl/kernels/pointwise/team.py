@@ -53,7 +53,7 @@ class Team:
     def fold(self, gen, register, ctype, combine):
         """The register with the team's values of `register`, of C type `ctype`, combined; `combine(a, b)`: C expression for two of them."""
         name = self.local.get(ctype)
-        barrier = "barrier(CLK_LOCAL_MEM_FENCE);"
+        barrier = gen.args.barrier()
         if name is None:
             name = self.local[ctype] = gen.args.local(ctype, self.size)
         else:
@@ -130,7 +130,7 @@ def write(gen, nest, team, evaluate):
     rows, inner = nest.groups[:cut], nest.groups[cut:]
     count, length = (product(nest.extents[i] for g in groups for i in g) for groups in (rows, inner))
     t = gen.ctype
-    gen.emit("const int own = get_local_id(0);")
+    gen.emit(f"const int own = {gen.args.place('local', 0)};")
     whole = team.teams == 1
     if whole:
         gen.emit("const int part = own;")
@@ -142,7 +142,7 @@ def write(gen, nest, team, evaluate):
     team.block, outside, variables = gen.block, [], []
     if rows:
         scale = "" if whole else f" * {team.teams}"
-        gen.emit(f"const {t} row = ({t})get_group_id(0){scale}{place};")
+        gen.emit(f"const {t} row = ({t}){gen.args.place('group', 0)}{scale}{place};")
         gen.emit(f"const {t} item = min(row, ({t}){gen.int(count)} - 1);")
         variables = unflatten(gen, nest, rows, "item")
         if not whole:
@@ -151,10 +151,10 @@ def write(gen, nest, team, evaluate):
     grid, group, limits = [ceil_div(count, team.teams) * team.size], [team.size], None
     if team.chunk:
         size = gen.int(team.chunk)
-        gen.emit(f"const {t} begin = ({t})get_group_id(1) * {size};")
+        gen.emit(f"const {t} begin = ({t}){gen.args.place('group', 1)} * {size};")
         gen.emit(f"const {t} end = min(begin + {size}, ({t}){gen.int(length)});")
         limits = ("begin", "end")
-        team.first += " && get_group_id(1) == 0"
+        team.first += f" && {gen.args.place('group', 1)} == 0"
         grid.append(ceil_div(length, team.chunk))
         group.append(1)
     team.end = len(team.block.lines)
@@ -167,5 +167,5 @@ def write(gen, nest, team, evaluate):
         outside.append("part > 0")
         evaluate(variables)
     if outside:
-        team.block.lines.insert(team.end, f"if ({' || '.join(outside)}) return;")
+        team.block.lines.insert(team.end, gen.args.leave(" || ".join(outside)))
     return tuple(grid), tuple(group)

@@ -14,8 +14,6 @@ from keras_ocl.core.index import Affine, is_one
 from keras_ocl.kernels.pointwise.unflatten import unflatten
 from keras_ocl.kernels.schedule import schedule_of
 
-_BARRIER = "barrier(CLK_LOCAL_MEM_FENCE);"
-
 
 @dataclass
 class Tile:
@@ -113,11 +111,11 @@ def write(gen, nest, tile, evaluate):
     rest = [g for k, g in enumerate(nest.groups[:-1]) if k != tile.down]
     height, width = nest.length(down), nest.length(across)
     rows, columns = ceil_div(height, side), ceil_div(width, side)
-    gen.emit(f"const {t} tile = get_group_id(0), tiles = tile / {gen.int(columns)};")
+    gen.emit(f"const {t} tile = {gen.args.place('group', 0)}, tiles = tile / {gen.int(columns)};")
     gen.emit(f"const {t} left = (tile - tiles * {gen.int(columns)}) * {side};")
     gen.emit(f"const {t} item = tiles / {gen.int(rows)};")
     gen.emit(f"const {t} above = (tiles - item * {gen.int(rows)}) * {side};")
-    gen.emit(f"const int x = get_local_id(0) % {side}, y = get_local_id(0) / {side};")
+    gen.emit(f"const int x = {gen.args.place('local', 0)} % {side}, y = {gen.args.place('local', 0)} / {side};")
     found = unflatten(gen, nest, rest, "item") if rest else []
     tile.turned = {v.position: v for v in gen.group_vars(nest, down, "line", top) + gen.group_vars(nest, across, "column", top)}
     before = len(top.lines)
@@ -139,6 +137,6 @@ def write(gen, nest, tile, evaluate):
         gen.open(tile.rounds).lines = lines + tile.fetches
         gen.close_loop()
         top.lines.insert(before, top.lines.pop())
-        top.lines.insert(before + 1, _BARRIER)
+        top.lines.insert(before + 1, gen.args.barrier())
     count = product(nest.length(g) for g in rest)
     return (count * rows * columns * tile.items,), (tile.items,)

@@ -7,7 +7,7 @@ from keras_ocl.compiler.codegen import Analysis, Generator
 from keras_ocl.compiler.codegen.nests import analyse
 from keras_ocl.core import dtypes
 from keras_ocl.core.index import Affine, linear
-from keras_ocl.kernels.spec import Args, KernelSpec
+from keras_ocl.kernels.spec import Args
 from tests.kernels.launching import launch, named
 
 
@@ -51,5 +51,5 @@ def numbers(extents, evaluate, count):
     gen, args, _ = printed(extents, evaluate, emit)
     device, shape = runtime.current_device(), (*map(int, extents), count)
     buffers = {"y": device.upload(np.full(shape, -77, "i4"))}
-    launch(device, [KernelSpec("", args.args, gen.top.render(), (1,), (1,), frozenset(gen.helpers), title="numbers")], buffers)
+    launch(device, [args.kernel("", gen.top.render(), (1,), (1,), frozenset(gen.helpers), title="numbers")], buffers)
     return device.download(buffers["y"], dtypes.numpy_dtype("int32"), shape)

@@ -6,7 +6,7 @@ from keras_ocl import primitives as P
 from keras_ocl.compiler import to_numpy
 from keras_ocl.compiler.fuse.regions import Region
 from keras_ocl.compiler.jit import Jitted
-from keras_ocl.kernels.layout import indented
+from keras_ocl.kernels.indent import indented
 
 
 def test_chains_of_small_products_are_not_nested():

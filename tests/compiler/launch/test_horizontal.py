@@ -11,7 +11,7 @@ import keras_ocl
 from keras_ocl import lowering, runtime
 from keras_ocl.compiler.launch.horizontal import ARGUMENTS, side_by_side
 from keras_ocl.kernels import schedule
-from keras_ocl.kernels.spec import Args, Buffer, KernelSpec
+from keras_ocl.kernels.spec import Args, Buffer
 from tests.kernels.launching import launch
 
 RNG = np.random.default_rng(5)
@@ -41,23 +41,25 @@ def itself(buffer):
 def element(x, y, count, group):
     args = Args()
     p, q = args.pointer(x, "float32"), args.pointer(y, "float32", out=True)
-    body = f"const int i = get_global_id(0);\nif (i >= {count}) return;\n{q}[i] = 2 * {p}[i] + {args.scalar(count / 8, 'float')};\n"
-    return KernelSpec("element", args.args, body, (-(-count // group) * group,), (group,), title="test", provenance=Alone())
+    body = f"const int i = {args.place('global', 0)};\n{args.leave(f'i >= {count}')}\n"
+    body += f"{q}[i] = 2 * {p}[i] + {args.scalar(count / 8, 'float')};\n"
+    return args.kernel("element", body, (-(-count // group) * group,), (group,), title="test", provenance=Alone())
 
 
 def team(x, y, grid, group):
     """Each item stores another one's value and its group's places; along one axis some return behind the barrier."""
     args, size, places = Args(), int(np.prod(group)), (*group, 1, 1)
     p, q, local = args.pointer(x, "float32"), args.pointer(y, "float32", out=True), args.local("float", size)
-    own = f"get_local_id(0) + {places[0]} * (get_local_id(1) + {places[1]} * get_local_id(2))"
+    local_ids, group_ids = ([args.place(kind, k) for k in range(3)] for kind in ("local", "group"))
+    own = f"{local_ids[0]} + {places[0]} * ({local_ids[1]} + {places[1]} * {local_ids[2]})"
     across, down = grid[0] // group[0], (*grid, 1)[1] // places[1]
-    body = f"""const int own = {own}, group = get_group_id(0) + {across} * (get_group_id(1) + {down} * get_group_id(2));
-        {local}[own] = {p}[own] + get_global_id(0);
-        barrier(CLK_LOCAL_MEM_FENCE);
-        {"if (own % 3 == 1) return;" if size == places[0] else ""}
-        {q}[group * {size} + own] = {local}[{size - 1} - own] + 100 * get_group_id(2);
+    body = f"""const int own = {own}, group = {group_ids[0]} + {across} * ({group_ids[1]} + {down} * {group_ids[2]});
+        {local}[own] = {p}[own] + {args.place("global", 0)};
+        {args.barrier()}
+        {args.leave("own % 3 == 1") if size == places[0] else ""}
+        {q}[group * {size} + own] = {local}[{size - 1} - own] + 100 * {group_ids[2]};
     """
-    return KernelSpec("team", args.args, body, grid, group, title="test", provenance=Alone())
+    return args.kernel("team", body, grid, group, title="test", provenance=Alone())
 
 
 def test_kernels_of_all_shapes_compute_what_they_do_alone():

@@ -9,7 +9,7 @@ import pytest
 from keras import layers
 
 from keras_ocl import runtime
-from keras_ocl.kernels.spec import Args, Buffer, KernelSpec
+from keras_ocl.kernels.spec import Args, Buffer
 
 
 @pytest.fixture
@@ -67,7 +67,8 @@ def test_arguments_follow_the_memory(whole_buffers):
 def test_parameters_of_the_text():
     args = Args()
     source, target = args.pointer(Buffer(8, "float32"), "float32"), args.pointer(Buffer(8, "bool"), "bool", out=True)
-    spec = KernelSpec("copy", args.args, f"{target}[get_global_id(0)] = {source}[get_global_id(0)] != 0;\n", (8,), title="a copy")
+    i = args.place("global", 0)
+    spec = args.kernel("copy", f"{target}[{i}] = {source}[{i}] != 0;\n", (8,), title="a copy")
     assert "k(__global const float* restrict p0, __global uchar* restrict p1) {" in spec.source("k")
     assert (
         "k(__global const float* restrict p0_whole, __global uchar* restrict p1_whole, const ulong p0_at, const ulong p1_at) {\n"

@@ -300,7 +300,7 @@ class _Lowering:
         for launch in loop.launches:
             name = f"p{sum(a.kind in ('in', 'out') for a in launch.args)}"
             launch.args.append(Arg(name, "in", "int32", state))
-            launch.body = f"if (!({name}[0] & 1)) return;\n{launch.body}"
+            launch.guards = (f"!({name}[0] & 1)", *launch.guards)
         args = [Arg("p0", "out", "int32", state), Arg("p1", "in", "bool", again), Arg("n0", "int", value=STEP)]
         body = "if (p0[0] & 1) p0[0] = 2 * (n0 + 1) + (p1[0] != 0);\n"
         advance = KernelSpec("condition", args, body, (1,), title="a loop's state after a step")

@@ -26,7 +26,6 @@ _LATENCY = 120_000  # latency of a stage, which waits for the one before and rea
 _LONGEST = 1e11  # longest launch: half a second
 _LAUNCH = 2  # a launch in a loop takes so many times the least time of one, as the host enqueues it (9 to 18 microseconds with an H200)
 _CACHE = 1 << 18  # bytes of a compute unit's own cache, or more
-_BARRIER = "barrier(CLK_GLOBAL_MEM_FENCE | CLK_LOCAL_MEM_FENCE);\n"
 
 
 def allowed(traits):
@@ -83,7 +82,11 @@ def kernel(loop, batch, stored, traits):
     rows = schedule.rows(batch, traits)
     stages = []
     for spec in loop.launches:
-        if not isinstance(spec, KernelSpec) or spec.scalar or any(a.kind == "out" and a.value not in stored for a in spec.args):
+        if (
+            not isinstance(spec, KernelSpec)
+            or not joining.possible(spec)
+            or any(a.kind == "out" and a.value not in stored for a in spec.args)
+        ):
             return None
         stage = _stage(spec, batch, rows, schedule.items(traits))
         if stage is None:
@@ -142,18 +145,18 @@ def _kernel(loop, stages, batch, rows, reread, traits):
             return local[a.dtype]
         return "step" if a.value is STEP else joining.given(args, a)
 
-    functions, calls = {}, []
+    functions, calls, barrier = {}, [], f"{args.barrier('CLK_GLOBAL_MEM_FENCE | CLK_LOCAL_MEM_FENCE')}\n"
     for spec, kind, count in stages:
-        own, place = (["item_0"], lambda found: "item_0") if kind == "elements" else (["across_0", "down_0"], _group)
-        name, text = joining.function(spec, [f"const size_t {name}" for name in own], place, again=True)
+        own, others = ([("global", 0)], {}) if kind == "elements" else ([("group", 0), ("group", 1)], {("global", 2): "0"})
+        name, text = joining.function(spec, own, others, again=True)
         functions[name], number = text, args.int(count)
         call, i = f"{name}({', '.join(map(given, spec.args))}, i", index_type(spec.grid[0])
         if kind == "elements":
-            calls.append(f"for ({i} i = ({i})first * {number} + me; i < ({i})end * {number}; i += {items}) {call});\n{_BARRIER}")
+            calls.append(f"for ({i} i = ({i})first * {number} + me; i < ({i})end * {number}; i += {items}) {call});\n{barrier}")
         else:  # groups along the columns run one after the other, in the same local memory
-            calls.append(f"for ({i} i = 0; i < {number}; ++i) {{\n{call}, block);\n{_BARRIER}}}\n")
+            calls.append(f"for ({i} i = 0; i < {number}; ++i) {{\n{call}, block);\n{barrier}}}\n")
     lines = [
-        "const int me = get_local_id(0), block = get_group_id(0);\n",
+        f"const int me = {args.place('local', 0)}, block = {args.place('group', 0)};\n",
         f"const int first = block * {rows}, end = min(first + {rows}, {args.int(batch)});\n",
         f"for (int k = 0; k < {steps}; ++k) {{\n",
         f"const int step = {f'{steps} - 1 - k' if loop.reverse else 'k'};\n",
@@ -162,9 +165,8 @@ def _kernel(loop, stages, batch, rows, reread, traits):
         *calls,
         "}\n",
     ]
-    return KernelSpec(
+    return args.kernel(
         f"{loop.name}, all steps",
-        args.args,
         "".join(lines),
         (ceil_div(batch, rows) * items,),
         (items,),
@@ -181,13 +183,6 @@ def _local(specs, args):
     for a in (a for spec in specs for a in spec.args if a.kind == "local"):
         most[a.dtype] = max(a.value, most.get(a.dtype, 0))
     return {ctype: args.local(ctype, elements) for ctype, elements in most.items()}
-
-
-def _group(found):
-    if found[1] == "group":
-        return ("across_0", "down_0")[int(found[2])]
-    assert found[2] == "2"
-    return "0"
 
 
 def into(loop, spec):

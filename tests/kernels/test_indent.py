@@ -1,6 +1,6 @@
-"""The layout of kernels' text."""
+"""The indentation of kernels' text."""
 
-from keras_ocl.kernels.layout import indented
+from keras_ocl.kernels.indent import indented
 
 LAID_OUT = """\
   int a[2] = {1, 2};
