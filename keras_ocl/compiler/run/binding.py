@@ -118,14 +118,14 @@ class Binding:
         self._device, self._program, self._sources = device, program, sources
         self._whole = not device.traits.sub_buffers
         self._formulas, self.values = program.numbers(), program.extents
-        self._numbers = numbers = self._formulas(*self.values)  # name of a Formula -> its value; none while a change is under way
+        self._numbers = numbers = self._formulas(*self.values)  # symbol of a Formula -> its value; none while a change is under way
         self.sizes, buffers = {}, [(b, m.elements, m.itemsize) for b, m in enumerate(program.buffers)]
         self._measure(buffers, numbers)
         self.lives = {b: Interval(b, self.sizes[b], m.first, m.last) for b, m in enumerate(program.buffers) if m.first is not None}
         self._plan()
         self._places = {}  # buffer -> [(kernel, position of the pointer argument, position of its offset's argument)]
         # What changes with unknown extents: buffers, as in `_measure`; arguments (kernel, position, struct.Struct or bytes of an element
-        # of local memory, name of a Formula); grids (segment, position there, grid); BoundHosts and BoundLoops.
+        # of local memory, symbol of a Formula); grids (segment, position there, grid); BoundHosts and BoundLoops.
         self._sized = [entry for entry in buffers if type(entry[1]) is Formula]
         self._scalars, self._locals, self._grids, self._others = [], [], [], []
         kernels, self.drafts = self._kernels(hasty)
@@ -139,7 +139,7 @@ class Binding:
     def _measure(self, buffers, numbers):
         """Note in `sizes` the bytes of (buffer, elements, bytes of one) where formulas have the values `numbers`."""
         for buffer, elements, itemsize in buffers:
-            count = numbers[elements.name] if type(elements) is Formula else elements
+            count = numbers[elements.symbol] if type(elements) is Formula else elements
             if count * itemsize >= _COUNTED:
                 raise self._device.memory.out_of_memory(f"{self._program.name} makes an array of {count} elements")
             self.sizes[buffer] = count * itemsize
@@ -269,11 +269,11 @@ class Binding:
             elif kind is Local:
                 size = size_of(a.ctype)
                 if type(a.elements) is Formula:
-                    self._locals.append((kernel, position, size, a.elements.name))
+                    self._locals.append((kernel, position, size, a.elements.symbol))
                 else:
                     runtime.set_argument(kernel, position, runtime.local_memory(a.elements * size))
             elif type(a.value) is Formula:
-                self._scalars.append((kernel, position, struct.Struct(_FORMATS[a.ctype]), a.value.name))
+                self._scalars.append((kernel, position, struct.Struct(_FORMATS[a.ctype]), a.value.symbol))
             else:
                 runtime.set_argument(kernel, position, struct.pack(_FORMATS[a.ctype], a.value))
 
@@ -288,12 +288,12 @@ class Binding:
     def _change(self, numbers, before):
         """Set all that is computed from formulas to the values `numbers`; arguments only if they were others `before`."""
         self._measure(self._sized, numbers)
-        for kernel, position, form, name in self._scalars:
-            if numbers[name] != before.get(name):
-                runtime.set_argument(kernel, position, form.pack(numbers[name]))
-        for kernel, position, size, name in self._locals:
-            if numbers[name] != before.get(name):
-                runtime.set_argument(kernel, position, runtime.local_memory(numbers[name] * size))
+        for kernel, position, form, symbol in self._scalars:
+            if numbers[symbol] != before.get(symbol):
+                runtime.set_argument(kernel, position, form.pack(numbers[symbol]))
+        for kernel, position, size, symbol in self._locals:
+            if numbers[symbol] != before.get(symbol):
+                runtime.set_argument(kernel, position, runtime.local_memory(numbers[symbol] * size))
         for segment, k, grid in self._grids:
             kernel, _, group, label = segment[k]
             segment[k] = kernel, values(grid, numbers), group, label

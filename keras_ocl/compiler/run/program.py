@@ -18,10 +18,10 @@ from keras_ocl.core.facts import function_of
 class Formula:
     """A number computed from unknown extents: one of them ("u0", "u1", ...) or the result of one of the Program's formulas ("v0", ...)."""
 
-    name: str
+    symbol: str
 
     def __str__(self) -> str:
-        return self.name
+        return self.symbol
 
 
 Number = int | Formula
@@ -222,7 +222,7 @@ class Program:
     states: tuple[State, ...]
 
     def numbers(self) -> Callable[..., dict[str, int]]:
-        """A function from the values of the unknown extents, as its arguments, to a dict from the name of each Formula to its value."""
+        """A function from the values of the unknown extents, as its arguments, to a dict from the symbol of each Formula to its value."""
         return function_of(len(self.extents), self.formulas)
 
     @property
@@ -248,12 +248,12 @@ class Program:
 
 def value(number: Number, numbers: Mapping[str, int]) -> int:
     """The value of an int or Formula."""
-    return numbers[number.name] if isinstance(number, Formula) else number
+    return numbers[number.symbol] if isinstance(number, Formula) else number
 
 
 def values(some: Sequence[Number], numbers: Mapping[str, int]) -> tuple[int, ...]:
     """The values of ints and Formulas."""
-    return tuple([numbers[n.name] if isinstance(n, Formula) else n for n in some])
+    return tuple([numbers[n.symbol] if isinstance(n, Formula) else n for n in some])
 
 
 def inside(loop: Loop, variant: int, frame: Sequence[int]) -> tuple[int, ...]:
