@@ -15,13 +15,11 @@ import numpy as np
 
 from keras_ocl import runtime
 from keras_ocl.compiler.jit import Jitted
-from keras_ocl.compiler.launch.loops.lower import Loop
-from keras_ocl.compiler.launch.lower import HostCall, HostEnd, program_specs
 from keras_ocl.compiler.launch.provenance import Share
+from keras_ocl.compiler.launch.work import works
 from keras_ocl.compiler.run.binding import size_of
+from keras_ocl.compiler.run.program import HostCall, KernelLaunch, Local, Loop, Pointer, Scalar, value, values
 from keras_ocl.core import dtypes
-from keras_ocl.core.dim import present
-from keras_ocl.kernels.spec import STEP, KernelSpec
 
 _BATCH = 32  # examples per batch unless the batch size is given
 
@@ -156,80 +154,52 @@ def _step(name, model, step, data, traits):
     if not isinstance(function, Jitted):
         raise ValueError("lower: the model runs eagerly (run_eagerly=True or jit_compile=False), so it has no compiled steps.")
     executable = function.compiled(data).executable
-    return Step(name, tuple(_launches(executable.launches, traits, executable, ())), executable.arena_bytes)
+    program = executable.program
+    numbers = program.numbers()(*program.extents)
+    return Step(name, tuple(_launches(program.launches, executable, numbers, traits, ())), executable.arena_bytes)
 
 
-def _launches(launches, traits, executable, loops):
-    busiest = _busiest(launches)
-    for launch in launches:
-        provenance = launch.provenance
+def _launches(launches, executable, numbers, traits, loops):
+    for launch, work in zip(launches, works([executable.sources[launch.number] for launch in launches]), strict=True):
         if isinstance(launch, Loop):
-            yield from _launches(launch.launches, traits, executable, (*loops, (launch.name, launch.length)))
-            continue
-        if isinstance(launch, HostEnd):
-            continue
-        if isinstance(launch, HostCall):
-            operations = int(provenance.operations)
-            read = sum(b.nbytes for b in launch.reads)
-            written = sum(b.nbytes for b in launch.writes if b is not None)
-            yield Launch(launch.name, "", provenance.shares, (), None, read, written, operations, loops, 0, (), "", ())
-            continue
-        ((_, (kernel, source, helpers)),) = program_specs([launch], traits)
-        parts = provenance.parts(launch)
-        read, written = (sum(amounts) for amounts in zip(*map(_traffic, parts), strict=True))
-        operations = sum(_operations(part, busiest) for part in parts)
-        grid, group = tuple(map(int, launch.grid)), launch.group and tuple(map(int, launch.group))
-        arguments = [_argument(a) for a in launch.args] + [0 for a in launch.args if a.is_pointer and not traits.sub_buffers]
-        amounts = (read, written, operations, loops, _local(launch), tuple(arguments))
-        held = int(present(provenance.steps)), len(parts), provenance.reread
-        yield Launch(launch.name, kernel, provenance.shares, grid, group, *amounts, source, tuple(helpers), *held)
+            length = None if launch.length is None else value(launch.length, numbers)
+            yield from _launches(launch.body, executable, numbers, traits, (*loops, (launch.name, length)))
+        elif isinstance(launch, HostCall):
+            yield Launch(launch.name, "", work.shares, (), None, work.read, work.written, work.operations, loops, 0, (), "", ())
+        elif isinstance(launch, KernelLaunch):
+            kernel, local = executable.program.kernels[launch.kernel], [a for a in launch.arguments if isinstance(a, Local)]
+            arguments = [_argument(a, numbers) for a in launch.arguments]
+            if not traits.sub_buffers:
+                arguments += [0 for a in launch.arguments if isinstance(a, Pointer)]
+            yield Launch(
+                launch.name,
+                launch.kernel,
+                work.shares,
+                values(launch.grid, numbers),
+                launch.group,
+                work.read,
+                work.written,
+                work.operations,
+                loops,
+                sum(value(a.elements, numbers) * size_of(a.ctype) for a in local),
+                tuple(arguments),
+                kernel.source,
+                kernel.helpers,
+                work.steps,
+                work.stages,
+                work.reread,
+            )
 
 
-def _busiest(launches):
-    """Dict from the provenance of each region of the graph to that one of its kernels which moves the most bytes."""
-    found = {}
-    for launch in launches:
-        if isinstance(launch, KernelSpec):
-            for part in launch.provenance.parts(launch):
-                moved = sum(_traffic(part))
-                if part.provenance not in found or moved > found[part.provenance][0]:
-                    found[part.provenance] = moved, part
-    return {provenance: part for provenance, (_, part) in found.items()}
-
-
-def _operations(part, busiest):
-    """Operations of a kernel: its own number, or its region's if it is the busiest kernel of that region, else 0."""
-    if part.operations is not None:
-        return int(present(part.operations))
-    return int(part.provenance.operations) if busiest[part.provenance] is part else 0
-
-
-def _traffic(part: KernelSpec):
-    """(bytes read, bytes written) by a kernel or a part of it: its buffers' bytes, and for reads no more than the elements loaded.
-
-    Where a loop's steps access slices of a buffer, the bytes of one step count.
-    """
-    loads, totals = part.provenance.loads, {"in": 0, "out": 0}
-    for a in part.args:
-        if a.kind not in totals:
-            continue
-        nbytes = a.value.nbytes
-        if a.parts and None not in a.parts:
-            nbytes = sum(map(present, a.parts.values())) * dtypes.itemsize(a.dtype)
-        elif a.kind == "in" and a.value in loads:
-            nbytes = min(nbytes, int(loads[a.value]) * dtypes.itemsize(a.dtype))
-        totals[a.kind] += nbytes
-    return totals["in"], totals["out"]
-
-
-def _argument(a):
-    if a.is_pointer:
-        return "global"
-    return "local" if a.kind == "local" else 1 if a.value is STEP else present(a.value)
-
-
-def _local(launch: KernelSpec):
-    return sum(int(a.value) * size_of(a.dtype) for a in launch.args if a.kind == "local")
+def _argument(a, numbers):
+    match a:
+        case Pointer():
+            return "global"
+        case Local():
+            return "local"
+        case Scalar():
+            return value(a.value, numbers)
+    return 1  # a step
 
 
 def load(target):

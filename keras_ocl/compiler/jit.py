@@ -260,7 +260,7 @@ class Compiled:
                 )
         updates = [(node_of[id(s.entry)], len(outputs) + k) for k, s in enumerate(slots) if id(s.entry) in node_of]
         self.executable = Executable(device, graph, [*inputs[0], *inputs[1], *inputs[2]], updates, all_arguments, name, inputs[1], unknowns)
-        in_place = self.executable.overwritten
+        in_place = {node for node, state in zip(inputs[1], self.executable.program.states, strict=True) if state.overwritten}
         self._guarded = [k for k, node in enumerate(inputs[1]) if node in in_place]
         others = [(k, s) for k, s in enumerate(slots) if node_of.get(id(s.entry)) not in in_place or id(s.entry) not in node_of]
         self._assigned = [s.variable for _, s in others]

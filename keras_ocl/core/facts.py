@@ -1,7 +1,6 @@
-"""Facts about unknown extents that a trace relies on, and numbers that are computed again when unknown extents change."""
+"""Facts about unknown extents that a trace relies on, and formulas as Python code, to compute extents for other values of the unknowns."""
 
 import contextlib
-import functools
 import operator
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
@@ -22,17 +21,21 @@ _ARITHMETIC = {
 _COMPARISONS = {("eq", True): "==", ("eq", False): "!=", ("lt", True): "<", ("lt", False): ">=", ("le", True): "<=", ("le", False): ">"}
 
 
-class _Code:
-    """A Python function of the unknowns' values under construction, in which each formula is computed once."""
+class Code:
+    """Python code that computes formulas of unknowns, which it calls u0, u1, ... in their order.
 
-    _lines: list[str]
+    Attributes:
+        lines: an assignment for each formula that is no unknown itself, to v0, v1, ...; each formula is computed once.
+    """
+
+    lines: list[str]
 
     def __init__(self, unknowns: Iterable[Extent]) -> None:
         self._names: dict[Key, str] = {key(u): f"u{k}" for k, u in enumerate(unknowns)}
-        self._parameters, self._lines = ", ".join(self._names.values()), []
+        self._count, self.lines = len(self._names), []
 
     def name(self, extent: Extent) -> str:
-        """The Python text for an int or Dim. KeyError for a Dim that depends on other unknowns than the function's own."""
+        """The Python text for an int or Dim. KeyError for a Dim that depends on other unknowns than the code's own."""
         if not isinstance(extent, Dim):
             return str(extent)
         found = self._names.get(extent.key)
@@ -41,21 +44,29 @@ class _Code:
                 raise KeyError(f"an unknown extent ({present(extent)}) that is none of the function's own")
             function, *operands = extent.made
             text = _ARITHMETIC[function].format(*map(self.name, operands))
-            found = self._names[extent.key] = f"v{len(self._lines)}"
-            self._lines.append(f"{found} = {text}")
+            found = self._names[extent.key] = f"v{len(self.lines)}"
+            self.lines.append(f"{found} = {text}")
         return found
 
     def function(self, result: str) -> Callable[..., Any]:
-        """The function that returns the expression `result`."""
-        body = "\n".join(f"    {line}" for line in [*self._lines, f"return {result}"])
-        scope: dict[str, Any] = {}
-        exec(f"def formulas({self._parameters}):\n{body}\n", scope)
-        return scope["formulas"]
+        """The function of the unknowns' values that returns the expression `result`."""
+        return function_of(self._count, self.lines, result)
+
+
+def function_of(count: int, lines: Sequence[str], result: str = "locals()") -> Callable[..., Any]:
+    """The function of `count` unknowns, u0, u1, ..., that runs a Code's lines and returns the expression `result`.
+
+    By default it returns a dict from all names, the unknowns' own too, to their values.
+    """
+    body = "\n".join(f"    {line}" for line in [*lines, f"return {result}"])
+    scope: dict[str, Any] = {}
+    exec(f"def formulas({', '.join(f'u{k}' for k in range(count))}):\n{body}\n", scope)
+    return scope["formulas"]
 
 
 def formulas(unknowns: Iterable[Extent], extents: Iterable[Extent]) -> Callable[..., tuple[int, ...]]:
     """A function from the values of the Dims `unknowns`, as its arguments, to a tuple of the values of `extents` (ints and Dims)."""
-    code = _Code(unknowns)
+    code = Code(unknowns)
     return code.function("(" + "".join(f"{code.name(n)}, " for n in extents) + ")")
 
 
@@ -81,7 +92,7 @@ class Facts:
     def hold(self, values: Iterable[int]) -> bool:
         """Whether all comparisons have the noted outcomes when the unknowns have these values."""
         if self._holds is None:
-            code = _Code(self.unknowns)
+            code = Code(self.unknowns)
             tests = [f"{code.name(a)} {_COMPARISONS[function, outcome]} {code.name(b)}" for function, a, b, outcome in self]
             self._holds = code.function(" and ".join(tests) or "True")
         try:
@@ -99,56 +110,3 @@ class Facts:
                     continue
             found.add(k)
         return frozenset(found)
-
-
-class Changing:
-    """Functions that are called with the new values when extents change.
-
-    Args:
-        unknowns: Dims from which all other extents are computed; without any, nothing ever changes.
-
-    Attributes:
-        values: the unknowns' present values, a tuple of ints; None while a change is under way.
-    """
-
-    values: tuple[int, ...] | None
-    _formulas: Callable[..., tuple[int, ...]] | None
-    _results: tuple[int | None, ...]
-
-    def __init__(self, unknowns: Sequence[Extent]) -> None:
-        self._unknowns, self.values = tuple(unknowns), tuple(map(present, unknowns))
-        self._uses: dict[Key, tuple[Dim, list[Callable[[int], object]]]] = {}  # key -> (extent, functions)
-        self._formulas, self._results = None, ()
-
-    def use(self, extent: Extent, function: Callable[[int], object]) -> None:
-        """Calls function(value) for the extent's value, and again with the new one after each change."""
-        function(present(extent))
-        if self._unknowns and isinstance(extent, Dim):
-            self._uses.setdefault(extent.key, (extent, []))[1].append(function)
-
-    def use_all(self, extents: Sequence[Extent], function: Callable[[tuple[int, ...]], object]) -> None:
-        """Calls function(values) likewise, with the values of several extents; it is called once for each extent that changed."""
-        now = [present(n) for n in extents]
-
-        def changed(position: int, value: int) -> None:
-            now[position] = value
-            function(tuple(now))
-
-        function(tuple(now))
-        for position, extent in enumerate(extents):
-            if self._unknowns and isinstance(extent, Dim):
-                self._uses.setdefault(extent.key, (extent, []))[1].append(functools.partial(changed, position))
-
-    def set(self, values: tuple[int, ...]) -> None:
-        """Calls the functions for all extents that change with these values; the caller stores them in `values` when all is done."""
-        if self._formulas is None:
-            extents = [extent for extent, _ in self._uses.values()]
-            self._formulas = formulas(self._unknowns, extents)
-            self._results = tuple(map(present, extents))
-        results, before = self._formulas(*values), self._results
-        self.values, self._results = None, (None,) * len(results)  # if this is interrupted, all is done again
-        for old, new, (_, functions) in zip(before, results, self._uses.values(), strict=True):
-            if old != new:
-                for function in functions:
-                    function(new)
-        self._results = results

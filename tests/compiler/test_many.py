@@ -8,7 +8,7 @@ from keras import ops
 import keras_ocl
 from keras_ocl import runtime
 from keras_ocl.compiler.cache import Cache
-from keras_ocl.compiler.launch.lower import program_specs
+from keras_ocl.compiler.launch.lower import program_spec
 
 FIRST, LATER = (2, 3, 4, 5, 6, 7, 9, 12, 17), (40, 333, 2000)
 RNG = np.random.default_rng(0)
@@ -156,7 +156,7 @@ def test_compiled_text_grows_linearly(case):
     def characters(n):
         with runtime.device_scope(runtime.RecordDevice("record", runtime.current_device().traits)):
             found = keras_ocl.jit(case).compiled([np.zeros((2, 3), "float32")] * n)
-            return sum(len(text) for _, (_, text, _) in program_specs(found.executable.launches, found.device.traits))
+            return sum(len(program_spec(launch, found.device.traits)[1]) for launch in found.executable.launches)
 
     few, many = characters(100), characters(400)
     assert few and many < 5 * few

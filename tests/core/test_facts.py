@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from keras_ocl.core.dim import Dim, ceil_div, maximum, minimum, noting, present
-from keras_ocl.core.facts import Changing, Facts, formulas
+from keras_ocl.core.facts import Code, Facts, formulas, function_of
 
 
 def unknowns(*values):
@@ -123,40 +123,12 @@ def test_formulas_of_foreign_unknowns():
         formulas([n], [m + 1])
 
 
-def test_what_changes_is_told():
+def test_code_computes_each_formula_once():
     n, m = unknowns(4, 5)
-    seen, shapes = [], []
-    changing = Changing([n, m])
-    changing.use(n * 2, seen.append)
-    changing.use(7, seen.append)
-    changing.use_all((n, 3, m + 1), shapes.append)
-    assert seen == [8, 7] and shapes == [(4, 3, 6)]
-    changing.set((4, 9))
-    assert seen == [8, 7] and shapes[-1] == (4, 3, 10)
-    changing.set((6, 5))
-    assert seen == [8, 7, 12] and shapes[-1] == (6, 3, 6)
-    assert changing.values is None  # until the caller says that all is done
-
-
-def test_an_interrupted_change_is_begun_again():
-    (n,) = unknowns(4)
-    seen = []
-
-    def interrupted(value):
-        if value == 5 and 5 not in seen:
-            seen.append(5)
-            raise KeyboardInterrupt
-
-    changing = Changing([n])
-    changing.use(n, seen.append)
-    changing.use(n + 0, interrupted)
-    changing.use(n - 1, interrupted)
-    changing.use(n - 2, seen.append)
-    with pytest.raises(KeyboardInterrupt):
-        changing.set((6,))
-    assert changing.values is None and seen == [4, 2, 6, 5]
-    changing.set((6,))
-    assert seen == [4, 2, 6, 5, 6, 4]
+    code = Code([n, m])
+    assert [code.name(e) for e in (7, m, n * 2, 2 * n, n * 2 + m)] == ["7", "u1", "v0", "v0", "v1"]
+    assert code.lines == ["v0 = u0 * 2", "v1 = v0 + u1"]
+    assert function_of(2, code.lines)(3, 10) == {"u0": 3, "u1": 10, "v0": 6, "v1": 16}
 
 
 def test_present_is_silent():

@@ -9,7 +9,7 @@ from keras import ops
 from keras_ocl import primitives as P
 from keras_ocl import runtime
 from keras_ocl.compiler.launch.loops.lower import lower_loop
-from keras_ocl.compiler.launch.lower import lower_graph, program_specs
+from keras_ocl.compiler.launch.lower import lower_graph, program_spec
 from keras_ocl.kernels.schedule import schedule_names
 from keras_ocl.ops import core, numpy, slicing
 from keras_ocl.runtime import OutOfMemory
@@ -68,7 +68,7 @@ def test_kernels_compile(name, schedule):
     graph, _ = graph_of(function, *inputs)
     traits = dataclasses.replace(device.traits, schedule=schedule)
     launches = lower_graph(graph, (), traits, False, lower_loop).launches
-    assert device.build([spec for _, spec in program_specs(launches, traits)])
+    assert device.build([program_spec(launch, traits) for launch in launches])
 
 
 @pytest.mark.parametrize("extent", [FAR - 1, FAR, FAR + 5, 2**40])

@@ -71,6 +71,10 @@ class Lowered:
     def __post_init__(self):
         self.shared = {node.buffer: owner.buffer for node, owner in self.alias.items()}  # `alias` in terms of buffers
 
+    def resolve(self, buffer):
+        """The Buffer whose memory this one uses."""
+        return self.shared.get(buffer, buffer)
+
 
 def lower_graph(graph, updates, traits, all_arguments, lower_loop, extra=None):
     """The Lowered form of a graph.
@@ -265,18 +269,15 @@ def function_name(spec, traits):
     return "k" + hashlib.sha256((text + "".join(sorted(spec.helpers))).encode()).hexdigest()[:20], text
 
 
-def program_specs(launches, traits):
-    """(spec, (function name, source, helper texts)) of every KernelSpec, for Device.build."""
-    specs = []
-    for launch in launches:
-        if traits.vec_len_hint and schedule_of(traits).as_written and not launch.scalar:
-            # The kernels are written in vectors already, and the compiler's own vectoriser crashes on some loops.
-            launch.attributes = "__attribute__((intel_vec_len_hint(1))) "
-        name, text = function_name(launch, traits)
-        source = text.replace(" k(", f" {name}(", 1)
-        extensions = ("cl_khr_fp64",) if traits.fp64 and any("double" in t for t in (source, *launch.functions)) else ()
-        specs.append((launch, (name, source, (*prelude.pieces(launch.helpers, extensions), *launch.functions))))
-    return specs
+def program_spec(spec, traits):
+    """(function name, source, helper texts) of a KernelSpec, for Device.build."""
+    if traits.vec_len_hint and schedule_of(traits).as_written and not spec.scalar:
+        # The kernels are written in vectors already, and the compiler's own vectoriser crashes on some loops.
+        spec.attributes = "__attribute__((intel_vec_len_hint(1))) "
+    name, text = function_name(spec, traits)
+    source = text.replace(" k(", f" {name}(", 1)
+    extensions = ("cl_khr_fp64",) if traits.fp64 and any("double" in t for t in (source, *spec.functions)) else ()
+    return name, source, (*prelude.pieces(spec.helpers, extensions), *spec.functions)
 
 
 def buffers(launch):

@@ -1,4 +1,4 @@
-"""Binding: launches get their memory and their kernel objects, whose arguments are set once.
+"""Binding: a Program gets its memory and kernel objects, whose arguments are set once.
 
 Buffers that live only during a run lie in one arena. Inputs and outputs, which come from outside, are bound again if they changed since
 the last run. Where unknown extents get other values, the numbers computed from them are set again: arguments, grids, sizes, steps.
@@ -6,17 +6,12 @@ the last run. Where unknown extents get other values, the numbers computed from 
 
 import itertools
 import struct
-from functools import partial
 
 from keras_ocl import runtime
-from keras_ocl.compiler.launch import lower as lowering
-from keras_ocl.compiler.launch.loops.lower import Loop
 from keras_ocl.compiler.run.plan import Interval, place
+from keras_ocl.compiler.run.program import Formula, HostCall, HostEnd, Local, Loop, Pointer, Step, inside, launches_of, value, values
 from keras_ocl.compiler.run.unoptimised import unoptimised_builds
-from keras_ocl.core import dtypes
-from keras_ocl.core.dim import present, product
-from keras_ocl.core.facts import Changing
-from keras_ocl.kernels.spec import STEP
+from keras_ocl.core.dim import product
 
 _MARGIN = 8  # a buffer that outgrows its place in the arena gets an eighth more bytes than it needs now
 _COUNTED = 2**63  # bytes: more than the kernels' 64-bit indices reach
@@ -45,19 +40,26 @@ class GroupTooLarge(RuntimeError):
 
 
 class BoundHost:
-    """A host operation with its buffers; `ends`: whether a BoundEnd follows, before which a thread computes it."""
+    """A program.HostCall with its buffers; `ends`: whether a BoundEnd follows, before which a thread computes it.
 
-    def __init__(self, call, resolve, changing):
-        node, self.ends = call.node, False
-        self.node = node
-        self.label = runtime.Label(node.name, call.provenance)
-        self.reads = [resolve(b) for b in call.reads]
-        self.writes = [b if b is None else resolve(b) for b in call.writes]
-        self.read_shapes = _shapes([n.shape for n in node.inputs], changing)
-        self.written_shapes = _shapes([shape for shape, _ in node.results or [(node.shape, node.dtype)]], changing)
-        self.params = dict(node.params)
-        for name in node.primitive.dynamic_extents:
-            changing.use_all(node.params[name], partial(self.params.__setitem__, name))
+    Args:
+        source: the lowered launch, which knows the operation's code and provenance.
+    """
+
+    def __init__(self, call, source, frame):
+        self._call, self.ends, self.single = call, False, call.single
+        self.primitive, self.label = source.node.primitive, runtime.Label(call.primitive, source.provenance)
+        self.reads = [frame[a.buffer] for a in call.reads]
+        self.writes = [a.buffer if a.buffer is None else frame[a.buffer] for a in call.writes]
+        self.read_dtypes, self.written_dtypes = ([a.dtype for a in arrays] for arrays in (call.reads, call.writes))
+
+    def set(self, numbers):
+        """Compute shapes and parameters from the values of the formulas."""
+        self.read_shapes, self.written_shapes = ([values(a.shape, numbers) for a in some] for some in (self._call.reads, self._call.writes))
+        self.params = {
+            name: values(given, numbers) if isinstance(given, tuple) and any(type(n) is Formula for n in given) else given
+            for name, given in self._call.params
+        }
 
 
 class BoundEnd:
@@ -69,92 +71,79 @@ class BoundEnd:
 
 
 class BoundLoop:
-    """A loop with its buffers and kernel objects: for each variant, a step's segments and the arguments that hold the step's number.
+    """A program.Loop with its buffers and kernel objects: for each variant, a step's segments and the arguments that hold its number.
 
-    `length`: the number of steps of a scan; None for a while loop.
+    `length`: the number of steps of a scan; None for a while loop. `before`, `after`, `last`: copies (source, target, bytes, offsets).
     """
 
-    def __init__(self, loop, resolve, variants, changing):
-        self.loop, self.variants, self.length = loop, variants, None
-        self.before, self.after, self.last = (_copies(copies, resolve, changing) for copies in (loop.before, loop.after, loop.last))
-        if loop.length is not None:
-            changing.use(loop.length, partial(setattr, self, "length"))
-        self.condition = loop.condition and [resolve(b) for b in loop.condition]
-        self.state = loop.state and resolve(loop.state)
-        self.guards = [(resolve(flag), taken) for flag, taken in loop.guards]
+    def __init__(self, loop, frame, variants):
+        self._loop, self._frame, self.variants, self.reverse = loop, frame, variants, loop.reverse
+        self.condition = loop.condition and [frame[b] for b in loop.condition]
+        self.state = None if loop.state is None else frame[loop.state]
+        self.guards = [(frame[flag], taken) for flag, taken in loop.guards]
         # Steps that consist of kernels alone are launched by the device in one go.
         self.plain = all(len(segments) == 1 and type(segments[0]) is list for segments, _ in variants)
 
-
-def _shapes(shapes, changing):
-    """A list of the shapes at the present extents, which `changing` keeps up to date."""
-    now = [None] * len(shapes)
-    for k, shape in enumerate(shapes):
-        changing.use_all(shape, partial(now.__setitem__, k))
-    return now
-
-
-def _copies(copies, resolve, changing):
-    """A list of a loop's copies, between resolved buffers, which `changing` keeps up to date."""
-    now = [None] * len(copies)
-    for k, (source, target, *numbers) in enumerate(copies):
-        source, target = resolve(source), resolve(target)
-        changing.use_all(numbers, lambda numbers, k=k, source=source, target=target: now.__setitem__(k, (source, target, *numbers)))
-    return now
+    def set(self, numbers):
+        """Compute the length and the copies' sizes from the values of the formulas."""
+        self.length = self._loop.length and value(self._loop.length, numbers)
+        self.before, self.after, self.last = (
+            [(self._frame[c.source], self._frame[c.target], *values((c.nbytes, c.start, c.end), numbers)) for c in copies]
+            for copies in (self._loop.before, self._loop.after, self._loop.last)
+        )
 
 
 class Binding:
-    """Memory and kernel objects for launches.
+    """Memory and kernel objects for a Program.
 
     Args:
-        launches: KernelSpecs, HostCalls, HostEnds and Loops in order.
-        resolve: function from a launch's Buffer to the Buffer whose memory it uses.
-        external: set of (resolved) Buffers whose memory the caller gives by `bind`; others get memory in the device's arena, by `enter`.
-        options: OpenCL's build options.
+        sources: the lowered launches by number, see assembly.assemble.
         allow_unoptimised: whether kernels that are not compiled yet may first be built without optimisation, where that pays.
-        name: what the memory is for, in error messages.
-        unknowns: Dims that may have other values in other runs.
 
     Raises GroupTooLarge where a kernel turns out to need smaller groups.
 
     Attributes:
-        changing: the facts.Changing that updates all numbers that depend on the unknowns.
+        values: the unknown extents' present values, a tuple of ints; None while a change is under way.
         segments: lists of (kernel, grid, group, label), with BoundHost, BoundEnd and BoundLoop between the lists.
-        storages: dict from a Buffer to its Storage.
-        lives: dict from a Buffer in the arena to its Interval (liveness and place); `parts`: bytes of each of the arena's parts,
+        storages: dict from a buffer's number to its Storage. The caller gives those of inputs and new outputs by `bind`; others get memory
+            in the device's arena, by `enter`.
+        lives: dict from a buffer in the arena to its Interval (liveness and place); `parts`: bytes of each of the arena's parts,
             `arena_bytes`: of all.
-        sizes: dict from every Buffer, external ones too, to its present size in bytes.
-        home: the arena's Storages in which the Buffers lie now.
+        sizes: dict from every buffer to its present size in bytes.
+        home: the arena's Storages in which the buffers lie now.
         kernels: number of kernel objects.
         unoptimised: the runtime.UnoptimisedBuilds: which of the kernels are built without optimisation.
     """
 
-    def __init__(self, device, launches, resolve, external, options, allow_unoptimised, name, unknowns=()):
-        self._device, self._external, self._name, self.lives, self.sizes = device, external, name, {}, {}
-        self.changing = Changing(unknowns)
+    def __init__(self, device, program, sources, allow_unoptimised):
+        self._device, self._program, self._sources = device, program, sources
         self._whole = not device.traits.sub_buffers
-        for buffer in external:
-            self._measure(buffer)
-        self._live(launches, resolve, 0)
+        self._formulas, self.values = program.numbers(), program.extents
+        self._numbers = numbers = self._formulas(*self.values)  # symbol of a Formula -> its value; none while a change is under way
+        self.sizes, buffers = {}, [(b, m.elements, m.itemsize) for b, m in enumerate(program.buffers)]
+        self._measure(buffers, numbers)
+        self.lives = {b: Interval(b, self.sizes[b], m.first, m.last) for b, m in enumerate(program.buffers) if m.first is not None}
         self._plan()
         self._places = {}  # buffer -> [(kernel, position of the pointer argument, position of its offset's argument)]
-        kernels, self.unoptimised = _kernels(device, launches, options, allow_unoptimised)
+        # What changes with unknown extents: buffers, as in `_measure`; arguments (kernel, position, struct.Struct or bytes of an element
+        # of local memory, symbol of a Formula); grids (segment, position there, grid); BoundHosts and BoundLoops.
+        self._sized = [entry for entry in buffers if type(entry[1]) is Formula]
+        self._scalars, self._locals, self._grids, self._others = [], [], [], []
+        kernels, self.unoptimised = self._kernels(allow_unoptimised)
         self.kernels = sum(map(len, kernels.values()))
-        self.segments, _ = self._bound_launches(launches, resolve, kernels)
+        self.segments, _ = self._bound_launches(program.launches, program.frame, kernels)
+        self._change(numbers, {})
         self._bound = {}  # buffer -> the cl.Buffer, or (cl.Buffer, offset in bytes), that its kernels' arguments are set to
         self.storages = {}
         self.home = _NOWHERE
 
-    def _measure(self, buffer):
-        """Note the buffer's bytes in `sizes`, which `changing` keeps up to date."""
-        itemsize = dtypes.itemsize(buffer.dtype)
-
-        def size(elements):
-            if elements * itemsize >= _COUNTED:
-                raise self._device.memory.out_of_memory(f"{self._name} makes an array of {elements} elements")
-            self.sizes[buffer] = elements * itemsize
-
-        self.changing.use(buffer.elements, size)
+    def _measure(self, buffers, numbers):
+        """Note in `sizes` the bytes of (buffer, elements, bytes of one) where formulas have the values `numbers`."""
+        for buffer, elements, itemsize in buffers:
+            count = numbers[elements.symbol] if type(elements) is Formula else elements
+            if count * itemsize >= _COUNTED:
+                raise self._device.memory.out_of_memory(f"{self._program.name} makes an array of {count} elements")
+            self.sizes[buffer] = count * itemsize
 
     def _plan(self):
         traits = self._device.traits
@@ -169,7 +158,9 @@ class Binding:
 
         If this is interrupted, the next run does it again.
         """
-        self.changing.set(values)
+        numbers = self._formulas(*values)
+        before, self.values, self._numbers = self._numbers, None, {}
+        self._change(numbers, before)
         grown = [(interval, self.sizes[buffer]) for buffer, interval in self.lives.items() if self.sizes[buffer] > interval.nbytes]
         if grown or self.parts is None:
             self.parts = None
@@ -177,11 +168,11 @@ class Binding:
             for interval, nbytes in grown:
                 interval.nbytes = nbytes + nbytes // _MARGIN
             self._plan()
-        self.changing.values = values
+        self.values, self._numbers = values, numbers
 
     def enter(self, arena):
         """Place the buffers in an Arena's memory, until it calls `leave`. The caller holds its lock."""
-        home = arena.enter(self, self.parts, self._name)
+        home = arena.enter(self, self.parts, self._program.name)
         for buffer, interval in self.lives.items():
             self.bind(buffer, home[interval.part].view(interval.offset, interval.nbytes))
         self.home = home
@@ -215,115 +206,103 @@ class Binding:
                 runtime.set_argument(kernel, behind, number)
             self._bound[buffer] = where
 
-    def _live(self, launches, resolve, position):
-        """Note the liveness of the buffers of `launches`, counting launches from `position`; returns the position after the last."""
-        for launch in launches:
-            if isinstance(launch, Loop):
-                first = position
-                position = self._live(launch.launches, launch.resolver(0, resolve), position)
-                buffers, until = [resolve(b) for b in launch.held], position
-            else:
-                buffers, first, until = [resolve(b) for b in lowering.buffers(launch)], position, position
-            for buffer in buffers:
-                if buffer in self._external:
-                    continue
-                if buffer not in self.lives:
-                    self._measure(buffer)
-                    self.lives[buffer] = Interval(buffer, self.sizes[buffer], first, until)
-                life = self.lives[buffer]
-                life.first, life.last = min(life.first, first), max(life.last, until)
-            position = until + 1
-        return position
+    def _kernels(self, allow_unoptimised):
+        """(dict from a kernel's name to a list of kernel objects, one for each launch and variant; the runtime.UnoptimisedBuilds)."""
+        device, program, sources = self._device, self._program, self._sources
+        counts, builds = {}, runtime.UnoptimisedBuilds()
+        for launch, times in launches_of(program.launches):
+            counts[launch.kernel] = counts.get(launch.kernel, 0) + times
+        texts = {name: (name, program.kernels[name].source, program.kernels[name].helpers) for name in counts}
+        if allow_unoptimised:
+            named = [(sources[launch.number], texts[launch.kernel]) for launch, _ in launches_of(program.launches)]
+            builds = unoptimised_builds([sources[launch.number] for launch in program.launches], named, device.traits)
+        free = {}
+        for repeat in range(max(counts.values(), default=0)):
+            batch = [texts[name] for name, count in counts.items() if count > repeat]
+            for name, kernel in device.build(batch, program.options, builds).items():
+                free.setdefault(name, []).append(kernel)
+        self._check_groups(free)
+        return free, builds
 
-    def _bound_launches(self, launches, resolve, kernels):
-        """(segments, places): segments as in the attribute; places, the (kernel, argument position) of each step number."""
+    def _check_groups(self, built):
+        """Raises GroupTooLarge if kernels need more work-items in a group than they can have, for the one with the smallest limit."""
+        groups = {x.kernel: (x.name, product(x.group)) for x, _ in launches_of(self._program.launches) if x.group and product(x.group) > 1}
+        short = [(self._device.group_limit(built[name][0]), items, title) for name, (title, items) in groups.items()]
+        short = [entry for entry in short if entry[0] < entry[1]]
+        if short:
+            limit, items, title = min(short)
+            raise GroupTooLarge(title, items, limit)
+
+    def _bound_launches(self, launches, frame, kernels):
+        """(segments, places): segments as in the attribute; places, the (kernel, argument position) of each step number.
+
+        `frame`: the Program's numbers of the launches' buffers.
+        """
         segments, steps, hosts = [[]], [], {}
         for launch in launches:
-            if isinstance(launch, lowering.HostCall):
-                hosts[launch] = BoundHost(launch, resolve, self.changing)
-                segments += [hosts[launch], []]
-                continue
-            if isinstance(launch, lowering.HostEnd):
+            kind = type(launch)
+            if kind is HostCall:
+                hosts[launch.number] = BoundHost(launch, self._sources[launch.number], frame)
+                segments += [hosts[launch.number], []]
+                self._others.append(hosts[launch.number])
+            elif kind is HostEnd:
                 segments += [BoundEnd(hosts[launch.call]), []]
-                continue
-            if isinstance(launch, Loop):
-                variants = [
-                    self._bound_launches(launch.launches, launch.resolver(v, resolve), kernels) for v in range(len(launch.variants))
-                ]
-                segments += [BoundLoop(launch, resolve, variants, self.changing), []]
-                continue
-            kernel, behind = kernels[id(launch)].pop(), itertools.count(len(launch.args))
-            for position, a in enumerate(launch.args):
-                if a.is_pointer:
-                    self._places.setdefault(resolve(a.value), []).append((kernel, position, next(behind)))
-                elif a.kind == "local":
-                    size = size_of(a.dtype)
-                    self.changing.use(a.value, partial(_set_local, kernel, position, size))
-                elif a.value is STEP:
-                    steps.append((kernel, position))
-                elif a.kind in ("float", "double"):
-                    runtime.set_argument(kernel, position, struct.pack(_FORMATS[a.kind], a.value))
-                else:
-                    self.changing.use(a.value, partial(_set_integer, kernel, position, struct.Struct(_FORMATS[a.kind])))
-            if 0 not in launch.grid:
-                group = launch.group and (*map(present, launch.group), 1, 1)[: len(launch.grid)]
-                segment, label = segments[-1], runtime.Label(launch.name, launch.provenance, overwrites=launch.overwrites)
-                segment.append(None)
-                self.changing.use_all(launch.grid, partial(_set_grid, segment, len(segment) - 1, kernel, group, label))
+            elif kind is Loop:
+                frames = [inside(launch, v, frame) for v in range(len(launch.variants))]
+                segments += [BoundLoop(launch, frame, [self._bound_launches(launch.body, f, kernels) for f in frames]), []]
+                self._others.append(segments[-2])
+            else:
+                kernel = kernels[launch.kernel].pop()
+                self._bound_arguments(kernel, launch.arguments, frame, steps)
+                if not launch.empty:
+                    self._bound_grid(kernel, launch, segments[-1])
         return [s for s in segments if s != []] or [[]], steps
 
+    def _bound_arguments(self, kernel, arguments, frame, steps):
+        """Set a kernel's constant arguments, note where the others are, and add the (kernel, position) of step numbers to `steps`."""
+        behind = itertools.count(len(arguments))
+        for position, a in enumerate(arguments):
+            kind = type(a)
+            if kind is Pointer:
+                self._places.setdefault(frame[a.buffer], []).append((kernel, position, next(behind)))
+            elif kind is Step:
+                steps.append((kernel, position))
+            elif kind is Local:
+                size = size_of(a.ctype)
+                if type(a.elements) is Formula:
+                    self._locals.append((kernel, position, size, a.elements.symbol))
+                else:
+                    runtime.set_argument(kernel, position, runtime.local_memory(a.elements * size))
+            elif type(a.value) is Formula:
+                self._scalars.append((kernel, position, struct.Struct(_FORMATS[a.ctype]), a.value.symbol))
+            else:
+                runtime.set_argument(kernel, position, struct.pack(_FORMATS[a.ctype], a.value))
 
-def _set_integer(kernel, position, form, value):
-    runtime.set_argument(kernel, position, form.pack(value))
+    def _bound_grid(self, kernel, launch, segment):
+        """Add a launch to a segment."""
+        group = launch.group and (*launch.group, 1, 1)[: len(launch.grid)]
+        label = runtime.Label(launch.name, self._sources[launch.number].provenance, overwrites=launch.overwrites)
+        segment.append((kernel, values(launch.grid, self._numbers), group, label))
+        if any(type(n) is Formula for n in launch.grid):
+            self._grids.append((segment, len(segment) - 1, launch.grid))
+
+    def _change(self, numbers, before):
+        """Set all that is computed from formulas to the values `numbers`; arguments only if they were others `before`."""
+        self._measure(self._sized, numbers)
+        for kernel, position, form, symbol in self._scalars:
+            if numbers[symbol] != before.get(symbol):
+                runtime.set_argument(kernel, position, form.pack(numbers[symbol]))
+        for kernel, position, size, symbol in self._locals:
+            if numbers[symbol] != before.get(symbol):
+                runtime.set_argument(kernel, position, runtime.local_memory(numbers[symbol] * size))
+        for segment, k, grid in self._grids:
+            kernel, _, group, label = segment[k]
+            segment[k] = kernel, values(grid, numbers), group, label
+        for other in self._others:
+            other.set(numbers)
 
 
 def size_of(ctype):
     """Bytes of a C type, a scalar or a vector."""
     scalar = ctype.rstrip("0123456789")
     return struct.calcsize(_FORMATS[scalar]) * int(ctype[len(scalar) :] or 1)
-
-
-def _set_local(kernel, position, size, elements):
-    runtime.set_argument(kernel, position, runtime.local_memory(elements * size))
-
-
-def _set_grid(segment, place, kernel, group, label, grid):
-    segment[place] = kernel, grid, group, label
-
-
-def _kernels(device, launches, options, allow_unoptimised):
-    """Kernel objects for all launches: (dict from the id of a spec to a list of kernels, the runtime.UnoptimisedBuilds)."""
-    found = lowering.program_specs(_specs(launches, 1), device.traits)
-    unique, counts = {}, {}
-    for _, spec in found:
-        unique[spec[0]] = spec
-        counts[spec[0]] = counts.get(spec[0], 0) + 1
-    free, builds = {}, unoptimised_builds(launches, found, device.traits) if allow_unoptimised else runtime.UnoptimisedBuilds()
-    for repeat in range(max(counts.values(), default=0)):
-        batch = [unique[n] for n, c in counts.items() if c > repeat]
-        for name, kernel in device.build(batch, options, builds).items():
-            free.setdefault(name, []).append(kernel)
-    _check_groups(device, found, free)
-    kernels = {}
-    for launch, spec in found:
-        kernels.setdefault(id(launch), []).append(free[spec[0]].pop())
-    return kernels, builds
-
-
-def _check_groups(device, found, built):
-    """Raises GroupTooLarge if kernels need more work-items in a group than they can have, for the one with the smallest limit."""
-    groups = {name: (launch.name, product(launch.group)) for launch, (name, *_) in found if launch.group and product(launch.group) > 1}
-    short = [(device.group_limit(built[name][0]), items, title) for name, (title, items) in groups.items()]
-    short = [entry for entry in short if entry[0] < entry[1]]
-    if short:
-        limit, items, title = min(short)
-        raise GroupTooLarge(title, items, limit)
-
-
-def _specs(launches, times):
-    """Every KernelSpec, once per kernel object that it needs: in a loop, one for each variant."""
-    for launch in launches:
-        if isinstance(launch, Loop):
-            yield from _specs(launch.launches, times * len(launch.variants))
-        elif not isinstance(launch, (lowering.HostCall, lowering.HostEnd)):
-            yield from (launch for _ in range(times))

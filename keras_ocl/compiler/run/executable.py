@@ -8,10 +8,12 @@ from keras_ocl.compiler.cache import KERNEL_BYTES
 from keras_ocl.compiler.launch import lower as lowering
 from keras_ocl.compiler.launch.chain import chained
 from keras_ocl.compiler.launch.horizontal import side_by_side
-from keras_ocl.compiler.launch.loops.lower import Loop, lower_loop
+from keras_ocl.compiler.launch.loops.lower import lower_loop
 from keras_ocl.compiler.launch.overlap import overlapped
 from keras_ocl.compiler.launch.provenance import key
+from keras_ocl.compiler.run.assembly import assemble
 from keras_ocl.compiler.run.binding import Binding, GroupTooLarge
+from keras_ocl.compiler.run.program import HostCall, HostEnd, Loop, inside
 from keras_ocl.compiler.run.replay import Replay
 
 
@@ -29,65 +31,55 @@ class Executable:
     The kernels' arguments are set once; run() sets again only those of buffers that changed since the last
     call. Intermediate results lie in the device's arena. A lock, shared by all executables that use the arena, makes it safe to run from
     several threads.
+
+    Attributes:
+        program: what it runs, as data (program.Program).
+        sources: the launches that the program was made of, by number, which know their provenance.
     """
 
     def __init__(self, device, graph, inputs, updates=(), all_arguments=False, name="", states=(), unknowns=()):
-        self.device, self.name, self.is_eager, self._states = device, name, all_arguments, tuple(states)
-        self._inputs = [n.buffer for n in inputs]
-        self._outputs = [n.buffer for n in graph.outputs]
-        self._unknowns = unknowns
-        self._lower(graph, updates, device.traits)
+        self.device, self.name, self.is_eager = device, name, all_arguments
+        self._lower(graph, inputs, updates, states, unknowns, device.traits)
         self.held_bytes = self._binding.kernels * KERNEL_BYTES
         self._arena = device.arena if self._binding.lives else None
         self._lock = self._arena.lock if self._arena else threading.Lock()
         self._sort_outputs()
 
-    def _lower(self, graph, updates, traits):
+    def _lower(self, graph, inputs, updates, states, unknowns, traits):
         """Lower the graph for a device with these traits and bind its kernels; where one must have smaller groups, lower all again."""
         lowered = lowering.lower_graph(graph, updates, traits, self.is_eager, lower_loop)
-        self._alias, self._shared = lowered.alias, lowered.shared
-        self.overwritten = lowered.overwritten  # entry nodes whose storage run() writes to
         self.launches = lowered.launches
         if not self.is_eager:
-            joined = chained(side_by_side(self.launches, traits, self._resolve), traits)
-            self.launches = overlapped(joined, self._resolve)
+            joined = chained(side_by_side(self.launches, traits, lowered.resolve), traits)
+            self.launches = overlapped(joined, lowered.resolve)
+        # Gradients that vanish over many steps end in denormal numbers, with which CPUs compute 30 times as slowly. As in XLA and
+        # TensorFlow, compiled functions treat them as zero.
+        options = "" if self.is_eager else "-cl-denorms-are-zero"
+        given = self.name, options, self.device.traits, inputs, graph.outputs, states, unknowns
+        self.program, self.sources = assemble(lowered, self.launches, *given)
+        # Of each state that is overwritten, the operation that computes its new value; not that of a view of it.
+        new = {entry: node for node, entry in reversed(lowered.alias.items()) if entry in lowered.overwritten}
+        self._updates = [(state.buffer, key(new[n])) for n, state in zip(states, self.program.states, strict=True) if n in new]
         try:
             self._bind()
         except GroupTooLarge as error:
             if traits.max_group == 1:
                 raise
-            fewer = min(error.limit, traits.max_group // 2)
-            self._lower(graph, updates, dataclasses.replace(traits, max_group=max(1, fewer)))
+            fewer = dataclasses.replace(traits, max_group=max(1, min(error.limit, traits.max_group // 2)))
+            self._lower(graph, inputs, updates, states, unknowns, fewer)
 
     def _bind(self):
-        """Bind the launches to kernel objects of the best programs compiled so far: optimised ones where they are ready."""
-        # Gradients that vanish over many steps end in denormal numbers, with which CPUs compute 30 times as slowly. As in XLA and
-        # TensorFlow, compiled functions treat them as zero.
-        options, external = "" if self.is_eager else "-cl-denorms-are-zero", {*self._inputs, *self._outputs}
-        arguments = self._resolve, external, options, not self.is_eager, self.name, self._unknowns
-        self._binding = Binding(self.device, self.launches, *arguments)
+        """Bind the program to kernel objects of the best programs compiled so far: optimised ones where they are ready."""
+        self._binding = Binding(self.device, self.program, self.sources, not self.is_eager)
         self._replay = Replay(self.device, self._binding.storages)
 
-    def _resolve(self, buffer):
-        return self._shared.get(buffer, buffer)
-
     def _sort_outputs(self):
-        self._fresh = []  # (position in the outputs, buffer): outputs that get new memory each run
-        self._copied = []  # likewise: outputs that are inputs
-        self._repeated = []  # likewise: outputs listed before
-        self._replaced = [(k, self._shared[b]) for k, b in enumerate(self._outputs) if b in self._shared]
-        self._nothing = dict.fromkeys([*self._inputs, *self._outputs])
-        seen = set()
-        for k, buffer in enumerate(self._outputs):
-            if buffer in self._shared:
-                continue
-            if buffer in self._inputs:
-                self._copied.append((k, buffer))
-            elif buffer in seen:
-                self._repeated.append((k, buffer))
-            else:
-                seen.add(buffer)
-                self._fresh.append((k, buffer))
+        """Sort the outputs' positions, with their buffers, by their memory (program.Output)."""
+        found = {"new": [], "shared": [], "input": [], "repeated": []}
+        for k, output in enumerate(self.program.outputs):
+            found[output.memory].append((k, output.buffer))
+        self._new, self._shared, self._copied, self._repeated = found.values()
+        self._nothing = dict.fromkeys([*self.program.inputs, *(buffer for _, buffer in self._new)])
 
     @property
     def arena_bytes(self):
@@ -115,7 +107,7 @@ class Executable:
         with self._lock:
             if self._binding.unoptimised.awaited and not (arena and arena.users):
                 self._improve(self._binding.unoptimised)
-            if values != self._binding.changing.values:
+            if values != self._binding.values:
                 self._binding.change(values)
             if arena is None:
                 return self._enqueue(storages, publish)
@@ -154,15 +146,15 @@ class Executable:
         device, bind = self.device, self._binding.bind
         held = self._binding.storages
         try:
-            for buffer, storage in zip(self._inputs, storages, strict=True):
+            for buffer, storage in zip(self.program.inputs, storages, strict=True):
                 bind(buffer, storage)
-            results = [None] * len(self._outputs)
+            results = [None] * len(self.program.outputs)
             sizes = self._binding.sizes
-            for k, buffer in self._fresh:
+            for k, buffer in self._new:
                 results[k] = device.allocate(sizes[buffer], self.name)
                 bind(buffer, results[k])
-            for k, entry in self._replaced:
-                results[k] = held[entry]
+            for k, buffer in self._shared:
+                results[k] = held[buffer]
             for k, buffer in self._copied + self._repeated:
                 results[k] = device.allocate(sizes[buffer], self.name)
             for k, buffer in self._copied:  # before a kernel overwrites them
@@ -189,7 +181,7 @@ class Executable:
             replaces, its bytes count as in place and none are requested.
         """
         sizes = self._binding.sizes
-        return self._memory(sizes.__getitem__, lambda k: sizes[self._outputs[k]])
+        return self._memory(sizes.__getitem__, lambda k: sizes[self.program.outputs[k].buffer])
 
     def handed_out(self, results):
         """Like `requested`, with the bytes of the Storages that a run really got; `results`: the Storages that it returned."""
@@ -199,32 +191,32 @@ class Executable:
         """The list that `requested` returns; `of_buffer` gives the bytes of a buffer, `of_result` those of the output at a position."""
         owners = self._allocators()
         found = [(owners.get(buffer), of_buffer(buffer), 0) for buffer in self._binding.lives]
-        found += [(owners.get(buffer), of_result(k), 0) for k, buffer in self._fresh]
+        found += [(owners.get(buffer), of_result(k), 0) for k, buffer in self._new]
         found += [(None, of_result(k), 0) for k, _ in self._copied + self._repeated]
-        updates = {entry: new for new, entry in reversed(self._alias.items()) if entry in self.overwritten}  # not the views of `new`
-        return found + [(key(new), 0, of_buffer(entry.buffer)) for entry, new in updates.items()]
+        return found + [(allocator, 0, of_buffer(buffer)) for buffer, allocator in self._updates]
 
     def state_bytes(self):
         """Bytes of the variables that the function reads or assigns."""
-        return sum(self._binding.sizes[node.buffer] for node in self._states)
+        return sum(self._binding.sizes[state.buffer] for state in self.program.states)
 
     def _allocators(self):
-        """Dict from a Buffer to the Provenance.allocator of the first launch that writes it."""
+        """Dict from a buffer to the Provenance.allocator of the first launch that writes it."""
         found = {}
 
-        def look(launches, resolve):
+        def look(launches, frame):
             for launch in launches:
+                source = self.sources[launch.number]
                 if isinstance(launch, Loop):
-                    look(launch.launches, launch.resolver(0, resolve))
-                    written = launch.held  # spare buffers and histories that only copies fill
-                elif isinstance(launch, lowering.HostEnd):
+                    look(launch.body, inside(launch, 0, frame))
+                    written = zip(launch.held, source.held, strict=True)  # spare buffers and histories that only copies fill
+                elif isinstance(launch, HostEnd):
                     continue
-                elif isinstance(launch, lowering.HostCall):
-                    written = [w for w in launch.writes if w is not None]
+                elif isinstance(launch, HostCall):
+                    written = [(a.buffer, w) for a, w in zip(launch.writes, source.writes, strict=True) if w is not None]
                 else:
-                    written = [a.value for a in launch.args if a.kind == "out"]
-                for buffer in written:
-                    found.setdefault(resolve(buffer), launch.provenance.allocator(buffer))
+                    written = [(p.buffer, a.value) for p, a in zip(launch.arguments, source.args, strict=True) if a.kind == "out"]
+                for number, buffer in written:
+                    found.setdefault(frame[number], source.provenance.allocator(buffer))
 
-        look(self.launches, self._resolve)
+        look(self.program.launches, self.program.frame)
         return found

@@ -62,9 +62,9 @@ class Replay:
             if done % len(bound.variants):
                 self._copy(bound.last)
         else:
-            n, loop, count = bound.length, bound.loop, len(bound.variants)
+            n, count = bound.length, len(bound.variants)
             # The last step is of variant 0, which leaves the results where they belong.
-            order = [(bound.variants[(n - 1 - k) % count], n - 1 - k if loop.reverse else k) for k in range(n)]
+            order = [(bound.variants[(n - 1 - k) % count], n - 1 - k if bound.reverse else k) for k in range(n)]
             if bound.plain:
                 self._repeat(order)
             else:
@@ -117,7 +117,7 @@ class Replay:
             device.finish()
         arrays, targets = self._arrays(bound, device.download)
         with device.operation(bound.label, _bytes(arrays)):
-            results = bound.node.primitive.host(arrays, targets, **bound.params)
+            results = bound.primitive.host(arrays, targets, **bound.params)
         self._store(bound, results, targets)
 
     def _begin(self, bound):
@@ -154,23 +154,23 @@ class Replay:
 
     def _arrays(self, bound, download):
         """(operand arrays, result arrays) of a host operation: views of the device's memory where host and device share it."""
-        device, node = self._device, bound.node
+        device = self._device
         shared, arrays, targets = device.sharing == "shared", [], []
-        for buffer, n, shape in zip(bound.reads, node.inputs, bound.read_shapes, strict=True):
-            array = (device.view if shared else download)(self._storages[buffer], dtypes.numpy_dtype(n.dtype), shape)
+        for buffer, dtype, shape in zip(bound.reads, bound.read_dtypes, bound.read_shapes, strict=True):
+            array = (device.view if shared else download)(self._storages[buffer], dtypes.numpy_dtype(dtype), shape)
             array.flags.writeable = False
             arrays.append(array)
-        for buffer, (_, dtype), shape in zip(bound.writes, node.results or [(node.shape, node.dtype)], bound.written_shapes, strict=True):
+        for buffer, dtype, shape in zip(bound.writes, bound.written_dtypes, bound.written_shapes, strict=True):
             dtype, read = dtypes.numpy_dtype(dtype), buffer is not None
             targets.append(device.view(self._storages[buffer], dtype, shape) if shared and read else np.empty(shape, dtype))
         return arrays, targets
 
     def _store(self, bound, results, targets):
         """Write the results of a host operation to their buffers."""
-        device, node = self._device, bound.node
-        for buffer, array, target in zip(bound.writes, results if node.results else [results], targets, strict=True):
+        device = self._device
+        for buffer, array, target in zip(bound.writes, [results] if bound.single else results, targets, strict=True):
             if array is not target:
-                assert np.shape(array) == target.shape, f"{node.name} on the host gave {np.shape(array)}, not {target.shape}"
+                assert np.shape(array) == target.shape, f"{bound.label} on the host gave {np.shape(array)}, not {target.shape}"
                 np.copyto(target, array, casting="unsafe")
             if buffer is not None and device.sharing != "shared":
                 device.write(self._storages[buffer], target)
@@ -180,7 +180,7 @@ def _compute(device, ready, bound, arrays, targets, held):
     """(results, start, end) of a host operation, times in ns; its operands are there after the event `ready`. `held` is kept alive."""
     device.await_quietly(ready)
     start = time.perf_counter_ns()
-    results = bound.node.primitive.host(arrays, targets, **bound.params)
+    results = bound.primitive.host(arrays, targets, **bound.params)
     return results, start, time.perf_counter_ns()
 
 
