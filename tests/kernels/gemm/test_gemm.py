@@ -407,7 +407,7 @@ class Doubled:
     def __init__(self, handle):
         self.handle = handle
 
-    def in_lanes(self, extents, width):
+    def in_lanes(self, extents):
         return True
 
     def load(self, args, row, column, extents, width, wide):
