@@ -269,6 +269,9 @@ class Epilogue(Protocol):
     @property
     def helpers(self) -> AbstractSet[str]: ...
 
+    @property
+    def uniform(self) -> int: ...
+
     def store(self, args: Args, coordinates: Sequence[str], value: str, width: int) -> str: ...
 
 
@@ -279,8 +282,11 @@ class Sink:
     `width` lanes of the accumulator's type whose lanes run along the last coordinate (of an extent other than 1).
     `coordinates` are C integer expressions, one per dimension of the result, already known to be in bounds.
     This plain sink stores to one row-major buffer. `helpers` collects what the returned code calls; read
-    it after the last store().
+    it after the last store(). `uniform` is the number of values that the code uses and that are the same for all elements: compilers
+    keep them in registers throughout the kernel.
     """
+
+    uniform = 0
 
     def __init__(self, handle: Handle, shape: Shape, dtype: str) -> None:
         self.handle, self.shape, self.dtype = handle, shape, dtype

@@ -122,7 +122,7 @@ class _ResultSink:
 
     def __init__(self, sink, parts, accumulator, turned):
         self.sink, self.parts, self.accumulator, self.turned = sink, parts, accumulator, turned
-        self.shape, self.dtype = sink.shape, sink.dtype
+        self.shape, self.dtype, self.uniform = sink.shape, sink.dtype, sink.uniform
         self._helpers = set()
 
     @property

@@ -4,7 +4,7 @@ from keras_ocl.compiler.codegen import Analysis, Generator
 from keras_ocl.compiler.codegen.nests import Nest, Register, analyse
 from keras_ocl.compiler.fuse import row_results
 from keras_ocl.compiler.fuse.prologue import runs_in_lanes
-from keras_ocl.core.dim import product, same
+from keras_ocl.core.dim import hint, product, same
 from keras_ocl.core.index import Affine, is_one, linear
 from keras_ocl.kernels import prelude
 from keras_ocl.kernels.coordinates import index_type
@@ -111,6 +111,7 @@ class RegionSink(Sink):
         self.shape, self.dtype = anchor.shape, anchor.dtype
         self.helpers = set()
         self.anchor_identity = True
+        self.uniform = _uniform(body, anchor)
 
     def store(self, args, coordinates, value, width):
         """C text of a block that evaluates the epilogue on `width` elements in the register `value` and stores the results."""
@@ -130,6 +131,17 @@ class RegionSink(Sink):
         self.helpers |= gen.helpers
         self.anchor_identity = self.anchor_identity and gen.anchor_identity
         return "{\n" + gen.top.render(2) + "  }"
+
+
+def _uniform(body, anchor):
+    """How many of the nodes that `body` computes besides `anchor`, or reads, are scalars or keys of random numbers."""
+    seen, stack = {anchor}, [n for n in body.outputs if n is not anchor]
+    while stack:
+        node = stack.pop()
+        if node not in seen:
+            seen.add(node)
+            stack += () if node in body.materialised and node not in body.outputs else node.inputs
+    return sum(n is not anchor and hint(product(n.shape)) <= 2 for n in seen)
 
 
 class RegionSource:

@@ -10,7 +10,7 @@ class _Pixels:
     """Adapts a sink of coordinates (n, *spatial, channel) to a product's (pixel, channel)."""
 
     def __init__(self, sink, axis):
-        self._sink, self._axis = sink, axis
+        self._sink, self._axis, self.uniform = sink, axis, sink.uniform
 
     @property
     def helpers(self):
@@ -25,7 +25,7 @@ class _Filter:
     """Adapts a sink of coordinates (*taps, input channel, output channel) to a product's (input channel, output channel)."""
 
     def __init__(self, sink, rank):
-        self._sink, self._rank = sink, rank
+        self._sink, self._rank, self.uniform = sink, rank, sink.uniform
 
     @property
     def helpers(self):

@@ -138,29 +138,25 @@ class _Rows(_Writer):
         lines += self.step()
         # In eager code the chunk is an argument, so kept[] is sized for the largest.
         chunk = most_rows(self.tuning.kept, t.rows, t.vectors) if self.p.all_arguments else t.chunk
-        kept = (chunk * t.across if self.blocked else t.rows) * t.vectors
-        lines.append(f"{vector} kept[{kept}];\n")
+        kept = (chunk * t.across if t.block else t.rows) * t.vectors
+        lines.append(f"{vector} kept[{kept}];\n{i} top;\n")
         if not t.block:
-            lines.append(f"{i} top;\nconst int base = 0;\nconst {i} depth = {self.names.k};\n")
+            lines.append(f"const int base = 0;\nconst {i} depth = {self.names.k};\n")
             lines += [f"for ({i} i = i_first; i < i_last; i += step) {{\n", *self.compute(), *self.epilogue(), "}\n"]
             return "".join(lines)
-        lines.append(f"{self.p.register} panel[{self.depth * self.panel}] __attribute__((aligned(64)));\n")
-        lines.append(f"{i} top;\n{i} k0 = 0;\ndo {{\n")
-        if self.blocked:
-            lines.append(f"const {i} depth = min(({i}){t.block}, {self.names.k} - k0);\nint base = 0;\n")
-        else:
-            lines.append(f"const {i} depth = {self.names.k};\nconst int base = 0;\n")
-        lines += self.pack()
-        lines.append(f"for ({i} i = i_first; i < i_last; i += step)\n")
-        lines.append(f"for (int first = 0; first < {self.panel}; first += {self.width * t.vectors}) {{\n" if t.across > 1 else "{\n")
-        lines += self.compute()
-        epilogue = self.epilogue()
-        if self.blocked:
-            lines += [f"if (k0 + {t.block} >= {self.names.k}) {{\n", *epilogue, "}\n", f"base += step * {t.vectors};\n"]
-        else:
-            lines += epilogue
-        lines.append(f"}}\n}} while ((k0 += {self.depth}) < {self.names.k});\n")
-        return "".join(lines)
+        lines.append(f"{self.p.register} panel[{self.depth * self.panel}] __attribute__((aligned(64)));\n{i} k0 = 0;\n")
+        depth = f"min(({i}){t.block}, {self.names.k} - k0)" if self.blocked else self.names.k
+        again = f"while ((k0 += {self.depth}) < {self.names.k})" if self.blocked else "while (0)"
+        lines += [f"do {{\nconst {i} depth = {depth};\nint base = 0;\n", *self.pack(), *self._tiles(self.compute()), f"}} {again};\n"]
+        # In a loop of its own: what compilers hoist out of an epilogue would take registers from the sums.
+        place = f"step == 1 ? i : {self.whole_rows()}" if self.few_rows else self.whole_rows()
+        return "".join([*lines, "int base = 0;\n", *self._tiles([f"top = {place};\n", *self.epilogue()])])
+
+    def _tiles(self, body):
+        """Statements that run `body` for each tile of the chunk: its first row is `i`, its sums are at `base`."""
+        i, t = self.index, self.tile
+        across = f"for (int first = 0; first < {self.panel}; first += {self.width * t.vectors}) {{\n" if t.across > 1 else "{\n"
+        return [f"for ({i} i = i_first; i < i_last; i += step)\n", across, *body, f"base += step * {t.vectors};\n}}\n"]
 
     def left(self):
         """C text of the panel's first column, shifted back to make the panel whole."""

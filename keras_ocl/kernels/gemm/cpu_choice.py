@@ -83,8 +83,12 @@ def _candidates(problem):
             continue
         # A prologue's operand is computed only once if a tile has all rows.
         for rows in range(m if problem.b.source else 1, min(most, m) + 1):
-            for chunk in _chunks(m, rows, None if direct else most_rows(t.kept, rows, vectors)):
-                yield Tile("rows", rows, vectors, chunk, 0 if direct else t.block)
+            if direct:
+                yield from (Tile("rows", rows, vectors, chunk) for chunk in _chunks(m, rows, None))
+                if problem.b.source or rows < min(most, m) - 1:  # packing pays where many rows read the block: only high tiles are worth it
+                    continue
+            for chunk in _chunks(m, rows, most_rows(t.kept, rows, vectors)):
+                yield Tile("rows", rows, vectors, chunk, t.block)
             if not direct and not isinstance(problem.n, Dim) and n >= t.across * vectors * lanes and _bytes(problem.b, k * n) > t.near:
                 for chunk in _chunks(m, rows, most_rows(t.kept, rows, vectors, t.across)):
                     yield Tile("rows", rows, vectors, chunk, t.block, t.across)
@@ -122,12 +126,28 @@ def _eager(problem):
         yield Tile("rows", rows, vectors, chunk, 0 if direct else 256)
 
 
+def _fetch(problem, tile):
+    """Estimated CPU cycles in which a tile loads a vector of B, one of many along its rows."""
+    t = _tuning(problem)
+    if tile.kind == "dots" or tile.block or problem.b.source:
+        return t.fetch
+    line = max(t.line, _bytes(problem.b, tile.vectors * problem.lanes))
+    return t.fetch_near if hint(problem.k) * line <= t.first else t.fetch_apart
+
+
+def _crowded(problem, tile):
+    """How many registers a tile lacks for what the epilogue keeps in them; compilers then move sums to memory in the innermost loop."""
+    t, registers = _tuning(problem), 32 if problem.traits.vector_width >= 16 else 16
+    free = registers - (tile.rows + 1) * tile.vectors - 1
+    return max(0, min(problem.sink.uniform - 1, t.uniform) - free)
+
+
 def _cycles(problem, tile):
     """Estimated CPU cycles until the last compute unit is done."""
     m, n, k, lanes = hint(problem.m), hint(problem.n), hint(problem.k), problem.lanes
     rows, vectors, t = tile.rows, tile.vectors, _tuning(problem)
     near = _bytes(problem.b, k * n) <= t.near
-    step = max(rows * vectors / 2, (rows + vectors) / 2, t.latency) + t.fetch * vectors
+    step = max(rows * vectors / 2, (rows + vectors) / 2, t.latency) + _fetch(problem, tile) * vectors
     chunk = min(tile.chunk, m)
     tiles = -(-chunk // rows)
     if tile.kind == "dots":
@@ -137,6 +157,7 @@ def _cycles(problem, tile):
         one = (step + rows * whole + (rows + vectors) * spilled) * steps + t.tile + 2 * rows * vectors
         item = across * (tiles * one + vectors * steps * (t.read if near else t.read_far))
     else:
+        step += t.crowded * _crowded(problem, tile)
         item = tile.across * tiles * ((step + rows * t.scalar) * k + t.tile + 2 * rows * vectors)
         if tile.block:
             copy = t.copy if near else t.copy_far

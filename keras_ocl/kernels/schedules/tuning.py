@@ -51,7 +51,13 @@ class CpuProduct:
 
     item: float = 1500  # starting a work-item, with its first cache misses, in cycles
     tile: float = 20  # starting a register tile: addresses and zeroing the accumulators, in cycles
-    fetch: float = 0.35  # loading a vector of B from the second-level cache, in cycles
+    fetch: float = 0.35  # loading a vector of a packed B from the second-level cache, in cycles
+    # The same of a B in place, whose rows lie apart: prefetchers do not follow them. Measured with AVX2 (packed and in place, 60 shapes).
+    fetch_near: float = 0.75  # where the first-level cache holds the panel's lines, in part, since rows that lie apart share its sets
+    fetch_apart: float = 1.6  # where it does not
+    line: int = 64  # bytes of a cache line
+    crowded: float = 0.25  # per step of k and register that an epilogue's values take from a tile's sums, in cycles: a risk, of 0 to 10
+    uniform: int = 3  # most registers of those values that count
     scalar: float = 0.25  # loading and broadcasting an element of A, mostly hidden, in cycles
     whole: float = 0.05  # loading a vector of A along k, in cycles
     whole_far: float = 4  # the same from beyond the second-level cache, in cycles
