@@ -1,5 +1,7 @@
 """The tile of a matrix product on a CPU: the one with the least estimated cycles, of those that fit the registers."""
 
+import math
+
 from keras_ocl.core import dtypes
 from keras_ocl.core.dim import Dim, hint
 from keras_ocl.kernels.gemm.cpu import Tile, most_rows
@@ -131,8 +133,11 @@ def _fetch(problem, tile):
     t = _tuning(problem)
     if tile.kind == "dots" or tile.block or problem.b.source:
         return t.fetch
-    line = max(t.line, _bytes(problem.b, tile.vectors * problem.lanes))
-    return t.fetch_near if hint(problem.k) * line <= t.first else t.fetch_apart
+    # Rows that lie a multiple of cache lines apart share sets of the first-level cache: every `shared`th set holds them.
+    apart, line = hint(problem.b.row_stride) * dtypes.itemsize(problem.b.dtype), t.line
+    shared = 1 if apart % line else math.gcd(apart // line, t.sets)
+    lines = hint(problem.k) * -(-_bytes(problem.b, tile.vectors * problem.lanes) // line)
+    return t.fetch_near if lines * line * shared <= t.first else t.fetch_apart
 
 
 def _crowded(problem, tile):
@@ -158,7 +163,7 @@ def _cycles(problem, tile):
         item = across * (tiles * one + vectors * steps * (t.read if near else t.read_far))
     else:
         step += t.crowded * _crowded(problem, tile)
-        item = tile.across * tiles * ((step + rows * t.scalar) * k + t.tile + 2 * rows * vectors)
+        item = tile.across * tiles * ((step + rows * t.scalar) * k + t.tile + (t.keep if tile.block else 2) * rows * vectors)
         if tile.block:
             copy = t.copy if near else t.copy_far
             item += k * tile.across * vectors * (copy if problem.b.column_stride == 1 else t.turn * lanes)

@@ -53,9 +53,11 @@ class CpuProduct:
     tile: float = 20  # starting a register tile: addresses and zeroing the accumulators, in cycles
     fetch: float = 0.35  # loading a vector of a packed B from the second-level cache, in cycles
     # The same of a B in place, whose rows lie apart: prefetchers do not follow them. Measured with AVX2 (packed and in place, 60 shapes).
-    fetch_near: float = 0.75  # where the first-level cache holds the panel's lines, in part, since rows that lie apart share its sets
+    fetch_near: float = 0.5  # where the first-level cache holds all rows of the panel
     fetch_apart: float = 1.6  # where it does not
     line: int = 64  # bytes of a cache line
+    sets: int = 64  # sets of a first-level cache
+    keep: float = 4  # storing a vector of a tile's sums and loading it again for the epilogue of a packed product, in cycles
     crowded: float = 0.25  # per step of k and register that an epilogue's values take from a tile's sums, in cycles: a risk, of 0 to 10
     uniform: int = 3  # most registers of those values that count
     scalar: float = 0.25  # loading and broadcasting an element of A, mostly hidden, in cycles
