@@ -14,7 +14,7 @@ from keras import layers, ops
 import keras_ocl
 from keras_ocl import runtime
 from keras_ocl.core.origin import NOWHERE, current_origin, kept_eagerly
-from keras_ocl.kernels.conv import Geometry
+from keras_ocl.kernels.conv import Geometry, Problem
 from keras_ocl.kernels.conv import forward_cpu as conv_forward_cpu
 
 pytestmark = pytest.mark.usefixtures("apart")  # kernels are counted
@@ -133,7 +133,7 @@ def test_bytes_of_inference_are_the_results_of_the_operations(inference):
     found = rows(inference, "operation")
     traits = runtime.current_device().traits
     second = Geometry.of((BATCH, 12, 12, 64), (5, 5, 64, 64), padding=2)
-    packed = traits.schedule == "cpu" and conv_forward_cpu.filter_blocks(traits, second, "float32") is not None
+    packed = traits.schedule == "cpu" and conv_forward_cpu.filter_blocks(Problem(traits, second, "float32", None)) is not None
     stored = {  # and the greatest number of bytes of which results that may be cut are multiples
         "Conv2D": (BATCH * (24 * 24 + 12 * 12) * 64 * 4 + packed * 5 * 5 * 64 * 64 * 4, BATCH * 12 * 12 * 64 * 4),
         "MatMul": (BATCH * (384 + 192 + 10) * 4, BATCH * 2 * 4),

@@ -58,9 +58,8 @@ class Schedule:
         team: (traits, nests, level) -> the pointwise.team.Team of work-items that reduce together in a kernel with these Nests, or None;
             level: number of dimensions of the results that have one value per row, None where there are no such results.
         product: (problem, tile or None) -> KernelSpecs of a gemm.parts.Problem whose result is not empty.
-        convolution: (traits, geometry, x, w, dtype, sink, name, all_arguments, transposed) -> KernelSpecs of a convolution whose result is
-            not empty; `transposed` as for conv.elements.filter_offset().
-        filter_gradient: (traits, geometry, x, dy, dtype, sink, name, all_arguments) -> KernelSpecs of a filter's gradient.
+        convolution: (problem) -> KernelSpecs of a conv.Problem whose result, a convolution of x with w, is not empty.
+        filter_gradient: (problem) -> KernelSpecs of a conv.Problem's gradient of the filter.
         attention: (problem, scheme, sinks) -> the KernelSpec of one attention.parts.Scheme (forward, or gradients).
         attention_gradients: (problem, sinks) -> the KernelSpec of all three gradients, or None where each has a kernel of its own.
         attention_pays: (traits, query, key, has_bias) -> whether attention kernels are at least as fast as the separate operations.
@@ -102,11 +101,11 @@ class Schedule:
     """
 
     name: str
-    # Any: problems, geometries and loop nests, which modules above this one define.
+    # Any: problems and loop nests, which modules above this one define.
     pointwise: Callable[[Traits, Any, Any, float, bool, Callable[..., Any]], tuple[Shape, tuple[int, ...] | None]]
     product: Callable[[Any, Any], list[KernelSpec]]
-    convolution: Callable[[Traits, Any, Handle, Handle, str, Epilogue, str, bool, bool], list[KernelSpec]]
-    filter_gradient: Callable[[Traits, Any, Handle, Handle, str, Epilogue, str, bool], list[KernelSpec]]
+    convolution: Callable[[Any], list[KernelSpec]]
+    filter_gradient: Callable[[Any], list[KernelSpec]]
     attention: Callable[[Any, Any, Sequence[Epilogue]], KernelSpec]
     sort: Callable[[Any, Sequence[Handle]], list[KernelSpec]]
     top_k: Callable[[Any, Extent, Sequence[Handle]], list[KernelSpec]]

@@ -9,7 +9,7 @@ from keras_ocl.core.dim import maximum, product
 from keras_ocl.core.factors import Factors, sized
 from keras_ocl.core.primitive import Primitive
 from keras_ocl.kernels import conv as templates
-from keras_ocl.kernels.conv.geometry import Geometry
+from keras_ocl.kernels.conv import Geometry, Problem
 from keras_ocl.primitives.batching import all_spread, from_front, merged, parted, to_front
 
 
@@ -79,28 +79,26 @@ def _filter_grad_vjp(ct, out, x, dy, *, filter_shape, **params):
     return conv_input_grad(dy, ct, x.shape, **params), conv(x, ct, **params)
 
 
-def _geometry(x, w, y, params):
-    return Geometry(
-        tuple(x), tuple(w), tuple(y), params["strides"], params["padding"], params["dilation"], params["input_dilation"], params["groups"]
-    )
+def _problem(builder, node, sink, shapes, **operands):
+    """The kernels' Problem; shapes: those of x, w and y."""
+    names = ("strides", "padding", "dilation", "input_dilation", "groups")
+    geometry = Geometry(*map(tuple, shapes), *(node.params[name] for name in names))
+    return Problem(builder.traits, geometry, node.dtype, sink, all_arguments=builder.all_arguments, **operands)
 
 
 def _forward_kernels(builder, node, sink):
     x, w = node.inputs
-    geometry = _geometry(x.shape, w.shape, node.shape, node.params)
-    return templates.forward(builder.traits, geometry, x, w, node.dtype, sink, builder.all_arguments)
+    return templates.forward(_problem(builder, node, sink, (x.shape, w.shape, node.shape), x=x, w=w))
 
 
 def _input_grad_kernels(builder, node, sink):
     dy, w = node.inputs
-    geometry = _geometry(node.shape, w.shape, dy.shape, node.params)
-    return templates.input_grad(builder.traits, geometry, dy, w, node.dtype, sink, builder.all_arguments)
+    return templates.input_grad(_problem(builder, node, sink, (node.shape, w.shape, dy.shape), w=w, dy=dy))
 
 
 def _filter_grad_kernels(builder, node, sink):
     x, dy = node.inputs
-    geometry = _geometry(x.shape, node.shape, dy.shape, node.params)
-    return templates.filter_grad(builder.traits, geometry, x, dy, node.dtype, sink, builder.all_arguments)
+    return templates.filter_grad(_problem(builder, node, sink, (x.shape, node.shape, dy.shape), x=x, dy=dy))
 
 
 # ---- batching: examples with one filter join the batch, examples with filters of their own are groups of one convolution

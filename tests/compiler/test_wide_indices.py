@@ -9,8 +9,7 @@ from keras_ocl import runtime
 from keras_ocl.compiler.launch.loops.lower import lower_loop
 from keras_ocl.compiler.launch.lower import lower_graph
 from keras_ocl.kernels import ordered_sum
-from keras_ocl.kernels.conv import elements
-from keras_ocl.kernels.conv.geometry import Geometry
+from keras_ocl.kernels.conv import Geometry, Problem, elements
 from keras_ocl.kernels.spec import Buffer, Sink
 from tests.compiler.graphs import graph_of
 from tests.kernels.places import stored
@@ -87,5 +86,5 @@ def test_a_plain_sink_and_the_sum_of_parts(device):
 def test_a_convolution_with_more_pixels(device):
     geometry = Geometry.of((50_000, 50_000, 1), (1, 1, 1))
     sink = Sink(Buffer(0, "float32"), geometry.output, "float32")
-    spec = elements.forward(geometry, Buffer(0, "float32"), Buffer(0, "float32"), "float32", sink, "convolution")
+    (spec,) = elements.forward(Problem(device.traits, geometry, "float32", sink, x=Buffer(0, "float32"), w=Buffer(0, "float32")))
     assert stored(device, spec, 0, 50_000 * 50_000 - 1, 0) == [50_000 * 50_000 - 1]

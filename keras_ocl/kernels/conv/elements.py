@@ -3,10 +3,8 @@
 They serve small eager work, groups of few channels on GPUs, and geometries that the tiled kernels do not support.
 """
 
-from keras_ocl.core import dtypes
 from keras_ocl.core.dim import ceil_div, hint, product
 from keras_ocl.kernels import ordered_sum, prelude, summation
-from keras_ocl.kernels.conv import geometry as conv_geometry
 from keras_ocl.kernels.conv.geometry import outside, position
 from keras_ocl.kernels.coordinates import decode, index_type
 from keras_ocl.kernels.spec import Args, Buffer
@@ -14,24 +12,22 @@ from keras_ocl.kernels.spec import Args, Buffer
 _GRADIENT = "convolution, gradient of the filter: one element per work-item"
 
 
-def filter_offset(args, geometry, tap, taps, channel, inner, transposed):
-    """C text of a filter element's offset for output channel `channel`, input channel `inner` of its group, and tap.
-
-    With `transposed`, `geometry` is the transposed one and the buffer holds the filter of the original convolution:
-    taps in reverse, channels exchanged.
-    """
+def _filter_offset(args, problem, tap, taps, channel, inner):
+    """C text of a filter element's offset for output channel `channel`, input channel `inner` of its group, and tap."""
+    geometry = problem.geometry
     outputs, inputs = args.int(geometry.group_outputs), args.int(geometry.group_inputs)
-    if not transposed:
+    if not problem.transposed:
         return f"((long)({tap}) * {inputs} + ({inner})) * {args.int(geometry.output[-1])} + ({channel})"
     row = f"(long)({taps} - 1 - ({tap})) * {outputs} + ({channel}) % {outputs}"
     return f"({row}) * {args.int(geometry.input[-1])} + ({channel}) / {outputs} * {inputs} + ({inner})"
 
 
-def forward(geometry, x, w, dtype, sink, name, transposed=False, all_arguments=False):
-    """The KernelSpec of a convolution, one item per output element; `transposed` as for filter_offset()."""
-    args = Args(all_arguments)
-    xp, wp = args.pointer(x, dtype), args.pointer(w, dtype)
-    axes, accumulator = conv_geometry.axes(geometry, merge=False), prelude.register_type(dtype, 1)
+def forward(problem):
+    """The KernelSpecs of a convolution: one, of one item per output element."""
+    geometry, dtype, sink = problem.geometry, problem.dtype, problem.sink
+    args = Args(problem.all_arguments)
+    xp, wp = args.pointer(problem.x, dtype), args.pointer(problem.w, dtype)
+    axes, accumulator = problem.axes, problem.register()
     i = index_type(product(geometry.output[:-1]))
     text = f"const int channel = {args.place('global', 0)};\nconst {i} pixel = {args.place('global', 1)};\n"
     text += decode("pixel", geometry.output[:-1], "o", args, i)
@@ -48,7 +44,7 @@ def forward(geometry, x, w, dtype, sink, name, transposed=False, all_arguments=F
         line += f" + (long)i{i} * {args.int(axis.input_step, 'long')}"
         tap = f"({tap} * {taps} + k{i})"
     text += f"const long line = {line} + inner;\n"
-    offset = filter_offset(args, geometry, tap, args.int(product(geometry.filter[: geometry.rank])), "channel", "c", transposed)
+    offset = _filter_offset(args, problem, tap, args.int(product(geometry.filter[: geometry.rank])), "channel", "c")
     term = f"{prelude.load(dtype, 1, xp, '(line + c)')} * {prelude.load(dtype, 1, wp, f'({offset})')}"
     terms = hint(geometry.group_inputs * product(axis.taps for axis in axes[1:]))
 
@@ -59,25 +55,27 @@ def forward(geometry, x, w, dtype, sink, name, transposed=False, all_arguments=F
         text += walk("0", inputs, "total")
     else:
         text += f"{accumulator} sum = 0;\n"
-        text += summation.cut(dtypes.accumulator(dtype), accumulator, ["sum"], walk, "0", inputs, geometry.group_inputs) + "total += sum;\n"
+        text += summation.cut(problem.accumulator, accumulator, ["sum"], walk, "0", inputs, geometry.group_inputs) + "total += sum;\n"
     text += "}\n" * geometry.rank
     coordinates = [f"o{i}" for i in range(geometry.rank + 1)] + ["channel"]
     text += sink.store(args, coordinates, "total", 1)
     grid = (geometry.output[-1], product(geometry.output[:-1]))
-    return args.kernel(name, text, grid, None, frozenset(sink.helpers), title="convolution: one element per work-item")
+    return [args.kernel(problem.name, text, grid, None, frozenset(sink.helpers), title="convolution: one element per work-item")]
 
 
-def filter_grad(geometry, x, dy, dtype, sink, name, units=1, all_arguments=False, teams=False):
+def filter_grad(problem, units=0, teams=False):
     """The KernelSpecs of a filter gradient, one item per filter element and chunk of rows of output pixels.
 
-    `units` is the number of compute units to keep busy; the chunks' sums are added in order, by several work-items per element if `teams`.
+    `units` is the number of compute units to keep busy, 0 for a single chunk, however many images there are; the chunks' sums are added
+    in order, by several work-items per element if `teams`.
     """
-    args = Args(all_arguments)
-    xp, dp = args.pointer(x, dtype), args.pointer(dy, dtype)
-    axes, accumulator = conv_geometry.axes(geometry, merge=False), prelude.register_type(dtype, 1)
+    geometry, dtype, sink, name = problem.geometry, problem.dtype, problem.sink, problem.name
+    args = Args(problem.all_arguments)
+    xp, dp = args.pointer(problem.x, dtype), args.pointer(problem.dy, dtype)
+    axes, accumulator = problem.axes, problem.register()
     elements = product(geometry.filter)
     # Eager work here is small: one chunk, so that its kernels do not depend on the number of images.
-    items = 0 if all_arguments else 256 * units
+    items = 0 if problem.all_arguments else 256 * units
     chunks = max(1, min(hint(product(geometry.output[:-2])), items // max(1, hint(elements))))
     outer = geometry.output[:-2] if chunks > 1 else geometry.output[:1]
     rows = product(outer)
@@ -89,7 +87,7 @@ def filter_grad(geometry, x, dy, dtype, sink, name, units=1, all_arguments=False
     text += f"const int channel = f{rank + 1}; const int inner = channel / {outputs} * {inputs} + f{rank};\n"
     text += f"{accumulator} total = 0;\n"
     text += f"const int end = min((chunk + 1) * {args.int(size)}, {args.int(rows)});\n"
-    row, kept = "row" if len(outer) > 1 else "o0", dtypes.accumulator(dtype)
+    row, kept = "row" if len(outer) > 1 else "o0", problem.accumulator
     line, gradient = f"(long)o0 * {args.int(axes[0].input_step, 'long')}", f"(long)o0 * {args.int(axes[0].output_step, 'long')}"
     places = [decode(row, outer, "o", args) if len(outer) > 1 else ""]
     ends = [args.int(axis.output) if i >= len(outer) else "" for i, axis in enumerate(axes)]

@@ -1,35 +1,35 @@
 """Direct convolution to few output channels for CPUs: lanes run along the input channels.
 
 Each pixel has one accumulator vector per output channel, whose lanes are added up at the end. The filter is read in the order
-(taps in reverse, output channel, input channel): for an input gradient, that is the filter as it is stored.
+(taps in reverse, output channel, input channel), a transposed Problem's: for an input gradient, that is the filter as it is stored.
 """
 
 from keras_ocl.core.dim import hint
-from keras_ocl.kernels.conv.forward_cpu import DirectConvolution, Tile, lanes, load_lanes, padded_width, registers, store_lanes
-from keras_ocl.kernels.schedule import schedule_of
+from keras_ocl.kernels.conv.forward_cpu import DirectConvolution, Tile, load_lanes, padded_width, store_lanes
 from keras_ocl.kernels.spec import KernelSpec
 
 
-def suits(traits, geometry, dtype):
-    """Whether a geometry has few enough output channels, and enough input channels, for this kernel."""
-    few = geometry.groups == 1 and geometry.output[-1] <= schedule_of(traits).tuning.convolution.few_channels
-    return few and geometry.group_inputs >= lanes(traits, dtype)
+def suits(problem):
+    """Whether there are few enough output channels, and enough input channels, for this kernel."""
+    geometry = problem.geometry
+    few = geometry.groups == 1 and geometry.output[-1] <= problem.schedule.tuning.convolution.few_channels
+    return few and geometry.group_inputs >= problem.lanes
 
 
-def forward(traits, geometry, x, w, dtype, sink, name) -> KernelSpec:
-    """The KernelSpec of the convolution; `w` is the handle of the filter in the order given above."""
-    return _FewChannels(traits, geometry, x, w, dtype, sink, name).spec()
+def forward(problem) -> KernelSpec:
+    """The KernelSpec of the convolution, for a transposed Problem."""
+    return _FewChannels(problem).spec()
 
 
 class _FewChannels(DirectConvolution):
-    def __init__(self, *arguments):
-        super().__init__(*arguments)
+    def __init__(self, problem):
+        super().__init__(problem)
         self.merge_taps = False  # taps are in reverse order in the filter
 
-    def _choose_tile(self, traits):
+    def _choose_tile(self):
         """The Tile: as many pixels of a row as the registers hold, in equal parts of the row."""
-        width, outputs = lanes(traits, self.dtype), self.geometry.output[-1]
-        most = (registers(width * (2 if self.dtype == "float64" else 1)) - 2 - outputs) // outputs
+        width, outputs = self.problem.lanes, self.geometry.output[-1]
+        most = (self.problem.registers(width) - 2 - outputs) // outputs
         number = len(self.axes) - 1
         extent = max(1, hint(self.axes[number].per_phase))
         return Tile(number, -(-extent // -(-extent // min(most, 12))), outputs, width)
@@ -82,4 +82,4 @@ class _FewChannels(DirectConvolution):
         else:
             parts = [f"total[{v}]" for v in range(vectors)] + ["0"] * (padded - vectors)
             text += f"const {self.scalar}{padded} result = ({self.scalar}{padded})({', '.join(parts)});\n"
-        return text + store_lanes(self.sink, args, [*self._coordinates("pixel"), "channel"], "result", padded, vectors) + "}\n"
+        return text + store_lanes(self.problem.sink, args, [*self._coordinates("pixel"), "channel"], "result", padded, vectors) + "}\n"

@@ -15,16 +15,13 @@ from keras_ocl.kernels import ordered_sum, prelude, summation
 from keras_ocl.kernels.conv import geometry as conv_geometry
 from keras_ocl.kernels.conv.forward_cpu import (
     channel_blocks,
-    lanes,
     load_helpers,
     load_lanes,
     loose_types,
     padded_width,
     pieces,
-    registers,
     store_vector,
 )
-from keras_ocl.kernels.schedule import schedule_of
 from keras_ocl.kernels.spec import Args, Buffer
 
 
@@ -37,27 +34,22 @@ class Tile:
     width: int
 
 
-def filter_grad(traits, geometry, x, dy, dtype, sink, name="convolution filter gradient"):
-    """The two KernelSpecs of a filter gradient without input dilation; arguments as for conv.filter_grad."""
-    builder = _FilterGrad(traits, geometry, x, dy, dtype)
-    described = ("convolution filter gradient sum", builder.partial, builder.chunks, geometry.filter, builder.accumulator, sink)
-    return [builder.spec(name), ordered_sum.in_vectors(*described, builder.lanes, builder.tuning.sum_elements)]
+def filter_grad(problem):
+    """The two KernelSpecs of a filter gradient without input dilation."""
+    builder = _FilterGrad(problem)
+    described = (f"{problem.name} sum", builder.partial, builder.chunks, problem.geometry.filter, problem.accumulator, problem.sink)
+    return [builder.spec(), ordered_sum.in_vectors(*described, problem.lanes, builder.tuning.sum_elements)]
 
 
 class _FilterGrad:
-    def __init__(self, traits, geometry, x, dy, dtype):
-        self.geometry, self.dtype, self.tuning = geometry, dtype, schedule_of(traits).tuning.convolution
-        self.accumulator = dtypes.accumulator(dtype)
-        self.axes = conv_geometry.axes(geometry)
-        self.inner = self.axes[-1]
-        self.lanes = lanes(traits, dtype)
-        # Few channels per group: lanes run across groups, each reading its own group's inputs.
-        self.lanewise = geometry.groups > 1 and geometry.group_outputs < self.lanes
+    def __init__(self, problem):
+        self.problem, self.geometry, self.dtype, self.accumulator = problem, problem.geometry, problem.dtype, problem.accumulator
+        self.axes, self.lanewise, self.tuning = problem.merged_axes, problem.lanewise, problem.schedule.tuning.convolution
+        self.channels, self.groups = problem.channels, problem.groups
+        self.inner, geometry = self.axes[-1], self.geometry
         self.merged = geometry.groups == 1 and self.inner.dilation == 1
         self.row_taps = 1 if self.merged else self.inner.taps
         self.rows = geometry.group_inputs * (self.inner.taps if self.merged else 1)
-        self.channels = geometry.output[-1] if self.lanewise else geometry.group_outputs
-        self.groups = 1 if self.lanewise else geometry.groups
         self.tile = self._choose_tile()
         self.bands = self._choose_bands()
         self.blocks = channel_blocks(self.channels, self.tile.width, self.tile.vectors)
@@ -66,22 +58,21 @@ class _FilterGrad:
         # Data that fits the last-level cache is read again by items with other taps and channels; larger data is
         # read from memory once, by items that compute all taps and channels of a band.
         elements = product(geometry.input) + product(geometry.output)
-        self.whole_items = hint(elements) * dtypes.itemsize(dtype) > self.tuning.cached
+        self.whole_items = hint(elements) * dtypes.itemsize(self.dtype) > self.tuning.cached
         parallel = 1 if self.whole_items else self.outer_taps * self.groups * self.slots
-        wanted = ceil_div(8 * max(1, traits.compute_units), parallel)
+        wanted = ceil_div(8 * problem.units, parallel)
         self.chunks = max(1, min(wanted, hint(product(self._band_counts()))))
         self.partial = Buffer(self.chunks * product(geometry.filter), self.accumulator)
         self.args = Args()
-        self.x, self.dy = self.args.pointer(x, dtype), self.args.pointer(dy, dtype)
+        self.x, self.dy = self.args.pointer(problem.x, self.dtype), self.args.pointer(problem.dy, self.dtype)
         self.out = self.args.pointer(self.partial, self.accumulator, out=True)
-        self.scalar = prelude.register_type(dtype, 1)
-        self.vector = prelude.register_type(dtype, self.tile.width)
+        self.scalar, self.vector = problem.register(), problem.register(self.tile.width)
 
     def _choose_tile(self):
         """The tile with the least estimated time for one pixel of the whole filter."""
-        width = min(self.lanes, padded_width(self.channels))
+        width = min(self.problem.lanes, padded_width(self.channels))
         # Tiles that leave few registers free spill on Intel's runtime.
-        limit = registers(self.lanes * (2 if self.dtype == "float64" else 1)) * 5 // 8
+        limit = self.problem.registers(self.problem.lanes) * 5 // 8
         best = None
         for vectors in range(1, 7):
             if vectors > 1 and (vectors - 1) * width >= self.channels:
@@ -124,7 +115,7 @@ class _FilterGrad:
     def _band_counts(self):
         return [ceil_div(a.output, b) for a, b in zip(self.axes, self.bands, strict=True)]
 
-    def spec(self, name):
+    def spec(self):
         args = self.args
         counts = self._band_counts()
         total = product(counts)
@@ -151,7 +142,7 @@ class _FilterGrad:
         text += "}\n}\n"
         grid = (self.chunks, 1, 1) if self.whole_items else (self.chunks, pairs, self.slots)
         title = "convolution, gradient of the filter: a chunk of pixels per work-item"
-        return args.kernel(name, text, grid, (1, 1, 1), load_helpers(self.dtype, self.tile.width), title=title)
+        return args.kernel(self.problem.name, text, grid, (1, 1, 1), load_helpers(self.dtype, self.tile.width), title=title)
 
     def _outer_taps(self):
         """C text of the group, the taps along the outer axes, and the range [lo, hi) of outputs whose taps are inside the input."""

@@ -4,27 +4,34 @@ Packing puts blocks of output channels one after the other, each with all of its
 a wide filter is a few cache lines of every row, and rows whose length is a power of two map to the same few sets of the cache.
 """
 
+from dataclasses import replace
+
 from keras_ocl.core import dtypes
 from keras_ocl.core.dim import product
 from keras_ocl.kernels import prelude
-from keras_ocl.kernels.spec import Args
+from keras_ocl.kernels.spec import Args, Buffer
 
 _STEP = 16  # output channels loaded at once, as a vector
 
 
-def arrange(geometry, w, target, dtype, flipped=False, blocks=None):
-    """The KernelSpec that writes the filter of `geometry` to `target` in another order.
+def arrange(problem, transposed=False, blocks=None):
+    """(KernelSpecs that write the filter in the order wanted, the Problem that reads it there); none if it has that order.
 
-    flipped: reverse the taps and exchange the channels, as the transposed convolution needs its filter. blocks: [(output channels of
-    a block, number of such blocks)] of the result, without groups; None for a flipped filter that is not packed in blocks.
+    transposed: as in Problem. blocks: [(output channels of a block, number of such blocks)] of the filter, without groups; None if it is
+    not to be packed in blocks.
     """
+    flipped, dtype = problem.transposed != transposed, problem.dtype
+    if not flipped and blocks is None:
+        return [], problem
+    geometry = problem.geometry.transposed() if problem.transposed else problem.geometry  # the convolution whose filter is w
+    arranged = replace(problem, w=Buffer(product(problem.geometry.filter), dtype), transposed=transposed, packed=blocks is not None)
     args = Args(all_arguments=True)  # memory-bound: literal extents would only compile a kernel per filter
-    source, result = args.pointer(w, dtype), args.pointer(target, dtype, out=True)
+    source, result = args.pointer(problem.w, dtype), args.pointer(arranged.w, dtype, out=True)
     write = _flipped if flipped else _straight
     text, items = write(geometry, source, result, dtype, args, blocks)
     name = "convolution filter transposition" if flipped else "convolution filter packing"
     helpers = prelude.helpers_for(dtype, 1) | prelude.helpers_for(dtype, _STEP)
-    return args.kernel(name, text, (items,), (1,), frozenset(helpers), title=name)
+    return [args.kernel(name, text, (items,), (1,), frozenset(helpers), title=name)], arranged
 
 
 def _each_block(args, blocks, body):

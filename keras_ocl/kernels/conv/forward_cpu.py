@@ -13,7 +13,6 @@ from keras_ocl.core import dtypes
 from keras_ocl.core.dim import Dim, ceil_div, hint, product
 from keras_ocl.kernels import prelude
 from keras_ocl.kernels.conv import geometry as conv_geometry
-from keras_ocl.kernels.schedule import schedule_of
 from keras_ocl.kernels.spec import Args
 
 
@@ -25,12 +24,6 @@ class Tile:
     pixels: int
     vectors: int
     width: int
-
-
-def lanes(traits, dtype):
-    """Lanes of a full vector of the accumulator's type."""
-    width = max(4, traits.vector_width)
-    return min(16, width // 2 if dtype == "float64" else width)
 
 
 def pieces(count):
@@ -105,17 +98,11 @@ def channel_blocks(channels, width, vectors):
     return blocks
 
 
-def registers(width):
-    """Number of vector registers of a CPU with vectors of `width` floats."""
-    return 32 if width >= 16 else 16
-
-
-def choose_tile(traits, geometry, axes, dtype, lanewise):
+def choose_tile(problem):
     """The tile with the least estimated time, by hints."""
-    width = lanes(traits, dtype)
-    channels = geometry.output[-1] if lanewise else geometry.group_outputs
-    width = min(width, padded_width(channels))
-    limit = registers(width * (2 if dtype == "float64" else 1))
+    axes, channels = problem.merged_axes, problem.channels
+    width = min(problem.lanes, padded_width(channels))
+    limit = problem.registers(width)
     best = None
     for number, axis in enumerate(axes):
         if axis.period > 1 and number == 0:
@@ -148,21 +135,19 @@ def _tile_cost(extent, pixels, channels, width, vectors):
     return total
 
 
-def forward(traits, geometry, x, w, dtype, sink, name="convolution", packed=False):
-    """The KernelSpec of a direct convolution; arguments as for conv.forward. packed: whether `w` is in the blocks of filter_blocks()."""
-    return DirectConvolution(traits, geometry, x, w, dtype, sink, name, packed).spec()
+def forward(problem):
+    """The KernelSpec of a direct convolution, for a Problem that is not transposed."""
+    return DirectConvolution(problem).spec()
 
 
-def filter_blocks(traits, geometry, dtype):
+def filter_blocks(problem):
     """The blocks in which the filter should be packed, as filter_layout.arrange takes them; None if packing does not pay."""
-    if geometry.groups > 1:
+    if problem.geometry.groups > 1:
         return None
-    axes = conv_geometry.axes(geometry)
-    tile = choose_tile(traits, geometry, axes, dtype, False)
-    blocks = channel_blocks(geometry.output[-1], tile.width, tile.vectors)
-    size = product(geometry.filter[:-1]) * tile.vectors * tile.width * dtypes.itemsize(dtype)
-    tiles = hint(product(a.output for a in axes)) // tile.pixels
-    tuning = schedule_of(traits).tuning.convolution
+    tile, tuning = choose_tile(problem), problem.schedule.tuning.convolution
+    blocks = channel_blocks(problem.channels, tile.width, tile.vectors)
+    size = product(problem.geometry.filter[:-1]) * tile.vectors * tile.width * dtypes.itemsize(problem.dtype)
+    tiles = hint(product(a.output for a in problem.merged_axes)) // tile.pixels
     if sum(count for _, _, count in blocks) < 2 or size < tuning.packed_block or tiles < tuning.packed_tiles:
         return None
     return [((vectors - 1) * tile.width + last, count) for vectors, last, count in blocks]
@@ -185,22 +170,17 @@ def _border_tiles(axis, pixels):
 
 
 class DirectConvolution:
-    """Builds the kernel of one geometry; spec() returns it."""
+    """Builds the kernel of one Problem; spec() returns it."""
 
-    def __init__(self, traits, geometry, x, w, dtype, sink, name, packed=False):
-        self.geometry, self.dtype, self.sink, self.name, self.packed = geometry, dtype, sink, name, packed
-        self.units, self.tuning = max(1, traits.compute_units), schedule_of(traits).tuning.convolution
-        self.axes = conv_geometry.axes(geometry)
-        # Few channels per group: lanes run across groups, each reading its own group's inputs.
-        self.lanewise = geometry.groups > 1 and geometry.group_outputs < lanes(traits, dtype)
-        self.tile = self._choose_tile(traits)
+    def __init__(self, problem):
+        self.problem, self.geometry, self.dtype = problem, problem.geometry, problem.dtype
+        self.axes, self.lanewise, self.tuning = problem.merged_axes, problem.lanewise, problem.schedule.tuning.convolution
+        self.tile = self._choose_tile()
         self.args = Args()
-        self.x = self.args.pointer(x, dtype)
-        self.w = self.args.pointer(w, dtype)
-        self.scalar = prelude.register_type(dtype, 1)
-        self.vector = prelude.register_type(dtype, self.tile.width)
+        self.x, self.w = self.args.pointer(problem.x, self.dtype), self.args.pointer(problem.w, self.dtype)
+        self.scalar, self.vector = problem.register(), problem.register(self.tile.width)
         self.along = self.axes[self.tile.axis]
-        merge = not self.lanewise and geometry.groups == 1 and self.along.spread == 1 and self.along.dilation == 1
+        merge = self.geometry.groups == 1 and self.along.spread == 1 and self.along.dilation == 1
         self.merge_taps = merge and self.tile.axis == len(self.axes) - 1 and self.along.taps > 1
         self.segments = ceil_div(self.along.per_phase, self.tile.pixels) * self.along.period
         # The last tile of an unknown extent is shifted back to be whole, so that its borders do not depend on the extent.
@@ -210,8 +190,8 @@ class DirectConvolution:
         self.skipped = self.tile.pixels // 2 if self.moves and self.tile.axis else 0
         self.ranges, self.masked = self._pixel_ranges()
 
-    def _choose_tile(self, traits):
-        return choose_tile(traits, self.geometry, self.axes, self.dtype, self.lanewise)
+    def _choose_tile(self):
+        return choose_tile(self.problem)
 
     def _blocks(self, channels):
         return channel_blocks(channels, self.tile.width, self.tile.vectors)
@@ -221,19 +201,18 @@ class DirectConvolution:
         args, tile, geometry = self.args, self.tile, self.geometry
         counts = [self.segments if i == tile.axis else a.output for i, a in enumerate(self.axes)]
         units = product(counts)
-        channels = geometry.output[-1] if self.lanewise else geometry.group_outputs
-        groups = 1 if self.lanewise else geometry.groups
+        channels, groups = self.problem.channels, self.problem.groups
         blocks = self._blocks(channels)
         taps = product(geometry.filter[: geometry.rank])
         unit_flops = 2.0 * tile.pixels * taps * geometry.group_inputs * geometry.output[-1]
         # An item reads a block of a large filter once for all its tiles: it gets as many tiles as leave enough items.
         large = product(geometry.filter) * dtypes.itemsize(self.dtype) > self.tuning.cached_filter
-        most = hint(units) // (8 * self.units)
+        most = hint(units) // (8 * self.problem.units)
         per_item = max(1, most if large else min(int(self.tuning.item_flops / max(unit_flops, 1.0)), most))
         row = hint(self.segments)
         per_item = per_item // row * row if per_item > row else per_item
         # If tiles are few, blocks of channels go to separate work-items too.
-        spread_blocks = sum(b for _, _, b in blocks) * groups > 1 and hint(units) < 8 * self.units
+        spread_blocks = sum(b for _, _, b in blocks) * groups > 1 and hint(units) < 8 * self.problem.units
         slots = sum(b for _, _, b in blocks) * groups
 
         text = loose_types(self.dtype) + f"const int first = {self.args.place('global', 0)} * {per_item};\n"
@@ -255,10 +234,10 @@ class DirectConvolution:
             text += self._unit(counts, vectors, last_lanes)
             text += "}\n}\n"
             done += count
-        helpers = load_helpers(self.dtype, tile.width) | self.sink.helpers
+        helpers = load_helpers(self.dtype, tile.width) | self.problem.sink.helpers
         grid = (ceil_div(units, per_item), slots) if spread_blocks else (ceil_div(units, per_item),)
         title = f"convolution: {tile.pixels} pixels x {tile.vectors} vectors of channels per tile"
-        return args.kernel(self.name, text, grid, (1,) * len(grid), helpers, title=title)
+        return args.kernel(self.problem.name, text, grid, (1,) * len(grid), helpers, title=title)
 
     def _pixel_ranges(self):
         """(the ranges [first, last) of a tile's pixels inside the input that get a body, whether others need a masked body)."""
@@ -344,11 +323,11 @@ class DirectConvolution:
 
     def _filter_row(self, vectors, last_lanes):
         """Elements of the filter from one input channel to the next, in a block of (vectors, last_lanes) channels if packed."""
-        return (vectors - 1) * self.tile.width + last_lanes if self.packed else self.geometry.output[-1]
+        return (vectors - 1) * self.tile.width + last_lanes if self.problem.packed else self.geometry.output[-1]
 
     def _filter_place(self, tap, row):
         """C text of the offset of a tap's first filter element for the current block of channels."""
-        block = f"(long)channel * {self.args.int(product(self.geometry.filter[:-1]))}" if self.packed else "channel"
+        block = f"(long)channel * {self.args.int(product(self.geometry.filter[:-1]))}" if self.problem.packed else "channel"
         return f"(long){tap} * {self.args.int(self.geometry.group_inputs * row)} + {block}"
 
     def _along(self, vectors, last_lanes, offset, tap):
@@ -475,7 +454,8 @@ class DirectConvolution:
 
         def store(pixel, vector, value):
             count = last_lanes if vector == vectors - 1 else tile.width
-            return store_lanes(self.sink, args, [*self._coordinates(pixel), f"(channel + {vector * tile.width})"], value, tile.width, count)
+            place = [*self._coordinates(pixel), f"(channel + {vector * tile.width})"]
+            return store_lanes(self.problem.sink, args, place, value, tile.width, count)
 
         sample = store("0", vectors - 1, f"a0_{vectors - 1}")
         terms = product(self.geometry.filter[:-1])

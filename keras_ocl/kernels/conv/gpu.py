@@ -17,12 +17,10 @@ from keras_ocl.core.dim import Dim, ceil_div, hint, product
 from keras_ocl.core.index import is_one
 from keras_ocl.kernels import ordered_sum, prelude
 from keras_ocl.kernels.contraction import Contraction, Loader, Strided
-from keras_ocl.kernels.conv import geometry as conv_geometry
 from keras_ocl.kernels.conv.geometry import outside
 from keras_ocl.kernels.coordinates import decode, index_type
 from keras_ocl.kernels.gemm import gpu_choice
 from keras_ocl.kernels.gemm.parts import Problem
-from keras_ocl.kernels.schedule import schedule_of
 from keras_ocl.kernels.spec import Args, Buffer, Sink
 
 
@@ -123,13 +121,14 @@ class _Patches(Loader):
 
 
 class _Filter(Loader):
-    """A filter as (rows x output channels of the group), where the rows are not contiguous; `transposed` as for forward().
+    """A filter as (rows x output channels of the group), where the rows are not contiguous.
 
     If it is transposed and every item loads some of the patches, an item loads the same steps of both operands: `patches` is loaded first,
     and its odometer serves the filter too. Otherwise the filter has its own odometer.
     """
 
-    def __init__(self, product, pointer, transposed, patches):
+    def __init__(self, product, pointer, patches):
+        transposed = product.problem.transposed
         vector = product.beside(transposed, product.tile.depth if transposed else product.tile.width)
         super().__init__("j_first", product.outputs, along_k=transposed, vector=vector)
         self.p, self.pointer, self.transposed = product, pointer, transposed
@@ -225,11 +224,11 @@ class _Product:
     blocks: {C name: number} of the indices, besides the group of channels, into which the grid's third dimension is split.
     """
 
-    def __init__(self, geometry, dtype, tile, **blocks):
-        self.geometry, self.dtype, self.args, self.tile, self.blocks = geometry, dtype, Args(), tile, blocks
-        self.axes = conv_geometry.axes(geometry, merge=False)
+    def __init__(self, problem, tile, **blocks):
+        self.problem, self.geometry, self.dtype, self.axes = problem, problem.geometry, problem.dtype, problem.axes
+        self.args, self.tile, self.blocks, geometry = Args(), tile, blocks, problem.geometry
         self.inputs, self.outputs = self.args.int(geometry.group_inputs), self.args.int(geometry.group_outputs)
-        self.contraction = Contraction(self.args, self.tile, prelude.register_type(dtype, 1), "fma({}, {}, {})".format)
+        self.contraction = Contraction(self.args, self.tile, problem.register(), "fma({}, {}, {})".format)
         self.index = index_type(product(geometry.input))
 
     def beside(self, of_input, extent):
@@ -294,7 +293,7 @@ class _Product:
     def cut(self, results, steps):
         """Let the contraction sum in blocks if there are many `steps`; `results`: rows of results."""
         (across, down, count), t = self.grid(results), self.tile
-        self.contraction.cut(dtypes.accumulator(self.dtype), (across // t.across, down // t.down, count), steps)
+        self.contraction.cut(self.problem.accumulator, (across // t.across, down // t.down, count), steps)
 
     @property
     def stored(self):
@@ -318,17 +317,15 @@ class _Product:
 class _Forward(_Product):
     """The product (pixels of a phase x rows) by (rows x output channels)."""
 
-    def __init__(self, traits, geometry, dtype):
-        axes = conv_geometry.axes(geometry, merge=False)
+    def __init__(self, problem):
+        axes, geometry, accumulator = problem.axes, problem.geometry, problem.accumulator
         self.pixels, phases = tuple(axis.per_phase for axis in axes), product(axis.period for axis in axes)
         rows = product(axis.phase_taps for axis in axes) * geometry.group_inputs
-        batch, accumulator = geometry.groups * phases, dtypes.accumulator(dtype)
         beside = _beside(geometry, True, gpu_choice.fragment(dtypes.itemsize(accumulator)))
-        extents = batch, product(self.pixels), geometry.group_outputs, rows
-        problem = Problem(traits, *extents, None, None, accumulator, None)
-        tile, size = gpu_choice.choose(problem, pixels=beside)
+        extents = geometry.groups * phases, product(self.pixels), geometry.group_outputs, rows
+        tile, size = gpu_choice.choose(Problem(problem.traits, *extents, None, None, accumulator, None), pixels=beside)
         self.parts = -(-hint(rows) // size) if size else 1
-        super().__init__(geometry, dtype, tile, part=self.parts, phase=phases)
+        super().__init__(problem, tile, part=self.parts, phase=phases)
         args = self.args
         # C texts for each axis: the number of the phase's taps, and the input position of its first output's first tap.
         self.taps = [args.int(axis.taps) if axis.spread == 1 else f"taps{i}" for i, axis in enumerate(self.axes)]
@@ -378,49 +375,44 @@ class _Forward(_Product):
         return text + (f"if ({' && '.join(guards)}) {{\n{store}}}\n" if guards else store)
 
 
-def forward(traits, geometry, x, w, dtype, sink, name, transposed=False):
-    """The KernelSpecs of a convolution: one, or, if pixels are few, one for partial sums over the rows and one that adds them in order.
-
-    With `transposed`, `geometry` is the transposed one and `w` the original convolution's filter, read with taps reversed and channels
-    exchanged.
-    """
-    p = _Forward(traits, geometry, dtype)
+def forward(problem):
+    """The KernelSpecs of a convolution: one, or, if pixels are few, one for partial sums over the rows and one that adds them in order."""
+    p, shape, sink, kept = _Forward(problem), problem.geometry.output, problem.sink, problem.accumulator
     args = p.args
-    xp, wp = args.pointer(x, dtype), args.pointer(w, dtype)
+    xp, wp = args.pointer(problem.x, p.dtype), args.pointer(problem.w, p.dtype)
     pixels = args.int(product(p.pixels))
     patches = _Patches(p, xp, pixels)
-    ordered = not transposed and all(axis.spread == 1 for axis in p.axes)
-    columns = p.dense(wp) if ordered else _Filter(p, wp, transposed, patches)
-    kept, count = dtypes.accumulator(dtype), product(geometry.output)
-    parts = Buffer(p.parts * count, kept)
-    stored = sink if p.parts == 1 else Sink(parts, (p.parts, *geometry.output), kept)
-    p.cut(product(p.pixels), ceil_div(product(axis.phase_taps for axis in p.axes) * geometry.group_inputs, p.parts))
+    ordered = not problem.transposed and all(axis.spread == 1 for axis in p.axes)
+    columns = p.dense(wp) if ordered else _Filter(p, wp, patches)
+    parts = Buffer(p.parts * product(shape), kept)
+    stored = sink if p.parts == 1 else Sink(parts, (p.parts, *shape), kept)
+    p.cut(product(p.pixels), ceil_div(product(axis.phase_taps for axis in p.axes) * p.geometry.group_inputs, p.parts))
     text = f"{p.head()}{p.contraction.walk(p.begin, 'rows' if p.parts == 1 else 'end', patches, columns)}"
     text += p.each(pixels, p.result(stored))
     title = f"convolution: {p.shape}"
-    specs = [args.kernel(name, text, p.grid(product(p.pixels)), p.group, p.helpers(stored), title=title)]
-    return specs if p.parts == 1 else [*specs, _sum(traits, f"sum of a split {name}", parts, p.parts, geometry.output, kept, sink)]
+    specs = [args.kernel(problem.name, text, p.grid(product(p.pixels)), p.group, p.helpers(stored), title=title)]
+    return specs if p.parts == 1 else [*specs, _sum(problem, f"sum of a split {problem.name}", parts, p.parts, shape)]
 
 
-def _sum(traits, name, parts, count, shape, dtype, sink):
+def _sum(problem, name, parts, count, shape):
     """The KernelSpec that adds `count` partial results of `shape`."""
-    team = ordered_sum.team(count, product(shape), schedule_of(traits).tuning.summing_items)
-    return ordered_sum.kernel(name, parts, count, shape, dtype, sink, team=team)
+    team = ordered_sum.team(count, product(shape), problem.schedule.tuning.summing_items)
+    return ordered_sum.kernel(name, parts, count, shape, problem.accumulator, problem.sink, team=team)
 
 
-def filter_grad(traits, geometry, x, dy, dtype, sink, name):
+def filter_grad(problem):
     """The KernelSpecs of a filter gradient: one, or, if pixels are many, one that sums chunks of them and one that adds these in order."""
+    geometry, kept = problem.geometry, problem.accumulator
     pixels, rows = product(geometry.output[:-1]), product(geometry.filter[:-1])
-    accumulator = dtypes.accumulator(dtype)
-    problem = Problem(traits, geometry.groups, rows, geometry.group_outputs, pixels, None, None, accumulator, None)
-    tile, size = gpu_choice.choose(problem)
+    extents = geometry.groups, rows, geometry.group_outputs, pixels
+    tile, size = gpu_choice.choose(Problem(problem.traits, *extents, None, None, kept, None))
     chunks = ceil_div(hint(pixels), size) if size else 1
-    p = _Product(geometry, dtype, tile, chunk=chunks)
-    args, kept = p.args, accumulator
-    xp, dp = args.pointer(x, dtype), args.pointer(dy, dtype)
+    p = _Product(problem, tile, chunk=chunks)
+    args = p.args
+    xp, dp = args.pointer(problem.x, p.dtype), args.pointer(problem.dy, p.dtype)
     size, rows_text = args.int(ceil_div(pixels, chunks)), args.int(rows)
     partial = Buffer(product(geometry.filter) * chunks, kept)
-    stored = sink if chunks == 1 else Sink(partial, (chunks, *geometry.filter), kept)
+    stored = problem.sink if chunks == 1 else Sink(partial, (chunks, *geometry.filter), kept)
     p.cut(rows, ceil_div(pixels, chunks))
     text = p.head()
     text += f"const int begin = chunk * {size}, end = min(begin + {size}, {args.int(pixels)});\n"
@@ -430,5 +422,5 @@ def filter_grad(traits, geometry, x, dy, dtype, sink, name):
     store += stored.store(args, place if chunks == 1 else ["chunk", *place], "value", p.stored)
     text += p.each(rows_text, store)
     title = f"convolution, gradient of the filter: {p.shape}"
-    first = args.kernel(name, text, p.grid(rows), p.group, p.helpers(stored), title=title)
-    return [first] if chunks == 1 else [first, _sum(traits, f"{name} sum", partial, chunks, geometry.filter, kept, sink)]
+    first = args.kernel(problem.name, text, p.grid(rows), p.group, p.helpers(stored), title=title)
+    return [first] if chunks == 1 else [first, _sum(problem, f"{problem.name} sum", partial, chunks, geometry.filter)]

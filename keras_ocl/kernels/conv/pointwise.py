@@ -3,7 +3,6 @@
 from keras_ocl.core.dim import hint
 from keras_ocl.kernels import gemm
 from keras_ocl.kernels.conv import geometry as conv_geometry
-from keras_ocl.kernels.schedule import schedule_of
 
 
 class _Pixels:
@@ -35,34 +34,33 @@ class _Filter:
         return self._sink.store(args, ["0"] * self._rank + list(coordinates), value, width)
 
 
-def _pixels(geometry):
-    """The Axis of all pixels, None if the convolution is no plain matrix product."""
-    axes = conv_geometry.axes(geometry)
-    return axes[0] if geometry.groups == 1 and len(axes) == 1 and axes[0].plain else None
+def _pixels(problem):
+    """The Axis of all pixels, None if the convolution is no plain matrix product, or has few channels."""
+    axes, few = problem.merged_axes, min(map(hint, problem.geometry.filter[-2:])) < problem.schedule.plain_channels
+    return axes[0] if problem.geometry.groups == 1 and len(axes) == 1 and axes[0].plain and not few else None
 
 
-def forward(traits, geometry, x, w, dtype, sink, all_arguments, transposed=False):
-    """KernelSpecs of the convolution as a product, None if this template does not fit.
-
-    With `transposed`, `geometry` is the transposed one and `w` the filter of the original convolution.
-    """
-    axis = _pixels(geometry)
-    inputs, outputs = geometry.filter[-2:]
-    if axis is None or min(hint(inputs), hint(outputs)) < schedule_of(traits).plain_channels:
+def forward(problem):
+    """KernelSpecs of the convolution as a product, None if this template does not fit."""
+    axis = _pixels(problem)
+    if axis is None:
         return None
-    a = gemm.Operand(x, dtype, inputs, 1)
-    b = gemm.Operand(w, dtype, 1, inputs) if transposed else gemm.Operand(w, dtype, outputs, 1)
-    sink, m = _Pixels(sink, axis), axis.output
-    return gemm.plan(traits, batch=None, m=m, n=outputs, k=inputs, a=a, b=b, dtype=dtype, sink=sink, all_arguments=all_arguments)
+    inputs, outputs = problem.geometry.filter[-2:]
+    a = gemm.Operand(problem.x, problem.dtype, inputs, 1)
+    b = gemm.Operand(problem.w, problem.dtype, *((1, inputs) if problem.transposed else (outputs, 1)))
+    return _product(problem, axis.output, outputs, inputs, a, b, _Pixels(problem.sink, axis))
 
 
-def filter_grad(traits, geometry, x, dy, dtype, sink, all_arguments):
+def filter_grad(problem):
     """KernelSpecs of the filter's gradient as a product, None if this template does not fit."""
-    axis = _pixels(geometry)
-    inputs, outputs = geometry.filter[-2:]
-    schedule = schedule_of(traits)
-    if axis is None or hint(axis.output) > schedule.plain_pixels or min(hint(inputs), hint(outputs)) < schedule.plain_channels:
+    axis = _pixels(problem)
+    if axis is None or hint(axis.output) > problem.schedule.plain_pixels:
         return None
-    a, b = gemm.Operand(x, dtype, 1, inputs), gemm.Operand(dy, dtype, outputs, 1)
-    sink, k = _Filter(sink, geometry.rank), axis.output
-    return gemm.plan(traits, batch=None, m=inputs, n=outputs, k=k, a=a, b=b, dtype=dtype, sink=sink, all_arguments=all_arguments)
+    inputs, outputs = problem.geometry.filter[-2:]
+    a, b = gemm.Operand(problem.x, problem.dtype, 1, inputs), gemm.Operand(problem.dy, problem.dtype, outputs, 1)
+    return _product(problem, inputs, outputs, axis.output, a, b, _Filter(problem.sink, problem.geometry.rank))
+
+
+def _product(problem, m, n, k, a, b, sink):
+    p = problem
+    return gemm.plan(p.traits, batch=None, m=m, n=n, k=k, a=a, b=b, dtype=p.dtype, sink=sink, all_arguments=p.all_arguments)

@@ -108,9 +108,10 @@ def _four(a, b):
 FOUR = _four(0.75, 1.5)
 
 
-def applies(geometry, dtype):
+def applies(problem):
     """Whether the algorithms apply to this convolution."""
-    if geometry.rank != 2 or dtype != "float32" or tuple(map(key, geometry.filter[:2])) != (3, 3) or geometry.groups != 1:
+    geometry = problem.geometry
+    if geometry.rank != 2 or problem.dtype != "float32" or tuple(map(key, geometry.filter[:2])) != (3, 3) or geometry.groups != 1:
         return False
     return all(s == 1 for s in (*geometry.strides, *geometry.dilation, *geometry.input_dilation))
 

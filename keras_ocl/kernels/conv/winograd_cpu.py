@@ -6,11 +6,9 @@ One work-item takes a few blocks of tiles from the input to the sink; the transf
 from dataclasses import dataclass
 
 from keras_ocl.core.dim import ceil_div, hint, product
-from keras_ocl.kernels import prelude
 from keras_ocl.kernels.conv import winograd
-from keras_ocl.kernels.conv.forward_cpu import lanes, load_vector, loose_types, registers
+from keras_ocl.kernels.conv.forward_cpu import load_vector, loose_types
 from keras_ocl.kernels.conv.winograd import TWO, combine
-from keras_ocl.kernels.schedule import schedule_of
 from keras_ocl.kernels.spec import Args, Buffer
 
 
@@ -24,11 +22,11 @@ class Tile:
     width: int
 
 
-def suitable_width(traits, geometry, dtype):
+def suitable_width(problem):
     """The vector width in lanes, None if the algorithm does not apply or does not pay."""
-    if not winograd.applies(geometry, dtype):
+    if not winograd.applies(problem):
         return None
-    width, tuning = lanes(traits, dtype), schedule_of(traits).tuning.winograd
+    geometry, width, tuning = problem.geometry, problem.lanes, problem.schedule.tuning.winograd
     inputs, outputs = geometry.filter[2:]
     if inputs % width or outputs % width or min(inputs, outputs) < tuning.channels:
         return None
@@ -37,28 +35,25 @@ def suitable_width(traits, geometry, dtype):
     return None if few else width
 
 
-def choose_tile(traits, geometry, dtype):
-    """The Tile for a geometry, None if the direct convolution is better."""
-    width, tuning = suitable_width(traits, geometry, dtype), schedule_of(traits).tuning.winograd
+def choose_tile(problem):
+    """The Tile for a convolution, None if the direct kernel is better."""
+    width, tuning, geometry = suitable_width(problem), problem.schedule.tuning.winograd, problem.geometry
     if width is None:
         return None
     inputs, outputs = geometry.filter[2:]
     hints = [hint(e) for e in geometry.output[:-1]]
     vectors = 2 if outputs // width % 2 == 0 else 1
-    rows = min(12, (registers(width) - 4) // vectors)
+    rows = min(12, (problem.registers(width) - 4) // vectors)
     tiles = hints[0] * -(-hints[1] // 2) * -(-hints[2] // 2)
-    room = min(tuning.local, traits.local_memory) // 4 // (16 * rows) - vectors * width
-    blocks = min(2, room // inputs, tiles // (rows * tuning.items * max(1, traits.compute_units)))
+    room = min(tuning.local, problem.traits.local_memory) // 4 // (16 * rows) - vectors * width
+    blocks = min(2, room // inputs, tiles // (rows * tuning.items * problem.units))
     return Tile(blocks, rows, vectors, width) if blocks >= 1 else None
 
 
-def forward(traits, geometry, x, w, dtype, sink, name):
-    """The KernelSpecs of the convolution, None if this template does not fit."""
-    tile = choose_tile(traits, geometry, dtype)
-    if tile is None:
-        return None
-    transformed = Buffer(16 * product(geometry.filter[2:]), dtype)
-    return [_transform_filter(geometry, w, transformed, dtype, tile), _convolve(geometry, x, transformed, dtype, sink, name, tile)]
+def forward(problem, tile):
+    """The KernelSpecs of the convolution, for a Problem that is not transposed."""
+    transformed = Buffer(16 * product(problem.geometry.filter[2:]), problem.dtype)
+    return [_transform_filter(problem, tile, transformed), _convolve(problem, tile, transformed)]
 
 
 def channels(args, inputs, outputs, per_item, width):
@@ -68,13 +63,13 @@ def channels(args, inputs, outputs, per_item, width):
     return text + f"for (int k = 0; k < outputs; k += {width}) {{\n"
 
 
-def _transform_filter(geometry, w, transformed, dtype, tile):
+def _transform_filter(problem, tile, transformed):
     """The KernelSpec that transforms the filter: (3, 3, inputs, outputs) to (16, inputs, outputs)."""
-    args = Args(all_arguments=True)  # memory-bound, as in filter_layout
-    source, target = args.pointer(w, dtype), args.pointer(transformed, dtype, out=True)
-    inputs, outputs = geometry.filter[2:]
+    args, dtype = Args(all_arguments=True), problem.dtype  # memory-bound, as in filter_layout
+    source, target = args.pointer(problem.w, dtype), args.pointer(transformed, dtype, out=True)
+    inputs, outputs = problem.geometry.filter[2:]
     per_item = max(1, 2048 // outputs)
-    text = loose_types(dtype) + f"typedef {prelude.register_type(dtype, tile.width)} vector;\n"
+    text = loose_types(dtype) + f"typedef {problem.register(tile.width)} vector;\n"
     text += channels(args, inputs, outputs, per_item, tile.width)
     for i in range(3):
         for j in range(3):
@@ -93,10 +88,10 @@ def _transform_filter(geometry, w, transformed, dtype, tile):
     )
 
 
-def _convolve(geometry, x, transformed, dtype, sink, name, tile):
+def _convolve(problem, tile, transformed):
     """The KernelSpec that convolves the input with the transformed filter and hands the outputs to the sink."""
-    args = Args()
-    source, filters = args.pointer(x, dtype), args.pointer(transformed, dtype)
+    args, geometry, dtype = Args(), problem.geometry, problem.dtype
+    source, filters = args.pointer(problem.x, dtype), args.pointer(transformed, dtype)
     inputs, outputs = geometry.filter[2:]
     rows, width, span = tile.rows, tile.width, tile.vectors * tile.width
     patches = args.local("float", 16 * tile.blocks * rows * inputs)
@@ -105,7 +100,7 @@ def _convolve(geometry, x, transformed, dtype, sink, name, tile):
     down, across = ceil_div(high, 2), ceil_div(wide, 2)
     total = batch * down * across
     height, breadth = args.int(geometry.input[1]), args.int(geometry.input[2])
-    text = loose_types(dtype) + f"typedef {prelude.register_type(dtype, width)} vector;\ntypedef loose_float{width} loose;\n"
+    text = loose_types(dtype) + f"typedef {problem.register(width)} vector;\ntypedef loose_float{width} loose;\n"
     text += f"const int first = {args.place('global', 0)} * {tile.blocks * rows};\n"
 
     # The transformed patches of the item's tiles, in local memory as (16, tiles, inputs).
@@ -153,7 +148,8 @@ def _convolve(geometry, x, transformed, dtype, sink, name, tile):
     text += combine("m{}_{}", "results[{}][{}]", TWO.result, 4)
     text += "for (int e = 0; e < 4; ++e) {\nconst int row = y + e / 2; const int column = z + e % 2;\n"
     text += f"if (row < {args.int(high)} && column < {args.int(wide)}) {{\nconst vector result = results[e / 2][e % 2];\n"
-    text += sink.store(args, ["n", "row", "column", "(channel + v)"], "result", width)
+    text += problem.sink.store(args, ["n", "row", "column", "(channel + v)"], "result", width)
     text += "}\n}\n}\n}\n}\n"
     grid = (ceil_div(total, tile.blocks * rows),)
-    return args.kernel(name, text, grid, (1,), frozenset(sink.helpers), title="convolution by Winograd: tiles of 2 x 2 pixels")
+    helpers, title = frozenset(problem.sink.helpers), "convolution by Winograd: tiles of 2 x 2 pixels"
+    return args.kernel(problem.name, text, grid, (1,), helpers, title=title)

@@ -9,11 +9,9 @@ kernel adds the chunks in order and transforms the sums.
 from dataclasses import dataclass
 
 from keras_ocl.core.dim import ceil_div, hint, product
-from keras_ocl.kernels import prelude
 from keras_ocl.kernels.conv.forward_cpu import load_vector, loose_types, store_vector
 from keras_ocl.kernels.conv.winograd import TWO, combine
 from keras_ocl.kernels.conv.winograd_cpu import channels, suitable_width
-from keras_ocl.kernels.schedule import schedule_of
 from keras_ocl.kernels.spec import Args, Buffer
 
 
@@ -28,37 +26,35 @@ class Tile:
     chunks: int
 
 
-def choose_tile(traits, geometry, dtype):
-    """The Tile for a geometry, None if the direct kernel is better."""
-    width, tuning = suitable_width(traits, geometry, dtype), schedule_of(traits).tuning.winograd
+def choose_tile(problem):
+    """The Tile for a gradient, None if the direct kernel is better."""
+    width, tuning, geometry = suitable_width(problem), problem.schedule.tuning.winograd, problem.geometry
     if width is None:
         return None
     inputs, outputs = geometry.filter[2:]
     vectors = 2 if outputs // width % 2 == 0 else 1
     rows = next(r for r in ((8, 4) if vectors == 2 else (16, 8, 4)) if inputs % r == 0)
-    depth = min(tuning.most_tiles, tuning.gradient_cached // (4 * (inputs + outputs)), traits.local_memory // (16 * (inputs + outputs)))
+    both = inputs + outputs
+    depth = min(tuning.most_tiles, tuning.gradient_cached // (4 * both), problem.traits.local_memory // (16 * both))
     if depth < tuning.least_tiles:
         return None
     hints = [hint(e) for e in geometry.output[:-1]]
     blocks = -(-hints[0] * -(-hints[1] // 2) * -(-hints[2] // 2) // depth)
     # A chunk's sums are written and read again, so chunks must be few: at least two blocks of tiles each.
-    chunks = min(2 * max(1, traits.compute_units), blocks // 2)
+    chunks = min(2 * problem.units, blocks // 2)
     return Tile(depth, rows, vectors, width, chunks) if chunks >= 1 else None
 
 
-def filter_grad(traits, geometry, x, dy, dtype, sink, name):
-    """The KernelSpecs of the filter's gradient, None if this template does not fit."""
-    tile = choose_tile(traits, geometry, dtype)
-    if tile is None:
-        return None
-    partial = Buffer(tile.chunks * 16 * product(geometry.filter[2:]), dtype)
-    return [_accumulate(geometry, x, dy, partial, dtype, name, tile), _transform(geometry, partial, dtype, sink, tile)]
+def filter_grad(problem, tile):
+    """The KernelSpecs of the filter's gradient."""
+    partial = Buffer(tile.chunks * 16 * product(problem.geometry.filter[2:]), problem.dtype)
+    return [_accumulate(problem, tile, partial), _transform(problem, tile, partial)]
 
 
-def _accumulate(geometry, x, dy, partial, dtype, name, tile):
+def _accumulate(problem, tile, partial):
     """The KernelSpec that computes the sums of products: (chunks, 16, input channels, output channels)."""
-    args = Args()
-    source, gradient, out = args.pointer(x, dtype), args.pointer(dy, dtype), args.pointer(partial, dtype, out=True)
+    args, geometry, dtype = Args(), problem.geometry, problem.dtype
+    source, gradient, out = args.pointer(problem.x, dtype), args.pointer(problem.dy, dtype), args.pointer(partial, dtype, out=True)
     inputs, outputs = geometry.filter[2:]
     depth, width = tile.depth, tile.width
     patches, gradients = args.local("float", 4 * depth * inputs), args.local("float", 4 * depth * outputs)
@@ -67,7 +63,7 @@ def _accumulate(geometry, x, dy, partial, dtype, name, tile):
     total = batch * down * across
     blocks = ceil_div(total, depth)
     per_chunk = args.int(ceil_div(blocks, tile.chunks))
-    text = loose_types(dtype) + f"typedef {prelude.register_type(dtype, width)} vector;\ntypedef loose_float{width} loose;\n"
+    text = loose_types(dtype) + f"typedef {problem.register(width)} vector;\ntypedef loose_float{width} loose;\n"
     text += f"const int chunk = {args.place('global', 0)}; const int row = {args.place('global', 1)};\n"
     text += f"const int begin = chunk * {per_chunk};\n"
     # A chunk beyond the last block still runs once, on zeros, to store zero sums.
@@ -79,7 +75,7 @@ def _accumulate(geometry, x, dy, partial, dtype, name, tile):
     text += _patch_row(args, geometry, source, patches, tile) + _gradient_row(args, geometry, gradient, gradients, tile)
     text += "}\n" + _products(patches, gradients, out, dtype, inputs, outputs, tile) + "}\n"
     return args.kernel(
-        name,
+        problem.name,
         text,
         (tile.chunks, 4),
         (1, 1),
@@ -150,13 +146,13 @@ def _products(patches, gradients, out, dtype, inputs, outputs, tile):
     return text + "}\n"
 
 
-def _transform(geometry, partial, dtype, sink, tile):
+def _transform(problem, tile, partial):
     """The KernelSpec that adds the chunks in order and transforms each 4x4 to the 3x3 gradient."""
-    args = Args(all_arguments=True)  # memory-bound, as in filter_layout
+    args, dtype, sink = Args(all_arguments=True), problem.dtype, problem.sink  # memory-bound, as in filter_layout
     source = args.pointer(partial, dtype)
-    inputs, outputs = geometry.filter[2:]
+    inputs, outputs = problem.geometry.filter[2:]
     width, per_item = tile.width, max(1, 1024 // outputs)
-    text = loose_types(dtype) + f"typedef {prelude.register_type(dtype, width)} vector;\n"
+    text = loose_types(dtype) + f"typedef {problem.register(width)} vector;\n"
     text += channels(args, inputs, outputs, per_item, width) + "vector m[4][4];\n"
     text += f"for (int e = 0; e < 16; ++e) {{\n__global const float* from = {source} + (e * inputs + c) * outputs + k;\n"
     text += f"vector total = {load_vector(dtype, width, 'from', '0')};\n"
@@ -167,7 +163,7 @@ def _transform(geometry, partial, dtype, sink, tile):
     text += "{ " + sink.store(args, ["row", "column", "c", "k"], "result", width) + " }\n}\n}\n"
     grid = (-(-inputs // per_item),)
     return args.kernel(
-        "convolution filter gradient sum",
+        f"{problem.name} sum",
         text,
         grid,
         (1,),

@@ -19,56 +19,58 @@ from keras_ocl.kernels.conv.winograd import combine
 from keras_ocl.kernels.coordinates import index_type
 from keras_ocl.kernels.gemm import gpu_choice
 from keras_ocl.kernels.gemm.parts import Problem
-from keras_ocl.kernels.schedule import schedule_of
 from keras_ocl.kernels.spec import Args, Buffer, Sink
 
 _REGISTER = "typedef float vector;\n"
 
 
-def choose(traits, geometry, dtype):
+def choose(problem):
     """The Transforms for a forward convolution, None if the direct kernel should be as fast or memory is short."""
-    if not winograd.applies(geometry, dtype):
+    if not winograd.applies(problem):
         return None
+    geometry = problem.geometry
     inputs, outputs = map(hint, geometry.filter[2:])
 
     def launches(t, tiles):
         yield 0, (9 + t.planes) * inputs * outputs
         yield 0, hint(product(geometry.input)) + t.planes * tiles * inputs
-        yield _products_of(traits, t, tiles, outputs, inputs), t.planes * tiles * (inputs + outputs)
+        yield _products_of(problem, t, tiles, outputs, inputs), t.planes * tiles * (inputs + outputs)
         yield 0, t.planes * tiles * outputs + hint(product(geometry.output))
 
-    return _fastest(traits, geometry, launches)
+    return _fastest(problem, launches)
 
 
-def choose_gradient(traits, geometry, dtype):
+def choose_gradient(problem):
     """The Transforms for a filter's gradient, None as in choose()."""
-    if not winograd.applies(geometry, dtype):
+    if not winograd.applies(problem):
         return None
+    geometry = problem.geometry
     inputs, outputs = map(hint, geometry.filter[2:])
 
     def launches(t, tiles):
         yield 0, hint(product(geometry.input)) + t.planes * tiles * inputs
         yield 0, hint(product(geometry.output)) + t.planes * tiles * outputs
-        yield _products_of(traits, t, inputs, outputs, tiles), t.planes * tiles * (inputs + outputs)
+        yield _products_of(problem, t, inputs, outputs, tiles), t.planes * tiles * (inputs + outputs)
         yield 0, (9 + t.planes) * inputs * outputs
 
-    return _fastest(traits, geometry, launches)
+    return _fastest(problem, launches)
 
 
-def _products_of(traits, transforms, m, n, k):
+def _products_of(problem, transforms, m, n, k):
     """Cost of all planes' products, in multiply-adds, with the sums of parts where k is split (for accuracy, or for parallelism)."""
-    problem = Problem(traits, transforms.planes, m, n, k, None, None, "float32", None, longest=transforms.terms)
-    _, steps = gpu_choice.choose(problem)
+    planes = Problem(problem.traits, transforms.planes, m, n, k, None, None, "float32", None, longest=transforms.terms)
+    _, steps = gpu_choice.choose(planes)
     parts = -(-k // steps) if steps else 0
-    return transforms.planes * m * n * (k + parts * schedule_of(traits).tuning.product_part)
+    return transforms.planes * m * n * (k + parts * problem.schedule.tuning.product_part)
 
 
-def _fastest(traits, geometry, launches):
+def _fastest(problem, launches):
     """The Transforms that take the least time, None if the direct kernel does.
 
     launches(transforms, tiles) yields (multiply-adds, elements of memory read and written) of each kernel.
     """
-    tuning, units = schedule_of(traits).tuning, gpu_choice.units(traits)
+    geometry, traits, tuning = problem.geometry, problem.traits, problem.schedule.tuning
+    units = gpu_choice.units(traits)
 
     def time(multiplied, elements):
         return max(max(multiplied, 4 * elements * traits.byte) / units, tuning.launch)
@@ -76,7 +78,7 @@ def _fastest(traits, geometry, launches):
     read, written = (hint(product(shape)) for shape in (geometry.input, geometry.output))
     best, least = None, time(9 * hint(geometry.filter[2]) * written / tuning.winograd_direct, read + written)
     for transforms in (winograd.FOUR, winograd.TWO):
-        tiles = hint(_tiles(geometry, transforms))
+        tiles = hint(_tiles(problem, transforms))
         scratch = 4 * transforms.planes * tiles * sum(map(hint, geometry.filter[2:]))
         cost = sum(time(*launch) for launch in launches(transforms, tiles))
         if cost < least and scratch <= traits.global_memory // tuning.winograd_share:
@@ -84,47 +86,47 @@ def _fastest(traits, geometry, launches):
     return best
 
 
-def forward(traits, geometry, transforms, x, w, sink, name, transposed=False):
-    """The KernelSpecs of the convolution; with `transposed`, `geometry` is the transposed one and `w` the original filter."""
-    inputs, outputs = geometry.filter[2:]
-    planes, tiles = transforms.planes, _tiles(geometry, transforms)
+def forward(problem, transforms):
+    """The KernelSpecs of the convolution."""
+    inputs, outputs = problem.geometry.filter[2:]
+    planes, tiles = transforms.planes, _tiles(problem, transforms)
     filters, patches, products = (Buffer(planes * n, "float32") for n in (inputs * outputs, tiles * inputs, tiles * outputs))
-    steps = (1, inputs) if transposed else (outputs, 1)
+    steps = (1, inputs) if problem.transposed else (outputs, 1)
     a = gemm.Operand(patches, "float32", inputs, 1, batch_stride=tiles * inputs)
     b = gemm.Operand(filters, "float32", *steps, batch_stride=inputs * outputs)
     return [
-        _filter(geometry, transforms, w, filters, transposed),
-        _patches(geometry, transforms, x, patches),
-        *_products(traits, transforms, tiles, outputs, inputs, a, b, Sink(products, (planes, tiles, outputs), "float32")),
-        _results(geometry, transforms, products, sink, name),
+        _filter(problem, transforms, filters),
+        _patches(problem, transforms, patches),
+        *_products(problem, transforms, tiles, outputs, inputs, a, b, Sink(products, (planes, tiles, outputs), "float32")),
+        _results(problem, transforms, products),
     ]
 
 
-def filter_grad(traits, geometry, transforms, x, dy, sink, name):
+def filter_grad(problem, transforms):
     """The KernelSpecs of the filter's gradient."""
-    inputs, outputs = geometry.filter[2:]
-    planes, tiles = transforms.planes, _tiles(geometry, transforms)
+    inputs, outputs = problem.geometry.filter[2:]
+    planes, tiles = transforms.planes, _tiles(problem, transforms)
     patches, gradients, sums = (Buffer(planes * n, "float32") for n in (tiles * inputs, tiles * outputs, inputs * outputs))
     a = gemm.Operand(patches, "float32", 1, inputs, batch_stride=tiles * inputs)
     b = gemm.Operand(gradients, "float32", outputs, 1, batch_stride=tiles * outputs)
     return [
-        _patches(geometry, transforms, x, patches),
-        _gradients(geometry, transforms, dy, gradients),
-        *_products(traits, transforms, inputs, outputs, tiles, a, b, Sink(sums, (planes, inputs, outputs), "float32")),
-        _total(geometry, transforms, sums, sink, name),
+        _patches(problem, transforms, patches),
+        _gradients(problem, transforms, gradients),
+        *_products(problem, transforms, inputs, outputs, tiles, a, b, Sink(sums, (planes, inputs, outputs), "float32")),
+        _total(problem, transforms, sums),
     ]
 
 
-def _tiles(geometry, transforms):
+def _tiles(problem, transforms):
     """Number of tiles of the output: images x rows of tiles x columns of tiles."""
-    batch, high, wide = geometry.output[:3]
+    batch, high, wide = problem.geometry.output[:3]
     return batch * ceil_div(high, transforms.outputs) * ceil_div(wide, transforms.outputs)
 
 
-def _products(traits, transforms, m, n, k, a, b, sink):
+def _products(problem, transforms, m, n, k, a, b, sink):
     """The KernelSpecs of the products of all planes."""
     planes = transforms.planes
-    specs = gemm.plan(traits, batch=planes, m=m, n=n, k=k, a=a, b=b, dtype="float32", sink=sink, longest=transforms.terms)
+    specs = gemm.plan(problem.traits, batch=planes, m=m, n=n, k=k, a=a, b=b, dtype="float32", sink=sink, longest=transforms.terms)
     return [replace(specs[0], operations=2 * planes * m * n * k), *(replace(spec, operations=planes * m * n) for spec in specs[1:])]
 
 
@@ -133,9 +135,9 @@ def _places(side, form):
     return [(i, j, form.format(i, j)) for i in range(side) for j in range(side)]
 
 
-def _head(args, geometry, transforms, index):
+def _head(args, problem, transforms, index):
     """Statements that define an item's `tile`, its image `n`, the position (`y`, `z`) of its first output, and its channel `c`."""
-    m, (_, high, wide) = transforms.outputs, geometry.output[:3]
+    m, (_, high, wide) = transforms.outputs, problem.geometry.output[:3]
     down, across = args.int(ceil_div(high, m)), args.int(ceil_div(wide, m))
     return (
         f"{_REGISTER}const int c = {args.place('global', 0)};\nconst {index} tile = {args.place('global', 1)};\n"
@@ -162,12 +164,12 @@ def _stored(args, pointer, planes, rows, columns, index):
     return text + "".join(f"to[({index}){i * side + j} * {rows} * {columns}] = {name};\n" for i, j, name in _places(side, "t{}_{}"))
 
 
-def _spread(geometry, transforms, source, shape, side, low, rows, target, title):
+def _spread(problem, transforms, source, shape, side, low, rows, target, title):
     """The KernelSpec that transforms, for each tile, side x side pixels of a tensor of `shape` by `rows`, into planes."""
-    args, tiles = Args(all_arguments=True), _tiles(geometry, transforms)  # memory-bound: layers of all sizes share the kernel
+    args, tiles = Args(all_arguments=True), _tiles(problem, transforms)  # memory-bound: layers of all sizes share the kernel
     pointer, out = args.pointer(source, "float32"), args.pointer(target, "float32", out=True)
     index = index_type(product(shape), target.elements)
-    text = _head(args, geometry, transforms, index) + _loaded(args, pointer, shape, side, low, index)
+    text = _head(args, problem, transforms, index) + _loaded(args, pointer, shape, side, low, index)
     text += combine("d{}_{}", "const vector t{}_{}", rows, side)
     text += _stored(args, out, transforms.planes, tiles, shape[-1], index)
     operations = 2 * side * (side + transforms.side) * transforms.side * tiles * shape[-1]
@@ -179,21 +181,22 @@ def _title(transforms, what):
     return f"convolution by Winograd, tiles of {transforms.outputs} x {transforms.outputs} pixels: the transform of {what}"
 
 
-def _patches(geometry, transforms, x, target):
+def _patches(problem, transforms, target):
     """The KernelSpec that transforms the input's patches to (planes, tiles, inputs)."""
-    low = [padding[0] for padding in geometry.padding]
-    return _spread(geometry, transforms, x, geometry.input, transforms.side, low, transforms.patch, target, "patches")
+    shape, low = problem.geometry.input, [padding[0] for padding in problem.geometry.padding]
+    return _spread(problem, transforms, problem.x, shape, transforms.side, low, transforms.patch, target, "patches")
 
 
-def _gradients(geometry, transforms, dy, target):
+def _gradients(problem, transforms, target):
     """The KernelSpec that transforms the gradients of the tiles to (planes, tiles, outputs)."""
-    return _spread(geometry, transforms, dy, geometry.output, transforms.outputs, (0, 0), transforms.gradient, target, "gradients")
+    shape, side = problem.geometry.output, transforms.outputs
+    return _spread(problem, transforms, problem.dy, shape, side, (0, 0), transforms.gradient, target, "gradients")
 
 
-def _filter(geometry, transforms, w, target, transposed):
-    """The KernelSpec that transforms the filter to planes, each with the filter's channel order; taps flipped if `transposed`."""
-    args, count = Args(all_arguments=True), product(geometry.filter[2:])
-    source, out, elements = args.pointer(w, "float32"), args.pointer(target, "float32", out=True), args.int(count)
+def _filter(problem, transforms, target):
+    """The KernelSpec that transforms the filter to planes, each with the filter's channel order; taps flipped if it is transposed."""
+    args, count, transposed = Args(all_arguments=True), product(problem.geometry.filter[2:]), problem.transposed
+    source, out, elements = args.pointer(problem.w, "float32"), args.pointer(target, "float32", out=True), args.int(count)
     text = f"{_REGISTER}const int at = {args.place('global', 0)};\n"
     for i, j, name in _places(3, "d{}_{}"):
         tap = i * 3 + j
@@ -206,12 +209,13 @@ def _filter(geometry, transforms, w, target, transposed):
     return args.kernel("convolution filter transform", text, (count,), None, title=title, operations=operations)
 
 
-def _results(geometry, transforms, products, sink, name):
+def _results(problem, transforms, products):
     """The KernelSpec that transforms the products (planes, tiles, outputs) back and hands the outputs to the sink."""
-    args, tiles, side, outputs = Args(), _tiles(geometry, transforms), transforms.side, geometry.filter[3]
+    args, sink, geometry = Args(), problem.sink, problem.geometry
+    tiles, side, outputs = _tiles(problem, transforms), transforms.side, geometry.filter[3]
     source, index = args.pointer(products, "float32"), index_type(products.elements)
     rows, columns = args.int(tiles, index), args.int(outputs, index)
-    text = _head(args, geometry, transforms, index) + f"__global const float* from = {source} + (tile * {columns} + c);\n"
+    text = _head(args, problem, transforms, index) + f"__global const float* from = {source} + (tile * {columns} + c);\n"
     for i, j, element in _places(side, "d{}_{}"):
         text += f"const vector {element} = from[({index}){i * side + j} * {rows} * {columns}];\n"
     text += combine("d{}_{}", "const vector t{}_{}", transforms.result, side)
@@ -220,12 +224,12 @@ def _results(geometry, transforms, products, sink, name):
         text += f"if (y + {i} < {high} && z + {j} < {wide}) {{\n{sink.store(args, ['n', f'(y + {i})', f'(z + {j})', 'c'], value, 1)}}}\n"
     operations = 2 * side * (side + transforms.outputs) * transforms.outputs * tiles * outputs
     helpers, title = frozenset(sink.helpers), _title(transforms, "products")
-    return args.kernel(name, text, (outputs, tiles), None, helpers, title=title, operations=operations)
+    return args.kernel(problem.name, text, (outputs, tiles), None, helpers, title=title, operations=operations)
 
 
-def _total(geometry, transforms, sums, sink, name):
+def _total(problem, transforms, sums):
     """The KernelSpec that transforms the sums of products (planes, inputs, outputs) back and hands the filter's gradient to the sink."""
-    args, (inputs, outputs), side = Args(), geometry.filter[2:], transforms.side
+    args, (inputs, outputs), side, sink = Args(), problem.geometry.filter[2:], transforms.side, problem.sink
     source, count, across = args.pointer(sums, "float32"), args.int(inputs * outputs), args.int(outputs)
     text = f"{_REGISTER}const int column = {args.place('global', 0)}, row = {args.place('global', 1)};\n"
     for i, j, element in _places(side, "d{}_{}"):
@@ -235,4 +239,4 @@ def _total(geometry, transforms, sums, sink, name):
         text += f"{{\n{sink.store(args, [str(i), str(j), 'row', 'column'], value, 1)}}}\n"
     helpers, title = frozenset(sink.helpers), _title(transforms, "sums of products")
     operations = 6 * side * (side + 3) * inputs * outputs
-    return args.kernel(name, text, (outputs, inputs), None, helpers, title=title, operations=operations)
+    return args.kernel(problem.name, text, (outputs, inputs), None, helpers, title=title, operations=operations)

@@ -5,7 +5,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from keras_ocl.core.dim import Extent, hint, product
+from keras_ocl.core.dim import Extent, hint
 from keras_ocl.core.factors import Shaped
 from keras_ocl.kernels import sort, summation
 from keras_ocl.kernels.attention import cpu as attention_cpu
@@ -15,13 +15,13 @@ from keras_ocl.kernels.attention.parts import FORWARD, Scheme
 from keras_ocl.kernels.conv import elements as conv_elements
 from keras_ocl.kernels.conv import few_cpu, filter_grad_cpu, filter_layout, forward_cpu, winograd_cpu, winograd_filter_cpu
 from keras_ocl.kernels.conv import pointwise as conv_pointwise
-from keras_ocl.kernels.conv.geometry import Geometry
+from keras_ocl.kernels.conv.problem import Problem
 from keras_ocl.kernels.gemm import cpu as gemm_cpu
 from keras_ocl.kernels.gemm import cpu_choice, split, strips
 from keras_ocl.kernels.pointwise import cpu as pointwise_cpu
 from keras_ocl.kernels.schedule import Schedule, Traits, register
 from keras_ocl.kernels.schedules.tuning import CpuTuning, Fusion, Splitting
-from keras_ocl.kernels.spec import Buffer, Epilogue, Handle, KernelSpec
+from keras_ocl.kernels.spec import Epilogue, KernelSpec
 
 _TUNING = CpuTuning()
 
@@ -57,46 +57,26 @@ def _passes(problem: Any) -> int:
     return part if k >= 8 * part else 0
 
 
-def _convolution(
-    traits: Traits,
-    geometry: Geometry,
-    x: Handle,
-    w: Handle,
-    dtype: str,
-    sink: Epilogue,
-    name: str,
-    all_arguments: bool,
-    transposed: bool,
-) -> list[KernelSpec]:
-    plain = conv_pointwise.forward(traits, geometry, x, w, dtype, sink, all_arguments, transposed)
+def _convolution(problem: Problem) -> list[KernelSpec]:
+    plain = conv_pointwise.forward(problem)
     if plain:
         return plain
-    if few_cpu.suits(traits, geometry, dtype):
-        if transposed:
-            return [few_cpu.forward(traits, geometry, x, w, dtype, sink, name)]
-        flipped = Buffer(product(geometry.filter), dtype)
-        arranged = filter_layout.arrange(geometry, w, flipped, dtype, flipped=True)
-        return [arranged, few_cpu.forward(traits, geometry, x, flipped, dtype, sink, name)]
-    fast, first = winograd_cpu.choose_tile(traits, geometry, dtype) is not None, []
-    blocks = None if fast else forward_cpu.filter_blocks(traits, geometry, dtype)
-    if transposed or blocks is not None:
-        arranged = Buffer(product(geometry.filter), dtype)
-        source = geometry.transposed() if transposed else geometry  # the convolution whose filter is w
-        first = [filter_layout.arrange(source, w, arranged, dtype, transposed, blocks)]
-        w = arranged
-    if fast:
-        return [*first, *winograd_cpu.forward(traits, geometry, x, w, dtype, sink, name)]
-    return [*first, forward_cpu.forward(traits, geometry, x, w, dtype, sink, name, packed=blocks is not None)]
+    if few_cpu.suits(problem):
+        first, problem = filter_layout.arrange(problem, transposed=True)
+        return [*first, few_cpu.forward(problem)]
+    tile = winograd_cpu.choose_tile(problem)
+    first, problem = filter_layout.arrange(problem, blocks=None if tile else forward_cpu.filter_blocks(problem))
+    return [*first, *(winograd_cpu.forward(problem, tile) if tile else [forward_cpu.forward(problem)])]
 
 
-def _filter_gradient(
-    traits: Traits, geometry: Geometry, x: Handle, dy: Handle, dtype: str, sink: Epilogue, name: str, all_arguments: bool
-) -> list[KernelSpec]:
-    if any(d != 1 for d in geometry.input_dilation):
-        return conv_elements.filter_grad(geometry, x, dy, dtype, sink, name, traits.compute_units, all_arguments)
-    plain = conv_pointwise.filter_grad(traits, geometry, x, dy, dtype, sink, all_arguments)
-    fast = plain or winograd_filter_cpu.filter_grad(traits, geometry, x, dy, dtype, sink, name)
-    return fast or filter_grad_cpu.filter_grad(traits, geometry, x, dy, dtype, sink, name)
+def _filter_gradient(problem: Problem) -> list[KernelSpec]:
+    if any(d != 1 for d in problem.geometry.input_dilation):
+        return conv_elements.filter_grad(problem, problem.traits.compute_units)
+    plain = conv_pointwise.filter_grad(problem)
+    if plain:
+        return plain
+    tile = winograd_filter_cpu.choose_tile(problem)
+    return winograd_filter_cpu.filter_grad(problem, tile) if tile else filter_grad_cpu.filter_grad(problem)
 
 
 def _attention(problem: Any, scheme: Scheme, sinks: Sequence[Epilogue]) -> KernelSpec:

@@ -12,14 +12,14 @@ from keras_ocl.kernels.conv import elements as conv_elements
 from keras_ocl.kernels.conv import gpu as conv_gpu
 from keras_ocl.kernels.conv import pointwise as conv_pointwise
 from keras_ocl.kernels.conv import winograd_gpu
-from keras_ocl.kernels.conv.geometry import Geometry
+from keras_ocl.kernels.conv.problem import Problem
 from keras_ocl.kernels.gemm import gpu as gemm_gpu
 from keras_ocl.kernels.gemm import gpu_choice, rows_gpu, split
 from keras_ocl.kernels.pointwise import gpu as pointwise_gpu
 from keras_ocl.kernels.pointwise import team
 from keras_ocl.kernels.schedule import Schedule, Traits, register
 from keras_ocl.kernels.schedules.tuning import Fusion, GpuTuning, Splitting
-from keras_ocl.kernels.spec import Epilogue, Handle, KernelSpec
+from keras_ocl.kernels.spec import Handle, KernelSpec
 
 _TUNING = GpuTuning()
 
@@ -33,44 +33,28 @@ def _product(problem: Any, tile: Any) -> list[KernelSpec]:
     return split.kernels(problem, tile, gemm_gpu.kernel, steps)
 
 
-def _by_element(geometry: Geometry) -> bool:
-    return geometry.groups > 1 and hint(geometry.group_outputs) < _TUNING.convolution_channels
+def _by_element(problem: Problem) -> bool:
+    return problem.geometry.groups > 1 and hint(problem.geometry.group_outputs) < _TUNING.convolution_channels
 
 
-def _convolution(
-    traits: Traits,
-    geometry: Geometry,
-    x: Handle,
-    w: Handle,
-    dtype: str,
-    sink: Epilogue,
-    name: str,
-    all_arguments: bool,
-    transposed: bool,
-) -> list[KernelSpec]:
-    if _by_element(geometry):
-        return [conv_elements.forward(geometry, x, w, dtype, sink, name, transposed, all_arguments)]
-    plain = conv_pointwise.forward(traits, geometry, x, w, dtype, sink, all_arguments, transposed)
+def _convolution(problem: Problem) -> list[KernelSpec]:
+    if _by_element(problem):
+        return conv_elements.forward(problem)
+    plain = conv_pointwise.forward(problem)
     if plain:
         return plain
-    transforms = winograd_gpu.choose(traits, geometry, dtype)
-    if transforms:
-        return winograd_gpu.forward(traits, geometry, transforms, x, w, sink, name, transposed)
-    return conv_gpu.forward(traits, geometry, x, w, dtype, sink, name, transposed)
+    transforms = winograd_gpu.choose(problem)
+    return winograd_gpu.forward(problem, transforms) if transforms else conv_gpu.forward(problem)
 
 
-def _filter_gradient(
-    traits: Traits, geometry: Geometry, x: Handle, dy: Handle, dtype: str, sink: Epilogue, name: str, all_arguments: bool
-) -> list[KernelSpec]:
-    if _by_element(geometry):
-        return conv_elements.filter_grad(geometry, x, dy, dtype, sink, name, traits.compute_units, all_arguments, teams=True)
-    plain = conv_pointwise.filter_grad(traits, geometry, x, dy, dtype, sink, all_arguments)
+def _filter_gradient(problem: Problem) -> list[KernelSpec]:
+    if _by_element(problem):
+        return conv_elements.filter_grad(problem, problem.traits.compute_units, teams=True)
+    plain = conv_pointwise.filter_grad(problem)
     if plain:
         return plain
-    transforms = winograd_gpu.choose_gradient(traits, geometry, dtype)
-    if transforms:
-        return winograd_gpu.filter_grad(traits, geometry, transforms, x, dy, sink, name)
-    return conv_gpu.filter_grad(traits, geometry, x, dy, dtype, sink, name)
+    transforms = winograd_gpu.choose_gradient(problem)
+    return winograd_gpu.filter_grad(problem, transforms) if transforms else conv_gpu.filter_grad(problem)
 
 
 def _attention_pays(traits: Traits, query: Shaped, key: Shaped, has_bias: bool) -> bool:

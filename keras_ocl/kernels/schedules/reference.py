@@ -10,37 +10,15 @@ from keras_ocl.core.dim import Extent
 from keras_ocl.kernels import sort
 from keras_ocl.kernels.attention import reference as attention_reference
 from keras_ocl.kernels.conv import elements as conv_elements
-from keras_ocl.kernels.conv.geometry import Geometry
 from keras_ocl.kernels.gemm import reference as gemm_reference
 from keras_ocl.kernels.pointwise import reference as pointwise_reference
 from keras_ocl.kernels.schedule import Schedule, Traits, register
 from keras_ocl.kernels.schedules.tuning import Fusion, Splitting
-from keras_ocl.kernels.spec import Epilogue, Handle, KernelSpec
+from keras_ocl.kernels.spec import KernelSpec
 
 
 def _product(problem: Any, tile: Any) -> list[KernelSpec]:
     return [gemm_reference.kernel(problem)]
-
-
-def _convolution(
-    traits: Traits,
-    geometry: Geometry,
-    x: Handle,
-    w: Handle,
-    dtype: str,
-    sink: Epilogue,
-    name: str,
-    all_arguments: bool,
-    transposed: bool,
-) -> list[KernelSpec]:
-    return [conv_elements.forward(geometry, x, w, dtype, sink, name, transposed, all_arguments)]
-
-
-def _filter_gradient(
-    traits: Traits, geometry: Geometry, x: Handle, dy: Handle, dtype: str, sink: Epilogue, name: str, all_arguments: bool
-) -> list[KernelSpec]:
-    # units=0: the sum over all images is a single part, however many images there are.
-    return conv_elements.filter_grad(geometry, x, dy, dtype, sink, name, units=0, all_arguments=all_arguments)
 
 
 def _scatter_block(traits: Traits, rows: Extent, columns: Extent, lanes: int) -> tuple[int, int]:
@@ -52,8 +30,8 @@ SCHEDULE = register(
         name="reference",
         pointwise=pointwise_reference.write,
         product=_product,
-        convolution=_convolution,
-        filter_gradient=_filter_gradient,
+        convolution=conv_elements.forward,
+        filter_gradient=conv_elements.filter_grad,
         attention=attention_reference.kernel,
         sort=sort.by_counting,
         top_k=sort.by_insertion,

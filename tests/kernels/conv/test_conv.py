@@ -10,7 +10,7 @@ from keras_ocl import runtime
 from keras_ocl.core import dtypes
 from keras_ocl.core.dim import Dim
 from keras_ocl.kernels import conv, prelude
-from keras_ocl.kernels.conv import Geometry, winograd
+from keras_ocl.kernels.conv import Geometry, Problem, winograd
 from keras_ocl.kernels.conv import filter_layout as conv_filter_layout
 from keras_ocl.kernels.conv import forward_cpu as conv_forward_cpu
 from keras_ocl.kernels.conv import geometry as conv_geometry
@@ -97,7 +97,8 @@ def specs_of(what, traits, g, dtype, sink=None, **options):
         "input_grad": ("dy", "w", g.input),
         "filter_grad": ("x", "dy", g.filter),
     }[what]
-    return getattr(conv, what)(traits, g, named(first), named(second), dtype, sink or Sink(named("out"), shape, dtype), **options), shape
+    operands = {first: named(first), second: named(second)}
+    return getattr(conv, what)(Problem(traits, g, dtype, sink or Sink(named("out"), shape, dtype), **operands, **options)), shape
 
 
 def compute(device, traits, what, g, arrays, dtype, stored=None, **options):
@@ -160,7 +161,7 @@ def test_packed_filters(device, input, filter, options, batch):
     traits = dataclasses.replace(device.traits, schedule="cpu", vector_width=16, compute_units=1)
     g = Geometry.of((Dim(batch or input[0], hint=input[0]), *input[1:]), filter, **options)
     for geometry in (g, g.transposed()):
-        blocks = conv_forward_cpu.filter_blocks(traits, geometry, "float32")
+        blocks = conv_forward_cpu.filter_blocks(Problem(traits, geometry, "float32", None))
         assert len(blocks) > 1 and sum(lanes * count for lanes, count in blocks) == geometry.output[-1]
     check(device, traits, g)
 
@@ -171,7 +172,7 @@ def test_packed_filters_of_other_dtypes(device, dtype):
         pytest.skip("the device has no float64")
     traits = dataclasses.replace(device.traits, schedule="cpu", vector_width=16)
     g = Geometry.of(*PACKED[0][:2], **PACKED[0][2])
-    assert conv_forward_cpu.filter_blocks(traits, g, dtype) and conv_forward_cpu.filter_blocks(traits, g.transposed(), dtype)
+    assert all(conv_forward_cpu.filter_blocks(Problem(traits, geometry, dtype, None)) for geometry in (g, g.transposed()))
     check(device, traits, g, dtype)
 
 
@@ -187,9 +188,26 @@ def test_filter_layouts(device, flipped, blocks):
         for _ in range(count):
             wanted.append(rows[:, done : done + lanes].ravel())
             done += lanes
-    buffers = {"w": device.upload(w), "out": device.upload(np.zeros(w.size, "float32"))}
-    launch(device, [conv_filter_layout.arrange(g, named("w"), named("out"), "float32", flipped, blocks)], buffers)
-    np.testing.assert_array_equal(device.download(buffers["out"], np.float32, (w.size,)), np.concatenate(wanted))
+    problem = Problem(device.traits, g, "float32", None, w=named("w"))
+    assert conv_filter_layout.arrange(problem) == ([], problem), "it has this order"
+    specs, arranged = conv_filter_layout.arrange(problem, flipped, blocks)
+    assert (arranged.transposed, arranged.packed) == (flipped, blocks is not None)
+    buffers = {"w": device.upload(w), arranged.w: device.upload(np.zeros(w.size, "float32"))}
+    launch(device, specs, buffers)
+    np.testing.assert_array_equal(device.download(buffers[arranged.w], np.float32, (w.size,)), np.concatenate(wanted))
+
+
+def test_a_filter_that_is_flipped_twice(device):
+    """Has the order that it had; each time the geometry says in which order the filter is read."""
+    g = Geometry.of((1, 9, 9, 12), (3, 2, 6, 10), groups=2)
+    w = random(g.filter, "float32", 0)
+    problem = Problem(device.traits, g.transposed(), "float32", None, w=named("w"), transposed=True)
+    first, straight = conv_filter_layout.arrange(problem)
+    second, again = conv_filter_layout.arrange(straight, transposed=True)
+    assert (straight.transposed, again.transposed) == (False, True)
+    buffers = {"w": device.upload(w), again.w: device.upload(np.zeros(w.size, "float32"))}
+    launch(device, [*first, *second], buffers)
+    np.testing.assert_array_equal(device.download(buffers[again.w], np.float32, g.filter), w)
 
 
 WINOGRAD = [
@@ -208,7 +226,7 @@ def test_fast_algorithm(device, input, filter, options, batch):
     traits = dataclasses.replace(device.traits, schedule="cpu", vector_width=16, compute_units=1)
     g = Geometry.of((Dim(batch or input[0], hint=input[0]), *input[1:]), filter, **options)
     for template in (conv_winograd_cpu, conv_winograd_filter_cpu):
-        assert template.choose_tile(traits, g, "float32"), "this geometry is not one for Winograd's algorithm"
+        assert template.choose_tile(Problem(traits, g, "float32", None)), "this geometry is not one for Winograd's algorithm"
     shape = tuple(int(e) for e in g.output)
     arrays = {"x": random(g.input, "float32", 0), "w": random(g.filter, "float32", 1), "dy": random(shape, "float32", 2)}
     for what, want in reference(Geometry.of(arrays["x"].shape, filter, **options), **arrays).items():
@@ -230,7 +248,7 @@ def test_winograd_transforms_of_filters_are_shared(device):
 def always(request, monkeypatch):
     """The only of Winograd's algorithms, with which all convolutions that it suits are computed on GPUs."""
     for name in ("choose", "choose_gradient"):
-        monkeypatch.setattr(conv_winograd_gpu, name, lambda traits, g, dtype: request.param if winograd.applies(g, dtype) else None)
+        monkeypatch.setattr(conv_winograd_gpu, name, lambda problem: request.param if winograd.applies(problem) else None)
     return request.param
 
 
@@ -286,7 +304,7 @@ def test_choice_of_the_fast_algorithm():
 @pytest.mark.parametrize("size,channels", [(32, 32), (32, 96), (56, 64), (28, 128), (14, 256)])
 def test_choice_of_the_fast_algorithm_is_what_is_fastest_on_an_h200(size, channels):
     g = Geometry.of((Dim(64), size, size, channels), (3, 3, channels, channels), padding=1)
-    assert conv_winograd_gpu.choose(runtime.read_record("sm_90"), g, "float32") is winograd.FOUR
+    assert conv_winograd_gpu.choose(Problem(runtime.read_record("sm_90"), g, "float32", None)) is winograd.FOUR
 
 
 @pytest.mark.parametrize("input,filter,options", GEOMETRIES)

@@ -1,0 +1,93 @@
+"""What convolution kernels are written for: a convolution, or one of its gradients, and facts that several kernels derive from it."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from keras_ocl.core import dtypes
+from keras_ocl.kernels import prelude
+from keras_ocl.kernels.conv import geometry as conv_geometry
+from keras_ocl.kernels.conv.geometry import Geometry
+from keras_ocl.kernels.schedule import Traits, schedule_of
+from keras_ocl.kernels.spec import Epilogue, Handle
+
+_DTYPES = ("float32", "float64", "float16", "bfloat16")
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A convolution of x with w, or one of its gradients, computed from two of x, w and dy. TypeError for a dtype without kernels.
+
+    dtype: that of the operands in memory. sink: as in dispatch.py. all_arguments: whether extents are kernel arguments, as in eager work.
+    transposed: `geometry` is the transpose of another convolution, whose filter is what `w` holds: taps in reverse, channels exchanged.
+    packed: whether `w` is in the blocks of forward_cpu.filter_blocks().
+    """
+
+    traits: Traits
+    geometry: Geometry
+    dtype: str
+    sink: Epilogue
+    x: Handle | None = None
+    w: Handle | None = None
+    dy: Handle | None = None
+    all_arguments: bool = False
+    name: str = "convolution"
+    transposed: bool = False
+    packed: bool = False
+
+    def __post_init__(self):
+        if self.dtype not in _DTYPES:
+            raise TypeError(f"convolution: dtype {self.dtype} has no kernel; cast to one of {', '.join(_DTYPES)}.")
+
+    @property
+    def schedule(self):
+        return schedule_of(self.traits)
+
+    @property
+    def units(self):
+        """Compute units to keep busy."""
+        return max(1, self.traits.compute_units)
+
+    @property
+    def accumulator(self):
+        return dtypes.accumulator(self.dtype)
+
+    def register(self, width=1):
+        """C type of a register of `width` lanes."""
+        return prelude.register_type(self.dtype, width)
+
+    @cached_property
+    def axes(self):
+        """The Axis of each dimension of the pixels."""
+        return conv_geometry.axes(self.geometry, merge=False)
+
+    @cached_property
+    def merged_axes(self):
+        """The same, neighbouring plain axes merged."""
+        return conv_geometry.axes(self.geometry)
+
+    # ---- CPUs
+
+    @property
+    def lanes(self):
+        """Lanes of a full vector of the accumulator's type."""
+        width = max(4, self.traits.vector_width)
+        return min(16, width // 2 if self.dtype == "float64" else width)
+
+    def registers(self, width):
+        """Number of a CPU's registers of vectors of `width` lanes."""
+        return 32 if width * (2 if self.dtype == "float64" else 1) >= 16 else 16
+
+    @property
+    def lanewise(self):
+        """Whether lanes run across groups, each reading its own group's inputs, since one group has few channels."""
+        return self.geometry.groups > 1 and self.geometry.group_outputs < self.lanes
+
+    @property
+    def channels(self):
+        """Output channels along which a tile's vectors lie: those of a group, or of all groups together."""
+        return self.geometry.output[-1] if self.lanewise else self.geometry.group_outputs
+
+    @property
+    def groups(self):
+        """Number of groups of such channels."""
+        return 1 if self.lanewise else self.geometry.groups
