@@ -57,7 +57,7 @@ class _Part:
         self.joins = (
             spec.group is not None
             and joining.possible(spec)
-            and not (spec.attributes or spec.functions)
+            and not spec.functions
             and not any(isinstance(n, Dim) for n in [*spec.group, *(a.value for a in spec.args if a.kind == "local")])
             and 0 < hint(product(spec.grid)) <= items
             and self.source <= _SOURCE
