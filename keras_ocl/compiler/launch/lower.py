@@ -272,7 +272,7 @@ def function_name(spec, traits):
 def program_spec(spec, traits):
     """(function name, source, helper texts) of a KernelSpec, for Device.build."""
     if traits.vec_len_hint and schedule_of(traits).as_written and not spec.scalar:
-        # The kernels are written in vectors already, and the compiler's own vectoriser crashes on some loops.
+        # The kernels are written in vectors already, without the compiler's own vectoriser (quirk vectoriser_crash).
         spec.attributes = "__attribute__((intel_vec_len_hint(1))) "
     name, text = function_name(spec, traits)
     source = text.replace(" k(", f" {name}(", 1)
