@@ -265,7 +265,7 @@ def _read_in_place(region, materialised):
 
 def _named(spec, traits):
     """(a name that is a hash of the kernel's text, so that equal kernels are built once; the text under that name)."""
-    # The kernels are written in vectors already, and the compiler's own vectoriser crashes on some loops.
+    # The kernels are written in vectors already, without the compiler's own vectoriser (quirk vectoriser_crash).
     written = traits.vec_len_hint and schedule_of(traits).as_written and not spec.scalar
     before, after = spec.around(not traits.sub_buffers, "__attribute__((intel_vec_len_hint(1))) " if written else "")
     name = "k" + hashlib.sha256("".join([before, after, *sorted(spec.helpers)]).encode()).hexdigest()[:20]

@@ -261,7 +261,7 @@ class _FilterGrad:
 
         `start`: {pointer that `pixel` advances: its value at the start of each line, from the line's pointers xl and dl}.
 
-        A loop nest over lines and pixels would be equivalent, but Intel's compiler takes eight times as long to compile it.
+        A loop nest over lines and pixels would be equivalent, but slow to compile (quirk slow_loop_nests).
         """
         args, outer = self.args, range(len(self.axes) - 1)
         text = f"{{\nconst int width = {width};\nint left = width;\n"

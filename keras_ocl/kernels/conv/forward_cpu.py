@@ -47,7 +47,7 @@ def padded_width(count):
 def loose_types(dtype):
     """C typedefs of vectors with only an element's alignment, for load_vector() and store_vector().
 
-    They are equivalent to vload and vstore, but PoCL compiles a kernel that has many of them in half the time.
+    They are equivalent to vload and vstore, but faster to compile (quirk slow_vloads).
     """
     ctype = dtypes.register_ctype(dtype)
     size = 8 if ctype == "double" else 4
