@@ -302,7 +302,7 @@ class Contraction:
         barrier = self.args.barrier()
         return (
             f"{{\n{before}{declared}{i} k_begin = {begin};\nif (k_begin < {end}) {{\n{fetch}}}\n"
-            "#pragma unroll 1\n"  # AMD's compiler unrolls short loops whole, barriers included, and spills
+            "#pragma unroll 1\n"  # whatever a short loop's length (quirk unrolled_barriers)
             f"while (k_begin < {end}) {{\n{stash}{barrier}\nk_begin += {t.depth};\nif (k_begin < {end}) {{\n{fetch}}}\n"
             f"{self.multiply(name, skews=(t.skew(a), t.skew(b)))}{between.format(end)}{barrier}\n}}\n{behind}}}\n"
         )

@@ -65,7 +65,6 @@ class KernelSpec:
     grid: Shape
     group: Group = (1,)
     helpers: frozenset[str] = frozenset()
-    attributes: str = ""
     scalar: bool = False  # the body is a user's, for one element: the compiler may put several work-items in a vector
     title: str = field(kw_only=True)
     provenance: object = None  # the operations that it computes (compiler/launch/provenance.py); not part of the source either
@@ -87,7 +86,11 @@ class KernelSpec:
         return f"{pointer.ctype} {'' if self.functions else 'restrict '}{form.format(pointer.name)}"
 
     def source(self, function: str, offsets: bool = False) -> str:
-        """The kernel's OpenCL C text under the function name `function`.
+        """The kernel's OpenCL C text under the function name `function`; `offsets`: as for around()."""
+        return function.join(self.around(offsets))
+
+    def around(self, offsets: bool = False, attributes: str = "") -> tuple[str, str]:
+        """The kernel's OpenCL C text before the function's name and after it, with further `attributes` of the function.
 
         offsets: whether the kernel has one more parameter for each pointer, after its own and in the same order: the pointer's offset in
             bytes from the start of its buffer.
@@ -99,7 +102,7 @@ class KernelSpec:
             begin = "".join(f"  {self._declared(a)} = ({a.ctype})((__global const char*){a.name}_whole + {a.name}_at);\n" for a in pointers)
         sizes = ", ".join(str(g) for g in (tuple(self.group) + (1, 1))[:3]) if self.group else ""
         required = f"__attribute__((reqd_work_group_size({sizes})))\n" if sizes else ""
-        return f"// {self.title}\n__kernel {required}{self.attributes}void {function}({signature}) {{\n{begin}{self.text()}}}\n"
+        return f"// {self.title}\n__kernel {required}{attributes}void ", f"({signature}) {{\n{begin}{self.text()}}}\n"
 
     def head(self, given: Mapping[Place, str] | None = None) -> str:
         """Declarations of ids, and the guards; `given`: as for Ids.declarations."""

@@ -99,7 +99,7 @@ class OpenCL:
     read: Any = staticmethod(_cl._enqueue_read_buffer)
 
     def queue(self, profiling: bool = False) -> Queue:
-        # The device is named because PoCL says that the context of a sub-device is one of the whole device.
+        # The device is named because a context may be said to be one of another device (quirk context_of_parts).
         return cl.CommandQueue(self.context, self.handle, properties=cl.command_queue_properties.PROFILING_ENABLE if profiling else 0)
 
     def map(self, queue: Queue, buffer: Buffer, offset: int, nbytes: int, write: bool) -> tuple[np.ndarray, Callable[[Queue], Event]]:

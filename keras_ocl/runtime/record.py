@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 from keras_ocl.runtime.device import Device
 from keras_ocl.runtime.driver import Allocation, Failure, Kernel
 from keras_ocl.runtime.hardware import Hardware
+from keras_ocl.runtime.quirks import QUIRKS
 from keras_ocl.runtime.traits import Traits
 
 _FOLDER = Path(__file__).parent / "records"
@@ -46,10 +47,19 @@ def _read(name: str) -> tuple[Traits, Hardware | None]:
         hardware = {key: entries.pop(key) for key in known if key in entries}
         if "max_groups" in entries:
             entries["max_groups"] = tuple(entries["max_groups"])
+        if "quirks" in entries:
+            entries["quirks"] = _quirks(entries["quirks"])
         return Traits(**entries), Hardware(**hardware) if hardware else None
-    except (TypeError, tomllib.TOMLDecodeError) as error:
+    except (TypeError, ValueError) as error:  # a TOMLDecodeError is a ValueError
         fields = ", ".join([field.name for field in dataclasses.fields(Traits)] + known)
         raise ValueError(f"the traits record {path}: {error}; its entries are {fields}") from None
+
+
+def _quirks(names: list[str]) -> frozenset[str]:
+    unknown = {*names} - {quirk.name for quirk in QUIRKS if quirk.applied != "always"}
+    if unknown:
+        raise ValueError(f"nothing asks for the quirks {', '.join(sorted(unknown))}")
+    return frozenset(names)
 
 
 class _Done:

@@ -8,6 +8,8 @@ from typing import Any
 
 import pyopencl as cl
 
+from keras_ocl.runtime.quirks import quirks_of
+
 
 @dataclass(frozen=True)
 class Traits:
@@ -36,6 +38,7 @@ class Traits:
         persistent_loops: whether all steps of a loop may run in one launch (a persistent kernel).
         byte: multiply-adds in the time of one byte of memory traffic, at the peaks of both.
         vec_len_hint: whether kernels may forbid the compiler's own vectorisation (cl_intel_vec_len_hint).
+        quirks: names of the faults that code works around for this device, rows of runtime/quirks.py; by default those of an unknown one.
     """
 
     kind: str
@@ -60,6 +63,7 @@ class Traits:
     max_groups: tuple[int, ...] = ()
     unit_registers: int = 65536
     byte: float = 20
+    quirks: frozenset[str] = quirks_of("", "")
 
 
 def pci_address(handle: Any) -> str:
@@ -90,6 +94,7 @@ def read_traits(handle: Any) -> Traits:
     # Intel GPUs: units of 8 threads with 4 KiB of registers each, taken as shared by 16 work-items; the compiler chooses how many. No
     # driver tells this of other GPUs.
     threads = "cl_intel_required_subgroup_size" in extensions and not cpu
+    quirks = quirks_of(handle.platform.name.strip(), handle.driver_version)
     return Traits(
         kind=kind,
         vector_width=min(width, 16),
@@ -106,15 +111,14 @@ def read_traits(handle: Any) -> Traits:
         schedule=os.environ.get("KERAS_OCL_SCHEDULE") or kind,
         clock=handle.max_clock_frequency,
         vec_len_hint="cl_intel_vec_len_hint" in extensions,
-        # NVIDIA's driver 580 crashes when one of several overlapping sub-buffers is released, and states a limit of 256 work-items for
-        # kernels that require groups of 1,024, and can have them.
-        sub_buffers="cl_nv_device_attribute_query" not in extensions,
-        required_groups="cl_nv_device_attribute_query" in extensions,
+        sub_buffers="overlapping_sub_buffers" not in quirks,
+        required_groups="stated_group_limit" in quirks,
         persistent_loops=_persistent_loops(),
         max_groups=() if cpu else _GROUPS,
         item_registers=64 if threads else 255,
         unit_registers=8192 if threads else 65536,
         byte=_byte(_architecture(handle)),
+        quirks=quirks,
     )
 
 
@@ -173,7 +177,7 @@ def ways_of_sharing(handle: Any) -> list[str]:
     # Devices with their own memory may report shared virtual memory too, but every access would cross the bus.
     if not handle.host_unified_memory:
         return ways
-    # CPU devices too old for shared virtual memory get copies: Mesa's first rusticl aborts on unmap.
+    # CPU devices too old for shared virtual memory get copies, as some abort (quirk unmap_aborts).
     if not handle.type & cl.device_type.CPU:
         ways.insert(0, "mapped")
     try:

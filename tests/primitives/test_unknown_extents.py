@@ -91,7 +91,7 @@ def with_gradient(function):
 
 def kernels(compiled):
     """Names of its kernels, which stand for their source."""
-    return {function_name(launch, runtime.current_device().traits)[0] for launch in compiled.executable.launches}
+    return {function_name(launch, runtime.current_device().traits) for launch in compiled.executable.launches}
 
 
 @pytest.mark.parametrize("name", sorted(FUNCTIONS))

@@ -44,11 +44,12 @@ class Loops(Indices):
         if team is not None:
             by = f"{name} += {max(1, vector) * team.count}"
             block = Block(parent, f"for ({self.ctype} {name} = {start} + {own}; {inside}; {by})")
-            block.together = (
-                f"for ({self.ctype} {name}t = {start}; {name}t < {stop}; {by.replace(name, name + 't')})",
-                (f"const {self.ctype} {name} = {name}t + {own};"),
-                f"if ({inside})",
-            )
+            if team.together:
+                block.together = (
+                    f"for ({self.ctype} {name}t = {start}; {name}t < {stop}; {by.replace(name, name + 't')})",
+                    (f"const {self.ctype} {name} = {name}t + {own};"),
+                    f"if ({inside})",
+                )
         else:
             by = f"{name} += {vector}" if vector > 1 else f"++{name}"
             block = Block(parent, f"for ({self.ctype} {name} = {start}; {inside}; {by})")
@@ -67,7 +68,6 @@ class Loops(Indices):
         block = self.block
         self.block = block.parent
         if block.together and any(isinstance(line, Block) for line in block.lines):
-            # All items leave the loop together: PoCL 3.1 miscompiles loops inside a loop that items leave at different steps.
             loop, place, block.header = block.together
             around = Block(block.parent, loop)
             around.lines = [place, block]

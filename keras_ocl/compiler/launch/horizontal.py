@@ -47,9 +47,13 @@ class _Part:
     Attributes:
         joins: whether it may be joined. flat: whether it uses global ids alone, so that groups of any size may run it. group: its
         work-group otherwise. text: its head and body. source: length of the body in characters.
+
+    Args:
+        items: most work-items of a kernel that may be joined.
+        leaves: whether a kernel may be joined whose items return early from groups with several dimensions.
     """
 
-    def __init__(self, spec, items, resolve):
+    def __init__(self, spec, items, resolve, leaves):
         self.spec, self.text = spec, spec.text()
         self.reads = {resolve(a.value) for a in spec.args if a.kind == "in"}
         self.writes = {resolve(a.value) for a in spec.args if a.kind == "out"}
@@ -57,14 +61,13 @@ class _Part:
         self.joins = (
             spec.group is not None
             and joining.possible(spec)
-            and not (spec.attributes or spec.functions)
+            and not spec.functions
             and not any(isinstance(n, Dim) for n in [*spec.group, *(a.value for a in spec.args if a.kind == "local")])
             and 0 < hint(product(spec.grid)) <= items
             and self.source <= _SOURCE
         )
         self.group = (*(spec.group or ()), 1, 1, 1)[:3]
-        # In PoCL 3.1, items of groups with several dimensions run on after a `return` in a branch that has barriers.
-        self.joins = self.joins and (all(map(is_one, self.group[1:])) or not (spec.leaves or spec.guards))
+        self.joins = self.joins and (leaves or all(map(is_one, self.group[1:])) or not (spec.leaves or spec.guards))
         line = all(map(is_one, (*self.group[1:], *spec.grid[1:])))
         grouped = spec.barriers or any(kind != "global" for kind, _ in spec.places) or any(a.kind == "local" for a in spec.args)
         self.flat = line and not grouped
@@ -103,7 +106,8 @@ class _Slot:
 
 def _slots(segment, traits, joined, resolve):
     """The Slots of a segment's kernels, in the order in which they run."""
-    parts = [_Part(spec, joined * traits.compute_units, resolve) for spec in segment]
+    leaves = "return_beside_barriers" not in traits.quirks
+    parts = [_Part(spec, joined * traits.compute_units, resolve, leaves) for spec in segment]
     before = _dependencies(parts)
     overwriting = next((k for k, part in enumerate(parts) if part.spec.overwrites), len(parts))
     slots, bounds, first = [], [-1] * len(parts), -1  # bounds: for each part, the number of the first slot that depends on it

@@ -37,16 +37,15 @@ def given(args, a):
     return args.scalar(a.value, a.kind) if a.kind in ("float", "double") else args.int(a.value, a.kind)
 
 
-def function(spec, parameters, places=None, qualifiers="", again=False):
+def function(spec, parameters, places=None, qualifiers="", restrict=True):
     """(name, text) of the C function that does the work of one work-item of `spec`; equal functions have equal names.
 
     Args:
         parameters: the ids (kernels/ids.py) that are further parameters, after the kernel's own. places: dict from other ids to C texts of
             them, where a work-item function would not return them.
-        again: whether a loop calls it and the memory that it reads changes between calls: compilers of LLVM before 12, as NVIDIA's may be,
-            take a parameter's `restrict` for a promise that outlasts the call where they unroll the loop.
+        restrict: whether its pointers keep their `restrict`.
     """
-    signature = spec.signature().replace("restrict ", "") if again else spec.signature()
+    signature = spec.signature() if restrict else spec.signature().replace("restrict ", "")
     given = {**(places or {}), **dict.fromkeys(parameters, "")}
     text = f"({', '.join(filter(None, (signature, *map(ids.declared, parameters))))}) {{\n{spec.text(given)}}}\n"
     name = "part_" + hashlib.sha256(text.encode()).hexdigest()[:20]

@@ -263,19 +263,23 @@ def _read_in_place(region, materialised):
     return region.operands - elsewhere
 
 
+def _named(spec, traits):
+    """(a name that is a hash of the kernel's text, so that equal kernels are built once; the text under that name)."""
+    # The kernels are written in vectors already, without the compiler's own vectoriser (quirk vectoriser_crash).
+    written = traits.vec_len_hint and schedule_of(traits).as_written and not spec.scalar
+    before, after = spec.around(not traits.sub_buffers, "__attribute__((intel_vec_len_hint(1))) " if written else "")
+    name = "k" + hashlib.sha256("".join([before, after, *sorted(spec.helpers)]).encode()).hexdigest()[:20]
+    return name, f"{before}{name}{after}"
+
+
 def function_name(spec, traits):
-    """(a name that is a hash of the kernel's text, so that equal kernels are built once; the text under the name "k")."""
-    text = spec.source("k", offsets=not traits.sub_buffers)
-    return "k" + hashlib.sha256((text + "".join(sorted(spec.helpers))).encode()).hexdigest()[:20], text
+    """The name of a KernelSpec's function."""
+    return _named(spec, traits)[0]
 
 
 def program_spec(spec, traits):
     """(function name, source, helper texts) of a KernelSpec, for Device.build."""
-    if traits.vec_len_hint and schedule_of(traits).as_written and not spec.scalar:
-        # The kernels are written in vectors already, and the compiler's own vectoriser crashes on some loops.
-        spec.attributes = "__attribute__((intel_vec_len_hint(1))) "
-    name, text = function_name(spec, traits)
-    source = text.replace(" k(", f" {name}(", 1)
+    name, source = _named(spec, traits)
     extensions = ("cl_khr_fp64",) if traits.fp64 and any("double" in t for t in (source, *spec.functions)) else ()
     return name, source, (*prelude.pieces(spec.helpers, extensions), *spec.functions)
 

@@ -6,6 +6,7 @@ broadcast against vectors of own positions, and the softmax needs no operation a
 
 from keras_ocl.core.dim import ceil_div, hint, power_above
 from keras_ocl.kernels.attention.parts import MASKED, Writer
+from keras_ocl.kernels.register_tile import RegisterTile
 from keras_ocl.kernels.schedule import schedule_of
 
 
@@ -160,22 +161,15 @@ class CpuWriter(Writer):
         return "".join(lines)
 
     def _met(self, name, count):
-        return "".join(f"__global const {self.storage(name)}* y{c} = {name}_rows + (j + {c}) * {name}_row;\n" for c in range(count))
+        return "".join(f"__global const {self.storage(name)}* row{c} = {name}_rows + (j + {c}) * {name}_row;\n" for c in range(count))
 
     def _product(self, k, count, target):
         """Statements that store in `target` the dot products of own rows with `count` other rows, for the scheme's pair `k`."""
         name, vector, vs = self.scheme.met[k], self.vector(self.lanes), range(self.vectors)
-        lines = ["{\n", self._met(name, count)]
-        lines.append(f"{vector} " + ", ".join(f"s{v}_{c} = ({vector})(0)" for v in vs for c in range(count)) + ";\n")
-        lines.append(f"for (int d = 0; d < {self.width(name)}; ++d) {{\n")
-        lines += [f"const {vector} x{v} = {self._at(f'kept{k}', v, 'd')};\n" for v in vs]
-        for c in range(count):
-            lines.append(f"{{ const {vector} e = ({vector})({self.load(name, 1, f'y{c}', 'd')});\n")
-            lines += [f"s{v}_{c} = fma(e, x{v}, s{v}_{c});\n" for v in vs]
-            lines.append("}\n")
-        lines.append("}\n")
-        lines += [self._put(target, v, f"s{v}_{c}", c) for v in vs for c in range(count)]
-        return "".join([*lines, "}\n"])
+        sums = RegisterTile(count, self.vectors, vector)
+        step = sums.step(lambda c: self.load(name, 1, f"row{c}", "d"), [self._at(f"kept{k}", v, "d") for v in vs])
+        stored = sums.each(lambda c, v, total: self._put(target, v, total, c))
+        return f"{{\n{self._met(name, count)}{sums.begin()}for (int d = 0; d < {self.width(name)}; ++d) {{\n{step}}}\n{stored}}}\n"
 
     def _sum(self, k, factor, name, count):
         """Statements that add `count` other rows of operand `name`, times their factors, to the sum of result `k`."""
@@ -187,7 +181,7 @@ class CpuWriter(Writer):
             shrink = f" * shrink{v}" if self.forward else ""
             lines.append(f"{vector} s{v} = {self._at(f'sum{k}', v, 'd')}{shrink};\n")
         for c in range(count):
-            lines.append(f"{{ const {vector} e = ({vector})({self.load(name, 1, f'y{c}', 'd')});\n")
+            lines.append(f"{{ const {vector} e = ({vector})({self.load(name, 1, f'row{c}', 'd')});\n")
             lines += [f"s{v} = fma(e, f{v}_{c}, s{v});\n" for v in vs]
             lines.append("}\n")
         lines += [self._put(f"sum{k}", v, f"s{v}", "d") for v in vs]

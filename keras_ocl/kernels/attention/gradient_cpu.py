@@ -6,6 +6,7 @@ Blocks of keys run along the lanes as in cpu.py. The queries' gradient is accumu
 from keras_ocl.core.dim import hint, product
 from keras_ocl.kernels.attention.cpu import CpuWriter
 from keras_ocl.kernels.attention.parts import KEY_VALUE_GRADIENT
+from keras_ocl.kernels.register_tile import RegisterTile
 from keras_ocl.kernels.spec import Buffer
 
 
@@ -77,22 +78,20 @@ class _Writer(CpuWriter):
         lines = [super().step(count), f"{{\n{self.declared}total += j * ({self.row});\n"]
 
         def add(lanes, vectors):
-            vector, places = self.vector(lanes), [(c, v) for c in range(count) for v in range(vectors)]
-            where = {(c, v): f"total + {c} * ({self.row}) + d + {v * lanes}" for c, v in places}
-            text = []
-            for (c, v), at in where.items():
-                text.append(f"{vector} s{c}_{v} = {f'*({at})' if lanes == 1 else f'vload{lanes}(0, {at})'};\n")
-            text.append("for (int r = 0; r < rows; ++r) {\n")
-            text.append(f"__global const {self.storage('key')}* x = key_rows + (first + r) * key_row + d;\n")
-            text += [f"const {vector} x{v} = {self.load('key', lanes, 'x', v * lanes)};\n" for v in range(vectors)]
-            for c in range(count):
-                text.append(f"{{ const {vector} e = ({vector})(slopes[{c * self.block} + r]);\n")
-                text += [f"s{c}_{v} = fma(e, x{v}, s{c}_{v});\n" for v in range(vectors)]
-                text.append("}\n")
-            text.append("}\n")
-            for (c, v), at in where.items():
-                text.append(f"*({at}) = s{c}_{v};\n" if lanes == 1 else f"vstore{lanes}(s{c}_{v}, 0, {at});\n")
-            return "".join(text)
+            def place(c, v):
+                return f"total + {c} * ({self.row}) + d + {v * lanes}"
+
+            def loaded(c, v):
+                return f"*({place(c, v)})" if lanes == 1 else f"vload{lanes}(0, {place(c, v)})"
+
+            def stored(c, v, name):
+                return f"*({place(c, v)}) = {name};\n" if lanes == 1 else f"vstore{lanes}({name}, 0, {place(c, v)});\n"
+
+            sums = RegisterTile(count, vectors, self.vector(lanes))
+            right = [self.load("key", lanes, "x", v * lanes) for v in range(vectors)]
+            step = f"__global const {self.storage('key')}* x = key_rows + (first + r) * key_row + d;\n"
+            step += sums.step(lambda c: f"slopes[{c * self.block} + r]", right)
+            return f"{sums.begin(loaded)}for (int r = 0; r < rows; ++r) {{\n{step}}}\n{sums.each(stored)}"
 
         lines.append(f"const int rows = min({self.block}, {self.own} - first);\n{self._walk(add)}}}\n")
         return "".join(lines)

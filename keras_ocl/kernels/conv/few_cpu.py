@@ -48,15 +48,12 @@ class _FewChannels(DirectConvolution):
         offsets, text = self._offsets(masked)
 
         def step(count):
-            code = ""
-            for v in range(vectors):
-                code += f"const {self.vector} w{v} = {load_lanes(self.dtype, width, count, 'wp', f'{v * inputs} + c')};\n"
-            for r in range(start, end):
-                value = load_lanes(self.dtype, width, count, "xp", f"{offsets[r]} + c")
-                value = f"(m{r} ? {value} : ({self.vector})(0))" if masked else value
-                sums = " ".join(f"a{r}_{v} = fma(value, w{v}, a{r}_{v});" for v in range(vectors))
-                code += f"{{ const {self.vector} value = {value}; {sums} }}\n"
-            return code
+            def value(r):
+                text = load_lanes(self.dtype, width, count, "xp", f"{offsets[r]} + c")
+                return f"(m{r} ? {text} : ({self.vector})(0))" if masked else text
+
+            right = [load_lanes(self.dtype, width, count, "wp", f"{v * inputs} + c") for v in range(vectors)]
+            return self._sums(vectors).step(value, right, range(start, end))
 
         full = inputs // width * width
         text += f"for (int c = 0; c < {full}; c += {width}) {{\n{step(width)}}}\n"
@@ -64,10 +61,8 @@ class _FewChannels(DirectConvolution):
 
     def _store(self, vectors, last_lanes):
         """Adds up each accumulator's lanes and hands the pixels' few channels to the sink."""
-        pixels, width, args = self.tile.pixels, self.tile.width, self.args
-        text = f"{self.vector} results[{pixels * vectors}];\n"
-        for r in range(pixels):
-            text += " ".join(f"results[{r * vectors + v}] = a{r}_{v};" for v in range(vectors)) + "\n"
+        width, args = self.tile.width, self.args
+        text = self._results(vectors)
         text += f"for (int pixel = {self.stored}; pixel < count; ++pixel) {{\n{self.scalar} total[{vectors}];\n"
         text += f"for (int v = 0; v < {vectors}; ++v) {{\nconst {self.vector} s{width} = results[pixel * {vectors} + v];\n"
         half = width // 2

@@ -22,6 +22,7 @@ from keras_ocl.kernels.conv.forward_cpu import (
     pieces,
     store_vector,
 )
+from keras_ocl.kernels.register_tile import RegisterTile
 from keras_ocl.kernels.spec import Args, Buffer
 
 
@@ -199,7 +200,8 @@ class _FilterGrad:
         accumulator = dtypes.storage_ctype(self.accumulator)
         index = f"((chunk * {args.int(self.outer_taps)} + taps) * {self.row_taps} + tap) * {args.int(self.rows)} + row"
         text = f"__global {accumulator}* sums = {self.out} + (long)({index}) * {outputs} + channel;\n"
-        text += "".join(f"{self.vector} a{a}_{v} = 0;\n" for a in range(rows) for v in range(vectors))
+        tile, counts = RegisterTile(rows, vectors, self.vector), [self.tile.width] * (vectors - 1) + [last]
+        text += tile.begin()
         crosses = self._crosses(rows) and not axis.inside
         channels = args.int(self.geometry.group_inputs)
         first = f"row / {channels}" if self.merged else "tap"
@@ -236,23 +238,21 @@ class _FilterGrad:
         if crosses:
             text += self._border(rows, vectors, last, step, outputs, storage)
         text += "if (band > begin) {\n"  # a band's sums begin at 0, so that no sum has too many terms
-        for a in range(rows):
-            for v in range(vectors):
-                count = last if v == vectors - 1 else self.tile.width
-                value = load_lanes(self.accumulator, self.tile.width, count, "sums", f"{a} * {outputs} + {v * self.tile.width}")
-                text += f"a{a}_{v} += {value};\n"
-        text += "}\n"
-        for a in range(rows):
-            for v in range(vectors):
-                text += self._keep(f"a{a}_{v}", f"{a} * {outputs} + {v * self.tile.width}", last if v == vectors - 1 else self.tile.width)
-        return text
+
+        def add(a, v, name):
+            return f"{name} += {load_lanes(self.accumulator, self.tile.width, counts[v], 'sums', place(a, v))};\n"
+
+        def place(a, v):
+            return f"{a} * {outputs} + {v * self.tile.width}"
+
+        return f"{text}{tile.each(add)}}}\n" + tile.each(lambda a, v, name: self._keep(name, place(a, v), counts[v]))
 
     def _walk(self, width, start, pixel, storage):
         """C text of one loop over `width` pixels of every line of the band; `pixel` is the C text for one pixel.
 
         `start`: {pointer that `pixel` advances: its value at the start of each line, from the line's pointers xl and dl}.
 
-        A loop nest over lines and pixels would be equivalent, but Intel's compiler takes eight times as long to compile it.
+        A loop nest over lines and pixels would be equivalent, but slow to compile (quirk slow_loop_nests).
         """
         args, outer = self.args, range(len(self.axes) - 1)
         text = f"{{\nconst int width = {width};\nint left = width;\n"
@@ -294,19 +294,11 @@ class _FilterGrad:
 
     def _pixel(self, rows, vectors, last, values):
         """C text for one output pixel: its gradient's vectors times the rows' input values."""
-        text = ""
-        for v in range(vectors):
-            count = last if v == vectors - 1 else self.tile.width
-            text += f"const {self.vector} d{v} = {load_lanes(self.dtype, self.tile.width, count, 'dp', str(v * self.tile.width))};\n"
-        for a in range(rows):
-            if self.lanewise:
-                for v in range(vectors):
-                    count = last if v == vectors - 1 else self.tile.width
-                    text += f"a{a}_{v} = fma({self._gathered(a, v, count)}, d{v}, a{a}_{v});\n"
-                continue
-            text += f"{{ const {self.scalar} value = {values[a]}; "
-            text += " ".join(f"a{a}_{v} = fma(({self.vector})(value), d{v}, a{a}_{v});" for v in range(vectors)) + " }\n"
-        return text
+        tile, counts = RegisterTile(rows, vectors, self.vector), [self.tile.width] * (vectors - 1) + [last]
+        right = [load_lanes(self.dtype, self.tile.width, count, "dp", str(v * self.tile.width)) for v, count in enumerate(counts)]
+        if self.lanewise:
+            return tile.step_by_lane(lambda a, v: self._gathered(a, v, counts[v]), right)
+        return tile.step(values.__getitem__, right)
 
     def _gathered(self, row, vector, count):
         """C text of a register of each lane's own input: the channel of filter row `row` of the tile, in the lane's group."""

@@ -13,6 +13,7 @@ from keras_ocl.core import dtypes
 from keras_ocl.core.dim import Dim, ceil_div, hint, product
 from keras_ocl.kernels import prelude
 from keras_ocl.kernels.conv import geometry as conv_geometry
+from keras_ocl.kernels.register_tile import RegisterTile
 from keras_ocl.kernels.spec import Args
 
 
@@ -39,7 +40,7 @@ def padded_width(count):
 def loose_types(dtype):
     """C typedefs of vectors with only an element's alignment, for load_vector() and store_vector().
 
-    They are equivalent to vload and vstore, but PoCL compiles a kernel that has many of them in half the time.
+    They are equivalent to vload and vstore, but faster to compile (quirk slow_vloads).
     """
     ctype = dtypes.register_ctype(dtype)
     size = 8 if ctype == "double" else 4
@@ -285,12 +286,15 @@ class DirectConvolution:
                 text += f"const int least = moved >= {self.skipped} ? {self.skipped} : 0;\n" if self.skipped else ""
             text += f"const int start = {at} * {tile.pixels}{' - moved' if self.moves else ''};\n"
         text += f"const int count = min({tile.pixels}, size - start);\n"
-        for r in range(tile.pixels):
-            text += "".join(f"{self.vector} a{r}_{v} = 0; " for v in range(vectors)) + "\n"
+        text += self._sums(vectors).begin()
         text += self._taps(0, vectors, last_lanes, "0", "0")
         first = f"phase + start * {axis.period}" if axis.period > 1 else "start"
         text += f"const int base = {first};\n"
         return text + self._store(vectors, last_lanes)
+
+    def _sums(self, vectors):
+        """The RegisterTile of pixels by vectors of output channels."""
+        return RegisterTile(self.tile.pixels, vectors, self.vector)
 
     def _taps(self, number, vectors, last_lanes, offset, tap):
         """C text of the loops over the taps of axis `number` and those after it; the tile's axis comes innermost."""
@@ -410,23 +414,20 @@ class DirectConvolution:
         """C text of the loop over input channels: load the filter's vectors, multiply them with each pixel's value."""
         dtype, tile, row = self.dtype, self.tile, self.args.int(self._filter_row(vectors, last_lanes))
         offsets, text = self._offsets(masked)
-        text += f"for (int c = 0; c < {length}; ++c) {{\n"
-        for v in range(vectors):
-            lanes_here = last_lanes if v == vectors - 1 else tile.width
-            text += f"const {self.vector} w{v} = {load_lanes(dtype, tile.width, lanes_here, 'wp', f'{v * tile.width}')};\n"
-        for r in range(start, end):
-            if self.lanewise:
-                for v in range(vectors):
-                    lanes_here = last_lanes if v == vectors - 1 else tile.width
-                    value = self._gathered(offsets[r], v, lanes_here)
-                    value = f"(m{r} ? {value} : ({self.vector})(0))" if masked else value
-                    text += f"a{r}_{v} = fma({value}, w{v}, a{r}_{v});\n"
-                continue
-            value = prelude.load(dtype, 1, "xp", f"{offsets[r]} + c")
-            value = f"m{r} ? {value} : 0" if masked else value
-            text += f"{{ const {self.scalar} value = {value}; "
-            text += " ".join(f"a{r}_{v} = fma(({self.vector})(value), w{v}, a{r}_{v});" for v in range(vectors)) + " }\n"
-        return text + f"wp += {row};\n}}\n"
+        counts = [tile.width] * (vectors - 1) + [last_lanes]
+        right = [load_lanes(dtype, tile.width, count, "wp", f"{v * tile.width}") for v, count in enumerate(counts)]
+
+        def value(r):
+            text = prelude.load(dtype, 1, "xp", f"{offsets[r]} + c")
+            return f"m{r} ? {text} : 0" if masked else text
+
+        def gathered(r, v):
+            text = self._gathered(offsets[r], v, counts[v])
+            return f"(m{r} ? {text} : ({self.vector})(0))" if masked else text
+
+        sums, rows = self._sums(vectors), range(start, end)
+        step = sums.step_by_lane(gathered, right, rows) if self.lanewise else sums.step(value, right, rows)
+        return f"{text}for (int c = 0; c < {length}; ++c) {{\n{step}wp += {row};\n}}\n"
 
     def _gathered(self, offset, vector, count):
         """C text of a register whose lanes hold input channel c of each lane's own group."""
@@ -448,6 +449,11 @@ class DirectConvolution:
             result += conv_geometry.part_coordinates(axis, place, self.args)
         return result
 
+    def _results(self, vectors):
+        """C text of an array with the sums, pixel by pixel."""
+        text = f"{self.vector} results[{self.tile.pixels * vectors}];\n"
+        return text + self._sums(vectors).each(lambda r, v, name: f"results[{r * vectors + v}] = {name};\n")
+
     def _store(self, vectors, last_lanes):
         """C text that hands the accumulators to the sink: unrolled, or in a loop if the epilogue is long or sums have many terms."""
         tile, args = self.tile, self.args
@@ -457,17 +463,15 @@ class DirectConvolution:
             place = [*self._coordinates(pixel), f"(channel + {vector * tile.width})"]
             return store_lanes(self.problem.sink, args, place, value, tile.width, count)
 
-        sample = store("0", vectors - 1, f"a0_{vectors - 1}")
+        sample = store("0", vectors - 1, f"s0_{vectors - 1}")
         terms = product(self.geometry.filter[:-1])
         if terms <= self.tuning.unrolled_terms and len(sample) <= self.tuning.unrolled_store:
             text = ""
             for r in range(tile.pixels):
                 inside = f"{r} >= {self.stored} && {r} < count" if self.moves else f"{r} < count"
-                text += f"if ({inside}) {{\n" + "".join(store(str(r), v, f"a{r}_{v}") for v in range(vectors)) + "}\n"
+                text += f"if ({inside}) {{\n" + "".join(store(str(r), v, f"s{r}_{v}") for v in range(vectors)) + "}\n"
             return text
-        text = f"{self.vector} results[{tile.pixels * vectors}];\n"
-        for r in range(tile.pixels):
-            text += " ".join(f"results[{r * vectors + v}] = a{r}_{v};" for v in range(vectors)) + "\n"
+        text = self._results(vectors)
         text += f"for (int pixel = {self.stored}; pixel < count; ++pixel) {{\n"
         for v in range(vectors):
             text += f"{{ const {self.vector} result = results[pixel * {vectors} + {v}];\n{store('pixel', v, 'result')}}}\n"

@@ -9,6 +9,7 @@ from keras_ocl.core.dim import ceil_div, hint, product
 from keras_ocl.kernels.conv import winograd
 from keras_ocl.kernels.conv.forward_cpu import load_vector, loose_types
 from keras_ocl.kernels.conv.winograd import TWO, combine
+from keras_ocl.kernels.register_tile import RegisterTile
 from keras_ocl.kernels.spec import Args, Buffer
 
 
@@ -123,19 +124,14 @@ def _convolve(problem, tile, transformed):
     # For each block of channels and of tiles: 16 matrix products, then the transform back.
     text += f"for (int channel = 0; channel < {outputs}; channel += {span})\n"
     text += f"for (int block = 0; block < {tile.blocks}; ++block) {{\nfor (int e = 0; e < 16; ++e) {{\n"
-    text += "".join(f"vector a{r}_{v} = 0;\n" for r in range(rows) for v in range(tile.vectors))
+    sums = RegisterTile(rows, tile.vectors, "vector")
+    text += sums.begin()
     text += f"__global const float* up = {filters} + e * {inputs * outputs} + channel;\n"
     text += f"__local const float* vp = {patches} + (e * {tile.blocks} + block) * {rows * inputs};\n"
-    text += f"for (int c = 0; c < {inputs}; ++c) {{\n"
-    for v in range(tile.vectors):
-        text += f"const vector u{v} = {load_vector(dtype, width, 'up', str(v * width))};\n"
-    for r in range(rows):
-        text += f"{{ const float value = vp[{r * inputs} + c]; "
-        text += " ".join(f"a{r}_{v} = fma((vector)(value), u{v}, a{r}_{v});" for v in range(tile.vectors)) + " }\n"
-    text += f"up += {outputs};\n}}\n"
-    for r in range(rows):
-        for v in range(tile.vectors):
-            text += f"*(__local loose*)({products} + e * {rows * span} + {r * span + v * width}) = a{r}_{v};\n"
+    right = [load_vector(dtype, width, "up", str(v * width)) for v in range(tile.vectors)]
+    step = sums.step(lambda r: f"vp[{r * inputs} + c]", right)
+    text += f"for (int c = 0; c < {inputs}; ++c) {{\n{step}up += {outputs};\n}}\n"
+    text += sums.each(lambda r, v, name: f"*(__local loose*)({products} + e * {rows * span} + {r * span + v * width}) = {name};\n")
     text += f"}}\nfor (int t = 0; t < {rows}; ++t) {{\nconst int tile = first + block * {rows} + t;\n"
     text += f"if (tile >= {args.int(total)}) break;\n"
     text += f"const int n = tile / {args.int(down * across)};\n"

@@ -12,6 +12,7 @@ from keras_ocl.core.dim import ceil_div, hint, product
 from keras_ocl.kernels.conv.forward_cpu import load_vector, loose_types, store_vector
 from keras_ocl.kernels.conv.winograd import TWO, combine
 from keras_ocl.kernels.conv.winograd_cpu import channels, suitable_width
+from keras_ocl.kernels.register_tile import RegisterTile
 from keras_ocl.kernels.spec import Args, Buffer
 
 
@@ -130,19 +131,13 @@ def _products(patches, gradients, out, dtype, inputs, outputs, tile):
     text += f"__global float* sums = {out} + ((chunk * 16 + row * 4 + e) * {inputs} + c) * {outputs} + k;\n"
     text += f"__local const float* xp = {patches} + e * {depth * inputs} + c;\n"
     text += f"__local const float* dp = {gradients} + e * {depth * outputs} + k;\n"
-    text += "".join(f"vector a{r}_{v} = 0;\n" for r in range(rows) for v in range(vectors)) + "if (block > begin) {\n"
-    for r in range(rows):
-        for v in range(vectors):
-            text += f"a{r}_{v} = {load_vector(dtype, width, 'sums', str(r * outputs + v * width))};\n"
-    text += f"}}\nfor (int t = 0; t < {depth}; ++t) {{\n"
-    text += "".join(f"const vector d{v} = *(__local const loose*)(dp + {v * width});\n" for v in range(vectors))
-    for r in range(rows):
-        text += f"{{ const float value = xp[{r}]; "
-        text += " ".join(f"a{r}_{v} = fma((vector)(value), d{v}, a{r}_{v});" for v in range(vectors)) + " }\n"
-    text += f"xp += {inputs}; dp += {outputs};\n}}\n"
-    for r in range(rows):
-        for v in range(vectors):
-            text += store_vector(dtype, width, "sums", str(r * outputs + v * width), f"a{r}_{v}") + "\n"
+    sums = RegisterTile(rows, vectors, "vector")
+    text += sums.begin() + "if (block > begin) {\n"
+    text += sums.each(lambda r, v, name: f"{name} = {load_vector(dtype, width, 'sums', str(r * outputs + v * width))};\n")
+    right = [f"*(__local const loose*)(dp + {v * width})" for v in range(vectors)]
+    step = sums.step(lambda r: f"xp[{r}]", right)
+    text += f"}}\nfor (int t = 0; t < {depth}; ++t) {{\n{step}xp += {inputs}; dp += {outputs};\n}}\n"
+    text += sums.each(lambda r, v, name: store_vector(dtype, width, "sums", str(r * outputs + v * width), name) + "\n")
     return text + "}\n"
 
 

@@ -13,6 +13,7 @@ from keras_ocl.core.dim import Dim, ceil_div, hint
 from keras_ocl.kernels import summation
 from keras_ocl.kernels.gemm.parts import Names, scaled, summed
 from keras_ocl.kernels.prelude import runs
+from keras_ocl.kernels.register_tile import RegisterTile
 from keras_ocl.kernels.schedule import schedule_of
 from keras_ocl.kernels.spec import Args
 
@@ -172,8 +173,8 @@ class _Rows(_Writer):
         if t.steps > 1:
             return self._passes(rows)
         vector, columns = p.vector(width), range(t.vectors)
-        lines = [f"{vector} " + ", ".join(f"s{r}_{v}" for r in range(rows) for v in columns) + ";\n"]
-        lines += [f"s{r}_{v} = ({vector})(0);\n" for r in range(rows) for v in columns]
+        sums = RegisterTile(rows, t.vectors, vector, p.fma)
+        lines = [sums.begin()]
         k0 = "k0" if t.block else "0"
         start = summed("a", scaled("i" if p.strips else "top", n.a_row), scaled(k0, n.a_column))
         lines.append(f"__global const {dtypes.storage_ctype(p.a.dtype)}* x = {start};\n")
@@ -181,34 +182,28 @@ class _Rows(_Writer):
             lines.append(f"const {p.register}* y = {summed('panel', self.first)};\n")
         elif not p.b.source:
             lines.append(f"__global const {dtypes.storage_ctype(p.b.dtype)}* y = {summed('b', 'left')};\n")
-        step = []
+        step, right = "", []
         for v in columns:
             if p.b.source:
                 statements, value = p.computed(self.args, p.b, summed(n.k_start, "q"), summed("left", str(v * width)), width)
-                step.append(f"{vector} y{v};\n{{\n{statements}y{v} = {value};\n}}\n")
-                continue
-            load = f"vload{width}(0, y + {v * width})" if t.block else p.load(p.b, width, "y", str(v * width))
-            step.append(f"const {vector} y{v} = {load};\n")
-        for r in range(rows):
-            offset = str(r) if p.strips else scaled(str(r), n.a_row) if r else "0"
-            step.append(f"{{ const {vector} e = ({vector})({p.load(p.a, 1, 'x', offset)});\n")
-            step += [f"s{r}_{v} = {p.fma('e', f'y{v}', f's{r}_{v}')};\n" for v in columns]
-            step.append("}\n")
+                step += f"{vector} right{v};\n{{\n{statements}right{v} = {value};\n}}\n"
+                right.append(f"right{v}")
+            else:
+                right.append(f"vload{width}(0, y + {v * width})" if t.block else p.load(p.b, width, "y", str(v * width)))
+        row = "1" if p.strips else n.a_row
+        step += sums.step(lambda r: p.load(p.a, 1, "x", scaled(str(r), row)), right)
         further = "" if p.b.source else f"y += {self.panel if t.block else n.b_row};\n"
-        step.append(f"x += {n.a_column};\n{further}}}\n")
+        step += f"x += {n.a_column};\n{further}"
 
         def walk(start, stop):
-            return f"for ({self.index} q = {start}; q < {stop}; ++q) {{\n{''.join(step)}"
+            return f"for ({self.index} q = {start}; q < {stop}; ++q) {{\n{step}}}\n"
+
+        def keep(assign):
+            return sums.each(lambda r, v, name: f"kept[base + {r * t.vectors + v}] {assign} {name};\n")
 
         if not self.blocked:
-            sums = [f"s{r}_{v}" for r in range(rows) for v in columns]
-            lines.append(summation.cut(p.accumulator, vector, sums, walk, "0", "depth", p.split or p.k))
-            return lines + [f"kept[base + {r * t.vectors + v}] = s{r}_{v};\n" for r in range(rows) for v in columns]
-        lines += [walk("0", "depth"), "if (k0 == 0) {\n"]
-        lines += [f"kept[base + {r * t.vectors + v}] = s{r}_{v};\n" for r in range(rows) for v in columns]
-        lines.append("} else {\n")
-        lines += [f"kept[base + {r * t.vectors + v}] += s{r}_{v};\n" for r in range(rows) for v in columns]
-        return [*lines, "}\n"]
+            return [*lines, summation.cut(p.accumulator, vector, sums.sums, walk, "0", "depth", p.split or p.k), keep("=")]
+        return [*lines, walk("0", "depth"), f"if (k0 == 0) {{\n{keep('=')}}} else {{\n{keep('+=')}}}\n"]
 
     def _passes(self, rows):
         """Statements of accumulate() in passes over the panel: `Tile.steps` steps of k per pass, and single steps for the remainder."""
@@ -385,7 +380,8 @@ class _Dots(_Writer):
     def accumulate(self, rows):
         p, n, width = self.p, self.names, self.width
         vector, columns = p.vector(width), range(self.tile.vectors)
-        lines = [f"{vector} " + ", ".join(f"s{r}_{c} = ({vector})(0)" for r in range(rows) for c in columns) + ";\n"]
+        sums = RegisterTile(rows, self.tile.vectors, vector, p.fma)
+        lines = [sums.begin()]
         lines.append(f"__global const {dtypes.storage_ctype(p.a.dtype)}* x = {summed('a', scaled('top', n.a_row))};\n")
         lines.append(f"__global const {dtypes.storage_ctype(p.b.dtype)}* y = {summed('b', scaled('left', n.b_column))};\n")
 
@@ -394,22 +390,17 @@ class _Dots(_Writer):
                 text = p.load(operand, width, pointer, offset)
                 return f"select(({vector})(0), {text}, fresh)" if mask else text
 
-            for c in columns:
-                yield f"const {vector} y{c} = {read(p.b, 'y', scaled(str(c), n.b_column))};\n"
-            for r in range(rows):
-                yield f"{{ const {vector} e = {read(p.a, 'x', scaled(str(r), n.a_row))};\n"
-                yield from (f"s{r}_{c} = {p.fma('e', f'y{c}', f's{r}_{c}')};\n" for c in columns)
-                yield "}\n"
+            right = [read(p.b, "y", scaled(str(c), n.b_column)) for c in columns]
+            return sums.step(lambda r: read(p.a, "x", scaled(str(r), n.a_row)), right)
 
         def walk(start, stop):
             first = width if start == "0" else f"{start} + {width}"
             header = f"for ({self.index} q = {first}; q <= {stop}; q += {width})"
-            return f"{header} {{\n{''.join(step(False))}x += {width}; y += {width};\n}}\n"
+            return f"{header} {{\n{step(False)}x += {width}; y += {width};\n}}\n"
 
-        sums, steps = [f"s{r}_{c}" for r in range(rows) for c in columns], ceil_div(p.split or p.k, width)
-        lines.append(summation.cut(p.accumulator, vector, sums, walk, "0", "depth", steps, width))
+        lines.append(summation.cut(p.accumulator, vector, sums.sums, walk, "0", "depth", ceil_div(p.split or p.k, width), width))
         if not (p.literal(p.k) and not p.split and p.k % width == 0):
-            lines += [f"if (depth % {width}) {{\nx -= {width} - depth % {width}; y -= {width} - depth % {width};\n", *step(True), "}\n"]
+            lines += [f"if (depth % {width}) {{\nx -= {width} - depth % {width}; y -= {width} - depth % {width};\n", step(True), "}\n"]
         for r in range(rows):
             for c in columns:
                 text, size = f"s{r}_{c}", width

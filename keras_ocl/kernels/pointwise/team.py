@@ -25,6 +25,7 @@ class Team:
         chunk: inner points per team, if several teams share a row and each repeats the reduction; 0: all.
         block: the block of code that all items of a group execute. end: the line number in it after the last fold.
         first: C condition that the item stores the results with one value per row.
+        together: whether all items leave a shared loop around other loops at the same step.
         local: dict from a C type to the name of a local-memory array with one element per item.
     """
 
@@ -36,6 +37,7 @@ class Team:
     block: object = None
     end: int = 0
     first: str = "part == 0"
+    together: bool = True
 
     def __post_init__(self):
         self.local = {}
@@ -112,7 +114,8 @@ def choose(traits, nests, level):
     if level < rank:
         cuts = max(1, min(wanted // (count * size), length // max(terms, size * tuning.team_elements)))
         chunk = -(-length // cuts) if cuts > 1 else 0
-    return Team(size, min(group // size, power_above(count)), along, level, chunk)
+    together = "divergent_loops" in traits.quirks
+    return Team(size, min(group // size, power_above(count)), along, level, chunk, together=together)
 
 
 def _pack(nest, root):

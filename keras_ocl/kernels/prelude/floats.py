@@ -15,7 +15,7 @@ def horner(coefficients, variable):
 
 
 BOTH = {
-    # PoCL compiles mad, and a * b + c too, to a product and a sum; on other platforms fma may be a slow emulation.
+    # fma where it is an instruction (quirk separate_mad); elsewhere it may be a slow emulation.
     "mad": """$T $name($T a, $T b, $T c) {
 #if defined(__FMA__) || defined(FP_FAST_FMAF)
   return fma(a, b, c);
@@ -24,7 +24,7 @@ BOTH = {
 #endif
 }
 """,
-    # For conversions to integers: saturating ones should give 0 for NaN, but do not on every platform.
+    # For conversions to integers: saturating ones should give 0 for NaN (quirk nan_to_integers).
     "nan_to_zero": """$T $name($T x) {
   return (x != x) ? ($T)0.0$F : x;
 }
@@ -261,7 +261,8 @@ def _rem(mantissa_bits, bias):
     """The template of fmod by long division, most of a mantissa's bits per step, mostly one step. Remainders are exact, by fma.
 
     The quotient is rounded, not truncated: even if the division is off by some ulps, as OpenCL allows, the remainder stays below s.
-    A negative remainder is recognised by its sign bit, since it may have been flushed to -0.
+    A negative remainder is recognised by its sign bit, since it may have been flushed to -0. An infinite divisor takes part in the
+    loop, so that its result is chosen only once behind it (quirk loop_selected).
     """
     quotient_bits = mantissa_bits - 3
     steps = -(-(2 * bias + mantissa_bits) // quotient_bits) + 1
@@ -291,8 +292,7 @@ def _rem(mantissa_bits, bias):
 def _scaled_pair(function, far):
     """The template of `function` of two numbers, scaled so that no square or reciprocal overflows or is denormal.
 
-    If denormal numbers are flushed, Intel's atan2 of them is NaN, and PoCL's atan2 and hypot are off by up to 100 % for very small and very
-    large numbers.
+    OpenCL C's are wrong otherwise where denormal numbers are flushed (quirk flushed_atan2, quirk inexact_hypot).
     """
 
     def scale(small, large):
@@ -311,13 +311,13 @@ FLOAT = {
     "rem": _rem(23, 127),
     "atan2": _scaled_pair("atan2", 64),
     "hypot": _scaled_pair("hypot", 64),
-    # If denormal numbers are flushed, Intel's vector rsqrt is off by a factor of 2 where the square of its result is denormal.
+    # Scaled where the square of the result would be denormal (quirk flushed_rsqrt).
     "rsqrt": """$T $name($T x) {
   $T s = (x > 0x1p100f) ? ($T)0x1p-32f : ($T)1.0f;
   return rsqrt(x * (s * s)) * s;
 }
 """,
-    # PoCL's pow takes a denormal number that should be flushed for 0.0138. If denormals are kept, they are not equal to 0 here.
+    # Denormal numbers that should be flushed become 0 (quirk flushed_pow). If denormals are kept, they are not equal to 0 here.
     "pow": """$T $name($T a, $T b) {
   return pow((a == 0.0f) ? copysign(($T)0.0f, a) : a, (b == 0.0f) ? ($T)0.0f : b);
 }
@@ -331,14 +331,14 @@ DOUBLE = {
     "rem": _rem(52, 1023),
     "atan2": _scaled_pair("atan2", 512),
     "hypot": _scaled_pair("hypot", 512),
-    # Intel's compiler (2026.22) crashes when it merges sin and cos of an argument that is itself a result of such a merged pair.
+    # By sincos, so that the compiler does not merge it with a sine (quirk merged_sincos).
     "cos": """$T $name($T x) {
   $T y;
   sincos(x, &y);
   return y;
 }
 """,
-    # Lane by lane: PoCL's vector pow mixes up the lanes of doubles. Zeros are treated as in float's pow.
+    # Lane by lane (quirk vector_pow). Zeros are treated as in float's pow.
     "pow": """$T $name($T a, $T b) {
   union { $T all; double lane[$N]; } x, y;
   x.all = (a == 0.0) ? copysign(($T)0.0, a) : a;

@@ -191,8 +191,7 @@ for _name, _args in {"float8_e4m3fn": (4, 3, False, "uchar"), "float8_e5m2": (5,
         SINGLE[f"{_prefix}_{_name}"] = _text.replace("STEM", _name)
 
 SINGLE["round_float16"] = _format(5, 10, True, "ushort")[0]
-# The built-in conversions applied to a register of bits: PoCL's vector loads and stores of half fault at addresses that are not multiples
-# of the vector's size.
+# The built-in conversions applied to a register of bits, whose address is a multiple of its size (quirk aligned_halves).
 SINGLE["to_float16"] = """ushort$W $name(float$W x) {
   ushort$W bits;
   vstore_half${W}_rte(x, 0, (half*)&bits);

@@ -1,4 +1,4 @@
-"""Functions of float32 that replace OpenCL C's where those are slow or wrong on some implementation (as PoCL's vector erf and sin are).
+"""Functions of float32 that replace OpenCL C's where those are slow or wrong on some implementation (quirk vector_erf).
 
 The argument is reduced by a constant split into parts so short that their multiples are exact (Cody and Waite); a polynomial follows,
 fitted by reweighted least squares to a relative error below 1e-8. Results are at most about 2 ulp off; infinities, NaN and denormal

@@ -80,6 +80,17 @@ def test_kernels_of_all_shapes_compute_what_they_do_alone():
     assert all((after != before).any() for after, before in zip(found[0][1::2], values[1::2], strict=True))
 
 
+def test_kernels_that_return_early_are_launches_of_their_own_where_items_would_run_on():
+    def returning():
+        args = Args()
+        p = args.pointer(Buffer(512, "float32"), "float32", out=True)
+        body = f"{args.leave(args.place('local', 1) + ' == 1')}\n{p}[{args.place('local', 0)}] = 1;\n"
+        return args.kernel("returning", body, (16, 4), (8, 2), title="test", provenance=Alone())
+
+    for quirks, launches in ((GPU.quirks, 2), (GPU.quirks - {"return_beside_barriers"}, 1)):
+        assert len(side_by_side([returning(), returning()], dataclasses.replace(GPU, quirks=quirks), itself)) == launches
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_no_kernel_passes_one_that_it_depends_on(seed):
     rng, buffers = random.Random(seed), [Buffer(64, "float32") for _ in range(12)]

@@ -1,6 +1,7 @@
 """Reductions by teams of work-items against NumPy in float64: rows and columns of all lengths, and what is computed from them."""
 
 import dataclasses
+import re
 
 import numpy as np
 import pytest
@@ -59,6 +60,22 @@ def test_axes_that_do_not_merge(device, shape, axes):
     for extents in EXTENTS:
         got, _ = run(device, lambda x: P.reduce_sum(x, axes), x, extents=extents)
         np.testing.assert_allclose(got, x.astype("f8").sum(axes), rtol=1e-5, atol=2e-4)
+
+
+def test_items_leave_a_loop_around_others_together_where_one_by_one_is_miscompiled(device):
+    """A second loop, inside the shared one, runs under a condition then; without the quirk the shared loop's own condition is enough."""
+    x, texts = array(3, 40, 5, 7), []
+    for quirks in (frozenset({"divergent_loops"}), frozenset()):
+        device.traits = dataclasses.replace(device.traits, quirks=quirks)
+        graph, inputs = graph_of(lambda x: P.reduce_sum(x, (1, 3)), (x.shape, "float32"))
+        (launch,) = Executable(device, graph, inputs).launches
+        texts.append(launch.text())
+        if quirks or device.platform != "Portable Computing Language":
+            got, _ = run(device, lambda x: P.reduce_sum(x, (1, 3)), x)
+            np.testing.assert_allclose(got, x.astype("f8").sum((1, 3)), rtol=1e-5, atol=2e-4)
+    together, alone = (re.search(r"for \(int (\w+) = 0( \+ part)?.*\n(.*)", text) for text in texts)
+    assert together[2] is None and f"= {together[1]} + part" in together[3]
+    assert alone[2] == " + part"
 
 
 @pytest.mark.parametrize("name", ["sum", "prod", "max", "min"])

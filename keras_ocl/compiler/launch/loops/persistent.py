@@ -148,7 +148,8 @@ def _kernel(loop, stages, batch, rows, reread, traits):
     functions, calls, barrier = {}, [], f"{args.barrier('CLK_GLOBAL_MEM_FENCE | CLK_LOCAL_MEM_FENCE')}\n"
     for spec, kind, count in stages:
         own, others = ([("global", 0)], {}) if kind == "elements" else ([("group", 0), ("group", 1)], {("global", 2): "0"})
-        name, text = joining.function(spec, own, others, again=True)
+        # A loop calls it, and the memory that it reads changes between calls.
+        name, text = joining.function(spec, own, others, restrict="restrict_outlives_calls" not in traits.quirks)
         functions[name], number = text, args.int(count)
         call, i = f"{name}({', '.join(map(given, spec.args))}, i", index_type(spec.grid[0])
         if kind == "elements":

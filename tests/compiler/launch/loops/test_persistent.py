@@ -77,6 +77,17 @@ def test_gates(gpu, batch, units, length, reverse):
         np.testing.assert_allclose(f, e, rtol=1e-5, atol=1e-5)
 
 
+def test_functions_keep_restrict_where_it_ends_with_the_call(gpu, monkeypatch):
+    device, given = runtime.current_device(), arrays(8, 32, 5)
+    for quirks in ({"restrict_outlives_calls"}, {}):
+        monkeypatch.setattr(device, "traits", dataclasses.replace(device.traits, quirks=frozenset(quirks)))
+        compiled, found = run(gated, *given)
+        functions = [text for loop in loops(compiled) for launch in loop.launches for text in launch.functions]
+        assert functions and any("restrict" in text for text in functions) == (not quirks)
+        for f, e in zip(found, reference(*given), strict=True):
+            np.testing.assert_allclose(f, e, rtol=1e-5, atol=1e-5)
+
+
 @pytest.mark.parametrize("batch, units, length", [(1, 3, 4), (13, 20, 5), (6, 33, 2)])
 def test_gradients(gpu, batch, units, length, monkeypatch):
     given = arrays(batch, units, length)
