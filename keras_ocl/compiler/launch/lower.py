@@ -268,7 +268,7 @@ def _named(spec, traits):
     # The kernels are written in vectors already, without the compiler's own vectoriser (quirk vectoriser_crash).
     written = traits.vec_len_hint and schedule_of(traits).as_written and not spec.scalar
     before, after = spec.around(not traits.sub_buffers, "__attribute__((intel_vec_len_hint(1))) " if written else "")
-    name = "k" + hashlib.sha256("".join([before, after, *sorted(spec.helpers)]).encode()).hexdigest()[:20]
+    name = "k" + hashlib.sha256("".join([before, "k", after, *sorted(spec.helpers)]).encode()).hexdigest()[:20]
     return name, f"{before}{name}{after}"
 
 
