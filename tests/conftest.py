@@ -16,8 +16,12 @@ os.environ.setdefault("KERAS_OCL_COMPILERS", "0")  # all cores run tests already
 BEGINNINGS = {}  # from each generator of the modules of tests to the state in which its module left it
 
 
-# What Intel's optimiser makes of kernels, Keras's own tests and those of models look at; it takes a quarter of these tests' time.
-UNOPTIMISED_FOLDERS = ("tests/ops/", "tests/primitives/", "tests/layers/", "tests/hooks/")
+# What Intel's optimiser makes of kernels, Keras's own tests look at, those of models, and those that compare the bits of fused kernels with
+# those of single ones; it takes a quarter to a half of these tests' time.
+UNOPTIMISED_FOLDERS = (
+    *(f"tests/{part}/" for part in ("ops", "primitives", "layers", "hooks", "kernels/pointwise")),
+    *(f"tests/compiler/{part}/" for part in ("codegen", "fuse", "launch/loops")),
+)
 _unoptimised = False  # whether the present test builds its kernels without optimisation
 
 

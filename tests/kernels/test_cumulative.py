@@ -7,8 +7,10 @@ from keras_ocl import runtime
 from keras_ocl.core import dtypes
 from keras_ocl.core.dim import Dim
 from keras_ocl.kernels import cumulative
+from keras_ocl.kernels.schedule import schedule_names
 from keras_ocl.kernels.spec import Sink
 from tests.kernels.launching import launch, named
+from tests.pairwise import pairwise
 
 KINDS = {"cumsum": np.add, "cumprod": np.multiply, "cummax": np.maximum, "cummin": np.minimum}
 NUMBERS = [d for d in dtypes.NAMES if d != "bool"]
@@ -88,28 +90,35 @@ SHAPES = [
 ]
 
 
-@pytest.mark.parametrize("reverse", [False, True])
-@pytest.mark.parametrize("shape,axis", SHAPES)
-@pytest.mark.parametrize("kind", ["cumsum", "cummax"])
-def test_shapes(device, traits, kind, shape, axis, reverse):
+@pytest.mark.parametrize(
+    "traits,kind,at,reverse", pairwise(schedule_names(), ["cumsum", "cummax"], SHAPES, [False, True]), indirect=["traits"]
+)
+def test_shapes(device, traits, kind, at, reverse):
+    shape, axis = at
     check(device, traits, kind, [values(np.random.default_rng(axis), shape, "float32")], axis, reverse)
 
 
-@pytest.mark.parametrize("reverse", [False, True])
-@pytest.mark.parametrize("shape,axis", SHAPES)
-def test_recurrences(device, traits, shape, axis, reverse):
+@pytest.mark.parametrize("traits,at,reverse", pairwise(schedule_names(), SHAPES, [False, True]), indirect=["traits"])
+def test_recurrences(device, traits, at, reverse):
+    shape, axis = at
     rng = np.random.default_rng(2)
     check(
         device, traits, "linear_recurrence", [values(rng, shape, "float32") * np.float32(0.7), values(rng, shape, "float32")], axis, reverse
     )
 
 
-@pytest.mark.parametrize("dtype", NUMBERS)
-@pytest.mark.parametrize("kind", [*KINDS, "linear_recurrence"])
+def exists(kind, dtype):
+    """Complex numbers have no order."""
+    return not dtypes.is_complex(dtype) or kind not in ("cummax", "cummin")
+
+
+@pytest.mark.parametrize(
+    "traits,kind,dtype",
+    pairwise(schedule_names(), [*KINDS, "linear_recurrence"], NUMBERS, allowed=lambda schedule, kind, dtype: exists(kind, dtype)),
+    indirect=["traits"],
+)
 def test_dtypes(device, traits, kind, dtype):
     """Small floats are kept in float32 on the way; integers wrap."""
-    if dtypes.is_complex(dtype) and kind in ("cummax", "cummin"):
-        pytest.skip("complex numbers have no order")
     rng, small = np.random.default_rng(3), dtype.startswith("float8")
     shape = (3, 6, 5) if small else (3, 21, 5)
     for axis in (1, 2):
@@ -133,10 +142,13 @@ def test_nan_and_infinities(device, traits, kind):
             check(device, traits, kind, [x], axis, reverse)
 
 
-@pytest.mark.parametrize("shape,axis", [((4096,), 0), ((5003,), 0), ((3, 4500, 5), 1), ((4111, 7), 0), ((2, 4099), 1)])
-@pytest.mark.parametrize("kind", KINDS)
-def test_long_axes_are_cut_into_parts(device, traits, kind, shape, axis):
+LONG = [((4096,), 0), ((5003,), 0), ((3, 4500, 5), 1), ((4111, 7), 0), ((2, 4099), 1)]
+
+
+@pytest.mark.parametrize("traits,kind,at", pairwise(schedule_names(), KINDS, LONG), indirect=["traits"])
+def test_long_axes_are_cut_into_parts(device, traits, kind, at):
     """Where the schedule says so."""
+    shape, axis = at
     x = (
         np.random.default_rng(5).integers(-1, 2, shape).astype("i4")
         if kind == "cumprod"

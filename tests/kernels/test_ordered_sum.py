@@ -12,6 +12,7 @@ from keras_ocl.core.dim import Dim
 from keras_ocl.kernels import ordered_sum
 from keras_ocl.kernels.spec import Sink
 from tests.kernels.launching import launch, named
+from tests.pairwise import pairwise
 
 SHAPES = [(1,), (19,), (1, 1), (33, 1), (1, 33), (5, 16), (7, 3), (2, 3, 5, 21), (70, 40)]
 
@@ -35,21 +36,20 @@ WRITERS = {"items": ordered_sum.kernel} | {
 TEAMS = {f"teams of {team}": functools.partial(ordered_sum.kernel, team=team) for team in (2, 16)}
 
 
-@pytest.mark.parametrize("wrap", [lambda n: n, lambda n: Dim(n, 8, 1009 + 2 * n)], ids=["literal", "unknown"])
-@pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("write", WRITERS.values(), ids=WRITERS)
-def test_sums_are_those_of_numpy_in_order(write, shape, wrap):
+EXTENTS = {"literal": lambda n: n, "unknown": lambda n: Dim(n, 8, 1009 + 2 * n)}
+
+
+@pytest.mark.parametrize("writer,shape,extents", pairwise(WRITERS, SHAPES, EXTENTS))
+def test_sums_are_those_of_numpy_in_order(writer, shape, extents):
     parts = np.random.default_rng(len(shape)).standard_normal((5, *shape)).astype("float32")
     want = parts[0].copy()
     for part in parts[1:]:
         want += part
-    np.testing.assert_array_equal(summed(write, parts, wrap), want)
+    np.testing.assert_array_equal(summed(WRITERS[writer], parts, EXTENTS[extents]), want)
 
 
-@pytest.mark.parametrize("wrap", [lambda n: n, lambda n: Dim(n, 8, 1009 + 2 * n)], ids=["literal", "unknown"])
-@pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("count", [1, 7, 37])
-def test_members_of_a_team_sum_neighbouring_parts(count, shape, wrap):
+@pytest.mark.parametrize("count,shape,extents", pairwise([1, 7, 37], SHAPES, EXTENTS))
+def test_members_of_a_team_sum_neighbouring_parts(count, shape, extents):
     parts = np.random.default_rng(count).standard_normal((count, *shape)).astype("float32")
     each, want = -(-count // 4), 0
     for first in range(0, count, each):
@@ -57,7 +57,7 @@ def test_members_of_a_team_sum_neighbouring_parts(count, shape, wrap):
         for part in parts[first + 1 : first + each]:
             of_member += part
         want = want + of_member
-    np.testing.assert_array_equal(summed(functools.partial(ordered_sum.kernel, team=4), parts, wrap), want)
+    np.testing.assert_array_equal(summed(functools.partial(ordered_sum.kernel, team=4), parts, EXTENTS[extents]), want)
 
 
 def test_teams_fill_a_device_and_no_more():

@@ -9,7 +9,9 @@ from keras_ocl import runtime
 from keras_ocl.core import dtypes
 from keras_ocl.core.dim import Dim
 from keras_ocl.kernels import sort
+from keras_ocl.kernels.schedule import schedule_names
 from tests.kernels.launching import launch, named
+from tests.pairwise import pairwise
 
 ORDERED = [d for d in dtypes.NAMES if not dtypes.is_complex(d)]
 SIZES = [1, 2, 15, 16, 17, 63, 64, 65, 127, 200, 1025]  # around the runs and blocks of the schedules
@@ -67,8 +69,8 @@ def with_positions(*operands):
     return [*operands, np.broadcast_to(np.arange(operands[0].shape[-1], dtype="i4"), operands[0].shape).copy()]
 
 
-@pytest.mark.parametrize("n", SIZES)
-@pytest.mark.parametrize("dtype", ["float32", "int64"])  # keys packed with positions, and looked up
+# Keys packed with positions, and looked up.
+@pytest.mark.parametrize("traits,dtype,n", pairwise(schedule_names(), ["float32", "int64"], SIZES), indirect=["traits"])
 def test_lengths(device, traits, dtype, n):
     check_sort(device, traits, with_positions(values(np.random.default_rng(n), (3, n), dtype)), 1)
 
@@ -122,8 +124,13 @@ def test_the_greatest_unsigned_integers_are_above_the_others(device, traits):
         check_sort(device, traits, with_positions(x if dtype == "uint32" else x << np.uint64(20)), 1)
 
 
-@pytest.mark.parametrize("options", [{"all_arguments": True}, {"wrap": lambda n: Dim(n, 40)}, {"wrap": lambda n: Dim(n, 2)}])
-@pytest.mark.parametrize("n", [7, 40, 300, 2100])
+@pytest.mark.parametrize(
+    "traits,n,options",
+    pairwise(
+        schedule_names(), [7, 40, 300, 2100], [{"all_arguments": True}, {"wrap": lambda n: Dim(n, 40)}, {"wrap": lambda n: Dim(n, 2)}]
+    ),
+    indirect=["traits"],
+)
 def test_extents_that_are_arguments(device, traits, n, options):
     """A hint says how much a work-item sorts, the extent how many merges follow."""
     for dtype in ("float32", "float16", "int64"):

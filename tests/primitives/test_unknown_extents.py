@@ -12,6 +12,7 @@ from keras_ocl.compiler import from_numpy, to_numpy
 from keras_ocl.compiler.jit import Jitted
 from keras_ocl.compiler.launch.lower import function_name
 from keras_ocl.core.autodiff import GradientTape
+from tests.pairwise import pairwise
 from tests.primitives.checking import same
 
 pytestmark = pytest.mark.usefixtures("apart")  # kernels are counted
@@ -118,9 +119,10 @@ def test_scatter_of_more_rows_than_at_first(monkeypatch):
         same(added(x), expected, 1e-5)
 
 
-@pytest.mark.parametrize("channels", [(1, 1), (1, 4), (2, 2), (3, 1), (8, 8), (16, 20)])
-@pytest.mark.parametrize("window", [(2, 3), (1, 3), (3, 1), (4, 4)])
-@pytest.mark.parametrize("padding", [0, 1, 2])
+CHANNELS = [(1, 1), (1, 4), (2, 2), (3, 1), (8, 8), (16, 20)]
+
+
+@pytest.mark.parametrize("channels,window,padding", pairwise(CHANNELS, [(2, 3), (1, 3), (3, 1), (4, 4)], [0, 1, 2]))
 def test_convolutions_of_unknown_sizes(channels, window, padding):
     """Every kernel of a convolution and its gradients, for sizes that differ from those of the trace."""
     inputs, outputs = channels

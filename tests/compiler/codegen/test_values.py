@@ -12,9 +12,12 @@ from keras_ocl.core.dim import Dim
 from keras_ocl.kernels.schedule import schedule_names
 from tests.compiler.graphs import evaluate_trace, graph_of
 from tests.kernels.launching import launch
+from tests.pairwise import pairwise
+
+SCHEDULES = [*schedule_names(), "cpu of 4 lanes", "cpu of 8 lanes"]
 
 
-@pytest.fixture(params=[*schedule_names(), "cpu of 4 lanes", "cpu of 8 lanes"])
+@pytest.fixture(params=SCHEDULES)
 def traits(request):
     schedule, *more = request.param.split(" of ")
     traits = dataclasses.replace(runtime.current_device().traits, schedule=schedule)
@@ -58,8 +61,7 @@ def check(traits, function, array, wrap=lambda n: n, all_arguments=False):
         np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("shape", [(3, 37), (16, 32), (1, 5)])
-@pytest.mark.parametrize("name", FUNCTIONS)
+@pytest.mark.parametrize("traits,name,shape", pairwise(SCHEDULES, FUNCTIONS, [(3, 37), (16, 32), (1, 5)]), indirect=["traits"])
 def test_values(traits, name, shape):
     x = np.random.default_rng(0).integers(-4, 5, shape).astype("f4")
     check(traits, FUNCTIONS[name], x)

@@ -13,11 +13,15 @@ from keras_ocl.kernels.attention import gpu as attention_gpu
 from keras_ocl.kernels.attention.parts import FORWARD, KEY_VALUE_GRADIENT, QUERY_GRADIENT, Writer
 from keras_ocl.kernels.spec import Sink
 from tests.kernels.launching import launch, named
+from tests.pairwise import pairwise
 
 PRECISION = {"float64": 1e-13, "float32": 3e-6, "float16": 2e-3, "bfloat16": 2e-2}
 
 
-@pytest.fixture(params=["cpu", "cpu, many heads", "gpu", "reference"])
+SCHEDULES = ["cpu", "cpu, many heads", "gpu", "reference"]
+
+
+@pytest.fixture(params=SCHEDULES)
 def traits(request, device):
     """Whether heads are many depends on how many compute units there are to be kept busy. Few registers make small tiles, soon compiled."""
     units = 0 if "many" in request.param else 10**6
@@ -159,8 +163,7 @@ def test_bias_and_mask(device, traits, masked, biased):
 SINGLE = [(1, 1, 70, 4, 4, 64, 64), (3, 1, 16, 6, 2, 43, 7), (2, 1, 1, 4, 1, 1, 33), (2, 1, 33, 2, 2, 80, 256), (1, 1, 15, 3, 3, 5, 2)]
 
 
-@pytest.mark.parametrize("size", SINGLE)
-@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize("traits,dtype,size", pairwise(SCHEDULES, ["float32", "float16"], SINGLE), indirect=["traits"])
 def test_a_single_query(device, traits, size, dtype):
     """Also where a mask or bias differs from head to head, or leaves nothing."""
     arrays = operands(*size, dtype)

@@ -1,6 +1,7 @@
 """Convolution kernels against NumPy in float64, on the current device, with all schedules and as eager code calls them."""
 
 import dataclasses
+import functools
 import itertools
 
 import numpy as np
@@ -17,9 +18,12 @@ from keras_ocl.kernels.conv import geometry as conv_geometry
 from keras_ocl.kernels.conv import winograd_cpu as conv_winograd_cpu
 from keras_ocl.kernels.conv import winograd_filter_cpu as conv_winograd_filter_cpu
 from keras_ocl.kernels.conv import winograd_gpu as conv_winograd_gpu
+from keras_ocl.kernels.schedule import schedule_names
 from keras_ocl.kernels.spec import Sink
-from tests.kernels.launching import launch, named
+from tests.kernels.launching import launch, launch_all, named
+from tests.pairwise import pairwise
 
+FUNCTIONS = ("forward", "input_grad", "filter_grad")
 PRECISION = {"float32": 3e-6, "float64": 1e-13, "float16": 2e-3, "bfloat16": 1.2e-2}
 
 # input, filter, the rest of Geometry.of()
@@ -91,6 +95,18 @@ def random(shape, dtype, seed):
     return np.random.default_rng(seed).standard_normal(shape).astype(dtypes.numpy_dtype(dtype))
 
 
+def example(g, dtype="float32"):
+    """Random operands {"x", "w", "dy"}, and their `reference`, which all schedules are compared with."""
+    input, output = (tuple(int(e) for e in shape) for shape in (g.input, g.output))
+    return _example(dataclasses.replace(g, input=input, output=output), dtype)
+
+
+@functools.cache
+def _example(g, dtype):
+    arrays = {"x": random(g.input, dtype, 0), "w": random(g.filter, dtype, 1), "dy": random(g.output, dtype, 2)}
+    return arrays, reference(g, **arrays)
+
+
 def specs_of(what, traits, g, dtype, sink=None, **options):
     first, second, shape = {
         "forward": ("x", "w", g.output),
@@ -101,20 +117,27 @@ def specs_of(what, traits, g, dtype, sink=None, **options):
     return getattr(conv, what)(Problem(traits, g, dtype, sink or Sink(named("out"), shape, dtype), **operands, **options)), shape
 
 
-def compute(device, traits, what, g, arrays, dtype, stored=None, **options):
+def compute(device, traits, what, g, arrays, dtype, sink=None, stored=None, **options):
     """The result of one of the three functions for host arrays {"x", "w", "dy"}, in float64. stored: its dtype in memory."""
-    specs, shape = specs_of(what, traits, g, dtype, **options)
-    shape = tuple(int(e) for e in shape)
-    out = np.full(shape, 77, dtypes.numpy_dtype(stored or dtype))
-    buffers = {name: device.upload(array) for name, array in (arrays | {"out": out}).items()}
-    launch(device, specs, buffers)
-    return device.download(buffers["out"], out.dtype, shape).astype(np.float64)
+    return compute_all(device, traits, g, arrays, dtype, {what: sink}, stored, **options)[what]
+
+
+def compute_all(device, traits, g, arrays, dtype, sinks=None, stored=None, **options):
+    """The results of several of the functions by name. sinks: from each to its Sink, or None; by default of all, which store plainly."""
+    launches, results = [], {}
+    for what, sink in (sinks or dict.fromkeys(FUNCTIONS)).items():
+        specs, shape = specs_of(what, traits, g, dtype, sink, **options)
+        results[what] = np.full(tuple(int(e) for e in shape), 77, dtypes.numpy_dtype(stored or dtype))
+        launches.append((specs, {name: device.upload(array) for name, array in (arrays | {"out": results[what]}).items()}))
+    launch_all(device, launches)
+    found = (device.download(buffers["out"], out.dtype, out.shape) for (_, buffers), out in zip(launches, results.values(), strict=True))
+    return {what: result.astype(np.float64) for what, result in zip(results, found, strict=True)}
 
 
 def check(device, traits, g, dtype="float32", **options):
-    arrays = {"x": random(g.input, dtype, 0), "w": random(g.filter, dtype, 1), "dy": random(g.output, dtype, 2)}
-    for what, want in reference(g, **arrays).items():
-        got = compute(device, traits, what, g, arrays, dtype, **options)
+    arrays, wanted = example(g, dtype)
+    for what, got in compute_all(device, traits, g, arrays, dtype, **options).items():
+        want = wanted[what]
         scale = max(1.0, np.abs(want).max())
         np.testing.assert_allclose(got, want, rtol=0, atol=PRECISION[dtype] * scale, err_msg=f"{what} of {g}")
 
@@ -227,11 +250,9 @@ def test_fast_algorithm(device, input, filter, options, batch):
     g = Geometry.of((Dim(batch or input[0], hint=input[0]), *input[1:]), filter, **options)
     for template in (conv_winograd_cpu, conv_winograd_filter_cpu):
         assert template.choose_tile(Problem(traits, g, "float32", None)), "this geometry is not one for Winograd's algorithm"
-    shape = tuple(int(e) for e in g.output)
-    arrays = {"x": random(g.input, "float32", 0), "w": random(g.filter, "float32", 1), "dy": random(shape, "float32", 2)}
-    for what, want in reference(Geometry.of(arrays["x"].shape, filter, **options), **arrays).items():
-        got = compute(device, traits, what, g, arrays, "float32")
-        assert np.abs(got - want).max() <= 3e-6 * np.abs(want).max(), what
+    arrays, wanted = example(g)
+    for what, got in compute_all(device, traits, g, arrays, "float32").items():
+        assert np.abs(got - wanted[what]).max() <= 3e-6 * np.abs(wanted[what]).max(), what
 
 
 def test_winograd_transforms_of_filters_are_shared(device):
@@ -259,14 +280,12 @@ def always(request, monkeypatch):
 def test_fast_algorithm_of_gpus(device, always, input, filter, padding):
     """With unknown extents and an epilogue, at the longest sum that tiles of 4x4 may have, too: as exact as the direct one."""
     traits = dataclasses.replace(device.traits, schedule="gpu")
-    plain = Geometry.of(input, filter, padding=padding)
     sizes = (Dim(n, hint=n + 3, probe=probe) for n, probe in zip(input, (1299709, 1299721, 1299743), strict=False))
     g = Geometry.of((*sizes, input[3]), filter, padding=padding)
-    arrays = {"x": random(plain.input, "float32", 0), "w": random(plain.filter, "float32", 1), "dy": random(plain.output, "float32", 2)}
-    for what, want in reference(plain, **arrays).items():
-        shape = {"forward": g.output, "input_grad": g.input, "filter_grad": g.filter}[what]
-        assert len(specs_of(what, traits, g, "float32")[0]) >= 4
-        got = compute(device, traits, what, g, arrays, "float32", sink=Adding(named("out"), shape, "float32"))
+    arrays, wanted = example(g)
+    assert all(len(specs_of(what, traits, g, "float32")[0]) >= 4 for what in FUNCTIONS)
+    for what, got in compute_all(device, traits, g, arrays, "float32", adding(g)).items():
+        want = wanted[what]
         assert np.abs(got - want - 77).max() <= 3e-6 * np.abs(want).max() + 8e-6, what  # 77 + y is rounded to a float
 
 
@@ -312,9 +331,9 @@ def test_eager_kernels(device, input, filter, options):
     check(device, device.traits, Geometry.of(input, filter, **options), all_arguments=True)
 
 
-@pytest.mark.parametrize("dtype", ["float64", "float16", "bfloat16"])
-@pytest.mark.parametrize("input,filter,options", FEW)
-def test_dtypes(device, traits, dtype, input, filter, options):
+@pytest.mark.parametrize("traits,dtype,geometry", pairwise(schedule_names(), ["float64", "float16", "bfloat16"], FEW), indirect=["traits"])
+def test_dtypes(device, traits, dtype, geometry):
+    input, filter, options = geometry
     if dtype == "float64" and not device.traits.fp64:
         pytest.skip("the device has no float64")
     check(device, traits, Geometry.of(input, filter, **options), dtype)
@@ -352,12 +371,9 @@ def test_sums_in_parts(device, input, filter, options, batch):
     traits = dataclasses.replace(device.traits, schedule="gpu", compute_units=64)
     g = Geometry.of((Dim(batch, hint=2, probe=1299709), *input[1:]), filter, **options)
     assert all(len(specs_of(what, traits, g, "float32")[0]) == 2 for what in ("forward", "input_grad"))
-    plain = Geometry.of((batch, *input[1:]), filter, **options)
-    arrays = {"x": random(plain.input, "float32", 0), "w": random(plain.filter, "float32", 1), "dy": random(plain.output, "float32", 2)}
-    for what, want in reference(plain, **arrays).items():
-        shape = {"forward": g.output, "input_grad": g.input, "filter_grad": g.filter}[what]
-        got = compute(device, traits, what, g, arrays, "float32", sink=Adding(named("out"), shape, "float32"))
-        np.testing.assert_allclose(got, want + 77, rtol=0, atol=1e-5 * np.abs(want).max())
+    arrays, wanted = example(g)
+    for what, got in compute_all(device, traits, g, arrays, "float32", adding(g)).items():
+        np.testing.assert_allclose(got, wanted[what] + 77, rtol=0, atol=1e-5 * np.abs(wanted[what]).max())
 
 
 def test_no_kernels_without_results(device, traits):
@@ -372,17 +388,16 @@ def test_filter_gradient_of_no_images_is_zero(device, traits):
     assert not compute(device, traits, "filter_grad", g, arrays, "float32").any()
 
 
-@pytest.mark.parametrize("what", ["forward", "input_grad", "filter_grad"])
 @pytest.mark.parametrize("channels", [3, 21, 40])
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-def test_results_of_another_dtype(device, traits, what, channels, dtype):
+def test_results_of_another_dtype(device, traits, channels, dtype):
     """A cast in the epilogue: what loads the operands does not depend on how the result is stored."""
     g = Geometry.of((2, 9, 8, channels), (3, 3, channels, 40), padding=1)
-    arrays = {"x": random(g.input, dtype, 0), "w": random(g.filter, dtype, 1), "dy": random(g.output, dtype, 2)}
-    _, shape = specs_of(what, traits, g, dtype)
-    got = compute(device, traits, what, g, arrays, dtype, sink=Sink(named("out"), shape, "float32"), stored="float32")
-    want = reference(g, **arrays)[what]
-    np.testing.assert_allclose(got, want, rtol=0, atol=3e-6 * np.abs(want).max())
+    arrays, wanted = example(g, dtype)
+    sinks = {what: Sink(named("out"), specs_of(what, traits, g, dtype)[1], "float32") for what in FUNCTIONS}
+    for what, got in compute_all(device, traits, g, arrays, dtype, sinks, stored="float32").items():
+        want = wanted[what]
+        np.testing.assert_allclose(got, want, rtol=0, atol=3e-6 * np.abs(want).max(), err_msg=what)
 
 
 @pytest.mark.parametrize("special", [np.nan, np.inf])
@@ -397,23 +412,15 @@ def test_special_values_stay_where_they_belong(device, traits, special):
     np.testing.assert_array_equal(~np.isfinite(y), want)
 
 
-@pytest.mark.parametrize("what", ["forward", "input_grad", "filter_grad"])
 @pytest.mark.parametrize("input,filter,options", [GEOMETRIES[i] for i in (0, 1, 2, 4, 7, 9, 11, 13, 15, 18, 19, 22, 23, 24, 25, 27, 29)])
-def test_source_is_the_same_for_other_batches(device, traits, what, input, filter, options):
+def test_source_is_the_same_for_other_batches(device, traits, input, filter, options):
     """The batch is a Dim: another one changes arguments only, and the kernels remain right for it."""
     sources = []
     for batch in (input[0], 1, 7):
         g = Geometry.of((Dim(batch, hint=input[0], probe=1299709), *input[1:]), filter, **options)
-        specs, _ = specs_of(what, traits, g, "float32")
-        sources.append([s.source("f") for s in specs])
-        if batch == 7:
-            plain = Geometry.of((7, *input[1:]), filter, **options)
-            arrays = {"x": random(plain.input, "float32", 0), "w": random(plain.filter, "float32", 1)}
-            arrays["dy"] = random(plain.output, "float32", 2)
-            want = reference(plain, **arrays)[what]
-            got = compute(device, traits, what, g, arrays, "float32")
-            np.testing.assert_allclose(got, want, rtol=0, atol=3e-6 * max(1.0, np.abs(want).max()))
+        sources.append([s.source("f") for what in FUNCTIONS for s in specs_of(what, traits, g, "float32")[0]])
     assert sources[0] == sources[1] == sources[2]
+    check(device, traits, g)
 
 
 @pytest.mark.parametrize("what", ["forward", "input_grad", "filter_grad"])
@@ -423,10 +430,8 @@ def test_unknown_spatial_extents(device, traits, what):
     for height, width in ((20, 30), (9, 5), (3, 41)):
         spatial = Dim(height, hint=20, probe=1000003), Dim(width, hint=30, probe=1299709)
         g = Geometry.of((2, *spatial, 5), (3, 3, 5, 20), padding=1, strides=(1, 2))
-        plain = Geometry.of((2, height, width, 5), (3, 3, 5, 20), padding=1, strides=(1, 2))
-        arrays = {"x": random(plain.input, "float32", 0), "w": random(plain.filter, "float32", 1)}
-        arrays["dy"] = random(plain.output, "float32", 2)
-        want = reference(plain, **arrays)[what]
+        arrays, wanted = example(g)
+        want = wanted[what]
         got = compute(device, traits, what, g, arrays, "float32")
         np.testing.assert_allclose(got, want, rtol=0, atol=3e-6 * max(1.0, np.abs(want).max()))
         sources.append([s.source("f") for s in specs_of(what, traits, g, "float32")[0]])
@@ -464,6 +469,12 @@ class Adding(Sink):
         return super().store(args, coordinates, f"({value} + {prelude.load(self.dtype, width, pointer, f'({offset})')})", width)
 
 
+def adding(g):
+    """A Sink that adds for each of the functions."""
+    shapes = {"forward": g.output, "input_grad": g.input, "filter_grad": g.filter}
+    return {what: Adding(named("out"), shape, "float32") for what, shape in shapes.items()}
+
+
 @pytest.mark.parametrize("extent", [30, 31, 33, 36, 41, 44, 12, 5, 2])
 @pytest.mark.parametrize(
     "shape, filter, options",
@@ -477,13 +488,10 @@ class Adding(Sink):
 )
 def test_each_result_is_stored_once(device, traits, shape, filter, options, extent):
     """Where a tile at the end of an unknown extent is moved back, too."""
-    sizes = tuple(extent if e is None else e for e in shape)
-    plain = Geometry.of(sizes, filter, **options)
     g = Geometry.of(tuple(Dim(extent, hint=30, probe=1299709) if e is None else e for e in shape), filter, **options)
-    arrays = {"x": random(plain.input, "float32", 0), "w": random(plain.filter, "float32", 1)}
-    want = reference(plain, **arrays, dy=np.zeros(plain.output))["forward"] + 77
+    arrays, wanted = example(g)
     got = compute(device, traits, "forward", g, arrays, "float32", sink=Adding(named("out"), g.output, "float32"))
-    np.testing.assert_allclose(got, want, rtol=0, atol=1e-4)
+    np.testing.assert_allclose(got, wanted["forward"] + 77, rtol=0, atol=1e-4)
 
 
 @pytest.mark.parametrize("outputs", [8, 21, 64])

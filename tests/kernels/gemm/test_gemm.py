@@ -15,9 +15,11 @@ from keras_ocl.kernels.gemm import cpu_choice as gemm_choice
 from keras_ocl.kernels.gemm import gpu_choice
 from keras_ocl.kernels.gemm import strips as gemm_strips
 from keras_ocl.kernels.gemm.parts import Names, Problem
+from keras_ocl.kernels.schedule import schedule_names
 from keras_ocl.kernels.spec import Args, Sink
 from tests.drivers import on_rusticl
-from tests.kernels.launching import launch, named
+from tests.kernels.launching import launch, launch_all, named
+from tests.pairwise import pairwise
 
 
 def cpu(device):
@@ -40,8 +42,8 @@ def stored(matrix, transposed, offset, name, dtype):
     return np.concatenate([padding, flat]), operand
 
 
-def multiply(device, traits, a, b, dtype, *, transposed=(False, False), offset=0, batched=False, out=None, wrap=lambda e: e, **options):
-    """Run the plan for logical arrays a (batch, m, k) and b (batch, k, n); returns (batch, m, n)."""
+def planned(device, traits, a, b, dtype, *, transposed=(False, False), offset=0, batched=False, out=None, wrap=lambda e: e, **options):
+    """(kernels, storages by name, result as it was) of the plan for logical arrays a (batch, m, k) and b (batch, k, n)."""
     batch, m, k, n = max(len(a), len(b)), a.shape[1], a.shape[2], b.shape[2]
     out = out or dtypes.accumulator(dtype)
     host_a, operand_a = stored(a, transposed[0], offset, "a", dtype)
@@ -60,21 +62,36 @@ def multiply(device, traits, a, b, dtype, *, transposed=(False, False), offset=0
         **options,
     )
     result = np.full(shape, 77, dtypes.numpy_dtype(out))
-    buffers = {"a": device.upload(host_a), "b": device.upload(host_b), "c": device.upload(result)}
-    launch(device, specs, buffers)
-    return device.download(buffers["c"], result.dtype, shape).reshape(batch, m, n)
+    return specs, {"a": device.upload(host_a), "b": device.upload(host_b), "c": device.upload(result)}, result
+
+
+def multiply_all(device, traits, problems):
+    """The products (batch, m, n) of several (a, b, dtype, options of `planned`), whose kernels are built together."""
+    plans = [planned(device, traits, a, b, dtype, **options) for a, b, dtype, options in problems]
+    launch_all(device, [(specs, buffers) for specs, buffers, _ in plans])
+    found = [device.download(buffers["c"], result.dtype, result.shape) for _, buffers, result in plans]
+    return [c.reshape(-1, *c.shape[-2:]) for c in found]
+
+
+def multiply(device, traits, a, b, dtype, **options):
+    return multiply_all(device, traits, [(a, b, dtype, options)])[0]
 
 
 def check(device, traits, a, b, dtype, **options):
-    got = multiply(device, traits, a, b, dtype, **options)
-    want = a.astype(np.float64) @ b.astype(np.float64)
-    if dtypes.is_float(dtype):
-        precision = {"float64": 1e-13, "float32": 2e-6}[dtypes.accumulator(dtype)]
-        if options.get("out") in ("float16", "bfloat16"):
-            precision = {"float16": 1e-3, "bfloat16": 8e-3}[options["out"]]
-        np.testing.assert_allclose(got.astype(np.float64), want, rtol=precision, atol=precision * 4 * (1 + a.shape[2]) ** 0.5)
-    else:
-        np.testing.assert_array_equal(got.astype(np.float64), want)
+    check_all(device, traits, [(a, b, dtype, options)])
+
+
+def check_all(device, traits, problems):
+    for (a, b, dtype, options), got in zip(problems, multiply_all(device, traits, problems), strict=True):
+        want = a.astype(np.float64) @ b.astype(np.float64)
+        if dtypes.is_float(dtype):
+            precision = {"float64": 1e-13, "float32": 2e-6}[dtypes.accumulator(dtype)]
+            if options.get("out") in ("float16", "bfloat16"):
+                precision = {"float16": 1e-3, "bfloat16": 8e-3}[options["out"]]
+            atol = precision * 4 * (1 + a.shape[2]) ** 0.5
+            np.testing.assert_allclose(got.astype(np.float64), want, rtol=precision, atol=atol, err_msg=f"{a.shape} @ {b.shape}, {options}")
+        else:
+            np.testing.assert_array_equal(got.astype(np.float64), want)
 
 
 SIZES = [
@@ -83,9 +100,12 @@ SIZES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("transposed", [(False, False), (True, False), (False, True), (True, True)])
-@pytest.mark.parametrize("m,k,n", SIZES)
-def test_sizes_and_transposes(device, traits, m, k, n, transposed):
+TRANSPOSED = [(False, False), (True, False), (False, True), (True, True)]
+
+
+@pytest.mark.parametrize("traits,size,transposed", pairwise(schedule_names(), SIZES, TRANSPOSED), indirect=["traits"])
+def test_sizes_and_transposes(device, traits, size, transposed):
+    m, k, n = size
     rng = np.random.default_rng(m + k + n)
     check(device, traits, random(rng, (1, m, k), "float32"), random(rng, (1, k, n), "float32"), "float32", transposed=transposed)
 
@@ -98,18 +118,25 @@ def test_all_arguments(device, traits, m, k, n, transposed):
     check(device, traits, a, b, "float32", transposed=transposed, all_arguments=True)
 
 
-@pytest.mark.parametrize("batches", [(3, 3), (3, 1), (1, 3)])
-@pytest.mark.parametrize("transposed", [(False, False), (True, False), (False, True)])
+@pytest.mark.parametrize(
+    "traits,batches,transposed", pairwise(schedule_names(), [(3, 3), (3, 1), (1, 3)], TRANSPOSED[:3]), indirect=["traits"]
+)
 def test_batched_broadcast_and_offset(device, traits, batches, transposed):
     rng = np.random.default_rng(2)
     a, b = random(rng, (batches[0], 9, 20), "float32"), random(rng, (batches[1], 20, 35), "float32")
     check(device, traits, a, b, "float32", transposed=transposed, batched=True, offset=5)
 
 
-@pytest.mark.parametrize("dtype", ["float64", "float16", "bfloat16", "int8", "uint8", "int32", "int64", "bool"])
-@pytest.mark.parametrize("m,k,n", [(3, 5, 7), (21, 50, 40)])
-@pytest.mark.parametrize("transposed", [(False, False), (False, True)])
-def test_dtypes(device, traits, dtype, m, k, n, transposed):
+DTYPES = ["float64", "float16", "bfloat16", "int8", "uint8", "int32", "int64", "bool"]
+
+
+@pytest.mark.parametrize(
+    "traits,dtype,size,transposed",
+    pairwise(schedule_names(), DTYPES, [(3, 5, 7), (21, 50, 40)], [(False, False), (False, True)]),
+    indirect=["traits"],
+)
+def test_dtypes(device, traits, dtype, size, transposed):
+    m, k, n = size
     if dtype == "float64" and not device.traits.fp64:
         pytest.skip("the device has no float64")
     rng = np.random.default_rng(3)
@@ -307,7 +334,7 @@ def test_complex_is_refused(device, traits):
 
 
 @pytest.mark.parametrize("m,k,n", [(5, 40, 9), (30, 50, 70), (25, 300, 33), (12, 64, 64)])
-@pytest.mark.parametrize("transposed", [(False, False), (True, False), (False, True)])
+@pytest.mark.parametrize("transposed", TRANSPOSED[:3])
 @pytest.mark.parametrize("tile", [(2, 2, 4, 0), (4, 1, 8, 0), (3, 2, 6, 32), (3, 1, 6, 32, 2), (4, 1, 16, 512)])
 def test_tiles_for_cpus(device, tile, m, k, n, transposed):
     tile = gemm_cpu.Tile("rows", *tile)
@@ -318,10 +345,12 @@ def test_tiles_for_cpus(device, tile, m, k, n, transposed):
     check(device, cpu(device), a, b, "float32", transposed=transposed, tile=tile)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float16", "int8", "float64"])
-@pytest.mark.parametrize("m,k,n", [(1, 64, 512), (1, 301, 700), (2, 77, 517), (4, 9, 530), (3, 8, 1024), (2, 5, 600)])
-@pytest.mark.parametrize("transposed", [False, True])
-def test_few_rows_pass_over_wide_panels(device, dtype, m, k, n, transposed):
+WIDE = [(1, 64, 512), (1, 301, 700), (2, 77, 517), (4, 9, 530), (3, 8, 1024), (2, 5, 600)]
+
+
+@pytest.mark.parametrize("dtype,size,transposed", pairwise(["float32", "float16", "int8", "float64"], WIDE, [False, True]))
+def test_few_rows_pass_over_wide_panels(device, dtype, size, transposed):
+    m, k, n = size
     if dtypes.needs_double(dtype) and not device.traits.fp64:
         pytest.skip("the device has no float64")
     rng, tile = np.random.default_rng(12), gemm_cpu.Tile("rows", m, 32, m, steps=8)
@@ -389,12 +418,13 @@ def test_tiles_for_gpus(device, tile):
 def test_vectors_of_gpus(device, tile, transposed):
     """Extents, offsets and strides that four, two or no elements divide, with whole tiles and without."""
     traits, rng = dataclasses.replace(device.traits, schedule="gpu"), np.random.default_rng(12)
+    problems = []
     for m, k, n in ((64, 32, 128), (36, 20, 52), (34, 22, 54), (35, 21, 53), (64, 21, 128), (36, 32, 53)):
         for offset in (0, 2, 3) if m == 36 else (0,):
             a, b = random(rng, (2, m, k), "float32"), random(rng, (2, k, n), "float32")
             options = dict(transposed=transposed, offset=offset, batched=True, tile=Tile(*tile))
-            check(device, traits, a, b, "float32", **options)
-            check(device, traits, a, b, "float32", all_arguments=True, **options)
+            problems += [(a, b, "float32", options), (a, b, "float32", options | {"all_arguments": True})]
+    check_all(device, traits, problems)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "int8", "float64"])
@@ -403,11 +433,13 @@ def test_few_rows_or_columns_on_gpus(device, m, n, dtype):
     if dtypes.needs_double(dtype) and not device.traits.fp64:
         pytest.skip("the device has no float64")
     traits, rng = dataclasses.replace(device.traits, schedule="gpu", compute_units=32), np.random.default_rng(13)
+    problems = []
     for k in (1, 37, 64, 1000) if dtype == "float32" else (76,):
         for transposed in ((False, False), (True, False), (False, True), (True, True)) if k in (64, 76) else ((False, False), (True, True)):
             a, b = random(rng, (2, m, k), dtype), random(rng, (2, k, n), dtype)
-            check(device, traits, a, b, dtype, transposed=transposed, batched=True, offset=k % 3)
-            check(device, traits, a[:1], b[:1], dtype, transposed=transposed, all_arguments=True)
+            problems.append((a, b, dtype, dict(transposed=transposed, batched=True, offset=k % 3)))
+            problems.append((a[:1], b[:1], dtype, dict(transposed=transposed, all_arguments=True)))
+    check_all(device, traits, problems)
 
 
 @pytest.mark.parametrize("transposed", [(False, False), (True, False), (False, True), (True, True)])
@@ -417,9 +449,9 @@ def test_the_choices_of_a_large_gpu(device, m, k, n, transposed):
     traits = dataclasses.replace(device.traits, schedule="gpu", compute_units=132, max_group=1024, local_memory=49152)
     rng = np.random.default_rng(14)
     a, b = random(rng, (2, m, k), "float32"), random(rng, (2, k, n), "float32")
-    check(device, traits, a, b, "float32", transposed=transposed, batched=True, offset=k % 3)
-    check(device, traits, a[:1], b[:1], "float32", transposed=transposed)
-    check(device, traits, a[:1], b[:1], "float32", transposed=transposed, all_arguments=True)
+    options = dict(batched=True, offset=k % 3), {}, dict(all_arguments=True)
+    operands = (a, b), (a[:1], b[:1]), (a[:1], b[:1])
+    check_all(device, traits, [(*ab, "float32", dict(transposed=transposed, **more)) for ab, more in zip(operands, options, strict=True)])
 
 
 class Doubled:

@@ -7,6 +7,7 @@ import pytest
 
 from keras_ocl.kernels.schedules import rows
 from tests.kernels.gemm.test_gemm import check, multiply, random
+from tests.pairwise import pairwise
 
 
 def traits_of(device, **changes):
@@ -14,10 +15,14 @@ def traits_of(device, **changes):
 
 
 # Depths that one round reads, several full ones, and others of which the last is not full.
-@pytest.mark.parametrize("k", [1, 2, 7, 24, 50, 61, 128, 200, 515])
-@pytest.mark.parametrize("transposed", [(False, False), (False, True)])
-@pytest.mark.parametrize("m, n, units", [(1, 64, 64), (3, 37, 64), (9, 100, 4), (8, 260, 1)])
-def test_depths(device, m, k, n, units, transposed):
+DEPTHS = [1, 2, 7, 24, 50, 61, 128, 200, 515]
+
+
+@pytest.mark.parametrize(
+    "case,k,transposed", pairwise([(1, 64, 64), (3, 37, 64), (9, 100, 4), (8, 260, 1)], DEPTHS, [(False, False), (False, True)])
+)
+def test_depths(device, case, k, transposed):
+    m, n, units = case
     rng = np.random.default_rng(k)
     a, b = random(rng, (1, m, k), "float32"), random(rng, (1, k, n), "float32")
     check(device, traits_of(device, compute_units=units), a, b, "float32", transposed=transposed)

@@ -9,7 +9,8 @@ from keras_ocl import primitives as P
 from keras_ocl.core import dtypes
 from keras_ocl.core.dim import Dim
 from tests.drivers import loses_int8_selects
-from tests.kernels.pointwise.test_team import EXTENTS, array, device, run, teams  # noqa: F401
+from tests.kernels.pointwise.test_team import EXTENTS, WIDTHS, array, device, run, teams  # noqa: F401
+from tests.pairwise import pairwise
 from tests.primitives.checking import need_float64
 
 
@@ -21,15 +22,17 @@ def tiled(executable):
 kept = teams  # how many kernels have local memory, here for operands
 
 
-@pytest.mark.parametrize("extents", EXTENTS)
-@pytest.mark.parametrize(
-    "shape,order,tiles",
-    [((16, 16), (1, 0), 1), ((33, 70), (1, 0), 1), ((64, 96), (1, 0), 1), ((0, 40), (1, 0), 0), ((3, 40, 50), (0, 2, 1), 1),
-     ((20, 3, 40), (2, 0, 1), 1),
-     ((2, 3, 17, 19), (0, 3, 1, 2), 1), ((5, 40), (1, 0), 0), ((3, 40, 50), (2, 1, 0), 0), ((2, 17, 3, 19), (3, 1, 2, 0), 0)],
-)  # fmt: skip
-def test_transposes(device, shape, order, tiles, extents):  # noqa: F811
+TRANSPOSED = [  # shape, order, how many kernels compute tiles
+    ((16, 16), (1, 0), 1), ((33, 70), (1, 0), 1), ((64, 96), (1, 0), 1), ((0, 40), (1, 0), 0), ((3, 40, 50), (0, 2, 1), 1),
+    ((20, 3, 40), (2, 0, 1), 1), ((2, 3, 17, 19), (0, 3, 1, 2), 1), ((5, 40), (1, 0), 0), ((3, 40, 50), (2, 1, 0), 0),
+    ((2, 17, 3, 19), (3, 1, 2, 0), 0),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("device,case,extents", pairwise(WIDTHS, TRANSPOSED, EXTENTS), indirect=["device"])
+def test_transposes(device, case, extents):  # noqa: F811
     """Those whose last axis is shorter than a tile, before or after, are not tiled."""
+    shape, order, tiles = case
     x = array(*shape)
     got, executable = run(device, lambda x: P.neg(P.transpose(x, order)), x, extents=extents)
     np.testing.assert_array_equal(got, -np.transpose(x, order))

@@ -11,12 +11,16 @@ from keras_ocl.compiler.run.executable import Executable
 from keras_ocl.core.dim import Dim
 from tests.compiler.graphs import graph_of
 from tests.devices import another
+from tests.pairwise import pairwise
 
 LENGTHS = (0, 1, 3, 8, 17, 64, 129, 1000)
 EXTENTS = {"known": int, "unknown": lambda n: Dim(n, 100), "unknown, of a short hint": lambda n: Dim(n, 9), "arguments": int}
 
 
-@pytest.fixture(params=[1, 4])
+WIDTHS = (1, 4)  # of vectors
+
+
+@pytest.fixture(params=WIDTHS)
 def device(request):
     """A device that takes itself for a GPU of many units, without and with vectors."""
     device = another()
@@ -44,9 +48,7 @@ def teams(executable):
     return sum(any(a.kind == "local" for a in launch.args) for launch in executable.launches)
 
 
-@pytest.mark.parametrize("extents", EXTENTS)
-@pytest.mark.parametrize("length", LENGTHS)
-@pytest.mark.parametrize("axes", [(1,), (0,), (0, 1)])
+@pytest.mark.parametrize("device,axes,length,extents", pairwise(WIDTHS, [(1,), (0,), (0, 1)], LENGTHS, EXTENTS), indirect=["device"])
 def test_sums(device, axes, length, extents):
     for other in (1, 5, 70):
         x = array(*((other, length) if 1 in axes else (length, other)))
@@ -103,8 +105,10 @@ def softmax_reference(x):
     return powers / powers.sum(-1, keepdims=True)
 
 
-@pytest.mark.parametrize("extents", EXTENTS)
-@pytest.mark.parametrize("shape", [(1, 1), (1, 3000), (5, 7), (3, 64), (9, 100), (2, 3, 130), (33, 257)])
+ROWS = [(1, 1), (1, 3000), (5, 7), (3, 64), (9, 100), (2, 3, 130), (33, 257)]
+
+
+@pytest.mark.parametrize("device,shape,extents", pairwise(WIDTHS, ROWS, EXTENTS), indirect=["device"])
 def test_rows_are_reduced_and_computed_by_one_kernel(device, shape, extents):
     x = 5 * array(*shape)
     got, executable = run(device, softmax, x, extents=extents)
@@ -131,8 +135,10 @@ def stored_softmax(x):
     return P.add(shares, P.broadcast(column, x.shape, (*kept, len(kept)))), powers, total, column
 
 
-@pytest.mark.parametrize("extents", EXTENTS)
-@pytest.mark.parametrize("shape", [(1, 1), (5, 7), (1, 400), (9, 100), (2, 3, 130), (3, 1, 130), (33, 257), (3, 9001)])
+STORED_ROWS = [(1, 1), (5, 7), (1, 400), (9, 100), (2, 3, 130), (3, 1, 130), (33, 257), (3, 9001)]
+
+
+@pytest.mark.parametrize("device,shape,extents", pairwise(WIDTHS, STORED_ROWS, EXTENTS), indirect=["device"])
 def test_what_there_is_once_for_a_row_is_stored_with_the_rows(device, shape, extents):
     x = array(*shape)
     (got, powers, total, column), executable = run(device, stored_softmax, x, extents=extents)
@@ -213,11 +219,13 @@ def test_booleans_and_small_dtypes(device, axis):
     np.testing.assert_array_equal(run(device, lambda x: P.reduce_sum(x, (axis,)), x)[0], x.astype("i8").sum(axis).astype("i1"))
 
 
-@pytest.mark.parametrize("extents", ["known", "arguments"])
-@pytest.mark.parametrize("dtype,count", [("float32", 4), ("float16", 4), ("int8", 4), ("int64", 2)])
-@pytest.mark.parametrize("length", [16, 36, 60])
-def test_items_take_aligned_vectors_of_short_rows(device, length, dtype, count, extents):
+COUNTS = {"float32": 4, "float16": 4, "int8": 4, "int64": 2}
+
+
+@pytest.mark.parametrize("device,length,dtype,extents", pairwise(WIDTHS, [16, 36, 60], COUNTS, ["known", "arguments"]), indirect=["device"])
+def test_items_take_aligned_vectors_of_short_rows(device, length, dtype, extents):
     """So that those beside one another read whole lines; where rows begin anywhere they take single elements."""
+    count = COUNTS[dtype]
     x = np.random.default_rng(length).integers(0, 2, (70, length)).astype(dtype)
     wide = "int64" if dtype == "int64" else "float32"
 
