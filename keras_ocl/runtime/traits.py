@@ -8,6 +8,8 @@ from typing import Any
 
 import pyopencl as cl
 
+from keras_ocl.runtime.overrides import Overrides, read_overrides
+
 
 @dataclass(frozen=True)
 class Traits:
@@ -36,6 +38,7 @@ class Traits:
         persistent_loops: whether all steps of a loop may run in one launch (a persistent kernel).
         byte: multiply-adds in the time of one byte of memory traffic, at the peaks of both.
         vec_len_hint: whether kernels may forbid the compiler's own vectorisation (cl_intel_vec_len_hint).
+        overrides: numbers and tiles that were measured on the device, in place of what the schedule estimates.
     """
 
     kind: str
@@ -60,6 +63,7 @@ class Traits:
     max_groups: tuple[int, ...] = ()
     unit_registers: int = 65536
     byte: float = 20
+    overrides: Overrides = Overrides()
 
 
 def pci_address(handle: Any) -> str:
@@ -90,6 +94,7 @@ def read_traits(handle: Any) -> Traits:
     # Intel GPUs: units of 8 threads with 4 KiB of registers each, taken as shared by 16 work-items; the compiler chooses how many. No
     # driver tells this of other GPUs.
     threads = "cl_intel_required_subgroup_size" in extensions and not cpu
+    schedule = os.environ.get("KERAS_OCL_SCHEDULE") or kind
     return Traits(
         kind=kind,
         vector_width=min(width, 16),
@@ -103,7 +108,7 @@ def read_traits(handle: Any) -> Traits:
         max_allocation=handle.max_mem_alloc_size,
         global_memory=handle.global_mem_size,
         alignment=max(handle.mem_base_addr_align // 8, 128),
-        schedule=os.environ.get("KERAS_OCL_SCHEDULE") or kind,
+        schedule=schedule,
         clock=handle.max_clock_frequency,
         vec_len_hint="cl_intel_vec_len_hint" in extensions,
         # NVIDIA's driver 580 crashes when one of several overlapping sub-buffers is released, and states a limit of 256 work-items for
@@ -115,6 +120,7 @@ def read_traits(handle: Any) -> Traits:
         item_registers=64 if threads else 255,
         unit_registers=8192 if threads else 65536,
         byte=_byte(_architecture(handle)),
+        overrides=read_overrides(schedule, handle.name, handle.driver_version, handle.max_compute_units),
     )
 
 

@@ -6,13 +6,13 @@ Each pixel has one accumulator vector per output channel, whose lanes are added 
 
 from keras_ocl.core.dim import hint
 from keras_ocl.kernels.conv.forward_cpu import DirectConvolution, Tile, lanes, load_lanes, padded_width, registers, store_lanes
-from keras_ocl.kernels.schedule import schedule_of
+from keras_ocl.kernels.overrides import tuning_of
 from keras_ocl.kernels.spec import KernelSpec
 
 
 def suits(traits, geometry, dtype):
     """Whether a geometry has few enough output channels, and enough input channels, for this kernel."""
-    few = geometry.groups == 1 and geometry.output[-1] <= schedule_of(traits).tuning.convolution.few_channels
+    few = geometry.groups == 1 and geometry.output[-1] <= tuning_of(traits).convolution.few_channels
     return few and geometry.group_inputs >= lanes(traits, dtype)
 
 

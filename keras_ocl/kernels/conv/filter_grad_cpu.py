@@ -24,7 +24,7 @@ from keras_ocl.kernels.conv.forward_cpu import (
     registers,
     store_vector,
 )
-from keras_ocl.kernels.schedule import schedule_of
+from keras_ocl.kernels.overrides import tuning_of
 from keras_ocl.kernels.spec import Args, Buffer
 
 
@@ -46,7 +46,7 @@ def filter_grad(traits, geometry, x, dy, dtype, sink, name="convolution filter g
 
 class _FilterGrad:
     def __init__(self, traits, geometry, x, dy, dtype):
-        self.geometry, self.dtype, self.tuning = geometry, dtype, schedule_of(traits).tuning.convolution
+        self.geometry, self.dtype, self.tuning = geometry, dtype, tuning_of(traits).convolution
         self.accumulator = dtypes.accumulator(dtype)
         self.axes = conv_geometry.axes(geometry)
         self.inner = self.axes[-1]

@@ -13,7 +13,7 @@ from keras_ocl.core import dtypes
 from keras_ocl.core.dim import Dim, ceil_div, hint, product
 from keras_ocl.kernels import prelude
 from keras_ocl.kernels.conv import geometry as conv_geometry
-from keras_ocl.kernels.schedule import schedule_of
+from keras_ocl.kernels.overrides import tuning_of
 from keras_ocl.kernels.spec import Args
 
 
@@ -162,7 +162,7 @@ def filter_blocks(traits, geometry, dtype):
     blocks = channel_blocks(geometry.output[-1], tile.width, tile.vectors)
     size = product(geometry.filter[:-1]) * tile.vectors * tile.width * dtypes.itemsize(dtype)
     tiles = hint(product(a.output for a in axes)) // tile.pixels
-    tuning = schedule_of(traits).tuning.convolution
+    tuning = tuning_of(traits).convolution
     if sum(count for _, _, count in blocks) < 2 or size < tuning.packed_block or tiles < tuning.packed_tiles:
         return None
     return [((vectors - 1) * tile.width + last, count) for vectors, last, count in blocks]
@@ -189,7 +189,7 @@ class DirectConvolution:
 
     def __init__(self, traits, geometry, x, w, dtype, sink, name, packed=False):
         self.geometry, self.dtype, self.sink, self.name, self.packed = geometry, dtype, sink, name, packed
-        self.units, self.tuning = max(1, traits.compute_units), schedule_of(traits).tuning.convolution
+        self.units, self.tuning = max(1, traits.compute_units), tuning_of(traits).convolution
         self.axes = conv_geometry.axes(geometry)
         # Few channels per group: lanes run across groups, each reading its own group's inputs.
         self.lanewise = geometry.groups > 1 and geometry.group_outputs < lanes(traits, dtype)

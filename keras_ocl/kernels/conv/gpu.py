@@ -22,7 +22,7 @@ from keras_ocl.kernels.conv.geometry import outside
 from keras_ocl.kernels.coordinates import decode, index_type
 from keras_ocl.kernels.gemm import gpu_choice
 from keras_ocl.kernels.gemm.parts import Problem
-from keras_ocl.kernels.schedule import schedule_of
+from keras_ocl.kernels.overrides import tuning_of
 from keras_ocl.kernels.spec import Args, Buffer, Sink
 
 
@@ -404,7 +404,7 @@ def forward(traits, geometry, x, w, dtype, sink, name, transposed=False):
 
 def _sum(traits, name, parts, count, shape, dtype, sink):
     """The KernelSpec that adds `count` partial results of `shape`."""
-    team = ordered_sum.team(count, product(shape), schedule_of(traits).tuning.summing_items)
+    team = ordered_sum.team(count, product(shape), tuning_of(traits).summing_items)
     return ordered_sum.kernel(name, parts, count, shape, dtype, sink, team=team)
 
 

@@ -10,7 +10,7 @@ from keras_ocl.kernels import prelude
 from keras_ocl.kernels.conv import winograd
 from keras_ocl.kernels.conv.forward_cpu import lanes, load_vector, loose_types, registers
 from keras_ocl.kernels.conv.winograd import TWO, combine
-from keras_ocl.kernels.schedule import schedule_of
+from keras_ocl.kernels.overrides import tuning_of
 from keras_ocl.kernels.spec import Args, Buffer
 
 
@@ -28,7 +28,7 @@ def suitable_width(traits, geometry, dtype):
     """The vector width in lanes, None if the algorithm does not apply or does not pay."""
     if not winograd.applies(geometry, dtype):
         return None
-    width, tuning = lanes(traits, dtype), schedule_of(traits).tuning.winograd
+    width, tuning = lanes(traits, dtype), tuning_of(traits).winograd
     inputs, outputs = geometry.filter[2:]
     if inputs % width or outputs % width or min(inputs, outputs) < tuning.channels:
         return None
@@ -39,7 +39,7 @@ def suitable_width(traits, geometry, dtype):
 
 def choose_tile(traits, geometry, dtype):
     """The Tile for a geometry, None if the direct convolution is better."""
-    width, tuning = suitable_width(traits, geometry, dtype), schedule_of(traits).tuning.winograd
+    width, tuning = suitable_width(traits, geometry, dtype), tuning_of(traits).winograd
     if width is None:
         return None
     inputs, outputs = geometry.filter[2:]

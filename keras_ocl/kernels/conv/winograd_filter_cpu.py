@@ -13,7 +13,7 @@ from keras_ocl.kernels import prelude
 from keras_ocl.kernels.conv.forward_cpu import load_vector, loose_types, store_vector
 from keras_ocl.kernels.conv.winograd import TWO, combine
 from keras_ocl.kernels.conv.winograd_cpu import channels, suitable_width
-from keras_ocl.kernels.schedule import schedule_of
+from keras_ocl.kernels.overrides import tuning_of
 from keras_ocl.kernels.spec import Args, Buffer
 
 
@@ -30,7 +30,7 @@ class Tile:
 
 def choose_tile(traits, geometry, dtype):
     """The Tile for a geometry, None if the direct kernel is better."""
-    width, tuning = suitable_width(traits, geometry, dtype), schedule_of(traits).tuning.winograd
+    width, tuning = suitable_width(traits, geometry, dtype), tuning_of(traits).winograd
     if width is None:
         return None
     inputs, outputs = geometry.filter[2:]

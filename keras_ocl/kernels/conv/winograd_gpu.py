@@ -19,7 +19,7 @@ from keras_ocl.kernels.conv.winograd import combine
 from keras_ocl.kernels.coordinates import index_type
 from keras_ocl.kernels.gemm import gpu_choice
 from keras_ocl.kernels.gemm.parts import Problem
-from keras_ocl.kernels.schedule import schedule_of
+from keras_ocl.kernels.overrides import tuning_of
 from keras_ocl.kernels.spec import Args, Buffer, Sink
 
 _REGISTER = "typedef float vector;\n"
@@ -60,7 +60,7 @@ def _products_of(traits, transforms, m, n, k):
     problem = Problem(traits, transforms.planes, m, n, k, None, None, "float32", None, longest=transforms.terms)
     _, steps = gpu_choice.choose(problem)
     parts = -(-k // steps) if steps else 0
-    return transforms.planes * m * n * (k + parts * schedule_of(traits).tuning.product_part)
+    return transforms.planes * m * n * (k + parts * tuning_of(traits).product_part)
 
 
 def _fastest(traits, geometry, launches):
@@ -68,7 +68,7 @@ def _fastest(traits, geometry, launches):
 
     launches(transforms, tiles) yields (multiply-adds, elements of memory read and written) of each kernel.
     """
-    tuning, units = schedule_of(traits).tuning, gpu_choice.units(traits)
+    tuning, units = tuning_of(traits), gpu_choice.units(traits)
 
     def time(multiplied, elements):
         return max(max(multiplied, 4 * elements * traits.byte) / units, tuning.launch)

@@ -5,7 +5,7 @@ import math
 from keras_ocl.core import dtypes
 from keras_ocl.core.dim import Dim, hint
 from keras_ocl.kernels.gemm.cpu import Tile, most_rows
-from keras_ocl.kernels.schedule import schedule_of
+from keras_ocl.kernels.overrides import tuning_of
 
 
 def groups(problem, tile):
@@ -41,7 +41,7 @@ def _streamed(problem):
 
 
 def _tuning(problem):
-    return schedule_of(problem.traits).tuning.product
+    return tuning_of(problem.traits).product
 
 
 def _bytes(operand, elements):

@@ -15,7 +15,7 @@ from keras_ocl.core.dim import ceil_div, hint, power_above, power_below
 from keras_ocl.core.index import is_one
 from keras_ocl.kernels.contraction import Tile
 from keras_ocl.kernels.gemm import rows_gpu
-from keras_ocl.kernels.schedule import schedule_of
+from keras_ocl.kernels.overrides import tuning_of
 
 UNIT = 65536  # registers of a unit
 _SHAPES = ((8, 8), (8, 4), (4, 8), (4, 4), (4, 2), (2, 4), (2, 2), (2, 1), (1, 2), (1, 1))  # rows x columns of an item
@@ -35,7 +35,7 @@ def choose(problem, tile=None, pixels=0):
 
 def _launch(problem):
     """Cost of launching the kernel that sums parts, in multiply-adds of a unit: more in a loop's step, where nothing overlaps it."""
-    tuning = schedule_of(problem.traits).tuning
+    tuning = tuning_of(problem.traits)
     return tuning.launch if problem.repeated else tuning.product_launch
 
 
@@ -47,7 +47,7 @@ def units(traits):
 @functools.lru_cache(4096)
 def _best(traits, batch, m, n, k, size, shared, tile, pixels, longest, launch):
     tiles, parts, best = [tile] if tile else _tiles(traits, size, shared), _parts(traits, k, longest), None
-    tuning = schedule_of(traits).tuning
+    tuning = tuning_of(traits)
     if pixels and not tile:
         tiles = [t for t in tiles if t.height * t.depth <= tuning.convolution_rows * pixels * t.items]
     for t in tiles:
@@ -67,7 +67,7 @@ def fragment(size):
 @functools.cache
 def _tiles(traits, size, shared):
     """Tiles that fit the device's groups, registers and local memory; few, if kernels are `shared` by all sizes (eager code)."""
-    tuning, tiles = schedule_of(traits).tuning, []
+    tuning, tiles = tuning_of(traits), []
     most = power_below(min(tuning.product_items, traits.max_group))
     for items, across, (rows, columns) in itertools.product({most} if shared else {most, most // 2, most // 4}, (64, 32, 16, 8), _SHAPES):
         if items < across or (shared and across not in (16, 64)):
@@ -84,7 +84,7 @@ def _tiles(traits, size, shared):
 
 def _parts(traits, k, longest=0):
     """Candidate numbers of steps of k per part, at most `longest`: 0 for all, else multiples of 32, which all tile depths divide."""
-    least = schedule_of(traits).tuning.product_split
+    least = tuning_of(traits).product_split
     steps = dict.fromkeys(-(-k // count // 32) * 32 for count in _COUNTS if count * least <= k)
     if not longest or k <= longest:
         return [0, *steps]
@@ -96,7 +96,7 @@ _COUNTS = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)  # candidate numbers 
 
 def few(problem):
     """(the rows_gpu.Shape of a product with few rows or columns, the steps of k that a part sums or 0 for all), else None."""
-    tuning = schedule_of(problem.traits).tuning
+    tuning = tuning_of(problem.traits)
     turn = hint(problem.m) > tuning.product_few
     p = rows_gpu.turned(problem) if turn else problem
     if hint(p.m) > tuning.product_few or p.a.source or p.b.source:
@@ -122,7 +122,7 @@ def few(problem):
 
 def _few_parts(p, shape):
     """Steps of k per part, 0 for one part: enough parts that all units read at the same time, if that outweighs adding the parts."""
-    tuning, batch, m, n, k = schedule_of(p.traits).tuning, 1 if p.batch is None else hint(p.batch), hint(p.m), hint(p.n), hint(p.k)
+    tuning, batch, m, n, k = tuning_of(p.traits), 1 if p.batch is None else hint(p.batch), hint(p.m), hint(p.n), hint(p.k)
     shares = units(p.traits)
     groups = ceil_div(n, shape.places * shape.columns) * ceil_div(m, shape.rows) * batch
     read = tuning.product_part / 2 * batch * n * k / shares
@@ -143,7 +143,7 @@ def registers(tile, held=0):
 
 def costs(traits, tile, batch, m, n, k, held, launch):
     """Function from the steps of k per part (0: all) to a unit's cost in multiply-adds; `launch`: cost of the summing kernel's launch."""
-    t, tuning = tile, schedule_of(traits).tuning
+    t, tuning = tile, tuning_of(traits)
     shares = units(traits)
     tiles, results = ceil_div(m, t.height) * ceil_div(n, t.width) * batch, t.rows * t.columns
     resident = max(1, UNIT // (registers(t, held) * t.items))
