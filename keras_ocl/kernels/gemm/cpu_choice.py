@@ -4,7 +4,6 @@ import math
 
 from keras_ocl.core import dtypes
 from keras_ocl.core.dim import Dim, hint
-from keras_ocl.kernels.gemm import strips
 from keras_ocl.kernels.gemm.cpu import Tile, most_rows
 from keras_ocl.kernels.overrides import chosen, not_counts, tuning_of
 
@@ -52,7 +51,7 @@ def _unfit(problem, tile):
         return "" if wide and t.steps == 1 else "a panel of several tiles must be narrower than n, which may not vary"
     if t.across > 1 or isinstance(p.n, Dim) or t.panel(lanes) > p.n or not (p.b.source or _literal(p.b.column_stride, 1)):
         return "without packing the right operand's rows must be contiguous, and at least one tile long"
-    if t.steps > 1 and (p.all_arguments or not _literal(p.m, t.rows) or t.chunk != t.rows or strips.suits(p, t) or private > _PRIVATE):
+    if t.steps > 1 and (p.all_arguments or not _literal(p.m, t.rows) or t.chunk != t.rows or private > _PRIVATE):
         return "passes over a panel are for products of as many rows as a tile, which may not vary"
     return ""
 

@@ -18,7 +18,9 @@ from keras_ocl.kernels.spec import Args, Buffer
 def suits(problem, tile):
     """Whether the left operand of a product is worth packing for `tile`."""
     a, t = problem.a, tuning_of(problem.traits).product
-    if problem.all_arguments or problem.batch is not None or tile.kind != "rows" or isinstance(problem.m, Dim) or problem.m < tile.rows:
+    if problem.all_arguments or problem.batch is not None or isinstance(problem.m, Dim) or problem.m < tile.rows:
+        return False
+    if tile.kind != "rows" or tile.steps > 1:  # in passes over a panel a tile's rows are read by their stride
         return False
     if isinstance(a.column_stride, Dim) or a.row_stride != 1 or a.column_stride * dtypes.itemsize(a.dtype) < t.strips_stride:
         return False
