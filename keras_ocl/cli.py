@@ -93,7 +93,7 @@ def _print_devices(infos, chosen, indent=""):
         )
         if own := t.overrides.file:
             problem = _problem_of_overrides(t)
-            amounts = f"{len(t.overrides.tuning)} numbers and {len(t.overrides.choices)} tiles of its own"
+            amounts = f"own numbers: {len(t.overrides.tuning)}, own tiles: {len(t.overrides.choices)}"
             print(f"{indent}         {amounts}, from {own}" + (f"\n{indent}         not usable: {problem}" if problem else ""))
 
 

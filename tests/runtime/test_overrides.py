@@ -136,5 +136,5 @@ def test_commands_tell_of_them(name, says, tmp_path, capsys, monkeypatch, device
     for command in ("devices", "doctor"):
         assert cli.main([command]) == 0
         out = capsys.readouterr().out
-        assert f"1 numbers and 1 tiles of its own, from {path}" in out
+        assert f"own numbers: 1, own tiles: 1, from {path}" in out
         assert ("not usable: " in out) == bool(says) and says in out
