@@ -91,4 +91,6 @@ def _items(table: dict[str, Any]) -> tuple[tuple[str, Any], ...]:
 
 
 def _refuse(path: Path, why: str) -> NoReturn:
-    raise ValueError(f"{path} has values of a device: {why}; correct it, or delete it and unset KERAS_OCL_TUNING") from None
+    raise ValueError(
+        f"a device's own values cannot be read from {path}: {why}; correct it, or delete it and unset KERAS_OCL_TUNING"
+    ) from None

@@ -77,7 +77,7 @@ def test_a_file_that_others_can_write_is_refused(folder):
     path.parent.mkdir()
     path.write_text(FILE)
     path.chmod(0o666)
-    with pytest.raises(ValueError, match=f"^{re.escape(str(path))} has values of a device: .* is not a private file; "):
+    with pytest.raises(ValueError, match=f"^a device's own values cannot be read from {re.escape(str(path))}: .* is not a private file; "):
         read_overrides("cpu", "Model", "1.0", 4)
 
 
@@ -95,14 +95,16 @@ def test_a_file_that_others_can_write_is_refused(folder):
 )
 def test_a_file_of_another_form_is_one_sentence(text, says, named):
     path = named(text)
-    with pytest.raises(ValueError, match=f"^{re.escape(str(path))} has values of a device: .*{says}.*; correct it, or delete it"):
+    with pytest.raises(
+        ValueError, match=f"^a device's own values cannot be read from {re.escape(str(path))}: .*{says}.*; correct it, or delete it"
+    ):
         read_overrides("cpu", "Model", "1.0", 4)
 
 
 def test_a_named_file_that_is_not_there(named):
     path = named("")
     path.unlink()
-    with pytest.raises(ValueError, match=f"^{re.escape(str(path))} has values of a device: No such file or directory; "):
+    with pytest.raises(ValueError, match=f"^a device's own values cannot be read from {re.escape(str(path))}: No such file or directory; "):
         read_overrides("cpu", "Model", "1.0", 4)
 
 
