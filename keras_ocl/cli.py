@@ -13,7 +13,7 @@ from keras_ocl.plugin.edits import SUPPORTED_KERAS, supports
 
 VARIABLES = (
     "KERAS_OCL_DEVICE", "KERAS_OCL_SCHEDULE", "KERAS_OCL_CACHE_DIR", "KERAS_OCL_VERBOSE", "KERAS_OCL_EXACT_BUFFERS", "KERAS_OCL_CHECK",
-    "KERAS_OCL_TRANSFER", "KERAS_OCL_MEMORY_LIMIT", "KERAS_OCL_COMPILERS", "KERAS_OCL_LOOPS",
+    "KERAS_OCL_TRANSFER", "KERAS_OCL_MEMORY_LIMIT", "KERAS_OCL_COMPILERS", "KERAS_OCL_LOOPS", "KERAS_OCL_TUNING",
     "OCL_ICD_VENDORS", "OCL_ICD_FILENAMES", "RUSTICL_ENABLE", "POCL_CACHE_DIR",
 )  # fmt: skip
 
@@ -91,6 +91,21 @@ def _print_devices(infos, chosen, indent=""):
             f"{indent}         {t.compute_units} compute units{clock}, {t.vector_width}-wide vectors, {readable(t.global_memory)} memory, "
             f"{readable(t.local_memory)} local{', ' + types if types else ''}"
         )
+        if own := t.overrides.file:
+            problem = _problem_of_overrides(t)
+            amounts = f"own numbers: {len(t.overrides.tuning)}, own tiles: {len(t.overrides.choices)}"
+            print(f"{indent}         {amounts}, from {own}" + (f"\n{indent}         not usable: {problem}" if problem else ""))
+
+
+def _problem_of_overrides(traits):
+    """The sentence that says why a device's own numbers cannot be used; "" where they can."""
+    from keras_ocl.kernels.overrides import tuning_of
+
+    try:
+        tuning_of(traits)
+    except ValueError as error:
+        return str(error)
+    return ""
 
 
 def devices(options):

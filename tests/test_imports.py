@@ -35,7 +35,7 @@ BELOW = {
     "monitor": {"compiler", "runtime"},
     "lowering": {"core", "kernels", "compiler", "runtime"},
     "vendors": set(),
-    "cli": {"plugin", "lowering", "runtime", "vendors", "distribution"},
+    "cli": {"plugin", "lowering", "kernels", "runtime", "vendors", "distribution"},
     "__main__": {"cli"},
     "ops": {"core", "kernels", "primitives", "compiler", "runtime"},
     "ops.numpy": set(),

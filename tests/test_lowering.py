@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import keras
 import numpy as np
@@ -12,6 +13,8 @@ import pytest
 from keras_ocl import cli, lowering, runtime
 
 pytestmark = pytest.mark.usefixtures("apart")  # kernels are counted
+
+FOLDER = Path(runtime.__file__).parent / "records"
 
 SCRIPT = """
 import keras
@@ -74,6 +77,43 @@ def test_amounts_of_a_dense_layer():
     assert launch.read == 4 * (16 * 40 + 40 * 24 + 24)
     assert launch.written == 4 * 16 * 24
     assert launch.operations == pytest.approx(2 * 16 * 40 * 24, rel=0.05)
+
+
+def dense(units, inputs):
+    return keras.Sequential([keras.Input((inputs,)), keras.layers.Dense(units)])
+
+
+def test_a_records_own_tile_is_used(tmp_path):
+    record = tmp_path / "own.toml"
+    key = "float32 m=32* n=24 k=40 a=float32(40,1) b=float32(24,1)"
+    tile = f"[overrides.choices.product]\n'{key}' = {{ across = 4, down = 16, rows = 1, columns = 2, depth = 8 }}"
+    record.write_text(f"{(FOLDER / 'sm_86.toml').read_text()}\n{tile}")
+    grids = [
+        [
+            (launch.grid, launch.group)
+            for launch in lowering.lower(lambda: dense(24, 40), runtime.read_record(name), train=False)[0].launches
+        ]
+        for name in ("sm_86", str(record))
+    ]
+    assert grids == [[((24, 32, 1), (8, 8, 1))], [((12, 32, 1), (4, 16, 1))]]
+
+
+def test_a_files_own_tile_is_used_on_this_device(tmp_path):
+    script, own, kernels = tmp_path / "models.py", tmp_path / "own.toml", []
+    script.write_text("import keras\n\ndef model():\n    return keras.Sequential([keras.Input((512,)), keras.layers.Dense(512)])\n")
+    key = "float32 m=32* n=512 k=512 a=float32(512,1) b=float32(512,1)"
+    cpu, gpu = "{ kind = 'rows', rows = 2, vectors = 1, chunk = 2 }", "{ across = 4, down = 2, rows = 1, columns = 2, depth = 4 }"
+    own.write_text(f"[cpu.choices.product]\n'{key}' = {cpu}\n[gpu.choices.product]\n'{key}' = {gpu}\n")
+    schedule, device = runtime.current_device().traits.schedule, runtime.current_device().name
+    for settings in ({}, {"KERAS_OCL_TUNING": str(own)}):
+        command = [sys.executable, "-m", "keras_ocl", "lower", f"{script}:model", "--json"]
+        environment = {**os.environ, "KERAS_OCL_DEVICE": device, **settings}
+        done = subprocess.run(command, capture_output=True, text=True, env=environment)
+        assert done.returncode == 0, done.stderr
+        (step,) = json.loads(done.stdout)
+        kernels.append([launch["kernel"] for launch in step["launches"]])
+    assert (kernels[0] != kernels[1]) == (schedule in ("cpu", "gpu"))
+    assert schedule != "cpu" or step["launches"][0]["grid"][1] == 32 // 2
 
 
 def test_gathered_operands_count_what_is_gathered():

@@ -20,6 +20,7 @@ from keras_ocl.core.index import is_one
 from keras_ocl.kernels import prelude
 from keras_ocl.kernels.coordinates import unflattened, wide_literal
 from keras_ocl.kernels.cumulative import Scan
+from keras_ocl.kernels.overrides import tuning_of
 from keras_ocl.kernels.spec import Args, Buffer, KernelSpec
 
 
@@ -27,7 +28,7 @@ def kernels(scan: Scan) -> list[KernelSpec] | None:
     """KernelSpecs of a cumulative.Scan; None if a work-item should scan each row alone."""
     if scan.kind == "linear_recurrence" or dtypes.is_complex(scan.dtype) and scan.kind == "cumprod":
         return None
-    found, tuning = _Kernels(scan), scan.schedule.tuning
+    found, tuning = _Kernels(scan), tuning_of(scan.traits)
     n, walks = hint(scan.shape[scan.axis]), max(1, hint(found.walks))
     wanted = scan.traits.compute_units * tuning.unit_items
     if is_one(found.inner):
@@ -110,7 +111,7 @@ class _Kernels:
 
     def shape(self, n: int, rows: int) -> _Shape:
         """The _Shape for rows of `n` elements (hints)."""
-        traits, tuning = self.scan.traits, self.scan.schedule.tuning
+        traits, tuning = self.scan.traits, tuning_of(self.scan.traits)
         most = power_below(min(tuning.scan_group, traits.max_group))
         size = dtypes.itemsize(self._total_dtype) * (2 if self.scaled else 1)
         each = tuning.scan_each if n > most * tuning.scan_each // 2 and size <= 4 else tuning.scan_each // 2

@@ -15,6 +15,20 @@ from keras_ocl.core.factors import Shaped
 from keras_ocl.kernels.spec import Epilogue, Handle, KernelSpec
 
 
+class Overrides(Protocol):
+    """A device's own numbers and tiles; runtime/overrides.py says what each is, overrides.py reads them."""
+
+    @property
+    def file(self) -> str: ...
+    @property
+    def schedules(self) -> tuple[str, ...]: ...
+    @property
+    def tuning(self) -> tuple[tuple[str, Any], ...]: ...
+    @property
+    def choices(self) -> tuple[tuple[str, str, tuple[tuple[str, Any], ...]], ...]: ...
+    def __hash__(self) -> int: ...
+
+
 class Traits(Protocol):
     """What kernels ask of a device's traits; runtime/traits.py says what each is."""
 
@@ -42,6 +56,8 @@ class Traits(Protocol):
     def byte(self) -> float: ...
     @property
     def quirks(self) -> frozenset[str]: ...
+    @property
+    def overrides(self) -> Overrides: ...
 
 
 def _never(*_: object) -> None:
@@ -74,7 +90,8 @@ class Schedule:
         scan: (scan) -> KernelSpecs in which groups scan the rows of a cumulative.Scan together, None where one work-item scans a row alone.
         scatter_sorted: (problem) -> KernelSpecs that sort the updates of a scatter.Problem, None where each work-item visits all updates.
 
-    tuning: the table of schedules/tuning.py from which this schedule's kernels take their numbers, None where they need none.
+    tuning: the table of schedules/tuning.py from which this schedule's kernels take their numbers, None where they need none; they ask
+        overrides.tuning_of() for it, which puts a device's own numbers in place.
     fusion: a tuning.Fusion, the limits of the regions that become one kernel.
     splitting: a tuning.Splitting, when long reductions are split into parts.
 

@@ -1,6 +1,7 @@
 """Devices that are known only from a record of their traits: programs are lowered for them, but nothing runs.
 
-Records are TOML files with one entry per field of Traits and, for GPUs, of Hardware; those in the folder `records` have their names.
+Records are TOML files with one entry per field of Traits and, for GPUs, of Hardware; those in the folder `records` have their names. The
+entry `overrides` is a table like a schedule's part of a device's file (overrides.py).
 """
 
 import dataclasses
@@ -11,6 +12,7 @@ from typing import Any, NoReturn
 from keras_ocl.runtime.device import Device
 from keras_ocl.runtime.driver import Allocation, Failure, Kernel
 from keras_ocl.runtime.hardware import Hardware
+from keras_ocl.runtime.overrides import parsed
 from keras_ocl.runtime.quirks import QUIRKS
 from keras_ocl.runtime.traits import Traits
 
@@ -49,6 +51,8 @@ def _read(name: str) -> tuple[Traits, Hardware | None]:
             entries["max_groups"] = tuple(entries["max_groups"])
         if "quirks" in entries:
             entries["quirks"] = _quirks(entries["quirks"])
+        if "overrides" in entries and "schedule" in entries:
+            entries["overrides"] = parsed(path, entries["schedule"], {entries["schedule"]: entries["overrides"]})
         return Traits(**entries), Hardware(**hardware) if hardware else None
     except (TypeError, ValueError) as error:  # a TOMLDecodeError is a ValueError
         fields = ", ".join([field.name for field in dataclasses.fields(Traits)] + known)

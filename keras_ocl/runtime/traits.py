@@ -8,6 +8,7 @@ from typing import Any
 
 import pyopencl as cl
 
+from keras_ocl.runtime.overrides import Overrides, read_overrides
 from keras_ocl.runtime.quirks import quirks_of
 
 
@@ -39,6 +40,7 @@ class Traits:
         byte: multiply-adds in the time of one byte of memory traffic, at the peaks of both.
         vec_len_hint: whether kernels may forbid the compiler's own vectorisation (cl_intel_vec_len_hint).
         quirks: names of the faults that code works around for this device, rows of runtime/quirks.py; by default those of an unknown one.
+        overrides: numbers and tiles that were measured on the device, in place of what the schedule estimates.
     """
 
     kind: str
@@ -64,6 +66,7 @@ class Traits:
     unit_registers: int = 65536
     byte: float = 20
     quirks: frozenset[str] = quirks_of("", "")
+    overrides: Overrides = Overrides()
 
 
 def pci_address(handle: Any) -> str:
@@ -95,6 +98,7 @@ def read_traits(handle: Any) -> Traits:
     # driver tells this of other GPUs.
     threads = "cl_intel_required_subgroup_size" in extensions and not cpu
     quirks = quirks_of(handle.platform.name.strip(), handle.driver_version)
+    schedule = os.environ.get("KERAS_OCL_SCHEDULE") or kind
     return Traits(
         kind=kind,
         vector_width=min(width, 16),
@@ -108,7 +112,7 @@ def read_traits(handle: Any) -> Traits:
         max_allocation=handle.max_mem_alloc_size,
         global_memory=handle.global_mem_size,
         alignment=max(handle.mem_base_addr_align // 8, 128),
-        schedule=os.environ.get("KERAS_OCL_SCHEDULE") or kind,
+        schedule=schedule,
         clock=handle.max_clock_frequency,
         vec_len_hint="cl_intel_vec_len_hint" in extensions,
         sub_buffers="overlapping_sub_buffers" not in quirks,
@@ -119,6 +123,7 @@ def read_traits(handle: Any) -> Traits:
         unit_registers=8192 if threads else 65536,
         byte=_byte(_architecture(handle)),
         quirks=quirks,
+        overrides=read_overrides(schedule, handle.name, handle.driver_version, handle.max_compute_units),
     )
 
 

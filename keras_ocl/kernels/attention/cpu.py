@@ -6,8 +6,8 @@ broadcast against vectors of own positions, and the softmax needs no operation a
 
 from keras_ocl.core.dim import ceil_div, hint, power_above
 from keras_ocl.kernels.attention.parts import MASKED, Writer
+from keras_ocl.kernels.overrides import tuning_of
 from keras_ocl.kernels.register_tile import RegisterTile
-from keras_ocl.kernels.schedule import schedule_of
 
 
 def kernel(problem, scheme, sinks):
@@ -39,7 +39,7 @@ class CpuWriter(Writer):
         self.lanes, self.vectors = p.lanes, 2 if own > p.lanes else 1
         self.room = {name: self._room(p.depth if name in ("query", "key") else p.value_depth) for name in ("query", "key", "value", "do")}
         columns = sum(self.room[name] for name in (*scheme.kept, *(x for _, x in scheme.sums)))
-        size, private = 8 if p.wide == "float64" else 4, schedule_of(p.traits).tuning.attention.private
+        size, private = 8 if p.wide == "float64" else 4, tuning_of(p.traits).attention.private
         while columns * self.block * size > private and self.block > 1:
             self.vectors, self.lanes = (1, self.lanes) if self.vectors > 1 else (1, self.lanes // 2)
 

@@ -16,7 +16,7 @@ from keras_ocl.kernels import contraction
 from keras_ocl.kernels.attention.parts import FORWARD, KEY_VALUE_GRADIENT, MASKED, QUERY_GRADIENT, Writer
 from keras_ocl.kernels.contraction import Contraction, Strided
 from keras_ocl.kernels.gemm import gpu_choice
-from keras_ocl.kernels.schedule import schedule_of
+from keras_ocl.kernels.overrides import tuning_of
 
 _AHEAD = 32  # registers that NVIDIA's compiler uses beyond the estimate of registers()
 _STEPS = 8  # unrolled steps of k: with more, compilers hoist so many loads that registers spill
@@ -116,12 +116,12 @@ def _widths(scheme, depth, value_depth):
 
 def _sides(traits):
     """Candidate sides of groups: with fewer than 8 x 8 work-items, lanes of a hardware wave are idle."""
-    fit = [side for side in (16, 8, 4, 2, 1) if side * side <= min(traits.max_group, schedule_of(traits).tuning.product_items)]
+    fit = [side for side in (16, 8, 4, 2, 1) if side * side <= min(traits.max_group, tuning_of(traits).product_items)]
     return [side for side in fit if side >= 8] or fit[:1]
 
 
 def _tiles(traits, side, scheme, near, widths, size):
-    depth, found = schedule_of(traits).tuning.depth, []
+    depth, found = tuning_of(traits).depth, []
     most = power_above(ceil_div(max(widths[1]), 8))
     for rows, others, columns in itertools.product((8, 4, 2), (4, 2), (8, 4, 2, 1)):
         tile = Tile(side, rows, others, columns, depth, gpu_choice.fragment(size))
@@ -151,7 +151,7 @@ def _cost(traits, scheme, near, tile, widths, size, own, others, heads, shared):
 
     If the kernel is `shared` by all sizes: the cost per logit of an item, for a unit that is full.
     """
-    t, tuning, (summed, wide) = tile, schedule_of(traits).tuning, widths
+    t, tuning, (summed, wide) = tile, tuning_of(traits), widths
 
     def step(columns, fetched):
         """An item's cost per step of k: arithmetic or loads from local memory, whichever is longer, plus loads to local memory."""

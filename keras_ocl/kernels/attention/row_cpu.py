@@ -7,13 +7,13 @@ key/value cache too large for the processor's caches is read in long runs. The o
 from keras_ocl.core.dim import Dim, hint
 from keras_ocl.core.index import is_one
 from keras_ocl.kernels.attention.parts import FORWARD, MASKED, Writer
-from keras_ocl.kernels.schedule import schedule_of
+from keras_ocl.kernels.overrides import tuning_of
 
 
 def suits(traits, query, key, value_depth):
     """Whether shapes `query` and `key`, (batch, time or source, heads, depth), fit: one query per head, known and small depths."""
     extents = (query[2], key[2], query[3], value_depth)
-    widest = schedule_of(traits).tuning.attention.row_depth
+    widest = tuning_of(traits).attention.row_depth
     return is_one(query[1]) and not any(isinstance(n, Dim) for n in extents) and 0 < query[3] <= widest and 0 < value_depth <= widest
 
 

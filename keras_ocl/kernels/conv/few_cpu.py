@@ -12,7 +12,7 @@ from keras_ocl.kernels.spec import KernelSpec
 def suits(problem):
     """Whether there are few enough output channels, and enough input channels, for this kernel."""
     geometry = problem.geometry
-    few = geometry.groups == 1 and geometry.output[-1] <= problem.schedule.tuning.convolution.few_channels
+    few = geometry.groups == 1 and geometry.output[-1] <= problem.tuning.convolution.few_channels
     return few and geometry.group_inputs >= problem.lanes
 
 

@@ -45,7 +45,7 @@ def filter_grad(problem):
 class _FilterGrad:
     def __init__(self, problem):
         self.problem, self.geometry, self.dtype, self.accumulator = problem, problem.geometry, problem.dtype, problem.accumulator
-        self.axes, self.lanewise, self.tuning = problem.merged_axes, problem.lanewise, problem.schedule.tuning.convolution
+        self.axes, self.lanewise, self.tuning = problem.merged_axes, problem.lanewise, problem.tuning.convolution
         self.channels, self.groups = problem.channels, problem.groups
         self.inner, geometry = self.axes[-1], self.geometry
         self.merged = geometry.groups == 1 and self.inner.dilation == 1

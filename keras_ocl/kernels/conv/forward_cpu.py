@@ -145,7 +145,7 @@ def filter_blocks(problem):
     """The blocks in which the filter should be packed, as filter_layout.arrange takes them; None if packing does not pay."""
     if problem.geometry.groups > 1:
         return None
-    tile, tuning = choose_tile(problem), problem.schedule.tuning.convolution
+    tile, tuning = choose_tile(problem), problem.tuning.convolution
     blocks = channel_blocks(problem.channels, tile.width, tile.vectors)
     size = product(problem.geometry.filter[:-1]) * tile.vectors * tile.width * dtypes.itemsize(problem.dtype)
     tiles = hint(product(a.output for a in problem.merged_axes)) // tile.pixels
@@ -175,7 +175,7 @@ class DirectConvolution:
 
     def __init__(self, problem):
         self.problem, self.geometry, self.dtype = problem, problem.geometry, problem.dtype
-        self.axes, self.lanewise, self.tuning = problem.merged_axes, problem.lanewise, problem.schedule.tuning.convolution
+        self.axes, self.lanewise, self.tuning = problem.merged_axes, problem.lanewise, problem.tuning.convolution
         self.tile = self._choose_tile()
         self.args = Args()
         self.x, self.w = self.args.pointer(problem.x, self.dtype), self.args.pointer(problem.w, self.dtype)

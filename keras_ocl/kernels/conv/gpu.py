@@ -396,7 +396,7 @@ def forward(problem):
 
 def _sum(problem, name, parts, count, shape):
     """The KernelSpec that adds `count` partial results of `shape`."""
-    team = ordered_sum.team(count, product(shape), problem.schedule.tuning.summing_items)
+    team = ordered_sum.team(count, product(shape), problem.tuning.summing_items)
     return ordered_sum.kernel(name, parts, count, shape, problem.accumulator, problem.sink, team=team)
 
 

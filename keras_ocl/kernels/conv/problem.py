@@ -7,6 +7,7 @@ from keras_ocl.core import dtypes
 from keras_ocl.kernels import prelude
 from keras_ocl.kernels.conv import geometry as conv_geometry
 from keras_ocl.kernels.conv.geometry import Geometry
+from keras_ocl.kernels.overrides import tuning_of
 from keras_ocl.kernels.schedule import Traits, schedule_of
 from keras_ocl.kernels.spec import Epilogue, Handle
 
@@ -41,6 +42,11 @@ class Problem:
     @property
     def schedule(self):
         return schedule_of(self.traits)
+
+    @property
+    def tuning(self):
+        """The schedule's numbers, with the device's own."""
+        return tuning_of(self.traits)
 
     @property
     def units(self):

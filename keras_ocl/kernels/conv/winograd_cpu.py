@@ -27,7 +27,7 @@ def suitable_width(problem):
     """The vector width in lanes, None if the algorithm does not apply or does not pay."""
     if not winograd.applies(problem):
         return None
-    geometry, width, tuning = problem.geometry, problem.lanes, problem.schedule.tuning.winograd
+    geometry, width, tuning = problem.geometry, problem.lanes, problem.tuning.winograd
     inputs, outputs = geometry.filter[2:]
     if inputs % width or outputs % width or min(inputs, outputs) < tuning.channels:
         return None
@@ -38,7 +38,7 @@ def suitable_width(problem):
 
 def choose_tile(problem):
     """The Tile for a convolution, None if the direct kernel is better."""
-    width, tuning, geometry = suitable_width(problem), problem.schedule.tuning.winograd, problem.geometry
+    width, tuning, geometry = suitable_width(problem), problem.tuning.winograd, problem.geometry
     if width is None:
         return None
     inputs, outputs = geometry.filter[2:]

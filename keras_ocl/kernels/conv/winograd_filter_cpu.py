@@ -29,7 +29,7 @@ class Tile:
 
 def choose_tile(problem):
     """The Tile for a gradient, None if the direct kernel is better."""
-    width, tuning, geometry = suitable_width(problem), problem.schedule.tuning.winograd, problem.geometry
+    width, tuning, geometry = suitable_width(problem), problem.tuning.winograd, problem.geometry
     if width is None:
         return None
     inputs, outputs = geometry.filter[2:]

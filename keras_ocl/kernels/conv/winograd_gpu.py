@@ -61,7 +61,7 @@ def _products_of(problem, transforms, m, n, k):
     planes = Problem(problem.traits, transforms.planes, m, n, k, None, None, "float32", None, longest=transforms.terms)
     _, steps = gpu_choice.choose(planes)
     parts = -(-k // steps) if steps else 0
-    return transforms.planes * m * n * (k + parts * problem.schedule.tuning.product_part)
+    return transforms.planes * m * n * (k + parts * problem.tuning.product_part)
 
 
 def _fastest(problem, launches):
@@ -69,7 +69,7 @@ def _fastest(problem, launches):
 
     launches(transforms, tiles) yields (multiply-adds, elements of memory read and written) of each kernel.
     """
-    geometry, traits, tuning = problem.geometry, problem.traits, problem.schedule.tuning
+    geometry, traits, tuning = problem.geometry, problem.traits, problem.tuning
     units = gpu_choice.units(traits)
 
     def time(multiplied, elements):

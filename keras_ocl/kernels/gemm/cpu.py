@@ -12,9 +12,9 @@ from keras_ocl.core import dtypes
 from keras_ocl.core.dim import Dim, ceil_div, hint
 from keras_ocl.kernels import summation
 from keras_ocl.kernels.gemm.parts import Names, scaled, summed
+from keras_ocl.kernels.overrides import tuning_of
 from keras_ocl.kernels.prelude import runs
 from keras_ocl.kernels.register_tile import RegisterTile
-from keras_ocl.kernels.schedule import schedule_of
 from keras_ocl.kernels.spec import Args
 
 
@@ -82,7 +82,7 @@ class _Writer:
 
     def __init__(self, problem, tile, args, names):
         self.p, self.tile, self.args, self.names = problem, tile, args, names
-        self.index, self.tuning = names.index, schedule_of(problem.traits).tuning.product
+        self.index, self.tuning = names.index, tuning_of(problem.traits).product
         # A Dim may differ from the value for which the tile was chosen, and be less than a tile's rows.
         self.few_rows = isinstance(problem.m, Dim) and tile.rows > 1
 

@@ -5,7 +5,9 @@ import math
 from keras_ocl.core import dtypes
 from keras_ocl.core.dim import Dim, hint
 from keras_ocl.kernels.gemm.cpu import Tile, most_rows
-from keras_ocl.kernels.schedule import schedule_of
+from keras_ocl.kernels.overrides import chosen, not_counts, tuning_of
+
+_PRIVATE = 1 << 20  # most bytes of private memory that a device's own tile may take: twice what estimated tiles do
 
 
 def groups(problem, tile):
@@ -15,11 +17,53 @@ def groups(problem, tile):
 
 
 def choose(problem):
-    """The Tile for `problem`, from the hints of its extents."""
+    """The Tile for `problem`: the device's own, else by the hints of its extents."""
+    if own := chosen(problem.traits, "product", lambda: problem.key, Tile, lambda tile: _unfit(problem, tile)):
+        return own
     if streamed := _streamed(problem):
         return streamed
     tiles = list(_eager(problem) if problem.all_arguments else _candidates(problem))
     return min(tiles, key=lambda tile: _cycles(problem, tile))
+
+
+def _unfit(problem, tile):
+    """Why a kernel of `problem` with `tile` would be wrong or would not fit a CPU's registers, as a clause; "" where it fits."""
+    p, t, lanes = problem, tile, problem.lanes
+    counts = not_counts(
+        rows=t.rows, vectors=t.vectors, chunk=t.chunk, across=t.across, steps=t.steps, **({"block": t.block} if t.block else {})
+    )
+    if counts or t.kind not in ("rows", "dots"):
+        return counts or f'kind = {t.kind!r} is neither "rows" nor "dots"'
+    if t.rows > hint(p.m) or t.chunk % t.rows:
+        return f"{t.rows} rows are more than the product's, or do not divide the chunk"
+    registers = t.rows * t.vectors + (min(t.rows, t.vectors) if t.kind == "dots" else t.vectors) + 1
+    if t.steps == 1 and registers > _registers(p):
+        return f"it takes {registers} of {_registers(p)} registers"
+    if t.kind == "dots":
+        fits = _dots(p) and t.vectors <= p.n and not t.block and t.steps == 1
+        return "" if fits else "for lanes along k both operands must be contiguous along it, and k at least a vector and n a tile"
+    private = (t.block * t.panel(lanes) + t.chunk * t.across * t.vectors * lanes) * dtypes.itemsize(p.accumulator)
+    if t.block:
+        most = most_rows(_tuning(p).kept, t.rows, t.vectors, t.across)
+        if p.b.source or t.chunk > most or private > _PRIVATE:
+            return f"a packed block is of operands in memory, of at most {most} rows, and takes at most {_PRIVATE} bytes of private memory"
+        wide = t.across == 1 or (not p.all_arguments and not isinstance(p.n, Dim) and t.panel(lanes) <= p.n)
+        return "" if wide and t.steps == 1 else "a panel of several tiles must be narrower than n, which may not vary"
+    if t.across > 1 or isinstance(p.n, Dim) or t.panel(lanes) > p.n or not (p.b.source or _literal(p.b.column_stride, 1)):
+        return "without packing the right operand's rows must be contiguous, and at least one tile long"
+    if t.steps > 1 and (p.all_arguments or not _literal(p.m, t.rows) or t.chunk != t.rows or private > _PRIVATE):
+        return "passes over a panel are for products of as many rows as a tile, which may not vary"
+    return ""
+
+
+def _literal(extent, value):
+    """Whether an extent that may not vary has this value."""
+    return not isinstance(extent, Dim) and extent == value
+
+
+def _registers(problem):
+    """Number of vector registers: CPUs with 64-byte vectors have 32, others 16."""
+    return 32 if problem.traits.vector_width >= 16 else 16
 
 
 def _streamed(problem):
@@ -41,7 +85,7 @@ def _streamed(problem):
 
 
 def _tuning(problem):
-    return schedule_of(problem.traits).tuning.product
+    return tuning_of(problem.traits).product
 
 
 def _bytes(operand, elements):

@@ -15,27 +15,62 @@ from keras_ocl.core.dim import ceil_div, hint, power_above, power_below
 from keras_ocl.core.index import is_one
 from keras_ocl.kernels.contraction import Tile
 from keras_ocl.kernels.gemm import rows_gpu
-from keras_ocl.kernels.schedule import schedule_of
+from keras_ocl.kernels.overrides import chosen, not_counts, tuning_of
 
 UNIT = 65536  # registers of a unit
 _SHAPES = ((8, 8), (8, 4), (4, 8), (4, 4), (4, 2), (2, 4), (2, 2), (2, 1), (1, 2), (1, 1))  # rows x columns of an item
 
 
 def choose(problem, tile=None, pixels=0):
-    """(the Tile of a product, the steps of k that a part sums or 0 for all); `tile`: a given tile, None to choose.
+    """(the Tile of a product, the steps of k that a part sums or 0 for all); `tile`: a given tile, None to choose, the device's own first.
 
     pixels: in convolutions, where rows of `a` are pixels whose image positions an item keeps in registers, the length of its vector loads
     along k; 0 for other products.
     """
     p = problem
+    if not tile and (own := _own(p)):
+        return own
     batch = 1 if p.batch is None else max(1, hint(p.batch))
     extents = batch, max(1, hint(p.m)), max(1, hint(p.n)), max(1, hint(p.k))
     return _best(p.traits, *extents, dtypes.itemsize(p.accumulator), p.all_arguments, tile, pixels, p.longest, _launch(p))
 
 
+def _own(problem):
+    """What choose() returns, of the device's own choices; None where it has none for this product."""
+    p = problem
+    if p.a is None:  # a convolution's sum, whose operands are no matrices
+        return None
+
+    def make(across, down, rows, columns, depth, steps=0):
+        return Tile(across, down, rows, columns, depth, fragment(dtypes.itemsize(p.accumulator))), steps
+
+    return chosen(p.traits, "product", lambda: p.key, make, lambda own: _unfit(p, *own))
+
+
+def _unfit(problem, tile, steps):
+    """Why a kernel of `problem` with `tile` and `steps` of k per part would be wrong or would not fit the device; "" where it fits."""
+    p, t, traits, size = problem, tile, problem.traits, dtypes.itemsize(problem.accumulator)
+    sides = {"across": t.across, "down": t.down, "rows": t.rows, "columns": t.columns, "depth": t.depth}
+    if counts := not_counts(**sides, **({"steps": steps} if steps else {})):
+        return counts
+    if uneven := [f"{name} = {n}" for name, n in sides.items() if n != power_below(n)]:
+        return f"{uneven[0]} is no power of two"
+    if t.depth > tuning_of(traits).depth or steps % t.depth:
+        return f"depth = {t.depth} is more than {tuning_of(traits).depth}, or does not divide the {steps} steps of a part"
+    if t.items > traits.max_group:
+        return f"its {t.items} work-items are more than a group's {traits.max_group}"
+    if _crowded(traits, t, size):
+        return f"its {registers(t)} registers of {size} bytes are too many for {traits.item_registers} of 4"
+    if t.local_bytes(size) > traits.local_memory:
+        return f"its {t.local_bytes(size)} bytes of local memory are more than the group's {traits.local_memory}"
+    if p.longest and (steps or hint(p.k)) > p.longest:
+        return f"a part sums more than {int(p.longest)} steps"
+    return ""
+
+
 def _launch(problem):
     """Cost of launching the kernel that sums parts, in multiply-adds of a unit: more in a loop's step, where nothing overlaps it."""
-    tuning = schedule_of(problem.traits).tuning
+    tuning = tuning_of(problem.traits)
     return tuning.launch if problem.repeated else tuning.product_launch
 
 
@@ -47,7 +82,7 @@ def units(traits):
 @functools.lru_cache(4096)
 def _best(traits, batch, m, n, k, size, shared, tile, pixels, longest, launch):
     tiles, parts, best = [tile] if tile else _tiles(traits, size, shared), _parts(traits, k, longest), None
-    tuning = schedule_of(traits).tuning
+    tuning = tuning_of(traits)
     if pixels and not tile:
         tiles = [t for t in tiles if t.height * t.depth <= tuning.convolution_rows * pixels * t.items]
     for t in tiles:
@@ -67,7 +102,7 @@ def fragment(size):
 @functools.cache
 def _tiles(traits, size, shared):
     """Tiles that fit the device's groups, registers and local memory; few, if kernels are `shared` by all sizes (eager code)."""
-    tuning, tiles = schedule_of(traits).tuning, []
+    tuning, tiles = tuning_of(traits), []
     most = power_below(min(tuning.product_items, traits.max_group))
     for items, across, (rows, columns) in itertools.product({most} if shared else {most, most // 2, most // 4}, (64, 32, 16, 8), _SHAPES):
         if items < across or (shared and across not in (16, 64)):
@@ -76,15 +111,19 @@ def _tiles(traits, size, shared):
         tile = Tile(across, items // across, rows, columns, depth, fragment(size))
         while tile.depth > 1 and tile.local_bytes(size) > traits.local_memory:
             tile = replace(tile, depth=tile.depth // 2)
-        # A tenth of the registers is spare, for compilers that use more than NVIDIA's.
-        if 1.1 * registers(tile) * size <= traits.item_registers * 4 and tile.local_bytes(size) <= traits.local_memory:
+        if not _crowded(traits, tile, size) and tile.local_bytes(size) <= traits.local_memory:
             tiles.append(tile)
     return tiles or [Tile(1, 1, 1, 1, 1)]
 
 
+def _crowded(traits, tile, size):
+    """Whether a work-item needs too many registers, for elements of `size` bytes."""
+    return 1.1 * registers(tile) * size > traits.item_registers * 4  # a tenth is spare, for compilers that use more than NVIDIA's
+
+
 def _parts(traits, k, longest=0):
     """Candidate numbers of steps of k per part, at most `longest`: 0 for all, else multiples of 32, which all tile depths divide."""
-    least = schedule_of(traits).tuning.product_split
+    least = tuning_of(traits).product_split
     steps = dict.fromkeys(-(-k // count // 32) * 32 for count in _COUNTS if count * least <= k)
     if not longest or k <= longest:
         return [0, *steps]
@@ -96,10 +135,10 @@ _COUNTS = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)  # candidate numbers 
 
 def few(problem):
     """(the rows_gpu.Shape of a product with few rows or columns, the steps of k that a part sums or 0 for all), else None."""
-    tuning = schedule_of(problem.traits).tuning
+    tuning = tuning_of(problem.traits)
     turn = hint(problem.m) > tuning.product_few
     p = rows_gpu.turned(problem) if turn else problem
-    if hint(p.m) > tuning.product_few or p.a.source or p.b.source:
+    if hint(p.m) > tuning.product_few or p.a.source or p.b.source or _own(problem):
         return None
     rows, along_k = power_above(hint(p.m)), is_one(p.b.row_stride) and not is_one(p.b.column_stride)
     across, length = (p.b.column_stride, p.k) if along_k else (p.b.row_stride, p.n)
@@ -122,7 +161,7 @@ def few(problem):
 
 def _few_parts(p, shape):
     """Steps of k per part, 0 for one part: enough parts that all units read at the same time, if that outweighs adding the parts."""
-    tuning, batch, m, n, k = schedule_of(p.traits).tuning, 1 if p.batch is None else hint(p.batch), hint(p.m), hint(p.n), hint(p.k)
+    tuning, batch, m, n, k = tuning_of(p.traits), 1 if p.batch is None else hint(p.batch), hint(p.m), hint(p.n), hint(p.k)
     shares = units(p.traits)
     groups = ceil_div(n, shape.places * shape.columns) * ceil_div(m, shape.rows) * batch
     read = tuning.product_part / 2 * batch * n * k / shares
@@ -143,7 +182,7 @@ def registers(tile, held=0):
 
 def costs(traits, tile, batch, m, n, k, held, launch):
     """Function from the steps of k per part (0: all) to a unit's cost in multiply-adds; `launch`: cost of the summing kernel's launch."""
-    t, tuning = tile, schedule_of(traits).tuning
+    t, tuning = tile, tuning_of(traits)
     shares = units(traits)
     tiles, results = ceil_div(m, t.height) * ceil_div(n, t.width) * batch, t.rows * t.columns
     resident = max(1, UNIT // (registers(t, held) * t.items))

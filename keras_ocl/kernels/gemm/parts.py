@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field, replace
 
 from keras_ocl.core import dtypes
-from keras_ocl.core.dim import Dim, present, product
+from keras_ocl.core.dim import Dim, hint, present, product
 from keras_ocl.kernels import prelude
 from keras_ocl.kernels.coordinates import index_type
 
@@ -63,6 +63,24 @@ class Problem:
     def divides(self, number, *extents):
         """Whether extents or strides are known to be multiples of `number`, even if they are printed as arguments."""
         return all((self.all_arguments or not isinstance(e, Dim)) and present(e) % number == 0 for e in extents)
+
+    @property
+    def key(self):
+        """The text by which a device's own choices know problems like this: extents by their hints, those that may vary with a star."""
+        batch = [] if self.batch is None else [("batch", _shown(self.batch))]
+        extents = [*batch, ("m", _shown(self.m)), ("n", _shown(self.n)), ("k", _shown(self.k))]
+        operands = [("a", self._layout(self.a)), ("b", self._layout(self.b))]
+        further = [("uniform", self.sink.uniform), ("longest", int(self.longest))]
+        marks = [name for name, is_so in (("eager", self.all_arguments), ("repeated", self.repeated)) if is_so]
+        named = [f"{name}={value}" for name, value in (*extents, *operands, *((name, value) for name, value in further if value))]
+        return " ".join([self.accumulator, *named, *marks])
+
+    def _layout(self, operand):
+        """Text of an operand's dtype and strides, for `key`."""
+        if operand.source:
+            return f"{operand.dtype}(computed)"
+        batch = [] if self.batch is None else [operand.batch_stride]
+        return f"{operand.dtype}({','.join(map(_shown, (*batch, operand.row_stride, operand.column_stride)))})"
 
     @property
     def lanes(self):
@@ -145,6 +163,11 @@ class Names:
             batch = "0" if p.batch is None else scaled(z, text(operand.batch_stride))
             where = summed(pointer, text(operand.offset), batch, start)
             self.lines.append(f"__global const {dtypes.storage_ctype(operand.dtype)}* {name} = {where};\n")
+
+
+def _shown(extent):
+    """Text of an extent or stride in a Problem's key."""
+    return f"{hint(extent)}*" if isinstance(extent, Dim) else str(extent)
 
 
 def scaled(index, stride):

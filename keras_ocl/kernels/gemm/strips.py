@@ -11,14 +11,16 @@ from keras_ocl.core import dtypes
 from keras_ocl.core.dim import Dim, ceil_div, hint
 from keras_ocl.kernels import prelude
 from keras_ocl.kernels.gemm.parts import summed
-from keras_ocl.kernels.schedule import schedule_of
+from keras_ocl.kernels.overrides import tuning_of
 from keras_ocl.kernels.spec import Args, Buffer
 
 
 def suits(problem, tile):
     """Whether the left operand of a product is worth packing for `tile`."""
-    a, t = problem.a, schedule_of(problem.traits).tuning.product
-    if problem.all_arguments or problem.batch is not None or tile.kind != "rows" or isinstance(problem.m, Dim) or problem.m < tile.rows:
+    a, t = problem.a, tuning_of(problem.traits).product
+    if problem.all_arguments or problem.batch is not None or isinstance(problem.m, Dim) or problem.m < tile.rows:
+        return False
+    if tile.kind != "rows" or tile.steps > 1:  # in passes over a panel a tile's rows are read by their stride
         return False
     if isinstance(a.column_stride, Dim) or a.row_stride != 1 or a.column_stride * dtypes.itemsize(a.dtype) < t.strips_stride:
         return False
@@ -28,7 +30,7 @@ def suits(problem, tile):
 
 def pack(problem, tile):
     """Return (the KernelSpec that packs the left operand, the Problem that reads the packed operand)."""
-    rows, a, depth = tile.rows, problem.a, schedule_of(problem.traits).tuning.product.strips_depth
+    rows, a, depth = tile.rows, problem.a, tuning_of(problem.traits).product.strips_depth
     strips = ceil_div(problem.m, rows)
     packed = Buffer(strips * rows * problem.k, a.dtype)
     args, i = Args(), problem.index

@@ -3,8 +3,8 @@
 import math
 
 from keras_ocl.core.dim import Dim, ceil_div, hint, product
+from keras_ocl.kernels.overrides import tuning_of
 from keras_ocl.kernels.pointwise.unflatten import unflatten
-from keras_ocl.kernels.schedule import schedule_of
 
 
 def write(traits, gen, nest, cost, shared, evaluate):
@@ -14,7 +14,7 @@ def write(traits, gen, nest, cost, shared, evaluate):
     length = product(nest.extents[i] for i in inner)
     width = gen.lane_width(length) if nest.vectorisable else 1
     total = hint(rows) * hint(length) * (1 + cost)
-    items = max(1, min(4 * traits.compute_units, math.ceil(total / schedule_of(traits).tuning.pointwise.chunk)))
+    items = max(1, min(4 * traits.compute_units, math.ceil(total / tuning_of(traits).pointwise.chunk)))
     row_chunk = max(1, math.ceil(hint(rows) / items))
     ctype = gen.ctype
     limits, grid_inner = None, None

@@ -5,14 +5,14 @@ square tile (tiles.py); if all memory is contiguous, an item computes a few elem
 """
 
 from keras_ocl.core.dim import ceil_div, product
+from keras_ocl.kernels.overrides import tuning_of
 from keras_ocl.kernels.pointwise import packed, team, tiles
 from keras_ocl.kernels.pointwise.unflatten import unflatten
-from keras_ocl.kernels.schedule import schedule_of
 
 
 def write(traits, gen, nest, cost, shared, evaluate):
     """(grid, group) of loops over `nest` around `evaluate`; see Schedule.pointwise."""
-    tuning = schedule_of(traits).tuning
+    tuning = tuning_of(traits)
     if gen.team is not None:
         return team.write(gen, nest, gen.team, evaluate)
     groups = nest.groups

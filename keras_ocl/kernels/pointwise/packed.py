@@ -6,8 +6,8 @@ operations only, whose operands all have the memory layout of the results, or on
 
 from keras_ocl.core import dtypes
 from keras_ocl.core.dim import Dim, ceil_div, hint, product
+from keras_ocl.kernels.overrides import tuning_of
 from keras_ocl.kernels.pointwise.unflatten import unflatten
-from keras_ocl.kernels.schedule import schedule_of
 
 _BYTES = 16  # bytes of the widest load of a work-item
 _LANES = 4
@@ -23,7 +23,7 @@ def lanes(traits, gen, nest):
         return 1
     if not all(aligned(place, nest, inner, count) for place in nest.places):
         return 1
-    enough = traits.compute_units * schedule_of(traits).tuning.unit_items
+    enough = traits.compute_units * tuning_of(traits).unit_items
     return count if hint(product(nest.extents)) >= enough * count else 1
 
 
@@ -78,5 +78,5 @@ def write(traits, gen, nest, count, evaluate):
         evaluate(variables + gen.open_loop(nest, inner, gen.block, 0, ("begin", gen.int(length))))
         gen.close_loop()
         gen.close_loop()
-    size = min(schedule_of(traits).tuning.pointwise_group, traits.max_group)
+    size = min(tuning_of(traits).pointwise_group, traits.max_group)
     return (ceil_div(items, size) * size,), (size,)

@@ -8,9 +8,9 @@ item stores a part of the row to which it belongs.
 from dataclasses import dataclass
 
 from keras_ocl.core.dim import ceil_div, hint, power_above, power_below, product
+from keras_ocl.kernels.overrides import tuning_of
 from keras_ocl.kernels.pointwise import packed
 from keras_ocl.kernels.pointwise.unflatten import unflatten
-from keras_ocl.kernels.schedule import schedule_of
 
 
 @dataclass
@@ -82,7 +82,7 @@ def choose(traits, nests, level):
 
     level: number of dimensions of the results with one value per row; None if there are none.
     """
-    root, tuning = nests["root"], schedule_of(traits).tuning
+    root, tuning = nests["root"], tuning_of(traits)
     rank = len(root.extents)
     found = [(level, nest) for nest in nests.values() for level in nest.levels if level is not None]
     rows = [entry for entry in found if entry[0] < rank]

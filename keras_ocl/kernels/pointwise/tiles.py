@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from keras_ocl.core import dtypes
 from keras_ocl.core.dim import Dim, ceil_div, hint, power_below, product
 from keras_ocl.core.index import Affine, is_one
+from keras_ocl.kernels.overrides import tuning_of
 from keras_ocl.kernels.pointwise.unflatten import unflatten
-from keras_ocl.kernels.schedule import schedule_of
 
 
 @dataclass
@@ -69,7 +69,7 @@ class Tile:
 
 def choose(traits, nest):
     """The Tile of a kernel, None if no operand is contiguous along another dimension than the last, or that is short."""
-    tuning = schedule_of(traits).tuning
+    tuning = tuning_of(traits)
     if not nest.groups or hint(nest.length(nest.groups[-1])) < tuning.tile_least:
         return None
     side, least = tuning.tile, tuning.tile_least

@@ -18,12 +18,11 @@ from keras_ocl.kernels.conv import pointwise as conv_pointwise
 from keras_ocl.kernels.conv.problem import Problem
 from keras_ocl.kernels.gemm import cpu as gemm_cpu
 from keras_ocl.kernels.gemm import cpu_choice, split, strips
+from keras_ocl.kernels.overrides import tuning_of
 from keras_ocl.kernels.pointwise import cpu as pointwise_cpu
 from keras_ocl.kernels.schedule import Schedule, Traits, register
 from keras_ocl.kernels.schedules.tuning import CpuTuning, Fusion, Splitting
 from keras_ocl.kernels.spec import Epilogue, KernelSpec
-
-_TUNING = CpuTuning()
 
 
 def _product(problem: Any, tile: Any) -> list[KernelSpec]:
@@ -43,7 +42,7 @@ def _split(problem: Any, groups: int) -> int:
     units = problem.traits.compute_units
     if groups * 2 > units and problem.a.column_stride != 1:
         return _passes(problem)
-    return split.steps(problem, groups, units, _TUNING.product.split)
+    return split.steps(problem, groups, units, tuning_of(problem.traits).product.split)
 
 
 def _passes(problem: Any) -> int:
@@ -51,9 +50,9 @@ def _passes(problem: Any) -> int:
 
     The rows of a part stay in the cache. With k = 32000 and 400 columns this takes two thirds of the time of one part.
     """
-    k = hint(problem.k)
+    k, tuning = hint(problem.k), tuning_of(problem.traits).product
     results = hint(problem.m) * hint(problem.n) * hint(1 if problem.batch is None else problem.batch)
-    part = max(_TUNING.product.split_strided, -(-k * results // _TUNING.product.partial))
+    part = max(tuning.split_strided, -(-k * results // tuning.partial))
     return part if k >= 8 * part else 0
 
 
@@ -98,8 +97,8 @@ def _attention_pays(traits: Traits, query: Shaped, key: Shaped, has_bias: bool) 
     gradient needs the (time x source) matrix anyway. A single query pays if there are enough heads for the compute units.
     """
     if attention_row_cpu.suits(traits, query.shape, key.shape, query.shape[3]):
-        return hint(query.shape[0]) * key.shape[2] >= min(traits.compute_units, _TUNING.attention.row_heads)
-    fits = query.dtype == "float32" and not has_bias and hint(query.shape[3]) <= _TUNING.attention.depth
+        return hint(query.shape[0]) * key.shape[2] >= min(traits.compute_units, tuning_of(traits).attention.row_heads)
+    fits = query.dtype == "float32" and not has_bias and hint(query.shape[3]) <= tuning_of(traits).attention.depth
     long = min(hint(query.shape[1]), hint(key.shape[1])) >= traits.vector_width
     return fits and long and attention_gradient_cpu.enough(traits, query.shape[0], key.shape[2])
 
@@ -127,7 +126,7 @@ SCHEDULE = register(
         sort=functools.partial(sort.by_merging, block=1024, piece=2048, gathered=4096),
         top_k=sort.by_insertion,
         scatter_block=_scatter_block,
-        tuning=_TUNING,
+        tuning=CpuTuning(),
         fusion=Fusion(),
         splitting=Splitting(),
         launch=50_000,

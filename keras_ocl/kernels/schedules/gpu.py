@@ -15,6 +15,7 @@ from keras_ocl.kernels.conv import winograd_gpu
 from keras_ocl.kernels.conv.problem import Problem
 from keras_ocl.kernels.gemm import gpu as gemm_gpu
 from keras_ocl.kernels.gemm import gpu_choice, rows_gpu, split
+from keras_ocl.kernels.overrides import tuning_of
 from keras_ocl.kernels.pointwise import gpu as pointwise_gpu
 from keras_ocl.kernels.pointwise import team
 from keras_ocl.kernels.schedule import Schedule, Traits, register
@@ -34,7 +35,7 @@ def _product(problem: Any, tile: Any) -> list[KernelSpec]:
 
 
 def _by_element(problem: Problem) -> bool:
-    return problem.geometry.groups > 1 and hint(problem.geometry.group_outputs) < _TUNING.convolution_channels
+    return problem.geometry.groups > 1 and hint(problem.geometry.group_outputs) < problem.tuning.convolution_channels
 
 
 def _convolution(problem: Problem) -> list[KernelSpec]:
@@ -64,7 +65,7 @@ def _attention_pays(traits: Traits, query: Shaped, key: Shaped, has_bias: bool) 
     (time x source) matrix anyway.
     """
     batch, time, heads, depth = map(hint, query.shape)
-    source, tuning = hint(key.shape[1]), _TUNING
+    source, tuning = hint(key.shape[1]), tuning_of(traits)
     multiplied = 2 * batch * heads * time * source * depth / gpu_choice.units(traits)
     fits = query.dtype == "float32" and not has_bias and tuning.attention_least <= min(time, source)
     return fits and max(time, source) <= tuning.attention_most and multiplied <= tuning.attention_launches * tuning.launch
@@ -72,16 +73,16 @@ def _attention_pays(traits: Traits, query: Shaped, key: Shaped, has_bias: bool) 
 
 def _left_pays(traits: Traits, rows: Extent, depth: Extent, columns: Extent, price: float, loads: int) -> bool:
     """Whether computing the left operand again for each block of columns, and its further loads, takes less than half a launch's time."""
-    rows, columns = hint(rows), hint(columns)
-    if min(rows, columns) <= _TUNING.product_few:
+    rows, columns, tuning = hint(rows), hint(columns), tuning_of(traits)
+    if min(rows, columns) <= tuning.product_few:
         return False
-    each = price + _TUNING.product_fetch * (loads - 1)
-    return rows * depth * ceil_div(columns, _TUNING.product_block) * each / gpu_choice.units(traits) <= _TUNING.launch / 2
+    each = price + tuning.product_fetch * (loads - 1)
+    return rows * depth * ceil_div(columns, tuning.product_block) * each / gpu_choice.units(traits) <= tuning.launch / 2
 
 
 def _scatter_block(traits: Traits, rows: Extent, columns: Extent, lanes: int) -> tuple[int, int]:
     """(rows, columns) of a work-item's block: one column, and so many rows that about 33,000 work-items remain at most."""
-    ranges = max(1, min(hint(rows), _TUNING.scatter_items // max(1, hint(columns))))
+    ranges = max(1, min(hint(rows), tuning_of(traits).scatter_items // max(1, hint(columns))))
     return -(-hint(rows) // ranges), 1
 
 
@@ -92,10 +93,11 @@ def _sort(problem: sort.Problem, results: Sequence[Handle]) -> list[KernelSpec]:
 
 def _scatter_sorted(problem: scatter.Problem) -> list[KernelSpec] | None:
     rows, columns, count = (hint(n) for n in (problem.rows, problem.columns, problem.count))
-    walked = min(rows * columns, _TUNING.scatter_items) * count
-    if walked < _TUNING.scatter_walked or 2 * rows >= 2**32:
+    tuning = tuning_of(problem.traits)
+    walked = min(rows * columns, tuning.scatter_items) * count
+    if walked < tuning.scatter_walked or 2 * rows >= 2**32:
         return None
-    return scatter_sorted.kernels(problem, _TUNING.scatter_chunk, min(_TUNING.pointwise_group, problem.traits.max_group))
+    return scatter_sorted.kernels(problem, tuning.scatter_chunk, min(tuning.pointwise_group, problem.traits.max_group))
 
 
 SCHEDULE = register(

@@ -1,6 +1,7 @@
 """Numbers that were measured, or that follow from a device's caches: one table per schedule, with the reasons.
 
-Kernels read them through a device's traits, `schedule_of(traits).tuning`. CLBlast's database of tuned parameters is the example.
+Kernels read them through `overrides.tuning_of(traits)`, which puts a device's own numbers in place. CLBlast's database of tuned parameters
+is the example.
 
 Costs have four units, named where they are used: cheap operations (one elementwise operation on one element of a vector; the unit of
 Schedule's prices), CPU cycles (CpuProduct), and multiply-adds, either of one work-item or of a whole compute unit. The last two add up: a

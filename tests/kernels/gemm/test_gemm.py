@@ -17,6 +17,7 @@ from keras_ocl.kernels.gemm import strips as gemm_strips
 from keras_ocl.kernels.gemm.parts import Names, Problem
 from keras_ocl.kernels.schedule import schedule_names
 from keras_ocl.kernels.spec import Args, Sink
+from keras_ocl.runtime.overrides import Overrides
 from tests.drivers import on_rusticl
 from tests.kernels.launching import launch, launch_all, named
 from tests.pairwise import pairwise
@@ -325,6 +326,19 @@ def test_packed_strips_of_other_dtypes(device, dtype):
     names, got = launched_product(device, a, b, dtype, 130, out)
     assert names[0] == "matrix product packing"
     np.testing.assert_allclose(got.astype(np.float64), want, rtol=precision, atol=precision * 4 * 131**0.5)
+
+
+@pytest.mark.parametrize("steps", [1, 8])
+def test_passes_over_a_panel_read_no_strips(device, steps):
+    """They read the rows of a tile by their stride, which packing makes meaningless: 4 x 65536 x 256 was wrong."""
+    least = ("product.strips", 1), ("product.strips_stride", 1), ("product.strips_panels", 1)
+    traits = dataclasses.replace(cpu(device), overrides=Overrides("own.toml", tuning=least))
+    rng, tile = np.random.default_rng(14), gemm_cpu.Tile("rows", 4, 1, 4, steps=steps)
+    a, b = random(rng, (1, 4, 70), "float32"), random(rng, (1, 70, 64), "float32")
+    operand, sink = stored(a, True, 0, "a", "float32")[1], Sink(named("c"), (4, 64), "float32")
+    problem = Problem(traits, None, 4, 64, 70, operand, gemm.Operand(named("b"), "float32", 64, 1), "float32", sink)
+    assert gemm_strips.suits(problem, tile) == (steps == 1)
+    check(device, traits, a, b, "float32", transposed=(True, False), tile=tile)
 
 
 def test_complex_is_refused(device, traits):

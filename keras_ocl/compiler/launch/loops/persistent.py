@@ -17,6 +17,7 @@ from keras_ocl.core.factors import Seen, of
 from keras_ocl.core.index import is_one
 from keras_ocl.core.primitive import Kind
 from keras_ocl.kernels.coordinates import index_type
+from keras_ocl.kernels.overrides import tuning_of
 from keras_ocl.kernels.schedule import schedule_of
 from keras_ocl.kernels.schedules import rows as schedule
 from keras_ocl.kernels.spec import STEP, Args, KernelSpec
@@ -120,7 +121,7 @@ def _pays(stages, reread, batch, rows, length, traits):
 
     Times are in multiply-adds of a compute unit, which reads 64 bytes from the cache that all units share in the time of 128 of them.
     """
-    tuning, groups, step = schedule_of(traits).tuning, ceil_div(hint(batch), rows), 2 * reread + len(stages) * _LATENCY
+    tuning, groups, step = tuning_of(traits), ceil_div(hint(batch), rows), 2 * reread + len(stages) * _LATENCY
     for spec, kind, each in stages:
         work = spec.provenance.work / spec.provenance.launches / 2 / groups
         active = schedule.items(traits) if kind == "groups" else hint(each) * rows

@@ -1,0 +1,96 @@
+"""Values of one device: numbers and tiles measured on it, which take the place of those that a schedule estimates.
+
+They come from a TOML file: the one that KERAS_OCL_TUNING names, for every device of the process, else the device's own in the cache's
+folder. Each schedule has its part of the file:
+
+    [cpu.tuning]
+    "product.block" = 256
+
+    [cpu.choices.product]
+    "float32 m=64 n=512 k=512 a=float32(512,1) b=float32(512,1)" = { kind = "rows", rows = 8, vectors = 2, chunk = 64, block = 512 }
+
+What names and keys there are, kernels know (kernels/overrides.py).
+"""
+
+import os
+import re
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+from keras_ocl.runtime.disk_cache import cache_folder
+from keras_ocl.runtime.private import read_private
+
+
+@dataclass(frozen=True)
+class Overrides:
+    """The part of a file for one schedule, hashable; empty where there is no file.
+
+    Attributes:
+        file: the file's path, "" where there is none.
+        schedules: names of all schedules that have a part of the file.
+        tuning: (name, value) of numbers of the schedule's tuning table.
+        choices: (kind, key, fields) of tiles: `fields` are (name, value) of the tile for the problems with that key.
+    """
+
+    file: str = ""
+    schedules: tuple[str, ...] = ()
+    tuning: tuple[tuple[str, Any], ...] = ()
+    choices: tuple[tuple[str, str, tuple[tuple[str, Any], ...]], ...] = ()
+
+    def __hash__(self) -> int:
+        return hash(self.file)  # traits are keys of many caches, and there may be thousands of choices
+
+
+def device_file(model: str, driver: str, units: int) -> Path | None:
+    """The file of a device, by its model, its driver's version and its compute units; None for a user without a home."""
+    folder = cache_folder()
+    name = re.sub(r"[^A-Za-z0-9.]+", "-", f"{model.strip()} {driver} {units} units").strip("-.")
+    return folder / "tuning" / f"{name}.toml" if folder else None
+
+
+def read_overrides(schedule: str, model: str, driver: str, units: int) -> Overrides:
+    """The Overrides of a device that has this schedule.
+
+    Raises:
+        ValueError: there is no file that KERAS_OCL_TUNING names, the file cannot be read or has another form, or another user may have
+            written the device's file.
+    """
+    named = os.environ.get("KERAS_OCL_TUNING")
+    path = Path(named).expanduser() if named else device_file(model, driver, units)
+    if path is None or not (named or os.path.lexists(path)):
+        return Overrides()
+    try:
+        text = (path.read_bytes() if named else read_private(path)).decode()
+        entries = tomllib.loads(text)
+    except OSError as error:
+        _refuse(path, error.strerror or str(error))
+    except ValueError as error:  # neither UTF-8 nor TOML
+        _refuse(path, str(error))
+    return parsed(path, schedule, entries)
+
+
+def parsed(path: Path, schedule: str, entries: dict[str, Any]) -> Overrides:
+    """The Overrides of `schedule` in a file's entries; ValueError where they have another form."""
+    for name, part in entries.items():
+        if not isinstance(part, dict) or not part.keys() <= {"tuning", "choices"}:
+            _refuse(path, f"{name!r} is no schedule with the tables 'tuning' and 'choices'")
+    own = entries.get(schedule, {})
+    tuning, choices = own.get("tuning", {}), own.get("choices", {})
+    kinds = choices.values() if isinstance(choices, dict) else [None]
+    tables = [tuning, choices, *kinds, *(tile for kind in kinds if isinstance(kind, dict) for tile in kind.values())]
+    if not all(isinstance(table, dict) for table in tables):
+        _refuse(path, "'tuning' has a value for each name, 'choices' a table for each kind, with a table of a tile's fields for each key")
+    tiles = tuple((kind, key, _items(tile)) for kind, found in choices.items() for key, tile in found.items())
+    return Overrides(str(path), tuple(entries), _items(tuning), tiles)
+
+
+def _items(table: dict[str, Any]) -> tuple[tuple[str, Any], ...]:
+    return tuple((name, tuple(value) if isinstance(value, list) else value) for name, value in table.items())
+
+
+def _refuse(path: Path, why: str) -> NoReturn:
+    raise ValueError(
+        f"a device's own values cannot be read from {path}: {why}; correct it, or delete it and unset KERAS_OCL_TUNING"
+    ) from None

@@ -1,0 +1,139 @@
+"""Tiles that a device has of its own for single products: where they fit they are used and compute the same, else the estimate is used."""
+
+import dataclasses
+import logging
+
+import numpy as np
+import pytest
+
+from keras_ocl import runtime
+from keras_ocl.core import dtypes
+from keras_ocl.core.dim import Dim
+from keras_ocl.kernels import contraction, gemm
+from keras_ocl.kernels.gemm import cpu_choice, gpu_choice
+from keras_ocl.kernels.gemm.cpu import Tile
+from keras_ocl.kernels.gemm.parts import Problem
+from keras_ocl.kernels.spec import Sink
+from keras_ocl.runtime.overrides import Overrides
+from tests.kernels.launching import launch, named
+
+
+def product(traits, m=64, n=192, k=96, dtype="float32", along_k=False, batch=None, **more):
+    """A Problem of row-major matrices; the second is transposed with `along_k`."""
+    a = gemm.Operand(named("a"), dtype, k, 1, batch_stride=0 if batch is None else m * k)
+    b = gemm.Operand(named("b"), dtype, *((1, k) if along_k else (n, 1)))
+    shape = (m, n) if batch is None else (batch, m, n)
+    return Problem(traits, batch, m, n, k, a, b, dtypes.accumulator(dtype), Sink(named("c"), shape, dtype), **more)
+
+
+def own(problem, **fields):
+    """The problem on a device that has a tile with these fields for it."""
+    choice = ("product", problem.key, tuple(fields.items()))
+    return dataclasses.replace(problem, traits=dataclasses.replace(problem.traits, overrides=Overrides("own.toml", (), (), (choice,))))
+
+
+def test_keys_tell_what_a_choice_depends_on():
+    traits = runtime.read_record("intel-cpu")
+    assert product(traits).key == "float32 m=64 n=192 k=96 a=float32(96,1) b=float32(192,1)"
+    assert product(traits, batch=3, dtype="int8").key == "int32 batch=3 m=64 n=192 k=96 a=int8(6144,96,1) b=int8(0,192,1)"
+    varying = product(traits, m=Dim(40, hint=32), along_k=True, all_arguments=True, repeated=True, longest=2048)
+    varying.sink.uniform = 2
+    assert varying.key == "float32 m=32* n=192 k=96 a=float32(96,1) b=float32(1,96) uniform=2 longest=2048 eager repeated"
+    computed = product(traits)
+    computed.b = dataclasses.replace(computed.b, source=object())
+    assert computed.key.endswith("b=float32(computed)")
+
+
+CPU = [
+    dict(rows=3, vectors=2, chunk=9),
+    dict(rows=4, vectors=1, chunk=64, block=32),
+    dict(rows=2, vectors=3, chunk=8, block=96),
+    dict(rows=2, vectors=2, chunk=64, block=512, across=2),
+    dict(kind="dots", rows=2, vectors=3, chunk=10, across=5),
+]
+
+
+@pytest.mark.parametrize("fields", CPU)
+def test_a_cpus_own_tile_computes_the_same(fields, device):
+    check(device, "cpu", Tile, {"kind": "rows", **fields}, cpu_choice.choose, along_k=fields.get("kind") == "dots")
+
+
+@pytest.mark.parametrize(
+    "fields", [dict(across=4, down=2, rows=2, columns=4, depth=4), dict(across=8, down=1, rows=1, columns=2, depth=16, steps=48)]
+)
+def test_a_gpus_own_tile_computes_the_same(fields, device):
+    def make(steps=0, **sides):
+        return contraction.Tile(**sides, fragment=4), steps
+
+    check(device, "gpu", make, fields, gpu_choice.choose)
+
+
+def check(device, schedule, make, fields, choose, along_k=False):
+    m, n, k, rng = 64, 192, 96, np.random.default_rng(3)
+    traits = dataclasses.replace(device.traits, schedule=schedule)
+    problem = own(product(traits, m, n, k, along_k=along_k), **fields)
+    assert choose(problem) == make(**fields) != choose(product(traits, m, n, k, along_k=along_k))
+    a, b = (rng.standard_normal(shape).astype("float32") for shape in ((m, k), (k, n)))
+    specs = gemm.plan(problem.traits, batch=None, m=m, n=n, k=k, a=problem.a, b=problem.b, dtype="float32", sink=problem.sink)
+    c = device.allocate(4 * m * n)
+    launch(device, specs, {"a": device.upload(a), "b": device.upload(np.ascontiguousarray(b.T if along_k else b)), "c": c})
+    np.testing.assert_allclose(device.download(c, np.float32, (m, n)), a.astype("float64") @ b, rtol=1e-4, atol=1e-4)
+
+
+def refused(problem, choose, fields, says, caplog):
+    caplog.set_level(logging.WARNING, "keras_ocl")
+    assert choose(own(problem, **fields)) == choose(problem)
+    assert caplog.messages and all(says in message for message in caplog.messages), caplog.messages
+
+
+@pytest.mark.parametrize(
+    "changes, fields, says",
+    [
+        ({}, dict(kind="columns", rows=1, vectors=1, chunk=1), "kind = 'columns' is neither"),
+        ({}, dict(rows=1, vectors=1, chunk=1), "'kind'"),
+        ({}, dict(kind="rows", rows=0, vectors=1, chunk=1), "rows = 0 is not a positive number"),
+        ({}, dict(kind="rows", rows=1, vectors="1", chunk=1), "vectors = '1' is not a positive number"),
+        ({}, dict(kind="rows", rows=1, vectors=1, chunk=1, block=-4), "block = -4 is not a positive number"),
+        (dict(m=4), dict(kind="rows", rows=5, vectors=1, chunk=5), "5 rows are more than the product's"),
+        ({}, dict(kind="rows", rows=3, vectors=1, chunk=64), "do not divide the chunk"),
+        ({}, dict(kind="rows", rows=8, vectors=4, chunk=8), "it takes 37 of 32 registers"),
+        ({}, dict(kind="dots", rows=1, vectors=1, chunk=1), "both operands must be contiguous"),
+        ({}, dict(kind="rows", rows=1, vectors=4, chunk=64, block=4096), "bytes of private memory"),
+        (dict(m=65536), dict(kind="rows", rows=8, vectors=1, chunk=65536, block=64), "of at most 2048 rows"),
+        (dict(n=Dim(200, hint=192)), dict(kind="rows", rows=1, vectors=1, chunk=64, block=64, across=2), "a panel of several tiles"),
+        (dict(n=16), dict(kind="rows", rows=1, vectors=2, chunk=64), "at least one tile long"),
+        (dict(along_k=True), dict(kind="rows", rows=1, vectors=1, chunk=64), "must be contiguous"),
+        ({}, dict(kind="rows", rows=4, vectors=8, chunk=4, steps=8), "passes over a panel"),
+    ],
+)
+def test_a_cpus_tile_that_does_not_fit_is_refused(changes, fields, says, caplog):
+    refused(product(runtime.read_record("intel-cpu"), **changes), cpu_choice.choose, fields, says, caplog)
+
+
+@pytest.mark.parametrize(
+    "changes, fields, says",
+    [
+        ({}, dict(across=16, down=16, rows=8, columns=8), "'depth'"),
+        ({}, dict(across=0, down=16, rows=8, columns=8, depth=8), "across = 0 is not a positive number"),
+        ({}, dict(across=12, down=16, rows=8, columns=8, depth=8), "across = 12 is no power of two"),
+        ({}, dict(across=16, down=16, rows=8, columns=8, depth=32), "depth = 32 is more than 16"),
+        ({}, dict(across=16, down=16, rows=8, columns=8, depth=8, steps=36), "does not divide the 36 steps"),
+        ({}, dict(across=64, down=32, rows=1, columns=1, depth=8), "its 2048 work-items are more than a group's 1024"),
+        ({}, dict(across=16, down=16, rows=16, columns=16, depth=8), "registers of 4 bytes are too many for 255"),
+        ({}, dict(across=512, down=1, rows=1, columns=4, depth=8), "bytes of local memory are more than the group's"),
+        (dict(longest=64), dict(across=16, down=16, rows=8, columns=8, depth=8), "a part sums more than 64 steps"),
+    ],
+)
+def test_a_gpus_tile_that_does_not_fit_is_refused(changes, fields, says, caplog):
+    refused(product(runtime.read_record("sm_90"), **changes), gpu_choice.choose, fields, says, caplog)
+
+
+def test_a_gpus_own_tile_goes_before_the_kernels_of_few_rows():
+    problem = product(runtime.read_record("sm_90"), m=2)
+    assert gpu_choice.few(problem) and not gpu_choice.few(own(problem, across=16, down=2, rows=1, columns=2, depth=8))
+
+
+def test_convolutions_sums_have_no_own_tiles_yet():
+    traits = own(product(runtime.read_record("sm_90")), across=16, down=2, rows=1, columns=2, depth=8).traits
+    problem = Problem(traits, 1, 64, 192, 96, None, None, "float32", None)
+    assert gpu_choice.choose(problem) == gpu_choice.choose(dataclasses.replace(problem, traits=runtime.read_record("sm_90")))
