@@ -138,9 +138,9 @@ def stored(n, readers):
 def hashable(x):
     """A hashable form of a parameter: equal for equal parameters, whatever the present values of Dims in it."""
     if isinstance(x, dict):
-        return tuple((k, hashable(v)) for k, v in sorted(x.items()))
+        return tuple([(k, hashable(v)) for k, v in sorted(x.items())])
     if isinstance(x, (tuple, list)):
-        return tuple(hashable(v) for v in x)
+        return tuple([hashable(v) for v in x])
     if isinstance(x, Dim):
         return key(x)
     if isinstance(x, float):
