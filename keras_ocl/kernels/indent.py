@@ -1,9 +1,6 @@
 """Indentation of OpenCL C text: templates need not indent, and source printed beside a profile is readable."""
 
-import re
-
 _INDENT = "  "
-_BRACES = re.compile("[{}]")
 _CONTROL = ("for", "while", "if", "else")
 
 
@@ -13,14 +10,15 @@ def indented(text: str, depth: int = 1) -> str:
     for line in map(str.strip, text.splitlines()):
         if not line:
             continue
-        closers = len(line) - len(line.lstrip("}")) if line[0] == "}" else 0
+        closers = len(line) - len(line.lstrip("}"))
         level = inside[-closers] - 1 if closers else inside[-1] + extra
         lines.append(f"{_INDENT * level}{line}\n")
-        for brace in _BRACES.findall(line):
-            if brace == "{":
-                inside.append(level + 1)
-            else:
-                inside.pop()
+        if "{" in line or "}" in line:
+            for character in line:
+                if character == "{":
+                    inside.append(level + 1)
+                elif character == "}":
+                    inside.pop()
         extra = extra + 1 if not line.endswith(("{", ";", "}")) and _controls(line) else 0
     return "".join(lines)
 
