@@ -195,7 +195,7 @@ def _apply(name: str, function: Callable[[int, int], int], a: Extent, b: Extent)
     if name in ("floordiv", "mod"):  # a divisor's shadow may be 0 though its value is not
         function = _SHADOW_DIVISION[name]
     hinted, probed = function(ah, bh), tuple(map(function, aps, bps))
-    notes, agree = _notes.get(), value == hinted == max(probed) == min(probed)
+    notes, agree = _notes.get(), value == hinted and probed.count(value) == len(probed)
     if agree and notes is None and not _nameless.get():
         return value
     greater = None  # (greater operand, smaller one) of a min or max that is one of its operands in the value and all shadows
@@ -222,7 +222,7 @@ def _apply(name: str, function: Callable[[int, int], int], a: Extent, b: Extent)
         mark = _unknown(name, am, bm)
     if agree and mark == value % _PRIME:
         return value
-    result = Dim(value, hinted, probed[0], (name, a, b), mark, probed)
+    result = _made(value, hinted, probed, (name, a, b), mark)
     if notes is not None and greater is not None:
         notes.note("le", greater[1], greater[0], True)
     elif notes is not None and agree and not _nameless.get():
@@ -231,9 +231,16 @@ def _apply(name: str, function: Callable[[int, int], int], a: Extent, b: Extent)
     return result
 
 
+def _made(value: int, hinted: int, probes: tuple[int, ...], made: tuple[str, Extent, Extent], mark: int) -> Dim:
+    """A computed Dim of plain ints, without the conversions of Dim(...)."""
+    result = int.__new__(Dim, value)
+    result.hint, result.probe, result.probes, result.made, result.mark = hinted, probes[0], probes, made, mark
+    return result
+
+
 def _shadows(n: Extent) -> tuple[int, int, tuple[int, ...], int]:
     if isinstance(n, Dim):
-        return present(n), n.hint, n.probes, n.mark
+        return int.__int__(n), n.hint, n.probes, n.mark
     n = present(n)
     return n, n, (n,) * (1 + len(_RESIDUES)), n % _PRIME
 
@@ -297,6 +304,11 @@ def product(extents: Iterable[Extent]) -> Extent:
     for e in extents:
         result = result * e
     return result
+
+
+def size_hint(extents: Iterable[Extent]) -> int:
+    """The hint of the product of extents: the elements of a shape, as tuning decisions count them."""
+    return math.prod(map(hint, extents))
 
 
 def ceil_div(a: Extent, b: Extent) -> Extent:

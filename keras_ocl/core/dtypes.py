@@ -29,7 +29,8 @@ _TABLE: dict[str, tuple[Any, str, str]] = {
 }
 
 NAMES = tuple(_TABLE)
-_FROM_NUMPY: dict[np.dtype[Any], str] = {np.dtype(row[0]): name for name, row in _TABLE.items()}
+_NUMPY: dict[str, np.dtype[Any]] = {name: np.dtype(row[0]) for name, row in _TABLE.items()}
+_FROM_NUMPY: dict[np.dtype[Any], str] = {dtype: name for name, dtype in _NUMPY.items()}
 
 _TO_NUMBERS = "turn them into numbers before the model, by tf.data or a preprocessing layer such as StringLookup or TextVectorization"
 _NO_NUMBERS: dict[str | None, str] = {  # kind of a NumPy dtype -> what its elements are
@@ -58,11 +59,11 @@ def canonical(dtype: Any) -> str:
 
 
 def numpy_dtype(name: str) -> np.dtype[Any]:
-    return np.dtype(_TABLE[name][0])
+    return _NUMPY[name]
 
 
 def itemsize(name: str) -> int:
-    return numpy_dtype(name).itemsize
+    return _NUMPY[name].itemsize
 
 
 def storage_ctype(name: str) -> str:

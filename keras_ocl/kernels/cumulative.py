@@ -9,7 +9,7 @@ On GPUs, groups of work-items scan a row together (cumulative_gpu.py).
 from collections.abc import Sequence
 
 from keras_ocl.core import dtypes
-from keras_ocl.core.dim import Extent, Shape, ceil_div, hint, product
+from keras_ocl.core.dim import Extent, Shape, ceil_div, hint, product, size_hint
 from keras_ocl.kernels import elementwise, prelude, summation
 from keras_ocl.kernels.coordinates import index_type, unflattened, wide_literal
 from keras_ocl.kernels.schedule import Traits, schedule_of
@@ -41,7 +41,7 @@ def plan(
     if 0 in shape:
         return []
     problem = Scan(traits, kind, tuple(shape), axis, reverse, handles, dtype, sink, all_arguments)
-    n, walks = hint(shape[axis]), hint(product(shape)) // max(1, hint(shape[axis]))
+    n, walks = hint(shape[axis]), size_hint(shape) // max(1, hint(shape[axis]))
     schedule = problem.schedule
     together = schedule.scan(problem)
     if together:

@@ -10,7 +10,7 @@ select.
 from keras_ocl import primitives as P
 from keras_ocl.core.autodiff import GradientTape, backward, differentiable
 from keras_ocl.core.body import Body, Draft, needed
-from keras_ocl.core.dim import hint, product
+from keras_ocl.core.dim import hint, size_hint
 from keras_ocl.core.factors import Seen
 from keras_ocl.core.primitive import Equation, Kind, Primitive, active_tapes
 from keras_ocl.kernels import elementwise
@@ -123,12 +123,12 @@ def _pays(drafts, outputs):
     if any(eq.primitive.host is not None for d in drafts for eq in nested(d.equations)):
         return False
     saved = sum(_price(eq) for part in equations for eq in part) / 2
-    return saved > _LAUNCHES + _MOVED * sum(hint(product(t.shape)) for t in outputs[1])
+    return saved > _LAUNCHES + _MOVED * sum(size_hint(t.shape) for t in outputs[1])
 
 
 def _price(eq):
     """An estimate of an equation's additions, multiplications and the like."""
-    p, size = eq.primitive, sum(hint(product(t.shape)) for t in eq.outputs)
+    p, size = eq.primitive, sum(size_hint(t.shape) for t in eq.outputs)
     if p.kind in _FREE:
         return 0
     if bodies_in(eq):

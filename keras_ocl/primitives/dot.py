@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from keras_ocl import primitives as P
 from keras_ocl.core import dtypes
-from keras_ocl.core.dim import Dim, hint, key, present, product
+from keras_ocl.core.dim import Dim, key, present, product, size_hint
 from keras_ocl.core.factors import Factors
 from keras_ocl.core.index import is_one
 from keras_ocl.core.primitive import Kind, Primitive
@@ -188,7 +188,7 @@ def _kernels(builder, node, sink):
 
 
 def _terms(node):
-    return hint(product(node.inputs[0].shape[i] for i in node.params["contract"][0]))
+    return size_hint(node.inputs[0].shape[i] for i in node.params["contract"][0])
 
 
 def _operations(node):

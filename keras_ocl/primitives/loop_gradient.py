@@ -8,7 +8,7 @@ or sums over per-step tensors are formed once, over all steps, after the loop.
 from keras_ocl import primitives as P
 from keras_ocl.core.autodiff import backward, differentiable
 from keras_ocl.core.body import Body, Draft, needed
-from keras_ocl.core.dim import hint, product
+from keras_ocl.core.dim import size_hint
 from keras_ocl.core.primitive import Equation, Kind, bind
 from keras_ocl.kernels import elementwise
 from keras_ocl.primitives.loop_hoist import fits, hoisted
@@ -298,4 +298,4 @@ class _Backward:
 
 
 def _size(tensors):
-    return sum(hint(product(t.shape)) for t in tensors.values())
+    return sum(size_hint(t.shape) for t in tensors.values())

@@ -6,7 +6,7 @@ the input projections of recurrent cells (Appleyard et al., "Optimizing Performa
 
 from keras_ocl import primitives as P
 from keras_ocl.core.body import needed
-from keras_ocl.core.dim import hint, key, product
+from keras_ocl.core.dim import hint, key, size_hint
 from keras_ocl.core.primitive import Equation, Kind, bind
 from keras_ocl.primitives.batching import spread
 from keras_ocl.primitives.loop_steps import at_step_p
@@ -16,7 +16,7 @@ _LIMIT = 2**28  # most elements of a tensor that is kept for all steps
 
 def fits(length, shape):
     """Whether keeping a tensor of `shape` for all steps is worth its memory."""
-    return hint(length) * hint(product(shape)) <= _LIMIT
+    return hint(length) * size_hint(shape) <= _LIMIT
 
 
 def hoisted(draft, outputs, constants, stacked, xs, length):

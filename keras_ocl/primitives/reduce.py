@@ -8,7 +8,7 @@ import itertools
 from keras_ocl import primitives as P
 from keras_ocl.core import dtypes
 from keras_ocl.core.access import Along, Inner
-from keras_ocl.core.dim import ceil_div, hint, product
+from keras_ocl.core.dim import ceil_div, hint, product, size_hint
 from keras_ocl.core.index import Affine
 from keras_ocl.core.primitive import Kind, Primitive
 from keras_ocl.primitives.batching import moved_axes, next_axes, next_axis
@@ -92,7 +92,7 @@ def _access(axes_of, first=0):
 
 
 def _terms(node):
-    return max(1, hint(product(node.inputs[0].shape)) // max(1, hint(product(node.shape))))
+    return max(1, size_hint(node.inputs[0].shape) // max(1, size_hint(node.shape)))
 
 
 def _reduction(name, shape, vjp, pointwise, **rules):
@@ -110,7 +110,7 @@ def _partial_shape(x, *, axes, axis, chunk):
 def _partial_terms(node):
     x, axis = node.inputs[0], node.params["axis"]
     per_part = min(node.params["chunk"], hint(x.shape[axis]))
-    return per_part * hint(product(x.shape[a] for a in node.params["axes"] if a != axis))
+    return per_part * size_hint(x.shape[a] for a in node.params["axes"] if a != axis)
 
 
 def _partial(name, whole):

@@ -10,7 +10,7 @@ from keras_ocl import primitives as P
 from keras_ocl.core import dtypes
 from keras_ocl.core.autodiff import GradientTape, differentiable
 from keras_ocl.core.body import needed
-from keras_ocl.core.dim import hint, product
+from keras_ocl.core.dim import size_hint
 from keras_ocl.primitives.batching import batch_equations
 
 _BLOCK = 8  # steps: more are more in vain behind the last one, fewer are more stacks written
@@ -33,7 +33,7 @@ class _Backward:
         places = {id(t): k for k, t in reversed([*enumerate(self.constants)]) if differentiable(t.dtype)}
         self.sources = [*places.values()]  # one place of each constant: its gradient is by all of them
         self.cts = [P.zeros_like(self.first[k]) if cts[k] is None else cts[k] for k in self.moving]
-        size = sum(hint(product(t.shape)) * dtypes.itemsize(t.dtype) for t in self.first)
+        size = sum(size_hint(t.shape) * dtypes.itemsize(t.dtype) for t in self.first)
         self.slots = max(1, min(_SLOTS, _BYTES // size))
 
     def gradients(self):

@@ -6,7 +6,7 @@ covers positions o * stride + k * dilation - low for 0 <= k < window; what lies 
 
 from keras_ocl.core import dtypes
 from keras_ocl.core.access import Along, Tap, same_place
-from keras_ocl.core.dim import hint, maximum, product
+from keras_ocl.core.dim import maximum, size_hint
 from keras_ocl.core.factors import Factors, sized
 from keras_ocl.core.index import is_one, linear
 from keras_ocl.core.primitive import Kind, Primitive
@@ -65,13 +65,13 @@ def _access(node, position):
 
 
 def _positions_in_window(node):
-    return hint(product(node.params["window"]))
+    return size_hint(node.params["window"])
 
 
 def _overlapping(node):
     """In gather form: how many windows may cover a position, counting the axes along which windows overlap."""
     window, strides, dilation = (node.params[k] for k in ("window", "strides", "dilation"))
-    return hint(product(w for w, s, d in zip(window, strides, dilation, strict=True) if (w - 1) * d + 1 > s))
+    return size_hint(w for w, s, d in zip(window, strides, dilation, strict=True) if (w - 1) * d + 1 > s)
 
 
 def _cost(terms, divided):

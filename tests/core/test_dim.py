@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keras_ocl.core.dim import Dim, ceil_div, key, maximum, minimum, same
+from keras_ocl.core.dim import Dim, ceil_div, hint, key, maximum, minimum, noting, product, same, size_hint
+from keras_ocl.core.facts import Facts
 
 FUNCTIONS = {
     "add": operator.add,
@@ -90,3 +91,14 @@ def test_an_extent_knows_how_it_was_made(steps, value):
     for extent in found:
         copied = pickle.loads(pickle.dumps(extent))
         assert key(copied) == key(extent) and again(copied, {n.key: value, m.key: value + 3}) == int(extent)
+
+
+def test_the_hint_of_a_size_is_that_of_the_product_and_notes_no_facts():
+    unknown = Dim(5, hint=32)
+    for shape in ((), (7,), (unknown,), (unknown, 3, unknown + 1), (unknown, 0, 4)):
+        assert size_hint(shape) == hint(product(shape))
+        assert type(size_hint(shape)) is int
+    with noting(Facts([unknown])) as facts:
+        before = len(list(facts))
+        assert size_hint((unknown, 2)) == 64
+        assert len(list(facts)) == before

@@ -8,7 +8,7 @@ vectorised.
 from keras_ocl.compiler.codegen.evaluator import Evaluator
 from keras_ocl.compiler.codegen.nests import MASKED, Block, Nest, Place, Register
 from keras_ocl.core import dtypes
-from keras_ocl.core.dim import hint, product
+from keras_ocl.core.dim import product, size_hint
 from keras_ocl.core.index import Affine, Var, is_one, linear
 from keras_ocl.kernels.spec import Buffer
 
@@ -160,7 +160,7 @@ class Analysis(Evaluator):
         real = [i for i, n in enumerate(extents) if not is_one(n)]
         nest = self.nest((node, vectorises), [extents[i] for i in real])
         saved, parent = self.block, self._deepest([v.block for i in self._index for v in i.terms])
-        self.cost += hint(product(extents))
+        self.cost += size_hint(extents)
         if vectorises:
             nest.levels.append(parent.depth if parent.var is None or parent.var.nest is self.nests.get("root") else None)
         if node in self.chunks and real:

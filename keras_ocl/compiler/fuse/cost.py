@@ -10,7 +10,7 @@ loading it at its places. All costs and prices are in cheap operations on one el
 from keras_ocl.compiler.fuse.axes import ANY, reshape_map
 from keras_ocl.core import dtypes
 from keras_ocl.core.access import ANYWHERE, ONLY, REGROUPED, Along, Inner
-from keras_ocl.core.dim import hint, product
+from keras_ocl.core.dim import hint, size_hint
 from keras_ocl.core.index import is_one
 from keras_ocl.core.primitive import Kind
 
@@ -45,7 +45,7 @@ class Places:
     def results(self, region, space):
         """The index of the element that a kernel computes at each point of its `space`."""
         lane = max((i for i, n in enumerate(space) if not is_one(n)), default=None)
-        sources = [self._source((region, i), hint(product(space[: i + 1])), i == lane) for i in range(len(space))]
+        sources = [self._source((region, i), size_hint(space[: i + 1]), i == lane) for i in range(len(space))]
         return tuple(NOWHERE if is_one(n) else (source, 1, 0) for n, source in zip(space, sources, strict=True))
 
     def operand(self, user, position, index):
@@ -141,7 +141,7 @@ def pads_lanes(node):
 
 def size(node):
     """Number of elements of a node's result, at least 1."""
-    return max(1, hint(product(node.shape)))
+    return max(1, size_hint(node.shape))
 
 
 def storing(node, places, schedule):

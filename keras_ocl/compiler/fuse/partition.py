@@ -19,7 +19,7 @@ from keras_ocl.compiler.fuse.axes import ANY, axis_map
 from keras_ocl.compiler.fuse.prologue import fetched, repeated
 from keras_ocl.compiler.fuse.regions import Parts, Placement, Region
 from keras_ocl.core.access import Along, Inner
-from keras_ocl.core.dim import Dim, hint, product, same
+from keras_ocl.core.dim import Dim, hint, product, same, size_hint
 from keras_ocl.core.index import Affine, is_one
 from keras_ocl.core.primitive import Kind
 from keras_ocl.kernels import elementwise
@@ -344,10 +344,11 @@ class _Fuser:
 
     def _worth_repeating(self, node, readers):
         """Whether rematerialising `node` wherever the regions `readers` read it costs less than storing it."""
-        places = [index for region in readers for index in self._places(node, region)]
+        each = [self._places(node, region) for region in readers]
+        places = [index for part in each for index in part]
         stored = functools.partial(self._in_memory, readers=set(readers))
         limit = cost.storing(node, places, self.schedule) + self._around(node, stored)
-        lanes = all(r.anchor is not None or r.lanes and not cost.ends_lanes(node, self._places(node, r)) for r in readers)
+        lanes = all(r.anchor is not None or r.lanes and not cost.ends_lanes(node, part) for r, part in zip(readers, each, strict=True))
         factor = 1 if lanes else self.schedule.without_lanes(self.traits)
         above = sum((factor - 1) * r.work for r in readers if r.lanes)
         return above + cost.repeated(node, places, self.schedule, self.indices, stored, limit - above, factor) < limit
@@ -364,8 +365,10 @@ class _Fuser:
 
     def _worth_lanes(self, node, region, ends=False):
         """Whether `region` stays vectorised with `node` inlined, or losing its vectors (`ends`: for certain) costs less than storing."""
+        if region.anchor is not None or not region.lanes:
+            return True
         places = self._places(node, region)
-        if region.anchor is not None or not region.lanes or not (ends or cost.ends_lanes(node, places)):
+        if not (ends or cost.ends_lanes(node, places)):
             return True
         work = region.work + cost.price(node) * cost.evaluations(places)
         return (self.schedule.without_lanes(self.traits) - 1) * work < cost.storing(node, places, self.schedule)
@@ -442,7 +445,7 @@ class _Fuser:
         identity = tuple(range(len(region.space)))
         if not same(node.shape, region.space) or self._map_in(node, region) != identity or len(region.maps) >= self.limits.nodes:
             return False
-        if self._reduction(node) and (region.anchor is not None or cost.terms(node) * hint(product(node.shape)) > self.limits.alone):
+        if self._reduction(node) and (region.anchor is not None or cost.terms(node) * size_hint(node.shape) > self.limits.alone):
             return False
         if not self._stays_in_lanes(node, region, [node]):
             return False
@@ -455,7 +458,7 @@ class _Fuser:
         rank, length = row_results.leading(node.shape, region.space), row_results.reduced(node, self.at)
         if rank is None or length is None or not self.schedule.nested_row < length <= self.schedule.shared_row:
             return False
-        if 0 in region.space or len(region.maps) >= self.limits.nodes or hint(product(region.space[rank:])) < self.schedule.nested_row:
+        if 0 in region.space or len(region.maps) >= self.limits.nodes or size_hint(region.space[rank:]) < self.schedule.nested_row:
             return False
         others = (row_results.leading(n.shape, region.space) for n in region.outputs if not same(n.shape, region.space))
         along = self._map_in(node, region)
@@ -526,7 +529,7 @@ class _Fuser:
         numbered = {region.bit: region for region in self.regions}
         for region in self.regions:
             target = None
-            small = hint(product(region.space)) <= 64 and not any(isinstance(n, Dim) for n in region.space)
+            small = size_hint(region.space) <= 64 and not any(isinstance(n, Dim) for n in region.space)
             joins = region.anchor is None and small
             if joins and all(same(n.shape, region.space) for n in region.outputs):
                 left = hosts.get(region.space, 0) & ~region.below
@@ -558,7 +561,7 @@ def _prefers_template(node):
     """Whether a contraction has so many multiply-adds (over 512) that it uses the matrix-product template."""
     if node.kind is not Kind.CONTRACTION:
         return False
-    return cost.terms(node) * hint(product(node.shape)) > 512
+    return cost.terms(node) * size_hint(node.shape) > 512
 
 
 def _overlaps(node):

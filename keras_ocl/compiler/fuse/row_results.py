@@ -4,7 +4,7 @@ Rows run along the last axes of a kernel's index space; the axes before them cou
 """
 
 from keras_ocl.compiler.fuse import cost
-from keras_ocl.core.dim import hint, product, same
+from keras_ocl.core.dim import same, size_hint
 from keras_ocl.core.index import is_one
 from keras_ocl.core.primitive import Kind
 
@@ -33,7 +33,7 @@ def reduced(node, placements):
 
 def one_level(region, evaluations, nested):
     """Whether the reductions of `region` with more than `nested` terms, and one more with `evaluations`, are all for the same rows."""
-    if evaluations > hint(product(region.space)):
+    if evaluations > size_hint(region.space):
         return False
     reductions = ((n, places) for n, places in region.places.items() if n.kind in REDUCING)
     return all(cost.terms(n) <= nested or cost.evaluations(places) == evaluations for n, places in reductions)

@@ -39,7 +39,7 @@ class Form:
 
     def _number(self, node, inputs):
         self._numbers[node] = len(self._rows)
-        self._rows.append((node.primitive, hashable(node.params), hashable(node.shape), node.dtype, *inputs))
+        self._rows.append((node.form, *inputs))
         return self._numbers[node]
 
 

@@ -6,7 +6,7 @@ small model computes, and a compiler takes tens of milliseconds for each kernel.
 
 from keras_ocl.compiler.launch import joining
 from keras_ocl.compiler.launch.provenance import JoinedProvenance
-from keras_ocl.core.dim import hint, product
+from keras_ocl.core.dim import size_hint
 from keras_ocl.core.index import is_one
 from keras_ocl.kernels.schedule import schedule_of
 from keras_ocl.kernels.spec import Args, KernelSpec
@@ -36,7 +36,7 @@ def _is_small(spec, limit, units):
     """
     if not joining.possible(spec) or not spec.group or not all(map(is_one, spec.group)) or any(a.kind == "local" for a in spec.args):
         return False
-    items = hint(product(spec.grid))
+    items = size_hint(spec.grid)
     if items <= 1:
         return True
     return spec.provenance.work * (1 - 1 / min(items, units)) <= limit

@@ -12,7 +12,7 @@ before the first update of a state still does.
 
 from keras_ocl.compiler.launch import joining
 from keras_ocl.compiler.launch.provenance import JoinedProvenance
-from keras_ocl.core.dim import Dim, ceil_div, hint, product
+from keras_ocl.core.dim import Dim, ceil_div, product, size_hint
 from keras_ocl.core.index import is_one
 from keras_ocl.kernels.ids import GROUPS, function
 from keras_ocl.kernels.schedule import schedule_of
@@ -63,7 +63,7 @@ class _Part:
             and joining.possible(spec)
             and not spec.functions
             and not any(isinstance(n, Dim) for n in [*spec.group, *(a.value for a in spec.args if a.kind == "local")])
-            and 0 < hint(product(spec.grid)) <= items
+            and 0 < size_hint(spec.grid) <= items
             and self.source <= _SOURCE
         )
         self.group = (*(spec.group or ()), 1, 1, 1)[:3]

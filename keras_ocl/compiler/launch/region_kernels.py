@@ -4,7 +4,7 @@ from keras_ocl.compiler.codegen import Analysis, Generator
 from keras_ocl.compiler.codegen.nests import Nest, Register, analyse
 from keras_ocl.compiler.fuse import row_results
 from keras_ocl.compiler.fuse.prologue import runs_in_lanes
-from keras_ocl.core.dim import hint, product, same
+from keras_ocl.core.dim import product, same, size_hint
 from keras_ocl.core.index import Affine, is_one, linear
 from keras_ocl.kernels import prelude
 from keras_ocl.kernels.coordinates import index_type
@@ -141,7 +141,7 @@ def _uniform(body, anchor):
         if node not in seen:
             seen.add(node)
             stack += () if node in body.materialised and node not in body.outputs else node.inputs
-    return sum(n is not anchor and hint(product(n.shape)) <= 2 for n in seen)
+    return sum(n is not anchor and size_hint(n.shape) <= 2 for n in seen)
 
 
 class RegionSource:

@@ -15,14 +15,21 @@ class Node:
     A node with several results is never read itself: each result is a PROJECT node.
     """
 
-    __slots__ = ("primitive", "kind", "inputs", "params", "shape", "dtype", "results", "origin", "order", "tensor", "_buffer")
+    __slots__ = ("primitive", "kind", "inputs", "params", "shape", "dtype", "results", "origin", "order", "tensor", "_buffer", "_form")
 
     def __init__(self, primitive, inputs, params, shape, dtype, results=None, origin=NOWHERE, tensor=None):
         self.primitive, self.inputs, self.params = primitive, inputs, params
         self.kind = Kind.INPUT if primitive is None else primitive.kind
         self.shape, self.dtype, self.results, self.origin = shape, dtype, results, origin
         self.order, self.tensor = 0, tensor
-        self._buffer = None
+        self._buffer = self._form = None
+
+    @property
+    def form(self):
+        """Hashable, and equal for nodes that are the same function of operands of one kind: primitive, parameters, shape, dtype."""
+        if self._form is None:
+            self._form = (self.primitive, hashable(self.params), hashable(self.shape), self.dtype)
+        return self._form
 
     @property
     def buffer(self):
@@ -137,10 +144,12 @@ def stored(n, readers):
 
 def hashable(x):
     """A hashable form of a parameter: equal for equal parameters, whatever the present values of Dims in it."""
+    if type(x) in (int, str):  # nearly all there is
+        return (type(x).__name__, x)
     if isinstance(x, dict):
-        return tuple((k, hashable(v)) for k, v in sorted(x.items()))
+        return tuple([(k, hashable(v)) for k, v in sorted(x.items())])
     if isinstance(x, (tuple, list)):
-        return tuple(hashable(v) for v in x)
+        return tuple([hashable(v) for v in x])
     if isinstance(x, Dim):
         return key(x)
     if isinstance(x, float):

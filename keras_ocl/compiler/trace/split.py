@@ -4,7 +4,7 @@ The number of parts is a function of the extents alone, so the order of summatio
 result, does not depend on the run.
 """
 
-from keras_ocl.core.dim import hint, product
+from keras_ocl.core.dim import hint, size_hint
 
 
 def split(graph, limits, primitive, inputs, params, origin):
@@ -14,8 +14,8 @@ def split(graph, limits, primitive, inputs, params, origin):
     """
     (x,) = inputs
     axes = params["axes"]
-    count = hint(product(x.shape[a] for a in axes))
-    results = hint(product(x.shape)) // max(1, count)
+    count = size_hint(x.shape[a] for a in axes)
+    results = size_hint(x.shape) // max(1, count)
     longest = max(axes, key=lambda a: hint(x.shape[a]), default=None)
     rows = len(x.shape) - 1 in axes
     wide = count * results >= limits.wide * max(1, limits.tall // max(1, count))

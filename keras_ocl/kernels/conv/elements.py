@@ -3,7 +3,7 @@
 They serve small eager work, groups of few channels on GPUs, and geometries that the tiled kernels do not support.
 """
 
-from keras_ocl.core.dim import ceil_div, hint, product
+from keras_ocl.core.dim import ceil_div, hint, product, size_hint
 from keras_ocl.kernels import ordered_sum, prelude, summation
 from keras_ocl.kernels.conv.geometry import outside, position
 from keras_ocl.kernels.coordinates import decode, index_type
@@ -76,7 +76,7 @@ def filter_grad(problem, units=0, teams=False):
     elements = product(geometry.filter)
     # Eager work here is small: one chunk, so that its kernels do not depend on the number of images.
     items = 0 if problem.all_arguments else 256 * units
-    chunks = max(1, min(hint(product(geometry.output[:-2])), items // max(1, hint(elements))))
+    chunks = max(1, min(size_hint(geometry.output[:-2]), items // max(1, hint(elements))))
     outer = geometry.output[:-2] if chunks > 1 else geometry.output[:1]
     rows = product(outer)
     size = ceil_div(rows, chunks)
@@ -98,7 +98,7 @@ def filter_grad(problem, units=0, teams=False):
         line += f" + (long)i{i} * {args.int(axis.input_step, 'long')}"
         gradient += f" + (long)o{i} * {args.int(axis.output_step, 'long')}"
     value, factor = prelude.load(dtype, 1, xp, f"({line} + inner)"), prelude.load(dtype, 1, dp, f"({gradient} + channel)")
-    many = hint(size) * hint(product(geometry.output[len(outer) : -1])) > summation.PRODUCT_ALONE
+    many = hint(size) * size_hint(geometry.output[len(outer) : -1]) > summation.PRODUCT_ALONE
 
     def along(i, total):
         """Statements that add the terms of all pixels along axis `i` and the inner axes to `total`."""

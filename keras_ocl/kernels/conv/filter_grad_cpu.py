@@ -10,7 +10,7 @@ memory; a second kernel adds the chunks in order. Chunks depend on extents and t
 from dataclasses import dataclass
 
 from keras_ocl.core import dtypes
-from keras_ocl.core.dim import ceil_div, hint, product
+from keras_ocl.core.dim import ceil_div, hint, product, size_hint
 from keras_ocl.kernels import ordered_sum, prelude, summation
 from keras_ocl.kernels.conv import geometry as conv_geometry
 from keras_ocl.kernels.conv.forward_cpu import (
@@ -62,7 +62,7 @@ class _FilterGrad:
         self.whole_items = hint(elements) * dtypes.itemsize(self.dtype) > self.tuning.cached
         parallel = 1 if self.whole_items else self.outer_taps * self.groups * self.slots
         wanted = ceil_div(8 * problem.units, parallel)
-        self.chunks = max(1, min(wanted, hint(product(self._band_counts()))))
+        self.chunks = max(1, min(wanted, size_hint(self._band_counts())))
         self.partial = Buffer(self.chunks * product(geometry.filter), self.accumulator)
         self.args = Args()
         self.x, self.dy = self.args.pointer(problem.x, self.dtype), self.args.pointer(problem.dy, self.dtype)

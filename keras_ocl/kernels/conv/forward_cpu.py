@@ -10,7 +10,7 @@ With an input dilation, the pixels of a tile are of one phase: all use the same 
 from dataclasses import dataclass
 
 from keras_ocl.core import dtypes
-from keras_ocl.core.dim import Dim, ceil_div, hint, product
+from keras_ocl.core.dim import Dim, ceil_div, hint, product, size_hint
 from keras_ocl.kernels import prelude
 from keras_ocl.kernels.conv import geometry as conv_geometry
 from keras_ocl.kernels.register_tile import RegisterTile
@@ -110,14 +110,16 @@ def choose_tile(problem):
             continue
         if number not in (0, len(axes) - 1) or hint(axis.output) == 0:
             continue
+        extent = hint(axis.per_phase)
         for vectors in range(1, 7):
             if vectors > 1 and (vectors - 1) * width >= channels:
                 break
             most = (limit - 2 - vectors) // vectors if vectors > 1 else limit - 8
             if most < 1:
                 break
+            blocks = channel_blocks(channels, width, vectors)
             for pixels in range(1, most + 1):
-                cost = _tile_cost(hint(axis.per_phase), pixels, channels, width, vectors) / hint(axis.per_phase)
+                cost = _tile_cost(extent, pixels, width, blocks) / extent
                 # Tiles along rows merge taps and touch adjacent cache lines: tiles along the batch must be clearly cheaper.
                 cost *= 1.15 if number == 0 and len(axes) > 1 else 1.0
                 if best is None or cost < best[0] - 1e-9:
@@ -125,14 +127,14 @@ def choose_tile(problem):
     return best[1]
 
 
-def _tile_cost(extent, pixels, channels, width, vectors):
-    """Estimated cycles for one tap and input channel, over `extent` pixels and all output channels."""
+def _tile_cost(extent, pixels, width, blocks):
+    """Estimated cycles for one tap and input channel, over `extent` pixels and all output channels, which `channel_blocks` divided."""
     full, left = divmod(extent, pixels)
     total = 0.0
-    for v, last, blocks in channel_blocks(channels, width, vectors):
+    for v, last, count in blocks:
         extra = 0.0 if last == width else 1.5 * len(pieces(last))
-        for count, times in ((pixels, full), (left, 1 if left else 0)):
-            total += blocks * times * (max(count * v / 2, (count + v + extra) / 2, 4.0) + 0.7)
+        for part, times in ((pixels, full), (left, 1 if left else 0)):
+            total += count * times * (max(part * v / 2, (part + v + extra) / 2, 4.0) + 0.7)
     return total
 
 
@@ -148,7 +150,7 @@ def filter_blocks(problem):
     tile, tuning = choose_tile(problem), problem.tuning.convolution
     blocks = channel_blocks(problem.channels, tile.width, tile.vectors)
     size = product(problem.geometry.filter[:-1]) * tile.vectors * tile.width * dtypes.itemsize(problem.dtype)
-    tiles = hint(product(a.output for a in problem.merged_axes)) // tile.pixels
+    tiles = size_hint(a.output for a in problem.merged_axes) // tile.pixels
     if sum(count for _, _, count in blocks) < 2 or size < tuning.packed_block or tiles < tuning.packed_tiles:
         return None
     return [((vectors - 1) * tile.width + last, count) for vectors, last, count in blocks]

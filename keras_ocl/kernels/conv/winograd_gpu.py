@@ -12,7 +12,7 @@ The tensors that the transforms write and the products read, 2.25 times the inpu
 
 from dataclasses import replace
 
-from keras_ocl.core.dim import ceil_div, hint, product
+from keras_ocl.core.dim import ceil_div, hint, product, size_hint
 from keras_ocl.kernels import gemm
 from keras_ocl.kernels.conv import winograd
 from keras_ocl.kernels.conv.winograd import combine
@@ -33,9 +33,9 @@ def choose(problem):
 
     def launches(t, tiles):
         yield 0, (9 + t.planes) * inputs * outputs
-        yield 0, hint(product(geometry.input)) + t.planes * tiles * inputs
+        yield 0, size_hint(geometry.input) + t.planes * tiles * inputs
         yield _products_of(problem, t, tiles, outputs, inputs), t.planes * tiles * (inputs + outputs)
-        yield 0, t.planes * tiles * outputs + hint(product(geometry.output))
+        yield 0, t.planes * tiles * outputs + size_hint(geometry.output)
 
     return _fastest(problem, launches)
 
@@ -48,8 +48,8 @@ def choose_gradient(problem):
     inputs, outputs = map(hint, geometry.filter[2:])
 
     def launches(t, tiles):
-        yield 0, hint(product(geometry.input)) + t.planes * tiles * inputs
-        yield 0, hint(product(geometry.output)) + t.planes * tiles * outputs
+        yield 0, size_hint(geometry.input) + t.planes * tiles * inputs
+        yield 0, size_hint(geometry.output) + t.planes * tiles * outputs
         yield _products_of(problem, t, inputs, outputs, tiles), t.planes * tiles * (inputs + outputs)
         yield 0, (9 + t.planes) * inputs * outputs
 
@@ -75,7 +75,7 @@ def _fastest(problem, launches):
     def time(multiplied, elements):
         return max(max(multiplied, 4 * elements * traits.byte) / units, tuning.launch)
 
-    read, written = (hint(product(shape)) for shape in (geometry.input, geometry.output))
+    read, written = (size_hint(shape) for shape in (geometry.input, geometry.output))
     best, least = None, time(9 * hint(geometry.filter[2]) * written / tuning.winograd_direct, read + written)
     for transforms in (winograd.FOUR, winograd.TWO):
         tiles = hint(_tiles(problem, transforms))

@@ -12,8 +12,7 @@ _PRIVATE = 1 << 20  # most bytes of private memory that a device's own tile may 
 
 def groups(problem, tile):
     """Number of work-items with `tile`, by the hints of the extents."""
-    batch = 1 if problem.batch is None else hint(problem.batch)
-    return -(-hint(problem.n) // tile.panel(problem.lanes)) * -(-hint(problem.m) // tile.chunk) * batch
+    return _Estimate(problem).groups(tile)
 
 
 def choose(problem):
@@ -22,8 +21,7 @@ def choose(problem):
         return own
     if streamed := _streamed(problem):
         return streamed
-    tiles = list(_eager(problem) if problem.all_arguments else _candidates(problem))
-    return min(tiles, key=lambda tile: _cycles(problem, tile))
+    return min(_eager(problem) if problem.all_arguments else _candidates(problem), key=_Estimate(problem).cycles)
 
 
 def _unfit(problem, tile):
@@ -172,44 +170,53 @@ def _eager(problem):
         yield Tile("rows", rows, vectors, chunk, 0 if direct else 256)
 
 
-def _fetch(problem, tile):
-    """Estimated CPU cycles in which a tile loads a vector of B, one of many along its rows."""
-    t = _tuning(problem)
-    if tile.kind == "dots" or tile.block or problem.b.source:
-        return t.fetch
-    # Rows that lie a multiple of cache lines apart share sets of the first-level cache: every `shared`th set holds them.
-    apart, line = hint(problem.b.row_stride) * dtypes.itemsize(problem.b.dtype), t.line
-    shared = 1 if apart % line else math.gcd(apart // line, t.sets)
-    lines = hint(problem.k) * -(-_bytes(problem.b, tile.vectors * problem.lanes) // line)
-    return t.fetch_near if lines * line * shared <= t.first else t.fetch_apart
+class _Estimate:
+    """Estimates of what tiles cost for one problem, by the hints of its extents. What all tiles share is computed once."""
 
+    def __init__(self, problem):
+        p, t, k, n = problem, _tuning(problem), hint(problem.k), hint(problem.n)
+        self._problem, self._tuning, self._m, self._n, self._k, self._lanes = p, t, hint(p.m), n, k, p.lanes
+        self._batch = 1 if p.batch is None else hint(p.batch)
+        self._near, self._direct = _bytes(p.b, k * n) <= t.near, p.b.column_stride == 1
+        self._registers, self._uniform = 32 if p.traits.vector_width >= 16 else 16, min(p.sink.uniform - 1, t.uniform)
+        # Rows that lie a multiple of cache lines apart share sets of the first-level cache: every `_shared`th set holds them.
+        apart = _bytes(p.b, hint(p.b.row_stride))
+        self._shared = 1 if apart % t.line else math.gcd(apart // t.line, t.sets)
 
-def _crowded(problem, tile):
-    """How many registers a tile lacks for what the epilogue keeps in them; compilers then move sums to memory in the innermost loop."""
-    t, registers = _tuning(problem), 32 if problem.traits.vector_width >= 16 else 16
-    free = registers - (tile.rows + 1) * tile.vectors - 1
-    return max(0, min(problem.sink.uniform - 1, t.uniform) - free)
+    def groups(self, tile):
+        """Number of work-items."""
+        return -(-self._n // tile.panel(self._lanes)) * -(-self._m // tile.chunk) * self._batch
 
+    def cycles(self, tile):
+        """CPU cycles until the last compute unit is done."""
+        k, lanes, p, t = self._k, self._lanes, self._problem, self._tuning
+        rows, vectors = tile.rows, tile.vectors
+        step = max(rows * vectors / 2, (rows + vectors) / 2, t.latency) + self._fetch(tile) * vectors
+        chunk = min(tile.chunk, self._m)
+        tiles = -(-chunk // rows)
+        if tile.kind == "dots":
+            across, steps = min(tile.across, -(-self._n // vectors)), -(-k // lanes)
+            whole = t.whole if _bytes(p.a, chunk * k) <= t.close else t.whole_far
+            spilled = t.spilled if _bytes(p.a, (rows + vectors) * k) > t.first else 0
+            one = (step + rows * whole + (rows + vectors) * spilled) * steps + t.tile + 2 * rows * vectors
+            item = across * (tiles * one + vectors * steps * (t.read if self._near else t.read_far))
+        else:
+            step += t.crowded * self._crowded(tile)
+            item = tile.across * tiles * ((step + rows * t.scalar) * k + t.tile + (t.keep if tile.block else 2) * rows * vectors)
+            if tile.block:
+                copy = t.copy if self._near else t.copy_far
+                item += k * tile.across * vectors * (copy if self._direct else t.turn * lanes)
+        rounds = -(-self.groups(tile) // p.traits.compute_units)
+        return rounds * (item + t.item) + 0.1 * item
 
-def _cycles(problem, tile):
-    """Estimated CPU cycles until the last compute unit is done."""
-    m, n, k, lanes = hint(problem.m), hint(problem.n), hint(problem.k), problem.lanes
-    rows, vectors, t = tile.rows, tile.vectors, _tuning(problem)
-    near = _bytes(problem.b, k * n) <= t.near
-    step = max(rows * vectors / 2, (rows + vectors) / 2, t.latency) + _fetch(problem, tile) * vectors
-    chunk = min(tile.chunk, m)
-    tiles = -(-chunk // rows)
-    if tile.kind == "dots":
-        across, steps = min(tile.across, -(-n // vectors)), -(-k // lanes)
-        whole = t.whole if _bytes(problem.a, chunk * k) <= t.close else t.whole_far
-        spilled = t.spilled if _bytes(problem.a, (rows + vectors) * k) > t.first else 0
-        one = (step + rows * whole + (rows + vectors) * spilled) * steps + t.tile + 2 * rows * vectors
-        item = across * (tiles * one + vectors * steps * (t.read if near else t.read_far))
-    else:
-        step += t.crowded * _crowded(problem, tile)
-        item = tile.across * tiles * ((step + rows * t.scalar) * k + t.tile + (t.keep if tile.block else 2) * rows * vectors)
-        if tile.block:
-            copy = t.copy if near else t.copy_far
-            item += k * tile.across * vectors * (copy if problem.b.column_stride == 1 else t.turn * lanes)
-    rounds = -(-groups(problem, tile) // problem.traits.compute_units)
-    return rounds * (item + t.item) + 0.1 * item
+    def _fetch(self, tile):
+        """CPU cycles in which a tile loads a vector of B, one of many along its rows."""
+        p, t = self._problem, self._tuning
+        if tile.kind == "dots" or tile.block or p.b.source:
+            return t.fetch
+        lines = self._k * -(-_bytes(p.b, tile.vectors * self._lanes) // t.line)
+        return t.fetch_near if lines * t.line * self._shared <= t.first else t.fetch_apart
+
+    def _crowded(self, tile):
+        """How many registers a tile lacks for what the epilogue keeps in them; compilers then move sums to memory in the innermost loop."""
+        return max(0, self._uniform - (self._registers - (tile.rows + 1) * tile.vectors - 1))

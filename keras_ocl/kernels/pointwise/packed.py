@@ -5,7 +5,7 @@ operations only, whose operands all have the memory layout of the results, or on
 """
 
 from keras_ocl.core import dtypes
-from keras_ocl.core.dim import Dim, ceil_div, hint, product
+from keras_ocl.core.dim import Dim, ceil_div, product, size_hint
 from keras_ocl.kernels.overrides import tuning_of
 from keras_ocl.kernels.pointwise.unflatten import unflatten
 
@@ -24,7 +24,7 @@ def lanes(traits, gen, nest):
     if not all(aligned(place, nest, inner, count) for place in nest.places):
         return 1
     enough = traits.compute_units * tuning_of(traits).unit_items
-    return count if hint(product(nest.extents)) >= enough * count else 1
+    return count if size_hint(nest.extents) >= enough * count else 1
 
 
 def widest(places):

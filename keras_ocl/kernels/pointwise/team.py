@@ -7,7 +7,7 @@ item stores a part of the row to which it belongs.
 
 from dataclasses import dataclass
 
-from keras_ocl.core.dim import ceil_div, hint, power_above, power_below, product
+from keras_ocl.core.dim import ceil_div, hint, power_above, power_below, product, size_hint
 from keras_ocl.kernels.overrides import tuning_of
 from keras_ocl.kernels.pointwise import packed
 from keras_ocl.kernels.pointwise.unflatten import unflatten
@@ -99,7 +99,7 @@ def choose(traits, nests, level):
         chosen = len(lengths) - 1 if contiguous else max(range(len(lengths)), key=lengths.__getitem__, default=None)
         nest.spread = None if chosen is None or lengths[chosen] < 2 * tuning.team_elements else chosen
     terms = max((hint(nest.length(nest.groups[nest.spread])) for nest in shared if nest.spread is not None), default=0)
-    count, length = (max(1, hint(product(extents))) for extents in (root.extents[:level], root.extents[level:]))
+    count, length = (max(1, size_hint(extents)) for extents in (root.extents[:level], root.extents[level:]))
     wanted = traits.compute_units * tuning.unit_items
     group = power_below(min(tuning.team, traits.max_group))
     size, chunk = min(group, power_below(max(1, terms, length if level < rank else 1) // tuning.team_elements)), 0

@@ -12,7 +12,7 @@ from dataclasses import replace
 from keras_ocl.compiler.launch import joining
 from keras_ocl.compiler.launch.provenance import JoinedProvenance
 from keras_ocl.core import dtypes
-from keras_ocl.core.dim import ceil_div, hint, product, same
+from keras_ocl.core.dim import ceil_div, hint, same, size_hint
 from keras_ocl.core.factors import Seen, of
 from keras_ocl.core.index import is_one
 from keras_ocl.core.primitive import Kind
@@ -200,7 +200,7 @@ def of_rows(rows, traits):
     cache, groups are twice as large.
     """
     read = {i for n in rows if n.kind is not Kind.STEP_SLICE for i in n.inputs} - rows
-    reread = sum(hint(product(i.shape)) * dtypes.itemsize(i.dtype) for i in read)
+    reread = sum(size_hint(i.shape) * dtypes.itemsize(i.dtype) for i in read)
     most = schedule.ITEMS * (2 if reread >= _CACHE else 1)
     return replace(traits, schedule=schedule.NAME, max_groups=(), max_group=min(most, traits.max_group))
 
