@@ -1,8 +1,6 @@
 """jit: trace a Python function once for each signature, compile it, replay it."""
 
-import contextlib
 import functools
-import gc
 import inspect
 import threading
 import types
@@ -102,8 +100,7 @@ class Jitted:
             with self._lock:
                 bound = self._compiled.get(key)
                 if bound is None:
-                    with _uncollected():
-                        bound = self._compiled.add(key, self._bind(Call(self, leaves, structure, device), key))
+                    bound = self._compiled.add(key, self._bind(Call(self, leaves, structure, device), key))
         bound.used = Cache.now
         return bound, arrays
 
@@ -184,18 +181,6 @@ class Call:
             raise
         except Exception:  # raised by the function itself, such as for shapes that do not fit: it is traced anew for these values
             return None
-
-
-@contextlib.contextmanager
-def _uncollected():
-    """Context without Python's search for cyclic garbage: a trace and its graph stay, and looking through them again and again is slow."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 def _is_array(leaf):

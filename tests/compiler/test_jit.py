@@ -345,26 +345,3 @@ def test_variables_in_the_signature_stay_alive():
     del variable
     gc.collect()
     assert alive() is not None  # or another variable may get its id, and its trace
-
-
-@pytest.mark.parametrize("enabled", (True, False))
-def test_no_garbage_is_collected_while_a_function_is_compiled_and_the_collector_is_as_before_afterwards(enabled):
-    seen, was = [], gc.isenabled()
-
-    @jit
-    def function(x):
-        seen.append(gc.isenabled())
-        if x.shape[0] == 3:
-            raise ValueError("three")
-        return P.mul(x, x)
-
-    (gc.enable if enabled else gc.disable)()
-    try:
-        function(np.zeros(2, "float32"))
-        assert gc.isenabled() == enabled
-        with pytest.raises(ValueError, match="three"):
-            function(np.zeros(3, "float32"))
-        assert gc.isenabled() == enabled
-    finally:
-        (gc.enable if was else gc.disable)()
-    assert seen and not any(seen)
