@@ -91,8 +91,8 @@ def _bytes(operand, elements):
 
 
 def _shapes(problem):
-    """{vectors: most rows} of register tiles: CPUs with 64-byte vectors have 32 registers, others 16."""
-    return {1: 8, 2: 12, 3: 8, 4: 6} if problem.traits.vector_width >= 16 else {1: 8, 2: 6, 3: 4}
+    """{vectors: most rows} of register tiles."""
+    return {1: 8, 2: 12, 3: 8, 4: 6} if _registers(problem) == 32 else {1: 8, 2: 6, 3: 4}
 
 
 def _in_place(problem):
@@ -178,10 +178,10 @@ class _Estimate:
         self._problem, self._tuning, self._m, self._n, self._k, self._lanes = p, t, hint(p.m), n, k, p.lanes
         self._batch = 1 if p.batch is None else hint(p.batch)
         self._near, self._direct = _bytes(p.b, k * n) <= t.near, p.b.column_stride == 1
-        self._registers, self._uniform = 32 if p.traits.vector_width >= 16 else 16, min(p.sink.uniform - 1, t.uniform)
+        self._registers, self._uniform = _registers(p), min(p.sink.uniform - 1, t.uniform)
         # Rows that lie a multiple of cache lines apart share sets of the first-level cache: every `_shared`th set holds them.
-        apart = _bytes(p.b, hint(p.b.row_stride))
-        self._shared = 1 if apart % t.line else math.gcd(apart // t.line, t.sets)
+        self._apart = _bytes(p.b, hint(p.b.row_stride))
+        self._shared = 1 if self._apart % t.line else math.gcd(self._apart // t.line, t.sets)
 
     def groups(self, tile):
         """Number of work-items."""
@@ -214,7 +214,10 @@ class _Estimate:
         p, t = self._problem, self._tuning
         if tile.kind == "dots" or tile.block or p.b.source:
             return t.fetch
-        lines = self._k * -(-_bytes(p.b, tile.vectors * self._lanes) // t.line)
+        width = _bytes(p.b, tile.vectors * self._lanes)
+        if self._apart <= max(width, t.line):  # prefetchers follow rows that touch
+            return t.fetch_near
+        lines = self._k * -(-width // t.line)
         return t.fetch_near if lines * t.line * self._shared <= t.first else t.fetch_apart
 
     def _crowded(self, tile):

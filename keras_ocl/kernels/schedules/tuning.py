@@ -53,13 +53,14 @@ class CpuProduct:
     item: float = 1500  # starting a work-item, with its first cache misses, in cycles
     tile: float = 20  # starting a register tile: addresses and zeroing the accumulators, in cycles
     fetch: float = 0.35  # loading a vector of a packed B from the second-level cache, in cycles
-    # The same of a B in place, whose rows lie apart: prefetchers do not follow them. Measured with AVX2 (packed and in place, 60 shapes).
-    fetch_near: float = 0.5  # where the first-level cache holds all rows of the panel
+    # The same of a B in place, whose rows lie apart: prefetchers do not follow them. Measured with AVX2 (88 shapes, packed and in place).
+    fetch_near: float = 0.5  # where the first-level cache holds all rows of the panel, or the rows touch
     fetch_apart: float = 1.6  # where it does not
     line: int = 64  # bytes of a cache line
     sets: int = 64  # sets of a first-level cache
     keep: float = 4  # storing a vector of a tile's sums and loading it again for the epilogue of a packed product, in cycles
-    crowded: float = 0.25  # per step of k and register that an epilogue's values take from a tile's sums, in cycles: a risk, of 0 to 10
+    # Per step of k and register that values of the epilogue take from a tile's sums, in cycles. Most kernels lose none, some ten.
+    crowded: float = 0.25
     uniform: int = 3  # most registers of those values that count
     scalar: float = 0.25  # loading and broadcasting an element of A, mostly hidden, in cycles
     whole: float = 0.05  # loading a vector of A along k, in cycles

@@ -398,6 +398,11 @@ def test_where_many_rows_read_the_right_operand_it_is_packed(device):
         assert bool(chosen(device, m, 1024, 256).block) == packed, m
 
 
+def test_rows_that_touch_are_read_in_place(device):
+    """A product of 32 x 784 x 16 takes 14 us with them in place, 19 us packed."""
+    assert not chosen(device, 32, 784, 16).block
+
+
 def test_an_epilogue_with_many_values_leaves_them_registers(device):
     """Dropout after a product of 128 x 512 x 512 took three times as long with 6 x 2 vectors of sums, of which some were in memory."""
     tile = chosen(device, 128, 512, 512, uniform=4)
