@@ -78,12 +78,12 @@ class KernelSpec:
     leaves: bool = False  # whether the body has a `return`
     sized: bool = False  # whether a user's body asks for the number of work-items or of groups
 
-    def signature(self, form: str = "{}") -> str:
-        """The parameters as C text; `form` is the format string of the pointers' names."""
-        return ", ".join(self._declared(a, form) if a.is_pointer else f"{a.ctype} {a.name}" for a in self.args)
+    def signature(self, form: str = "{}", restrict: bool = True) -> str:
+        """The parameters as C text; `form` is the format string of the pointers' names, which `restrict` qualifies if none may alias."""
+        return ", ".join(self._declared(a, form, restrict) if a.is_pointer else f"{a.ctype} {a.name}" for a in self.args)
 
-    def _declared(self, pointer: Arg, form: str = "{}") -> str:
-        return f"{pointer.ctype} {'' if self.functions else 'restrict '}{form.format(pointer.name)}"
+    def _declared(self, pointer: Arg, form: str = "{}", restrict: bool = True) -> str:
+        return f"{pointer.ctype} {'restrict ' if restrict and not self.functions else ''}{form.format(pointer.name)}"
 
     def source(self, function: str, offsets: bool = False) -> str:
         """The kernel's OpenCL C text under the function name `function`; `offsets`: as for around()."""

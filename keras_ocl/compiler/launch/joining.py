@@ -45,9 +45,8 @@ def function(spec, parameters, places=None, qualifiers="", restrict=True):
             them, where a work-item function would not return them.
         restrict: whether its pointers keep their `restrict`.
     """
-    signature = spec.signature() if restrict else spec.signature().replace("restrict ", "")
     given = {**(places or {}), **dict.fromkeys(parameters, "")}
-    text = f"({', '.join(filter(None, (signature, *map(ids.declared, parameters))))}) {{\n{spec.text(given)}}}\n"
+    text = f"({', '.join(filter(None, (spec.signature(restrict=restrict), *map(ids.declared, parameters))))}) {{\n{spec.text(given)}}}\n"
     name = "part_" + hashlib.sha256(text.encode()).hexdigest()[:20]
     return name, f"// {spec.title}\nstatic {qualifiers}void {name}{text}"
 
