@@ -24,6 +24,7 @@ _numbers = itertools.count()
 
 _BYTES = {"char": 1, "short": 2, "half": 2, "int": 4, "float": 4, "long": 8, "double": 8}
 _SIZES = re.compile(r"get_(global_size|num_groups)\b")  # where a source asks for the number of work-items, or groups
+_KERNELS_OWN = re.compile(r"i|[pn]\d+")  # names in the kernel around a source: the work-item's index, and parameters (Args)
 _C_TYPE = re.compile(r"u?(char|short|int|long)(2|4|8|16)?|(half|float|double)(2|4|8|16)?")
 
 
@@ -56,6 +57,8 @@ class CustomOp(Operation):
         names = (*self.inputs, output, *self._local)
         if len(set(names)) != len(names) or not all(isinstance(name, str) and name.isidentifier() for name in names):
             raise ValueError(f"custom_op {self.name}: inputs, output and local arrays need distinct names for OpenCL C, not {names}.")
+        if taken := [name for name in names if _KERNELS_OWN.fullmatch(name)]:
+            raise ValueError(f"custom_op {self.name}: {taken[0]!r} is a name of the kernel's own, as are i, p0 and n1; choose another.")
         if not isinstance(source, str):
             raise TypeError(f"custom_op {self.name}: `source` must be a string of OpenCL C, not {type(source).__name__}.")
         for what, function in (("shape", shape), ("items", items), ("gradient", gradient), ("group", group)):
@@ -230,8 +233,8 @@ def custom_op(
     Raises:
         TypeError: `source` is no string, `shape`, `items`, `group` or `gradient` is no function, `local` does not declare arrays, or
             (on a call) `items` does not return ints.
-        ValueError: names are not distinct identifiers; or (on a call) the number of inputs is wrong, the work-group does not divide the
-            work-items, or it or its local arrays are larger than the device allows.
+        ValueError: names are not distinct identifiers, or are the kernel's own (`i`, `p0`, `n0`); or (on a call) the number of inputs
+            is wrong, the work-group does not divide the work-items, or it or its local arrays are larger than the device allows.
         KernelBuildError: (on a call) the source does not compile; holds the compiler's log and the source.
     """
     return CustomOp(source, inputs, output, shape, dtype, items, gradient, name, group, local)

@@ -135,6 +135,9 @@ def test_errors():
         keras_ocl.custom_op("", inputs=("x", "x"))
     with pytest.raises(ValueError, match="distinct names"):
         keras_ocl.custom_op("", inputs=[1])
+    for names in ({"inputs": "p1"}, {"inputs": "x", "output": "n0"}, {"inputs": "i"}, {"inputs": "x", "local": {"p0": ("float", 3)}}):
+        with pytest.raises(ValueError, match="'(p1|n0|i|p0)' is a name of the kernel's own, as are i, p0 and n1; choose another"):
+            keras_ocl.custom_op("", **names)
     with pytest.raises(TypeError, match="`source` must be a string of OpenCL C, not int"):
         keras_ocl.custom_op(3, inputs="x")
     with pytest.raises(TypeError, match=r"`shape` must be a function .*, not \(3,\)"):
