@@ -19,7 +19,7 @@ _CLOCK = 500  # MHz, assumed where the driver does not tell
 
 
 def fitted(spec: KernelSpec, traits: Traits, all_arguments: bool = False) -> KernelSpec:
-    """The KernelSpec, changed so that a device of such traits launches it well.
+    """A KernelSpec of the same kernel, such that a device of such traits launches it well.
 
     An open group size is chosen here: the grid is rounded up to a multiple of it, and work-items beyond the original grid return at once.
     If a dimension has more groups than the device allows, the grid is folded into fewer dimensions and each group computes its original id;
@@ -29,9 +29,9 @@ def fitted(spec: KernelSpec, traits: Traits, all_arguments: bool = False) -> Ker
         return spec  # a user's text that depends on the launch's size
     items = min(schedule_of(traits).open_group, traits.max_group)
     if spec.group is None and items:
-        _give_group(spec, items, all_arguments)
+        spec = _with_group(spec, items, all_arguments)
     if spec.group is not None and traits.max_groups and not spec.scalar:
-        _fold(spec, traits.max_groups, all_arguments)
+        spec = _folded(spec, traits.max_groups, all_arguments)
     return spec
 
 
@@ -47,33 +47,34 @@ def open_group(grid: Sequence[Extent], items: int) -> tuple[int, ...]:
     return tuple(group)
 
 
-def _give_group(spec: KernelSpec, items: int, all_arguments: bool) -> None:
-    args = Args(all_arguments, spec.args)
+def _with_group(spec: KernelSpec, items: int, all_arguments: bool) -> KernelSpec:
+    args = Args(all_arguments, list(spec.args))
     group, outside = open_group(spec.grid, items), []
     for k, (extent, side) in enumerate(zip(spec.grid, group, strict=True)):
         if side > 1 and (all_arguments or isinstance(extent, Dim) or extent % side):
             place = ids.function(("global", k)) if spec.scalar else args.place("global", k)  # a user's text may have any names
             outside.append(f"{place} >= {args.int(extent, index_type(extent))}")
-    spec.guards, spec.places = (*spec.guards, *outside), spec.places | args.places
-    spec.grid, spec.group = tuple(ceil_div(n, side) * side for n, side in zip(spec.grid, group, strict=True)), group
+    grid = tuple(ceil_div(n, side) * side for n, side in zip(spec.grid, group, strict=True))
+    guards, places = (*spec.guards, *outside), spec.places | args.places
+    return replace(spec, args=tuple(args.args), grid=grid, group=group, guards=guards, places=places)
 
 
-def _fold(spec: KernelSpec, limits: tuple[int, ...], all_arguments: bool) -> None:
+def _folded(spec: KernelSpec, limits: tuple[int, ...], all_arguments: bool) -> KernelSpec:
     assert spec.group is not None
     group = (*spec.group, 1, 1)[:3]
     counts = [ceil_div(n, side) for n, side in zip((*spec.grid, 1, 1)[:3], group, strict=True)]
     if all(count <= limit for count, limit in zip(counts, limits, strict=True)):
-        return
-    args, total = Args(all_arguments, spec.args), product(counts)
+        return spec
+    args, total, guards = Args(all_arguments, list(spec.args)), product(counts), spec.guards
     i = index_type(total)
     across, down = (total, 1) if total <= limits[0] else (limits[0], ceil_div(total, limits[0]))
     number = "{0}"
     if not is_one(down):
         number += f" + ({i})({{1}}) * {limits[0]}"
-        spec.guards = (f"launch >= {args.int(total, i)}", *spec.guards)
+        guards = (f"launch >= {args.int(total, i)}", *guards)
     fold = ids.Fold(i, number, (args.int(counts[0], i), args.int(counts[1], i)), group)
-    spec.ids = replace(spec.ids, fold=fold)
-    spec.grid, spec.group = (across * group[0], down * group[1], group[2]), group
+    grid = (across * group[0], down * group[1], group[2])
+    return replace(spec, args=tuple(args.args), ids=replace(spec.ids, fold=fold), grid=grid, group=group, guards=guards)
 
 
 def pieces(spec: KernelSpec, traits: Traits, work: float, all_arguments: bool = False) -> list[KernelSpec]:
@@ -90,10 +91,10 @@ def pieces(spec: KernelSpec, traits: Traits, work: float, all_arguments: bool = 
         starts.append(starts[-1] + of_each)
     found = []
     for start in starts:
-        args = Args(all_arguments, [replace(a) for a in spec.args])
+        args = Args(all_arguments, list(spec.args))
         moved = spec.ids.beginning(d, args.scalar(start, "int"), sides[d])
         mine = of_each if start is not starts[-1] else groups[d] - start
         grid = (*spec.grid[:d], mine * sides[d], *spec.grid[d + 1 :])
         operations = None if spec.operations is None else spec.operations // len(starts)
-        found.append(replace(spec, args=args.args, ids=moved, grid=grid, operations=operations))
+        found.append(replace(spec, args=tuple(args.args), ids=moved, grid=grid, operations=operations))
     return found

@@ -9,7 +9,7 @@ that applies the fused operations and stores.
 
 from collections.abc import Hashable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from keras_ocl.core import dtypes
@@ -22,7 +22,7 @@ from keras_ocl.kernels.indent import indented
 Group = tuple[int, ...] | None  # a kernel's work-group
 
 
-@dataclass
+@dataclass(frozen=True)
 class Arg:
     """One kernel parameter. kind: 'in', 'out' (pointers), 'local' or a C scalar type such as 'int'."""
 
@@ -31,7 +31,7 @@ class Arg:
     dtype: str = ""  # pointers: the element's dtype
     value: object = None  # pointers: the Buffer; scalars: the number, which may be a Dim
     # pointers into stacks of loop steps' slices: {shift: a slice's elements}, None: all
-    parts: dict[int | None, Extent | None] = field(default_factory=dict)
+    parts: Mapping[int | None, Extent | None] = field(default_factory=dict)
 
     @property
     def is_pointer(self) -> bool:
@@ -45,9 +45,11 @@ class Arg:
         return f"__local {self.dtype}*" if self.kind == "local" else f"const {self.kind}"
 
 
-@dataclass
+@dataclass(frozen=True, eq=False)
 class KernelSpec:
     """One kernel: body text without signature, its parameters in order, its launch geometry, and what the body asks of the launch.
+
+    Passes make another one in its place (dataclasses.replace) and never change it.
 
     Templates make it by `Args.kernel`, which knows the latter.
 
@@ -60,7 +62,7 @@ class KernelSpec:
     """
 
     name: str  # what the kernel computes, for profiles and errors; not part of the source
-    args: list[Arg]
+    args: tuple[Arg, ...]
     body: str
     grid: Shape
     group: Group = (1,)
@@ -176,7 +178,7 @@ class Args:
     places: set[Place] = field(default_factory=set)
     barriers: bool = False
     leaves: bool = False
-    _seen: dict[Hashable, Arg] = field(default_factory=dict)
+    _seen: dict[Hashable, int] = field(default_factory=dict)  # positions in `args`
 
     def place(self, kind: str, dimension: int) -> str:
         """C name of an id of the work-item along a dimension of the grid: kind 'global', 'group' (that of its group) or 'local' (in it)."""
@@ -207,12 +209,15 @@ class Args:
         key = ("ptr", buffer)
         if key not in self._seen:
             name = f"p{sum(a.kind in ('in', 'out') for a in self.args)}"
-            self._seen[key] = Arg(name, "out" if out else "in", dtype, buffer)
-            self.args.append(self._seen[key])
-        elif out:
-            self._seen[key].kind = "out"
-        self._seen[key].parts.update(parts or {None: None})
-        return self._seen[key].name
+            self._seen[key] = len(self.args)
+            self.args.append(Arg(name, "out" if out else "in", dtype, buffer, parts or {None: None}))
+            return name
+        seen = self.args[self._seen[key]]
+        kind = "out" if out else seen.kind
+        all_parts: dict[int | None, Extent | None] = {**seen.parts, **(parts or {None: None})}
+        if kind != seen.kind or len(all_parts) != len(seen.parts):
+            self.args[self._seen[key]] = replace(seen, kind=kind, parts=all_parts)
+        return seen.name
 
     def int(self, extent: Extent, ctype: str = "int") -> str:
         """C text of an extent or stride: a literal, or the name of an argument."""
@@ -240,9 +245,9 @@ class Args:
     def _scalar(self, key: Hashable, ctype: str, value: object) -> str:
         if key not in self._seen:
             name = f"n{sum(a.kind not in ('in', 'out', 'local') for a in self.args)}"
-            self._seen[key] = Arg(name, ctype, value=value)
-            self.args.append(self._seen[key])
-        return self._seen[key].name
+            self._seen[key] = len(self.args)
+            self.args.append(Arg(name, ctype, value=value))
+        return self.args[self._seen[key]].name
 
     def local(self, ctype: str, elements: Extent) -> str:
         """Name of a __local parameter of `elements` elements of C type `ctype`."""
@@ -263,7 +268,7 @@ class Args:
     ) -> KernelSpec:
         """The KernelSpec with these parameters and a body that was written with them; `more`: further fields of it."""
         asked: dict[str, Any] = {"places": frozenset(self.places), "barriers": self.barriers, "leaves": self.leaves}
-        return KernelSpec(name, self.args, body, grid, group, helpers, title=title, **asked, **more)
+        return KernelSpec(name, tuple(self.args), body, grid, group, helpers, title=title, **asked, **more)
 
 
 class Epilogue(Protocol):

@@ -51,7 +51,7 @@ def device():
 def run(device, body, at):
     floats = [Arg(f"p{k}", "out", "float32", named(f"p{k}")) for k in range(2)]
     numbers = [Arg("at", "int", value=at), Arg("n0", "int", value=1)]
-    spec = KernelSpec("accesses", [*floats, *numbers], f"{body}\n", (1,), functions=(PART,), title="a kernel of a test")
+    spec = KernelSpec("accesses", (*floats, *numbers), f"{body}\n", (1,), functions=(PART,), title="a kernel of a test")
     with installed():
         launch(device, [spec], {f"p{k}": device.upload(np.zeros(N, np.float32)) for k in range(2)})
 

@@ -58,7 +58,7 @@ def test_groups_are_full_where_the_grid_is():
 def test_what_leaves_it_to_the_driver(device):
     reference = dataclasses.replace(device.traits, schedule="reference")
     assert fitted(marking((127,), None, False), reference).group is None
-    of_a_user = KernelSpec("", [], "for (int k = i; k < n; k += get_global_size(0)) ;", (127,), None, scalar=True, sized=True, title="")
+    of_a_user = KernelSpec("", (), "for (int k = i; k < n; k += get_global_size(0)) ;", (127,), None, scalar=True, sized=True, title="")
     spec = fitted(of_a_user, dataclasses.replace(device.traits, schedule="gpu", max_groups=(1, 1, 1)))
     assert spec.group is None and spec.grid == (127,)
 
@@ -75,8 +75,7 @@ def test_guards_of_a_users_kernel_take_no_names_from_it():
 def test_a_head_has_one_guard():
     args = Args()
     spec = args.kernel("", f"{args.pointer(named('out'), 'int32', out=True)}[{args.place('global', 1)}] = 0;\n", (127, 127), None, title="")
-    spec.guards = ("!(p1[0] & 1)",)
-    spec = fitted(spec, GPU)
+    spec = fitted(dataclasses.replace(spec, guards=("!(p1[0] & 1)",)), GPU)
     head = "  const size_t global_0 = get_global_id(0);\n  const size_t global_1 = get_global_id(1);\n"
     assert f"{{\n{head}  if (!(p1[0] & 1) || global_0 >= 127) return;\n  p0[global_1] = 0;\n}}" in spec.source("k")
 

@@ -82,27 +82,20 @@ class Alike:
         if key not in self._specs:
             specs = make()
             if all(type(spec) is KernelSpec and spec.provenance is None and self._touches_only(order, spec) for spec in specs):
-                self._specs[key] = list(order), [_with_buffers(spec, {}) for spec in specs]
+                self._specs[key] = list(order), specs
             return specs
         before, specs = self._specs[key]
         now = dict(zip(before, order, strict=True))
-        return [_with_buffers(spec, now, _another) for spec in specs]
+        return [_with_buffers(spec, now) for spec in specs]
 
     def _touches_only(self, places, spec):
         """Whether a kernel accesses no node's memory except the Buffers `places`; others may be scratch between the region's kernels."""
         return self._buffers.isdisjoint(a.value for a in spec.args if a.is_pointer and a.value not in places)
 
 
-def _another(buffer):
-    """A new Buffer like `buffer`, which is scratch between the kernels of a region."""
-    return Buffer(buffer.elements, buffer.dtype)
-
-
-def _with_buffers(spec, now, other=lambda buffer: buffer):
-    """A copy of a KernelSpec with its Buffers replaced by the dict `now`, to which `other(buffer)` is added for those not in it."""
-    args = []
+def _with_buffers(spec, now):
+    """The KernelSpec with its Buffers replaced by the dict `now`, to which scratch between the kernels of a region is added."""
     for a in spec.args:
         if a.is_pointer and a.value not in now:
-            now[a.value] = other(a.value)
-        args.append(dataclasses.replace(a, value=now[a.value] if a.is_pointer else a.value, parts=dict(a.parts)))
-    return dataclasses.replace(spec, args=args)
+            now[a.value] = Buffer(a.value.elements, a.value.dtype)
+    return dataclasses.replace(spec, args=tuple([dataclasses.replace(a, value=now[a.value]) if a.is_pointer else a for a in spec.args]))

@@ -4,6 +4,8 @@ The device decides, so the host need not know the condition. The branches write 
 its own. A loop in a branch has as many launches as steps, and copies: the host reads the condition and leaves it out.
 """
 
+from dataclasses import replace
+
 from keras_ocl.compiler.trace import ir
 from keras_ocl.core.primitive import Kind
 from keras_ocl.kernels.schedule import schedule_of
@@ -35,9 +37,7 @@ def lower_cond(builder, node, projections, alias, lower_graph):
         for view, owner in lowered.alias.items():
             owner = outside.get(owner, owner)
             alias[view] = alias.get(owner, owner)
-        for launch in lowered.launches:
-            _guard(launch, flag, bool(taken))
-        launches += lowered.launches
+        launches += [_guarded(launch, flag, bool(taken)) for launch in lowered.launches]
     return launches
 
 
@@ -64,13 +64,14 @@ def _inputs(graph, body):
     return [(n, places[id(n.tensor)]) for n in graph.nodes if n.primitive is None]
 
 
-def _guard(launch, flag, taken):
-    """Makes a branch's launch do nothing where the bool in the Buffer `flag` is not `taken`."""
+def _guarded(launch, flag, taken):
+    """A branch's launch, such that it does nothing where the bool in the Buffer `flag` is not `taken`."""
+    label = f"{launch.name}, if {str(taken).lower()}"
     if isinstance(launch, KernelSpec):
         name = f"p{sum(a.is_pointer for a in launch.args)}"
-        launch.args.append(Arg(name, "in", "bool", flag))
-        launch.guards = (f"{'!' if taken else ''}{name}[0]", *launch.guards)
-    else:
-        launch.guards.insert(0, (flag, taken))
-        launch.held.append(flag)
-    launch.name = f"{launch.name}, if {str(taken).lower()}"
+        guards = (f"{'!' if taken else ''}{name}[0]", *launch.guards)
+        return replace(launch, name=label, args=(*launch.args, Arg(name, "in", "bool", flag)), guards=guards)
+    launch.guards.insert(0, (flag, taken))
+    launch.held.append(flag)
+    launch.name = label
+    return launch

@@ -1,7 +1,7 @@
 """Lowering of regions to kernels: each region becomes the KernelSpecs that compute it."""
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from keras_ocl.compiler.fuse.partition import partition
@@ -112,15 +112,9 @@ def lower_graph(graph, updates, traits, all_arguments, lower_loop, extra=None):
         def lower(region=region):
             return _lower_region(region, materialised, users, builder, alias, extra or {}, parts)
 
-        found = lower() if extra or parts else alike.kernels(region, alias, lower)
-        for launch in found:
-            if isinstance(launch, KernelSpec) and launch.provenance is None:
-                launch.name = f"{label} {launch.name}" if launch.name else label
-        found = _launchable(found, provenance, builder)
+        found = _launchable(lower() if extra or parts else alike.kernels(region, alias, lower), provenance, builder)
         provenance.launches = max(1, len(found))
-        for launch in found:
-            launch.provenance, launch.overwrites = launch.provenance or provenance, not updates.isdisjoint(region.outputs)
-        launches += found
+        launches += [_labelled(launch, label, provenance, not updates.isdisjoint(region.outputs)) for launch in found]
     return Lowered(launches, alias, overwritten)
 
 
@@ -134,6 +128,18 @@ def _launchable(launches, provenance, builder):
         work = provenance.work if traits.max_groups else 0
         found += pieces(fitted(launch, traits, eager), traits, work, eager)
     return found
+
+
+def _labelled(launch, label, provenance, overwrites):
+    """A launch of a region with the region's label in its name, unless it is a loop's, which has its provenance already."""
+    provenance = launch.provenance or provenance
+    if isinstance(launch, KernelSpec):
+        name = launch.name
+        if launch.provenance is None:
+            name = f"{label} {name}" if name else label
+        return replace(launch, name=name, provenance=provenance, overwrites=overwrites)
+    launch.provenance, launch.overwrites = provenance, overwrites
+    return launch
 
 
 def _updates_last(regions, updated):
@@ -197,9 +203,7 @@ def _lower_region(region, materialised, users, builder, alias, extra, parts):
             sinks.append(source)
         specs = node.primitive.kernels(builder, node, sinks[0])
     helpers = frozenset().union(*(s.helpers for s in sinks))
-    for spec in specs:
-        spec.helpers = frozenset(spec.helpers) | helpers
-    return specs
+    return [replace(spec, helpers=frozenset(spec.helpers) | helpers) for spec in specs]
 
 
 def describe(region):

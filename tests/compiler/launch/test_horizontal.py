@@ -97,8 +97,8 @@ def test_no_kernel_passes_one_that_it_depends_on(seed):
     specs = []
     for _ in range(60):
         x, y = rng.sample(buffers, 2)
-        specs.append(element(x, y, rng.choice([1, 60, 10**7]), 64) if rng.random() < 0.7 else team(x, y, (64,), (32,)))
-        specs[-1].overwrites = rng.random() < 0.2 and len(specs) > 10
+        spec = element(x, y, rng.choice([1, 60, 10**7]), 64) if rng.random() < 0.7 else team(x, y, (64,), (32,))
+        specs.append(dataclasses.replace(spec, overwrites=rng.random() < 0.2 and len(specs) >= 10))
     numbers = {spec.provenance: k for k, spec in enumerate(specs)}
     launches = [[numbers[part.provenance] for part in found.provenance.parts(found)] for found in side_by_side(specs, GPU, itself)]
 

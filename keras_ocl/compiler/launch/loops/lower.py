@@ -12,6 +12,8 @@ Small kernels of a step are joined into vertical chains (compiler/launch/chain.p
 Steps of a while loop that consist of kernels alone are launched ahead of its condition: every kernel returns at once if the loop has ended.
 """
 
+from dataclasses import replace
+
 from keras_ocl.compiler.launch import lower
 from keras_ocl.compiler.launch.chain import chained
 from keras_ocl.compiler.launch.loops import persistent
@@ -285,24 +287,25 @@ class _Lowering:
             changed, found = len(stay) < len(found), stay
         chosen = set(map(id, found))
         loop.launches = [launch for launch in loop.launches if id(launch) not in chosen]
-        for a in (a for launch in found for a in launch.args if a.is_pointer):
+        loop.held += [b for launch in found for b in resolved(launch, "out")]
+
+        def outside_of(a):
             b = loop.shared.get(a.value, a.value)
-            a.value = constant.get(b, b)
-            if a.kind == "out":
-                loop.held.append(b)
-        return found
+            return replace(a, value=constant.get(b, b)) if a.is_pointer else a
+
+        return [replace(launch, args=tuple(map(outside_of, launch.args))) for launch in found]
 
     def _predicate(self):
         """Lets steps be launched ahead of the condition: kernels return if the loop has ended; a last one of each step evaluates it."""
         loop, again = self.loop, self.graph.outputs[0].buffer
         state = loop.state = Buffer(1, "int32")
         loop.held.append(state)
+        launches = []
         for launch in loop.launches:
-            name = f"p{sum(a.kind in ('in', 'out') for a in launch.args)}"
-            launch.args.append(Arg(name, "in", "int32", state))
-            launch.guards = (f"!({name}[0] & 1)", *launch.guards)
-        args = [Arg("p0", "out", "int32", state), Arg("p1", "in", "bool", again), Arg("n0", "int", value=STEP)]
+            name = f"p{sum(a.is_pointer for a in launch.args)}"
+            args = (*launch.args, Arg(name, "in", "int32", state))
+            launches.append(replace(launch, args=args, guards=(f"!({name}[0] & 1)", *launch.guards)))
+        args = (Arg("p0", "out", "int32", state), Arg("p1", "in", "bool", again), Arg("n0", "int", value=STEP))
         body = "if (p0[0] & 1) p0[0] = 2 * (n0 + 1) + (p1[0] != 0);\n"
-        advance = KernelSpec("condition", args, body, (1,), title="a loop's state after a step")
-        advance.provenance = loop.launches[-1].provenance
-        loop.launches.append(advance)
+        provenance = launches[-1].provenance
+        loop.launches = [*launches, KernelSpec("condition", args, body, (1,), title="a loop's state after a step", provenance=provenance)]
