@@ -210,8 +210,8 @@ class _Local:
         self._names = {key: args.local(key[0], size) for key, size in self._sizes.items()}
 
     def given(self, spec):
-        """Dict from the id of an Arg in local memory to the name of its array."""
-        return {id(a): self._names[key] for key, a in self._arrays(spec)}
+        """Dict from the name of an argument in local memory to the name of its array."""
+        return {a.name: self._names[key] for key, a in self._arrays(spec)}
 
 
 def _run(args, local, name, parts, start, group):
@@ -221,7 +221,7 @@ def _run(args, local, name, parts, start, group):
     guarded = flat and any(part.group[0] != size for part in parts)
     for part in parts:
         spec, arrays = part.spec, local.given(part.spec)
-        row = [arrays.get(id(a)) or joining.given(args, a) for a in spec.args]
+        row = [arrays.get(a.name) or joining.given(args, a) for a in spec.args]
         counts = [ceil_div(n, side) for n, side in zip((*spec.grid, 1, 1)[:3], (size, 1, 1) if flat else group, strict=True)]
         if flat:
             row += [args.int(spec.grid[0], "long")] if guarded else []

@@ -13,13 +13,13 @@ ARGUMENTS = 96  # most arguments of a kernel: an OpenCL device takes 1,024 bytes
 
 
 def arguments(parts):
-    """The set of arguments of a kernel joined of these specs: one for each buffer, each extent and each array in local memory."""
+    """The set of arguments of a kernel joined of these specs: one for each buffer and each extent; arrays in local memory are shared."""
     return {_argument(a) for part in parts for a in part.args}
 
 
 def _argument(a):
     if a.kind == "local":
-        return id(a)
+        return a.dtype, a.name
     return (a.kind, key(a.value)) if isinstance(a.value, int) else a.value
 
 

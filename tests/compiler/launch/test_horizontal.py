@@ -122,6 +122,9 @@ def test_a_launch_has_no_more_arguments_than_registers_hold():
     joined = side_by_side(specs, GPU, itself)
     assert all(len(found.args) <= ARGUMENTS for found in joined) and len(joined) == -(-200 // ((ARGUMENTS - 1) // 2))
     assert all(len(found.functions) == 1 for found in joined)  # equal bodies are written once
+    teams = [team(Buffer(64, "float32"), Buffer(64, "float32"), (64,), (32,)) for _ in range(200)]
+    found = side_by_side(teams, GPU, itself)[-1].args
+    assert ARGUMENTS - 2 < len(found) <= ARGUMENTS and sum(a.kind == "local" for a in found) == 1  # arrays in local memory are shared
     assert side_by_side(specs, dataclasses.replace(GPU, schedule="reference"), itself) == specs
 
 
