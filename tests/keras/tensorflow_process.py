@@ -8,16 +8,23 @@ from pathlib import Path
 
 import pytest
 
+from tests.plugin.process import WITHOUT_EXTRAS
+
 ROOT = Path(__file__).parents[2]
 
 
-def on_tensorflow(*arguments, folder=ROOT, timeout=900):
-    """Runs Python with `arguments` in `folder`, or skips the test where TensorFlow is not installed. AssertionError holds its errors."""
+def module_on_tensorflow(name, *arguments, **options):
+    """What `python -m NAME ARGUMENTS...` does, as `on_tensorflow`."""
+    on_tensorflow(f"import runpy; runpy.run_module({name!r}, run_name='__main__', alter_sys=True)", *arguments, **options)
+
+
+def on_tensorflow(code, *arguments, folder=ROOT, timeout=900):
+    """Runs `code` in `folder`, or skips the test where TensorFlow is not installed. AssertionError holds its errors."""
     if find_spec("tensorflow") is None:
         pytest.skip("TensorFlow is not installed")
     environment = os.environ | {"KERAS_BACKEND": "tensorflow", "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": ""}
     # Without oneDNN, which is off on CPUs without AVX-512, it has no gradients of grouped convolutions outside of XLA.
     environment["TF_ENABLE_ONEDNN_OPTS"] = "1"
-    command = [sys.executable, "-W", "ignore", *map(str, arguments)]
+    command = [sys.executable, "-W", "ignore", "-c", WITHOUT_EXTRAS + code, *map(str, arguments)]
     result = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=timeout)
     assert result.returncode == 0, result.stderr
