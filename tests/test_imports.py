@@ -1,6 +1,7 @@
 """The import graph: every folder's modules and folders import one another one way; imports inside functions count."""
 
 import ast
+import functools
 import os
 from pathlib import Path
 
@@ -82,6 +83,7 @@ def is_folder(name):
     return MODULES[name].name == "__init__.py"
 
 
+@functools.cache
 def imported(name):
     """The absolute names that a module imports; of `from package import module` the module."""
     found = set()
@@ -99,8 +101,9 @@ def imported(name):
     return found
 
 
-IMPORTED = {name: imported(name) for name in MODULES}
-EDGES = [(name, other) for name in sorted(MODULES) for other in sorted(IMPORTED[name]) if other in MODULES]
+def edges():
+    """(module, module that it imports): all that are ours."""
+    return [(name, other) for name in sorted(MODULES) for other in sorted(imported(name)) if other in MODULES]
 
 
 def side_by_side(name, other):
@@ -120,7 +123,7 @@ def test_every_part_is_ranked():
 
 def test_layers_import_downwards():
     upwards = []
-    for name, other in EDGES:
+    for name, other in edges():
         found = side_by_side(name, other)
         if found is None:
             continue
@@ -132,7 +135,7 @@ def test_layers_import_downwards():
 
 
 def test_a_package_is_read_from_outside():
-    assert not [(name, other) for name, other in EDGES if name.startswith(f"{other}.") and other not in NAMESPACES]
+    assert not [(name, other) for name, other in edges() if name.startswith(f"{other}.") and other not in NAMESPACES]
 
 
 def test_who_imports_keras_and_pyopencl():
@@ -141,7 +144,7 @@ def test_who_imports_keras_and_pyopencl():
         refused = {"tensorflow", "jax", "torch"}
         refused |= set() if part_of(name) in WITH_KERAS else {"keras"}
         refused |= set() if part_of(name) == "runtime" else {"pyopencl"}
-        strangers += [(name, other) for other in IMPORTED[name] if other.partition(".")[0] in refused]
+        strangers += [(name, other) for other in imported(name) if other.partition(".")[0] in refused]
     assert not strangers
 
 
@@ -153,7 +156,7 @@ def test_no_circles():
 def no_circle_in(folder):
     graph = {}  # part of the folder -> parts that it imports, itself or deep inside
     for name in MODULES:
-        for other in IMPORTED[name] & set(MODULES):
+        for other in imported(name) & set(MODULES):
             found = side_by_side(name, other)
             if found is not None and found[0] == folder:
                 graph.setdefault(found[1], set()).add(found[2])

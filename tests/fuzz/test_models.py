@@ -77,7 +77,7 @@ def reference():
 
 @pytest.mark.filterwarnings("ignore:You are using a softmax over axis", "ignore:(?s).*mask", "ignore:The model does not have any trainable")
 @pytest.mark.filterwarnings("ignore:Do not use the `random` module")
-@settings(max_examples=5, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=3, deadline=None, suppress_health_check=list(HealthCheck))
 @given(models())
 def test_random_models(reference, model):
     if model.steps:

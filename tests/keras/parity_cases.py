@@ -277,10 +277,10 @@ class Merge(layers.Layer):
         return self.joined([m([a, b]) for m in self.merging])
 
 
-def train(model, x, y, optimizer=None, loss="mse"):
+def train(model, x, y, optimizer=None, loss="mse", steps=STEPS):
     seeded_weights(model)
     model.compile(optimizer or keras.optimizers.SGD(0.05), loss)
-    losses = [float(model.train_on_batch(x, y)) for _ in range(STEPS)]
+    losses = [float(model.train_on_batch(x, y)) for _ in range(steps)]
     return np.array([*losses, float(np.abs(model.predict(x, verbose=0)).mean())])
 
 
@@ -288,7 +288,7 @@ def run_model(name):
     shape, body = MODELS[name]
     x = np.random.default_rng(0).integers(0, 11, (4, *shape)) if name == "embedding" else data((4, *shape))
     model = keras.Sequential([layers.Input(shape, dtype="int32" if name == "embedding" else "float32"), *head(*body())])
-    return train(model, x, data((4, 3), 1), keras.optimizers.SGD(0.002))
+    return train(model, x, data((4, 3), 1), keras.optimizers.SGD(0.002), steps=3)
 
 
 STATEFUL = {

@@ -4,14 +4,12 @@ import numpy as np
 import pytest
 
 from tests.keras import model_cases as cases
-from tests.keras.tensorflow_process import on_tensorflow
+from tests.keras.tensorflow_process import results
 
 
 @pytest.fixture(scope="module")
 def expected(tmp_path_factory):
-    path = tmp_path_factory.mktemp("models") / "tensorflow.npz"
-    on_tensorflow("-m", "tests.keras.model_cases", path)
-    return np.load(path)
+    return results("model_cases", tmp_path_factory.mktemp("models"))
 
 
 @pytest.mark.parametrize("case", ["transformer", "gan", "unet", "tagger", "forecaster"])

@@ -4,16 +4,14 @@ import numpy as np
 import pytest
 
 from tests.keras import parity_cases as cases
-from tests.keras.tensorflow_process import on_tensorflow
+from tests.keras.tensorflow_process import results
 
 TOLERANCE = 1e-4
 
 
 @pytest.fixture(scope="session")
 def tensorflow_results(tmp_path_factory):
-    path = tmp_path_factory.mktemp("parity") / "tensorflow.npz"
-    on_tensorflow("-m", "tests.keras.parity_cases", path)
-    return np.load(path)
+    return results("parity_cases", tmp_path_factory.mktemp("parity"))
 
 
 @pytest.mark.parametrize("case", cases.CASES)

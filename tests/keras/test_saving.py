@@ -33,7 +33,7 @@ def trained(**options):
 
 def in_tensorflow(code, folder):
     """Run `code` with Keras on TensorFlow in a process of its own, in `folder`."""
-    on_tensorflow("-c", "import keras, numpy as np\n" + textwrap.dedent(code), folder=folder)
+    on_tensorflow("import keras, numpy as np\n" + textwrap.dedent(code), folder=folder)
 
 
 def same_variables(a, b):

@@ -14,6 +14,7 @@ from keras_ocl.runtime.compilers import Compilers
 from keras_ocl.runtime.disk_cache import DiskCache
 from keras_ocl.runtime.programs import UNOPTIMISED, Programs, UnoptimisedBuilds
 from tests.keras.tensorflow_process import ROOT
+from tests.plugin.process import WITHOUT_EXTRAS
 from tests.runtime.compiling import check_kernels, kernel_specs, wait
 
 SPECS = kernel_specs(6)  # two parts
@@ -229,7 +230,7 @@ def test_a_training_that_begins_with_unoptimised_builds_ends_the_same(tmp_path):
     for processes in "01":
         ours = {"KERAS_BACKEND": "ocl", "KERAS_OCL_COMPILERS": processes, "KERAS_OCL_CACHE_DIR": str(tmp_path / processes)}
         options = {"cwd": ROOT, "env": {**os.environ, **ours}, "capture_output": True, "text": True, "timeout": 300}
-        run = subprocess.run([sys.executable, "-c", SCRIPT], **options)
+        run = subprocess.run([sys.executable, "-c", WITHOUT_EXTRAS + SCRIPT], **options)
         assert run.returncode == 0, run.stderr
         found.append(run.stdout.split())
     (whole, *without), (same, *with_them) = found
@@ -253,6 +254,6 @@ print(len(programs._unoptimised), runtime.current_device().statistics.builds)
 def test_a_short_script_leaves_what_it_began(tmp_path):
     ours = {"KERAS_BACKEND": "ocl", "KERAS_OCL_COMPILERS": "1", "KERAS_OCL_CACHE_DIR": str(tmp_path / "cache")}
     options = {"cwd": ROOT, "env": {**os.environ, **ours}, "capture_output": True, "text": True, "timeout": 300}
-    first, second = (subprocess.run([sys.executable, "-c", SHORT], **options) for _ in range(2))
+    first, second = (subprocess.run([sys.executable, "-c", WITHOUT_EXTRAS + SHORT], **options) for _ in range(2))
     assert first.returncode == second.returncode == 0, first.stderr + second.stderr
     assert int(first.stdout.split()[0]) > 0 and second.stdout.split() == ["0", "0"]
