@@ -1,4 +1,4 @@
-"""One training step of an architecture of keras.applications, on the backend in use. A module: FILE NAME FLOATX writes the results."""
+"""One training step of an architecture of keras.applications, on the backend in use. A module: NAME FILE FLOATX writes the results."""
 
 import sys
 
@@ -86,4 +86,4 @@ if __name__ == "__main__":
         import tensorflow
 
         tensorflow.config.run_functions_eagerly(True)  # two calls: tracing them takes longer
-    np.savez(sys.argv[1], **run(sys.argv[2]))
+    np.savez(sys.argv[2], **run(sys.argv[1]))

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tests.keras import application_cases as cases
-from tests.keras.tensorflow_process import run
+from tests.keras.tensorflow_process import module_on_tensorflow
 
 TOLERANCE = 1e-3
 ROUNDING = 10  # times TensorFlow's own distance from float64
@@ -19,7 +19,8 @@ QUICK = ("ConvNeXtTiny", "VGG16")  # the least kernels
 
 
 def step_on_tensorflow(name, path, floatx):
-    return np.load(run("application_cases", path, name, floatx, timeout=1800))
+    module_on_tensorflow("tests.keras.application_cases", name, path, floatx, timeout=1800)
+    return np.load(path)
 
 
 def norm(arrays):

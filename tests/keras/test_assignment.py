@@ -8,7 +8,7 @@ from keras import ops
 import keras_ocl
 from keras_ocl import GradientTape
 from tests.keras import assignment_cases as cases
-from tests.keras.tensorflow_process import results
+from tests.keras.tensorflow_process import module_on_tensorflow
 
 FUNCTIONS = pytest.mark.parametrize("function", cases.FUNCTIONS, ids=lambda f: f.__name__)
 COMPILED = pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
@@ -16,7 +16,9 @@ COMPILED = pytest.mark.parametrize("compiled", [False, True], ids=["eager", "com
 
 @pytest.fixture(scope="session")
 def tensorflow_results(tmp_path_factory):
-    return results("assignment_cases", tmp_path_factory.mktemp("assignment"))
+    path = tmp_path_factory.mktemp("assignment") / "tensorflow.npz"
+    module_on_tensorflow("tests.keras.assignment_cases", path)
+    return np.load(path)
 
 
 @COMPILED

@@ -4,12 +4,14 @@ import numpy as np
 import pytest
 
 from tests.keras import model_cases as cases
-from tests.keras.tensorflow_process import results
+from tests.keras.tensorflow_process import module_on_tensorflow
 
 
 @pytest.fixture(scope="module")
 def expected(tmp_path_factory):
-    return results("model_cases", tmp_path_factory.mktemp("models"))
+    path = tmp_path_factory.mktemp("models") / "tensorflow.npz"
+    module_on_tensorflow("tests.keras.model_cases", path)
+    return np.load(path)
 
 
 @pytest.mark.parametrize("case", ["transformer", "gan", "unet", "tagger", "forecaster"])

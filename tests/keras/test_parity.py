@@ -4,14 +4,16 @@ import numpy as np
 import pytest
 
 from tests.keras import parity_cases as cases
-from tests.keras.tensorflow_process import results
+from tests.keras.tensorflow_process import module_on_tensorflow
 
 TOLERANCE = 1e-4
 
 
 @pytest.fixture(scope="session")
 def tensorflow_results(tmp_path_factory):
-    return results("parity_cases", tmp_path_factory.mktemp("parity"))
+    path = tmp_path_factory.mktemp("parity") / "tensorflow.npz"
+    module_on_tensorflow("tests.keras.parity_cases", path)
+    return np.load(path)
 
 
 @pytest.mark.parametrize("case", cases.CASES)
