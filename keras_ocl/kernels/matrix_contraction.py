@@ -48,6 +48,14 @@ class MatrixTile(Tile):
         return f", by the matrix unit {self.unit.name}"
 
     @property
+    def partial(self) -> str:
+        """A clause that names a side which is no multiple of the unit's, "" where all are."""
+        unit = self.unit
+        sides = {"across": unit.columns // unit.lane_columns, "down": unit.rows // unit.lane_rows}
+        sides |= {"rows": unit.lane_rows, "columns": unit.lane_columns, "depth": unit.steps}
+        return next((f"{name} = {getattr(self, name)} is no multiple of {n}" for name, n in sides.items() if getattr(self, name) % n), "")
+
+    @property
     def tall(self) -> int:
         """A wave's instructions below one another."""
         return self.rows // self.unit.lane_rows

@@ -38,7 +38,7 @@ def choose(problem, tile=None, pixels=0, dtype=""):
     return _best(p.traits, *extents, size, p.all_arguments, tile, pixels, p.longest, _launch(p), unit)
 
 
-def _matrix_unit(problem, dtype):
+def _matrix_unit(problem, dtype=""):
     """The device's MatrixUnit for this product, None if there is none; dtype: as for choose()."""
     p = problem
     if p.a is not None:
@@ -54,8 +54,13 @@ def _own(problem):
     if p.a is None:  # a convolution's sum, whose operands are no matrices
         return None
 
-    def make(across, down, rows, columns, depth, steps=0):
-        return Tile(across, down, rows, columns, depth, fragment(dtypes.itemsize(p.accumulator))), steps
+    def make(across, down, rows, columns, depth, steps=0, unit=""):
+        if not unit:
+            return Tile(across, down, rows, columns, depth, fragment(dtypes.itemsize(p.accumulator))), steps
+        fitting = _matrix_unit(p)
+        if fitting is None or fitting.name != unit:
+            raise TypeError(f"the device multiplies its operands with no matrix unit {unit!r}")
+        return MatrixTile(across, down, rows, columns, depth, unit=fitting), steps
 
     return chosen(p.traits, "product", lambda: p.key, make, lambda own: _unfit(p, *own))
 
@@ -68,8 +73,11 @@ def _unfit(problem, tile, steps):
         return counts
     if uneven := [f"{name} = {n}" for name, n in sides.items() if n != power_below(n)]:
         return f"{uneven[0]} is no power of two"
-    if t.depth > tuning_of(traits).depth or steps % t.depth:
-        return f"depth = {t.depth} is more than {tuning_of(traits).depth}, or does not divide the {steps} steps of a part"
+    if isinstance(t, MatrixTile) and t.partial:
+        return t.partial
+    deepest = tuning_of(traits).depth * t.packed
+    if t.depth > deepest or steps % t.depth:
+        return f"depth = {t.depth} is more than {deepest}, or does not divide the {steps} steps of a part"
     if t.items > traits.max_group:
         return f"its {t.items} work-items are more than a group's {traits.max_group}"
     if _crowded(traits, t, size):
