@@ -119,17 +119,18 @@ class MatrixContraction(Contraction):
     """
 
     block = summation.UNIT
+    tile: MatrixTile
 
     def __init__(self, args: Args, tile: MatrixTile, register: str, fma: Fma, index: str, dtype: str) -> None:
         sides = (local(args, "ushort", tile.elements(extent), _VECTOR) for extent in (tile.height, tile.width))
         super().__init__(args, tile, register, fma, index, memory=(next(sides), next(sides)))
-        self.unit, self.waves, self.dtype, self.staged = tile.unit, tile, dtype, "ushort"
+        self.unit, self.dtype, self.staged = tile.unit, dtype, "ushort"
         exchange = tile.unit.exchange
         self.exchange = local(args, "ushort", tile.waves * exchange, _VECTOR) if exchange else ""
 
     def head(self) -> str:
         """Statements that define the item's indices in the group and in its wave."""
-        t, unit, args = self.waves, self.unit, self.args
+        t, unit, args = self.tile, self.unit, self.args
         text = f"const int me = {args.place('local', 1)} * {t.across} + {args.place('local', 0)};\n"
         text += f"const int wave = me / {unit.lanes}, lane = me % {unit.lanes};\n"
         text += f"const int wave_row = wave / {t.waves_across} * {t.tall * unit.rows};\n"
@@ -154,7 +155,7 @@ class MatrixContraction(Contraction):
 
     def multiply(self, name: str = "s", skews: tuple[int, int] = (0, 0)) -> str:
         """Statements that add the products of the tiles self.a and self.b in local memory."""
-        t, unit, lines = self.waves, self.unit, []
+        t, unit, lines = self.tile, self.unit, []
         for q in range(0, t.depth, unit.steps):
             lines.append("{\n")
             left = [self._operand(lines, f"x{i}_", self.a, unit.a, f"wave_row + {i * unit.rows}", q) for i in range(t.tall)]

@@ -71,8 +71,6 @@ class Instruction(Protocol):
 
     def __call__(self, dtype: str, a: Sequence[str], b: Sequence[str], c: Sequence[str], barrier: str, /) -> str: ...
 
-    def __hash__(self) -> int: ...
-
 
 @dataclass(frozen=True)
 class MatrixUnit:
