@@ -28,6 +28,7 @@ from tests.kernels.units import bound, traits_with
 from tests.pairwise import pairwise
 
 SMALL = MatrixTile.of(EMULATED, 1, 1, 1, 2, 32)
+IN_ONE = Overrides("own.toml", tuning=(("product_split", 1 << 20),))  # of a device that sums no product in parts
 BROAD = MatrixTile.of(EMULATED, 2, 2, 1, 1, 16)
 
 
@@ -80,6 +81,18 @@ def test_any_shape(data):
     check_all(device, traits_with(device), [(a, b, dtype, options | dict(batched=True, offset=offset))])
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_bits_are_those_of_other_tiles(device, dtype):
+    """The emulated unit adds exact products in the order of k, as work-items do."""
+    rng = np.random.default_rng(8)
+    a, b = random(rng, (2, 35, 300), dtype), random(rng, (2, 300, 41), dtype)
+    tiles = SMALL, BROAD, Tile(8, 8, 2, 2, 8)
+    problems = [(a, b, dtype, dict(batched=True, tile=tile)) for tile in tiles]
+    first, *others = multiply_all(device, traits_with(device, overrides=IN_ONE), problems)
+    for other in others:
+        np.testing.assert_array_equal(first, other)
+
+
 def test_all_extents_unknown(device):
     """One text for all sizes that have the same layout."""
     traits, rng, sources = traits_with(device), np.random.default_rng(3), set()
@@ -122,8 +135,7 @@ def test_not_a_number_stays_in_its_row_and_column(device, dtype):
 @pytest.mark.parametrize("k", [2 * summation.UNIT + 1, 2500, 2560])
 def test_long_sums_leave_the_unit(device, k):
     """Into float32 sums in memory, in blocks; a shorter sum needs no memory."""
-    in_one = Overrides("own.toml", tuning=(("product_split", 1 << 20),))
-    rng, traits = np.random.default_rng(5), traits_with(device, overrides=in_one)
+    rng, traits = np.random.default_rng(5), traits_with(device, overrides=IN_ONE)
     a, b = random(rng, (2, 20, k), "bfloat16"), random(rng, (2, k, 9), "bfloat16")
     for tile in (SMALL, BROAD):
         (spec,), *_ = planned(device, traits, a, b, "bfloat16", batched=True, tile=tile)
