@@ -98,6 +98,27 @@ def test_a_records_own_tile_is_used(tmp_path):
     assert grids == [[((24, 32, 1), (8, 8, 1))], [((12, 32, 1), (4, 16, 1))]]
 
 
+def test_a_records_matrix_unit_is_used(tmp_path):
+    """In mixed precision by all products and convolutions of a training step; not in float32, whose kernels are as without it."""
+    record = tmp_path / "unit.toml"
+    record.write_text(f'matrix_units = ["emulated"]\n{(FOLDER / "sm_86.toml").read_text()}')
+
+    def model(policy):
+        layers = [keras.layers.Conv2D(32, 3, dtype=policy), keras.layers.Flatten(), keras.layers.Dense(24, dtype=policy)]
+        model = keras.Sequential([keras.Input((12, 12, 16)), *layers])
+        model.compile("sgd", "mse")
+        return model
+
+    def sources(policy, traits):
+        steps = lowering.lower(lambda: model(policy), runtime.read_record(traits), train=True)
+        return [launch.source for step in steps for launch in step.launches]
+
+    assert sources("float32", str(record)) == sources("float32", "sm_86")
+    for policy in ("mixed_float16", "mixed_bfloat16"):
+        halves = [text for text in sources(policy, str(record)) if "matrix product" in text or "// convolution" in text]
+        assert len(halves) >= 5 and all("exchange" in text for text in halves), policy
+
+
 def test_a_files_own_tile_is_used_on_this_device(tmp_path):
     script, own, kernels = tmp_path / "models.py", tmp_path / "own.toml", []
     script.write_text("import keras\n\ndef model():\n    return keras.Sequential([keras.Input((512,)), keras.layers.Dense(512)])\n")

@@ -16,6 +16,8 @@ from keras_ocl.kernels import summation
 from keras_ocl.kernels.prelude import vector_type
 from keras_ocl.kernels.spec import Args, Buffer
 
+Fma = Callable[[str, str, str], str]  # from C texts of x, y and z to that of x * y + z
+
 _BANKS = 32  # banks of local memory, of four bytes each
 _UNROLLED = 512  # most multiply-adds that are unrolled: instruction caches hold them
 
@@ -34,6 +36,9 @@ class Tile:
     depth: int
     fragment: int = 4
 
+    stored = False  # whether operands are in local memory as they are stored, else in the results' type
+    packed = 1  # elements of an operand per register
+
     @property
     def items(self) -> int:
         """Work-items of a group."""
@@ -48,6 +53,21 @@ class Tile:
     def width(self) -> int:
         """Columns of a group's block."""
         return self.across * self.columns
+
+    @property
+    def together(self) -> int:
+        """Steps of k that are multiplied at a time."""
+        return 1
+
+    @property
+    def operands(self) -> int:
+        """Registers of an item that hold the operands of so many steps: each is loaded from local memory."""
+        return self.rows + self.columns
+
+    @property
+    def manner(self) -> str:
+        """What a kernel's title says of the way products are computed, if it is not the items' own arithmetic."""
+        return ""
 
     @property
     def beside(self) -> int:
@@ -105,6 +125,10 @@ class Tile:
             down += f" + (me >> 5) / {rest} * 4"
         return across, down
 
+    def contraction(self, args: Args, register: str, fma: "Fma", index: str = "int", dtype: str = "") -> "Contraction":
+        """What writes the contraction of operands of `dtype` with this tile; the others as in Contraction."""
+        return Contraction(args, self, register, fma, index)
+
 
 def _place(item: str, items: int, run: int, n: int) -> str:
     """C text of the index of an item's `n`th row or column: runs of `run` adjacent ones, interleaved with the runs of the other items."""
@@ -139,7 +163,7 @@ class _Axis:
         return f"{self.first} < {self.extent}" if self.side > self.extent else ""
 
 
-def _guarded(rows: _Axis, steps: _Axis, body: str) -> str:
+def guarded(rows: _Axis, steps: _Axis, body: str) -> str:
     """`body`, guarded so that only items with a position on both axes run it."""
     guard = " && ".join(axis.guard for axis in (rows, steps) if axis.guard)
     return f"if ({guard}) {{\n{body}}}\n" if guard else body
@@ -216,9 +240,9 @@ def _skewed(skew: int, step: str) -> str:
     return f" + ({step}) / 8 * {skew}" if skew else ""
 
 
-def local(args: Args, register: str, elements: int) -> str:
-    """C text of a pointer to `elements` elements of local memory, aligned for vectors of four."""
-    return f"((__local {register}*){args.local(vector_type(register, 4), -(-elements // 4))})"
+def local(args: Args, ctype: str, elements: int, lanes: int = 4) -> str:
+    """C text of a pointer to `elements` elements of local memory, aligned for vectors of `lanes`."""
+    return f"((__local {ctype}*){args.local(vector_type(ctype, lanes), -(-elements // lanes))})"
 
 
 class Contraction:
@@ -232,12 +256,14 @@ class Contraction:
             are unrolled; compilers hoist the loads of unrolled steps.
     """
 
+    block = summation.TILE  # steps of k after which sums leave their registers, where there are more than twice as many
+
     def __init__(
         self,
         args: Args,
         tile: Tile,
         register: str,
-        fma: Callable[[str, str, str], str],
+        fma: Fma,
         index: str = "int",
         memory: tuple[str, str] | None = None,
         steps: int = 16,
@@ -245,6 +271,7 @@ class Contraction:
         self.args, self.tile, self.register, self.fma, self.index, self.steps = args, tile, register, fma, index, steps
         self.pitch_a, self.pitch_b = tile.pitch(tile.height), tile.pitch(tile.width)
         self.a, self.b = memory or (local(args, register, tile.elements(extent)) for extent in (tile.height, tile.width))
+        self.staged = register  # C type of the elements in local memory
         self.kept = ""  # C text of a pointer to where an item keeps its sums in global memory between blocks of k; "" if it need not
 
     @property
@@ -267,7 +294,7 @@ class Contraction:
 
     def cut(self, dtype: str, groups: Shape, steps: Extent) -> None:
         """Let walk() sum in blocks if there are many `steps` of k, to bound rounding errors. groups: the grid's work-groups."""
-        if not summation.bounded(dtype) or hint(steps) <= 2 * summation.TILE:
+        if not summation.bounded(dtype) or hint(steps) <= 2 * self.block:
             return
         t, (across, down, _) = self.tile, groups
         pointer = self.args.pointer(Buffer(product(groups) * t.height * t.width, dtype), dtype, out=True)
@@ -284,7 +311,7 @@ class Contraction:
         store = "".join(f"{place} = again ? {place} + {total} : {total};\n{total} = 0;\n" for total, place in places)
         return (
             f"__global {self.register}* kept = {self.kept};\nint turn = 0, again = 0;\n",
-            f"if (++turn == {summation.TILE // t.depth} && k_begin < {{}}) {{{{\n{store}turn = 0;\nagain = 1;\n}}}}\n",
+            f"if (++turn == {self.block // t.depth} && k_begin < {{}}) {{{{\n{store}turn = 0;\nagain = 1;\n}}}}\n",
             f"if (again) {{\n{''.join(f'{total} += {place};' + chr(10) for total, place in places)}}}\n",
         )
 
@@ -335,12 +362,12 @@ class Contraction:
         """Statement that declares variables for all elements, or vectors, of a tile that an item loads."""
         rows, steps = self.shares(extent, loader)
         names = ", ".join(f"{kept}{y}_{x}" for y in range(steps.rounds) for x in range(rows.rounds))
-        return f"{vector_type(self.register, loader.vector)} {names};\n"
+        return f"{vector_type(self.staged, loader.vector)} {names};\n"
 
     def _fetch(self, extent: int, loader: Loader, end: str, kept: str, exact: bool = False) -> str:
         """Statements that load an item's share of the tile from k_begin on into the variables of _declare(), zeros beyond `end`."""
         i, (rows, steps), text = self.index, self.shares(extent, loader), ""
-        last = loader.vector if loader.along_k else 1
+        last, zero = loader.vector if loader.along_k else 1, self.zero(loader.vector)
         for y in range(steps.rounds):
             step = f"k_begin + {steps.place(y)}"
             inside = "" if exact else f"{step} < {end}"
@@ -351,13 +378,13 @@ class Contraction:
                 name, (statements, condition, value) = f"{kept}{y}_{x}", loader.element(x)
                 text += f"{{\n{self._row(loader, rows.place(x))}{statements}"
                 if loader.safe:
-                    text += f"{name} = {value};\n" + (f"{name} = {inside} ? {name} : 0;\n" if inside else "")
+                    text += f"{name} = {value};\n" + (f"{name} = {inside} ? {name} : {zero};\n" if inside else "")
                 else:
                     condition = " && ".join(filter(None, (inside, condition)))
-                    text += f"{name} = {f'{condition} ? {value} : 0' if condition else value};\n"
+                    text += f"{name} = {f'{condition} ? {value} : {zero}' if condition else value};\n"
                 text += "}\n"
             text += "}\n"
-        return _guarded(rows, steps, text)
+        return guarded(rows, steps, text)
 
     def _stash(self, local: str, extent: int, loader: Loader, kept: str) -> str:
         """Statements that store the elements loaded by _fetch() to local memory."""
@@ -370,11 +397,15 @@ class Contraction:
                     text += "".join(f"{local}[{where} + {lane * pitch}] = {name}.s{lane:x};\n" for lane in range(v))
                 else:
                     text += f"{self.vector(local, where, v)} = {name};\n"
-        return _guarded(rows, steps, text)
+        return guarded(rows, steps, text)
+
+    def zero(self, lanes: int) -> str:
+        """C text of zero in local memory's type, which a condition chooses in place of a vector of `lanes`."""
+        return "0"
 
     def vector(self, local: str, where: str, lanes: int) -> str:
         """C text of `lanes` elements of local memory from the offset `where` (C text) on."""
-        return f"{local}[{where}]" if lanes == 1 else f"*(__local {vector_type(self.register, lanes)}*)({local} + {where})"
+        return f"{local}[{where}]" if lanes == 1 else f"*(__local {vector_type(self.staged, lanes)}*)({local} + {where})"
 
     def fill(self, local: str, extent: int, loader: Loader, end: str) -> str:
         """Statements that copy `extent` rows of a tile from k_begin on to local memory: zeros beyond `end`, any values beyond the limit."""

@@ -16,6 +16,7 @@ ALONE = 48  # most terms of a sum that stays one chain
 PRODUCT = 256  # CHAIN for sums of products, whose terms are seldom alike, and whose tiles have many accumulators
 PRODUCT_ALONE = 512
 TILE = 1024  # CHAIN in tiles without spare registers: totals of blocks go to memory; GPUs use blocks from 2 * TILE terms on
+UNIT = 512  # TILE in matrix units, which may round each sum towards zero
 PARTS = 128  # most partial results that are added as one chain
 
 

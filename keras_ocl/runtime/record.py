@@ -47,8 +47,7 @@ def _read(name: str) -> tuple[Traits, Hardware | None]:
     try:
         entries = tomllib.loads(path.read_text())
         hardware = {key: entries.pop(key) for key in known if key in entries}
-        if "max_groups" in entries:
-            entries["max_groups"] = tuple(entries["max_groups"])
+        entries |= {key: tuple(entries[key]) for key in ("max_groups", "matrix_units") if key in entries}
         if "quirks" in entries:
             entries["quirks"] = _quirks(entries["quirks"])
         if "overrides" in entries and "schedule" in entries:

@@ -39,6 +39,7 @@ class Traits:
         persistent_loops: whether all steps of a loop may run in one launch (a persistent kernel).
         byte: multiply-adds in the time of one byte of memory traffic, at the peaks of both.
         vec_len_hint: whether kernels may forbid the compiler's own vectorisation (cl_intel_vec_len_hint).
+        matrix_units: names of its matrix units, the fastest first (kernels/matrix_unit.py); no driver tells, so only records have any.
         quirks: names of the faults that code works around for this device, rows of runtime/quirks.py; by default those of an unknown one.
         overrides: numbers and tiles that were measured on the device, in place of what the schedule estimates.
     """
@@ -65,6 +66,7 @@ class Traits:
     max_groups: tuple[int, ...] = ()
     unit_registers: int = 65536
     byte: float = 20
+    matrix_units: tuple[str, ...] = ()
     quirks: frozenset[str] = quirks_of("", "")
     overrides: Overrides = Overrides()
 

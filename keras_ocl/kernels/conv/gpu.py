@@ -16,7 +16,7 @@ from keras_ocl.core import dtypes
 from keras_ocl.core.dim import Dim, ceil_div, hint, product
 from keras_ocl.core.index import is_one
 from keras_ocl.kernels import ordered_sum, prelude
-from keras_ocl.kernels.contraction import Contraction, Loader, Strided
+from keras_ocl.kernels.contraction import Loader, Strided
 from keras_ocl.kernels.conv.geometry import outside
 from keras_ocl.kernels.coordinates import decode, index_type
 from keras_ocl.kernels.gemm import gpu_choice
@@ -228,13 +228,13 @@ class _Product:
         self.problem, self.geometry, self.dtype, self.axes = problem, problem.geometry, problem.dtype, problem.axes
         self.args, self.tile, self.blocks, geometry = Args(), tile, blocks, problem.geometry
         self.inputs, self.outputs = self.args.int(geometry.group_inputs), self.args.int(geometry.group_outputs)
-        self.contraction = Contraction(self.args, self.tile, problem.register(), "fma({}, {}, {})".format)
+        self.contraction = tile.contraction(self.args, problem.register(), "fma({}, {}, {})".format, dtype=problem.dtype)
         self.index = index_type(product(geometry.input))
 
     def beside(self, of_input, extent):
         """Number of adjacent channels of the input (else the output) that form one vector; it divides `extent`, a tile's."""
-        most = min(self.tile.fragment, extent)
-        return _beside(self.geometry, of_input, most) if extent % most == 0 else 1
+        widths = {min(most, self.tile.fragment, extent) for most in (8, 4)}
+        return max(_beside(self.geometry, of_input, width) if extent % width == 0 else 1 for width in widths)
 
     def helpers(self, sink):
         """Names of the prelude functions that the kernel calls, with its Sink's."""
@@ -242,6 +242,8 @@ class _Product:
 
     def load(self, width, pointer, where):
         """C text that loads `width` adjacent elements into a register."""
+        if self.tile.stored:
+            return prelude.load_stored(width, pointer, where)
         return prelude.load(self.dtype, width, pointer, where, aligned=True)
 
     def wide(self, name):
@@ -307,7 +309,7 @@ class _Product:
     @property
     def shape(self):
         """Text of a work-group's tile, for the kernel's title."""
-        return f"{self.tile.height} rows x {self.tile.width} channels per work-group"
+        return f"{self.tile.height} rows x {self.tile.width} channels per work-group{self.tile.manner}"
 
     @property
     def group(self):
@@ -323,7 +325,7 @@ class _Forward(_Product):
         rows = product(axis.phase_taps for axis in axes) * geometry.group_inputs
         beside = _beside(geometry, True, gpu_choice.fragment(dtypes.itemsize(accumulator)))
         extents = geometry.groups * phases, product(self.pixels), geometry.group_outputs, rows
-        tile, size = gpu_choice.choose(Problem(problem.traits, *extents, None, None, accumulator, None), pixels=beside)
+        tile, size = gpu_choice.choose(Problem(problem.traits, *extents, None, None, accumulator, None), pixels=beside, dtype=problem.dtype)
         self.parts = -(-hint(rows) // size) if size else 1
         super().__init__(problem, tile, part=self.parts, phase=phases)
         args = self.args
@@ -405,7 +407,7 @@ def filter_grad(problem):
     geometry, kept = problem.geometry, problem.accumulator
     pixels, rows = product(geometry.output[:-1]), product(geometry.filter[:-1])
     extents = geometry.groups, rows, geometry.group_outputs, pixels
-    tile, size = gpu_choice.choose(Problem(problem.traits, *extents, None, None, kept, None))
+    tile, size = gpu_choice.choose(Problem(problem.traits, *extents, None, None, kept, None), dtype=problem.dtype)
     chunks = ceil_div(hint(pixels), size) if size else 1
     p = _Product(problem, tile, chunk=chunks)
     args = p.args

@@ -1,7 +1,8 @@
 """Matrix product for GPUs: tiles of both operands in local memory, a register tile of results per work-item."""
 
 from keras_ocl.core.dim import ceil_div
-from keras_ocl.kernels.contraction import Computed, Contraction, Strided
+from keras_ocl.kernels import prelude
+from keras_ocl.kernels.contraction import Computed, Strided
 from keras_ocl.kernels.gemm.parts import Names, scaled, summed
 from keras_ocl.kernels.spec import Args
 
@@ -13,19 +14,20 @@ def kernel(problem, tile):
     splits = ceil_div(problem.k, problem.split) if problem.split else 1
     groups = ceil_div(problem.n, tile.width), ceil_div(problem.m, tile.height), splits * (1 if problem.batch is None else problem.batch)
     body = _body(problem, tile, args, names, groups)
+    block = f"{tile.height} rows x {tile.width} columns per work-group, {tile.rows} x {tile.columns} per work-item"
     return args.kernel(
         name="matrix product",
         body=body,
         grid=(groups[0] * tile.across, groups[1] * tile.down, groups[2]),
         group=(tile.across, tile.down, 1),
         helpers=frozenset(problem.helpers) | frozenset(problem.sink.helpers),
-        title=f"matrix product: {tile.height} rows x {tile.width} columns per work-group, {tile.rows} x {tile.columns} per work-item",
+        title=f"matrix product: {block}{tile.manner}",
     )
 
 
 def _body(p, t, args, n, groups):
     i = n.index
-    contraction = Contraction(args, t, p.register, p.fma, i)
+    contraction = t.contraction(args, p.register, p.fma, i, p.a.dtype)
     contraction.cut(p.accumulator, groups, p.split or p.k)
     if p.a.source:
         a = _computed(p, t, args, n)
@@ -68,10 +70,13 @@ def _loader(p, t, operand, name, rows, steps):
     length, of_tile, across = (p.k, t.depth, stride) if along_k else (extent, side, k_stride)
     joined = k_text == "1" if along_k else stride_text == "1"
     widths = (4,) if p.all_arguments else (4, 2)  # eager kernels serve all sizes, so that they are few
+    widths = (t.fragment, *widths) if t.fragment > 4 else widths
     fits = [v for v in widths if joined and of_tile % v == 0 and p.divides(v, length, across, operand.batch_stride, operand.offset)]
     vector = min(t.fragment, fits[0]) if fits else 1
 
     def load(where):
+        if t.stored:
+            return prelude.load_stored(vector, name, where)
         return p.load(operand, vector, name, where, aligned=True)
 
     def offset(at, k):

@@ -13,26 +13,39 @@ from dataclasses import replace
 from keras_ocl.core import dtypes
 from keras_ocl.core.dim import ceil_div, hint, power_above, power_below
 from keras_ocl.core.index import is_one
+from keras_ocl.kernels import matrix_unit
 from keras_ocl.kernels.contraction import Tile
 from keras_ocl.kernels.gemm import rows_gpu
+from keras_ocl.kernels.matrix_contraction import MatrixTile
 from keras_ocl.kernels.overrides import chosen, not_counts, tuning_of
 
 UNIT = 65536  # registers of a unit
 _SHAPES = ((8, 8), (8, 4), (4, 8), (4, 4), (4, 2), (2, 4), (2, 2), (2, 1), (1, 2), (1, 1))  # rows x columns of an item
 
 
-def choose(problem, tile=None, pixels=0):
+def choose(problem, tile=None, pixels=0, dtype=""):
     """(the Tile of a product, the steps of k that a part sums or 0 for all); `tile`: a given tile, None to choose, the device's own first.
 
     pixels: in convolutions, where rows of `a` are pixels whose image positions an item keeps in registers, the length of its vector loads
-    along k; 0 for other products.
+    along k; 0 for other products. dtype: in convolutions, that of the operands in memory.
     """
     p = problem
     if not tile and (own := _own(p)):
         return own
     batch = 1 if p.batch is None else max(1, hint(p.batch))
     extents = batch, max(1, hint(p.m)), max(1, hint(p.n)), max(1, hint(p.k))
-    return _best(p.traits, *extents, dtypes.itemsize(p.accumulator), p.all_arguments, tile, pixels, p.longest, _launch(p))
+    size, unit = dtypes.itemsize(p.accumulator), _matrix_unit(p, dtype)
+    return _best(p.traits, *extents, size, p.all_arguments, tile, pixels, p.longest, _launch(p), unit)
+
+
+def _matrix_unit(problem, dtype=""):
+    """The device's MatrixUnit for this product, None if there is none; dtype: as for choose()."""
+    p = problem
+    if p.a is not None:
+        if p.a.source or p.b.source or p.a.dtype != p.b.dtype:
+            return None
+        dtype = p.a.dtype
+    return matrix_unit.fitting(p.traits.matrix_units, dtype, p.accumulator)
 
 
 def _own(problem):
@@ -41,8 +54,13 @@ def _own(problem):
     if p.a is None:  # a convolution's sum, whose operands are no matrices
         return None
 
-    def make(across, down, rows, columns, depth, steps=0):
-        return Tile(across, down, rows, columns, depth, fragment(dtypes.itemsize(p.accumulator))), steps
+    def make(across, down, rows, columns, depth, steps=0, unit=""):
+        if not unit:
+            return Tile(across, down, rows, columns, depth, fragment(dtypes.itemsize(p.accumulator))), steps
+        fitting = _matrix_unit(p)
+        if fitting is None or fitting.name != unit:
+            raise TypeError(f"the device multiplies its operands with no matrix unit {unit!r}")
+        return MatrixTile(across, down, rows, columns, depth, unit=fitting), steps
 
     return chosen(p.traits, "product", lambda: p.key, make, lambda own: _unfit(p, *own))
 
@@ -55,8 +73,11 @@ def _unfit(problem, tile, steps):
         return counts
     if uneven := [f"{name} = {n}" for name, n in sides.items() if n != power_below(n)]:
         return f"{uneven[0]} is no power of two"
-    if t.depth > tuning_of(traits).depth or steps % t.depth:
-        return f"depth = {t.depth} is more than {tuning_of(traits).depth}, or does not divide the {steps} steps of a part"
+    if isinstance(t, MatrixTile) and t.partial:
+        return t.partial
+    deepest = tuning_of(traits).depth * t.packed
+    if t.depth > deepest or steps % t.depth:
+        return f"depth = {t.depth} is more than {deepest}, or does not divide the {steps} steps of a part"
     if t.items > traits.max_group:
         return f"its {t.items} work-items are more than a group's {traits.max_group}"
     if _crowded(traits, t, size):
@@ -80,9 +101,11 @@ def units(traits):
 
 
 @functools.lru_cache(4096)
-def _best(traits, batch, m, n, k, size, shared, tile, pixels, longest, launch):
+def _best(traits, batch, m, n, k, size, shared, tile, pixels, longest, launch, unit):
     tiles, parts, best = [tile] if tile else _tiles(traits, size, shared), _parts(traits, k, longest), None
     tuning = tuning_of(traits)
+    if unit and not tile:
+        tiles = [*tiles, *_matrix_tiles(traits, unit, size, shared)]
     if pixels and not tile:
         tiles = [t for t in tiles if t.height * t.depth <= tuning.convolution_rows * pixels * t.items]
     for t in tiles:
@@ -114,6 +137,26 @@ def _tiles(traits, size, shared):
         if not _crowded(traits, tile, size) and tile.local_bytes(size) <= traits.local_memory:
             tiles.append(tile)
     return tiles or [Tile(1, 1, 1, 1, 1)]
+
+
+@functools.cache
+def _matrix_tiles(traits, unit, size, shared):
+    """MatrixTiles that fit the device, for sums of `size` bytes; few, if kernels are `shared` by all sizes."""
+    tuning, tiles, room = tuning_of(traits), [], traits.max_group // unit.lanes
+    most = min(max(1, tuning.product_items // unit.lanes), power_below(room)) if room else 0
+    for waves, across, tall, wide in itertools.product({most} if shared else {most, most // 2, most // 4}, (1, 2, 4), _WAVES, _WAVES):
+        if across > waves or (shared and tall * unit.rows != wide * unit.columns):
+            continue
+        # As many bytes of a row as of one of floats, and a multiple of what an instruction takes.
+        tile = MatrixTile.of(unit, waves // across, across, tall, wide, max(unit.steps, tuning.depth * MatrixTile.packed))
+        while tile.depth > unit.steps and tile.local_bytes(size) > traits.local_memory:
+            tile = replace(tile, depth=tile.depth // 2)
+        if not _crowded(traits, tile, size) and tile.local_bytes(size) <= traits.local_memory:
+            tiles.append(tile)
+    return tiles
+
+
+_WAVES = (8, 4, 2, 1)  # a wave's instructions below one another, or side by side
 
 
 def _crowded(traits, tile, size):
@@ -176,8 +219,8 @@ def _few_parts(p, shape):
 
 def registers(tile, held=0):
     """Estimated registers of a work-item: accumulators, factors, elements in flight, addresses, and `held` others."""
-    loaded = tile.depth * (tile.height + tile.width) // tile.items
-    return max(40, 4 * tile.rows * tile.columns // 3 + tile.rows + tile.columns + loaded + 10) + held  # as NVIDIA's compiler uses them
+    loaded = tile.depth * (tile.height + tile.width) // (tile.items * tile.packed)
+    return max(40, 4 * tile.rows * tile.columns // 3 + tile.operands + loaded + 10) + held  # as NVIDIA's compiler uses them
 
 
 def costs(traits, tile, batch, m, n, k, held, launch):
@@ -186,7 +229,9 @@ def costs(traits, tile, batch, m, n, k, held, launch):
     shares = units(traits)
     tiles, results = ceil_div(m, t.height) * ceil_div(n, t.width) * batch, t.rows * t.columns
     resident = max(1, UNIT // (registers(t, held) * t.items))
-    step = results + t.rows + t.columns + tuning.product_fetch * (t.height + t.width) / t.items + tuning.product_turn / t.depth
+    multiplied = results / tuning.product_matrix if isinstance(t, MatrixTile) else results
+    fetched = tuning.product_fetch * (t.height + t.width) / (t.items * t.packed)
+    step = multiplied + t.operands / t.together + fetched + tuning.product_turn / t.depth
     once = tuning.product_start + tuning.product_store * results
 
     def cost(steps):

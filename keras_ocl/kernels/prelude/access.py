@@ -43,6 +43,11 @@ def load(dtype, width, pointer, offset, count=0, aligned=False):
     return raw
 
 
+def load_stored(width, pointer, offset):
+    """Expression that loads `width` elements of 16 bits at `pointer + offset`, an aligned address, as they are stored: ushort lanes."""
+    return f"*(__global const {vector_type('ushort', width)}*)({pointer} + {offset})"
+
+
 def store(dtype, width, pointer, offset, value, count=0, aligned=False):
     """Statement that stores the register `value` (`width` lanes) at `pointer + offset`; only the first `count` lanes, unless that is 0.
 

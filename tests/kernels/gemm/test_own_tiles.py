@@ -13,9 +13,12 @@ from keras_ocl.kernels import contraction, gemm
 from keras_ocl.kernels.gemm import cpu_choice, gpu_choice
 from keras_ocl.kernels.gemm.cpu import Tile
 from keras_ocl.kernels.gemm.parts import Problem
+from keras_ocl.kernels.matrix_contraction import MatrixTile
+from keras_ocl.kernels.matrix_unit import EMULATED
 from keras_ocl.kernels.spec import Sink
 from keras_ocl.runtime.overrides import Overrides
 from tests.kernels.launching import launch, named
+from tests.kernels.units import traits_with
 
 
 def product(traits, m=64, n=192, k=96, dtype="float32", along_k=False, batch=None, **more):
@@ -126,6 +129,33 @@ def test_a_cpus_tile_that_does_not_fit_is_refused(changes, fields, says, caplog)
 )
 def test_a_gpus_tile_that_does_not_fit_is_refused(changes, fields, says, caplog):
     refused(product(runtime.read_record("sm_90"), **changes), gpu_choice.choose, fields, says, caplog)
+
+
+BY_UNIT = dict(across=8, down=16, rows=2, columns=4, depth=32, unit="emulated")
+
+
+def test_a_gpus_own_tile_with_a_matrix_unit(device):
+    traits = traits_with(device, "emulated", max_group=256)
+    problem = product(traits, dtype="float16")
+    tile, steps = gpu_choice.choose(own(problem, **BY_UNIT))
+    assert (tile, steps) == (MatrixTile.of(EMULATED, down=2, across=2, tall=1, wide=2, depth=32), 0)
+    assert (tile.height, tile.width, tile.items) == (32, 32, 128)
+
+
+@pytest.mark.parametrize(
+    "dtype, fields, says",
+    [
+        ("float32", {}, "the device multiplies its operands with no matrix unit 'emulated'"),
+        ("float16", dict(unit="tensor"), "the device multiplies its operands with no matrix unit 'tensor'"),
+        ("float16", dict(across=2), "across = 2 is no multiple of 4"),
+        ("float16", dict(rows=1), "rows = 1 is no multiple of 2"),
+        ("float16", dict(depth=8), "depth = 8 is no multiple of 16"),
+        ("float16", dict(depth=64), "depth = 64 is more than 32"),
+    ],
+)
+def test_a_gpus_tile_with_a_matrix_unit_that_does_not_fit_is_refused(dtype, fields, says, caplog):
+    traits = dataclasses.replace(runtime.read_record("sm_90"), matrix_units=("emulated",))
+    refused(product(traits, dtype=dtype), gpu_choice.choose, BY_UNIT | fields, says, caplog)
 
 
 def test_a_gpus_own_tile_goes_before_the_kernels_of_few_rows():

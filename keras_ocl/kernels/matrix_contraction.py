@@ -1,0 +1,194 @@
+"""The tiled contraction with matrix units: as kernels/contraction.py, but each wave of a group multiplies its part of the block together.
+
+Local memory holds the operands as they are stored, in rows (columns of the right operand) of `depth` steps of k side by side, so that most
+units' registers are loaded from there as vectors.
+"""
+
+from dataclasses import dataclass, field
+
+from keras_ocl.kernels import summation
+from keras_ocl.kernels.contraction import Contraction, Fma, Loader, Tile, guarded, local
+from keras_ocl.kernels.matrix_unit import PACKED, Layout, MatrixUnit
+from keras_ocl.kernels.prelude import vector_type
+from keras_ocl.kernels.spec import Args
+
+_BYTES = 2  # of an operand's element in local memory
+_VECTOR = 8  # elements of 16 bytes: the widest vector, and what keeps consecutive rows of local memory in different banks
+_BESIDE = 4  # most adjacent results that are stored as one vector
+
+
+@dataclass(frozen=True)
+class MatrixTile(Tile):
+    """A Tile whose work-items multiply by waves, with `unit`.
+
+    across, down, rows and columns are multiples of what the work-items of one wave and their sums of one instruction are. Which results an
+    item has follows from its wave and lane; the group's shape only says how many waves are across and down.
+    """
+
+    fragment: int = _VECTOR
+    unit: MatrixUnit = field(kw_only=True)
+
+    stored = True
+    packed = PACKED
+
+    @classmethod
+    def of(cls, unit: MatrixUnit, down: int, across: int, tall: int, wide: int, depth: int) -> "MatrixTile":
+        """The tile of down x across waves, each with tall x wide instructions for every `unit.steps` of `depth` steps of k."""
+        columns, rows = unit.columns // unit.lane_columns, unit.rows // unit.lane_rows  # lanes with results of one row, of one column
+        return cls(across * columns, down * rows, tall * unit.lane_rows, wide * unit.lane_columns, depth, unit=unit)
+
+    @property
+    def together(self) -> int:
+        """Steps of k of one instruction."""
+        return self.unit.steps
+
+    @property
+    def manner(self) -> str:
+        """How products are computed."""
+        return f", by the matrix unit {self.unit.name}"
+
+    @property
+    def partial(self) -> str:
+        """A clause that names a side which is no multiple of the unit's, "" where all are."""
+        unit = self.unit
+        sides = {"across": unit.columns // unit.lane_columns, "down": unit.rows // unit.lane_rows}
+        sides |= {"rows": unit.lane_rows, "columns": unit.lane_columns, "depth": unit.steps}
+        return next((f"{name} = {getattr(self, name)} is no multiple of {n}" for name, n in sides.items() if getattr(self, name) % n), "")
+
+    @property
+    def tall(self) -> int:
+        """A wave's instructions below one another."""
+        return self.rows // self.unit.lane_rows
+
+    @property
+    def wide(self) -> int:
+        """A wave's instructions side by side."""
+        return self.columns // self.unit.lane_columns
+
+    @property
+    def waves(self) -> int:
+        """Waves of a group."""
+        return self.items // self.unit.lanes
+
+    @property
+    def waves_across(self) -> int:
+        """Waves side by side."""
+        return self.width // (self.wide * self.unit.columns)
+
+    @property
+    def operands(self) -> int:
+        """Registers of both operands' fragments for all instructions of a wave."""
+        return self.tall * self.unit.registers(self.unit.a) + self.wide * self.unit.registers(self.unit.b)
+
+    @property
+    def beside(self) -> int:
+        """Adjacent columns of an item, stored as one vector."""
+        return min(_BESIDE, self.unit.lane_columns, self.unit.c.run(1))
+
+    def row(self, r: int) -> str:
+        """C text of the index in the group's block of an item's row `r`."""
+        unit, (instruction, n) = self.unit, divmod(r, self.unit.lane_rows)
+        return f"wave_row + {instruction * unit.rows} + {unit.c.texts(unit.sums(n, 0))[0]}"
+
+    def column(self, c: int) -> str:
+        """C text of the index in the group's block of an item's column `c`."""
+        unit, (instruction, n) = self.unit, divmod(c, self.unit.lane_columns)
+        return f"wave_column + {instruction * unit.columns} + {unit.c.texts(unit.sums(0, n))[1]}"
+
+    def pitch(self, extent: int) -> int:
+        """Elements of local memory from one row to the next."""
+        return self.depth + _VECTOR
+
+    def elements(self, extent: int) -> int:
+        """Elements of local memory of a tile of `extent` rows or columns."""
+        return extent * self.pitch(extent)
+
+    def local_bytes(self, size: int) -> int:
+        """Bytes of local memory, of both operands' tiles and the waves' exchange, whatever the `size` of a sum's elements."""
+        return (self.elements(self.height) + self.elements(self.width) + self.waves * self.unit.exchange) * _BYTES
+
+    def contraction(self, args: Args, register: str, fma: Fma, index: str = "int", dtype: str = "") -> "MatrixContraction":
+        """What writes the contraction of operands of `dtype` with this tile."""
+        return MatrixContraction(args, self, register, fma, index, dtype)
+
+
+class MatrixContraction(Contraction):
+    """Writes the C text of contractions with a MatrixTile, of operands of `dtype`; the others as in Contraction.
+
+    The C variables `wave_row` and `wave_column` are the first row and column of an item's wave, `lane` its number in the wave.
+    """
+
+    block = summation.UNIT
+    tile: MatrixTile
+
+    def __init__(self, args: Args, tile: MatrixTile, register: str, fma: Fma, index: str, dtype: str) -> None:
+        sides = (local(args, "ushort", tile.elements(extent), _VECTOR) for extent in (tile.height, tile.width))
+        super().__init__(args, tile, register, fma, index, memory=(next(sides), next(sides)))
+        self.unit, self.dtype, self.staged = tile.unit, dtype, "ushort"
+        exchange = tile.unit.exchange
+        self.exchange = local(args, "ushort", tile.waves * exchange, _VECTOR) if exchange else ""
+
+    def head(self) -> str:
+        """Statements that define the item's indices in the group and in its wave."""
+        t, unit, args = self.tile, self.unit, self.args
+        text = f"const int me = {args.place('local', 1)} * {t.across} + {args.place('local', 0)};\n"
+        text += f"const int wave = me / {unit.lanes}, lane = me % {unit.lanes};\n"
+        text += f"const int wave_row = wave / {t.waves_across} * {t.tall * unit.rows};\n"
+        text += f"const int wave_column = wave % {t.waves_across} * {t.wide * unit.columns};\n"
+        return text + (f"__local ushort* exchange = {self.exchange} + wave * {unit.exchange};\n" if self.exchange else "")
+
+    def zero(self, lanes: int) -> str:
+        """C text of zero in local memory's type."""
+        return f"({vector_type(self.staged, lanes)})0"
+
+    def _stash(self, local: str, extent: int, loader: Loader, kept: str) -> str:
+        v, pitch, (rows, steps), text = loader.vector, self.tile.pitch(extent), self.shares(extent, loader), ""
+        for y in range(steps.rounds):
+            for x in range(rows.rounds):
+                name, row, step = f"{kept}{y}_{x}", f"({rows.place(x)})", steps.place(y)
+                if loader.along_k:
+                    text += f"{self.vector(local, f'{row} * {pitch} + {step}', v)} = {name};\n"
+                else:
+                    lanes = [f"{name}.s{lane:x}" for lane in range(v)] if v > 1 else [name]
+                    text += "".join(f"{local}[({row} + {lane}) * {pitch} + {step}] = {value};\n" for lane, value in enumerate(lanes))
+        return guarded(rows, steps, text)
+
+    def multiply(self, name: str = "s", skews: tuple[int, int] = (0, 0)) -> str:
+        """Statements that add the products of the tiles self.a and self.b in local memory."""
+        t, unit, lines = self.tile, self.unit, []
+        for q in range(0, t.depth, unit.steps):
+            lines.append("{\n")
+            left = [self._operand(lines, f"x{i}_", self.a, unit.a, f"wave_row + {i * unit.rows}", q) for i in range(t.tall)]
+            right = [self._operand(lines, f"y{j}_", self.b, unit.b, f"wave_column + {j * unit.columns}", q) for j in range(t.wide)]
+            for i, a in enumerate(left):
+                lines += [self._instruction(a, b, i, j, name) for j, b in enumerate(right)]
+            lines.append("}\n")
+        return "".join(lines)
+
+    def _operand(self, lines: list[str], name: str, local: str, layout: Layout, first: str, step: int) -> list[str]:
+        """C names of a fragment's registers, which statements added to `lines` load from step `step` on of the rows from `first` on."""
+        run, names = min(_VECTOR, layout.run(1)), [f"{name}{r}" for r in range(self.unit.registers(layout))]
+
+        def place(e: int) -> str:
+            line, at = layout.texts(e)
+            return f"({first} + {line}) * {self.tile.pitch(0)} + {step} + {at}"
+
+        if run < PACKED:  # the elements of a register lie apart
+            for r, register in enumerate(names):
+                halves = ", ".join(f"{local}[{place(r * PACKED + half)}]" for half in range(PACKED))
+                lines.append(f"const uint {register} = as_uint((ushort2)({halves}));\n")
+            return names
+        for e in range(0, layout.elements, run):
+            vector, value = f"{name}of{e}", self.vector(local, place(e), run)
+            lines.append(f"const {vector_type('ushort', run)} {vector} = {value};\n")
+            for r in range(0, run, PACKED):
+                lines.append(f"const uint {names[(e + r) // PACKED]} = as_uint({vector}.s{r:x}{r + 1:x});\n")
+        return names
+
+    def _instruction(self, a: list[str], b: list[str], i: int, j: int, name: str) -> str:
+        """Statements of a wave's instruction for its `i`th rows and `j`th columns."""
+        unit, sums = self.unit, [""] * self.unit.c.elements
+        for r in range(unit.lane_rows):
+            for c in range(unit.lane_columns):
+                sums[unit.sums(r, c)] = f"{name}{i * unit.lane_rows + r}_{j * unit.lane_columns + c}"
+        return unit.instruction(self.dtype, a, b, sums, self.args.barrier())
