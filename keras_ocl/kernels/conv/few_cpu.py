@@ -7,6 +7,7 @@ Each pixel has one accumulator vector per output channel, whose lanes are added 
 from keras_ocl.core.dim import hint
 from keras_ocl.kernels.conv.forward_cpu import DirectConvolution, Tile
 from keras_ocl.kernels.conv.parts_cpu import Block, load_lanes, padded_width, sink_lanes
+from keras_ocl.kernels.register_tile import halved
 from keras_ocl.kernels.spec import KernelSpec
 
 
@@ -66,12 +67,8 @@ class _FewChannels(DirectConvolution):
         text = self._results(block)
         text += f"for (int pixel = {self.stored}; pixel < count; ++pixel) {{\n{self.scalar} total[{vectors}];\n"
         text += f"for (int v = 0; v < {vectors}; ++v) {{\nconst {self.vector} s{width} = results[pixel * {vectors} + v];\n"
-        half = width // 2
-        while half:
-            ctype = self.scalar if half == 1 else f"{self.scalar}{half}"
-            text += f"const {ctype} s{half} = s{half * 2}.lo + s{half * 2}.hi;\n"
-            half //= 2
-        text += "total[v] = s1;\n}\n"
+        halves, total = halved(self.problem.register, f"s{width}", width, lambda _, lanes: f"s{lanes}")
+        text += f"{halves}total[v] = {total};\n}}\n"
         padded = padded_width(vectors)
         if vectors == 1:
             text += f"const {self.scalar} result = total[0];\n"

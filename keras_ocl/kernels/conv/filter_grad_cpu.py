@@ -271,10 +271,8 @@ class _FilterGrad:
     def _pixel(self, rows, block, values):
         """C text for one output pixel: its gradient's vectors times the rows' input values."""
         tile, right = RegisterTile(rows, block.vectors, self.vector), block.load(self.dtype, "dp")
-        if not self.lanewise:
-            return tile.step(values.__getitem__, right)
 
         def gathered(a, v):
             return parts_cpu.group_lanes(self.problem, block.width, block.lanes[v], "", v * block.width, f"row + {a}")
 
-        return tile.step_by_lane(gathered, right)
+        return tile.step(gathered if self.lanewise else values.__getitem__, right, None, self.lanewise)

@@ -246,34 +246,26 @@ class DirectConvolution:
         """C text of the taps along the tile's axis, each with the body for the pixels that it has inside the input."""
         args, axis, tile = self.args, self.along, self.tile
         step, advance, pixels = args.int(axis.input_step), axis.advance, tile.pixels
-        text = "{\n"
-        taps = args.int(axis.taps)
-        always = axis.inside and not self.ranges and not self.masked
-        low = args.int(axis.low)
-        if axis.taps > 1:
-            position = f"{'phase' if axis.period > 1 else 'start'} * {args.int(axis.stride)} - {low}"
-        else:
-            position = f"{'phase' if axis.period > 1 else 'start'} * {args.int(axis.stride)}" + (f" - {low}" if low != "0" else "")
-        span = "1"
+        taps, low = args.int(axis.taps), args.int(axis.low)
+        always, several = axis.inside and not self.ranges and not self.masked, axis.taps > 1
+        position = f"{'phase' if axis.period > 1 else 'start'} * {args.int(axis.stride)}"
+        if several or low != "0":
+            position += f" - {low}"
+        text, span = "{\n", "1"
         if self.merge_taps:
-            whole = "1"
+            whole, span = "1", "span"
             if not always:
                 end = f"{position} + {(pixels - 1) * advance} + {taps} - 1 < {args.int(axis.input)}"
                 whole = f"{position} >= 0 && {end} && count == {pixels}"
             text += f"const int span = {whole} ? {taps} : 1;\n"
-            span = "span"
-        text += f"for (int k = 0; k < {taps}; k += {span}) {{\n" if axis.taps > 1 else ""
-        tap_text = f" + k * {args.int(axis.dilation)}" if axis.taps > 1 else ""
+        if several:
+            text += f"for (int k = 0; k < {taps}; k += {span}) {{\n"
+            position += f" + k * {args.int(axis.dilation)}"
         if axis.spread > 1:
-            text += (
-                f"const int t = {position}{tap_text};\nif (t % {axis.spread}) continue;\n"
-                if axis.taps > 1
-                else (f"const int t = {position};\nif (t % {axis.spread} == 0) {{\n")
-            )
+            text += f"const int t = {position};\nif (t % {axis.spread}{') continue;' if several else ' == 0) {'}\n"
             moved = f" + start * {advance}" if axis.period > 1 else ""
-            text += f"const int at = t / {axis.spread}{moved};\n"
-        else:
-            text += f"const int at = {position}{tap_text};\n"
+            position = f"t / {axis.spread}{moved}"
+        text += f"const int at = {position};\n"
         group = "" if self.lanewise or self.geometry.groups == 1 else f" + group * {self.geometry.group_inputs}"
         text += f"__global const {dtypes.storage_ctype(self.dtype)}* xp = {self.x} + ({offset} + (long)at * {step}{group});\n"
         place = self._filter_place(self._filter_index(tap), self._filter_row(block))
@@ -284,9 +276,7 @@ class DirectConvolution:
             text += self._body(block, 0, pixels, length)
         else:
             text += self._bounded(block, length, loop)
-        if axis.spread > 1 and axis.taps == 1:
-            text += "}\n"
-        return text + ("}\n" if axis.taps > 1 else "") + "}\n"
+        return text + ("}\n}\n" if several or axis.spread > 1 else "}\n")
 
     def _bounded(self, block, length, loop):
         """C text that chooses a body by the range of pixels inside the input."""
@@ -332,7 +322,7 @@ class DirectConvolution:
             return f"(m{r} ? {text} : ({self.vector})(0))" if masked else text
 
         sums, right, rows = self._sums(block), block.load(self.dtype, "wp"), range(start, end)
-        step = sums.step_by_lane(gathered, right, rows) if self.lanewise else sums.step(value, right, rows)
+        step = sums.step(gathered if self.lanewise else value, right, rows, self.lanewise)
         return f"{text}for (int c = 0; c < {length}; ++c) {{\n{step}wp += {row};\n}}\n"
 
     def _coordinates(self, pixel):

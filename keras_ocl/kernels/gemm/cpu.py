@@ -14,7 +14,7 @@ from keras_ocl.kernels import summation
 from keras_ocl.kernels.gemm.parts import Names, scaled, summed
 from keras_ocl.kernels.overrides import tuning_of
 from keras_ocl.kernels.prelude import runs
-from keras_ocl.kernels.register_tile import RegisterTile
+from keras_ocl.kernels.register_tile import RegisterTile, halved
 from keras_ocl.kernels.spec import Args
 
 
@@ -95,11 +95,15 @@ class _Writer:
             f"const {i} i_last = min(i_first + {chunk}, ({i}){self.names.m});\n",
         ]
 
+    def moved_back(self, first, size, extent, end):
+        """C text of where a tile of `size` rows or columns begins: at `first`, or moved back where it would pass the end."""
+        if self.p.literal(extent) and extent % size == 0:
+            return first
+        return f"min({first}, ({self.index}){end} - {size})"
+
     def whole_rows(self):
-        """C text of the first row of the tile at `i`, shifted back where the tile would pass the end."""
-        if self.p.literal(self.p.m) and self.p.m % self.tile.rows == 0:
-            return "i"
-        return f"min(i, ({self.index}){self.names.m} - {self.tile.rows})"
+        """C text of the first row of the tile at `i`, once whole."""
+        return self.moved_back("i", self.tile.rows, self.p.m, self.names.m)
 
     def step(self):
         if not self.few_rows:
@@ -160,13 +164,11 @@ class _Rows(_Writer):
         return [f"for ({i} i = i_first; i < i_last; i += step)\n", across, *body, f"base += step * {t.vectors};\n}}\n"]
 
     def left(self):
-        """C text of the panel's first column, shifted back to make the panel whole."""
-        last = f"({self.index}){self.names.n} - {self.panel}"
-        if self.n_known:
-            if self.p.n < self.panel:
-                return "0"
-            return "j_first" if self.p.n % self.panel == 0 else f"min(j_first, {last})"
-        return f"min(j_first, {last})" if self.wide else f"max(min(j_first, {last}), ({self.index})0)"
+        """C text of the panel's first column, once the panel is whole."""
+        if self.n_known and self.p.n < self.panel:
+            return "0"
+        first = self.moved_back("j_first", self.panel, self.p.n, self.names.n)
+        return first if self.wide else f"max({first}, ({self.index})0)"
 
     def accumulate(self, rows):
         p, t, n, width = self.p, self.tile, self.names, self.width
@@ -401,16 +403,12 @@ class _Dots(_Writer):
         lines.append(summation.cut(p.accumulator, vector, sums.sums, walk, "0", "depth", ceil_div(p.split or p.k, width), width))
         if not (p.literal(p.k) and not p.split and p.k % width == 0):
             lines += [f"if (depth % {width}) {{\nx -= {width} - depth % {width}; y -= {width} - depth % {width};\n", step(True), "}\n"]
-        for r in range(rows):
-            for c in columns:
-                text, size = f"s{r}_{c}", width
-                lines.append("{\n")
-                while size > 2:
-                    size //= 2
-                    lines.append(f"const {p.vector(size)} h{size} = {text}.lo + {text}.hi;\n")
-                    text = f"h{size}"
-                lines.append(f"kept[{r * len(columns) + c}] = {text}.x + {text}.y;\n}}\n")
-        return lines
+
+        def keep(r, c, name):
+            halves, pair = halved(p.vector, name, width, lambda _, lanes: f"h{lanes}", until=2)
+            return f"{{\n{halves}kept[{r * len(columns) + c}] = {pair}.x + {pair}.y;\n}}\n"
+
+        return [*lines, sums.each(keep)]
 
     def epilogue(self):
         p, i, count = self.p, self.index, self.tile.vectors
