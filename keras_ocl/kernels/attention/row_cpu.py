@@ -98,7 +98,7 @@ class _Writer(Writer):
     def _walk(self, name, text):
         """C loop that runs `text` for each position `c` of the block, with `row` its row of operand `name`."""
         row = f"{name}_rows + ({self.i})(j + c) * {name}_row"
-        return f"for (int c = 0; c < count; ++c) {{\n__global const {self.storage(name)}* row = {row};\n{text}}}\n"
+        return f"for (int c = 0; c < count; ++c) {{\n{self.pointer(name, 'row', row)}{text}}}\n"
 
     def _products(self):
         lines, chunks = [], list(self.chunks(self.p.depth))

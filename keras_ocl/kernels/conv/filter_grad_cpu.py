@@ -203,16 +203,15 @@ class _FilterGrad:
         row = "0" if self.lanewise else "row"
         x_line.append(f"({row}{column}{group} - {args.int(axis.low * inputs)})")
         dy_line.append("channel")
-        storage = dtypes.storage_ctype(self.dtype)
-        text += f"__global const {storage}* x_line = {self.x} + ({' + '.join(x_line)});\n"
-        text += f"__global const {storage}* dy_line = {self.dy} + ({' + '.join(dy_line)});\n"
+        text += prelude.pointer(self.dtype, "x_line", f"{self.x} + ({' + '.join(x_line)})")
+        text += prelude.pointer(self.dtype, "dy_line", f"{self.dy} + ({' + '.join(dy_line)})")
         step = args.int(axis.stride * inputs)
         main = {"xp": f"xl + (long)from * {step}", "dp": f"dl + (long)from * {outputs}"}
         values = [self._value(a, "xp") for a in range(rows)]
         pixel = self._pixel(rows, block, values) + f"xp += {step}; dp += {outputs};\n"
-        text += self._walk("max(0, to - from)", main, pixel, storage)
+        text += self._walk("max(0, to - from)", main, pixel)
         if crosses:
-            text += self._border(rows, block, step, outputs, storage)
+            text += self._border(rows, block, step, outputs)
         text += "if (band > begin) {\n"  # a band's sums begin at 0, so that no sum has too many terms
 
         def add(a, v, name):
@@ -223,7 +222,7 @@ class _FilterGrad:
 
         return f"{text}{tile.each(add)}}}\n" + tile.each(lambda a, v, name: parts_cpu.store_lanes(*lanes(a, v), name))
 
-    def _walk(self, width, start, pixel, storage):
+    def _walk(self, width, start, pixel):
         """C text of one loop over `width` pixels of every line of the band; `pixel` is the C text for one pixel.
 
         `start`: {pointer that `pixel` advances: its value at the start of each line, from the line's pointers xl and dl}.
@@ -232,8 +231,8 @@ class _FilterGrad:
         """
         args, outer = self.args, range(len(self.axes) - 1)
         text = f"{{\nconst int width = {width};\nint left = width;\n"
-        text += f"__global const {storage}* xl = x_line;\n__global const {storage}* dl = dy_line;\n"
-        text += "".join(f"__global const {storage}* {name} = {place};\n" for name, place in start.items())
+        lines = {"xl": "x_line", "dl": "dy_line", **start}
+        text += "".join(prelude.pointer(self.dtype, name, place) for name, place in lines.items())
         text += "".join(f"const int lines{i} = max(0, hi{i} - lo{i});\nint left{i} = lines{i};\n" for i in outer)
         text += f"const int steps = {' * '.join(['width', *(f'lines{i}' for i in outer)])};\n"
         text += f"for (int step = 0; step < steps; ++step) {{\n{pixel}"
@@ -250,19 +249,19 @@ class _FilterGrad:
             text += f"if (--left == 0) {{\nleft = width;\n{turn}{restart}}}\n"
         return text + "}\n}\n"
 
-    def _border(self, rows, block, step, outputs, storage):
+    def _border(self, rows, block, step, outputs):
         """C text for the pixels for which some rows of the tile lie outside the input and count as zero."""
         line = self.args.int(self.inner.input * self.geometry.input[-1])
         low = self.args.int(self.inner.low * self.geometry.input[-1])
         text = "const int o = some + (width - left) + (width - left < before ? 0 : to - from);\n"
         text += f"const int place = row + o * {step} - {low};\n"
-        text += f"__global const {storage}* xp = xl + (long)o * {step};\n__global const {storage}* dp = dl + (long)o * {outputs};\n"
+        text += prelude.pointer(self.dtype, "xp", f"xl + (long)o * {step}") + prelude.pointer(self.dtype, "dp", f"dl + (long)o * {outputs}")
         text += f"{self.scalar} column[{rows}];\n#pragma nounroll\nfor (int a = 0; a < {rows}; ++a)\n"
         text += f"column[a] = place + a >= 0 && place + a < {line} ? {prelude.load(self.dtype, 1, 'xp', 'a')} : 0;\n"
         text += self._pixel(rows, block, [f"column[{a}]" for a in range(rows)])
         if len(self.axes) == 1:
             text += "--left;\n"
-        return "const int before = max(0, from - some);\n" + self._walk("before + max(0, none - to)", {}, text, storage)
+        return "const int before = max(0, from - some);\n" + self._walk("before + max(0, none - to)", {}, text)
 
     def _value(self, row, pointer):
         """Expression of the input value of row `row` of the tile (None if each lane reads its own group's)."""

@@ -267,9 +267,9 @@ class DirectConvolution:
             position = f"t / {axis.spread}{moved}"
         text += f"const int at = {position};\n"
         group = "" if self.lanewise or self.geometry.groups == 1 else f" + group * {self.geometry.group_inputs}"
-        text += f"__global const {dtypes.storage_ctype(self.dtype)}* xp = {self.x} + ({offset} + (long)at * {step}{group});\n"
+        text += prelude.pointer(self.dtype, "xp", f"{self.x} + ({offset} + (long)at * {step}{group})")
         place = self._filter_place(self._filter_index(tap), self._filter_row(block))
-        text += f"__global const {dtypes.storage_ctype(self.dtype)}* wp = {self.w} + {place};\n"
+        text += prelude.pointer(self.dtype, "wp", f"{self.w} + {place}")
         loop = args.int(self.geometry.group_inputs)
         length = f"{span} * {loop}" if self.merge_taps else loop
         if always:

@@ -13,7 +13,7 @@ from keras_ocl.core.dim import Dim, ceil_div, hint
 from keras_ocl.kernels import summation
 from keras_ocl.kernels.gemm.parts import Names, scaled, summed
 from keras_ocl.kernels.overrides import tuning_of
-from keras_ocl.kernels.prelude import runs
+from keras_ocl.kernels.prelude import pointer, runs
 from keras_ocl.kernels.register_tile import RegisterTile, halved
 from keras_ocl.kernels.spec import Args
 
@@ -179,11 +179,11 @@ class _Rows(_Writer):
         lines = [sums.begin()]
         k0 = "k0" if t.block else "0"
         start = summed("a", scaled("i" if p.strips else "top", n.a_row), scaled(k0, n.a_column))
-        lines.append(f"__global const {dtypes.storage_ctype(p.a.dtype)}* x = {start};\n")
+        lines.append(pointer(p.a.dtype, "x", start))
         if t.block:
             lines.append(f"const {p.register}* y = {summed('panel', self.first)};\n")
         elif not p.b.source:
-            lines.append(f"__global const {dtypes.storage_ctype(p.b.dtype)}* y = {summed('b', 'left')};\n")
+            lines.append(pointer(p.b.dtype, "y", summed("b", "left")))
         step, right = "", []
         for v in columns:
             if p.b.source:
@@ -257,28 +257,28 @@ class _Rows(_Writer):
     def pack(self):
         """Statements that fill panel[depth][columns] with a block of B."""
         p, n, i = self.p, self.names, self.index
-        source = f"__global const {dtypes.storage_ctype(p.b.dtype)}* y = "
         if n.b_column == "1":
-            return self._pack_contiguous(source)
+            return self._pack_contiguous()
         if n.b_row == "1" and self.panel % 4 == 0:
-            return self._pack_transposed(source)
+            return self._pack_transposed()
         return [
-            f"for (int l = 0; l < {self.panel}; ++l) {{\n{source}{self._column('l')};\n",
+            f"for (int l = 0; l < {self.panel}; ++l) {{\n{self._column('y', 'l')}",
             f"for ({i} q = 0; q < depth; ++q) panel[q * {self.panel} + l] = {p.load(p.b, 1, 'y', scaled('q', n.b_row))};\n}}\n",
         ]
 
-    def _column(self, lane):
-        """C text of a pointer to where column `lane` of the packed block begins in B; columns past the end repeat the last."""
+    def _column(self, name, lane):
+        """Statement that declares a pointer to column `lane` of B, from the packed block on; columns past the end repeat the last."""
         n = self.names
         column = f"left + {lane}" if self.wide else f"min(left + {lane}, ({self.index}){n.n} - 1)"
-        return summed("b", scaled("k0" if self.blocked else "0", n.b_row), scaled(f"({column})", n.b_column))
+        start = summed("b", scaled("k0" if self.blocked else "0", n.b_row), scaled(f"({column})", n.b_column))
+        return pointer(self.p.b.dtype, name, start)
 
-    def _pack_transposed(self, source):
+    def _pack_transposed(self):
         """Packs a B that is contiguous in k: blocks of 4 x 4 are transposed in registers, few steps of k at a time for all columns."""
         p, i, four, turned = self.p, self.index, self.p.vector(4), self.tuning.turned
         lines = [f"for ({i} start = 0; start < depth; start += {turned}) {{\nconst {i} end = min(start + {turned}, depth);\n"]
         lines.append(f"for (int l = 0; l < {self.panel}; l += 4) {{\n")
-        lines += [source.replace("y =", f"y{c} =") + self._column(f"l + {c}") + ";\n" for c in range(4)]
+        lines += [self._column(f"y{c}", f"l + {c}") for c in range(4)]
         lines.append(f"{p.register}* to = panel + start * {self.panel} + l;\n{i} q = start;\n")
         lines.append(f"for (; q + 4 <= end; q += 4, to += {4 * self.panel}) {{\n")
         lines += [f"const {four} v{c} = {p.load(p.b, 4, f'y{c}', 'q')};\n" for c in range(4)]
@@ -288,15 +288,15 @@ class _Rows(_Writer):
         lines += [f"to[{c}] = {p.load(p.b, 1, f'y{c}', 'q')};\n" for c in range(4)]
         return [*lines, "}\n}\n}\n"]
 
-    def _pack_contiguous(self, source):
+    def _pack_contiguous(self):
         p, n, i, width = self.p, self.names, self.index, self.width
-        start = summed("b", scaled("(k0 + q)", n.b_row), "left") if self.blocked else summed("b", scaled("q", n.b_row), "left")
+        row = pointer(p.b.dtype, "y", summed("b", scaled("(k0 + q)" if self.blocked else "q", n.b_row), "left"))
         copies = "".join(
             f"vstore{width}({p.load(p.b, width, 'y', str(v * width))}, 0, panel + q * {self.panel} + {v * width});\n"
             for v in range(self.panel // width)
         )
         if self.wide:
-            return [f"for ({i} q = 0; q < depth; ++q) {{\n{source}{start};\n{copies}}}\n"]
+            return [f"for ({i} q = 0; q < depth; ++q) {{\n{row}{copies}}}\n"]
         # Whole vectors may read past a row's end into the next rows, which exist except after the last few.
         last = f"{n.total} - max({self.panel - 1} - ({i}){n.n} + {n.b_row}, ({i})0) / {n.b_row}"
         if not isinstance(p.b.row_stride, Dim) and p.b.row_stride < 1:
@@ -306,8 +306,8 @@ class _Rows(_Writer):
             done = f"(k_first + {done})"
         return [
             f"const {i} whole = clamp({last} - {done}, ({i})0, ({i})depth);\n",
-            f"for ({i} q = 0; q < whole; ++q) {{\n{source}{start};\n{copies}}}\n",
-            f"for ({i} q = whole; q < depth; ++q) {{\n{source}{start};\n",
+            f"for ({i} q = 0; q < whole; ++q) {{\n{row}{copies}}}\n",
+            f"for ({i} q = whole; q < depth; ++q) {{\n{row}",
             f"for (int l = 0; l < {self.panel}; ++l)\n",
             f"panel[q * {self.panel} + l] = {p.load(p.b, 1, 'y', f'min(({i})l, ({i}){n.n} - 1 - left)')};\n}}\n",
         ]
@@ -384,8 +384,8 @@ class _Dots(_Writer):
         vector, columns = p.vector(width), range(self.tile.vectors)
         sums = RegisterTile(rows, self.tile.vectors, vector, p.fma)
         lines = [sums.begin()]
-        lines.append(f"__global const {dtypes.storage_ctype(p.a.dtype)}* x = {summed('a', scaled('top', n.a_row))};\n")
-        lines.append(f"__global const {dtypes.storage_ctype(p.b.dtype)}* y = {summed('b', scaled('left', n.b_column))};\n")
+        lines.append(pointer(p.a.dtype, "x", summed("a", scaled("top", n.a_row))))
+        lines.append(pointer(p.b.dtype, "y", summed("b", scaled("left", n.b_column))))
 
         def step(mask):
             def read(operand, pointer, offset):
