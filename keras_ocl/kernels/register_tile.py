@@ -59,8 +59,7 @@ class RegisterTile:
         """
         text = "".join(f"const {self.kind} y{v} = {vector};\n" for v, vector in enumerate(right))
         for r in self.rows if rows is None else rows:
-            factors = [left(r, v) if by_lane else "e" for v in self.vectors]
-            added = "".join(f"s{r}_{v} = {self.fma(factor, f'y{v}', f's{r}_{v}')};\n" for v, factor in enumerate(factors))
+            added = "".join(f"s{r}_{v} = {self.fma(left(r, v) if by_lane else 'e', f'y{v}', f's{r}_{v}')};\n" for v in self.vectors)
             text += added if by_lane else f"{{ const {self.kind} e = ({self.kind})({left(r)});\n{added}}}\n"
         return text
 

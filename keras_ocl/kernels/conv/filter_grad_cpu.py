@@ -68,7 +68,8 @@ class _FilterGrad:
         # Tiles that leave few registers free spill on Intel's runtime.
         limit = self.problem.registers(self.problem.lanes) * 5 // 8
         tiles = parts_cpu.register_tiles(self.channels, width, lambda vectors: min(self.rows, limit // vectors))
-        return parts_cpu.cheapest((self._cost(rows, blocks), Tile(rows, vectors, width)) for rows, vectors, blocks in tiles)
+        estimated = ((self._cost(rows, blocks), rows, vectors) for vectors, blocks, most in tiles for rows in most)
+        return Tile(*parts_cpu.cheapest(estimated), width)
 
     def _cost(self, rows, blocks):
         # Each additional body costs compile time; a tile that crosses taps also costs time at the borders.

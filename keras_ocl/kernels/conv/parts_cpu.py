@@ -1,6 +1,7 @@
 """What the CPU kernels of convolutions share: loads and stores of channels, blocks of them, and the cost of register tiles."""
 
 from dataclasses import dataclass
+from functools import cached_property
 
 from keras_ocl.core import dtypes
 from keras_ocl.kernels import prelude
@@ -91,7 +92,7 @@ class Block:
     last: int
     count: int = 1
 
-    @property
+    @cached_property
     def lanes(self):
         """The number of channels in each vector."""
         return [self.width] * (self.vectors - 1) + [self.last]
@@ -112,13 +113,11 @@ def blocks_of(channels, width, vectors):
 
 
 def register_tiles(channels, width, most):
-    """Yields (rows, vectors, Blocks of the channels) of register tiles; `most(vectors)` is how many rows the registers hold."""
+    """Yields (vectors, Blocks of the channels, range of rows) of register tiles; `most(vectors)` is how many rows the registers hold."""
     for vectors in range(1, 7):
         if vectors > 1 and (vectors - 1) * width >= channels:
             return
-        blocks = blocks_of(channels, width, vectors)
-        for rows in range(1, most(vectors) + 1):
-            yield rows, vectors, blocks
+        yield vectors, blocks_of(channels, width, vectors), range(1, most(vectors) + 1)
 
 
 def cycles(extent, rows, blocks, by_lane=False):
@@ -129,20 +128,22 @@ def cycles(extent, rows, blocks, by_lane=False):
     full, left = divmod(extent, rows)
     total = 0.0
     for block in blocks:
-        extra = 0.0 if block.last == block.width else 1.5 * len(prelude.runs(block.last))
-        for part, times in ((rows, full), (left, 1 if left else 0)):
-            loads = part * (block.vectors if by_lane else 1) + block.vectors + extra
-            total += block.count * times * (max(part * block.vectors / 2, loads / 2, 4.0) + 0.7)
+        vectors = block.vectors
+        loaded = vectors if block.last == block.width else vectors + 1.5 * len(prelude.runs(block.last))
+        for part, times in ((rows, full), (left, 1)):
+            if part and times:
+                loads = (part * vectors if by_lane else part) + loaded
+                total += block.count * times * (max(part * vectors / 2, loads / 2, 4.0) + 0.7)
     return total
 
 
 def cheapest(estimated):
-    """The first tile of the pairs (cost, tile) than which no other is clearly cheaper."""
+    """The tile of the first of the tuples (cost, *tile) than which no other is clearly cheaper."""
     best = None
-    for cost, tile in estimated:
-        if best is None or cost < best[0] - 1e-9:
-            best = (cost, tile)
-    return best[1]
+    for found in estimated:
+        if best is None or found[0] < best[0] - 1e-9:
+            best = found
+    return best[1:]
 
 
 def chunk_of(args, per_chunk, total):
