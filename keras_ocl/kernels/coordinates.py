@@ -38,11 +38,14 @@ def unflattened(args: Printer, flat: str, extents: Sequence[Extent]) -> list[str
     return result
 
 
-def decode(name: str, extents: Sequence[Extent], prefix: str, args: Printer, index: str = "int") -> str:
-    """C statements that split the row-major index `name` over `extents` into `prefix`0, `prefix`1, ..., of the C type `index`."""
-    text, rest = "", name
+def decode(name: str, extents: Sequence[Extent], prefix: str, args: Printer, index: str = "int", rest: str = "") -> str:
+    """C statements that split the row-major index `name` over `extents` into `prefix`0, `prefix`1, ..., of the C type `index`.
+
+    rest: prefix of the names of the quotients, `prefix`r unless given.
+    """
+    text, outer, rest = "", name, rest or f"{prefix}r"
     for i in range(len(extents) - 1, 0, -1):
         extent = args.int(extents[i])
-        text += f"const {index} {prefix}{i} = {rest} % {extent}; const {index} {prefix}r{i} = {rest} / {extent};\n"
-        rest = f"{prefix}r{i}"
-    return text + f"const {index} {prefix}0 = {rest};\n"
+        text += f"const {index} {prefix}{i} = {outer} % {extent}; const {index} {rest}{i} = {outer} / {extent};\n"
+        outer = f"{rest}{i}"
+    return text + f"const {index} {prefix}0 = {outer};\n"

@@ -12,6 +12,26 @@ def _fma(x: str, y: str, z: str) -> str:
     return f"fma({x}, {y}, {z})"
 
 
+def halved(
+    vector: Callable[[int], str],
+    value: str,
+    lanes: int,
+    name: Callable[[str, int], str],
+    until: int = 1,
+    op: Callable[[str, str, int], str] | None = None,
+) -> tuple[str, str]:
+    """(statements that reduce the register `value` of `lanes` lanes, name of the result of `until` lanes), by adding halves, or by `op`.
+
+    vector: C type of so many lanes. name: a register's name, from that of the one before and its own number of lanes.
+    """
+    text = ""
+    while lanes > until:
+        lanes, whole = lanes // 2, value
+        value, low, high = name(whole, lanes), f"{whole}.lo", f"{whole}.hi"
+        text += f"const {vector(lanes)} {value} = {op(low, high, lanes) if op else f'{low} + {high}'};\n"
+    return text, value
+
+
 class RegisterTile:
     """C text of a tile whose sums are the variables `s{row}_{vector}`, of C type `kind`.
 
@@ -31,19 +51,16 @@ class RegisterTile:
         values = values or (lambda row, vector: f"({self.kind})(0)")
         return "".join(f"{self.kind} s{r}_{v} = {values(r, v)};\n" for r in self.rows for v in self.vectors)
 
-    def step(self, left: Callable[[int], str], right: Sequence[str], rows: Iterable[int] | None = None) -> str:
-        """Statements that add the outer product of `left(row)`, C texts of elements or of vectors, and the vectors `right`, C texts."""
-        text = "".join(f"const {self.kind} y{v} = {vector};\n" for v, vector in enumerate(right))
-        for r in self.rows if rows is None else rows:
-            added = "".join(f"s{r}_{v} = {self.fma('e', f'y{v}', f's{r}_{v}')};\n" for v in self.vectors)
-            text += f"{{ const {self.kind} e = ({self.kind})({left(r)});\n{added}}}\n"
-        return text
+    def step(self, left: Callable[..., str], right: Sequence[str], rows: Iterable[int] | None = None, by_lane: bool = False) -> str:
+        """Statements that add the outer product of `left(row)`, C texts of elements or of vectors, and the vectors `right`, C texts.
 
-    def step_by_lane(self, left: Callable[[int, int], str], right: Sequence[str], rows: Iterable[int] | None = None) -> str:
-        """As step(), where each lane has an element of its own: `left(row, vector)` are C texts of vectors."""
+        rows: those of the tile that take part, or None for all. by_lane: whether each lane of the sums has an element of its own;
+        `left(row, vector)` are then C texts of vectors.
+        """
         text = "".join(f"const {self.kind} y{v} = {vector};\n" for v, vector in enumerate(right))
         for r in self.rows if rows is None else rows:
-            text += "".join(f"s{r}_{v} = {self.fma(left(r, v), f'y{v}', f's{r}_{v}')};\n" for v in self.vectors)
+            added = "".join(f"s{r}_{v} = {self.fma(left(r, v) if by_lane else 'e', f'y{v}', f's{r}_{v}')};\n" for v in self.vectors)
+            text += added if by_lane else f"{{ const {self.kind} e = ({self.kind})({left(r)});\n{added}}}\n"
         return text
 
     def each(self, statement: Callable[[int, int, str], str]) -> str:

@@ -117,7 +117,7 @@ QUIRKS = (
     Quirk(
         "slow_vloads",
         "Kernels with many vloads and vstores take twice as long to compile as with the equivalent dereferenced pointers.",
-        "Convolutions load and store through vector types with an element's alignment (`kernels/conv/forward_cpu.py`).",
+        "Convolutions load and store through vector types with an element's alignment (`kernels/conv/parts_cpu.py`).",
         (Implementation(POCL, "3.1"),),
     ),
     Quirk(

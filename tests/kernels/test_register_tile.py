@@ -1,10 +1,11 @@
-"""Register tiles add outer products, of some rows or all, with an element for each row or each lane."""
+"""Register tiles add outer products, of some rows or all, with an element for each row or each lane; halves of a register are added."""
 
 import numpy as np
 import pytest
 
 from keras_ocl import runtime
-from keras_ocl.kernels.register_tile import RegisterTile
+from keras_ocl.kernels.prelude import vector_type
+from keras_ocl.kernels.register_tile import RegisterTile, halved
 from keras_ocl.kernels.spec import Args
 from tests.kernels.launching import launch, named
 
@@ -48,7 +49,8 @@ def test_elements_of_lanes():
     left, right = drawn(STEPS, rows, vectors * lanes), drawn(STEPS, vectors * lanes)
 
     def step(tile):
-        return tile.step_by_lane(lambda r, v: f"vload{lanes}({r * vectors + v}, a)", [f"vload{lanes}({v}, b)" for v in range(vectors)])
+        loads = [f"vload{lanes}({v}, b)" for v in range(vectors)]
+        return tile.step(lambda r, v: f"vload{lanes}({r * vectors + v}, a)", loads, by_lane=True)
 
     np.testing.assert_array_equal(computed(rows, vectors, lanes, step, left, right), np.einsum("qrn,qn->rn", left, right))
 
@@ -57,3 +59,14 @@ def test_sums_begin_with_given_values():
     left, right = drawn(STEPS, 2), drawn(STEPS, 4)
     got = computed(2, 1, 4, lambda tile: tile.step("a[{}]".format, ["vload4(0, b)"]), left, right, lambda r, v: f"(float4)({r}.5f)")
     np.testing.assert_array_equal(got, left.T @ right + [[0.5], [1.5]])
+
+
+def test_halves_of_a_register():
+    def named(before, lanes):
+        return f"{before}_{lanes}"
+
+    statements = "const float2 x_2 = x.lo + x.hi;\nconst float x_2_1 = x_2.lo + x_2.hi;\n"
+    assert halved(lambda lanes: vector_type("float", lanes), "x", 4, named) == (statements, "x_2_1")
+    assert halved(lambda lanes: vector_type("float", lanes), "x", 2, named, until=2) == ("", "x")
+    larger = halved(lambda lanes: vector_type("float", lanes), "x", 2, named, op=lambda a, b, lanes: f"larger{lanes}({a}, {b})")
+    assert larger == ("const float x_1 = larger1(x.lo, x.hi);\n", "x_1")

@@ -108,9 +108,7 @@ class CpuWriter(Writer):
         """Statements that transpose own rows of operand `name` into array `kept`, 4 x 4 in registers; rows past the end repeat the last."""
         group, four = min(4, self.block), self.vector(4)
         row = f"min(first + r + {{k}}, {self.own} - 1)"
-        first = "".join(
-            f"__global const {self.storage(name)}* x{k} = {name}_rows + ({self.i}){row.format(k=k)} * {name}_row;\n" for k in range(group)
-        )
+        first = "".join(self.pointer(name, f"x{k}", f"{name}_rows + ({self.i}){row.format(k=k)} * {name}_row") for k in range(group))
         narrow = "".join(f"{kept}[d * {self.block} + r + {k}] = {self.load(name, 1, f'x{k}', 'd')};\n" for k in range(group))
         wide = "".join(f"const {four} v{k} = {self.load(name, 4, f'x{k}', 'd')};\n" for k in range(group))
         for s in range(4):
@@ -161,7 +159,7 @@ class CpuWriter(Writer):
         return "".join(lines)
 
     def _met(self, name, count):
-        return "".join(f"__global const {self.storage(name)}* row{c} = {name}_rows + (j + {c}) * {name}_row;\n" for c in range(count))
+        return "".join(self.pointer(name, f"row{c}", f"{name}_rows + (j + {c}) * {name}_row") for c in range(count))
 
     def _product(self, k, count, target):
         """Statements that store in `target` the dot products of own rows with `count` other rows, for the scheme's pair `k`."""

@@ -89,7 +89,7 @@ class _Writer(CpuWriter):
 
             sums = RegisterTile(count, vectors, self.vector(lanes))
             right = [self.load("key", lanes, "x", v * lanes) for v in range(vectors)]
-            step = f"__global const {self.storage('key')}* x = key_rows + (first + r) * key_row + d;\n"
+            step = self.pointer("key", "x", "key_rows + (first + r) * key_row + d")
             step += sums.step(lambda c: f"slopes[{c * self.block} + r]", right)
             return f"{sums.begin(loaded)}for (int r = 0; r < rows; ++r) {{\n{step}}}\n{sums.each(stored)}"
 

@@ -142,11 +142,11 @@ class Writer:
         extent, heads, head = (self.time, self.heads, "head") if asking else (self.source, self.key_heads, "key_head")
         width = self.width(name)
         start = f"{self.pointers[name]} + (({self.i})batch * {extent} * {heads} + {head}) * {width}"
-        return f"__global const {self.storage(name)}* {name}_rows = {start};\nconst {self.i} {name}_row = ({self.i}){heads} * {width};\n"
+        return f"{self.pointer(name, f'{name}_rows', start)}const {self.i} {name}_row = ({self.i}){heads} * {width};\n"
 
-    def storage(self, name):
-        """C type of an operand's elements in memory."""
-        return dtypes.storage_ctype(self.p.operands[name].dtype)
+    def pointer(self, name, variable, start):
+        """Statement that declares `variable`, a pointer to elements of an operand, from `start` (C text) on."""
+        return prelude.pointer(self.p.operands[name].dtype, variable, start)
 
     def statistic(self, name, row):
         """C text of the value of peak, rescale or delta at query position `row`."""

@@ -8,6 +8,7 @@ from keras_ocl.core.dim import Dim, hint
 from keras_ocl.core.index import is_one
 from keras_ocl.kernels.attention.parts import FORWARD, MASKED, Writer
 from keras_ocl.kernels.overrides import tuning_of
+from keras_ocl.kernels.register_tile import halved
 
 
 def suits(traits, query, key, value_depth):
@@ -97,7 +98,7 @@ class _Writer(Writer):
     def _walk(self, name, text):
         """C loop that runs `text` for each position `c` of the block, with `row` its row of operand `name`."""
         row = f"{name}_rows + ({self.i})(j + c) * {name}_row"
-        return f"for (int c = 0; c < count; ++c) {{\n__global const {self.storage(name)}* row = {row};\n{text}}}\n"
+        return f"for (int c = 0; c < count; ++c) {{\n{self.pointer(name, 'row', row)}{text}}}\n"
 
     def _products(self):
         lines, chunks = [], list(self.chunks(self.p.depth))
@@ -112,20 +113,15 @@ class _Writer(Writer):
                 for v in (v for v, (_, lanes) in enumerate(chunks) if lanes == width):
                     total = f"fma(x{q}_{v}, y{v}, {total})" if total else f"x{q}_{v} * y{v}"
                 text.append(f"const {self.vector(width)} t{q}_{width} = {total};\n")
-                totals.append(self._across(f"t{q}_{width}", width, text, self._sum))
+                totals.append(self._across(f"t{q}_{width}", width, text))
             text.append(f"weights[{q * self.block} + c] = {' + '.join(totals)};\n")
         return f"{{\n{''.join(lines)}{self._walk('key', ''.join(text))}}}\n"
 
-    def _across(self, name, lanes, text, op):
-        """Name of the reduction by `op` of a vector's lanes, halving the vector; the statements are appended to `text`."""
-        while lanes > 1:
-            lanes //= 2
-            text.append(f"const {self.vector(lanes)} {name}h = {op(f'{name}.lo', f'{name}.hi', lanes)};\n")
-            name += "h"
+    def _across(self, name, lanes, text, op=None):
+        """Name of the reduction of a vector's lanes, as halved() makes it; the statements are appended to `text`."""
+        halves, name = halved(self.vector, name, lanes, lambda before, _: f"{before}h", op=op)
+        text.append(halves)
         return name
-
-    def _sum(self, a, b, lanes):
-        return f"{a} + {b}"
 
     def _greater(self, a, b, lanes):
         return self.op("select", lanes, self.compare("gt", lanes, a, b), a, b)
@@ -180,7 +176,7 @@ class _Writer(Writer):
 
     def _finish(self):
         lines = [f"const {self.vector(self.block)} total = {self._at('totals', 'slot', self.block, 0, self.block)};\n"]
-        total = self._across("total", self.block, lines, self._sum)
+        total = self._across("total", self.block, lines)
         lines.append(f"const {self.register} factor = 1 / {total}, peak = isfinite(peaks[slot]) ? peaks[slot] : 0;\n")
         lines.append(self.finish(1, ("batch", "own", "head"), "peak") + self.finish(2, ("batch", "own", "head"), "factor"))
         for at, lanes in self.chunks(self.p.value_depth):

@@ -13,15 +13,8 @@ from keras_ocl.core import dtypes
 from keras_ocl.core.dim import ceil_div, hint, product, size_hint
 from keras_ocl.kernels import ordered_sum, prelude, summation
 from keras_ocl.kernels.conv import geometry as conv_geometry
-from keras_ocl.kernels.conv.forward_cpu import (
-    channel_blocks,
-    load_helpers,
-    load_lanes,
-    loose_types,
-    padded_width,
-    pieces,
-    store_vector,
-)
+from keras_ocl.kernels.conv import parts_cpu
+from keras_ocl.kernels.coordinates import decode
 from keras_ocl.kernels.register_tile import RegisterTile
 from keras_ocl.kernels.spec import Args, Buffer
 
@@ -53,8 +46,8 @@ class _FilterGrad:
         self.rows = geometry.group_inputs * (self.inner.taps if self.merged else 1)
         self.tile = self._choose_tile()
         self.bands = self._choose_bands()
-        self.blocks = channel_blocks(self.channels, self.tile.width, self.tile.vectors)
-        self.slots = sum(b for _, _, b in self.blocks)
+        self.blocks = parts_cpu.blocks_of(self.channels, self.tile.width, self.tile.vectors)
+        self.slots = sum(block.count for block in self.blocks)
         self.outer_taps = product(a.taps for a in self.axes[:-1])
         # Data that fits the last-level cache is read again by items with other taps and channels; larger data is
         # read from memory once, by items that compute all taps and channels of a band.
@@ -71,30 +64,19 @@ class _FilterGrad:
 
     def _choose_tile(self):
         """The tile with the least estimated time for one pixel of the whole filter."""
-        width = min(self.problem.lanes, padded_width(self.channels))
+        width = min(self.problem.lanes, parts_cpu.padded_width(self.channels))
         # Tiles that leave few registers free spill on Intel's runtime.
         limit = self.problem.registers(self.problem.lanes) * 5 // 8
-        best = None
-        for vectors in range(1, 7):
-            if vectors > 1 and (vectors - 1) * width >= self.channels:
-                break
-            for rows in range(1, min(self.rows, limit // vectors) + 1):
-                cost = self._cost(rows, vectors, width)
-                if best is None or cost < best[0] - 1e-9:
-                    best = (cost, Tile(rows, vectors, width))
-        return best[1]
+        tiles = parts_cpu.register_tiles(self.channels, width, lambda vectors: min(self.rows, limit // vectors))
+        estimated = ((self._cost(rows, blocks), rows, vectors) for vectors, blocks, most in tiles for rows in most)
+        return Tile(*parts_cpu.cheapest(estimated), width)
 
-    def _cost(self, rows, vectors, width):
-        full, left = divmod(self.rows, rows)
-        total = 0.0
-        for v, last, blocks in channel_blocks(self.channels, width, vectors):
-            extra = 0.0 if last == width else 1.5 * len(pieces(last))
-            for r, times in ((rows, full), (left, 1 if left else 0)):
-                total += blocks * times * (max(r * v / 2, (r * (v if self.lanewise else 1) + v + extra) / 2, 4.0) + 0.7)
+    def _cost(self, rows, blocks):
         # Each additional body costs compile time; a tile that crosses taps also costs time at the borders.
         crosses = self._crosses(rows) and not self.inner.inside
         border = 0.04 + 2.0 / max(2, hint(self.inner.output)) if crosses else 0.0
-        return total * (1 + border + (0.04 if left and full else 0.0))
+        bodies = 0.04 if self.rows > rows and self.rows % rows else 0.0
+        return parts_cpu.cycles(self.rows, rows, blocks, self.lanewise) * (1 + border + bodies)
 
     def _crosses(self, rows):
         """Whether a tile of `rows` rows may hold rows of two taps."""
@@ -121,10 +103,8 @@ class _FilterGrad:
         counts = self._band_counts()
         total = product(counts)
         per_chunk, pairs = ceil_div(total, self.chunks), self.outer_taps * self.groups
-        text = loose_types(self.dtype) + f"const int chunk = {self.args.place('global', 0)};\n"
-        text += f"const int begin = chunk * {args.int(per_chunk)};\n"
-        # A chunk beyond the last band still runs once, on no pixels, to store zeros.
-        text += f"const int end = max(begin + 1, min(begin + {args.int(per_chunk)}, {args.int(total)}));\n"
+        text = parts_cpu.loose_types(self.dtype) + f"const int chunk = {self.args.place('global', 0)};\n"
+        text += parts_cpu.chunk_of(args, per_chunk, total)
         text += "for (int band = begin; band < end; ++band) {\n" + self._band(counts)
         if self.whole_items:
             text += f"for (int outer = 0; outer < {args.int(pairs)}; ++outer) {{\n"
@@ -132,18 +112,18 @@ class _FilterGrad:
             text += f"{{\nconst int outer = {self.args.place('global', 1)}; const int slot = {self.args.place('global', 2)};\n"
         text += self._outer_taps()
         done = 0
-        for vectors, last, count in self.blocks:
+        for block in self.blocks:
+            first, done = done, done + block.count
             if self.whole_items:
-                text += f"for (int slot = {done}; slot < {done + count}; ++slot) {{\n"
+                text += f"for (int slot = {first}; slot < {done}; ++slot) {{\n"
             else:
-                text += f"if (slot >= {done} && slot < {done + count}) {{\n"
+                text += f"if (slot >= {first} && slot < {done}) {{\n"
             text += f"const int channel = group * {self.channels} + slot * {self.tile.vectors * self.tile.width};\n"
-            text += self._tiles(vectors, last) + "}\n"
-            done += count
+            text += self._tiles(block) + "}\n"
         text += "}\n}\n"
         grid = (self.chunks, 1, 1) if self.whole_items else (self.chunks, pairs, self.slots)
         title = "convolution, gradient of the filter: a chunk of pixels per work-item"
-        return args.kernel(self.problem.name, text, grid, (1, 1, 1), load_helpers(self.dtype, self.tile.width), title=title)
+        return args.kernel(self.problem.name, text, grid, (1, 1, 1), parts_cpu.load_helpers(self.dtype, self.tile.width), title=title)
 
     def _outer_taps(self):
         """C text of the group, the taps along the outer axes, and the range [lo, hi) of outputs whose taps are inside the input."""
@@ -160,11 +140,8 @@ class _FilterGrad:
 
     def _band(self, counts):
         """C text of the band's range [s, e) of outputs along each axis."""
-        args, text, rest = self.args, "", "band"
-        for i in range(len(self.axes) - 1, 0, -1):
-            text += f"const int b{i} = {rest} % {args.int(counts[i])}; const int d{i} = {rest} / {args.int(counts[i])};\n"
-            rest = f"d{i}"
-        text += f"const int b0 = {rest};\n"
+        args = self.args
+        text = decode("band", counts, "b", args, rest="d")
         for i, axis in enumerate(self.axes):
             size = args.int(self.bands[i])
             text += f"const int s{i} = b{i} * {size}; const int e{i} = min(s{i} + {size}, {args.int(axis.output)});\n"
@@ -182,25 +159,25 @@ class _FilterGrad:
             return before, after
         return f"({before} + {stride - 1}) / {stride}", f"({after} + {stride - 1}) / {stride}"
 
-    def _tiles(self, vectors, last):
+    def _tiles(self, block):
         """C text of the loops over the tiles of the item's filter rows."""
         full, left = divmod(self.rows, self.tile.rows)
         text = f"for (int tap = 0; tap < {self.row_taps}; ++tap) {{\n"
         if full:
             text += f"for (int row = 0; row < {full * self.tile.rows}; row += {self.tile.rows}) {{\n"
-            text += self._tile(self.tile.rows, vectors, last) + "}\n"
+            text += self._tile(self.tile.rows, block) + "}\n"
         if left:
-            text += f"{{\nconst int row = {full * self.tile.rows};\n" + self._tile(left, vectors, last) + "}\n"
+            text += f"{{\nconst int row = {full * self.tile.rows};\n" + self._tile(left, block) + "}\n"
         return text + "}\n"
 
-    def _tile(self, rows, vectors, last):
+    def _tile(self, rows, block):
         """C text of one tile over one band: loop over the pixels, add the sums to those of the bands before."""
         args, axis, inner = self.args, self.inner, len(self.axes) - 1
         outputs, inputs = args.int(self.geometry.output[-1]), self.geometry.input[-1]
         accumulator = dtypes.storage_ctype(self.accumulator)
         index = f"((chunk * {args.int(self.outer_taps)} + taps) * {self.row_taps} + tap) * {args.int(self.rows)} + row"
         text = f"__global {accumulator}* sums = {self.out} + (long)({index}) * {outputs} + channel;\n"
-        tile, counts = RegisterTile(rows, vectors, self.vector), [self.tile.width] * (vectors - 1) + [last]
+        tile = RegisterTile(rows, block.vectors, self.vector)
         text += tile.begin()
         crosses = self._crosses(rows) and not axis.inside
         channels = args.int(self.geometry.group_inputs)
@@ -227,27 +204,26 @@ class _FilterGrad:
         row = "0" if self.lanewise else "row"
         x_line.append(f"({row}{column}{group} - {args.int(axis.low * inputs)})")
         dy_line.append("channel")
-        storage = dtypes.storage_ctype(self.dtype)
-        text += f"__global const {storage}* x_line = {self.x} + ({' + '.join(x_line)});\n"
-        text += f"__global const {storage}* dy_line = {self.dy} + ({' + '.join(dy_line)});\n"
+        text += prelude.pointer(self.dtype, "x_line", f"{self.x} + ({' + '.join(x_line)})")
+        text += prelude.pointer(self.dtype, "dy_line", f"{self.dy} + ({' + '.join(dy_line)})")
         step = args.int(axis.stride * inputs)
         main = {"xp": f"xl + (long)from * {step}", "dp": f"dl + (long)from * {outputs}"}
         values = [self._value(a, "xp") for a in range(rows)]
-        pixel = self._pixel(rows, vectors, last, values) + f"xp += {step}; dp += {outputs};\n"
-        text += self._walk("max(0, to - from)", main, pixel, storage)
+        pixel = self._pixel(rows, block, values) + f"xp += {step}; dp += {outputs};\n"
+        text += self._walk("max(0, to - from)", main, pixel)
         if crosses:
-            text += self._border(rows, vectors, last, step, outputs, storage)
+            text += self._border(rows, block, step, outputs)
         text += "if (band > begin) {\n"  # a band's sums begin at 0, so that no sum has too many terms
 
         def add(a, v, name):
-            return f"{name} += {load_lanes(self.accumulator, self.tile.width, counts[v], 'sums', place(a, v))};\n"
+            return f"{name} += {parts_cpu.load_lanes(*lanes(a, v))};\n"
 
-        def place(a, v):
-            return f"{a} * {outputs} + {v * self.tile.width}"
+        def lanes(a, v):
+            return self.accumulator, block.width, block.lanes[v], "sums", f"{a} * {outputs} + {v * block.width}"
 
-        return f"{text}{tile.each(add)}}}\n" + tile.each(lambda a, v, name: self._keep(name, place(a, v), counts[v]))
+        return f"{text}{tile.each(add)}}}\n" + tile.each(lambda a, v, name: parts_cpu.store_lanes(*lanes(a, v), name))
 
-    def _walk(self, width, start, pixel, storage):
+    def _walk(self, width, start, pixel):
         """C text of one loop over `width` pixels of every line of the band; `pixel` is the C text for one pixel.
 
         `start`: {pointer that `pixel` advances: its value at the start of each line, from the line's pointers xl and dl}.
@@ -256,8 +232,8 @@ class _FilterGrad:
         """
         args, outer = self.args, range(len(self.axes) - 1)
         text = f"{{\nconst int width = {width};\nint left = width;\n"
-        text += f"__global const {storage}* xl = x_line;\n__global const {storage}* dl = dy_line;\n"
-        text += "".join(f"__global const {storage}* {name} = {place};\n" for name, place in start.items())
+        lines = {"xl": "x_line", "dl": "dy_line", **start}
+        text += "".join(prelude.pointer(self.dtype, name, place) for name, place in lines.items())
         text += "".join(f"const int lines{i} = max(0, hi{i} - lo{i});\nint left{i} = lines{i};\n" for i in outer)
         text += f"const int steps = {' * '.join(['width', *(f'lines{i}' for i in outer)])};\n"
         text += f"for (int step = 0; step < steps; ++step) {{\n{pixel}"
@@ -274,51 +250,29 @@ class _FilterGrad:
             text += f"if (--left == 0) {{\nleft = width;\n{turn}{restart}}}\n"
         return text + "}\n}\n"
 
-    def _border(self, rows, vectors, last, step, outputs, storage):
+    def _border(self, rows, block, step, outputs):
         """C text for the pixels for which some rows of the tile lie outside the input and count as zero."""
         line = self.args.int(self.inner.input * self.geometry.input[-1])
         low = self.args.int(self.inner.low * self.geometry.input[-1])
         text = "const int o = some + (width - left) + (width - left < before ? 0 : to - from);\n"
         text += f"const int place = row + o * {step} - {low};\n"
-        text += f"__global const {storage}* xp = xl + (long)o * {step};\n__global const {storage}* dp = dl + (long)o * {outputs};\n"
+        text += prelude.pointer(self.dtype, "xp", f"xl + (long)o * {step}") + prelude.pointer(self.dtype, "dp", f"dl + (long)o * {outputs}")
         text += f"{self.scalar} column[{rows}];\n#pragma nounroll\nfor (int a = 0; a < {rows}; ++a)\n"
         text += f"column[a] = place + a >= 0 && place + a < {line} ? {prelude.load(self.dtype, 1, 'xp', 'a')} : 0;\n"
-        text += self._pixel(rows, vectors, last, [f"column[{a}]" for a in range(rows)])
+        text += self._pixel(rows, block, [f"column[{a}]" for a in range(rows)])
         if len(self.axes) == 1:
             text += "--left;\n"
-        return "const int before = max(0, from - some);\n" + self._walk("before + max(0, none - to)", {}, text, storage)
+        return "const int before = max(0, from - some);\n" + self._walk("before + max(0, none - to)", {}, text)
 
     def _value(self, row, pointer):
         """Expression of the input value of row `row` of the tile (None if each lane reads its own group's)."""
         return None if self.lanewise else prelude.load(self.dtype, 1, pointer, str(row))
 
-    def _pixel(self, rows, vectors, last, values):
+    def _pixel(self, rows, block, values):
         """C text for one output pixel: its gradient's vectors times the rows' input values."""
-        tile, counts = RegisterTile(rows, vectors, self.vector), [self.tile.width] * (vectors - 1) + [last]
-        right = [load_lanes(self.dtype, self.tile.width, count, "dp", str(v * self.tile.width)) for v, count in enumerate(counts)]
-        if self.lanewise:
-            return tile.step_by_lane(lambda a, v: self._gathered(a, v, counts[v]), right)
-        return tile.step(values.__getitem__, right)
+        tile, right = RegisterTile(rows, block.vectors, self.vector), block.load(self.dtype, "dp")
 
-    def _gathered(self, row, vector, count):
-        """C text of a register of each lane's own input: the channel of filter row `row` of the tile, in the lane's group."""
-        inputs, outputs, width = self.geometry.group_inputs, self.geometry.group_outputs, self.tile.width
-        first = vector * width
-        if inputs == 1 and outputs == 1:
-            return load_lanes(self.dtype, width, count, "xp", f"channel + {first}")
-        values = []
-        for lane in range(width):
-            place = f"(channel + {first + lane}) / {outputs} * {inputs} + row + {row}"
-            values.append(prelude.load(self.dtype, 1, "xp", place) if lane < count else "0")
-        return f"({self.vector})({', '.join(values)})" if width > 1 else values[0]
+        def gathered(a, v):
+            return parts_cpu.group_lanes(self.problem, block.width, block.lanes[v], "", v * block.width, f"row + {a}")
 
-    def _keep(self, value, offset, count):
-        """C text that stores the first `count` lanes of a sum."""
-        if count == self.tile.width:
-            return store_vector(self.accumulator, count, "sums", offset, value) + "\n"
-        text, at = "", 0
-        for piece in pieces(count):
-            part = f"{value}.s" + "".join("0123456789abcdef"[at + i] for i in range(piece))
-            text += store_vector(self.accumulator, piece, "sums", f"{offset} + {at}", part) + "\n"
-            at += piece
-        return text
+        return tile.step(gathered if self.lanewise else values.__getitem__, right, None, self.lanewise)

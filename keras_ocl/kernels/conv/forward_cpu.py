@@ -13,6 +13,8 @@ from keras_ocl.core import dtypes
 from keras_ocl.core.dim import Dim, ceil_div, hint, product, size_hint
 from keras_ocl.kernels import prelude
 from keras_ocl.kernels.conv import geometry as conv_geometry
+from keras_ocl.kernels.conv import parts_cpu
+from keras_ocl.kernels.coordinates import decode
 from keras_ocl.kernels.register_tile import RegisterTile
 from keras_ocl.kernels.spec import Args
 
@@ -27,115 +29,27 @@ class Tile:
     width: int
 
 
-def pieces(count):
-    """Splits `count` lanes into descending powers of two: 11 -> [8, 2, 1]."""
-    return [p for p in (16, 8, 4, 2, 1) if count & p or (p == 16 and count >= 16)]
-
-
-def padded_width(count):
-    """Lanes of the narrowest OpenCL vector that holds `count` lanes, at most 16."""
-    return next((w for w in (1, 2, 4, 8) if w >= count), 16)
-
-
-def loose_types(dtype):
-    """C typedefs of vectors with only an element's alignment, for load_vector() and store_vector().
-
-    They are equivalent to vload and vstore, but faster to compile (quirk slow_vloads).
-    """
-    ctype = dtypes.register_ctype(dtype)
-    size = 8 if ctype == "double" else 4
-    return "".join(f"typedef {ctype}{n} loose_{ctype}{n} __attribute__((aligned({size})));\n" for n in (2, 4, 8, 16))
-
-
-def load_vector(dtype, width, pointer, offset):
-    """Expression that loads `width` consecutive elements from global memory into a register."""
-    if width == 1 or dtype not in ("float32", "float64"):
-        return prelude.load(dtype, width, pointer, f"({offset})" if width == 1 else offset)
-    return f"*(__global const loose_{dtypes.register_ctype(dtype)}{width}*)({pointer} + {offset})"
-
-
-def store_vector(dtype, width, pointer, offset, value):
-    """Statement that stores a register of float32 or float64 to global memory."""
-    if width == 1:
-        return f"{pointer}[{offset}] = {value};"
-    return f"*(__global loose_{dtypes.register_ctype(dtype)}{width}*)({pointer} + {offset}) = {value};"
-
-
-def load_lanes(dtype, width, count, pointer, offset):
-    """Expression of a `width`-lane register whose first `count` lanes are loaded, the others 0."""
-    if count == width:
-        return load_vector(dtype, width, pointer, offset)
-    parts, at = [], 0
-    for piece in pieces(count):
-        parts.append(load_vector(dtype, piece, pointer, f"{offset} + {at}"))
-        at += piece
-    return f"({prelude.register_type(dtype, width)})({', '.join(parts + ['0'] * (width - count))})"
-
-
-def load_helpers(dtype, width):
-    """Names of the helper functions that load_lanes() calls for vectors of up to `width` lanes."""
-    return frozenset().union(*(prelude.helpers_for(dtype, lanes) for lanes in (1, 2, 4, 8, 16) if lanes <= width))
-
-
-def store_lanes(sink, args, coordinates, value, width, count):
-    """The sink's code for the first `count` lanes of the register `value`, whose lanes run along the last coordinate."""
-    if count == width:
-        return "{ " + sink.store(args, coordinates, value, width) + " }\n"
-    text, at = "", 0
-    for piece in pieces(count):
-        part = f"{value}.s" + "".join("0123456789abcdef"[at + i] for i in range(piece))
-        text += "{ " + sink.store(args, [*coordinates[:-1], f"({coordinates[-1]} + {at})"], part, piece) + " }\n"
-        at += piece
-    return text
-
-
-def channel_blocks(channels, width, vectors):
-    """[(vectors, lanes in the last vector, number of blocks)] that cover `channels`: full blocks, then the remainder."""
-    full, left = divmod(channels, vectors * width)
-    blocks = [(vectors, width, full)] if full else []
-    if left:
-        n = -(-left // width)
-        blocks.append((n, left - (n - 1) * width, 1))
-    return blocks
-
-
 def choose_tile(problem):
     """The tile with the least estimated time, by hints."""
     axes, channels = problem.merged_axes, problem.channels
-    width = min(problem.lanes, padded_width(channels))
+    width = min(problem.lanes, parts_cpu.padded_width(channels))
     limit = problem.registers(width)
-    best = None
-    for number, axis in enumerate(axes):
-        if axis.period > 1 and number == 0:
-            continue
-        if number not in (0, len(axes) - 1) or hint(axis.output) == 0:
-            continue
-        extent = hint(axis.per_phase)
-        for vectors in range(1, 7):
-            if vectors > 1 and (vectors - 1) * width >= channels:
-                break
-            most = (limit - 2 - vectors) // vectors if vectors > 1 else limit - 8
-            if most < 1:
-                break
-            blocks = channel_blocks(channels, width, vectors)
-            for pixels in range(1, most + 1):
-                cost = _tile_cost(extent, pixels, width, blocks) / extent
-                # Tiles along rows merge taps and touch adjacent cache lines: tiles along the batch must be clearly cheaper.
-                cost *= 1.15 if number == 0 and len(axes) > 1 else 1.0
-                if best is None or cost < best[0] - 1e-9:
-                    best = (cost, Tile(number, pixels, vectors, width))
-    return best[1]
 
+    def most(vectors):
+        return (limit - 2 - vectors) // vectors if vectors > 1 else limit - 8
 
-def _tile_cost(extent, pixels, width, blocks):
-    """Estimated cycles for one tap and input channel, over `extent` pixels and all output channels, which `channel_blocks` divided."""
-    full, left = divmod(extent, pixels)
-    total = 0.0
-    for v, last, count in blocks:
-        extra = 0.0 if last == width else 1.5 * len(pieces(last))
-        for part, times in ((pixels, full), (left, 1 if left else 0)):
-            total += count * times * (max(part * v / 2, (part + v + extra) / 2, 4.0) + 0.7)
-    return total
+    def estimated():
+        for number, axis in enumerate(axes):
+            if (axis.period > 1 and number == 0) or number not in (0, len(axes) - 1) or hint(axis.output) == 0:
+                continue
+            extent = hint(axis.per_phase)
+            # Tiles along rows merge taps and touch adjacent cache lines: tiles along the batch must be clearly cheaper.
+            handicap = 1.15 if number == 0 and len(axes) > 1 else 1.0
+            for vectors, blocks, rows in parts_cpu.register_tiles(channels, width, most):
+                for pixels in rows:
+                    yield parts_cpu.cycles(extent, pixels, blocks) / extent * handicap, number, pixels, vectors
+
+    return Tile(*parts_cpu.cheapest(estimated()), width)
 
 
 def forward(problem):
@@ -148,12 +62,12 @@ def filter_blocks(problem):
     if problem.geometry.groups > 1:
         return None
     tile, tuning = choose_tile(problem), problem.tuning.convolution
-    blocks = channel_blocks(problem.channels, tile.width, tile.vectors)
+    blocks = parts_cpu.blocks_of(problem.channels, tile.width, tile.vectors)
     size = product(problem.geometry.filter[:-1]) * tile.vectors * tile.width * dtypes.itemsize(problem.dtype)
     tiles = size_hint(a.output for a in problem.merged_axes) // tile.pixels
-    if sum(count for _, _, count in blocks) < 2 or size < tuning.packed_block or tiles < tuning.packed_tiles:
+    if sum(block.count for block in blocks) < 2 or size < tuning.packed_block or tiles < tuning.packed_tiles:
         return None
-    return [((vectors - 1) * tile.width + last, count) for vectors, last, count in blocks]
+    return [(sum(block.lanes), block.count) for block in blocks]
 
 
 def _border_tiles(axis, pixels):
@@ -197,7 +111,7 @@ class DirectConvolution:
         return choose_tile(self.problem)
 
     def _blocks(self, channels):
-        return channel_blocks(channels, self.tile.width, self.tile.vectors)
+        return parts_cpu.blocks_of(channels, self.tile.width, self.tile.vectors)
 
     def spec(self):
         """The KernelSpec."""
@@ -215,29 +129,26 @@ class DirectConvolution:
         row = hint(self.segments)
         per_item = per_item // row * row if per_item > row else per_item
         # If tiles are few, blocks of channels go to separate work-items too.
-        spread_blocks = sum(b for _, _, b in blocks) * groups > 1 and hint(units) < 8 * self.problem.units
-        slots = sum(b for _, _, b in blocks) * groups
+        slots = sum(block.count for block in blocks) * groups
+        spread_blocks = slots > 1 and hint(units) < 8 * self.problem.units
 
-        text = loose_types(self.dtype) + f"const int first = {self.args.place('global', 0)} * {per_item};\n"
+        text = parts_cpu.loose_types(self.dtype) + f"const int first = {self.args.place('global', 0)} * {per_item};\n"
         text += f"const int last = min(first + {per_item}, {args.int(units)});\n"
         if spread_blocks:
             text += f"const int slot = {self.args.place('global', 1)};\n"
         done = 0
-        for vectors, last_lanes, count in blocks:
-            size = tile.vectors * tile.width
-            start = f"{done * size}" if done else "0"
+        for block in blocks:
+            size, count = tile.vectors * tile.width, block.count
             if spread_blocks:
                 text += f"if (slot >= {done * groups} && slot < {(done + count) * groups}) {{\n"
                 text += f"const int block = slot - {done * groups};\n"
             else:
                 text += f"for (int block = 0; block < {count * groups}; ++block) {{\n"
             text += f"const int group = block / {count};\n"
-            text += f"const int channel = group * {channels} + {start} + block % {count} * {size};\n"
-            text += "for (int unit = first; unit < last; ++unit) {\n"
-            text += self._unit(counts, vectors, last_lanes)
-            text += "}\n}\n"
+            text += f"const int channel = group * {channels} + {done * size} + block % {count} * {size};\n"
+            text += f"for (int unit = first; unit < last; ++unit) {{\n{self._unit(counts, block)}}}\n}}\n"
             done += count
-        helpers = load_helpers(self.dtype, tile.width) | self.problem.sink.helpers
+        helpers = parts_cpu.load_helpers(self.dtype, tile.width) | self.problem.sink.helpers
         grid = (ceil_div(units, per_item), slots) if spread_blocks else (ceil_div(units, per_item),)
         title = f"convolution: {tile.pixels} pixels x {tile.vectors} vectors of channels per tile"
         return args.kernel(self.problem.name, text, grid, (1,) * len(grid), helpers, title=title)
@@ -268,14 +179,10 @@ class DirectConvolution:
         starts = [start * axis.stride - hint(axis.low) for start in (0, last)]
         return [(start + tap * axis.dilation, pixels) for start in starts for tap in range(axis.taps)]
 
-    def _unit(self, counts, vectors, last_lanes):
+    def _unit(self, counts, block):
         """C text of one tile: decode its position, accumulate over the taps, store."""
         args, tile, axis = self.args, self.tile, self.along
-        text, rest = "", "unit"
-        for i in range(len(self.axes) - 1, 0, -1):
-            text += f"const int u{i} = {rest} % {args.int(counts[i])}; const int v{i} = {rest} / {args.int(counts[i])};\n"
-            rest = f"v{i}"
-        text += f"const int u0 = {rest};\n"
+        text = decode("unit", counts, "u", args, rest="v")
         at = f"u{tile.axis}"
         if axis.period > 1:
             per = ceil_div(axis.per_phase, tile.pixels)
@@ -288,26 +195,26 @@ class DirectConvolution:
                 text += f"const int least = moved >= {self.skipped} ? {self.skipped} : 0;\n" if self.skipped else ""
             text += f"const int start = {at} * {tile.pixels}{' - moved' if self.moves else ''};\n"
         text += f"const int count = min({tile.pixels}, size - start);\n"
-        text += self._sums(vectors).begin()
-        text += self._taps(0, vectors, last_lanes, "0", "0")
+        text += self._sums(block).begin()
+        text += self._taps(0, block, "0", "0")
         first = f"phase + start * {axis.period}" if axis.period > 1 else "start"
         text += f"const int base = {first};\n"
-        return text + self._store(vectors, last_lanes)
+        return text + self._store(block)
 
-    def _sums(self, vectors):
+    def _sums(self, block):
         """The RegisterTile of pixels by vectors of output channels."""
-        return RegisterTile(self.tile.pixels, vectors, self.vector)
+        return RegisterTile(self.tile.pixels, block.vectors, self.vector)
 
-    def _taps(self, number, vectors, last_lanes, offset, tap):
+    def _taps(self, number, block, offset, tap):
         """C text of the loops over the taps of axis `number` and those after it; the tile's axis comes innermost."""
         order = [i for i in range(len(self.axes)) if i != self.tile.axis]
         if number == len(order):
-            return self._along(vectors, last_lanes, offset, tap)
+            return self._along(block, offset, tap)
         args, i = self.args, order[number]
         axis = self.axes[i]
         step = args.int(axis.input_step, "long")
         if axis.plain:
-            return self._taps(number + 1, vectors, last_lanes, f"{offset} + (long)u{i} * {step}", tap)
+            return self._taps(number + 1, block, f"{offset} + (long)u{i} * {step}", tap)
         text, taps = "", args.int(axis.taps)
         position = conv_geometry.position(axis, f"u{i}", f"k{i}", args)
         text += f"for (int k{i} = 0; k{i} < {taps}; ++k{i}) {{\n"
@@ -317,7 +224,7 @@ class DirectConvolution:
             text += f"const int i{i} = {position};\n"
         if not axis.inside:
             text += f"if (i{i} < 0 || i{i} >= {args.int(axis.input)}) continue;\n"
-        inner = self._taps(number + 1, vectors, last_lanes, f"{offset} + (long)i{i} * {step}", f"({tap} * {taps} + k{i})")
+        inner = self._taps(number + 1, block, f"{offset} + (long)i{i} * {step}", f"({tap} * {taps} + k{i})")
         return text + inner + "}\n"
 
     def _filter_index(self, outer):
@@ -327,62 +234,52 @@ class DirectConvolution:
             return outer
         return f"({outer} * {self.args.int(axis.taps)} + k)"  # such an axis is the innermost
 
-    def _filter_row(self, vectors, last_lanes):
-        """Elements of the filter from one input channel to the next, in a block of (vectors, last_lanes) channels if packed."""
-        return (vectors - 1) * self.tile.width + last_lanes if self.problem.packed else self.geometry.output[-1]
+    def _filter_row(self, block):
+        """Elements of the filter from one input channel to the next, in its block of channels if packed."""
+        return sum(block.lanes) if self.problem.packed else self.geometry.output[-1]
 
     def _filter_place(self, tap, row):
         """C text of the offset of a tap's first filter element for the current block of channels."""
         block = f"(long)channel * {self.args.int(product(self.geometry.filter[:-1]))}" if self.problem.packed else "channel"
         return f"(long){tap} * {self.args.int(self.geometry.group_inputs * row)} + {block}"
 
-    def _along(self, vectors, last_lanes, offset, tap):
+    def _along(self, block, offset, tap):
         """C text of the taps along the tile's axis, each with the body for the pixels that it has inside the input."""
         args, axis, tile = self.args, self.along, self.tile
         step, advance, pixels = args.int(axis.input_step), axis.advance, tile.pixels
-        text = "{\n"
-        taps = args.int(axis.taps)
-        always = axis.inside and not self.ranges and not self.masked
-        low = args.int(axis.low)
-        if axis.taps > 1:
-            position = f"{'phase' if axis.period > 1 else 'start'} * {args.int(axis.stride)} - {low}"
-        else:
-            position = f"{'phase' if axis.period > 1 else 'start'} * {args.int(axis.stride)}" + (f" - {low}" if low != "0" else "")
-        span = "1"
+        taps, low = args.int(axis.taps), args.int(axis.low)
+        always, several = axis.inside and not self.ranges and not self.masked, axis.taps > 1
+        position = f"{'phase' if axis.period > 1 else 'start'} * {args.int(axis.stride)}"
+        if several or low != "0":
+            position += f" - {low}"
+        text, span = "{\n", "1"
         if self.merge_taps:
-            whole = "1"
+            whole, span = "1", "span"
             if not always:
                 end = f"{position} + {(pixels - 1) * advance} + {taps} - 1 < {args.int(axis.input)}"
                 whole = f"{position} >= 0 && {end} && count == {pixels}"
             text += f"const int span = {whole} ? {taps} : 1;\n"
-            span = "span"
-        text += f"for (int k = 0; k < {taps}; k += {span}) {{\n" if axis.taps > 1 else ""
-        tap_text = f" + k * {args.int(axis.dilation)}" if axis.taps > 1 else ""
+        if several:
+            text += f"for (int k = 0; k < {taps}; k += {span}) {{\n"
+            position += f" + k * {args.int(axis.dilation)}"
         if axis.spread > 1:
-            text += (
-                f"const int t = {position}{tap_text};\nif (t % {axis.spread}) continue;\n"
-                if axis.taps > 1
-                else (f"const int t = {position};\nif (t % {axis.spread} == 0) {{\n")
-            )
+            text += f"const int t = {position};\nif (t % {axis.spread}{') continue;' if several else ' == 0) {'}\n"
             moved = f" + start * {advance}" if axis.period > 1 else ""
-            text += f"const int at = t / {axis.spread}{moved};\n"
-        else:
-            text += f"const int at = {position}{tap_text};\n"
+            position = f"t / {axis.spread}{moved}"
+        text += f"const int at = {position};\n"
         group = "" if self.lanewise or self.geometry.groups == 1 else f" + group * {self.geometry.group_inputs}"
-        text += f"__global const {dtypes.storage_ctype(self.dtype)}* xp = {self.x} + ({offset} + (long)at * {step}{group});\n"
-        place = self._filter_place(self._filter_index(tap), self._filter_row(vectors, last_lanes))
-        text += f"__global const {dtypes.storage_ctype(self.dtype)}* wp = {self.w} + {place};\n"
+        text += prelude.pointer(self.dtype, "xp", f"{self.x} + ({offset} + (long)at * {step}{group})")
+        place = self._filter_place(self._filter_index(tap), self._filter_row(block))
+        text += prelude.pointer(self.dtype, "wp", f"{self.w} + {place}")
         loop = args.int(self.geometry.group_inputs)
         length = f"{span} * {loop}" if self.merge_taps else loop
         if always:
-            text += self._body(vectors, last_lanes, 0, pixels, length)
+            text += self._body(block, 0, pixels, length)
         else:
-            text += self._bounded(vectors, last_lanes, length, loop)
-        if axis.spread > 1 and axis.taps == 1:
-            text += "}\n"
-        return text + ("}\n" if axis.taps > 1 else "") + "}\n"
+            text += self._bounded(block, length, loop)
+        return text + ("}\n}\n" if several or axis.spread > 1 else "}\n")
 
-    def _bounded(self, vectors, last_lanes, length, loop):
+    def _bounded(self, block, length, loop):
         """C text that chooses a body by the range of pixels inside the input."""
         axis, pixels = self.along, self.tile.pixels
         limit = self.args.int(axis.input)
@@ -390,15 +287,15 @@ class DirectConvolution:
         low = f"max({least}, -at)" if advance == 1 else f"max({least}, ({advance - 1} - at) / {advance})"
         high = f"min(count, {limit} - at)" if advance == 1 else f"min(count, at < {limit} ? ({limit} - at + {advance - 1}) / {advance} : 0)"
         text = f"const int from = {low}; const int to = {high};\n"
-        text += f"if (from == 0 && to == {pixels}) {{\n{self._body(vectors, last_lanes, 0, pixels, length)}}}\n"
+        text += f"if (from == 0 && to == {pixels}) {{\n{self._body(block, 0, pixels, length)}}}\n"
         ranges = [(start, end, loop) for start, end in self.ranges]
         if self.skipped:
             ends = {end for start, end in self.ranges if not start and end > self.skipped}
             ranges += [(self.skipped, pixels, length), *((self.skipped, end, loop) for end in sorted(ends))]
         for start, end, length in ranges:
-            text += f"else if (from == {start} && to == {end}) {{\n{self._body(vectors, last_lanes, start, end, length)}}}\n"
+            text += f"else if (from == {start} && to == {end}) {{\n{self._body(block, start, end, length)}}}\n"
         if self.masked:
-            text += f"else if (from < to) {{\n{self._body(vectors, last_lanes, 0, pixels, loop, masked=True)}}}\n"
+            text += f"else if (from < to) {{\n{self._body(block, 0, pixels, loop, masked=True)}}}\n"
         return text
 
     def _offsets(self, masked):
@@ -412,36 +309,22 @@ class DirectConvolution:
             text += f"const int q{r} = clamp({r * axis.advance}, -at, {limit}) * {self.args.int(axis.input_step)};\n"
         return [f"q{r}" for r in pixels], text
 
-    def _body(self, vectors, last_lanes, start, end, length, masked=False):
+    def _body(self, block, start, end, length, masked=False):
         """C text of the loop over input channels: load the filter's vectors, multiply them with each pixel's value."""
-        dtype, tile, row = self.dtype, self.tile, self.args.int(self._filter_row(vectors, last_lanes))
+        row = self.args.int(self._filter_row(block))
         offsets, text = self._offsets(masked)
-        counts = [tile.width] * (vectors - 1) + [last_lanes]
-        right = [load_lanes(dtype, tile.width, count, "wp", f"{v * tile.width}") for v, count in enumerate(counts)]
 
         def value(r):
-            text = prelude.load(dtype, 1, "xp", f"{offsets[r]} + c")
+            text = prelude.load(self.dtype, 1, "xp", f"{offsets[r]} + c")
             return f"m{r} ? {text} : 0" if masked else text
 
         def gathered(r, v):
-            text = self._gathered(offsets[r], v, counts[v])
+            text = parts_cpu.group_lanes(self.problem, block.width, block.lanes[v], f"{offsets[r]} + ", v * block.width, "c")
             return f"(m{r} ? {text} : ({self.vector})(0))" if masked else text
 
-        sums, rows = self._sums(vectors), range(start, end)
-        step = sums.step_by_lane(gathered, right, rows) if self.lanewise else sums.step(value, right, rows)
+        sums, right, rows = self._sums(block), block.load(self.dtype, "wp"), range(start, end)
+        step = sums.step(gathered if self.lanewise else value, right, rows, self.lanewise)
         return f"{text}for (int c = 0; c < {length}; ++c) {{\n{step}wp += {row};\n}}\n"
-
-    def _gathered(self, offset, vector, count):
-        """C text of a register whose lanes hold input channel c of each lane's own group."""
-        inputs, outputs, width = self.geometry.group_inputs, self.geometry.group_outputs, self.tile.width
-        first = vector * width
-        if inputs == 1 and outputs == 1:
-            return load_lanes(self.dtype, width, count, "xp", f"{offset} + channel + {first}")
-        values = []
-        for lane in range(width):
-            place = f"(channel + {first + lane}) / {outputs} * {inputs} + c" if lane < count else None
-            values.append(prelude.load(self.dtype, 1, "xp", f"{offset} + {place}") if place else "0")
-        return f"({self.vector})({', '.join(values)})" if width > 1 else values[0]
 
     def _coordinates(self, pixel):
         """C expressions of the coordinates of the tile's pixel number `pixel`, without the channel."""
@@ -451,19 +334,18 @@ class DirectConvolution:
             result += conv_geometry.part_coordinates(axis, place, self.args)
         return result
 
-    def _results(self, vectors):
+    def _results(self, block):
         """C text of an array with the sums, pixel by pixel."""
-        text = f"{self.vector} results[{self.tile.pixels * vectors}];\n"
-        return text + self._sums(vectors).each(lambda r, v, name: f"results[{r * vectors + v}] = {name};\n")
+        text = f"{self.vector} results[{self.tile.pixels * block.vectors}];\n"
+        return text + self._sums(block).each(lambda r, v, name: f"results[{r * block.vectors + v}] = {name};\n")
 
-    def _store(self, vectors, last_lanes):
+    def _store(self, block):
         """C text that hands the accumulators to the sink: unrolled, or in a loop if the epilogue is long or sums have many terms."""
-        tile, args = self.tile, self.args
+        tile, args, vectors = self.tile, self.args, block.vectors
 
         def store(pixel, vector, value):
-            count = last_lanes if vector == vectors - 1 else tile.width
-            place = [*self._coordinates(pixel), f"(channel + {vector * tile.width})"]
-            return store_lanes(self.problem.sink, args, place, value, tile.width, count)
+            place = [*self._coordinates(pixel), f"(channel + {vector * block.width})"]
+            return parts_cpu.sink_lanes(self.problem.sink, args, place, value, block.width, block.lanes[vector])
 
         sample = store("0", vectors - 1, f"s0_{vectors - 1}")
         terms = product(self.geometry.filter[:-1])
@@ -473,7 +355,7 @@ class DirectConvolution:
                 inside = f"{r} >= {self.stored} && {r} < count" if self.moves else f"{r} < count"
                 text += f"if ({inside}) {{\n" + "".join(store(str(r), v, f"s{r}_{v}") for v in range(vectors)) + "}\n"
             return text
-        text = self._results(vectors)
+        text = self._results(block)
         text += f"for (int pixel = {self.stored}; pixel < count; ++pixel) {{\n"
         for v in range(vectors):
             text += f"{{ const {self.vector} result = results[pixel * {vectors} + {v}];\n{store('pixel', v, 'result')}}}\n"

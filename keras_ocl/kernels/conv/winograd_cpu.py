@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from keras_ocl.core.dim import ceil_div, hint, product
 from keras_ocl.kernels.conv import winograd
-from keras_ocl.kernels.conv.forward_cpu import load_vector, loose_types
+from keras_ocl.kernels.conv.parts_cpu import load_vector, loose_types, store_vector
 from keras_ocl.kernels.conv.winograd import TWO, combine
 from keras_ocl.kernels.register_tile import RegisterTile
 from keras_ocl.kernels.spec import Args, Buffer
@@ -78,8 +78,7 @@ def _transform_filter(problem, tile, transformed):
     text += combine("g{}_{}", "const vector u{}_{}", TWO.filter, 3)
     for i in range(4):
         for j in range(4):
-            place = f"{target} + ({i * 4 + j} * inputs + c) * outputs + k"
-            text += f"*(__global loose_float{tile.width}*)({place}) = u{i}_{j};\n"
+            text += store_vector(dtype, tile.width, target, f"({i * 4 + j} * inputs + c) * outputs + k", f"u{i}_{j}")
     return args.kernel(
         "convolution filter transform",
         text + "}\n",

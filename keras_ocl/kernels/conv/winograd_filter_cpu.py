@@ -9,7 +9,7 @@ kernel adds the chunks in order and transforms the sums.
 from dataclasses import dataclass
 
 from keras_ocl.core.dim import ceil_div, hint, product
-from keras_ocl.kernels.conv.forward_cpu import load_vector, loose_types, store_vector
+from keras_ocl.kernels.conv.parts_cpu import chunk_of, load_vector, loose_types, store_vector
 from keras_ocl.kernels.conv.winograd import TWO, combine
 from keras_ocl.kernels.conv.winograd_cpu import channels, suitable_width
 from keras_ocl.kernels.register_tile import RegisterTile
@@ -63,12 +63,9 @@ def _accumulate(problem, tile, partial):
     down, across = ceil_div(high, 2), ceil_div(wide, 2)
     total = batch * down * across
     blocks = ceil_div(total, depth)
-    per_chunk = args.int(ceil_div(blocks, tile.chunks))
     text = loose_types(dtype) + f"typedef {problem.register(width)} vector;\ntypedef loose_float{width} loose;\n"
     text += f"const int chunk = {args.place('global', 0)}; const int row = {args.place('global', 1)};\n"
-    text += f"const int begin = chunk * {per_chunk};\n"
-    # A chunk beyond the last block still runs once, on zeros, to store zero sums.
-    text += f"const int end = max(begin + 1, min(begin + {per_chunk}, {args.int(blocks)}));\n"
+    text += chunk_of(args, ceil_div(blocks, tile.chunks), blocks)
     text += "for (int block = begin; block < end; ++block) {\n"
     text += f"for (int t = 0; t < {depth}; ++t) {{\nconst int tile = block * {depth} + t;\nconst int real = tile < {args.int(total)};\n"
     text += f"const int n = tile / {args.int(down * across)};\n"
@@ -137,7 +134,7 @@ def _products(patches, gradients, out, dtype, inputs, outputs, tile):
     right = [f"*(__local const loose*)(dp + {v * width})" for v in range(vectors)]
     step = sums.step(lambda r: f"xp[{r}]", right)
     text += f"}}\nfor (int t = 0; t < {depth}; ++t) {{\n{step}xp += {inputs}; dp += {outputs};\n}}\n"
-    text += sums.each(lambda r, v, name: store_vector(dtype, width, "sums", str(r * outputs + v * width), name) + "\n")
+    text += sums.each(lambda r, v, name: store_vector(dtype, width, "sums", str(r * outputs + v * width), name))
     return text + "}\n"
 
 

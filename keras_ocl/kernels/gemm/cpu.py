@@ -13,8 +13,8 @@ from keras_ocl.core.dim import Dim, ceil_div, hint
 from keras_ocl.kernels import summation
 from keras_ocl.kernels.gemm.parts import Names, scaled, summed
 from keras_ocl.kernels.overrides import tuning_of
-from keras_ocl.kernels.prelude import runs
-from keras_ocl.kernels.register_tile import RegisterTile
+from keras_ocl.kernels.prelude import pointer, runs
+from keras_ocl.kernels.register_tile import RegisterTile, halved
 from keras_ocl.kernels.spec import Args
 
 
@@ -95,11 +95,15 @@ class _Writer:
             f"const {i} i_last = min(i_first + {chunk}, ({i}){self.names.m});\n",
         ]
 
+    def moved_back(self, first, size, extent, end):
+        """C text of where a tile of `size` rows or columns begins: at `first`, or moved back where it would pass the end."""
+        if self.p.literal(extent) and extent % size == 0:
+            return first
+        return f"min({first}, ({self.index}){end} - {size})"
+
     def whole_rows(self):
-        """C text of the first row of the tile at `i`, shifted back where the tile would pass the end."""
-        if self.p.literal(self.p.m) and self.p.m % self.tile.rows == 0:
-            return "i"
-        return f"min(i, ({self.index}){self.names.m} - {self.tile.rows})"
+        """C text of the first row of the tile at `i`, once whole."""
+        return self.moved_back("i", self.tile.rows, self.p.m, self.names.m)
 
     def step(self):
         if not self.few_rows:
@@ -160,13 +164,11 @@ class _Rows(_Writer):
         return [f"for ({i} i = i_first; i < i_last; i += step)\n", across, *body, f"base += step * {t.vectors};\n}}\n"]
 
     def left(self):
-        """C text of the panel's first column, shifted back to make the panel whole."""
-        last = f"({self.index}){self.names.n} - {self.panel}"
-        if self.n_known:
-            if self.p.n < self.panel:
-                return "0"
-            return "j_first" if self.p.n % self.panel == 0 else f"min(j_first, {last})"
-        return f"min(j_first, {last})" if self.wide else f"max(min(j_first, {last}), ({self.index})0)"
+        """C text of the panel's first column, once the panel is whole."""
+        if self.n_known and self.p.n < self.panel:
+            return "0"
+        first = self.moved_back("j_first", self.panel, self.p.n, self.names.n)
+        return first if self.wide else f"max({first}, ({self.index})0)"
 
     def accumulate(self, rows):
         p, t, n, width = self.p, self.tile, self.names, self.width
@@ -177,11 +179,11 @@ class _Rows(_Writer):
         lines = [sums.begin()]
         k0 = "k0" if t.block else "0"
         start = summed("a", scaled("i" if p.strips else "top", n.a_row), scaled(k0, n.a_column))
-        lines.append(f"__global const {dtypes.storage_ctype(p.a.dtype)}* x = {start};\n")
+        lines.append(pointer(p.a.dtype, "x", start))
         if t.block:
             lines.append(f"const {p.register}* y = {summed('panel', self.first)};\n")
         elif not p.b.source:
-            lines.append(f"__global const {dtypes.storage_ctype(p.b.dtype)}* y = {summed('b', 'left')};\n")
+            lines.append(pointer(p.b.dtype, "y", summed("b", "left")))
         step, right = "", []
         for v in columns:
             if p.b.source:
@@ -255,28 +257,28 @@ class _Rows(_Writer):
     def pack(self):
         """Statements that fill panel[depth][columns] with a block of B."""
         p, n, i = self.p, self.names, self.index
-        source = f"__global const {dtypes.storage_ctype(p.b.dtype)}* y = "
         if n.b_column == "1":
-            return self._pack_contiguous(source)
+            return self._pack_contiguous()
         if n.b_row == "1" and self.panel % 4 == 0:
-            return self._pack_transposed(source)
+            return self._pack_transposed()
         return [
-            f"for (int l = 0; l < {self.panel}; ++l) {{\n{source}{self._column('l')};\n",
+            f"for (int l = 0; l < {self.panel}; ++l) {{\n{self._column('y', 'l')}",
             f"for ({i} q = 0; q < depth; ++q) panel[q * {self.panel} + l] = {p.load(p.b, 1, 'y', scaled('q', n.b_row))};\n}}\n",
         ]
 
-    def _column(self, lane):
-        """C text of a pointer to where column `lane` of the packed block begins in B; columns past the end repeat the last."""
+    def _column(self, name, lane):
+        """Statement that declares a pointer to column `lane` of B, from the packed block on; columns past the end repeat the last."""
         n = self.names
         column = f"left + {lane}" if self.wide else f"min(left + {lane}, ({self.index}){n.n} - 1)"
-        return summed("b", scaled("k0" if self.blocked else "0", n.b_row), scaled(f"({column})", n.b_column))
+        start = summed("b", scaled("k0" if self.blocked else "0", n.b_row), scaled(f"({column})", n.b_column))
+        return pointer(self.p.b.dtype, name, start)
 
-    def _pack_transposed(self, source):
+    def _pack_transposed(self):
         """Packs a B that is contiguous in k: blocks of 4 x 4 are transposed in registers, few steps of k at a time for all columns."""
         p, i, four, turned = self.p, self.index, self.p.vector(4), self.tuning.turned
         lines = [f"for ({i} start = 0; start < depth; start += {turned}) {{\nconst {i} end = min(start + {turned}, depth);\n"]
         lines.append(f"for (int l = 0; l < {self.panel}; l += 4) {{\n")
-        lines += [source.replace("y =", f"y{c} =") + self._column(f"l + {c}") + ";\n" for c in range(4)]
+        lines += [self._column(f"y{c}", f"l + {c}") for c in range(4)]
         lines.append(f"{p.register}* to = panel + start * {self.panel} + l;\n{i} q = start;\n")
         lines.append(f"for (; q + 4 <= end; q += 4, to += {4 * self.panel}) {{\n")
         lines += [f"const {four} v{c} = {p.load(p.b, 4, f'y{c}', 'q')};\n" for c in range(4)]
@@ -286,15 +288,15 @@ class _Rows(_Writer):
         lines += [f"to[{c}] = {p.load(p.b, 1, f'y{c}', 'q')};\n" for c in range(4)]
         return [*lines, "}\n}\n}\n"]
 
-    def _pack_contiguous(self, source):
+    def _pack_contiguous(self):
         p, n, i, width = self.p, self.names, self.index, self.width
-        start = summed("b", scaled("(k0 + q)", n.b_row), "left") if self.blocked else summed("b", scaled("q", n.b_row), "left")
+        row = pointer(p.b.dtype, "y", summed("b", scaled("(k0 + q)" if self.blocked else "q", n.b_row), "left"))
         copies = "".join(
             f"vstore{width}({p.load(p.b, width, 'y', str(v * width))}, 0, panel + q * {self.panel} + {v * width});\n"
             for v in range(self.panel // width)
         )
         if self.wide:
-            return [f"for ({i} q = 0; q < depth; ++q) {{\n{source}{start};\n{copies}}}\n"]
+            return [f"for ({i} q = 0; q < depth; ++q) {{\n{row}{copies}}}\n"]
         # Whole vectors may read past a row's end into the next rows, which exist except after the last few.
         last = f"{n.total} - max({self.panel - 1} - ({i}){n.n} + {n.b_row}, ({i})0) / {n.b_row}"
         if not isinstance(p.b.row_stride, Dim) and p.b.row_stride < 1:
@@ -304,8 +306,8 @@ class _Rows(_Writer):
             done = f"(k_first + {done})"
         return [
             f"const {i} whole = clamp({last} - {done}, ({i})0, ({i})depth);\n",
-            f"for ({i} q = 0; q < whole; ++q) {{\n{source}{start};\n{copies}}}\n",
-            f"for ({i} q = whole; q < depth; ++q) {{\n{source}{start};\n",
+            f"for ({i} q = 0; q < whole; ++q) {{\n{row}{copies}}}\n",
+            f"for ({i} q = whole; q < depth; ++q) {{\n{row}",
             f"for (int l = 0; l < {self.panel}; ++l)\n",
             f"panel[q * {self.panel} + l] = {p.load(p.b, 1, 'y', f'min(({i})l, ({i}){n.n} - 1 - left)')};\n}}\n",
         ]
@@ -382,8 +384,8 @@ class _Dots(_Writer):
         vector, columns = p.vector(width), range(self.tile.vectors)
         sums = RegisterTile(rows, self.tile.vectors, vector, p.fma)
         lines = [sums.begin()]
-        lines.append(f"__global const {dtypes.storage_ctype(p.a.dtype)}* x = {summed('a', scaled('top', n.a_row))};\n")
-        lines.append(f"__global const {dtypes.storage_ctype(p.b.dtype)}* y = {summed('b', scaled('left', n.b_column))};\n")
+        lines.append(pointer(p.a.dtype, "x", summed("a", scaled("top", n.a_row))))
+        lines.append(pointer(p.b.dtype, "y", summed("b", scaled("left", n.b_column))))
 
         def step(mask):
             def read(operand, pointer, offset):
@@ -401,16 +403,12 @@ class _Dots(_Writer):
         lines.append(summation.cut(p.accumulator, vector, sums.sums, walk, "0", "depth", ceil_div(p.split or p.k, width), width))
         if not (p.literal(p.k) and not p.split and p.k % width == 0):
             lines += [f"if (depth % {width}) {{\nx -= {width} - depth % {width}; y -= {width} - depth % {width};\n", step(True), "}\n"]
-        for r in range(rows):
-            for c in columns:
-                text, size = f"s{r}_{c}", width
-                lines.append("{\n")
-                while size > 2:
-                    size //= 2
-                    lines.append(f"const {p.vector(size)} h{size} = {text}.lo + {text}.hi;\n")
-                    text = f"h{size}"
-                lines.append(f"kept[{r * len(columns) + c}] = {text}.x + {text}.y;\n}}\n")
-        return lines
+
+        def keep(r, c, name):
+            halves, pair = halved(p.vector, name, width, lambda _, lanes: f"h{lanes}", until=2)
+            return f"{{\n{halves}kept[{r * len(columns) + c}] = {pair}.x + {pair}.y;\n}}\n"
+
+        return [*lines, sums.each(keep)]
 
     def epilogue(self):
         p, i, count = self.p, self.index, self.tile.vectors

@@ -162,7 +162,7 @@ class Names:
                 continue
             batch = "0" if p.batch is None else scaled(z, text(operand.batch_stride))
             where = summed(pointer, text(operand.offset), batch, start)
-            self.lines.append(f"__global const {dtypes.storage_ctype(operand.dtype)}* {name} = {where};\n")
+            self.lines.append(prelude.pointer(operand.dtype, name, where))
 
 
 def _shown(extent):

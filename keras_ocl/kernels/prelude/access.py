@@ -14,6 +14,11 @@ def register_type(dtype, width):
     return vector_type(dtypes.register_ctype(dtype), width)
 
 
+def pointer(dtype, name, start):
+    """Statement that declares `name`, a pointer to elements of `dtype` that load() reads, from `start` (C text) on."""
+    return f"__global const {dtypes.storage_ctype(dtype)}* {name} = {start};\n"
+
+
 def load(dtype, width, pointer, offset, count=0, aligned=False):
     """Expression that loads `width` elements at `pointer + offset` into a register; only the first `count`, unless that is 0.
 
