@@ -14,8 +14,8 @@ from keras_ocl.compiler.launch.loops.lower import lower_loop
 from keras_ocl.compiler.launch.overlap import overlapped
 from keras_ocl.compiler.launch.provenance import key
 from keras_ocl.compiler.run.assembly import assemble
+from keras_ocl.compiler.run.digest import digest
 from keras_ocl.compiler.run.program import Program
-from keras_ocl.compiler.trace.digest import digest
 from keras_ocl.core.dim import noting
 from keras_ocl.core.facts import Facts
 
@@ -56,7 +56,7 @@ class Sources:
         return self._lowered().facts
 
     def digest(self):
-        """The digest of all that lowering reads, but for the package itself. Raises trace.digest.Nameless where there is none."""
+        """The digest of all that lowering reads, but for the package itself. Raises digest.Nameless where there is none."""
         device_traits, traits, name, all_arguments, graph, inputs, updates, states, unknowns = self._given
         return digest(graph, inputs, updates, states, unknowns, name, all_arguments, _text(device_traits), _text(traits))
 

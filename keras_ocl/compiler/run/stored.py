@@ -2,7 +2,7 @@
 
 A Program is stored under a digest of all that fusion, lowering and assembly read, so whatever changes a Program changes its digest:
 
-- the simplified graph, with the present values of unknown extents (trace/digest.py);
+- the simplified graph, with the present values of unknown extents (digest.py);
 - the traits of the device, with its schedule and overrides: all settings of the environment on which lowering depends become traits;
 - the source files of the parts of this package that take part, and Python's version.
 
@@ -27,7 +27,7 @@ import time
 import zlib
 
 from keras_ocl.compiler.run import program as data
-from keras_ocl.compiler.trace.digest import Nameless
+from keras_ocl.compiler.run.digest import Nameless
 from keras_ocl.core.dim import Dim, note_again
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(__file__)))
