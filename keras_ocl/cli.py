@@ -8,6 +8,8 @@ import math
 import os
 import platform
 import sys
+from collections import Counter
+from pathlib import Path
 
 from keras_ocl.plugin.edits import SUPPORTED_KERAS, supports
 
@@ -26,7 +28,7 @@ def main(arguments=None):
     doctor_parser = commands.add_parser("doctor", help="explain what was found, what is chosen, and what to install")
     doctor_parser.add_argument("--mpi", action="store_true", help="for jobs of several processes; under mpiexec or srun of the job itself")
     doctor_parser.set_defaults(run=doctor)
-    cache_parser = commands.add_parser("cache", help="show or clear the compiled programs on disk")
+    cache_parser = commands.add_parser("cache", help="show or clear the compiled programs and steps on disk")
     cache_parser.add_argument("--clear", action="store_true", help="delete them")
     cache_parser.set_defaults(run=cache)
     lower_parser = commands.add_parser("lower", help="print the kernels that a model's steps become, on this or any other device")
@@ -181,7 +183,7 @@ def _version(name):
 
 
 def cache(options):
-    """Show the folder and size of the compiled programs on disk, or clear them."""
+    """Show the folder and size of the compiled programs and steps on disk, or clear them."""
     from keras_ocl.runtime.disk_cache import DiskCache
     from keras_ocl.runtime.errors import readable
 
@@ -195,7 +197,9 @@ def cache(options):
         return 0
     entries = disk.entries()
     size = sum(n for _, n, _ in entries)
-    print(f"cache: {disk.folder}, {len(entries)} programs, {readable(size)} of at most {readable(disk.limit)}")
+    counts = Counter(Path(path).parent.name for _, _, path in entries)
+    held = f"{counts['programs']} programs, {counts['steps']} compiled steps, {readable(size)} of at most {readable(disk.limit)}"
+    print(f"cache: {disk.folder}, {held}")
     if why := disk.unwritable():
         print(f"       nothing can be added: {why}; make room, or name another folder in KERAS_OCL_CACHE_DIR")
     print("       (PoCL and NVIDIA's driver keep compiled programs in caches of their own)")

@@ -43,5 +43,5 @@ def clear_cache(device: str | None = None) -> int:
     compiler.forget(used)
     used.programs.forget()
     used.release_unused()
-    disk = used.programs.disk  # None where the driver keeps a cache of its own
+    disk = used.programs.steps  # None where nothing runs
     return 0 if disk is None else disk.clear()

@@ -48,8 +48,16 @@ def pytest_collection_modifyitems(config, items):
     items[:] = [item for item in items if item not in left_out]
 
 
+_stored_program = []  # the function of that name, as users have it
+
+
 def pytest_sessionstart():
+    from keras_ocl.compiler.run import stored
     from keras_ocl.runtime.programs import UNOPTIMISED, Programs
+
+    # Tests change what lowers and count what it makes, so Programs are neither read from disk nor stored: see the fixture `steps`.
+    _stored_program.append(stored.program)
+    stored.program = lambda sources, disk: _stored_program[0](sources, None)
 
     optimised = Programs.build
 
@@ -92,9 +100,22 @@ if os.environ.get("KERAS_OCL_TEST_ACCESSES", "0") not in ("", "0"):
 
 
 @pytest.fixture
+def steps(monkeypatch, tmp_path):
+    """The DiskCache in a folder of the test's own, where the current device's compiled steps are stored, as users' are."""
+    from keras_ocl import runtime
+    from keras_ocl.compiler.run import stored
+    from keras_ocl.runtime.disk_cache import DiskCache
+
+    disk = DiskCache(tmp_path / "steps")
+    monkeypatch.setattr(stored, "program", _stored_program[0])
+    monkeypatch.setattr(runtime.current_device().programs, "steps", disk)
+    return disk
+
+
+@pytest.fixture
 def apart(monkeypatch):
     """Small kernels stay launches of their own, for tests that count what fusion makes."""
-    from keras_ocl.compiler.run import executable
+    from keras_ocl.compiler.run import sources
 
-    monkeypatch.setattr(executable, "chained", lambda launches, traits: launches)
-    monkeypatch.setattr(executable, "side_by_side", lambda launches, traits, resolve: launches)
+    monkeypatch.setattr(sources, "chained", lambda launches, traits: launches)
+    monkeypatch.setattr(sources, "side_by_side", lambda launches, traits, resolve: launches)

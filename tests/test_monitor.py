@@ -13,9 +13,7 @@ SOURCE = "__kernel void twice(__global float* x) { x[get_global_id(0)] *= 2; }"
 @pytest.fixture(autouse=True)
 def cache_folder(tmp_path, monkeypatch):
     """Keeps the user's own programs on disk out of harm's way."""
-    disk = runtime.current_device().programs.disk
-    if disk is not None:  # PoCL keeps a cache of its own
-        monkeypatch.setattr(disk, "folder", tmp_path)
+    monkeypatch.setattr(runtime.current_device().programs.steps, "folder", tmp_path)
 
 
 def test_memory_info():

@@ -68,6 +68,14 @@ def noting(facts: Notes | None) -> Iterator[Notes | None]:
         _notes.reset(token)
 
 
+def note_again(facts: Iterable[tuple[str, Extent, Extent, bool]]) -> None:
+    """Note facts that were found out before, by other code or in another process, where facts are noted now."""
+    notes = _notes.get()
+    if notes is not None:
+        for fact in facts:
+            notes.note(*fact)
+
+
 def present(extent: Extent) -> int:
     """The present value of an extent as a plain int, noting no fact: for numbers that are computed again when it changes."""
     return int.__int__(extent) if isinstance(extent, int) else int(extent)

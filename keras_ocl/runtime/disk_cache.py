@@ -1,7 +1,8 @@
-"""Compiled programs on disk, shared by all processes of a user.
+"""Compiled programs and steps on disk, shared by all processes of a user.
 
     programs/<key>   one program: a header line, its digest, the names and keys of its kernels, the binary
     kernels/<key>    the key of the program that has this kernel (64 characters)
+    steps/<key>      what the compiler made of one function (compiler/run/stored.py): a header line, its digest, its key, and bytes
     key              random bytes, the key of the digests, which are HMACs
 
 A program is code that runs in this user's processes, so only this user's are loaded: folders and files must belong to the user and not
@@ -24,6 +25,7 @@ from keras_ocl.runtime.private import NotOurs, check_folder, make_private, read_
 logger = logging.getLogger("keras_ocl")
 
 MAGIC = b"keras_ocl program 2\n"
+STEP_MAGIC = b"keras_ocl step 1\n"
 KEY_BYTES = 32
 SIZE_LIMIT = 512 << 20
 TRIM_TO = 0.8  # fraction of the limit to trim to, so that not every new entry trims
@@ -56,15 +58,22 @@ def _warn_once(problem):
 
 
 class DiskCache:
-    """The cache that the module describes. `limit`: bytes above which the least recently used programs are deleted."""
+    """The cache that the module describes.
 
-    def __init__(self, folder=None, limit=SIZE_LIMIT):
+    `limit`: bytes above which the least recently used programs and steps are deleted. `warns`: whether to warn where it cannot be used.
+    """
+
+    def __init__(self, folder=None, limit=SIZE_LIMIT, warns=True):
         self.folder = Path(folder) if folder else cache_folder()
-        self.limit = limit
+        self.limit, self._warns = limit, warns
         self._size = None  # bytes, counted at the first put
         self._key = None  # the key's bytes, once read
         self._refused = False
         self.claims = Claims(self)
+
+    def _warn(self, problem):
+        if self._warns:
+            _warn_once(problem)
 
     def problem(self):
         """Why the disk is not used, as a sentence without its full stop; "" where it is used, or has nothing yet."""
@@ -76,7 +85,7 @@ class DiskCache:
             return None, "this user has no home folder; name a folder in KERAS_OCL_CACHE_DIR"
         try:
             check_folder(self.folder, may_be_link=True)
-            for part in ("programs", "kernels"):
+            for part in ("programs", "kernels", "steps"):
                 if os.path.lexists(self.folder / part):
                     check_folder(self.folder / part)
         except NotADirectoryError as error:
@@ -102,7 +111,7 @@ class DiskCache:
         if self._key is None and not self._refused:
             self._key, problem = self._look()
             self._refused = bool(problem)
-            _warn_once(problem)
+            self._warn(problem)
         return not self._refused
 
     def unwritable(self):
@@ -144,55 +153,77 @@ class DiskCache:
     def _kernel(self, key):
         return self.folder / "kernels" / key
 
+    def _opened(self, path, magic):
+        """What a file holds behind its header and digest. OSError where it cannot be read, ValueError where it is none of ours."""
+        data = read_private(path)
+        if not data.startswith(magic):
+            raise ValueError("not an entry")
+        payload = data[len(magic) + 65 :]
+        if not hmac.compare_digest(data[len(magic) : len(magic) + 65], self._digest(payload)):
+            raise ValueError("not the digest of one of our processes")
+        try:
+            os.utime(path)
+        except OSError:
+            pass
+        return payload
+
     def get(self, kernel_key):
         """(program's key, {kernel name: kernel key}, binary) of the program that has a kernel, or None."""
         if not self._trusted() or self._key is None:
             return None
         try:
             program_key = read_private(self._kernel(kernel_key)).decode()
-            if len(program_key) != 64 or not program_key.isalnum():
-                return None
-            path = self._program(program_key)
-            data = read_private(path)
         except (OSError, UnicodeDecodeError):
             return None
+        if len(program_key) != 64 or not program_key.isalnum():
+            return None
         try:
-            if not data.startswith(MAGIC):
-                raise ValueError("not an entry")
-            payload = data[len(MAGIC) + 65 :]
-            if not hmac.compare_digest(data[len(MAGIC) : len(MAGIC) + 65], self._digest(payload)):
-                raise ValueError("not the digest of one of our processes")
-            head, _, binary = payload.partition(b"\n")
+            head, _, binary = self._opened(self._program(program_key), MAGIC).partition(b"\n")
             members = json.loads(head)
             if kernel_key not in members.values():
                 raise ValueError("another kernel's program")
+        except OSError:
+            return None
         except (ValueError, AttributeError):
             self.remove(program_key)
             return None
-        try:
-            os.utime(path)
-        except OSError:
-            pass
         return program_key, members, binary
 
     def put(self, members, binary):
         """Store a program; `members` maps its kernels' names to their keys."""
-        payload = json.dumps(members).encode() + b"\n" + binary
         program_key = hashlib.sha256("\0".join(members.values()).encode()).hexdigest()
+        self._put("programs", program_key, MAGIC, json.dumps(members).encode() + b"\n" + binary, members.values())
+
+    def get_step(self, key):
+        """The bytes of the step that is stored under a key, or None."""
+        if not self._trusted() or self._key is None:
+            return None
+        try:
+            found, _, data = self._opened(self.folder / "steps" / key, STEP_MAGIC).partition(b"\n")
+        except (OSError, ValueError):
+            return None
+        return data if found == key.encode() else None
+
+    def put_step(self, key, data):
+        """Store a step's bytes under a key, in the place of any that are there."""
+        self._put("steps", key, STEP_MAGIC, key.encode() + b"\n" + data)
+
+    def _put(self, folder, key, magic, payload, kernels=()):
+        """Store a payload in a folder under a key; `kernels`: keys of the kernels whose program it is."""
         try:
             self._make_key()
             if self._key is None:
                 return
-            data = MAGIC + self._digest(payload) + payload
-            write_private(self._program(program_key), data)
-            for key in members.values():
-                write_private(self._kernel(key), program_key.encode())
+            data = magic + self._digest(payload) + payload
+            write_private(self.folder / folder / key, data)
+            for kernel in kernels:
+                write_private(self._kernel(kernel), key.encode())
             self._size = self.size() if self._size is None else self._size + len(data)
             if self._size > self.limit:
                 self._trim()
         except OSError as error:  # no space, no permission: go without
             what = error.strerror or error
-            _warn_once(f"{self.folder} cannot be written ({what}); make room, or name another folder in KERAS_OCL_CACHE_DIR")
+            self._warn(f"{self.folder} cannot be written ({what}); make room, or name another folder in KERAS_OCL_CACHE_DIR")
 
     def remove(self, program_key):
         """Drop one program."""
@@ -204,20 +235,21 @@ class DiskCache:
             pass
 
     def entries(self):
-        """(time of last use, bytes, path) of every program, oldest first."""
+        """(time of last use, bytes, path) of every program and step, oldest first."""
         found = []
         if not self._trusted():
             return found
-        try:
-            for entry in os.scandir(self.folder / "programs"):
-                status = entry.stat()
-                found.append((status.st_mtime, status.st_size, entry.path))
-        except OSError:
-            pass
+        for folder in ("programs", "steps"):
+            try:
+                for entry in os.scandir(self.folder / folder):
+                    status = entry.stat()
+                    found.append((status.st_mtime, status.st_size, entry.path))
+            except OSError:
+                pass
         return sorted(found)
 
     def size(self):
-        """Bytes of all programs."""
+        """Bytes of all programs and steps."""
         return sum(size for _, size, _ in self.entries())
 
     def clear(self):
@@ -225,7 +257,7 @@ class DiskCache:
         count = 0
         if not self._trusted():
             return count
-        for folder in ("programs", "kernels"):
+        for folder in ("programs", "kernels", "steps"):
             try:
                 names = list(os.scandir(self.folder / folder))
             except OSError:

@@ -120,7 +120,9 @@ class Programs:
         self.device = device
         # PoCL and NVIDIA cache what they compile. Asking PoCL for a binary would compile every kernel twice
         # (again for unknown work-group sizes), 100 ms each, and save 50 ms per program.
-        self.disk = None if device.driver.caches_programs else DiskCache()
+        caches = device.driver.caches_programs
+        self.steps = DiskCache(warns=not caches) if device.runs else None  # where compiled steps are (compiler/run/stored.py)
+        self.disk = None if caches else self.steps
         self._compiled = 0  # number of kernels so far
         self._programs = weakref.WeakValueDictionary()  # kernel's key -> Program: those that kernel objects keep alive, and the recent ones
         self._recent = OrderedDict()  # the most recently requested Programs, the latest last -> None

@@ -17,9 +17,7 @@ from keras_ocl.compiler.jit import Jitted
 
 @pytest.fixture(autouse=True)
 def nothing_compiled(monkeypatch, tmp_path):
-    disk = runtime.current_device().programs.disk
-    if disk is not None:  # PoCL keeps a cache of its own
-        monkeypatch.setattr(disk, "folder", tmp_path)
+    monkeypatch.setattr(runtime.current_device().programs.steps, "folder", tmp_path)
     caches.forget()
     gc.collect()
 

@@ -7,6 +7,7 @@ import json
 import logging
 import os
 import stat
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -300,3 +301,63 @@ def test_looking_whether_it_can_be_written_leaves_nothing(folder):
     before = sorted(folder.rglob("*"))
     assert DiskCache(folder).unwritable() == "" == DiskCache(folder / "new" / "deep").unwritable()
     assert sorted(folder.rglob("*")) == before
+
+
+def test_steps_are_trusted_as_programs_are(folder):
+    disk, key, other = DiskCache(folder), KEY(7), KEY(8)
+    assert disk.get_step(key) is None
+    disk.put_step(key, b"a step\nof two lines")
+    assert DiskCache(folder).get_step(key) == b"a step\nof two lines" and serves(folder)
+    path = folder / "steps" / key
+    data = path.read_bytes()
+    for wrong in (b"", data[:-1], data[:40], data.replace(b"two", b"six"), the_program(folder).read_bytes()):
+        path.write_bytes(wrong)
+        assert DiskCache(folder).get_step(key) is None
+    (folder / "steps" / other).write_bytes(data)
+    os.chmod(folder / "steps" / other, 0o600)
+    assert DiskCache(folder).get_step(other) is None  # another key's
+
+
+@posix
+def test_steps_that_others_can_write_are_not_read(folder):
+    DiskCache(folder).put_step(KEY(7), b"a step")
+    os.chmod(folder / "steps" / KEY(7), 0o666)
+    assert DiskCache(folder).get_step(KEY(7)) is None
+    os.chmod(folder / "steps" / KEY(7), 0o600)
+    assert DiskCache(folder).get_step(KEY(7)) == b"a step"
+    os.chmod(folder / "steps", 0o777)
+    assert DiskCache(folder).get_step(KEY(7)) is None
+
+
+def test_steps_count_and_go_as_programs_do(folder):
+    disk = DiskCache(folder, limit=3500)
+    for k in range(2):
+        disk.put_step(KEY(k), bytes(1000))
+        os.utime(folder / "steps" / KEY(k), (k, k))
+    assert disk.size() > 2000 and len(disk.entries()) == 3
+    disk.put_step(KEY(2), bytes(1000))
+    assert [disk.get_step(KEY(k)) is None for k in range(3)] == [True, False, False] and serves(folder)
+    assert disk.clear() == 1 and disk.entries() == [] and disk.get_step(KEY(2)) is None  # the number of programs
+
+
+def test_who_reads_a_step_while_others_write_it_gets_a_whole_one(folder):
+    written = [bytes([k]) * 50_000 for k in range(4)]
+    DiskCache(folder).put_step(KEY(7), written[0])
+
+    def write(data):
+        for _ in range(25):
+            DiskCache(folder).put_step(KEY(7), data)
+
+    with ThreadPoolExecutor(4) as threads:
+        running = [threads.submit(write, data) for data in written]
+        read = {DiskCache(folder).get_step(KEY(7))}
+        while not all(future.done() for future in running):
+            read.add(DiskCache(folder).get_step(KEY(7)))
+    assert all(future.exception() is None for future in running) and read <= set(written)
+
+
+def test_a_cache_may_go_without_warnings(tmp_path, warnings):
+    (tmp_path / "file").write_text("")
+    disk = DiskCache(tmp_path / "file" / "cache", warns=False)
+    disk.put_step(KEY(1), b"a step")
+    assert disk.get_step(KEY(1)) is None and disk.problem() and warnings() == []

@@ -10,8 +10,10 @@ import struct
 from keras_ocl import runtime
 from keras_ocl.compiler.run.plan import Interval, place
 from keras_ocl.compiler.run.program import Formula, HostCall, HostEnd, Local, Loop, Pointer, Step, inside, launches_of, value, values
+from keras_ocl.compiler.run.sources import Computed
 from keras_ocl.compiler.run.unoptimised import unoptimised_builds
 from keras_ocl.core.dim import product
+from keras_ocl.core.primitive import Primitive
 
 _MARGIN = 8  # a buffer that outgrows its place in the arena gets an eighth more bytes than it needs now
 _COUNTED = 2**63  # bytes: more than the kernels' 64-bit indices reach
@@ -43,12 +45,13 @@ class BoundHost:
     """A program.HostCall with its buffers; `ends`: whether a BoundEnd follows, before which a thread computes it.
 
     Args:
-        source: the lowered launch, which knows the operation's code and provenance.
+        sources: the lowered launches by number, which know the operations' provenance, and the code of users' own ones.
     """
 
-    def __init__(self, call, source, frame):
+    def __init__(self, call, sources, frame):
         self._call, self.ends, self.single = call, False, call.single
-        self.primitive, self.label = source.node.primitive, runtime.Label(call.primitive, source.provenance)
+        self.primitive = Primitive.registry.get(call.primitive) or sources[call.number].node.primitive
+        self.label = runtime.Label(call.primitive, Computed(sources, call.number))
         self.reads = [frame[a.buffer] for a in call.reads]
         self.writes = [a.buffer if a.buffer is None else frame[a.buffer] for a in call.writes]
         self.read_dtypes, self.written_dtypes = ([a.dtype for a in arrays] for arrays in (call.reads, call.writes))
@@ -97,7 +100,7 @@ class Binding:
     """Memory and kernel objects for a Program.
 
     Args:
-        sources: the lowered launches by number, see assembly.assemble.
+        sources: the lowered launches by number (sources.Sources).
         allow_unoptimised: whether kernels that are not compiled yet may first be built without optimisation, where that pays.
 
     Raises GroupTooLarge where a kernel turns out to need smaller groups.
@@ -214,8 +217,8 @@ class Binding:
             counts[launch.kernel] = counts.get(launch.kernel, 0) + times
         texts = {name: (name, program.kernels[name].source, program.kernels[name].helpers) for name in counts}
         if allow_unoptimised:
-            named = [(sources[launch.number], texts[launch.kernel]) for launch, _ in launches_of(program.launches)]
-            builds = unoptimised_builds([sources[launch.number] for launch in program.launches], named, device.traits)
+            named = ((sources[launch.number], texts[launch.kernel]) for launch, _ in launches_of(program.launches))
+            builds = unoptimised_builds((sources[launch.number] for launch in program.launches), named, device.traits)
         free = {}
         for repeat in range(max(counts.values(), default=0)):
             batch = [texts[name] for name, count in counts.items() if count > repeat]
@@ -242,7 +245,7 @@ class Binding:
         for launch in launches:
             kind = type(launch)
             if kind is HostCall:
-                hosts[launch.number] = BoundHost(launch, self._sources[launch.number], frame)
+                hosts[launch.number] = BoundHost(launch, self._sources, frame)
                 segments += [hosts[launch.number], []]
                 self._others.append(hosts[launch.number])
             elif kind is HostEnd:
@@ -281,7 +284,7 @@ class Binding:
     def _bound_grid(self, kernel, launch, segment):
         """Add a launch to a segment."""
         group = launch.group and (*launch.group, 1, 1)[: len(launch.grid)]
-        label = runtime.Label(launch.name, self._sources[launch.number].provenance, overwrites=launch.overwrites)
+        label = runtime.Label(launch.name, Computed(self._sources, launch.number), overwrites=launch.overwrites)
         segment.append((kernel, values(launch.grid, self._numbers), group, label))
         if any(type(n) is Formula for n in launch.grid):
             self._grids.append((segment, len(segment) - 1, launch.grid))

@@ -5,16 +5,11 @@ import threading
 
 from keras_ocl import runtime
 from keras_ocl.compiler.cache import KERNEL_BYTES
-from keras_ocl.compiler.launch import lower as lowering
-from keras_ocl.compiler.launch.chain import chained
-from keras_ocl.compiler.launch.horizontal import side_by_side
-from keras_ocl.compiler.launch.loops.lower import lower_loop
-from keras_ocl.compiler.launch.overlap import overlapped
-from keras_ocl.compiler.launch.provenance import key
-from keras_ocl.compiler.run.assembly import assemble
+from keras_ocl.compiler.run import stored
 from keras_ocl.compiler.run.binding import Binding, GroupTooLarge
 from keras_ocl.compiler.run.program import HostCall, HostEnd, Loop, inside
 from keras_ocl.compiler.run.replay import Replay
+from keras_ocl.compiler.run.sources import Sources
 
 
 class Executable:
@@ -34,7 +29,7 @@ class Executable:
 
     Attributes:
         program: what it runs, as data (program.Program).
-        sources: the launches that the program was made of, by number, which know their provenance.
+        sources: the launches that the program was made of, by number, which know their provenance (sources.Sources).
     """
 
     def __init__(self, device, graph, inputs, updates=(), all_arguments=False, name="", states=(), unknowns=()):
@@ -46,20 +41,11 @@ class Executable:
         self._sort_outputs()
 
     def _lower(self, graph, inputs, updates, states, unknowns, traits):
-        """Lower the graph for a device with these traits and bind its kernels; where one must have smaller groups, lower all again."""
-        lowered = lowering.lower_graph(graph, updates, traits, self.is_eager, lower_loop)
-        self.launches = lowered.launches
-        if not self.is_eager:
-            joined = chained(side_by_side(self.launches, traits, lowered.resolve), traits)
-            self.launches = overlapped(joined, lowered.resolve)
-        # Gradients that vanish over many steps end in denormal numbers, with which CPUs compute 30 times as slowly. As in XLA and
-        # TensorFlow, compiled functions treat them as zero.
-        options = "" if self.is_eager else "-cl-denorms-are-zero"
-        given = self.name, options, self.device.traits, inputs, graph.outputs, states, unknowns
-        self.program, self.sources = assemble(lowered, self.launches, *given)
-        # Of each state that is overwritten, the operation that computes its new value; not that of a view of it.
-        new = {entry: node for node, entry in reversed(lowered.alias.items()) if entry in lowered.overwritten}
-        self._updates = [(state.buffer, key(new[n])) for n, state in zip(states, self.program.states, strict=True) if n in new]
+        """Lower the graph for a device with these traits, or read what was stored of it, and bind its kernels; where one must have smaller
+        groups, lower all again."""
+        given = self.name, self.is_eager, graph, inputs, updates, states, unknowns
+        self.sources = Sources(self.device.traits, traits, *given)
+        self.program = stored.program(self.sources, None if self.is_eager else self.device.programs.steps)
         try:
             self._bind()
         except GroupTooLarge as error:
@@ -80,6 +66,11 @@ class Executable:
             found[output.memory].append((k, output.buffer))
         self._new, self._shared, self._copied, self._repeated = found.values()
         self._nothing = dict.fromkeys([*self.program.inputs, *(buffer for _, buffer in self._new)])
+
+    @property
+    def launches(self):
+        """The lowered launches in order."""
+        return self.sources.launches
 
     @property
     def arena_bytes(self):
@@ -193,7 +184,8 @@ class Executable:
         found = [(owners.get(buffer), of_buffer(buffer), 0) for buffer in self._binding.lives]
         found += [(owners.get(buffer), of_result(k), 0) for k, buffer in self._new]
         found += [(None, of_result(k), 0) for k, _ in self._copied + self._repeated]
-        return found + [(allocator, 0, of_buffer(buffer)) for buffer, allocator in self._updates]
+        states = self.program.states
+        return found + [(allocator, 0, of_buffer(states[k].buffer)) for k, allocator in self.sources.updates.items()]
 
     def state_bytes(self):
         """Bytes of the variables that the function reads or assigns."""

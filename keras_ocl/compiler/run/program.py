@@ -1,7 +1,8 @@
 """Program: a compiled step as data: its kernels, memory, launches and loops, with numbers that depend on unknown extents as formulas.
 
-It holds no device, kernel object, graph or function of its own, so it prints, compares and pickles. Two things stay with the launches that
-it was made of (assembly.py): the operations they come from, which only profiles ask for, and the code of host operations.
+It holds no device, kernel object, graph or function of its own, so it prints, compares and pickles, and is stored on disk (stored.py). Two
+things stay with the launches that it was made of (sources.py): the operations they come from, which only profiles ask for, and the code of
+a user's own host operations.
 """
 
 from __future__ import annotations

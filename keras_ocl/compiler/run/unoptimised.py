@@ -22,8 +22,10 @@ def unoptimised_builds(launches, named, traits):
 
     Args:
         launches: the function's launches; all but KernelSpecs and Loops are ignored.
-        named: (KernelSpec, (function name, source, helper texts)) of all of them, as lower.program_specs gives.
+        named: (KernelSpec, (function name, source, helper texts)) of all of them, as lower.program_spec gives.
         traits: the device's.
+
+    `launches` and `named` are iterated once, when kernels turn out not to be compiled yet.
     """
     price = schedule_of(traits).compilation * traits.compute_units
 

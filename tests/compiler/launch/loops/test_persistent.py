@@ -9,7 +9,7 @@ from keras_ocl import primitives as P
 from keras_ocl import runtime
 from keras_ocl.compiler import to_numpy
 from keras_ocl.compiler.jit import Jitted
-from keras_ocl.compiler.run import executable
+from keras_ocl.compiler.run import sources
 from keras_ocl.runtime.traits import read_traits
 from tests.compiler.launch.loops.test_loops import gradients, loops, normal, run
 from tests.drivers import on_rusticl
@@ -24,7 +24,7 @@ def gpu(monkeypatch, request):
     if on_rusticl():
         pytest.skip("llvmpipe's code of loops around barriers reads what it has overwritten itself (Mesa 25.0); Oclgrind finds nothing")
     if device.platform == "Oclgrind":  # 21.10 does not know the scopes that LLVM makes of joined kernels' `restrict`
-        monkeypatch.setattr(executable, "side_by_side", lambda launches, traits, resolve: launches)
+        monkeypatch.setattr(sources, "side_by_side", lambda launches, traits, resolve: launches)
     monkeypatch.setattr(device, "traits", dataclasses.replace(device.traits, kind="gpu", schedule="gpu", compute_units=request.param))
 
 
