@@ -218,6 +218,11 @@ class _PatchesAcross(Loader):
         return text, " && ".join(conditions), p.load(self.vector, self.pointer, f"({line})")
 
 
+def own_tile(problem, kind):
+    """What gpu_choice.choose() returns, of the device's own choices of a kind; None where it has none."""
+    return gpu_choice.own_tile(problem.traits, problem.accumulator, kind, lambda: problem.key)
+
+
 class _Product:
     """Base of both products: the group of channels at work, its extents, the contraction.
 
@@ -323,7 +328,8 @@ class _Forward(_Product):
         rows = product(axis.phase_taps for axis in axes) * geometry.group_inputs
         beside = _beside(geometry, True, gpu_choice.fragment(dtypes.itemsize(accumulator)))
         extents = geometry.groups * phases, product(self.pixels), geometry.group_outputs, rows
-        tile, size = gpu_choice.choose(Problem(problem.traits, *extents, None, None, accumulator, None), pixels=beside)
+        sums = Problem(problem.traits, *extents, None, None, accumulator, None)
+        tile, size = own_tile(problem, "convolution") or gpu_choice.choose(sums, pixels=beside)
         self.parts = -(-hint(rows) // size) if size else 1
         super().__init__(problem, tile, part=self.parts, phase=phases)
         args = self.args
@@ -405,7 +411,8 @@ def filter_grad(problem):
     geometry, kept = problem.geometry, problem.accumulator
     pixels, rows = product(geometry.output[:-1]), product(geometry.filter[:-1])
     extents = geometry.groups, rows, geometry.group_outputs, pixels
-    tile, size = gpu_choice.choose(Problem(problem.traits, *extents, None, None, kept, None))
+    sums = Problem(problem.traits, *extents, None, None, kept, None)
+    tile, size = own_tile(problem, "filter_gradient") or gpu_choice.choose(sums)
     chunks = ceil_div(hint(pixels), size) if size else 1
     p = _Product(problem, tile, chunk=chunks)
     args = p.args
