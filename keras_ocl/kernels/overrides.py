@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from keras_ocl.core.dim import Dim, hint
 from keras_ocl.kernels.schedule import Overrides, Traits, get, schedule_names, schedule_of
 
 logger = logging.getLogger("keras_ocl")
@@ -99,6 +100,11 @@ def _by_key(own: Overrides) -> dict[tuple[str, str], Any]:
 @functools.cache  # once for each sentence
 def _warn(sentence: str) -> None:
     logger.warning(sentence)
+
+
+def shown(extent: Any) -> str:
+    """Text of an extent or stride in the key of a problem: its hint, with a star where it may vary."""
+    return f"{hint(extent)}*" if isinstance(extent, Dim) else str(extent)
 
 
 def not_counts(**numbers: Any) -> str:

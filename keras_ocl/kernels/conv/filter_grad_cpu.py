@@ -15,6 +15,7 @@ from keras_ocl.kernels import ordered_sum, prelude, summation
 from keras_ocl.kernels.conv import geometry as conv_geometry
 from keras_ocl.kernels.conv import parts_cpu
 from keras_ocl.kernels.coordinates import decode
+from keras_ocl.kernels.overrides import chosen
 from keras_ocl.kernels.register_tile import RegisterTile
 from keras_ocl.kernels.spec import Args, Buffer
 
@@ -26,6 +27,34 @@ class Tile:
     rows: int
     vectors: int
     width: int
+
+
+def suits(problem):
+    """Whether this kernel computes the gradient: there is no input dilation."""
+    return all(d == 1 for d in problem.geometry.input_dilation)
+
+
+def own_tile(problem):
+    """The device's own Tile, None where it has none."""
+    return chosen(problem.traits, "filter_gradient", lambda: problem.key, Tile, lambda tile: _unfit(problem, tile))
+
+
+def _unfit(problem, tile):
+    """Why a kernel of `problem` with `tile` would be wrong or would not fit a CPU's registers, as a clause; "" where it fits."""
+    if not suits(problem):
+        return "the kernel is for convolutions without input dilation"
+    rows = _rows(problem)
+    return problem.unfit(tile.rows, tile.vectors, tile.width) or (f"{tile.rows} rows are more than {rows}" if tile.rows > rows else "")
+
+
+def _merged(problem):
+    """Whether filter rows run over the taps along the innermost axis and the channels together."""
+    return problem.geometry.groups == 1 and problem.merged_axes[-1].dilation == 1
+
+
+def _rows(problem):
+    """Number of filter rows over which a tile's rows run."""
+    return problem.geometry.group_inputs * (problem.merged_axes[-1].taps if _merged(problem) else 1)
 
 
 def filter_grad(problem):
@@ -41,10 +70,9 @@ class _FilterGrad:
         self.axes, self.lanewise, self.tuning = problem.merged_axes, problem.lanewise, problem.tuning.convolution
         self.channels, self.groups = problem.channels, problem.groups
         self.inner, geometry = self.axes[-1], self.geometry
-        self.merged = geometry.groups == 1 and self.inner.dilation == 1
+        self.merged, self.rows = _merged(problem), _rows(problem)
         self.row_taps = 1 if self.merged else self.inner.taps
-        self.rows = geometry.group_inputs * (self.inner.taps if self.merged else 1)
-        self.tile = self._choose_tile()
+        self.tile = own_tile(problem) or self._choose_tile()
         self.bands = self._choose_bands()
         self.blocks = parts_cpu.blocks_of(self.channels, self.tile.width, self.tile.vectors)
         self.slots = sum(block.count for block in self.blocks)

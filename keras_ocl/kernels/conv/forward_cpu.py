@@ -7,7 +7,7 @@ along the tile's axis a specialised body computes only the pixels inside, so tha
 With an input dilation, the pixels of a tile are of one phase: all use the same taps.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from keras_ocl.core import dtypes
 from keras_ocl.core.dim import Dim, ceil_div, hint, product, size_hint
@@ -15,6 +15,7 @@ from keras_ocl.kernels import prelude
 from keras_ocl.kernels.conv import geometry as conv_geometry
 from keras_ocl.kernels.conv import parts_cpu
 from keras_ocl.kernels.coordinates import decode
+from keras_ocl.kernels.overrides import chosen
 from keras_ocl.kernels.register_tile import RegisterTile
 from keras_ocl.kernels.spec import Args
 
@@ -29,8 +30,26 @@ class Tile:
     width: int
 
 
+def own_tile(problem):
+    """The device's own Tile, None where it has none. The transpose of a convolution has the same kernel, and so the same tile."""
+    return chosen(problem.traits, "convolution", lambda: replace(problem, transposed=False).key, Tile, lambda tile: _unfit(problem, tile))
+
+
+def _unfit(problem, tile):
+    """Why a kernel of `problem` with `tile` would be wrong or would not fit a CPU's registers, as a clause; "" where it fits."""
+    last = len(problem.merged_axes) - 1
+    if type(tile.axis) is not int or tile.axis not in (0, last):
+        return f"axis = {tile.axis!r} is neither 0 nor {last}"
+    if clause := problem.unfit(tile.pixels, tile.vectors, tile.width):
+        return clause
+    extent = hint(problem.merged_axes[tile.axis].per_phase)
+    return f"its {tile.pixels} pixels are more than the {extent} of its axis" if tile.pixels > extent else ""
+
+
 def choose_tile(problem):
-    """The tile with the least estimated time, by hints."""
+    """The device's own Tile, else the one with the least estimated time, by hints."""
+    if own := own_tile(problem):
+        return own
     axes, channels = problem.merged_axes, problem.channels
     width = min(problem.lanes, parts_cpu.padded_width(channels))
     limit = problem.registers(width)

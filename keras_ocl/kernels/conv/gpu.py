@@ -15,7 +15,7 @@ pixel, of its step advances like the digits of an odometer, since the steps that
 from keras_ocl.core import dtypes
 from keras_ocl.core.dim import Dim, ceil_div, hint, product
 from keras_ocl.core.index import is_one
-from keras_ocl.kernels import ordered_sum, prelude
+from keras_ocl.kernels import matrix_unit, ordered_sum, prelude
 from keras_ocl.kernels.contraction import Loader, Strided
 from keras_ocl.kernels.conv.geometry import outside
 from keras_ocl.kernels.coordinates import decode, index_type
@@ -218,6 +218,16 @@ class _PatchesAcross(Loader):
         return text, " && ".join(conditions), p.load(self.vector, self.pointer, f"({line})")
 
 
+def own_tile(problem, kind):
+    """What gpu_choice.choose() returns, of the device's own choices of a kind; None where it has none."""
+    traits, dtype, accumulator = problem.traits, problem.dtype, problem.accumulator
+
+    def unit():
+        return matrix_unit.fitting(traits.matrix_units, dtype, accumulator)
+
+    return gpu_choice.own_tile(traits, accumulator, kind, lambda: problem.key, fitting=unit)
+
+
 class _Product:
     """Base of both products: the group of channels at work, its extents, the contraction.
 
@@ -325,7 +335,8 @@ class _Forward(_Product):
         rows = product(axis.phase_taps for axis in axes) * geometry.group_inputs
         beside = _beside(geometry, True, gpu_choice.fragment(dtypes.itemsize(accumulator)))
         extents = geometry.groups * phases, product(self.pixels), geometry.group_outputs, rows
-        tile, size = gpu_choice.choose(Problem(problem.traits, *extents, None, None, accumulator, None), pixels=beside, dtype=problem.dtype)
+        sums = Problem(problem.traits, *extents, None, None, accumulator, None)
+        tile, size = own_tile(problem, "convolution") or gpu_choice.choose(sums, pixels=beside, dtype=problem.dtype)
         self.parts = -(-hint(rows) // size) if size else 1
         super().__init__(problem, tile, part=self.parts, phase=phases)
         args = self.args
@@ -407,7 +418,8 @@ def filter_grad(problem):
     geometry, kept = problem.geometry, problem.accumulator
     pixels, rows = product(geometry.output[:-1]), product(geometry.filter[:-1])
     extents = geometry.groups, rows, geometry.group_outputs, pixels
-    tile, size = gpu_choice.choose(Problem(problem.traits, *extents, None, None, kept, None), dtype=problem.dtype)
+    sums = Problem(problem.traits, *extents, None, None, kept, None)
+    tile, size = own_tile(problem, "filter_gradient") or gpu_choice.choose(sums, dtype=problem.dtype)
     chunks = ceil_div(hint(pixels), size) if size else 1
     p = _Product(problem, tile, chunk=chunks)
     args = p.args

@@ -4,10 +4,11 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from keras_ocl.core import dtypes
+from keras_ocl.core.dim import power_below
 from keras_ocl.kernels import prelude
 from keras_ocl.kernels.conv import geometry as conv_geometry
 from keras_ocl.kernels.conv.geometry import Geometry
-from keras_ocl.kernels.overrides import tuning_of
+from keras_ocl.kernels.overrides import not_counts, shown, tuning_of
 from keras_ocl.kernels.schedule import Traits, schedule_of
 from keras_ocl.kernels.spec import Epilogue, Handle
 
@@ -49,6 +50,17 @@ class Problem:
         return tuning_of(self.traits)
 
     @property
+    def key(self):
+        """The text by which a device's own choices know problems like this: extents by their hints, those that may vary with a star."""
+        g, ones = self.geometry, (1,) * self.geometry.rank
+        always = (("input", g.input), ("filter", g.filter), ("output", g.output), ("low", [low for low, _ in g.padding]))
+        further = (("strides", g.strides), ("dilation", g.dilation), ("input_dilation", g.input_dilation))
+        fields = [*always, *((name, value) for name, value in further if tuple(value) != ones)]
+        named = [f"{name}={','.join(map(shown, values))}" for name, values in fields]
+        groups = [f"groups={g.groups}"] if g.groups > 1 else []
+        return " ".join([self.dtype, *named, *groups, *(["transposed"] if self.transposed else [])])
+
+    @property
     def units(self):
         """Compute units to keep busy."""
         return max(1, self.traits.compute_units)
@@ -82,6 +94,17 @@ class Problem:
     def registers(self, width):
         """Number of a CPU's registers of vectors of `width` lanes."""
         return 32 if width * (2 if self.dtype == "float64" else 1) >= 16 else 16
+
+    def unfit(self, rows, vectors, width):
+        """Why a register tile of `rows` by `vectors` of `width` output channels does not fit a CPU, as a clause; "" where it fits."""
+        if counts := not_counts(rows=rows, vectors=vectors, width=width):
+            return counts
+        if width > self.lanes or width != power_below(width):
+            return f"width = {width} is no power of two up to {self.lanes}"
+        if (vectors - 1) * width >= self.channels:
+            return f"{vectors} vectors of {width} are more than {self.channels} channels need"
+        taken = rows * vectors + vectors + 1
+        return f"it takes {taken} of {self.registers(width)} registers" if taken > self.registers(width) else ""
 
     @property
     def lanewise(self):

@@ -108,6 +108,9 @@ def _four(a, b):
 FOUR = _four(0.75, 1.5)
 
 
+UNFIT = "Winograd's algorithm is for float32 and 3 x 3 filters of stride 1, without groups"  # why applies() is false, as a clause
+
+
 def applies(problem):
     """Whether the algorithms apply to this convolution."""
     geometry = problem.geometry

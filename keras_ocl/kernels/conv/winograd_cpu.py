@@ -3,12 +3,13 @@
 One work-item takes a few blocks of tiles from the input to the sink; the transformed patches stay in its local memory.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from keras_ocl.core.dim import ceil_div, hint, product
 from keras_ocl.kernels.conv import winograd
 from keras_ocl.kernels.conv.parts_cpu import load_vector, loose_types, store_vector
 from keras_ocl.kernels.conv.winograd import TWO, combine
+from keras_ocl.kernels.overrides import chosen, not_counts
 from keras_ocl.kernels.register_tile import RegisterTile
 from keras_ocl.kernels.spec import Args, Buffer
 
@@ -36,8 +37,36 @@ def suitable_width(problem):
     return None if few else width
 
 
+def _own_tile(problem):
+    """The device's own Tile, None where it has none; a convolution and its transpose share it."""
+    return chosen(problem.traits, "winograd", lambda: replace(problem, transposed=False).key, Tile, lambda tile: _unfit(problem, tile))
+
+
+def _unfit(problem, tile):
+    """Why a kernel of `problem` with `tile` would be wrong or would not fit the device, as a clause; "" where it fits."""
+    if clause := unfit_channels(problem, tile) or not_counts(blocks=tile.blocks):
+        return clause
+    size = 64 * tile.rows * (tile.blocks * problem.geometry.filter[2] + tile.vectors * tile.width)
+    most = problem.traits.local_memory
+    return f"its {size} bytes of local memory are more than {most}" if size > most else ""
+
+
+def unfit_channels(problem, tile):
+    """Why Winograd's algorithm does not apply, or a register tile does not divide the channels, as a clause; "" where it fits."""
+    if not winograd.applies(problem):
+        return winograd.UNFIT
+    if clause := problem.unfit(tile.rows, tile.vectors, tile.width):
+        return clause
+    inputs, outputs = problem.geometry.filter[2:]
+    span = tile.vectors * tile.width
+    uneven = tile.width == 1 or inputs % tile.width or outputs % span
+    return f"{inputs} and {outputs} channels are no whole vectors of {tile.width} and tiles of {span}" if uneven else ""
+
+
 def choose_tile(problem):
-    """The Tile for a convolution, None if the direct kernel is better."""
+    """The Tile for a convolution, the device's own first; None if the direct kernel is better."""
+    if own := _own_tile(problem):
+        return own
     width, tuning, geometry = suitable_width(problem), problem.tuning.winograd, problem.geometry
     if width is None:
         return None

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from keras_ocl.core.dim import ceil_div, hint, product
 from keras_ocl.kernels.conv.parts_cpu import chunk_of, load_vector, loose_types, store_vector
 from keras_ocl.kernels.conv.winograd import TWO, combine
-from keras_ocl.kernels.conv.winograd_cpu import channels, suitable_width
+from keras_ocl.kernels.conv.winograd_cpu import channels, suitable_width, unfit_channels
+from keras_ocl.kernels.overrides import chosen, not_counts
 from keras_ocl.kernels.register_tile import RegisterTile
 from keras_ocl.kernels.spec import Args, Buffer
 
@@ -27,8 +28,23 @@ class Tile:
     chunks: int
 
 
+def _unfit(problem, tile):
+    """Why a kernel of `problem` with `tile` would be wrong or would not fit the device, as a clause; "" where it fits."""
+    if clause := unfit_channels(problem, tile) or not_counts(depth=tile.depth, chunks=tile.chunks):
+        return clause
+    inputs, outputs = problem.geometry.filter[2:]
+    if inputs % tile.rows:
+        return f"{tile.rows} rows do not divide {inputs} input channels"
+    if tile.chunks > _blocks(problem, tile.depth):
+        return f"its {tile.chunks} chunks are more than the {_blocks(problem, tile.depth)} blocks of tiles"
+    size, most = 16 * tile.depth * (inputs + outputs), problem.traits.local_memory
+    return f"its {size} bytes of local memory are more than {most}" if size > most else ""
+
+
 def choose_tile(problem):
-    """The Tile for a gradient, None if the direct kernel is better."""
+    """The Tile for a gradient, the device's own first; None if the direct kernel is better."""
+    if own := chosen(problem.traits, "winograd_gradient", lambda: problem.key, Tile, lambda tile: _unfit(problem, tile)):
+        return own
     width, tuning, geometry = suitable_width(problem), problem.tuning.winograd, problem.geometry
     if width is None:
         return None
@@ -39,11 +55,15 @@ def choose_tile(problem):
     depth = min(tuning.most_tiles, tuning.gradient_cached // (4 * both), problem.traits.local_memory // (16 * both))
     if depth < tuning.least_tiles:
         return None
-    hints = [hint(e) for e in geometry.output[:-1]]
-    blocks = -(-hints[0] * -(-hints[1] // 2) * -(-hints[2] // 2) // depth)
     # A chunk's sums are written and read again, so chunks must be few: at least two blocks of tiles each.
-    chunks = min(2 * problem.units, blocks // 2)
+    chunks = min(2 * problem.units, _blocks(problem, depth) // 2)
     return Tile(depth, rows, vectors, width, chunks) if chunks >= 1 else None
+
+
+def _blocks(problem, depth):
+    """Number of blocks of `depth` image tiles, by hints."""
+    batch, high, wide = (hint(e) for e in problem.geometry.output[:-1])
+    return -(-batch * -(-high // 2) * -(-wide // 2) // depth)
 
 
 def filter_grad(problem, tile):

@@ -19,13 +19,32 @@ from keras_ocl.kernels.conv.winograd import combine
 from keras_ocl.kernels.coordinates import index_type
 from keras_ocl.kernels.gemm import gpu_choice
 from keras_ocl.kernels.gemm.parts import Problem
+from keras_ocl.kernels.overrides import chosen
 from keras_ocl.kernels.spec import Args, Buffer, Sink
 
 _REGISTER = "typedef float vector;\n"
 
 
+def _own(problem, kind):
+    """The Transforms of the device's own choices of a kind, None where it has none."""
+
+    def make(outputs):
+        return {2: winograd.TWO, 4: winograd.FOUR}.get(outputs)
+
+    def unfit(transforms):
+        if transforms is None:
+            return "outputs is neither 2 nor 4"
+        if not winograd.applies(problem):
+            return winograd.UNFIT
+        return "" if _has_room(problem, transforms) else "its transformed tensors would take too much of the device's memory"
+
+    return chosen(problem.traits, kind, lambda: problem.key, make, unfit)
+
+
 def choose(problem):
-    """The Transforms for a forward convolution, None if the direct kernel should be as fast or memory is short."""
+    """The Transforms for a forward convolution, the device's own first; None if the direct kernel should be as fast or memory is short."""
+    if own := _own(problem, "winograd"):
+        return own
     if not winograd.applies(problem):
         return None
     geometry = problem.geometry
@@ -41,7 +60,9 @@ def choose(problem):
 
 
 def choose_gradient(problem):
-    """The Transforms for a filter's gradient, None as in choose()."""
+    """The Transforms for a filter's gradient, as in choose()."""
+    if own := _own(problem, "winograd_gradient"):
+        return own
     if not winograd.applies(problem):
         return None
     geometry = problem.geometry
@@ -79,11 +100,16 @@ def _fastest(problem, launches):
     best, least = None, time(9 * hint(geometry.filter[2]) * written / tuning.winograd_direct, read + written)
     for transforms in (winograd.FOUR, winograd.TWO):
         tiles = hint(_tiles(problem, transforms))
-        scratch = 4 * transforms.planes * tiles * sum(map(hint, geometry.filter[2:]))
         cost = sum(time(*launch) for launch in launches(transforms, tiles))
-        if cost < least and scratch <= traits.global_memory // tuning.winograd_share:
+        if cost < least and _has_room(problem, transforms):
             best, least = transforms, cost
     return best
+
+
+def _has_room(problem, transforms):
+    """Whether the transformed patches and products take a small share of the device's memory."""
+    scratch = 4 * transforms.planes * hint(_tiles(problem, transforms)) * sum(map(hint, problem.geometry.filter[2:]))
+    return scratch <= problem.traits.global_memory // problem.tuning.winograd_share
 
 
 def forward(problem, transforms):

@@ -30,7 +30,7 @@ def choose(problem, tile=None, pixels=0, dtype=""):
     along k; 0 for other products. dtype: in convolutions, that of the operands in memory.
     """
     p = problem
-    if not tile and (own := _own(p)):
+    if not tile and p.a is not None and (own := _own(p)):  # a convolution asks for its own tile itself
         return own
     batch = 1 if p.batch is None else max(1, hint(p.batch))
     extents = batch, max(1, hint(p.m)), max(1, hint(p.n)), max(1, hint(p.k))
@@ -48,26 +48,38 @@ def _matrix_unit(problem, dtype=""):
     return matrix_unit.fitting(p.traits.matrix_units, dtype, p.accumulator)
 
 
-def _own(problem):
-    """What choose() returns, of the device's own choices; None where it has none for this product."""
-    p = problem
-    if p.a is None:  # a convolution's sum, whose operands are no matrices
-        return None
+def own_tile(traits, accumulator, kind, key, unfit=None, fitting=None):
+    """What choose() returns, of the device's own choices of a kind; None where it has none.
+
+    key: returns the text that describes the problem. unfit(tile, steps): why they do not fit the problem, as a clause; "" where they fit.
+    fitting: returns the MatrixUnit that multiplies such operands, or None.
+    """
+    size = dtypes.itemsize(accumulator)
 
     def make(across, down, rows, columns, depth, steps=0, unit=""):
         if not unit:
-            return Tile(across, down, rows, columns, depth, fragment(dtypes.itemsize(p.accumulator))), steps
-        fitting = _matrix_unit(p)
-        if fitting is None or fitting.name != unit:
+            return Tile(across, down, rows, columns, depth, fragment(size)), steps
+        found = fitting and fitting()
+        if found is None or found.name != unit:
             raise TypeError(f"the device multiplies its operands with no matrix unit {unit!r}")
-        return MatrixTile(across, down, rows, columns, depth, unit=fitting), steps
+        return MatrixTile(across, down, rows, columns, depth, unit=found), steps
 
-    return chosen(p.traits, "product", lambda: p.key, make, lambda own: _unfit(p, *own))
+    return chosen(traits, kind, key, make, lambda own: _unfit(traits, size, *own) or (unfit(*own) if unfit else ""))
 
 
-def _unfit(problem, tile, steps):
-    """Why a kernel of `problem` with `tile` and `steps` of k per part would be wrong or would not fit the device; "" where it fits."""
-    p, t, traits, size = problem, tile, problem.traits, dtypes.itemsize(problem.accumulator)
+def _own(problem):
+    """own_tile() of a product."""
+    p = problem
+
+    def unfit(tile, steps):
+        return f"a part sums more than {int(p.longest)} steps" if p.longest and (steps or hint(p.k)) > p.longest else ""
+
+    return own_tile(p.traits, p.accumulator, "product", lambda: p.key, unfit, lambda: _matrix_unit(p))
+
+
+def _unfit(traits, size, tile, steps):
+    """Why `tile`, for elements of `size` bytes, and `steps` of k per part would be wrong or would not fit the device; "" where they fit."""
+    t = tile
     sides = {"across": t.across, "down": t.down, "rows": t.rows, "columns": t.columns, "depth": t.depth}
     if counts := not_counts(**sides, **({"steps": steps} if steps else {})):
         return counts
@@ -84,8 +96,6 @@ def _unfit(problem, tile, steps):
         return f"its {registers(t)} registers of {size} bytes are too many for {traits.item_registers} of 4"
     if t.local_bytes(size) > traits.local_memory:
         return f"its {t.local_bytes(size)} bytes of local memory are more than the group's {traits.local_memory}"
-    if p.longest and (steps or hint(p.k)) > p.longest:
-        return f"a part sums more than {int(p.longest)} steps"
     return ""
 
 
@@ -183,12 +193,11 @@ def few(problem):
     p = rows_gpu.turned(problem) if turn else problem
     if hint(p.m) > tuning.product_few or p.a.source or p.b.source or _own(problem):
         return None
-    rows, along_k = power_above(hint(p.m)), is_one(p.b.row_stride) and not is_one(p.b.column_stride)
-    across, length = (p.b.column_stride, p.k) if along_k else (p.b.row_stride, p.n)
-    joined = along_k or is_one(p.b.column_stride)
+    if own := _own_shape(problem, p, turn):
+        return own
+    rows, along_k = power_above(hint(p.m)), _along_k(p)
     widths = (4, 1) if p.all_arguments else (4, 2, 1)
-    fits = (v for v in widths if v == 1 or (joined and p.divides(v, length, across, p.b.batch_stride, p.b.offset)))
-    vector = next(v for v in fits if v * rows <= 16)
+    vector = next(v for v in widths if _loadable(p, v) and v * rows <= 16)
     places, items = 8 if along_k else 32, power_below(min(tuning.product_items, problem.traits.max_group))
     if not p.all_arguments:  # eager kernels serve all sizes, so that they are few
         places = min(places, power_above(ceil_div(hint(p.n), 1 if along_k else vector)))
@@ -200,6 +209,50 @@ def few(problem):
         lanes //= 2
     shape = rows_gpu.Shape(lanes, min(places, items), rows, along_k, vector, turn)
     return shape, _few_parts(p, shape)
+
+
+def _along_k(p):
+    """Whether adjacent elements of `b` are along k."""
+    return is_one(p.b.row_stride) and not is_one(p.b.column_stride)
+
+
+def _loadable(p, vector):
+    """Whether `vector` adjacent elements of `b` can be loaded as one vector."""
+    along_k = _along_k(p)
+    across, length = (p.b.column_stride, p.k) if along_k else (p.b.row_stride, p.n)
+    joined = along_k or is_one(p.b.column_stride)
+    return vector == 1 or (joined and p.divides(vector, length, across, p.b.batch_stride, p.b.offset))
+
+
+def _own_shape(problem, p, turn):
+    """What few() returns, of the device's own choices; None where it has none. p: the problem, turned if `turn`."""
+
+    def make(lanes, places, rows, vector, steps=0):
+        return rows_gpu.Shape(lanes, places, rows, _along_k(p), vector, turn), steps
+
+    return chosen(problem.traits, "few_rows", lambda: problem.key, make, lambda own: _unfit_shape(p, *own))
+
+
+def _unfit_shape(p, shape, steps):
+    """Why a kernel of `p` with `shape` and `steps` of k per part would be wrong or would not fit the device; "" where they fit."""
+    s, traits, size = shape, p.traits, dtypes.itemsize(p.accumulator)
+    powers = {"lanes": s.lanes, "rows": s.rows, "vector": s.vector}
+    if counts := not_counts(**powers, places=s.places, **({"steps": steps} if steps else {})):
+        return counts
+    if uneven := [f"{name} = {n}" for name, n in powers.items() if n != power_below(n)]:
+        return f"{uneven[0]} is no power of two"
+    if s.rows > power_above(hint(p.m)):
+        return f"rows = {s.rows} is more than the product's {hint(p.m)} take"
+    if s.vector > 4 or not _loadable(p, s.vector):
+        return f"{s.vector} adjacent elements of the large operand are no aligned vector"
+    if steps % s.vector:
+        return f"the vector of {s.vector} does not divide the {steps} steps of a part"
+    if s.lanes * s.places > traits.max_group:
+        return f"its {s.lanes * s.places} work-items are more than a group's {traits.max_group}"
+    if 2 * s.rows * s.vector * size > traits.item_registers * 4:
+        return f"its {s.rows * s.vector} sums of {size} bytes are too many for {traits.item_registers} registers of 4"
+    local = size * s.rows * s.lanes * s.places * s.columns
+    return f"its {local} bytes of local memory are more than the group's {traits.local_memory}" if local > traits.local_memory else ""
 
 
 def _few_parts(p, shape):

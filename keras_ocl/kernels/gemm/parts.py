@@ -1,11 +1,13 @@
 """What the matrix product's schedules share: operands, the problem, and small C texts."""
 
+import math
 from dataclasses import dataclass, field, replace
 
 from keras_ocl.core import dtypes
-from keras_ocl.core.dim import Dim, hint, present, product
+from keras_ocl.core.dim import Dim, present, product
 from keras_ocl.kernels import prelude
 from keras_ocl.kernels.coordinates import index_type
+from keras_ocl.kernels.overrides import shown
 
 
 @dataclass(frozen=True)
@@ -36,7 +38,7 @@ class Problem:
     """One product (batch, m, k) x (batch, k, n), and the number of steps of k that one work-item sums (`split`, 0 for all).
 
     repeated: whether it runs in each step of a loop, where launches wait for one another.
-    longest: most steps of k of one sum before it is added to others, 0 for no limit.
+    longest: most steps of k of one sum before it is added to others, 0 or infinity for no limit.
     strips: whether `a` was packed by strips.py: the rows of a tile are adjacent, and start at the tile's first row times the row stride.
     """
 
@@ -67,10 +69,10 @@ class Problem:
     @property
     def key(self):
         """The text by which a device's own choices know problems like this: extents by their hints, those that may vary with a star."""
-        batch = [] if self.batch is None else [("batch", _shown(self.batch))]
-        extents = [*batch, ("m", _shown(self.m)), ("n", _shown(self.n)), ("k", _shown(self.k))]
+        batch = [] if self.batch is None else [("batch", shown(self.batch))]
+        extents = [*batch, ("m", shown(self.m)), ("n", shown(self.n)), ("k", shown(self.k))]
         operands = [("a", self._layout(self.a)), ("b", self._layout(self.b))]
-        further = [("uniform", self.sink.uniform), ("longest", int(self.longest))]
+        further = [("uniform", self.sink.uniform), ("longest", 0 if self.longest == math.inf else int(self.longest))]
         marks = [name for name, is_so in (("eager", self.all_arguments), ("repeated", self.repeated)) if is_so]
         named = [f"{name}={value}" for name, value in (*extents, *operands, *((name, value) for name, value in further if value))]
         return " ".join([self.accumulator, *named, *marks])
@@ -80,7 +82,7 @@ class Problem:
         if operand.source:
             return f"{operand.dtype}(computed)"
         batch = [] if self.batch is None else [operand.batch_stride]
-        return f"{operand.dtype}({','.join(map(_shown, (*batch, operand.row_stride, operand.column_stride)))})"
+        return f"{operand.dtype}({','.join(map(shown, (*batch, operand.row_stride, operand.column_stride)))})"
 
     @property
     def lanes(self):
@@ -163,11 +165,6 @@ class Names:
             batch = "0" if p.batch is None else scaled(z, text(operand.batch_stride))
             where = summed(pointer, text(operand.offset), batch, start)
             self.lines.append(prelude.pointer(operand.dtype, name, where))
-
-
-def _shown(extent):
-    """Text of an extent or stride in a Problem's key."""
-    return f"{hint(extent)}*" if isinstance(extent, Dim) else str(extent)
 
 
 def scaled(index, stride):

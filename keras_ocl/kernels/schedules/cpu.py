@@ -57,6 +57,8 @@ def _passes(problem: Any) -> int:
 
 
 def _convolution(problem: Problem) -> list[KernelSpec]:
+    if forward_cpu.own_tile(problem):
+        return _direct_convolution(problem)
     plain = conv_pointwise.forward(problem)
     if plain:
         return plain
@@ -64,12 +66,21 @@ def _convolution(problem: Problem) -> list[KernelSpec]:
         first, problem = filter_layout.arrange(problem, transposed=True)
         return [*first, few_cpu.forward(problem)]
     tile = winograd_cpu.choose_tile(problem)
-    first, problem = filter_layout.arrange(problem, blocks=None if tile else forward_cpu.filter_blocks(problem))
-    return [*first, *(winograd_cpu.forward(problem, tile) if tile else [forward_cpu.forward(problem)])]
+    if not tile:
+        return _direct_convolution(problem)
+    first, problem = filter_layout.arrange(problem)
+    return [*first, *winograd_cpu.forward(problem, tile)]
+
+
+def _direct_convolution(problem: Problem) -> list[KernelSpec]:
+    first, problem = filter_layout.arrange(problem, blocks=forward_cpu.filter_blocks(problem))
+    return [*first, forward_cpu.forward(problem)]
 
 
 def _filter_gradient(problem: Problem) -> list[KernelSpec]:
-    if any(d != 1 for d in problem.geometry.input_dilation):
+    if filter_grad_cpu.own_tile(problem):
+        return filter_grad_cpu.filter_grad(problem)
+    if not filter_grad_cpu.suits(problem):
         return conv_elements.filter_grad(problem, problem.traits.compute_units)
     plain = conv_pointwise.filter_grad(problem)
     if plain:

@@ -39,6 +39,8 @@ def _by_element(problem: Problem) -> bool:
 
 
 def _convolution(problem: Problem) -> list[KernelSpec]:
+    if conv_gpu.own_tile(problem, "convolution"):
+        return conv_gpu.forward(problem)
     if _by_element(problem):
         return conv_elements.forward(problem)
     plain = conv_pointwise.forward(problem)
@@ -49,6 +51,8 @@ def _convolution(problem: Problem) -> list[KernelSpec]:
 
 
 def _filter_gradient(problem: Problem) -> list[KernelSpec]:
+    if conv_gpu.own_tile(problem, "filter_gradient"):
+        return conv_gpu.filter_grad(problem)
     if _by_element(problem):
         return conv_elements.filter_grad(problem, problem.traits.compute_units, teams=True)
     plain = conv_pointwise.filter_grad(problem)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import logging
+import math
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from keras_ocl import runtime
 from keras_ocl.core import dtypes
 from keras_ocl.core.dim import Dim
 from keras_ocl.kernels import contraction, gemm
-from keras_ocl.kernels.gemm import cpu_choice, gpu_choice
+from keras_ocl.kernels.gemm import cpu_choice, gpu_choice, rows_gpu
 from keras_ocl.kernels.gemm.cpu import Tile
 from keras_ocl.kernels.gemm.parts import Problem
 from keras_ocl.kernels.matrix_contraction import MatrixTile
@@ -29,9 +30,9 @@ def product(traits, m=64, n=192, k=96, dtype="float32", along_k=False, batch=Non
     return Problem(traits, batch, m, n, k, a, b, dtypes.accumulator(dtype), Sink(named("c"), shape, dtype), **more)
 
 
-def own(problem, **fields):
+def own(problem, table="product", /, **fields):
     """The problem on a device that has a tile with these fields for it."""
-    choice = ("product", problem.key, tuple(fields.items()))
+    choice = (table, problem.key, tuple(fields.items()))
     return dataclasses.replace(problem, traits=dataclasses.replace(problem.traits, overrides=Overrides("own.toml", (), (), (choice,))))
 
 
@@ -42,6 +43,7 @@ def test_keys_tell_what_a_choice_depends_on():
     varying = product(traits, m=Dim(40, hint=32), along_k=True, all_arguments=True, repeated=True, longest=2048)
     varying.sink.uniform = 2
     assert varying.key == "float32 m=32* n=192 k=96 a=float32(96,1) b=float32(1,96) uniform=2 longest=2048 eager repeated"
+    assert product(traits, longest=math.inf).key == product(traits).key
     computed = product(traits)
     computed.b = dataclasses.replace(computed.b, source=object())
     assert computed.key.endswith("b=float32(computed)")
@@ -71,10 +73,28 @@ def test_a_gpus_own_tile_computes_the_same(fields, device):
     check(device, "gpu", make, fields, gpu_choice.choose)
 
 
-def check(device, schedule, make, fields, choose, along_k=False):
-    m, n, k, rng = 64, 192, 96, np.random.default_rng(3)
+@pytest.mark.parametrize(
+    "shape, along_k, fields",
+    [
+        ((3, 200, 300), False, dict(lanes=4, places=7, rows=2, vector=4)),
+        ((3, 200, 300), True, dict(lanes=8, places=3, rows=4, vector=2, steps=50)),
+        ((2, 70, 31), False, dict(lanes=1, places=40, rows=1, vector=1, steps=7)),
+        ((150, 3, 64), True, dict(lanes=16, places=2, rows=4, vector=4)),  # few columns
+    ],
+)
+def test_a_gpus_own_shape_for_few_rows_computes_the_same(shape, along_k, fields, device):
+    turned = shape[0] > 100
+
+    def make(steps=0, **sides):
+        return rows_gpu.Shape(**sides, along_k=along_k or turned, turned=turned), steps
+
+    check(device, "gpu", make, fields, gpu_choice.few, along_k, shape, "few_rows")
+
+
+def check(device, schedule, make, fields, choose, along_k=False, shape=(64, 192, 96), kind="product"):
+    (m, n, k), rng = shape, np.random.default_rng(3)
     traits = dataclasses.replace(device.traits, schedule=schedule)
-    problem = own(product(traits, m, n, k, along_k=along_k), **fields)
+    problem = own(product(traits, m, n, k, along_k=along_k), kind, **fields)
     assert choose(problem) == make(**fields) != choose(product(traits, m, n, k, along_k=along_k))
     a, b = (rng.standard_normal(shape).astype("float32") for shape in ((m, k), (k, n)))
     specs = gemm.plan(problem.traits, batch=None, m=m, n=n, k=k, a=problem.a, b=problem.b, dtype="float32", sink=problem.sink)
@@ -83,9 +103,9 @@ def check(device, schedule, make, fields, choose, along_k=False):
     np.testing.assert_allclose(device.download(c, np.float32, (m, n)), a.astype("float64") @ b, rtol=1e-4, atol=1e-4)
 
 
-def refused(problem, choose, fields, says, caplog):
+def refused(problem, choose, fields, says, caplog, kind="product"):
     caplog.set_level(logging.WARNING, "keras_ocl")
-    assert choose(own(problem, **fields)) == choose(problem)
+    assert choose(own(problem, kind, **fields)) == choose(problem)
     assert caplog.messages and all(says in message for message in caplog.messages), caplog.messages
 
 
@@ -163,7 +183,33 @@ def test_a_gpus_own_tile_goes_before_the_kernels_of_few_rows():
     assert gpu_choice.few(problem) and not gpu_choice.few(own(problem, across=16, down=2, rows=1, columns=2, depth=8))
 
 
-def test_convolutions_sums_have_no_own_tiles_yet():
+@pytest.mark.parametrize(
+    "changes, fields, says",
+    [
+        ({}, dict(lanes=8, places=8, rows=2), "'vector'"),
+        ({}, dict(lanes=0, places=8, rows=2, vector=1), "lanes = 0 is not a positive number"),
+        ({}, dict(lanes=8, places=8, rows=2, vector=1, steps=-32), "steps = -32 is not a positive number"),
+        ({}, dict(lanes=6, places=8, rows=2, vector=1), "lanes = 6 is no power of two"),
+        ({}, dict(lanes=8, places=8, rows=4, vector=1), "rows = 4 is more than the product's 2 take"),
+        ({}, dict(lanes=8, places=8, rows=2, vector=8), "8 adjacent elements of the large operand are no aligned vector"),
+        (dict(n=190), dict(lanes=8, places=8, rows=2, vector=4), "4 adjacent elements of the large operand are no aligned vector"),
+        ({}, dict(lanes=8, places=8, rows=2, vector=4, steps=30), "the vector of 4 does not divide the 30 steps of a part"),
+        ({}, dict(lanes=64, places=32, rows=2, vector=1), "its 2048 work-items are more than a group's 1024"),
+        ({}, dict(lanes=64, places=16, rows=2, vector=4), "its 32768 bytes of local memory are more than the group's 16384"),
+    ],
+)
+def test_a_gpus_shape_for_few_rows_that_does_not_fit_is_refused(changes, fields, says, caplog):
+    traits = dataclasses.replace(runtime.read_record("sm_90"), local_memory=16384)
+    refused(product(traits, **{"m": 2, **changes}), gpu_choice.few, fields, says, caplog, "few_rows")
+
+
+def test_sums_of_a_shape_for_few_rows_fit_the_registers(caplog):
+    traits = dataclasses.replace(runtime.read_record("sm_90"), item_registers=16)
+    fields = dict(lanes=8, places=8, rows=4, vector=4)
+    refused(product(traits, m=4), gpu_choice.few, fields, "its 16 sums of 4 bytes are too many for 16 registers", caplog, "few_rows")
+
+
+def test_a_convolutions_sum_asks_for_no_products_tile():
     traits = own(product(runtime.read_record("sm_90")), across=16, down=2, rows=1, columns=2, depth=8).traits
     problem = Problem(traits, 1, 64, 192, 96, None, None, "float32", None)
     assert gpu_choice.choose(problem) == gpu_choice.choose(dataclasses.replace(problem, traits=runtime.read_record("sm_90")))
