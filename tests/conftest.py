@@ -17,15 +17,11 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # or each of the processes that
 BEGINNINGS = {}  # from each generator of the modules of tests to the state in which its module left it
 
 
-# Kernels are built without optimisation, which takes a half to three quarters of a test's time, but in these folders, files and tests. What
-# Intel's optimiser makes of kernels, Keras's own tests look at, those of models, those that compare the bits of fused kernels with those
-# of single ones, and those of mathematical functions; the others are about builds themselves.
-OPTIMISED = (
-    *(f"tests/{part}/" for part in ("ecosystem", "plugin", "runtime")),
-    *(f"tests/keras/test_{what}" for what in ("applications", "models", "parity.py::test_as_on_tensorflow[model")),
-    *(f"tests/compiler/{what}" for what in ("launch/test_chain.py", "launch/test_horizontal.py", "run/test_offsets.py")),
-    *(f"tests/kernels/test_{what}.py" for what in ("elementwise", "flushed", "inexact")),
-    "tests/compiler/trace/test_checking.py::test_training_is_the_same",
+# What Intel's optimiser makes of kernels, Keras's own tests look at, those of models, and those that compare the bits of fused kernels with
+# those of single ones; it takes a quarter to a half of these tests' time. Tests that compute more than they compile need it.
+UNOPTIMISED_FOLDERS = (
+    *(f"tests/{part}/" for part in ("ops", "primitives", "layers", "hooks", "kernels/pointwise")),
+    *(f"tests/compiler/{part}/" for part in ("codegen", "fuse", "launch/loops")),
 )
 _unoptimised = False  # whether the present test builds its kernels without optimisation
 
@@ -81,7 +77,7 @@ def pytest_collection_finish():
 def pytest_runtest_setup(item):
     """What a test draws, and fixtures for it, does not depend on the tests that ran before it in its process."""
     global _unoptimised
-    _unoptimised = not item.nodeid.startswith(OPTIMISED)
+    _unoptimised = item.nodeid.startswith(UNOPTIMISED_FOLDERS)
     random.seed(0)  # Keras's seeds where a layer is given none
     np.random.seed(0)
     for generator, state in BEGINNINGS.items():

@@ -19,7 +19,7 @@ __kernel void zeros(__global float *x) {
 @functools.cache
 def _keeps_signs_of_zeros(device):
     x = np.array([-0.0, 1.0], "float32")
-    program = cl.Program(device.driver.context, _ZEROS).build()
+    program = cl.Program(device.driver.context, _ZEROS).build(cache_dir=False)
     with cl.CommandQueue(device.driver.context, device.driver.handle) as queue:
         buffer = cl.Buffer(device.driver.context, cl.mem_flags.READ_WRITE | cl.mem_flags.COPY_HOST_PTR, hostbuf=x)
         program.zeros(queue, (1,), None, buffer)
@@ -44,7 +44,10 @@ __kernel void divide(__global const float *x, __global const float *y, __global 
 @functools.cache
 def _divides_exactly(device):
     x, y = np.random.default_rng(0).uniform(1, 4, (2, 1 << 12)).astype("float32")
-    program, flags = cl.Program(device.driver.context, _DIVISION).build(), cl.mem_flags.READ_WRITE | cl.mem_flags.COPY_HOST_PTR
+    program, flags = (
+        cl.Program(device.driver.context, _DIVISION).build(cache_dir=False),
+        cl.mem_flags.READ_WRITE | cl.mem_flags.COPY_HOST_PTR,
+    )
     with cl.CommandQueue(device.driver.context, device.driver.handle) as queue:
         buffers = [cl.Buffer(device.driver.context, flags, hostbuf=a) for a in (x, y, x)]
         program.divide(queue, x.shape, None, *buffers)

@@ -195,6 +195,11 @@ class Primitive:
         if registered:
             Primitive.registry[name] = self
 
+    @staticmethod
+    def named(name: str) -> Primitive | None:
+        """The registered primitive of a name, None where there is none: for names that were stored."""
+        return Primitive.registry.get(name)
+
     def access(self, node: Any, position: int) -> AccessMap:
         """The access map of the operand at `position`: one entry per axis of it."""
         if self._access is not None:

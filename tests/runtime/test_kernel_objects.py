@@ -13,7 +13,7 @@ def test_pyopencl_writes_code_for_others_kernels_alone(device, monkeypatch):
     monkeypatch.setattr(invoker, "generate_enqueue_and_set_args", noted)
     source = "__kernel void {}(__global int* a, int n) {{ a[get_global_id(0)] = n; }}"
     device.build([("ours", source.format("ours"))])
-    theirs = cl.Program(device.driver.context, source.format("theirs")).build().theirs
+    theirs = cl.Program(device.driver.context, source.format("theirs")).build(cache_dir=False).theirs
     buffer, found = cl.Buffer(device.driver.context, cl.mem_flags.READ_WRITE, 12), np.empty(3, "i4")
     theirs(device.queue, (3,), None, buffer, np.int32(7))
     cl.enqueue_copy(device.queue, found, buffer)

@@ -50,7 +50,7 @@ class BoundHost:
 
     def __init__(self, call, sources, frame):
         self._call, self.ends, self.single = call, False, call.single
-        self.primitive = Primitive.registry.get(call.primitive) or sources[call.number].node.primitive
+        self.primitive = Primitive.named(call.primitive) or sources[call.number].node.primitive
         self.label = runtime.Label(call.primitive, Computed(sources, call.number))
         self.reads = [frame[a.buffer] for a in call.reads]
         self.writes = [a.buffer if a.buffer is None else frame[a.buffer] for a in call.writes]

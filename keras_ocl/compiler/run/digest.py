@@ -72,7 +72,7 @@ class _Description:
         primitive = of.primitive
         if primitive is None:
             return None
-        if Primitive.registry.get(primitive.name) is not primitive:
+        if Primitive.named(primitive.name) is not primitive:
             raise Nameless(f"the primitive {primitive}")
         return primitive.name
 

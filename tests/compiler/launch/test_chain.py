@@ -10,7 +10,7 @@ from keras_ocl.compiler import to_numpy
 from keras_ocl.compiler.jit import Jitted
 from keras_ocl.compiler.launch import joining
 from keras_ocl.compiler.launch.loops import lower
-from keras_ocl.compiler.run import executable
+from keras_ocl.compiler.run import sources
 from keras_ocl.kernels.schedule import schedule_of
 from tests.compiler.launch.loops.test_loops import loops, recurrent, recurrent_reference
 
@@ -33,7 +33,7 @@ def one_by_one(monkeypatch):
 
     def run(function):
         with monkeypatch.context() as patched:
-            for module in (lower, executable):
+            for module in (lower, sources):
                 patched.setattr(module, "chained", lambda launches, traits: launches)
             return function()
 
