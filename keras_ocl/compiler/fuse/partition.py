@@ -89,7 +89,7 @@ class _Fuser:
         self.limits = self.schedule.fusion
         results = set(graph.outputs)
         self.at = {n: Placement(n in results, n in cuts, n.kind in _PLACED) for n in users}
-        self.indices = cost.Places()
+        self.indices, self.border = cost.Places(), graph.border
         self.regions, self._numbers = [], itertools.count()
 
     # ---- placing one node
@@ -416,7 +416,8 @@ class _Fuser:
 
     def _store(self, node, readers):
         """Store `node`: as a further result of a region that fits (as a rule one of `readers`), or else of a new one."""
-        candidates = [*readers, *self._sharing(node, readers)]
+        # Where a kernel of the backward part stores the node, the forward part waits for it, and what it computes stays in memory.
+        candidates = sorted([*readers, *self._sharing(node, readers)], key=lambda r: (node.order < self.border <= r.order, r.number))
         if self.together is not None and (not readers or self.at[node].parts):
             concats = {r for part in self.at[node].parts for r in self._consumer_regions(part.concat)}  # these run later
             others = sorted((r for r in self.regions if same(r.space, node.shape)), key=lambda r: r.anchor is not None)
@@ -445,7 +446,7 @@ class _Fuser:
             return []
         operands = [i for i in node.inputs if i.kind is Kind.ELEMENTWISE and same(i.shape, node.shape) and not self.at[i].in_memory]
         found = {r for i in operands for u in self.users[i] if u.kind is Kind.ELEMENTWISE for r in self.at[u].regions}
-        return sorted(found - set(readers), key=lambda r: r.number)
+        return found - set(readers)
 
     def _can_join(self, node, region):
         if region.anchor is not None and region.anchor.results is not None:  # such as a loop, which has kernels of its own
@@ -583,7 +584,7 @@ def _in_order(regions):
     for r in regions:
         for c in r.consumers:
             waiting[c] += 1
-    position = {r: -1 if _overlaps(r.anchor) else max(o.order for o in r.outputs) for r in regions}
+    position = {r: -1 if _overlaps(r.anchor) else r.order for r in regions}
     tie = {r: k for k, r in enumerate(regions)}
     ready = [(position[r], tie[r], r) for r in regions if not waiting[r]]
     heapq.heapify(ready)

@@ -56,6 +56,8 @@ PROJECT = Primitive("project", shape=None, kind=Kind.PROJECTION)
 class Graph:
     """Nodes under construction. `outputs` are set when it is complete.
 
+    border: the order from which on all nodes belong to the backward part, if copies of forward nodes stand there; else 0.
+
     splitting: the limits above which long reductions are split into parts, a kernels.schedules.tuning.Splitting; None: never.
     """
 
@@ -64,6 +66,7 @@ class Graph:
         self._consed = {}
         self.tag = 0  # tag of the equation being added: equal nodes with different tags are not merged
         self.nodes = []
+        self.border = 0
         self.outputs = []
 
     def input(self, tensor):
