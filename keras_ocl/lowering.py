@@ -63,11 +63,18 @@ class Launch:
 
 @dataclass(frozen=True)
 class Step:
-    """A compiled function: its name ("train" or "predict"), its launches in order, and the bytes of the arena for its intermediates."""
+    """A compiled function.
+
+    Attributes:
+        name: "train" or "predict".
+        launches: its launches in order.
+        arena_bytes: bytes of the arena for its intermediate results. live_bytes: the most of them alive at once, which no arena goes below.
+    """
 
     name: str
     launches: tuple[Launch, ...]
     arena_bytes: int
+    live_bytes: int
 
     def program(self):
         """The OpenCL C of all its kernels, with each kernel once."""
@@ -156,7 +163,7 @@ def _step(name, model, step, data, traits):
     executable = function.compiled(data).executable
     program = executable.program
     numbers = program.numbers()(*program.extents)
-    return Step(name, tuple(_launches(program.launches, executable, numbers, traits, ())), executable.arena_bytes)
+    return Step(name, tuple(_launches(program.launches, executable, numbers, traits, ())), executable.arena_bytes, executable.live_bytes)
 
 
 def _launches(launches, executable, numbers, traits, loops):
