@@ -197,7 +197,7 @@ class _Fuser:
         few = len(readers) == 1 or self.together is not None
         for region in readers if few and node.results is None and node.primitive.host is None else ():
             extra = at.wanted or len(readers) > 1 or any(self.at[u].anchored for u in self.users[node])
-            if self._can_anchor(node, region) and not (extra and self._feeds_itself(node, region)):
+            if not self._later(node, region) and self._can_anchor(node, region) and not (extra and self._feeds_itself(node, region)):
                 region.anchor = node
                 region.maps[node] = tuple(range(len(node.shape)))
                 if extra:
@@ -415,8 +415,7 @@ class _Fuser:
 
     def _store(self, node, readers):
         """Store `node`: as a further result of a region that fits (as a rule one of `readers`), or else of a new one."""
-        # Where a kernel of the backward part stores the node, the forward part waits for it, and what it computes stays in memory.
-        candidates = sorted([*readers, *self._sharing(node, readers)], key=lambda r: (node.order < self.border <= r.order, r.number))
+        candidates = [r for r in (*readers, *self._sharing(node, readers)) if not self._later(node, r)]
         if self.together is not None and (not readers or self.at[node].parts):
             concats = {r for part in self.at[node].parts for r in self._consumer_regions(part.concat)}  # these run later
             others = sorted((r for r in self.regions if same(r.space, node.shape)), key=lambda r: r.anchor is not None)
@@ -441,13 +440,17 @@ class _Fuser:
         self._materialise(node, region)
         region.operands.update(node.inputs)
 
+    def _later(self, node, region):
+        """Whether `node` belongs to the forward part and `region` to the backward part, whose results would stay in memory all the time."""
+        return node.order < self.border <= region.order
+
     def _sharing(self, node, readers):
         """Regions other than `readers` that evaluate an operand of `node` too, which is not in memory: together they compute it once."""
         if node.kind is not Kind.ELEMENTWISE or self.together is not None:
             return []
         operands = [i for i in node.inputs if i.kind is Kind.ELEMENTWISE and same(i.shape, node.shape) and not self.at[i].in_memory]
         found = {r for i in operands for u in self.users[i] if u.kind is Kind.ELEMENTWISE for r in self.at[u].regions}
-        return found - set(readers)
+        return sorted(found - set(readers), key=lambda r: r.number)
 
     def _can_join(self, node, region):
         if region.anchor is not None and region.anchor.results is not None:  # such as a loop, which has kernels of its own

@@ -2,14 +2,14 @@
 
 import hashlib
 from dataclasses import dataclass, replace
-from functools import partial
 
 from keras_ocl.compiler.fuse import order
 from keras_ocl.compiler.fuse.partition import partition
 from keras_ocl.compiler.launch import branches, region_kernels
 from keras_ocl.compiler.launch.alike import Alike
+from keras_ocl.compiler.launch.in_place import in_place, reused
 from keras_ocl.compiler.launch.provenance import Provenance
-from keras_ocl.core.dim import product, same
+from keras_ocl.core.dim import product
 from keras_ocl.core.primitive import Kind
 from keras_ocl.kernels import prelude
 from keras_ocl.kernels.launch import fitted, pieces
@@ -104,6 +104,8 @@ def lower_graph(graph, updates, traits, all_arguments, lower_loop, extra=None):
     else:
         alias = in_place(regions, materialised, single, views, alike)
     overwritten, updates = set(alias.values()), set(alias) if extra is None else set()
+    if extra is None and not all_arguments:
+        alias |= reused(regions, found, alias, alike, set(graph.outputs))
     alias.update({node: _resolve(node, {**views, **alias}) for node in views})
     for node in views:
         node.buffer.slice = alias[node].buffer.slice
@@ -200,58 +202,6 @@ def describe(region):
     origins = list(dict.fromkeys(n.origin.layer for n in [*region.outputs, *([region.anchor] if region.anchor else [])] if n.origin.layer))
     text = "+".join(dict.fromkeys(names))
     return f"{origins[0]}: {text}" if origins else text
-
-
-def in_place(regions, materialised, updates, views, alike, after=-1):
-    """Which updated states may overwrite their old value: a dict from the new node to the entry node.
-
-    Allowed when the kernel that computes the new value reads the old one only at the element it writes,
-    no later kernel reads the old value, and the new one is computed after region number `after`. `updates`: pairs (entry node, new node).
-    """
-    readers = {}
-    for position, region in enumerate(regions):
-        for n in region.operands:
-            readers.setdefault(n, []).append(position)
-            while n in views:
-                n = views[n]
-                readers.setdefault(n, []).append(position)
-    producer = {n: (position, region) for position, region in enumerate(regions) for n in region.outputs}
-    alias = {}
-    taken = set()
-    for entry, new in updates:
-        if new in alias or new not in producer or entry in taken or entry.primitive is not None:
-            continue
-        position, region = producer[new]
-        if not same(entry.shape, new.shape) or entry.dtype != new.dtype or not same(new.shape, region.space):
-            continue
-        if max(readers.get(entry, [0])) > position or position <= after:
-            continue
-        if region.anchor is not None and (
-            entry in region.anchor.inputs or region.anchor.results is not None or region.anchor.primitive.host is not None
-        ):
-            continue
-        if any(_base(n, views) is entry and n is not entry for n in region.operands):
-            continue
-        if entry in region.operands:
-            if region.fetched or not alike.reads_in_place(region, entry, partial(_read_in_place, region, materialised)):
-                continue
-        alias[new] = entry
-        taken.add(entry)
-    return alias
-
-
-def _base(node, views):
-    while node in views:
-        node = views[node]
-    return node
-
-
-def _read_in_place(region, materialised):
-    """The set of the region's operands that it reads only at the index of the element that it computes."""
-    reads, at = region_kernels.reads(region, materialised)
-    root = [i.key for i in at]
-    elsewhere = {n for n, read in reads.items() if any(index is None or [i.key for i in index] != root for index in read)}
-    return region.operands - elsewhere
 
 
 def _named(spec, traits):

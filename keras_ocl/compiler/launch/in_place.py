@@ -1,0 +1,94 @@
+"""Results that are written where an operand lies that nothing reads afterwards: new values of states, and large intermediate results."""
+
+from functools import partial
+
+from keras_ocl.compiler.launch import region_kernels
+from keras_ocl.core import dtypes
+from keras_ocl.core.dim import same, size_hint
+from keras_ocl.core.primitive import Kind
+
+_LARGE = 1 << 20  # bytes from which an intermediate result takes its operand's memory: for less, equal layers share more kernels
+
+
+def in_place(regions, materialised, updates, views, alike, after=-1):
+    """Which updated states may overwrite their old value: a dict from the new node to the entry node.
+
+    Allowed when the kernel that computes the new value reads the old one only at the element it writes,
+    no later kernel reads the old value, and the new one is computed after region number `after`. `updates`: pairs (entry node, new node).
+    """
+    readers = {}
+    for position, region in enumerate(regions):
+        for n in region.operands:
+            readers.setdefault(n, []).append(position)
+            while n in views:
+                n = views[n]
+                readers.setdefault(n, []).append(position)
+    producer = {n: (position, region) for position, region in enumerate(regions) for n in region.outputs}
+    alias = {}
+    taken = set()
+    for entry, new in updates:
+        if new in alias or new not in producer or entry in taken or entry.primitive is not None:
+            continue
+        position, region = producer[new]
+        if not same(entry.shape, new.shape) or entry.dtype != new.dtype or not same(new.shape, region.space):
+            continue
+        if max(readers.get(entry, [0])) > position or position <= after:
+            continue
+        if region.anchor is not None and (
+            entry in region.anchor.inputs or region.anchor.results is not None or region.anchor.primitive.host is not None
+        ):
+            continue
+        if any(_base(n, views) is entry and n is not entry for n in region.operands):
+            continue
+        if entry in region.operands:
+            if region.fetched or not alike.reads_in_place(region, entry, partial(_read_in_place, region, materialised)):
+                continue
+        alias[new] = entry
+        taken.add(entry)
+    return alias
+
+
+def _base(node, views):
+    while node in views:
+        node = views[node]
+    return node
+
+
+def _read_in_place(region, materialised):
+    """The set of the region's operands that it reads only at the index of the element that it computes."""
+    reads, at = region_kernels.reads(region, materialised)
+    root = [i.key for i in at]
+    elsewhere = {n for n, read in reads.items() if any(index is None or [i.key for i in index] != root for index in read)}
+    return region.operands - elsewhere
+
+
+def reused(regions, found, alias, alike, results):
+    """Which large intermediate results may lie in the memory of an operand, as a dict from the result to the node that the memory is for.
+
+    Args:
+        regions: in the order in which they run.
+        found: the Partition.
+        alias: the states' new values that overwrite the old ones.
+        results: the graph's outputs, whose memory is not in the arena.
+    """
+    kept = {*results, *alias, *alias.values(), *found.parts, *(part.concat for parts, _ in found.parts.values() for part in parts)}
+    last, owner = {}, {}
+    for position, region in enumerate(regions):
+        for n in region.operands:
+            last[_base(n, found.views)] = position
+    for position, region in enumerate(regions):
+        anchor = region.anchor
+        if anchor is not None and (anchor.results is not None or anchor.primitive.host is not None) or region.fetched:
+            continue
+        elsewhere = [n for n in region.operands if n in found.views] + ([] if anchor is None else list(anchor.inputs))
+        free = (region.operands & found.materialised) - {*region.outputs, *(_base(n, found.views) for n in elsewhere)}
+        for n in region.outputs:
+            if n in kept or n in found.views or size_hint(n.shape) * dtypes.itemsize(n.dtype) < _LARGE or not same(n.shape, region.space):
+                continue
+            for o in sorted(free, key=lambda o: o.order):
+                fits = o.kind is not Kind.INPUT and o not in kept and same(o.shape, n.shape) and o.dtype == n.dtype and last[o] == position
+                if fits and alike.reads_in_place(region, o, partial(_read_in_place, region, found.materialised)):
+                    owner[n] = owner.get(o, o)
+                    free.discard(o)
+                    break
+    return owner
