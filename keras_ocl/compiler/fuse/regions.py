@@ -1,6 +1,7 @@
-"""The results of fusion: regions, which are sets of nodes that become one kernel each, and where each node is computed and stored."""
+"""The results of fusion: regions, which are sets of nodes that become one kernel each, their order, and where each node is stored."""
 
 import functools
+import heapq
 import operator
 
 from keras_ocl.core.index import linear
@@ -108,3 +109,30 @@ class Placement:
     def regions(self):
         """The set of regions that evaluate the node."""
         return self.inlined | ({self.producer} if self.producer is not None else set())
+
+
+def _overlaps(node):
+    """Whether `node` is a host operation that a thread computes while the device goes on."""
+    return node is not None and node.primitive.overlaps(**node.params)
+
+
+def in_order(regions):
+    """Topological order. Among ready regions, host operations that overlap with device work come first, then the program's order."""
+    waiting = {r: 0 for r in regions}
+    for r in regions:
+        for c in r.consumers:
+            waiting[c] += 1
+    position = {r: -1 if _overlaps(r.anchor) else max(o.order for o in r.outputs) for r in regions}
+    tie = {r: k for k, r in enumerate(regions)}
+    ready = [(position[r], tie[r], r) for r in regions if not waiting[r]]
+    heapq.heapify(ready)
+    order = []
+    while ready:
+        _, _, r = heapq.heappop(ready)
+        order.append(r)
+        for c in r.consumers:
+            waiting[c] -= 1
+            if not waiting[c]:
+                heapq.heappush(ready, (position[c], tie[c], c))
+    assert len(order) == len(regions), "cyclic regions"
+    return order
