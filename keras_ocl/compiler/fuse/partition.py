@@ -18,8 +18,9 @@ from keras_ocl.compiler.fuse import cost, row_results
 from keras_ocl.compiler.fuse.axes import ANY, axis_map
 from keras_ocl.compiler.fuse.prologue import fetched, repeated
 from keras_ocl.compiler.fuse.regions import Parts, Placement, Region, in_order
+from keras_ocl.compiler.fuse.siblings import merged
 from keras_ocl.core.access import Along, Inner
-from keras_ocl.core.dim import Dim, hint, product, same, size_hint
+from keras_ocl.core.dim import hint, product, same, size_hint
 from keras_ocl.core.index import Affine, is_one
 from keras_ocl.core.primitive import Kind
 from keras_ocl.kernels import elementwise
@@ -73,10 +74,9 @@ def partition(graph, traits, together=None, cuts=frozenset()):
     for node in reversed(nodes):
         if node.kind not in _PLACED:
             fuser.place(node)
-    fuser.merge_small()
     at = fuser.at
     return Partition(
-        in_order(fuser.regions),
+        in_order(merged(fuser.regions, at, fuser.schedule)),
         {n for n, placement in at.items() if placement.in_memory},
         {n: placement.shared for n, placement in at.items() if placement.shared is not None},
         {n: (tuple(placement.parts), fuser.has_own_memory(n)) for n, placement in at.items() if placement.parts},
@@ -547,33 +547,6 @@ class _Fuser:
                     m = axis_map(user, position, region.maps[user])
                     combined = m if combined is None else tuple(a if a == b else ANY for a, b in zip(combined, m, strict=True))
         return combined if combined is not None else tuple(range(len(node.shape)))
-
-    # ---- afterwards
-
-    def merge_small(self):
-        """Horizontal fusion: regions over the same index space of at most 64 elements that do not depend on each other share a kernel."""
-        merged, hosts = [], {}  # hosts: index space -> bits of regions to join; a mask skips dependent ones, in a deep graph nearly all
-        numbered = {region.bit: region for region in self.regions}
-        for region in self.regions:
-            target = None
-            small = size_hint(region.space) <= 64 and not any(isinstance(n, Dim) for n in region.space)
-            joins = region.anchor is None and small
-            if joins and all(same(n.shape, region.space) for n in region.outputs):
-                left = hosts.get(region.space, 0) & ~region.below
-                while left and target is None:
-                    other = numbered[left & -left]
-                    left &= left - 1
-                    if len(other.maps) + len(region.maps) <= self.limits.nodes and not other.reaches(region):
-                        target = other
-            if target is None:
-                merged.append(region)
-                if joins:
-                    hosts[region.space] = hosts.get(region.space, 0) | region.bit
-                continue
-            target.absorb(region)
-            for n in region.outputs:
-                self.at[n].producer = target
-        self.regions = merged
 
 
 def _permutes(node):
