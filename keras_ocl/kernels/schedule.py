@@ -75,8 +75,9 @@ class Schedule:
         pointwise: (traits, gen, nest, cost, shared, evaluate) -> (grid, group): the loops of generated code over the index space `nest`,
             around what `evaluate(variables)` emits. cost: cheap operations per element beyond the first. shared: whether a reduction's
             result is used by a whole row. The generator itself writes the reductions inside `evaluate`, in vectors of `width()`.
-        team: (traits, nests, level) -> the pointwise.team.Team of work-items that reduce together in a kernel with these Nests, or None;
-            level: number of dimensions of the results that have one value per row, None where there are no such results.
+        team: (traits, nests, level) -> the pointwise.team.Team of work-items that reduce together in a kernel with these Nests, or the
+            pointwise.cpu.Rows that single items reduce, or None; level: number of dimensions of the results that have one value per
+            row, None where there are no such results.
         product: (problem, tile or None) -> KernelSpecs of a gemm.parts.Problem whose result is not empty.
         convolution: (problem) -> KernelSpecs of a conv.Problem whose result, a convolution of x with w, is not empty.
         filter_gradient: (problem) -> KernelSpecs of a conv.Problem's gradient of the filter.
@@ -112,7 +113,7 @@ class Schedule:
         group: work-group size of kernels that need no particular one, None to leave it open.
         open_group: work-items of a group where a kernel leaves its size open (kernels/launch.py), 0 to leave it to the driver.
         shared_row: most elements of a row for which one work-item, or a group, reduces and computes the whole row.
-        row_results: whether a kernel that computes rows may also store results with one value per row.
+        row_results: a kernel that computes rows of more elements than this may also store results with one value per row.
         nested_row: most elements of a reduction that may be repeated for each row of another reduction in the same kernel.
         scan_steps, scan_walks, scan_parts: a scan of at least `scan_steps` elements in at most `scan_walks` rows is cut into `scan_parts`.
         fetched_rows: most rows of a product that computes its right operand, such as quantised weights, in a prologue.
@@ -151,7 +152,7 @@ class Schedule:
     byte: int = 4
     kept: int = 16
     nested_row: float = math.inf
-    row_results: bool = False
+    row_results: float = math.inf
     fetched_rows: int = 0
     chained: int = 0
     compilation: int = 0

@@ -160,7 +160,7 @@ def itemsize(node):
     return dtypes.itemsize(node.dtype)
 
 
-def repeated(node, places, schedule, indices, stored, limit, factor=1):
+def repeated(node, places, schedule, indices, stored, limit, factor=1, whole=False):
     """Cost of evaluating `node` at `places`, beyond that of evaluating it, and what is inlined beneath it, once per element in vectors.
 
     Args:
@@ -169,8 +169,9 @@ def repeated(node, places, schedule, indices, stored, limit, factor=1):
         stored: function of a node: whether it is in memory whatever happens to `node`.
         limit: a cost above which the exact sum does not matter.
         factor: how many times as much operations cost in the kernels that evaluate it: above 1 where they are not vectorised.
+        whole: whether nothing beneath `node` may be stored instead.
 
-    Beneath `node` the cheaper of repeating and storing counts, because the same rule will decide there.
+    Beneath `node` the cheaper of repeating and storing counts, because the same rule will decide there, unless `whole`.
     """
     visits, lanes = _VISITS, factor == 1 and schedule.gather > 0
 
@@ -184,7 +185,7 @@ def repeated(node, places, schedule, indices, stored, limit, factor=1):
         if stored(n):
             return loading(n, places, schedule, factor)
         if split and ends_lanes(n, places):
-            return min(limit, storing(n, places, schedule))
+            return limit if whole else min(limit, storing(n, places, schedule))
         total = price(n) * more
         for position, i in enumerate(n.inputs):
             if total >= limit:
@@ -192,7 +193,8 @@ def repeated(node, places, schedule, indices, stored, limit, factor=1):
             if i in n.inputs[:position]:
                 continue
             beneath = list(dict.fromkeys(indices.operand(n, k, at) for k, x in enumerate(n.inputs) if x is i for at in places))
-            total += excess(i, beneath, min(limit - total, storing(i, beneath, schedule)))
+            most = limit - total
+            total += excess(i, beneath, most if whole else min(most, storing(i, beneath, schedule)))
         return min(total, limit)
 
     return excess(node, places, limit)

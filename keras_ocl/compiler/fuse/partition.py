@@ -9,6 +9,7 @@ so that another batch size partitions the same way.
 
 import functools
 import itertools
+import math
 from dataclasses import dataclass
 
 from keras_ocl.compiler.codegen import Analysis
@@ -17,8 +18,9 @@ from keras_ocl.compiler.fuse import cost, order, row_results
 from keras_ocl.compiler.fuse.axes import ANY, axis_map
 from keras_ocl.compiler.fuse.prologue import fetched, repeated
 from keras_ocl.compiler.fuse.regions import Parts, Placement, Region
+from keras_ocl.compiler.fuse.siblings import merged
 from keras_ocl.core.access import Along, Inner
-from keras_ocl.core.dim import Dim, hint, product, same, size_hint
+from keras_ocl.core.dim import hint, product, same, size_hint
 from keras_ocl.core.index import Affine, is_one
 from keras_ocl.core.primitive import Kind
 from keras_ocl.kernels import elementwise
@@ -72,10 +74,9 @@ def partition(graph, traits, together=None, cuts=frozenset()):
     for node in reversed(nodes):
         if node.kind not in _PLACED:
             fuser.place(node)
-    fuser.merge_small()
     at = fuser.at
     return Partition(
-        order.in_program_order(fuser.regions),
+        order.in_program_order(merged(fuser.regions, at, fuser.schedule)),
         {n for n, placement in at.items() if placement.in_memory},
         {n: placement.shared for n, placement in at.items() if placement.shared is not None},
         {n: (tuple(placement.parts), fuser.has_own_memory(n)) for n, placement in at.items() if placement.parts},
@@ -104,7 +105,7 @@ class _Fuser:
         if at.parts or at.cut:
             self._store(node, self._readers(node)[0] if at.parts else ())
             return
-        if node.primitive.pointwise is None or _prefers_template(node):
+        if self._is_template(node):
             self._template(node)
             return
         readers, needs_memory = self._readers(node)
@@ -252,7 +253,7 @@ class _Fuser:
         region.operands = region.operands - {operand} | leaves
 
     def _is_there(self, node):
-        return self.at[node].in_memory or node.primitive.pointwise is None or _prefers_template(node)
+        return self.at[node].in_memory or self._is_template(node)
 
     def _is_free(self, node):
         return not (self.at[node].cut or node.primitive.stored)
@@ -377,7 +378,7 @@ class _Fuser:
         at = self.at[node]
         if at.in_memory or at.wanted or at.cut:
             return True
-        if node.primitive.pointwise is None or _prefers_template(node):
+        if self._is_template(node):
             return True
         return any(self.at[u].anchored or self.at[u].regions - readers for u in self.users[node])
 
@@ -466,29 +467,56 @@ class _Fuser:
 
     def _can_lead(self, node, region):
         """Whether a kernel that computes whole rows can also store `node`, one value per row that follows from a reduction of the row."""
-        if not self.schedule.row_results or self.together is not None or region.anchor is not None:
+        least = self.schedule.row_results
+        if self.together is not None or region.anchor is not None:
             return False
         rank, length = row_results.leading(node.shape, region.space), row_results.reduced(node, self.at)
-        if rank is None or length is None or not self.schedule.nested_row < length <= self.schedule.shared_row:
+        if rank is None or length is None or not least < length <= self.schedule.shared_row:
             return False
-        if 0 in region.space or len(region.maps) >= self.limits.nodes or size_hint(region.space[rank:]) < self.schedule.nested_row:
+        if 0 in region.space or len(region.maps) >= self.limits.nodes or size_hint(region.space[rank:]) < least:
             return False
         others = (row_results.leading(n.shape, region.space) for n in region.outputs if not same(n.shape, region.space))
         along = self._map_in(node, region)
         if any(k != rank for k in others) or any(along[i] != i for i in range(rank) if not is_one(node.shape[i])):
             return False
-        return self._one_level(region, length, cost.size(node)) and not self._closes_cycle(node, region)
+        return row_results.one_level(region, cost.size(node), least) and not self._closes_cycle(node, region)
 
     def _can_repeat(self, node, region):
         """Whether a kernel that reduces rows can also store `node`, which it reads at other indices too: computed twice, never loaded."""
-        if not self.schedule.row_results or self.together is not None or region.anchor is not None or not region.reductions:
+        if self.schedule.row_results == math.inf or self.together is not None or region.anchor is not None or not region.reductions:
             return False
         if node.kind is not Kind.ELEMENTWISE or not same(node.shape, region.space) or len(region.maps) >= self.limits.nodes:
             return False
         root = self.indices.results(region, region.space)
-        places, stored = list(dict.fromkeys([root, *self._places(node, region)])), functools.partial(self._in_memory, readers={region})
+        places = list(dict.fromkeys([root, *self._places(node, region)]))
+
+        def stored(n):
+            return n is not node and self._in_memory(n, {region})
+
+        if self._may_be_epilogue(node):
+            return False
         limit = self.schedule.launch + cost.size(node) * cost.itemsize(node) * self.schedule.byte // 2
-        return cost.repeated(node, places, self.schedule, self.indices, stored, limit) < limit and not self._closes_cycle(node, region)
+        # Whole: if an operand were stored in place of the node, nothing would be saved.
+        again = cost.repeated(node, places, self.schedule, self.indices, stored, limit, whole=True)
+        return again < limit and not self._closes_cycle(node, region)
+
+    def _may_be_epilogue(self, node):
+        """Whether a template, such as a matrix product's, can store `node` in its epilogue: for no launch, and no load of its result."""
+        chain, stack = {node}, [node]
+        while stack:
+            for i in stack.pop().inputs:
+                if i in chain or i.kind in _PLACED or cost.size(i) != cost.size(node) or not chain.issuperset(self.users[i]):
+                    continue
+                if self._is_template(i):
+                    return True
+                if i.kind is Kind.ELEMENTWISE or i.kind is Kind.VIEW and i.primitive.flat:
+                    chain.add(i)
+                    stack.append(i)
+        return False
+
+    def _is_template(self, node):
+        """Whether a template or the host computes `node`."""
+        return node.primitive.pointwise is None or _prefers_template(node)
 
     def _closes_cycle(self, node, region):
         """Whether storing `node` in `region` closes a cycle: another region reads `node`, and `region` depends on that one."""
@@ -533,33 +561,6 @@ class _Fuser:
                     m = axis_map(user, position, region.maps[user])
                     combined = m if combined is None else tuple(a if a == b else ANY for a, b in zip(combined, m, strict=True))
         return combined if combined is not None else tuple(range(len(node.shape)))
-
-    # ---- afterwards
-
-    def merge_small(self):
-        """Horizontal fusion: regions over the same index space of at most 64 elements that do not depend on each other share a kernel."""
-        merged, hosts = [], {}  # hosts: index space -> bits of regions to join; a mask skips dependent ones, in a deep graph nearly all
-        numbered = {region.bit: region for region in self.regions}
-        for region in self.regions:
-            target = None
-            small = size_hint(region.space) <= 64 and not any(isinstance(n, Dim) for n in region.space)
-            joins = region.anchor is None and small
-            if joins and all(same(n.shape, region.space) for n in region.outputs):
-                left = hosts.get(region.space, 0) & ~region.below
-                while left and target is None:
-                    other = numbered[left & -left]
-                    left &= left - 1
-                    if len(other.maps) + len(region.maps) <= self.limits.nodes and not other.reaches(region):
-                        target = other
-            if target is None:
-                merged.append(region)
-                if joins:
-                    hosts[region.space] = hosts.get(region.space, 0) | region.bit
-                continue
-            target.absorb(region)
-            for n in region.outputs:
-                self.at[n].producer = target
-        self.regions = merged
 
 
 def _permutes(node):

@@ -128,6 +128,7 @@ SCHEDULE = register(
     Schedule(
         name="cpu",
         pointwise=pointwise_cpu.write,
+        team=pointwise_cpu.choose,
         product=_product,
         convolution=_convolution,
         filter_gradient=_filter_gradient,
@@ -149,6 +150,7 @@ SCHEDULE = register(
         widest=16,
         group=(1, 1, 1),
         shared_row=math.inf,
+        row_results=4,  # shorter rows have no vectors
         scan_steps=4096,
         scan_walks=64,
         scan_parts=64,

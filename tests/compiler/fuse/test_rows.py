@@ -1,0 +1,149 @@
+"""Normalisations and softmax: how many launches they and their gradients are, on CPUs and on GPUs, and what a kernel of rows stores."""
+
+import inspect
+
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_ocl import gradient, runtime
+from keras_ocl import primitives as P
+from keras_ocl.compiler.fuse.partition import partition
+from keras_ocl.compiler.jit import Jitted
+from tests.compiler.graphs import graph_of
+
+ROWS, COLUMNS = (512, 16, 128), (128,)
+CPU, GPU = "intel-cpu", "sm_90"
+
+
+def layer_normalization(x, scale, offset):
+    mean, variance = ops.moments(x, axes=[-1], keepdims=True)
+    return (x - mean) * ops.rsqrt(variance + 1e-3) * scale + offset
+
+
+def rms_normalization(x, scale):
+    return ops.rms_normalization(x, scale, axis=-1)
+
+
+def keras_normalization(x, scale, offset):
+    return ops.layer_normalization(x, scale, offset, axis=-1)
+
+
+def unit_normalization(x):
+    return ops.normalize(x, axis=-1, order=2)
+
+
+def log_softmax(x):
+    return ops.log_softmax(x)
+
+
+def launches(record, function, *given):
+    """The launches of a function of arrays on the device of a record."""
+    device = runtime.RecordDevice(record, runtime.read_record(record))
+    with runtime.device_scope(device):
+        compiled = Jitted(function)
+        return compiled.compiled(*(np.zeros(s, "float32") for s in given)).executable.launches
+
+
+def shapes(function):
+    """The shapes of its arguments: rows, and vectors along them."""
+    return (ROWS, COLUMNS, COLUMNS)[: len(inspect.signature(function).parameters)]
+
+
+def with_gradient(function):
+    """`function` and its gradients, for a gradient of the result that is given first."""
+
+    def both(upstream, *arrays):
+        def loss(*arrays):
+            y = function(*arrays)
+            return ops.sum(y * upstream), y
+
+        (_, y), gradients = gradient.value_and_grad(loss, argnums=tuple(range(len(arrays))), has_aux=True)(*arrays)
+        return y, gradients
+
+    return both
+
+
+@pytest.mark.parametrize("record", [CPU, GPU])
+@pytest.mark.parametrize(
+    "function", [layer_normalization, keras_normalization, rms_normalization, unit_normalization, log_softmax], ids=lambda f: f.__name__
+)
+def test_a_normalisation_is_one_launch(function, record):
+    assert len(launches(record, function, *shapes(function))) == 1
+
+
+@pytest.mark.parametrize(
+    "function, record, most",
+    [
+        (layer_normalization, CPU, 4),  # with the gradient for x two, and two for the sums over the rows in parts
+        (layer_normalization, GPU, 5),
+        (keras_normalization, CPU, 6),
+        (keras_normalization, GPU, 5),
+        (rms_normalization, CPU, 4),
+        (rms_normalization, GPU, 4),
+        (unit_normalization, CPU, 2),
+        (unit_normalization, GPU, 2),
+        (log_softmax, CPU, 3),
+        (log_softmax, GPU, 2),
+    ],
+)
+def test_a_normalisation_with_its_gradient_is_few_launches(function, record, most):
+    found = launches(record, with_gradient(function), ROWS, *shapes(function))
+    assert len(found) <= most, [launch.name for launch in found]
+
+
+def regions(record, function, *shapes):
+    """The Regions of a function of primitives on the device of a record."""
+    graph, _ = graph_of(function, *((shape, "float32") for shape in shapes))
+    return partition(graph, runtime.read_record(record)).regions
+
+
+def centred(x):
+    """x less the mean of its rows."""
+    count = P.broadcast(P.constant(float(x.shape[-1]), "float32"), x.shape[:-1], ())
+    return P.sub(x, P.broadcast(P.div(P.reduce_sum(x, (x.ndim - 1,)), count), x.shape, tuple(range(x.ndim - 1))))
+
+
+@pytest.mark.parametrize("record", [CPU, GPU])
+def test_a_products_epilogue_stores_what_a_kernel_of_rows_reads(record):
+    """As a residual connection before a normalisation: the kernel of rows would read two arrays and write another one."""
+
+    def residual(a, b, bias, x):
+        product = P.dot_general(a, b, ((1,), (0,)))
+        total = P.add(x, P.add(product, P.broadcast(bias, product.shape, (1,))))
+        return total, centred(total)
+
+    product, rows = regions(record, residual, (1024, 256), (256, 128), (128,), (1024, 128))
+    assert product.anchor is not None and [n.name for n in product.outputs] == ["add"]
+    assert rows.anchor is None and [n.name for n in rows.outputs] == ["sub"]
+
+
+@pytest.mark.parametrize("record", [CPU, GPU])
+def test_a_kernel_of_rows_stores_what_it_reads_if_that_is_cheap(record):
+    def cheap(x, y):
+        total = P.add(x, y)
+        return total, centred(total)
+
+    def expensive(x, y):
+        total = P.add(x, y)
+        for _ in range(20):
+            total = P.tanh(total)
+        return total, centred(total)
+
+    assert len(regions(record, cheap, (4096, 128), (4096, 128))) == 1
+    first, _ = regions(record, expensive, (4096, 128), (4096, 128))
+    assert [n.name for n in first.outputs] == ["tanh"]
+
+
+def test_sums_of_the_same_array_share_a_kernel_where_kernels_do_not_run_side_by_side():
+    def sums(x, y):
+        return P.reduce_sum(x, (0,)), P.reduce_sum(P.mul(x, y), (0,))
+
+    def others(x, y):
+        return P.reduce_sum(x, (0,)), P.reduce_sum(y, (0,))
+
+    both = (1000, 512), (1000, 512)
+    partial = {f: [r for r in regions(CPU, f, *both) if r.outputs[0].inputs[0].shape == (1000, 512)] for f in (sums, others)}
+    assert [len(r.outputs) for r in partial[sums]] == [2]
+    assert [len(r.outputs) for r in partial[others]] == [1, 1]
+    assert all(len(r.outputs) == 1 for r in regions(GPU, sums, *both))
