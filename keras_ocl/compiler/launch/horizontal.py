@@ -13,12 +13,14 @@ before the first update of a state still does.
 from keras_ocl.compiler.launch import joining
 from keras_ocl.compiler.launch.provenance import JoinedProvenance
 from keras_ocl.core.dim import Dim, ceil_div, product, size_hint
+from keras_ocl.core.dtypes import itemsize
 from keras_ocl.core.index import is_one
 from keras_ocl.kernels.ids import GROUPS, function
 from keras_ocl.kernels.schedule import schedule_of
 from keras_ocl.kernels.spec import Args, KernelSpec
 
 _SOURCE = 1 << 15  # characters of a joined kernel's bodies: it needs as many registers as the largest of them
+_HELD = 1 << 24  # bytes of operands that stay in memory for longer where a kernel moves: more are worth a launch
 ARGUMENTS = 64  # most arguments of a joined kernel: where pointers take two of a hundred scalar registers each, more are spilled
 
 
@@ -65,6 +67,7 @@ class _Part:
             and not any(isinstance(n, Dim) for n in [*spec.group, *(a.value for a in spec.args if a.kind == "local")])
             and 0 < size_hint(spec.grid) <= items
             and self.source <= _SOURCE
+            and sum(size_hint((a.value.elements,)) * itemsize(a.value.dtype) for a in spec.args if a.kind == "in") <= _HELD
         )
         self.group = (*(spec.group or ()), 1, 1, 1)[:3]
         self.joins = self.joins and (leaves or all(map(is_one, self.group[1:])) or not (spec.leaves or spec.guards))
