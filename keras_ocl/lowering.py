@@ -20,6 +20,7 @@ from keras_ocl.compiler.launch.work import works
 from keras_ocl.compiler.run.binding import size_of
 from keras_ocl.compiler.run.program import HostCall, KernelLaunch, Local, Loop, Pointer, Scalar, value, values
 from keras_ocl.core import dtypes
+from keras_ocl.step_memory import StepMemory, step_memory
 
 _BATCH = 32  # examples per batch unless the batch size is given
 
@@ -63,11 +64,11 @@ class Launch:
 
 @dataclass(frozen=True)
 class Step:
-    """A compiled function: its name ("train" or "predict"), its launches in order, and the bytes of the arena for its intermediates."""
+    """A compiled function: its name ("train" or "predict"), its launches in order, and what its intermediates take."""
 
     name: str
     launches: tuple[Launch, ...]
-    arena_bytes: int
+    memory: StepMemory
 
     def program(self):
         """The OpenCL C of all its kernels, with each kernel once."""
@@ -156,7 +157,7 @@ def _step(name, model, step, data, traits):
     executable = function.compiled(data).executable
     program = executable.program
     numbers = program.numbers()(*program.extents)
-    return Step(name, tuple(_launches(program.launches, executable, numbers, traits, ())), executable.arena_bytes)
+    return Step(name, tuple(_launches(program.launches, executable, numbers, traits, ())), step_memory(executable))
 
 
 def _launches(launches, executable, numbers, traits, loops):

@@ -31,9 +31,11 @@ def summary(name, record):
     """dict from step to (what the golden file has of it, its launches)."""
     keras.utils.clear_session()
     steps = lowering.lower(MODELS[name], traits(record), name=record)
-    return {
-        step.name: ({"arena_bytes": step.arena_bytes, "launches": " ".join(map(digest, step.launches))}, step.launches) for step in steps
-    }
+    found = {}
+    for step in steps:
+        listed = {"arena_bytes": step.memory.arena_bytes, "launches": " ".join(map(digest, step.launches))}
+        found[step.name] = listed, step.launches
+    return found
 
 
 def texts(name, record):
