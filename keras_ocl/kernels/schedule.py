@@ -98,7 +98,7 @@ class Schedule:
     splitting: a tuning.Splitting, when long reductions are split into parts.
 
     Prices, in cheap operations on one element of a vector (all but `joined`):
-        launch: one more kernel. byte: writing a byte to memory and reading it in another kernel. gather: each element, where the lanes of
+        launch: one more kernel. kept: keeping a byte for a step's gradient: it leaves the caches, and takes memory. byte: writing a byte to memory and reading it in another kernel. gather: each element, where the lanes of
         a vector read elements that are not adjacent. chained: vertical chains: most work of a kernel that is taken from other compute
         units to save one launch, 0 for no chains. joined: horizontal fusion: most work-items per compute unit of independent kernels that
         become one, 0 for none. compilation: unoptimised builds: the work that a compute unit does in unoptimised code while the compiler
@@ -148,6 +148,7 @@ class Schedule:
     plain_pixels: float
     open_group: int = 0
     byte: int = 4
+    kept: int = 16
     nested_row: float = math.inf
     row_results: bool = False
     fetched_rows: int = 0

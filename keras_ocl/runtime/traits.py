@@ -41,6 +41,7 @@ class Traits:
         vec_len_hint: whether kernels may forbid the compiler's own vectorisation (cl_intel_vec_len_hint).
         matrix_units: names of its matrix units, the fastest first (kernels/matrix_unit.py); no driver tells, so only records have any.
         quirks: names of the faults that code works around for this device, rows of runtime/quirks.py; by default those of an unknown one.
+        keep: what a training step keeps for its gradient: "cut", "all" or "least" (compiler/fuse/kept.py).
         overrides: numbers and tiles that were measured on the device, in place of what the schedule estimates.
     """
 
@@ -68,6 +69,7 @@ class Traits:
     byte: float = 20
     matrix_units: tuple[str, ...] = ()
     quirks: frozenset[str] = quirks_of("", "")
+    keep: str = "cut"
     overrides: Overrides = Overrides()
 
 
@@ -125,6 +127,7 @@ def read_traits(handle: Any) -> Traits:
         unit_registers=8192 if threads else 65536,
         byte=_byte(_architecture(handle)),
         quirks=quirks,
+        keep=_keep(),
         overrides=read_overrides(schedule, handle.name, handle.driver_version, handle.max_compute_units),
     )
 
@@ -135,6 +138,17 @@ def _persistent_loops() -> bool:
     if way not in ("", "launched"):
         raise ValueError(f'KERAS_OCL_LOOPS={way!r}: it is "launched", or not set')
     return not way
+
+
+WAYS_OF_KEEPING = ("cut", "all", "least")
+
+
+def _keep() -> str:
+    """Traits.keep from KERAS_OCL_KEEP; ValueError where that is invalid."""
+    way = os.environ.get("KERAS_OCL_KEEP") or "cut"
+    if way not in WAYS_OF_KEEPING:
+        raise ValueError(f'KERAS_OCL_KEEP={way!r}: it is "cut", "all" or "least"')
+    return way
 
 
 def _architecture(handle: Any) -> str:

@@ -416,7 +416,7 @@ class _Fuser:
 
     def _store(self, node, readers):
         """Store `node`: as a further result of a region that fits (as a rule one of `readers`), or else of a new one."""
-        candidates = list(readers)
+        candidates = [*readers, *self._sharing(node, readers)]
         if self.together is not None and (not readers or self.at[node].parts):
             concats = {r for part in self.at[node].parts for r in self._consumer_regions(part.concat)}  # these run later
             others = sorted((r for r in self.regions if same(r.space, node.shape)), key=lambda r: r.anchor is not None)
@@ -438,6 +438,14 @@ class _Fuser:
         self.regions.append(region)
         self._materialise(node, region)
         region.operands.update(node.inputs)
+
+    def _sharing(self, node, readers):
+        """Regions other than `readers` that evaluate an operand of `node` too, which is not in memory: together they compute it once."""
+        if node.kind is not Kind.ELEMENTWISE or self.together is not None:
+            return []
+        operands = [i for i in node.inputs if i.kind is Kind.ELEMENTWISE and same(i.shape, node.shape) and not self.at[i].in_memory]
+        found = {r for i in operands for u in self.users[i] if u.kind is Kind.ELEMENTWISE for r in self.at[u].regions}
+        return sorted(found - set(readers), key=lambda r: r.number)
 
     def _can_join(self, node, region):
         if region.anchor is not None and region.anchor.results is not None:  # such as a loop, which has kernels of its own

@@ -7,6 +7,7 @@ unoptimised builds.
 import threading
 from typing import NamedTuple
 
+from keras_ocl.compiler.fuse.kept import kept
 from keras_ocl.compiler.launch import lower as lowering
 from keras_ocl.compiler.launch.chain import chained
 from keras_ocl.compiler.launch.horizontal import side_by_side
@@ -103,6 +104,8 @@ def _text(traits):
 
 
 def _lower(device_traits, traits, name, all_arguments, graph, inputs, updates, states, unknowns):
+    if not all_arguments:
+        graph = kept(graph, traits).graph
     lowered = lowering.lower_graph(graph, updates, traits, all_arguments, lower_loop)
     launches = lowered.launches
     if not all_arguments:

@@ -105,6 +105,10 @@ class Graph:
             self._consed[identity] = found
         return found
 
+    def again(self, node, inputs, origin):
+        """A new node that computes what `node` does of other inputs; it is merged with no equal one."""
+        return self._append(Node(node.primitive, tuple(inputs), node.params, node.shape, node.dtype, node.results, origin))
+
     def _append(self, node):
         node.order = len(self.nodes)
         self.nodes.append(node)

@@ -128,6 +128,7 @@ SCHEDULE = register(
         persistent=True,
         joined=_TUNING.unit_items,  # with more work-items per unit, a kernel's own work hides the cost of its launch
         byte=16,  # a byte crosses the memory bus twice, written and read; some twenty operations take as long as a byte
+        kept=32,
         gather=0,
         vectors=False,
         as_written=False,
