@@ -309,14 +309,15 @@ def _described(step, source):
         if not source:
             del entry["source"], entry["helpers"]
         launches.append(entry)
-    return {"step": step.name, "arena_bytes": step.memory.arena_bytes, "launches": launches}
+    return {"step": step.name, "arena_bytes": step.arena_bytes, "live_bytes": step.live_bytes, "launches": launches}
 
 
 def _print_step(step):
     from keras_ocl.runtime.errors import readable
 
     total = sum(launch.steps * launch.operations for launch in step.launches)
-    print(f"{step.name}: {len(step.launches)} launches, {total / 1e6:.4g} million operations, arena {readable(step.memory.arena_bytes)}")
+    arena = f"arena {readable(step.arena_bytes)} for {readable(step.live_bytes)} alive at once"
+    print(f"{step.name}: {len(step.launches)} launches, {total / 1e6:.4g} million operations, {arena}")
     for launch in step.launches:
         times = "".join(f"{name} x {length or 'while'}: " for name, length in launch.loops)
         grid = "x".join(map(str, launch.grid)) + (f" in groups of {'x'.join(map(str, launch.group))}" if launch.group else "")

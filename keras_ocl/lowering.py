@@ -64,10 +64,19 @@ class Launch:
 
 @dataclass(frozen=True)
 class Step:
-    """A compiled function: its name ("train" or "predict"), its launches in order, and what its intermediates take."""
+    """A compiled function.
+
+    Attributes:
+        name: "train" or "predict".
+        launches: its launches in order.
+        arena_bytes: bytes of the arena for its intermediate results. live_bytes: the most of them alive at once, which no arena goes below.
+        memory: which these are, and which of them the forward part keeps for the gradient.
+    """
 
     name: str
     launches: tuple[Launch, ...]
+    arena_bytes: int
+    live_bytes: int
     memory: StepMemory
 
     def program(self):
@@ -157,7 +166,8 @@ def _step(name, model, step, data, traits):
     executable = function.compiled(data).executable
     program = executable.program
     numbers = program.numbers()(*program.extents)
-    return Step(name, tuple(_launches(program.launches, executable, numbers, traits, ())), step_memory(executable))
+    launches = tuple(_launches(program.launches, executable, numbers, traits, ()))
+    return Step(name, launches, executable.arena_bytes, executable.live_bytes, step_memory(executable))
 
 
 def _launches(launches, executable, numbers, traits, loops):

@@ -1,21 +1,13 @@
 """The layer hook."""
 
-import functools
-import warnings
+from keras.src import tree
+from keras.src.backend.common import global_state
+from keras.src.backend.common.keras_tensor import KerasTensor
 
 from keras_ocl import custom  # noqa: F401  (registers its class, which model files may name)
+from keras_ocl.core.tensor import Tensor
 from keras_ocl.hooks import hot_calls
 from keras_ocl.hooks.building import bound_all_or_nothing
-
-
-@functools.cache
-def _warn_of_remat():
-    """Warn once per process."""
-    warnings.warn(
-        "keras.RematScope saves no memory with the ocl backend, but costs time; a smaller batch with the optimizer's"
-        " gradient_accumulation_steps saves some.",
-        stacklevel=4,
-    )
 
 
 class OclLayer:
@@ -31,10 +23,24 @@ class OclLayer:
         """Called at the end of Keras's `Layer.__call__`, once inputs are tensors and the layer is built."""
         return hot_calls.call(self, super().__call__, args, kwargs)
 
+    def rematerialized_call(self, layer_call, *args, **kwargs):
+        """Called for layers that were made in a `keras.RematScope`: `layer_call`, or what computes its inner values again."""
+        if _rematerialises_layers(self):
+            return layer_call
+        # The arguments serve to infer the output's size; some layers ask them for what symbolic ones have alone.
+        args, kwargs = tree.map_structure(lambda x: KerasTensor(x.shape, x.dtype) if type(x) is Tensor else x, (args, kwargs))
+        return super().rematerialized_call(layer_call, *args, **kwargs)
+
     def _setattr_hook(self, name, value):
         if name == "build":  # Keras wraps the class's method anew for each layer
             value = bound_all_or_nothing(self, value)
-        elif name == "_remat_mode" and value is not None and value.mode is not None:
-            _warn_of_remat()
         hot_calls.changed(self, name, value)
         return name, value
+
+
+def _rematerialises_layers(layer):
+    """Whether `layer` is a step's whole model and its layers are rematerialised: the gradient comes next, so repeating it saves nothing."""
+    context = global_state.get_global_attribute("current_call_ctx")
+    if not hasattr(layer, "train_step") or context is None or context.entry_layer is not layer:
+        return False
+    return any(part._remat_mode is not None for part in layer._flatten_layers(include_self=False))

@@ -98,7 +98,8 @@ class Schedule:
     splitting: a tuning.Splitting, when long reductions are split into parts.
 
     Prices, in cheap operations on one element of a vector (all but `joined`):
-        launch: one more kernel. kept: keeping a byte for a step's gradient: it leaves the caches, and takes memory. byte: writing a byte to memory and reading it in another kernel. gather: each element, where the lanes of
+        launch: one more kernel. byte: writing a byte to memory and reading it in another kernel. kept: keeping a byte for a step's
+        gradient, where it has left the caches. gather: each element, where the lanes of
         a vector read elements that are not adjacent. chained: vertical chains: most work of a kernel that is taken from other compute
         units to save one launch, 0 for no chains. joined: horizontal fusion: most work-items per compute unit of independent kernels that
         become one, 0 for none. compilation: unoptimised builds: the work that a compute unit does in unoptimised code while the compiler

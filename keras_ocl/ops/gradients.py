@@ -23,12 +23,15 @@ def stop_gradient(variable):
 
 
 class _Rule:
-    """Stands where a Primitive does in an equation that only tapes see: `vjp` of several results, and `replay` to run it again."""
+    """Stands where a Primitive does in an equation that only tapes see: `vjp` of several results, and `replay` to run it again.
+
+    `same`: whether the gradient is the same function of the inputs in each run, so that it serves those that are run again.
+    """
 
     multiple_results = True
 
-    def __init__(self, name, vjp, replay):
-        self.name, self.vjp, self.replay = name, vjp, replay
+    def __init__(self, name, vjp, replay, same=False):
+        self.name, self.vjp, self.replay, self.same = name, vjp, replay, same
 
     def __repr__(self):
         return self.name
@@ -58,7 +61,7 @@ class _Rule:
             gradients, _ = vectorized(one, [*(cotangents[k] for k in given), *xs], (*(True for _ in given), *batched))
             return [g if differs else P.reduce_sum(g, (0,)) for g, differs in zip(gradients, batched, strict=True)]
 
-        return _Rule(self.name, vjp, replay)(*inputs)
+        return _Rule(self.name, vjp, replay, self.same)(*inputs)
 
 
 def _record(rule, inputs, result):
@@ -203,7 +206,10 @@ class _Program:
         for primitive, arguments, params, origin in self._steps:
             arguments = [values[a] if isinstance(a, int) else a for a in arguments]
             with scope(origin.differentiated() if current_origin.get().gradient else origin):  # for a gradient, or run once more
-                results = primitive.replay(*arguments) if isinstance(primitive, _Rule) else bind(primitive, arguments, params)
+                if isinstance(primitive, _Rule):
+                    results = (primitive if primitive.same else primitive.replay)(*arguments)
+                else:
+                    results = bind(primitive, arguments, params)
             values.extend(results if primitive.multiple_results else (results,))
         return [values[y] if isinstance(y, int) else y for y in self._outputs]
 
@@ -234,7 +240,8 @@ def remat(f):
             now = variable._tape_value()
             if now is not tensor:
                 variable._direct_assign(now, tensor)
-        outputs = [y for y in tree.flatten(result) if isinstance(y, Tensor)]
+        logits = [y._keras_logits for y in tree.flatten(result) if hasattr(y, "_keras_logits")]  # what a loss reads in place of y
+        outputs = [y for y in tree.flatten((result, logits)) if isinstance(y, Tensor)]
         program = _Program(recorder.equations, inputs, outputs)
 
         def vjp(cotangents, _, *values):
@@ -245,6 +252,6 @@ def remat(f):
                 pairs = [(y, c) for y, c in zip(again, cotangents, strict=True) if c is not None]
                 return tape.gradient([y for y, _ in pairs], list(values), [c for _, c in pairs])
 
-        return _record(_Rule("remat", vjp, program), inputs, result)
+        return _record(_Rule("remat", vjp, program, same=True), inputs, (result, logits))[0]
 
     return wrapper

@@ -31,11 +31,9 @@ def summary(name, record):
     """dict from step to (what the golden file has of it, its launches)."""
     keras.utils.clear_session()
     steps = lowering.lower(MODELS[name], traits(record), name=record)
-    found = {}
-    for step in steps:
-        listed = {"arena_bytes": step.memory.arena_bytes, "launches": " ".join(map(digest, step.launches))}
-        found[step.name] = listed, step.launches
-    return found
+    return {
+        step.name: ({"arena_bytes": step.arena_bytes, "launches": " ".join(map(digest, step.launches))}, step.launches) for step in steps
+    }
 
 
 def texts(name, record):

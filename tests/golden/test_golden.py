@@ -1,8 +1,10 @@
 """What models become on several devices is what the golden file says."""
 
+import keras
 import pytest
 
-from tests.golden.lowered import RECORDS, difference, read, summary, texts
+from keras_ocl.lowering import lower
+from tests.golden.lowered import RECORDS, difference, read, summary, texts, traits
 from tests.golden.models import MODELS
 
 GOLDEN = read()
@@ -14,6 +16,16 @@ CASES = [(name, record) for k, name in enumerate(MODELS) for record in RECORDS i
 def test_launches_are_the_golden_files(name, record):
     text = difference(name, record, GOLDEN[name][record], summary(name, record))
     assert not text, f"{text}\nIf that is meant, `python -m tests.golden --write` rewrites the file."
+
+
+def test_arenas_are_little_larger_than_what_is_alive_at_once():
+    steps = []
+    for name in ("small_cnn", "cifar_cnn", "wide_residual", "transformer", "bidirectional_masked", "decoder_grouped_queries"):
+        for record in EACH:
+            keras.utils.clear_session()
+            steps += lower(MODELS[name], traits(record), name=record)
+    assert all(step.live_bytes <= step.arena_bytes <= 1.15 * step.live_bytes + 2**16 for step in steps)
+    assert sum(step.arena_bytes for step in steps) <= 1.02 * sum(step.live_bytes for step in steps)
 
 
 def test_texts_are_those_of_the_kernels_without_their_names():

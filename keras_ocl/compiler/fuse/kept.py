@@ -130,7 +130,7 @@ def _bytes(node):
 def _copied(graph, nodes, backward, repeated):
     """The graph, whose backward part reads copies of the `repeated` nodes; they stand right before their first reader there."""
     result = Graph(graph.splitting)
-    result.nodes = list(graph.nodes)
+    result.nodes, result.border = list(graph.nodes), len(graph.nodes)
     new = {}
 
     def copy(node, origin):

@@ -8,13 +8,12 @@ so that another batch size partitions the same way.
 """
 
 import functools
-import heapq
 import itertools
 from dataclasses import dataclass
 
 from keras_ocl.compiler.codegen import Analysis
 from keras_ocl.compiler.codegen.nests import Register, analyse
-from keras_ocl.compiler.fuse import cost, row_results
+from keras_ocl.compiler.fuse import cost, order, row_results
 from keras_ocl.compiler.fuse.axes import ANY, axis_map
 from keras_ocl.compiler.fuse.prologue import fetched, repeated
 from keras_ocl.compiler.fuse.regions import Parts, Placement, Region
@@ -76,7 +75,7 @@ def partition(graph, traits, together=None, cuts=frozenset()):
     fuser.merge_small()
     at = fuser.at
     return Partition(
-        _in_order(fuser.regions),
+        order.in_program_order(fuser.regions),
         {n for n, placement in at.items() if placement.in_memory},
         {n: placement.shared for n, placement in at.items() if placement.shared is not None},
         {n: (tuple(placement.parts), fuser.has_own_memory(n)) for n, placement in at.items() if placement.parts},
@@ -89,7 +88,7 @@ class _Fuser:
         self.limits = self.schedule.fusion
         results = set(graph.outputs)
         self.at = {n: Placement(n in results, n in cuts, n.kind in _PLACED) for n in users}
-        self.indices = cost.Places()
+        self.indices, self.border = cost.Places(), graph.border
         self.regions, self._numbers = [], itertools.count()
 
     # ---- placing one node
@@ -416,12 +415,15 @@ class _Fuser:
 
     def _store(self, node, readers):
         """Store `node`: as a further result of a region that fits (as a rule one of `readers`), or else of a new one."""
-        candidates = [*readers, *self._sharing(node, readers)]
+        # Where a kernel of the backward part stores the node, the forward part waits for it, and what it computes stays in memory.
+        candidates = sorted([*readers, *self._sharing(node, readers)], key=lambda r: (node.order < self.border <= r.order, r.number))
         if self.together is not None and (not readers or self.at[node].parts):
             concats = {r for part in self.at[node].parts for r in self._consumer_regions(part.concat)}  # these run later
             others = sorted((r for r in self.regions if same(r.space, node.shape)), key=lambda r: r.anchor is not None)
             candidates = [r for r in dict.fromkeys([*readers, *others]) if r not in concats]
         for region in candidates:
+            if region.outputs[0].tag != node.tag:
+                continue  # what is computed again for a gradient would be stored when `node` is, and kept
             if self._can_join(node, region) or self._can_lead(node, region) or self._can_repeat(node, region):
                 region.outputs.append(node)
                 region.maps[node] = self._map_in(node, region)
@@ -445,7 +447,7 @@ class _Fuser:
             return []
         operands = [i for i in node.inputs if i.kind is Kind.ELEMENTWISE and same(i.shape, node.shape) and not self.at[i].in_memory]
         found = {r for i in operands for u in self.users[i] if u.kind is Kind.ELEMENTWISE for r in self.at[u].regions}
-        return sorted(found - set(readers), key=lambda r: r.number)
+        return found - set(readers)
 
     def _can_join(self, node, region):
         if region.anchor is not None and region.anchor.results is not None:  # such as a loop, which has kernels of its own
@@ -570,30 +572,3 @@ def _prefers_template(node):
     if node.kind is not Kind.CONTRACTION:
         return False
     return cost.terms(node) * size_hint(node.shape) > 512
-
-
-def _overlaps(node):
-    """Whether `node` is a host operation that a thread computes while the device goes on."""
-    return node is not None and node.primitive.overlaps(**node.params)
-
-
-def _in_order(regions):
-    """Topological order. Among ready regions, host operations that overlap with device work come first, then the program's order."""
-    waiting = {r: 0 for r in regions}
-    for r in regions:
-        for c in r.consumers:
-            waiting[c] += 1
-    position = {r: -1 if _overlaps(r.anchor) else max(o.order for o in r.outputs) for r in regions}
-    tie = {r: k for k, r in enumerate(regions)}
-    ready = [(position[r], tie[r], r) for r in regions if not waiting[r]]
-    heapq.heapify(ready)
-    order = []
-    while ready:
-        _, _, r = heapq.heappop(ready)
-        order.append(r)
-        for c in r.consumers:
-            waiting[c] -= 1
-            if not waiting[c]:
-                heapq.heappush(ready, (position[c], tie[c], c))
-    assert len(order) == len(regions), "cyclic regions"
-    return order

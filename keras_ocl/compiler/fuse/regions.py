@@ -27,6 +27,11 @@ class Region:
         self.bit = 1 << number  # stands for this region in `below`
         self.below = 0  # bits of all regions that depend on our outputs; kept, as searching for them each time is quadratic in large graphs
 
+    @property
+    def order(self):
+        """The place of its results in the graph's order."""
+        return max(n.order for n in self.outputs)
+
     def feed(self, consumers):
         """Note regions that read our outputs."""
         for c in consumers:

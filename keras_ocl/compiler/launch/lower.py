@@ -4,6 +4,7 @@ import hashlib
 from dataclasses import dataclass, replace
 from functools import partial
 
+from keras_ocl.compiler.fuse import order
 from keras_ocl.compiler.fuse.partition import partition
 from keras_ocl.compiler.launch import branches, region_kernels
 from keras_ocl.compiler.launch.alike import Alike
@@ -93,9 +94,12 @@ def lower_graph(graph, updates, traits, all_arguments, lower_loop, extra=None):
     regions, materialised, views, parts = found.regions, found.materialised, found.views, found.parts
     single = [(entry, graph.outputs[k]) for entry, k in updates if graph.outputs.count(graph.outputs[k]) == 1]
     updated, alike = {n for _, n in single}, Alike(materialised)
-    regions = _updates_last(regions, updated)
+    regions = order.updates_last(regions, updated)
     if extra is None:
-        regions = _behind_stops(regions, updated)
+        stops = [r for r in regions if _stops(r)]
+        regions = order.behind_stops(regions, updated, stops)
+        if not all_arguments and not any(order.overlaps(s.anchor) for s in stops):
+            regions = order.Schedule(regions, found, set(graph.outputs), single, stops).best()
         alias = in_place(regions, materialised, single, views, alike, max((k for k, r in enumerate(regions) if _stops(r)), default=-1))
     else:
         alias = in_place(regions, materialised, single, views, alike)
@@ -142,29 +146,12 @@ def _labelled(launch, label, provenance, overwrites):
     return launch
 
 
-def _updates_last(regions, updated):
-    """The regions with those that only update states last, so that every reader of an old value comes before them."""
-    last = [r for r in regions if not r.consumers and all(n in updated for n in r.outputs)]
-    chosen = set(map(id, last))
-    return [r for r in regions if id(r) not in chosen] + last
-
-
 def _stops(region):
     """Whether the host takes part while the region runs, where a run can fail or be interrupted: all else is enqueued in one go."""
     node = region.anchor
     if node is None:
         return False
     return node.primitive.loops or node.primitive.host is not None or node.kind is Kind.COND and branches.loops(node)
-
-
-def _behind_stops(regions, updated):
-    """The regions with updates of states, and what depends on them, after all regions that stop (`_stops`) and do not depend on them."""
-    stops = [r for r in regions if _stops(r)]
-    if not stops:
-        return regions
-    updates = [r for r in regions if not updated.isdisjoint(r.outputs) and not any(r.reaches(s) for s in stops)]
-    last = {id(r) for r in regions if r in updates or any(u.reaches(r) for u in updates)}
-    return [r for r in regions if id(r) not in last] + [r for r in regions if id(r) in last]
 
 
 def _resolve(node, shared):

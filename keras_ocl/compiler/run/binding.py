@@ -8,7 +8,7 @@ import itertools
 import struct
 
 from keras_ocl import runtime
-from keras_ocl.compiler.run.plan import Interval, place
+from keras_ocl.compiler.run.plan import Interval, live_bytes, place
 from keras_ocl.compiler.run.program import Formula, HostCall, HostEnd, Local, Loop, Pointer, Step, inside, launches_of, value, values
 from keras_ocl.compiler.run.sources import Computed
 from keras_ocl.compiler.run.unoptimised import unoptimised_builds
@@ -155,6 +155,11 @@ class Binding:
     @property
     def arena_bytes(self):
         return sum(self.parts)
+
+    @property
+    def live_bytes(self):
+        """The most bytes of the arena's buffers that are alive at once: no arena can be smaller."""
+        return live_bytes(self.lives.values(), self._device.traits.alignment)
 
     def change(self, values):
         """Set the unknown extents to these values. The arena's plan stays while each buffer fits into its place.

@@ -1,9 +1,9 @@
 """Digest: a number that is equal, in later processes too, for graphs that lowering cannot tell apart.
 
-It is made of all that lowering reads of a graph: its nodes in order, with their primitives' names, operands, parameters, shapes, dtypes
-and origins, by which launches are named; the equations of bodies; which nodes are inputs, outputs, states and their updates. Of an unknown
-extent (a Dim) it has the formula, the hint and the present value, since facts that lowering finds out hold for that value. Values of arrays
-are not part of it, as no pass reads them.
+It is made of all that lowering reads of a graph: its nodes in order, with their primitives' names, operands, parameters, shapes, dtypes,
+tags and origins, by which launches are named; the equations of bodies; which nodes are inputs, outputs, states and their updates. Of an
+unknown extent (a Dim) it has the formula, the hint and the present value, since facts that lowering finds out hold for that value. Values
+of arrays are not part of it, as no pass reads them.
 """
 
 import hashlib
@@ -49,7 +49,7 @@ class _Description:
         self._numbers[id(node)] = len(self._numbers)
         results = node.results and [(self.value(shape), dtype) for shape, dtype in node.results]
         params, shape = self.value(node.params), self.value(node.shape)
-        return repr((self._primitive(node), inputs, params, shape, node.dtype, results, self._origin(node)))
+        return repr((self._primitive(node), inputs, params, shape, node.dtype, results, self._origin(node), self._tag(node)))
 
     def value(self, x):
         """What a parameter's text is made of."""
@@ -84,6 +84,9 @@ class _Description:
             return found, tuple(of.origin)
         return found
 
+    def _tag(self, of):
+        return self._tags.setdefault(of.tag, len(self._tags))
+
     def _body(self, body):
         """Bodies that share their list of equations are one function with different results, and have one number."""
         inputs = [self._tensor(t) for t in body.inputs]
@@ -102,5 +105,4 @@ class _Description:
         for t in equation.outputs:
             self._numbers[id(t)] = len(self._numbers)
         outputs = [self._tensor(t) for t in equation.outputs]
-        tag = self._tags.setdefault(equation.tag, len(self._tags))
-        return self._primitive(equation), inputs, params, outputs, self._origin(equation), tag
+        return self._primitive(equation), inputs, params, outputs, self._origin(equation), self._tag(equation)

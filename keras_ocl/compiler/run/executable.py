@@ -78,6 +78,11 @@ class Executable:
         """Bytes of the arena that a run needs."""
         return self._binding.arena_bytes
 
+    @property
+    def live_bytes(self):
+        """The most bytes alive in the arena at once, the least that it could have."""
+        return self._binding.live_bytes
+
     def at(self, values):
         """The executable, with the unknown extents set to `values`, for `requested` and the like."""
         with self._lock:

@@ -12,16 +12,19 @@ from keras_ocl.primitives import algebra
 class Node:
     """One value of the graph. `primitive` is None for an input; `results` is a list of (shape, dtype) where there are several.
 
-    A node with several results is never read itself: each result is a PROJECT node.
+    A node with several results is never read itself: each result is a PROJECT node. `tag`: the equation's, see core.trace.Trace.apart.
     """
 
-    __slots__ = ("primitive", "kind", "inputs", "params", "shape", "dtype", "results", "origin", "order", "tensor", "_buffer", "_form")
+    __slots__ = (
+        *("primitive", "kind", "inputs", "params", "shape", "dtype", "results"),
+        *("origin", "order", "tag", "tensor", "_buffer", "_form"),
+    )
 
     def __init__(self, primitive, inputs, params, shape, dtype, results=None, origin=NOWHERE, tensor=None):
         self.primitive, self.inputs, self.params = primitive, inputs, params
         self.kind = Kind.INPUT if primitive is None else primitive.kind
         self.shape, self.dtype, self.results, self.origin = shape, dtype, results, origin
-        self.order, self.tensor = 0, tensor
+        self.order, self.tag, self.tensor = 0, 0, tensor
         self._buffer = self._form = None
 
     @property
@@ -56,6 +59,8 @@ PROJECT = Primitive("project", shape=None, kind=Kind.PROJECTION)
 class Graph:
     """Nodes under construction. `outputs` are set when it is complete.
 
+    border: the order from which on all nodes belong to the backward part, if copies of forward nodes stand there; else 0.
+
     splitting: the limits above which long reductions are split into parts, a kernels.schedules.tuning.Splitting; None: never.
     """
 
@@ -64,6 +69,7 @@ class Graph:
         self._consed = {}
         self.tag = 0  # tag of the equation being added: equal nodes with different tags are not merged
         self.nodes = []
+        self.border = 0
         self.outputs = []
 
     def input(self, tensor):
@@ -110,7 +116,7 @@ class Graph:
         return self._append(Node(node.primitive, tuple(inputs), node.params, node.shape, node.dtype, node.results, origin))
 
     def _append(self, node):
-        node.order = len(self.nodes)
+        node.order, node.tag = len(self.nodes), self.tag
         self.nodes.append(node)
         return node
 

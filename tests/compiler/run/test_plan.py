@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from keras_ocl.compiler.run.plan import Interval, place
+from keras_ocl.compiler.run.plan import Interval, live_bytes, place
 
 ALIGNMENTS = (1, 16, 64, 128)
 
@@ -97,11 +97,22 @@ def test_a_gap_between_two_that_live_on_is_used():
     assert places == [0, 96, 160, 96] and size == 208
 
 
-def test_a_gap_that_is_too_small_is_not_used():
-    """Of the first's 96 bytes, the third leaves 32 free: the last, of 48, goes to the end, or into them if it fits."""
+def test_a_gap_is_used_where_it_is_large_enough():
+    """Of the first's 96 bytes, the third leaves 32 free."""
     before = (96, 0, 4), (80, 0, 9), (64, 5, 9)
-    assert offsets(16, *before, (48, 5, 9)) == ([0, 96, 0, 176], 224)
     assert offsets(16, *before, (32, 5, 9)) == ([0, 96, 0, 64], 176)
+
+
+def test_the_order_with_the_smallest_arena():
+    """Largest first, the last of 48 bytes would go to the end, where the arena has 224 bytes: it does not fit beside the third."""
+    assert offsets(16, (96, 0, 4), (80, 0, 9), (64, 5, 9), (48, 5, 9)) == ([80, 0, 80, 144], 192)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(interval, max_size=25), st.sampled_from(ALIGNMENTS))
+def test_live_bytes_are_the_peak(lives, alignment):
+    intervals = [Interval(k, *life) for k, life in enumerate(lives)]
+    assert live_bytes(intervals, alignment) == peak(intervals, alignment)
 
 
 @pytest.mark.parametrize("alignment", ALIGNMENTS)
