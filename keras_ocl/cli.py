@@ -35,6 +35,7 @@ def main(arguments=None):
     lower_parser.add_argument("model", help="a saved model, or SCRIPT.py:FUNCTION, which returns a model, or (model, x, y, batch size)")
     lower_parser.add_argument("--traits", metavar="NAME|FILE", help="a record of a device's traits; without it those of the device in use")
     lower_parser.add_argument("--train", action="store_true", help="the training step too")
+    lower_parser.add_argument("--kept", action="store_true", help="what the training step keeps from its forward part for the gradient")
     lower_parser.add_argument("--json", action="store_true", help="as JSON")
     lower_parser.add_argument("--source", action="store_true", help="the OpenCL C")
     lower_parser.add_argument("--compile", action="store_true", help="compile for the record with the vendor's compiler; estimate times")
@@ -214,7 +215,7 @@ def lower(options):
     _quiet()
     try:
         traits = runtime.read_record(options.traits) if options.traits else runtime.current_device().traits
-        steps = lowering.lower(lowering.load(options.model), traits, options.train, options.traits or "this device")
+        steps = lowering.lower(lowering.load(options.model), traits, options.train or options.kept, options.traits or "this device")
     except ValueError as error:
         print(error, file=sys.stderr)
         return 2
@@ -222,7 +223,9 @@ def lower(options):
         return _compiled(options.traits, steps, options.loops)
     if options.access:
         return _accesses(options.traits, steps)
-    if options.json:
+    if options.kept:
+        print(steps[0].memory.kept_text())
+    elif options.json:
         print(json.dumps([_described(step, options.source) for step in steps], indent=1))
     elif options.source:
         print("\n".join(step.program() for step in steps))

@@ -20,6 +20,7 @@ from keras_ocl.compiler.launch.work import works
 from keras_ocl.compiler.run.binding import size_of
 from keras_ocl.compiler.run.program import HostCall, KernelLaunch, Local, Loop, Pointer, Scalar, value, values
 from keras_ocl.core import dtypes
+from keras_ocl.step_memory import StepMemory, step_memory
 
 _BATCH = 32  # examples per batch unless the batch size is given
 
@@ -69,12 +70,14 @@ class Step:
         name: "train" or "predict".
         launches: its launches in order.
         arena_bytes: bytes of the arena for its intermediate results. live_bytes: the most of them alive at once, which no arena goes below.
+        memory: which these are, and which of them the forward part keeps for the gradient.
     """
 
     name: str
     launches: tuple[Launch, ...]
     arena_bytes: int
     live_bytes: int
+    memory: StepMemory
 
     def program(self):
         """The OpenCL C of all its kernels, with each kernel once."""
@@ -163,7 +166,8 @@ def _step(name, model, step, data, traits):
     executable = function.compiled(data).executable
     program = executable.program
     numbers = program.numbers()(*program.extents)
-    return Step(name, tuple(_launches(program.launches, executable, numbers, traits, ())), executable.arena_bytes, executable.live_bytes)
+    launches = tuple(_launches(program.launches, executable, numbers, traits, ()))
+    return Step(name, launches, executable.arena_bytes, executable.live_bytes, step_memory(executable))
 
 
 def _launches(launches, executable, numbers, traits, loops):

@@ -16,13 +16,15 @@ def memory_info(device: str | None = None) -> dict[str, int]:
 
     Returns:
         A dict of byte counts: `current` and `peak` (in tensors and intermediates, now and at most so far), `reserved` (obtained from
-        the driver, in use or not), `available` (can still be handed out) and `budget` (the limit of `reserved`).
+        the driver, in use or not), `available` (can still be handed out), `budget` (the limit of `reserved`) and `arena` (the part of
+        `current` that the intermediates of all compiled functions share).
 
     Raises:
         RuntimeError: no device has that name; lists those there are.
     """
-    memory = _device(device).memory
-    return {name: getattr(memory, name) for name in ("current", "peak", "reserved", "available", "budget")}
+    used = _device(device)
+    found = {name: getattr(used.memory, name) for name in ("current", "peak", "reserved", "available", "budget")}
+    return {**found, "arena": used.arena.nbytes}
 
 
 def clear_cache(device: str | None = None) -> int:

@@ -13,6 +13,7 @@ from typing import Any
 
 from keras_ocl import chrome_trace, runtime
 from keras_ocl.core.origin import NOWHERE, Origin, current_origin, kept_in_eager_code
+from keras_ocl.step_memory import StepMemory, step_memory
 
 VIEWS = ("kernel", "operation", "layer")
 _SPANS = {runtime.UPLOAD: "HostToDevice", runtime.READ_BACK: "DeviceToHost"}
@@ -142,6 +143,20 @@ class Profile:
     def state_bytes(self) -> int:
         """Bytes of the variables (weights, optimizer and metrics) of the compiled function with the most of them."""
         return max((executable.state_bytes() for executable, _ in self._record.runs), default=0)
+
+    def memory(self) -> StepMemory:
+        """What the intermediates of the compiled function with the largest arena take: at the peak, and kept for the gradient.
+
+        Returns:
+            A `StepMemory`, for the extents of the function's last run.
+
+        Raises:
+            RuntimeError: no compiled function ran.
+        """
+        compiled = [executable for executable, _ in self._record.runs if not executable.is_eager]
+        if not compiled:
+            raise RuntimeError("Profile.memory: no compiled function ran in the block; eager operations have no common memory plan.")
+        return step_memory(max(compiled, key=lambda executable: executable.arena_bytes))
 
     # ---- views
 

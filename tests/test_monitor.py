@@ -24,6 +24,7 @@ def test_memory_info():
     assert during["current"] - before["current"] >= 1 << 20
     assert during["peak"] >= during["current"] and during["reserved"] >= during["current"]
     assert 0 < during["available"] <= during["budget"]
+    assert 0 <= during["arena"] <= during["current"]
     del storage
     assert keras_ocl.memory_info()["current"] == before["current"]
 

@@ -23,6 +23,11 @@ class Arena:
         self.users = ()
         self._tenants = weakref.WeakSet()
 
+    @property
+    def nbytes(self):
+        """Bytes of its memory."""
+        return sum(storage.nbytes for storage in self.storages)
+
     def enter(self, tenant, sizes, what):
         """The Storages, of at least `sizes` bytes each. `tenant.leave()` is called before they go. Raises OutOfMemory, naming `what`."""
         there = [storage.nbytes for storage in self.storages]

@@ -1,18 +1,21 @@
 """What must hold of every program: the same results eager, compiled, compiled with other kernels, as NumPy's; gradients as differences."""
 
 import contextlib
+import dataclasses
 import random
 
 import numpy as np
 
 from keras_ocl import runtime
 from keras_ocl.compiler import from_numpy, to_numpy
+from keras_ocl.compiler.fuse import kept
 from keras_ocl.compiler.jit import Jitted
 from keras_ocl.compiler.launch import lower
 from keras_ocl.core.primitive import Kind
 from keras_ocl.gradient import value_and_grad
 
 EPSILON = {"float16": 1e-3, "float32": 1.2e-7, "float64": 2.3e-16, "bfloat16": 8e-3}
+KEEP = ("all", "least")  # what steps keep for their gradients, besides what a device's own traits say
 _GREATEST = {"float16": 6e4}
 _RUNS = 12  # of the reference with noise: one that stays on one side of a jump by chance does so once in thousands of elements
 
@@ -73,6 +76,18 @@ def fusion_cut(seed):
         lower.partition = original
 
 
+@contextlib.contextmanager
+def keeping(way):
+    """Compiles with Traits.keep = `way`; then small values, as those of random programs, may be computed again too."""
+    device = runtime.current_device()
+    before, device.traits = device.traits, dataclasses.replace(device.traits, keep=way)
+    few, kept._FEW = kept._FEW, 1
+    try:
+        yield
+    finally:
+        device.traits, kept._FEW = before, few
+
+
 def check_results(program):
     """Eager, compiled, compiled for any batch, and with fusion cut at random."""
     limit = _GREATEST.get(program.dtype, np.inf)
@@ -95,7 +110,10 @@ def check_results(program):
 
 
 def check_gradient(program):
-    """The derivative in a random direction of a random sum of the results, compiled and by a tape, against differences in float64."""
+    """The derivative in a random direction of a random sum of the results, against differences in float64.
+
+    By a tape and compiled, with each way of keeping what the gradient reads.
+    """
     if program.dtype == "int32" or program.odd:
         return
     arrays, rng = program.arrays(), np.random.default_rng(program.seed + 1)
@@ -123,8 +141,11 @@ def check_gradient(program):
         return sum(parts[1:], parts[0])
 
     gradient = value_and_grad(loss, tuple(range(len(tensors))))
-    for what, function in (("tape", gradient), ("compiled gradient", Jitted(gradient))):
-        parts = [to_numpy(g).astype(float) for g in function(*tensors)[1]]
+    own = runtime.current_device().traits.keep
+    ways = [("tape", gradient, own), ("compiled gradient", Jitted(gradient), own)]
+    for what, function, way in [*ways, *((f"compiled gradient that keeps {way}", Jitted(gradient), way) for way in KEEP)]:
+        with keeping(way):
+            parts = [to_numpy(g).astype(float) for g in function(*tensors)[1]]
         for k, (part, a) in enumerate(zip(parts, arrays, strict=True)):
             assert part.shape == a.shape, f"{what}: that of input {k} has shape {part.shape}, not {a.shape}"
         got = sum(float((part * d).sum()) for part, d in zip(parts, directions, strict=True))

@@ -47,6 +47,16 @@ def _normalization(draw, name, shapes):
     return {"epsilon": 0.01, "center": draw(st.booleans()), "scale": draw(st.booleans())}
 
 
+@layer("RMSNormalization")
+def _root_mean_square(draw, name, shapes):
+    return {"epsilon": 0.01}
+
+
+@layer("UnitNormalization")
+def _unit(draw, name, shapes):
+    return {"axis": -1}
+
+
 @layer("GroupNormalization")
 def _groups(draw, name, shapes):
     channels = shapes[0][-1]

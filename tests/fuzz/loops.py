@@ -1,7 +1,8 @@
-"""Loops as operations of random programs: `scan`, `fori_loop` and `while_loop` with bodies of a few drawn pieces."""
+"""Loops as operations of random programs, and rematerialisation: `scan`, `fori_loop`, `while_loop` and `remat` of a few drawn pieces."""
 
 import contextlib
 
+import keras
 import numpy as np
 from hypothesis import strategies as st
 from keras import ops
@@ -94,6 +95,15 @@ def _their_scan(x, pieces, reverse):
     return states + carry  # which may cancel
 
 
+def _remat(x, pieces):
+    return keras.remat(_body(pieces, True))(x)
+
+
+def _their_remat(x, pieces):
+    return _body(pieces, False)(x)
+
+
+operation("remat", _remat, _their_remat, _pieces)
 operation("fori_loop", _fori, _their_fori, _times)
 operation("while_loop", _while, _their_while, _times)
 operation("scan", _scan, _their_scan, _rows)

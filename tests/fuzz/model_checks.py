@@ -6,7 +6,7 @@ import numpy as np
 from keras_ocl.compiler import from_numpy, to_numpy
 from keras_ocl.compiler.jit import Jitted
 from keras_ocl.gradient import value_and_grad
-from tests.fuzz.checks import EPSILON, compare
+from tests.fuzz.checks import EPSILON, KEEP, compare, keeping
 from tests.fuzz.models import variables
 
 _EPSILON = EPSILON["float32"]
@@ -59,7 +59,41 @@ def check_model(model, reference):
             check(what, "predicted", predicted if isinstance(predicted, list) else [predicted], runs)
             step(what, call, wanted, runs)
     _check_inputs(model, built, layers, targets[0], answer[0], check)
+    check_keeping(model, targets[0])
     return True
+
+
+def check_keeping(model, targets):
+    """A compiled training step with dropout gives the same variables, whatever it keeps for its gradient."""
+    built, layers = model.build(dropout=True)
+    dropouts = [(layer.seed_generator.state, np.asarray(layer.seed_generator.state)) for layer in built.layers if _drops(layer)]
+    arrays = model.arrays(model.calls[0])
+    trained = keras.Model(built.inputs, built.outputs)
+
+    def step(noise=lambda value: value):
+        for state, first in dropouts:
+            state.assign(first)
+        model.set_weights(layers, noise)
+        loss = trained.train_on_batch([noise(a) if a.dtype == "float32" else a for a in arrays], targets)
+        return {"loss": [np.asarray(loss if np.ndim(loss) == 0 else loss[0])], "variables": [np.asarray(v) for v in variables(layers)]}
+
+    def noisy(seed):
+        rng = np.random.default_rng(seed)
+        return lambda value: value * (1 + 8 * _EPSILON * rng.uniform(-1, 1, value.shape)).astype(value.dtype)
+
+    runs = []
+    for way in KEEP:
+        trained.compile(keras.optimizers.SGD(1.0), ["mse"] * len(built.outputs))
+        with keeping(way):
+            if not runs:
+                runs = [step(), *(step(noisy(seed)) for seed in range(3))]
+                continue
+            for key, got in step().items():
+                compare(f"compiled, keeping {way}: {key}", got, *tolerances(runs, key))
+
+
+def _drops(layer):
+    return isinstance(layer, keras.layers.Dropout)
 
 
 def _check_inputs(model, built, layers, wanted, runs, check):

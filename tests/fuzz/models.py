@@ -22,6 +22,8 @@ class RandomModel:
     inputs: shapes without the batch, whose unknown extents are None; () stands for (None,) words, of which 0 is padding.
     steps: (layer, positions of the operands among inputs and earlier results, arguments); ("again", operands, k) calls that of step k.
     calls: (batch, value of unknown extents), one after the other. Outputs are the results that no layer takes.
+    remat: whether the layers compute their inner values again for the gradient. dropped: the steps whose results dropout follows, where
+        `build` is asked for it.
 
     Its repr is Python that makes it again.
     """
@@ -30,6 +32,8 @@ class RandomModel:
     steps: list = field(default_factory=list)
     calls: list = field(default_factory=lambda: [(3, 5)])
     seed: int = 0
+    remat: bool = False
+    dropped: list = field(default_factory=list)
 
     def used(self):
         """Positions of the inputs that layers take."""
@@ -58,17 +62,20 @@ class RandomModel:
     def layers(self):
         """For each step its layer, not built yet."""
         made = []
-        for k, (name, _, arguments) in enumerate(self.steps):
-            made.append(made[arguments] if name == "again" else make_layer(name, arguments, f"layer{k}"))
+        with keras.RematScope("full" if self.remat and keras.backend.backend() == "ocl" else None):  # the reference needs none
+            for k, (name, _, arguments) in enumerate(self.steps):
+                made.append(made[arguments] if name == "again" else make_layer(name, arguments, f"layer{k}"))
         return made
 
-    def build(self):
+    def build(self, dropout=False):
         """(a functional model, its layers by step), with weights as `set_weights` makes them."""
         layers = self.layers()
         known = {k: keras.Input(self.inputs[k] or (None,), dtype=None if self.inputs[k] else "int32") for k in self.used()}
         inputs = list(known.values())
         for k, ((_, operands, _), layer) in enumerate(zip(self.steps, layers, strict=True), len(self.inputs)):
             known[k] = call_layer(layer, [known[o] for o in operands])
+            if dropout and k - len(self.inputs) in self.dropped:
+                known[k] = keras.layers.Dropout(0.25, seed=self.seed + k)(known[k])
         model = keras.Model(inputs, [known[k] for k in self.outputs()])
         self.set_weights(layers)
         return model, layers
@@ -143,6 +150,8 @@ def models(draw, layers=6):
         model.steps.append(step)
         fit.append(len(known))
         known.append(result)
+    model.remat = draw(st.booleans())
+    model.dropped = sorted(draw(st.sets(st.sampled_from(range(len(model.steps)))))) if model.steps else []
     return model
 
 

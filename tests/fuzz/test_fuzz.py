@@ -7,6 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from keras import ops
 
+from keras_ocl.compiler.trace.ir import Graph
 from tests.fuzz import operations
 from tests.fuzz.checks import check_gradient, check_results, supported
 from tests.fuzz.programs import Program, programs
@@ -129,6 +130,28 @@ def test_a_wrong_gradient_is_noticed(monkeypatch):
     wrong(monkeypatch, "tanh", lambda x: ops.stop_gradient(ops.tanh(x)))
     with pytest.raises(AssertionError, match="tape: the slope is"):
         check_gradient(SMALL)
+
+
+def test_a_value_that_is_computed_again_wrongly_is_noticed(monkeypatch):
+    check_gradient(SMALL)
+    again = Graph.again
+
+    def without_tanh(graph, node, inputs, origin):
+        return inputs[0] if node.name == "tanh" else again(graph, node, inputs, origin)
+
+    monkeypatch.setattr(Graph, "again", without_tanh)
+    with pytest.raises(AssertionError, match="compiled gradient that keeps least: the slope is"):
+        check_gradient(SMALL)
+
+
+def test_a_wrong_remat_is_noticed(monkeypatch):
+    program = Program(inputs=[(3, 5)], steps=[("remat", [0], {"pieces": ["tanh", "product"]})], outputs=[1])
+    check_results(program)
+    check_gradient(program)
+    ours = operations.OPERATIONS["remat"].ours
+    wrong(monkeypatch, "remat", lambda x, pieces: ours(x, pieces[:1]))
+    with pytest.raises(AssertionError, match="wrong elements"):
+        check_results(program)
 
 
 def test_a_program_is_made_again_from_its_text():

@@ -1,5 +1,6 @@
 """Random models: a few new ones, those that once failed, and whether a wrong layer would be noticed."""
 
+import dataclasses
 from importlib.util import find_spec
 
 import keras
@@ -8,8 +9,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from keras import ops
 
+from keras_ocl.compiler.trace.ir import Graph
 from tests.fuzz import model_checks
-from tests.fuzz.model_checks import check_model
+from tests.fuzz.model_checks import check_keeping, check_model
 from tests.fuzz.models import RandomModel, models
 from tests.fuzz.reference import Reference
 
@@ -67,6 +69,13 @@ SMALL = RandomModel(
     ],
     calls=[(2, 5), (3, 7)],
 )
+DROPPED = RandomModel(
+    inputs=[(None, 3)],
+    steps=[("Dense", [0], {"units": 5, "activation": "gelu"}), ("RMSNormalization", [1], {"epsilon": 0.01}), ("Dense", [2], {"units": 3})],
+    calls=[(2, 5)],
+    remat=True,
+    dropped=[0, 1],
+)
 
 
 @pytest.fixture(scope="module")
@@ -91,6 +100,24 @@ def test_models_that_failed_once(reference, name):
 
 def test_masks_shared_layers_and_lengths(reference):
     assert check_model(SMALL, reference)
+
+
+def test_dropout_and_layers_that_are_computed_again(reference):
+    assert check_model(DROPPED, reference)
+
+
+@pytest.mark.parametrize("remat", [False, True])
+def test_a_value_that_is_computed_again_wrongly_is_noticed(monkeypatch, remat):
+    model = dataclasses.replace(DROPPED, remat=remat)
+    targets, again = [np.ones((2, 5, 3), "float32")], Graph.again
+    check_keeping(model, targets)
+
+    def without_products(graph, node, inputs, origin):
+        return inputs[0] if node.name == "mul" else again(graph, node, inputs, origin)
+
+    monkeypatch.setattr(Graph, "again", without_products)
+    with pytest.raises(AssertionError, match="compiled, keeping least: variables: result .* wrong elements"):
+        check_keeping(model, targets)
 
 
 def test_a_wrong_result_is_noticed(reference, monkeypatch):

@@ -107,7 +107,25 @@ class Provenance:
         An elementwise operation that follows a product, convolution, pooling or reduction in the same kernel works in the memory of that
         one and counts for none, as TensorFlow's BiasAdd and Relu do.
         """
-        return key(self._allocator(self._nodes.get(buffer) or self._anchor or self._outputs[0]))
+        return key(self._allocator(self.writer(buffer)))
+
+    def writer(self, buffer):
+        """The node whose value, or a part of it, is in a Buffer that the launch writes."""
+        return self._nodes.get(buffer) or self._anchor or self._outputs[0]
+
+    @functools.cached_property
+    def read_by_gradients(self):
+        """The Buffers of the operands in memory from which the region computes gradients, at once or by values that it recomputes."""
+        pending = [node for node in self._maps if node.origin.gradient]
+        seen = set(pending)
+        while pending:
+            node = pending.pop()
+            if node in self._maps or node.kind is Kind.VIEW:  # a view in memory may share its operand's
+                found = [i for i in node.inputs if i not in seen]
+                seen.update(found)
+                pending += found
+        buffers = {node.buffer for node in seen if node not in self._maps}
+        return buffers | {b.slice.base for b in buffers if b.slice is not None}
 
     def _allocator(self, node):
         seen, pending = set(), [node]
@@ -131,7 +149,7 @@ class JoinedProvenance:
     """
 
     def __init__(self, specs, steps=1, reread=0, places=lambda buffer: [buffer]):
-        self._specs, self.steps, self.reread = tuple(specs), steps, reread
+        self._specs, self.steps, self.reread, self._places = tuple(specs), steps, reread, places
         self._writers = {b: spec.provenance for spec in specs for a in spec.args if a.kind == "out" for b in places(a.value)}
 
     def parts(self, spec):
@@ -152,6 +170,15 @@ class JoinedProvenance:
     def allocator(self, buffer):
         """Provenance.allocator of the spec that writes the Buffer."""
         return self._writers[buffer].allocator(buffer)
+
+    def writer(self, buffer):
+        """Provenance.writer of the spec that writes the Buffer."""
+        return self._writers[buffer].writer(buffer)
+
+    @functools.cached_property
+    def read_by_gradients(self):
+        """Provenance.read_by_gradients of all specs, in terms of the kernel's Buffers."""
+        return {b for p in {spec.provenance for spec in self._specs} for read in p.read_by_gradients for b in self._places(read)}
 
 
 def key(node):

@@ -7,6 +7,7 @@ from keras_ocl import runtime
 from keras_ocl.compiler.cache import KERNEL_BYTES
 from keras_ocl.compiler.run import stored
 from keras_ocl.compiler.run.binding import Binding, GroupTooLarge
+from keras_ocl.compiler.run.intermediates import intermediates, traffic
 from keras_ocl.compiler.run.program import HostCall, HostEnd, Loop, inside
 from keras_ocl.compiler.run.replay import Replay
 from keras_ocl.compiler.run.sources import Sources
@@ -191,6 +192,15 @@ class Executable:
         found += [(None, of_result(k), 0) for k, _ in self._copied + self._repeated]
         states = self.program.states
         return found + [(allocator, 0, of_buffer(states[k].buffer)) for k, allocator in self.sources.updates.items()]
+
+    def intermediates(self):
+        """A tuple of the intermediates.Intermediates of a run."""
+        return intermediates(self.program, self.sources, self._binding.sizes)
+
+    def traffic(self):
+        """(bytes read, bytes written) by all launches of a run, see intermediates.traffic."""
+        program = self.program
+        return traffic(program.launches, self.sources, program.numbers()(*self._binding.values))
 
     def state_bytes(self):
         """Bytes of the variables that the function reads or assigns."""
