@@ -147,3 +147,22 @@ def test_sums_of_the_same_array_share_a_kernel_where_kernels_do_not_run_side_by_
     assert [len(r.outputs) for r in partial[sums]] == [2]
     assert [len(r.outputs) for r in partial[others]] == [1, 1]
     assert all(len(r.outputs) == 1 for r in regions(GPU, sums, *both))
+
+
+@pytest.mark.parametrize("record", [CPU, GPU])
+def test_a_gradient_from_mean_and_deviation_in_memory_is_one_kernel_of_rows(record):
+    def gradients(x, mean, inverse, scale, upstream):
+        def of_row(value):
+            return P.broadcast(value, x.shape, (0,))
+
+        def row_mean(value):
+            return of_row(P.div(P.reduce_sum(value, (1,)), P.broadcast(P.constant(128.0, "float32"), (4096,), ())))
+
+        normalised = P.mul(P.sub(x, of_row(mean)), of_row(inverse))
+        scaled = P.mul(upstream, P.broadcast(scale, x.shape, (1,)))
+        inner = P.sub(P.sub(scaled, row_mean(scaled)), P.mul(normalised, row_mean(P.mul(scaled, normalised))))
+        return P.mul(of_row(inverse), inner), P.reduce_sum(P.mul(upstream, normalised), (0,)), P.reduce_sum(upstream, (0,))
+
+    found = regions(record, gradients, (4096, 128), (4096,), (4096,), (128,), (4096, 128))
+    over_all = [r for r in found if any(n.shape == (4096, 128) for n in (*r.operands, *r.outputs))]
+    assert len(over_all) == (2 if record == CPU else 3), [[n.name for n in r.outputs] for r in over_all]
