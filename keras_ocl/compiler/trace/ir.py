@@ -113,6 +113,7 @@ class Graph:
 
     def again(self, node, inputs, origin):
         """A new node that computes what `node` does of other inputs; it is merged with no equal one."""
+        self.tag = node.tag
         return self._append(Node(node.primitive, tuple(inputs), node.params, node.shape, node.dtype, node.results, origin))
 
     def _append(self, node):
