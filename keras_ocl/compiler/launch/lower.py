@@ -14,6 +14,7 @@ from keras_ocl.kernels import prelude
 from keras_ocl.kernels.launch import fitted, pieces
 from keras_ocl.kernels.schedule import schedule_of
 from keras_ocl.kernels.spec import Buffer, KernelSpec, Sink
+from keras_ocl.primitives import algebra
 
 
 class Builder:
@@ -21,11 +22,12 @@ class Builder:
 
     `sources`: dict from the position of an operand that the template computes while loading it (a prologue: Primitive's `fetches` and
     `repeats`) to the RegionSource that writes its code. `repeated`: whether the kernels are launched in every step of a loop.
+    `overwriting`: the nodes that lie in the memory of the states whose new values they are.
     """
 
-    def __init__(self, traits, all_arguments, lower_loop=None, sources=None, repeated=False):
+    def __init__(self, traits, all_arguments, lower_loop=None, sources=None, repeated=False, overwriting=frozenset()):
         self.traits, self.all_arguments, self.lower_loop, self.sources = traits, all_arguments, lower_loop, sources or {}
-        self.repeated = repeated
+        self.repeated, self.overwriting = repeated, overwriting
 
 
 class HostCall:
@@ -92,18 +94,22 @@ def lower_graph(graph, updates, traits, all_arguments, lower_loop, extra=None):
     found = partition(graph, traits, None if extra is None else set(extra))
     regions, materialised, views, parts = found.regions, found.materialised, found.views, found.parts
     single = [(entry, graph.outputs[k]) for entry, k in updates if graph.outputs.count(graph.outputs[k]) == 1]
-    updated, alike = {n for _, n in single}, Alike(materialised)
+    rests = {rest for _, n in single if (rest := _rest(n)) is not None and rest not in graph.outputs}
+    updated = {*(n.inputs[0] if _overwrites(n) else n for _, n in single), *rests}
+    alike = Alike(materialised)
     regions = _updates_last(regions, updated)
     if extra is None:
         regions = _behind_stops(regions, updated)
-        alias = in_place(regions, materialised, single, views, alike, max((k for k, r in enumerate(regions) if _stops(r)), default=-1))
+        after = max((k for k, r in enumerate(regions) if _stops(r)), default=-1)
+        alias = in_place(regions, materialised, single, views, alike, rests, after)
     else:
-        alias = in_place(regions, materialised, single, views, alike)
-    overwritten, updates = set(alias.values()), set(alias) if extra is None else set()
+        alias = in_place(regions, materialised, single, views, alike, rests)
+    overwritten, overwriting = set(alias.values()), frozenset(alias)
+    updates = {n.inputs[0] if _overwrites(n) else n for n in alias} if extra is None else set()
     alias.update({node: _resolve(node, {**views, **alias}) for node in views})
     for node in views:
         node.buffer.slice = alias[node].buffer.slice
-    builder = Builder(traits, all_arguments, lower_loop, repeated=extra is not None)
+    builder = Builder(traits, all_arguments, lower_loop, repeated=extra is not None, overwriting=overwriting)
     launches = []
     for region in regions:
         provenance = Provenance(region)
@@ -113,6 +119,9 @@ def lower_graph(graph, updates, traits, all_arguments, lower_loop, extra=None):
             return _lower_region(region, materialised, users, builder, alias, extra or {}, parts)
 
         found = _launchable(lower() if extra or parts else alike.kernels(region, alias, lower), provenance, builder)
+        flag = _needed_if(graph, region, alias) if extra is None else None
+        if flag is not None:
+            found = [branches.guarded(launch, flag.buffer, True) for launch in found]
         provenance.launches = max(1, len(found))
         launches += [_labelled(launch, label, provenance, not updates.isdisjoint(region.outputs)) for launch in found]
     return Lowered(launches, alias, overwritten)
@@ -130,6 +139,23 @@ def _launchable(launches, provenance, builder):
     return found
 
 
+def _needed_if(graph, region, alias):
+    """The rank-0 bool in memory without which a region only leaves the states that it overwrites as they are; None where there is none."""
+    found = set()
+    for n in region.outputs:
+        flag = mask = n.inputs[0] if n.kind is Kind.ELEMENTWISE and n in alias else None
+        if flag is None or flag.dtype != "bool":
+            return None
+        while flag.kind is Kind.VIEW:
+            (flag,) = flag.inputs
+        unset = algebra.full(graph, False, mask.shape, "bool", n.origin)
+        if graph.simplest(n.primitive, (unset, *n.inputs[1:]), n.params, n.origin) is not alias[n]:
+            return None
+        found.add(flag)
+    flag = found.pop() if len(found) == 1 else None
+    return flag if flag in region.operands and flag.shape == () else None
+
+
 def _labelled(launch, label, provenance, overwrites):
     """A launch of a region with the region's label in its name, unless it is a loop's, which has its provenance already."""
     provenance = launch.provenance or provenance
@@ -142,11 +168,23 @@ def _labelled(launch, label, provenance, overwrites):
     return launch
 
 
+def _overwrites(node):
+    """Whether `node` is the result of a template that can leave an operand's elements where they are (Primitive's `overwrites`)."""
+    return node.kind is Kind.PROJECTION and node.inputs[0].primitive.overwrites is not None
+
+
+def _rest(node):
+    """The operand whose elements the template of `node` leaves where they are; None of other nodes."""
+    return node.inputs[0].inputs[node.inputs[0].primitive.overwrites] if _overwrites(node) else None
+
+
 def _updates_last(regions, updated):
     """The regions with those that only update states last, so that every reader of an old value comes before them."""
-    last = [r for r in regions if not r.consumers and all(n in updated for n in r.outputs)]
-    chosen = set(map(id, last))
-    return [r for r in regions if id(r) not in chosen] + last
+    chosen = set()
+    for r in reversed(regions):
+        if r.consumers <= chosen and all(n in updated for n in r.outputs):
+            chosen.add(r)
+    return [r for r in regions if r not in chosen] + [r for r in regions if r in chosen]
 
 
 def _stops(region):
@@ -215,11 +253,12 @@ def describe(region):
     return f"{origins[0]}: {text}" if origins else text
 
 
-def in_place(regions, materialised, updates, views, alike, after=-1):
+def in_place(regions, materialised, updates, views, alike, rests, after=-1):
     """Which updated states may overwrite their old value: a dict from the new node to the entry node.
 
-    Allowed when the kernel that computes the new value reads the old one only at the element it writes,
+    Allowed when the kernel that computes the new value reads the old one only at the element it writes, or leaves it there,
     no later kernel reads the old value, and the new one is computed after region number `after`. `updates`: pairs (entry node, new node).
+    `rests`: nodes whose elements templates of new nodes leave where they are: they too may overwrite the old value.
     """
     readers = {}
     for position, region in enumerate(regions):
@@ -229,25 +268,40 @@ def in_place(regions, materialised, updates, views, alike, after=-1):
                 n = views[n]
                 readers.setdefault(n, []).append(position)
     producer = {n: (position, region) for position, region in enumerate(regions) for n in region.outputs}
-    alias = {}
-    taken = set()
-    for entry, new in updates:
-        if new in alias or new not in producer or entry in taken or entry.primitive is not None:
-            continue
+
+    def fits(entry, new):
+        if new not in producer or entry.primitive is not None:
+            return False
         position, region = producer[new]
-        if not same(entry.shape, new.shape) or entry.dtype != new.dtype or not same(new.shape, region.space):
-            continue
         if max(readers.get(entry, [0])) > position or position <= after:
-            continue
+            return False
+        if new.results is not None:
+            return True
+        if not same(entry.shape, new.shape) or entry.dtype != new.dtype or not same(new.shape, region.space):
+            return False
         if region.anchor is not None and (
             entry in region.anchor.inputs or region.anchor.results is not None or region.anchor.primitive.host is not None
         ):
-            continue
+            return False
         if any(_base(n, views) is entry and n is not entry for n in region.operands):
+            return False
+        if entry not in region.operands:
+            return True
+        return not region.fetched and alike.reads_in_place(region, entry, partial(_read_in_place, region, materialised))
+
+    alias = {}
+    taken = set()
+    for entry, new in updates:
+        if new in alias or entry in taken:
             continue
-        if entry in region.operands:
-            if region.fetched or not alike.reads_in_place(region, entry, partial(_read_in_place, region, materialised)):
+        rest = _rest(new)
+        if rest is not None and rest is not entry:
+            position, _ = producer[new.inputs[0]]
+            if rest not in rests or rest in alias or max(readers[rest]) > position or not fits(entry, rest):
                 continue
+            alias[rest] = entry
+        elif not fits(entry, new if rest is None else new.inputs[0]):
+            continue
         alias[new] = entry
         taken.add(entry)
     return alias
