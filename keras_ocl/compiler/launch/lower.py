@@ -119,11 +119,10 @@ def lower_graph(graph, updates, traits, all_arguments, lower_loop, extra=None):
             return _lower_region(region, materialised, users, builder, alias, extra or {}, parts)
 
         found = _launchable(lower() if extra or parts else alike.kernels(region, alias, lower), provenance, builder)
-        flag = _needed_if(graph, region, alias) if extra is None else None
-        if flag is not None:
-            found = [branches.guarded(launch, flag.buffer, True) for launch in found]
         provenance.launches = max(1, len(found))
-        launches += [_labelled(launch, label, provenance, not updates.isdisjoint(region.outputs)) for launch in found]
+        found = [_labelled(launch, label, provenance, not updates.isdisjoint(region.outputs)) for launch in found]
+        flag = _needed_if(graph, region, alias) if extra is None else None
+        launches += found if flag is None else [branches.guarded(launch, flag.buffer, True) for launch in found]
     return Lowered(launches, alias, overwritten)
 
 

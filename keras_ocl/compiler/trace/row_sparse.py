@@ -9,8 +9,8 @@ its operands. So it is known by its values at the rows and by its rest, f(state,
 - A sum whose operand's rest is 0, such as the norm of a gradient: it is the sum of the values.
 
 If any other operation needs a node that depends on g, or the rows of an operand cannot be had alone, such as those of a product in which
-the table is used too, g is computed as a dense tensor. Products with 0 count as 0 even where the other number may not be finite: a
-learning rate of NaN spoils the rows in use, not the table.
+the table is used too, g is computed as a dense tensor; so it is where it updates no state. Products with 0 count as 0 even where the
+other number may not be finite: a learning rate of NaN spoils the rows in use, not the table.
 """
 
 from typing import NamedTuple
@@ -24,7 +24,7 @@ from keras_ocl.primitives.movement import broadcast_p
 from keras_ocl.primitives.row_sparse import gathered, put_rows, united
 
 # Least ratios of a tensor's elements to those of its values, where the rest is the state itself and where it is a dense update.
-_KEPT_RATIO = 4
+_KEPT_RATIO = 8
 _DENSE_RATIO = 16
 _NEUTRAL = {"sum": 0, "and": True}  # by how a reduction combines
 
@@ -45,11 +45,14 @@ def rewrite(graph, updates, least):
         least: the least elements of a gradient for which it pays.
     """
     gradients = _gradients(graph, least)
+    if not gradients:
+        return
     states = {id(tensor): position for tensor, position in updates if graph.outputs.count(graph.outputs[position]) == 1}
     replaced = {graph.outputs[states[id(n.tensor)]]: n for n in graph.live() if n.primitive is None and id(n.tensor) in states}
     while gradients:
         attempt = _Attempt(graph, gradients, replaced)
-        dense = {g for o in graph.outputs if attempt.dense.get(o, o) is None for g in attempt.uses[o]}
+        of_states = {g for o in graph.outputs if o in attempt.put for g in attempt.uses[o]}
+        dense = {g for o in graph.outputs if attempt.dense.get(o, o) is None for g in attempt.uses[o]} | (gradients.keys() - of_states)
         if not dense:
             graph.outputs = [attempt.dense.get(o, o) for o in graph.outputs]
             return
@@ -81,11 +84,12 @@ class _Attempt:
         uses: dict from each such node to the set of gradients on which it depends.
         rows: dict from those that are elementwise in gradients to their _Rows.
         dense: dict from each such node to the node that has its value, None where only a dense gradient gives it.
+        put: the set of those whose values are put into their rest.
     """
 
     def __init__(self, graph, gradients, replaced):
         self.graph, self.uses, self.rows, self.dense = graph, {g: {g} for g in gradients}, dict(gradients), dict.fromkeys(gradients)
-        self._readers = graph.readers()
+        self.put, self._readers = set(), graph.readers()
         self._partial = {}  # node that reduces parts of a tensor -> the reduction's operand, at the rows
         for n in sorted(self._readers, key=lambda n: n.order):
             used = [self.uses[i] for i in n.inputs if i in self.uses]
@@ -97,6 +101,7 @@ class _Attempt:
                 self.rows[n] = rows
                 if n in replaced and (rows.rest is replaced[n] or _ratio(n, rows) >= _DENSE_RATIO):
                     self.dense[n] = put_rows(graph, rows.rest, rows.rows, rows.values, n.origin)
+                    self.put.add(n)
             if self.dense[n] is None:
                 self.dense[n] = self._again(n)
 

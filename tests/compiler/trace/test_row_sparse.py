@@ -8,6 +8,7 @@ from keras import layers, ops
 from keras_ocl import primitives as P
 from keras_ocl import runtime
 from keras_ocl.compiler.jit import Jitted
+from keras_ocl.compiler.run.executable import Executable
 from keras_ocl.compiler.trace import row_sparse
 from keras_ocl.kernels.schedule import schedule_of
 from keras_ocl.lowering import lower
@@ -207,10 +208,33 @@ def maximum(g, table):
     table.assign(table - g / ops.max(g))
 
 
-@pytest.mark.parametrize("update", [tied, returned, maximum])
+def no_state(g, table):
+    return ops.sum(g * (table / 0.0))
+
+
+@pytest.mark.parametrize("update", [tied, returned, maximum, no_state])
 def test_what_needs_a_dense_gradient_gets_one(update):
     step, (indices, updates) = Step(update), drawn()
     assert step.large(indices, updates)[1] == 0
+
+
+def test_products_with_zero_outside_of_updates():
+    """Where no state is updated, 0 times infinity is NaN as in any operation."""
+    assert np.isnan(float(Step(no_state)(*drawn())))
+
+
+def test_a_step_that_only_accumulates_skips_the_table(monkeypatch):
+    """The dense part of an update returns at once unless the gradients of enough batches are there."""
+    launches, made = [], Executable.__init__
+
+    def spied(self, *args, **kwargs):
+        made(self, *args, **kwargs)
+        launches.extend(self.launches)
+
+    monkeypatch.setattr(Executable, "__init__", spied)
+    trained("accumulated", False)
+    tables = [launch for launch in launches if launch.name == "sgd: select, if true"]
+    assert len(tables) == 2 and all(launch.overwrites and len(launch.guards) == 1 for launch in tables)
 
 
 def test_few_rows_stay_dense():
