@@ -121,7 +121,7 @@ def lower_graph(graph, updates, traits, all_arguments, lower_loop, extra=None):
         found = _launchable(lower() if extra or parts else alike.kernels(region, alias, lower), provenance, builder)
         provenance.launches = max(1, len(found))
         found = [_labelled(launch, label, provenance, not updates.isdisjoint(region.outputs)) for launch in found]
-        flag = _needed_if(graph, region, alias) if extra is None else None
+        flag = _needed_if(graph, region, alias) if extra is None and rests.issuperset(region.outputs) else None
         launches += found if flag is None else [branches.guarded(launch, flag.buffer, True) for launch in found]
     return Lowered(launches, alias, overwritten)
 
