@@ -15,7 +15,7 @@ from keras_ocl import runtime
 from keras_ocl.compiler.cache import Cache
 from keras_ocl.compiler.eager import Extents, check_supported, compiled_once, on_device
 from keras_ocl.compiler.run.executable import Executable
-from keras_ocl.compiler.trace import checking, ir
+from keras_ocl.compiler.trace import checking, ir, row_sparse
 from keras_ocl.compiler.trace.family import Family, Member
 from keras_ocl.compiler.trace.identity import Identity
 from keras_ocl.core import autodiff, checks, dtypes, tree
@@ -230,7 +230,10 @@ class Compiled:
         self._places = [k for k, leaf in enumerate(leaves) if type(leaf) is Tensor]
         outputs = [leaves[k] for k in self._places]
         slots = trace.assigned()
-        graph = ir.build(trace.equations, outputs + [s.value for s in slots] + list(besides), schedule_of(device.traits).splitting)
+        schedule = schedule_of(device.traits)
+        graph = ir.build(trace.equations, outputs + [s.value for s in slots] + list(besides), schedule.splitting)
+        if not all_arguments:
+            row_sparse.rewrite(graph, [(s.entry, len(outputs) + k) for k, s in enumerate(slots)], schedule.sparse_table)
         entries = {id(s.entry): s for s in trace.states.values()}
         position = {id(t): k for k, t in enumerate(trace.inputs)}
         self._arguments = []  # position among the trace's inputs of each array that the executable takes, in its order

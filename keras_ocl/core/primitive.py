@@ -102,6 +102,11 @@ class Primitive:
             loading it, each element few times: its position, and the extents of the matrix as which it is loaded; None where there is none.
         repeats(node) -> (position, (rows, columns), times): likewise of an operand that is recomputed at every load; times: for how many
             results each element is loaded. None where there is none.
+        row_sparse(graph, inputs, params, origin) -> (rows, values): nodes of the result as a row-sparse tensor (primitives/row_sparse.py);
+            None where it is not one.
+        vanishes: of an elementwise primitive, the positions of operands of which one that is 0 makes the result 0, whatever finite numbers
+            the others are; of a divisor other than 0.
+        overwrites: of a kernel template that leaves most of an operand as it is, the operand's position: the result may lie in its memory.
         invariant_operand(inputs, params) -> (position, permutation, params): an operand that is better transposed once, before a loop that
             repeats the primitive with it, the permutation, and the parameters for the transposed operand; None where there is none.
 
@@ -139,6 +144,9 @@ class Primitive:
     fetches: Callable[[Any, Any], tuple[int, Matrix] | None] | None
     repeats: Callable[[Any], tuple[int, Matrix, Extent] | None] | None
     invariant_operand: Callable[[Sequence[Tensor], Params], tuple[int, tuple[int, ...], Params] | None] | None
+    row_sparse: Callable[..., Any] | None
+    vanishes: tuple[int, ...]
+    overwrites: int | None
     cache: Any
 
     def __init__(
@@ -175,6 +183,9 @@ class Primitive:
         fetches: Callable[[Any, Any], tuple[int, Matrix] | None] | None = None,
         repeats: Callable[[Any], tuple[int, Matrix, Extent] | None] | None = None,
         invariant_operand: Callable[[Sequence[Tensor], Params], tuple[int, tuple[int, ...], Params] | None] | None = None,
+        row_sparse: Callable[..., Any] | None = None,
+        vanishes: tuple[int, ...] = (),
+        overwrites: int | None = None,
         multiple_results: bool = False,
         registered: bool = True,
     ) -> None:
@@ -190,6 +201,7 @@ class Primitive:
         self.factors, self.combines = factors, combines
         self.batch, self.total, self.simplify, self.fold, self.literal = batch, total, simplify, fold, literal
         self.fetches, self.repeats, self.invariant_operand = fetches, repeats, invariant_operand
+        self.row_sparse, self.vanishes, self.overwrites = row_sparse, vanishes, overwrites
         self.multiple_results = multiple_results
         self.registered, self.cache = registered, None  # cache: eager code's compiled kernels of a user's own primitive
         if registered:

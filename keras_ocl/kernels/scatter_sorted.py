@@ -12,10 +12,10 @@ from keras_ocl.kernels import prelude, scatter, sort, sort_local
 from keras_ocl.kernels.coordinates import wide_literal
 from keras_ocl.kernels.spec import Args, Buffer, KernelSpec
 
-_NOWHERE = "0xffffffffu"  # the row key of dropped updates, which sort last
+NOWHERE = "0xffffffffu"  # the row key of dropped updates, which sort last
 
 
-class _ByRow(sort.Packed):
+class ByRow(sort.Packed):
     """A sorter of the updates of a scatter.Problem, by row."""
 
     def __init__(self, problem: scatter.Problem) -> None:
@@ -24,7 +24,7 @@ class _ByRow(sort.Packed):
 
     def element(self, args: Args, position: str) -> tuple[str, str]:
         find = self.scatter.find(args, "break;")
-        text = f"uint key = {_NOWHERE};\ndo {{\nconst {self.scatter.index} s = {position};\n{find}key = row;\n}} while (0);\n"
+        text = f"uint key = {NOWHERE};\ndo {{\nconst {self.scatter.index} s = {position};\n{find}key = row;\n}} while (0);\n"
         return text, f"((ulong)key << 32) | (ulong){position}"
 
 
@@ -33,7 +33,7 @@ def kernels(problem: scatter.Problem, chunk: int, group: int) -> list[KernelSpec
 
     `chunk`: updates that a work-item combines. `group`: work-items of a group.
     """
-    specs, order = sort_local.ordered(_ByRow(problem))
+    specs, order = sort_local.ordered(ByRow(problem))
     heads = Buffer(ceil_div(problem.count, chunk) * problem.columns, problem.dtype)
     make = _Kernels(problem, order, heads, chunk, group)
     return [make.start(), *specs, make.chunks(), make.across()] if specs else [make.start()]
@@ -72,7 +72,7 @@ class _Kernels:
         place = f"(({t})row * {columns} + c)"
         update = prelude.load(p.dtype, 1, updates, f"(({t})(uint)element * {columns} + c)")
         old, more = prelude.load(p.dtype, 1, out, place), p.combine("total", update, 1, helpers)
-        nowhere = args.leave(f"row == {_NOWHERE}")
+        nowhere = args.leave(f"row == {NOWHERE}")
         keep = f"if (began) {prelude.store(p.dtype, 1, out, place, 'total')}\nelse {prelude.store(p.dtype, 1, heads, 'item', 'total')}\n"
         text += (
             f"ulong element = {order}[first];\nuint row = element >> 32;\n{nowhere}\n"
@@ -94,7 +94,7 @@ class _Kernels:
         place, head = f"(({t})row * {columns} + c)", prelude.load(p.dtype, 1, heads, f"(q * {columns} + c)")
         text += (
             f"const uint row = {order}[stop - 1] >> 32;\n"
-            f"{args.leave(f'row == {_NOWHERE} || stop == {count} || (uint)({order}[stop] >> 32) != row')}\n"
+            f"{args.leave(f'row == {NOWHERE} || stop == {count} || (uint)({order}[stop] >> 32) != row')}\n"
             f"{args.leave(f'first > 0 && (uint)({order}[first - 1] >> 32) == row')}\n"
             f"{register} total = {prelude.load(p.dtype, 1, out, place)};\n"
             f"for ({t} q = chunk + 1; q * {size} < {count} && (uint)({order}[q * {size}] >> 32) == row; ++q)"

@@ -92,6 +92,7 @@ class Schedule:
         scatter_block: (traits, rows, columns, lanes) -> (rows, columns) of the block of the result that a work-item owns.
         scan: (scan) -> KernelSpecs in which groups scan the rows of a cumulative.Scan together, None where one work-item scans a row alone.
         scatter_sorted: (problem) -> KernelSpecs that sort the updates of a scatter.Problem, None where each work-item visits all updates.
+        distinct_rows: (problem, rows) -> KernelSpecs for kernels/row_sparse.distinct: the slots go to the scatter.Problem's result.
 
     tuning: the table of schedules/tuning.py from which this schedule's kernels take their numbers, None where they need none; they ask
         overrides.tuning_of() for it, which puts a device's own numbers in place.
@@ -119,6 +120,7 @@ class Schedule:
         fetched_rows: most rows of a product that computes its right operand, such as quantised weights, in a prologue.
         persistent: whether persistent kernels are used: a group runs all steps of a loop for its rows of the batch.
         inner: whether only passes of the compiler choose this schedule, for kernels that they then join into one.
+        sparse_table: least elements of a tensor, mostly 0, that is kept as the rows that are not.
         plain_channels, plain_pixels: 1x1 convolutions are matrix products from `plain_channels` channels on, and their filter gradients
             only up to `plain_pixels` pixels.
     """
@@ -148,6 +150,8 @@ class Schedule:
     scan_parts: int
     plain_channels: int
     plain_pixels: float
+    distinct_rows: Callable[[Any, Handle], list[KernelSpec]]
+    sparse_table: float
     open_group: int = 0
     byte: int = 4
     kept: int = 16

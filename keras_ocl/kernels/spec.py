@@ -72,6 +72,7 @@ class KernelSpec:
     provenance: object = None  # the operations that it computes (compiler/launch/provenance.py); not part of the source either
     overwrites: bool = False  # whether it overwrites a variable's value; not part of the source either
     operations: float | None = None  # arithmetic operations done, if the algorithm (Winograd) differs from the definition; may be a Dim
+    replaced: Extent | None = None  # elements that it writes, if it leaves the others of its result as they are
     functions: tuple[str, ...] = ()  # source texts of functions that only this kernel calls; its pointers may then alias
     places: frozenset[Place] = frozenset()  # the ids of the work-item that the body and the guards name
     ids: Ids = Ids()

@@ -231,7 +231,7 @@ def _predicate(name, text, **rules):
     _row(name, text, shape=_shape(name, "bool"), **rules)
 
 
-_row("neg", "-x", lambda ct, out, x: (P.neg(ct),), fold=operator.neg)
+_row("neg", "-x", lambda ct, out, x: (P.neg(ct),), fold=operator.neg, vanishes=(0,))
 _row("sign", "-1, 0 or 1 by the sign of x; NaN stays")
 _row("floor", "The greatest integer not above x")
 _row("ceil", "The least integer not below x")
@@ -244,7 +244,7 @@ _smooth("log", "Natural logarithm", lambda out, x: P.div(_like(1, x), x))
 _smooth("log1p", "log(1 + x), accurate near 0", lambda out, x: P.div(_like(1, x), P.add(_like(1, x), x)))
 _smooth("log2", "Logarithm to base 2", lambda out, x: P.div(_like(1 / _LN2, x), x))
 _smooth("log10", "Logarithm to base 10", lambda out, x: P.div(_like(1 / _LN10, x), x))
-_row("sqrt", "Square root", _root(lambda out: P.div(_like(0.5, out), out)), fold=math.sqrt)
+_row("sqrt", "Square root", _root(lambda out: P.div(_like(0.5, out), out)), fold=math.sqrt, vanishes=(0,))
 _row("rsqrt", "1 / sqrt(x)", _root(lambda out: _scaled(P.mul(out, _square(out)), -0.5)))
 _smooth("cbrt", "Cube root", lambda out, x: P.div(_like(1 / 3, out), _square(out)))
 _smooth("sin", "Sine", lambda out, x: P.cos(x))
@@ -279,8 +279,9 @@ _row(
     lambda ct, out, a, b: (P.mul(ct, _conj(b)), P.mul(ct, _conj(a))),
     fold=operator.mul,
     simplify=algebra.neutral(1, commutes=True),
+    vanishes=(0, 1),
 )
-_row("div", "a / b; of integers truncated", _div_vjp, simplify=algebra.neutral(1))
+_row("div", "a / b; of integers truncated", _div_vjp, simplify=algebra.neutral(1), vanishes=(0,))
 _row("floor_div", "a / b rounded down")
 _row("mod", "Remainder with the sign of b", lambda ct, out, a, b: (ct, P.neg(P.mul(ct, P.floor_div(a, b)))))
 _row("rem", "Remainder with the sign of a", lambda ct, out, a, b: (ct, P.neg(P.mul(ct, P.round(P.div(P.sub(a, out), b))))))
@@ -302,10 +303,10 @@ _predicate("lt", "a < b")
 _predicate("le", "a <= b")
 _predicate("gt", "a > b")
 _predicate("ge", "a >= b")
-_row("abs", "Absolute value", _abs_vjp, _part_shape)
+_row("abs", "Absolute value", _abs_vjp, _part_shape, vanishes=(0,))
 _row("real", "Real part", lambda ct, out, x: (P.complex(ct, _like(0, ct)) if dtypes.is_complex(x.dtype) else ct,), _part_shape)
 _row("imag", "Imaginary part of a complex tensor", lambda ct, out, x: (P.complex(_like(0, ct), ct),), _part_shape)
-_predicate("is_finite", "Neither infinite nor NaN")
+_predicate("is_finite", "Neither infinite nor NaN", fold=math.isfinite)
 _predicate("is_nan", "Not a number")
 _predicate("is_inf", "Infinite")
 

@@ -13,6 +13,7 @@ from keras_ocl.core.index import Affine, is_one
 from keras_ocl.core.primitive import Primitive
 from keras_ocl.kernels import scatter as template
 from keras_ocl.primitives.batching import all_spread, examples, next_axes, to_front
+from keras_ocl.primitives.row_sparse import of_scatter
 
 
 def _rest(rank, axes):
@@ -271,6 +272,7 @@ _scatter_new = Primitive(
     dynamic_extents=("shape",),
     batch=_new_batch,
     factors=_new_factors,
+    row_sparse=of_scatter,
 )
 
 

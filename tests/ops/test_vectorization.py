@@ -242,4 +242,4 @@ def test_every_primitive_has_a_rule():
     without = {p.name for p in Primitive.registry.values() if p.batch is None}
     parts = {p.partial.name for p in Primitive.registry.values() if p.partial is not None}
     inside = {p.name for p in Primitive.registry.values() if p.kind in (Kind.SOURCE, Kind.PROJECTION)}
-    assert without == parts | inside | {"hold", "step_index", "all_gather", "reduce_scatter"}
+    assert without == parts | inside | {"hold", "step_index", "distinct_rows", "put_rows", "all_gather", "reduce_scatter"}

@@ -44,9 +44,11 @@ def overlaps(node):
 
 def updates_last(regions, updated):
     """The regions with those that only update states last, so that every reader of an old value comes before them."""
-    last = [r for r in regions if not r.consumers and all(n in updated for n in r.outputs)]
-    chosen = set(map(id, last))
-    return [r for r in regions if id(r) not in chosen] + last
+    chosen = set()
+    for r in reversed(regions):
+        if r.consumers <= chosen and all(n in updated for n in r.outputs):
+            chosen.add(r)
+    return [r for r in regions if r not in chosen] + [r for r in regions if r in chosen]
 
 
 def behind_stops(regions, updated, stops):

@@ -37,7 +37,7 @@ def lower_cond(builder, node, projections, alias, lower_graph):
         for view, owner in lowered.alias.items():
             owner = outside.get(owner, owner)
             alias[view] = alias.get(owner, owner)
-        launches += [_guarded(launch, flag, bool(taken)) for launch in lowered.launches]
+        launches += [guarded(launch, flag, bool(taken)) for launch in lowered.launches]
     return launches
 
 
@@ -64,8 +64,8 @@ def _inputs(graph, body):
     return [(n, places[id(n.tensor)]) for n in graph.nodes if n.primitive is None]
 
 
-def _guarded(launch, flag, taken):
-    """A branch's launch, such that it does nothing where the bool in the Buffer `flag` is not `taken`."""
+def guarded(launch, flag, taken):
+    """A launch, such that it does nothing where the bool in the Buffer `flag` is not `taken`."""
     label = f"{launch.name}, if {str(taken).lower()}"
     if isinstance(launch, KernelSpec):
         name = f"p{sum(a.is_pointer for a in launch.args)}"

@@ -10,11 +10,27 @@ from keras_ocl.core.primitive import Kind
 _LARGE = 1 << 20  # bytes from which an intermediate result takes its operand's memory: for less, equal layers share more kernels
 
 
-def in_place(regions, materialised, updates, views, alike, after=-1):
+def _overwrites(node):
+    """Whether `node` is the result of a template that can leave an operand's elements where they are (Primitive's `overwrites`)."""
+    return node.kind is Kind.PROJECTION and node.inputs[0].primitive.overwrites is not None
+
+
+def rest_of(node):
+    """The operand whose elements the template of `node` leaves where they are; None of other nodes."""
+    return node.inputs[0].inputs[node.inputs[0].primitive.overwrites] if _overwrites(node) else None
+
+
+def writer_of(node):
+    """The node that a region computes where it computes the value `node` of a state: of a template's result the template's."""
+    return node.inputs[0] if _overwrites(node) else node
+
+
+def in_place(regions, materialised, updates, views, alike, rests, after=-1):
     """Which updated states may overwrite their old value: a dict from the new node to the entry node.
 
-    Allowed when the kernel that computes the new value reads the old one only at the element it writes,
+    Allowed when the kernel that computes the new value reads the old one only at the element it writes, or leaves it there,
     no later kernel reads the old value, and the new one is computed after region number `after`. `updates`: pairs (entry node, new node).
+    `rests`: nodes whose elements templates of new nodes leave where they are: they too may overwrite the old value.
     """
     readers = {}
     for position, region in enumerate(regions):
@@ -24,25 +40,40 @@ def in_place(regions, materialised, updates, views, alike, after=-1):
                 n = views[n]
                 readers.setdefault(n, []).append(position)
     producer = {n: (position, region) for position, region in enumerate(regions) for n in region.outputs}
-    alias = {}
-    taken = set()
-    for entry, new in updates:
-        if new in alias or new not in producer or entry in taken or entry.primitive is not None:
-            continue
+
+    def fits(entry, new):
+        if new not in producer or entry.primitive is not None:
+            return False
         position, region = producer[new]
-        if not same(entry.shape, new.shape) or entry.dtype != new.dtype or not same(new.shape, region.space):
-            continue
         if max(readers.get(entry, [0])) > position or position <= after:
-            continue
+            return False
+        if new.results is not None:
+            return True
+        if not same(entry.shape, new.shape) or entry.dtype != new.dtype or not same(new.shape, region.space):
+            return False
         if region.anchor is not None and (
             entry in region.anchor.inputs or region.anchor.results is not None or region.anchor.primitive.host is not None
         ):
-            continue
+            return False
         if any(_base(n, views) is entry and n is not entry for n in region.operands):
+            return False
+        if entry not in region.operands:
+            return True
+        return not region.fetched and alike.reads_in_place(region, entry, partial(_read_in_place, region, materialised))
+
+    alias = {}
+    taken = set()
+    for entry, new in updates:
+        if new in alias or entry in taken:
             continue
-        if entry in region.operands:
-            if region.fetched or not alike.reads_in_place(region, entry, partial(_read_in_place, region, materialised)):
+        rest = rest_of(new)
+        if rest is not None and rest is not entry:
+            position, _ = producer[writer_of(new)]
+            if rest not in rests or rest in alias or max(readers[rest]) > position or not fits(entry, rest):
                 continue
+            alias[rest] = entry
+        elif not fits(entry, writer_of(new)):
+            continue
         alias[new] = entry
         taken.add(entry)
     return alias

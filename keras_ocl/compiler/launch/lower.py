@@ -7,7 +7,7 @@ from keras_ocl.compiler.fuse import order
 from keras_ocl.compiler.fuse.partition import partition
 from keras_ocl.compiler.launch import branches, region_kernels
 from keras_ocl.compiler.launch.alike import Alike
-from keras_ocl.compiler.launch.in_place import in_place, reused
+from keras_ocl.compiler.launch.in_place import in_place, rest_of, reused, writer_of
 from keras_ocl.compiler.launch.provenance import Provenance
 from keras_ocl.core.dim import product
 from keras_ocl.core.primitive import Kind
@@ -15,6 +15,7 @@ from keras_ocl.kernels import prelude
 from keras_ocl.kernels.launch import fitted, pieces
 from keras_ocl.kernels.schedule import schedule_of
 from keras_ocl.kernels.spec import Buffer, KernelSpec, Sink
+from keras_ocl.primitives import algebra
 
 
 class Builder:
@@ -22,11 +23,12 @@ class Builder:
 
     `sources`: dict from the position of an operand that the template computes while loading it (a prologue: Primitive's `fetches` and
     `repeats`) to the RegionSource that writes its code. `repeated`: whether the kernels are launched in every step of a loop.
+    `overwriting`: the nodes that lie in the memory of the states whose new values they are.
     """
 
-    def __init__(self, traits, all_arguments, lower_loop=None, sources=None, repeated=False):
+    def __init__(self, traits, all_arguments, lower_loop=None, sources=None, repeated=False, overwriting=frozenset()):
         self.traits, self.all_arguments, self.lower_loop, self.sources = traits, all_arguments, lower_loop, sources or {}
-        self.repeated = repeated
+        self.repeated, self.overwriting = repeated, overwriting
 
 
 class HostCall:
@@ -93,23 +95,28 @@ def lower_graph(graph, updates, traits, all_arguments, lower_loop, extra=None):
     found = partition(graph, traits, None if extra is None else set(extra))
     regions, materialised, views, parts = found.regions, found.materialised, found.views, found.parts
     single = [(entry, graph.outputs[k]) for entry, k in updates if graph.outputs.count(graph.outputs[k]) == 1]
-    updated, alike = {n for _, n in single}, Alike(materialised)
+    rests = {rest for _, n in single if (rest := rest_of(n)) is not None and rest not in graph.outputs}
+    updated = {*(writer_of(n) for _, n in single), *rests}
+    alike = Alike(materialised)
     regions = order.updates_last(regions, updated)
     if extra is None:
         stops = [r for r in regions if _stops(r)]
         regions = order.behind_stops(regions, updated, stops)
         if not all_arguments and not any(order.overlaps(s.anchor) for s in stops):
-            regions = order.Schedule(regions, found, set(graph.outputs), single, stops).best()
-        alias = in_place(regions, materialised, single, views, alike, max((k for k, r in enumerate(regions) if _stops(r)), default=-1))
+            writers = [(entry, w) for entry, n in single for w in (writer_of(n), rest_of(n)) if w is not None]
+            regions = order.Schedule(regions, found, set(graph.outputs), writers, stops).best()
+        after = max((k for k, r in enumerate(regions) if _stops(r)), default=-1)
+        alias = in_place(regions, materialised, single, views, alike, rests, after)
     else:
-        alias = in_place(regions, materialised, single, views, alike)
-    overwritten, updates = set(alias.values()), set(alias) if extra is None else set()
+        alias = in_place(regions, materialised, single, views, alike, rests)
+    overwritten, overwriting = set(alias.values()), frozenset(alias)
+    updates = {writer_of(n) for n in alias} if extra is None else set()
     if extra is None and not all_arguments:
         alias |= reused(regions, found, alias, alike, set(graph.outputs))
     alias.update({node: _resolve(node, {**views, **alias}) for node in views})
     for node in views:
         node.buffer.slice = alias[node].buffer.slice
-    builder = Builder(traits, all_arguments, lower_loop, repeated=extra is not None)
+    builder = Builder(traits, all_arguments, lower_loop, repeated=extra is not None, overwriting=overwriting)
     launches = []
     for region in regions:
         provenance = Provenance(region)
@@ -120,7 +127,9 @@ def lower_graph(graph, updates, traits, all_arguments, lower_loop, extra=None):
 
         found = _launchable(lower() if extra or parts else alike.kernels(region, alias, lower), provenance, builder)
         provenance.launches = max(1, len(found))
-        launches += [_labelled(launch, label, provenance, not updates.isdisjoint(region.outputs)) for launch in found]
+        found = [_labelled(launch, label, provenance, not updates.isdisjoint(region.outputs)) for launch in found]
+        flag = _needed_if(graph, region, alias) if extra is None and rests.issuperset(region.outputs) else None
+        launches += found if flag is None else [branches.guarded(launch, flag.buffer, True) for launch in found]
     return Lowered(launches, alias, overwritten)
 
 
@@ -134,6 +143,23 @@ def _launchable(launches, provenance, builder):
         work = provenance.work if traits.max_groups else 0
         found += pieces(fitted(launch, traits, eager), traits, work, eager)
     return found
+
+
+def _needed_if(graph, region, alias):
+    """The rank-0 bool in memory without which a region only leaves the states that it overwrites as they are; None where there is none."""
+    found = set()
+    for n in region.outputs:
+        flag = mask = n.inputs[0] if n.kind is Kind.ELEMENTWISE and n in alias else None
+        if flag is None or flag.dtype != "bool":
+            return None
+        while flag.kind is Kind.VIEW:
+            (flag,) = flag.inputs
+        unset = algebra.full(graph, False, mask.shape, "bool", n.origin)
+        if graph.simplest(n.primitive, (unset, *n.inputs[1:]), n.params, n.origin) is not alias[n]:
+            return None
+        found.add(flag)
+    flag = found.pop() if len(found) == 1 else None
+    return flag if flag in region.operands and flag.shape == () else None
 
 
 def _labelled(launch, label, provenance, overwrites):

@@ -70,7 +70,7 @@ def _operations(part, busiest):
 
 
 def _traffic(part: KernelSpec):
-    """(bytes read, bytes written) by a kernel or a part of it: its buffers' bytes, and for reads no more than the elements loaded.
+    """(bytes read, bytes written) by a kernel or a part of it: its buffers' bytes, but no more than the elements loaded or replaced.
 
     Where a loop's steps access slices of a buffer, the bytes of one step count.
     """
@@ -83,5 +83,7 @@ def _traffic(part: KernelSpec):
             nbytes = sum(map(present, a.parts.values())) * dtypes.itemsize(a.dtype)
         elif a.kind == "in" and a.value in loads:
             nbytes = min(nbytes, int(loads[a.value]) * dtypes.itemsize(a.dtype))
+        elif a.kind == "out" and part.replaced is not None:
+            nbytes = min(nbytes, present(part.replaced) * dtypes.itemsize(a.dtype))
         totals[a.kind] += nbytes
     return totals["in"], totals["out"]

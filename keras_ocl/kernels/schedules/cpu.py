@@ -7,7 +7,7 @@ from typing import Any
 
 from keras_ocl.core.dim import Extent, hint
 from keras_ocl.core.factors import Shaped
-from keras_ocl.kernels import sort, summation
+from keras_ocl.kernels import row_sparse, sort, summation
 from keras_ocl.kernels.attention import cpu as attention_cpu
 from keras_ocl.kernels.attention import gradient_cpu as attention_gradient_cpu
 from keras_ocl.kernels.attention import row_cpu as attention_row_cpu
@@ -157,5 +157,7 @@ SCHEDULE = register(
         fetched_rows=8,  # a register tile holds as many rows: each computed element is computed once
         plain_channels=48,  # with fewer the direct kernel is as fast
         plain_pixels=2048,  # over more pixels the direct kernel is faster
+        distinct_rows=row_sparse.by_hashing,
+        sparse_table=1 << 17,
     )
 )

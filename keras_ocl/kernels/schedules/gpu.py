@@ -6,7 +6,7 @@ from typing import Any
 
 from keras_ocl.core.dim import Extent, ceil_div, hint
 from keras_ocl.core.factors import Shaped
-from keras_ocl.kernels import cumulative_gpu, scatter, scatter_sorted, sort, sort_local
+from keras_ocl.kernels import cumulative_gpu, row_sparse, scatter, scatter_sorted, sort, sort_local
 from keras_ocl.kernels.attention import gpu as attention_gpu
 from keras_ocl.kernels.conv import elements as conv_elements
 from keras_ocl.kernels.conv import gpu as conv_gpu
@@ -104,6 +104,10 @@ def _scatter_sorted(problem: scatter.Problem) -> list[KernelSpec] | None:
     return scatter_sorted.kernels(problem, tuning.scatter_chunk, min(tuning.pointwise_group, problem.traits.max_group))
 
 
+def _distinct_rows(problem: scatter.Problem, rows: Handle) -> list[KernelSpec]:
+    return row_sparse.by_sorting(problem, rows, min(tuning_of(problem.traits).pointwise_group, problem.traits.max_group))
+
+
 SCHEDULE = register(
     Schedule(
         name="gpu",
@@ -143,5 +147,7 @@ SCHEDULE = register(
         scan_parts=64,
         plain_channels=0,
         plain_pixels=math.inf,
+        distinct_rows=_distinct_rows,
+        sparse_table=1 << 22,
     )
 )

@@ -7,7 +7,7 @@ import math
 from typing import Any
 
 from keras_ocl.core.dim import Extent
-from keras_ocl.kernels import sort
+from keras_ocl.kernels import row_sparse, sort
 from keras_ocl.kernels.attention import reference as attention_reference
 from keras_ocl.kernels.conv import elements as conv_elements
 from keras_ocl.kernels.gemm import reference as gemm_reference
@@ -51,5 +51,7 @@ SCHEDULE = register(
         scan_parts=1,
         plain_channels=0,
         plain_pixels=0,
+        distinct_rows=row_sparse.by_hashing,
+        sparse_table=math.inf,
     )
 )

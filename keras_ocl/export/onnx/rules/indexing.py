@@ -140,4 +140,6 @@ RULES = {
 }
 
 _RANDOM = "an ONNX model keeps no state from which its numbers could follow; leave random layers out of inference"
-REFUSED = {name: _RANDOM for name in ("random_bits", "random_binomial", "random_gamma")}
+REFUSED = {name: _RANDOM for name in ("random_bits", "random_binomial", "random_gamma")} | {
+    name: "it belongs to training steps, which are not exported" for name in ("distinct_rows", "put_rows")
+}
