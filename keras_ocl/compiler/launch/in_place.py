@@ -111,8 +111,9 @@ def reused(regions, found, alias, alike, results):
         anchor = region.anchor
         if anchor is not None and (anchor.results is not None or anchor.primitive.host is not None) or region.fetched:
             continue
-        elsewhere = [n for n in region.operands if n in found.views] + ([] if anchor is None else list(anchor.inputs))
-        free = (region.operands & found.materialised) - {*region.outputs, *(_base(n, found.views) for n in elsewhere)}
+        viewed = region.operands & found.views.keys()
+        elsewhere = [*viewed, *(() if anchor is None else anchor.inputs)]
+        free = (region.operands & found.materialised) - {*region.outputs, *viewed, *(_base(n, found.views) for n in elsewhere)}
         for n in region.outputs:
             if n in kept or n in found.views or size_hint(n.shape) * dtypes.itemsize(n.dtype) < _LARGE or not same(n.shape, region.space):
                 continue
