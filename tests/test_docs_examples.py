@@ -93,6 +93,12 @@ def test_profiling(capsys):
     assert "MatMul" in capsys.readouterr().out
 
 
+def test_memory(capsys):
+    names = run("memory.md")
+    printed, memory = capsys.readouterr().out, names["profile"].memory()
+    assert printed == f"{memory}\n" and "kept for the gradient" in printed and memory.peak_bytes > 0
+
+
 def test_checks():
     names = run("checks.md")
     page = (PAGES / "checks.md").read_text(encoding="utf-8")
@@ -118,6 +124,7 @@ def test_every_page_with_python_is_run(page):
         "distribution.md",
         "custom-kernels.md",
         "generation.md",
+        "memory.md",
         "profiling.md",
         "checks.md",
     }
