@@ -1,6 +1,6 @@
 """Memory of training: `python -m comparisons.memory [network ...] [--backends ocl,tensorflow,jax,torch] [--keep all,least]`.
 
-Each backend trains each network (comparisons/models/memory.py) on a CPU in a process of its own. "peak" is the peak of the process's
+Each backend trains each network (comparisons/memory_networks.py) on a CPU in a process of its own. "peak" is the peak of the process's
 resident memory from the first step on, "warm" that after some steps; both less what was resident right before the first step, when the
 model with its optimizer is built and the batch is there. What a backend compiled, and its compiler as far as that stays in memory, counts
 in both. For ocl the table also has its arena (the memory plan of a step's intermediates), what of it is kept from the forward part for the
@@ -76,7 +76,7 @@ def measure(name, steps):
     """Trains a network on this process's backend; returns a dict of bytes, and of "step" in seconds."""
     import keras
 
-    from comparisons.models.memory import NETWORKS
+    from comparisons.memory_networks import NETWORKS
 
     keras.utils.set_random_seed(0)
     model, x, y, _ = NETWORKS[name]()
@@ -181,7 +181,7 @@ def main():
         print(json.dumps(measure(options.networks[0], options.steps)))
         return
     os.environ.setdefault("KERAS_BACKEND", "ocl")
-    from comparisons.models.memory import NETWORKS
+    from comparisons.memory_networks import NETWORKS
 
     backends = options.backends.split(",")
     for what, given, known in (("network", options.networks, NETWORKS), ("backend", backends, BACKENDS)):

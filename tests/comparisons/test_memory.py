@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from comparisons import memory
-from comparisons.models.memory import NETWORKS
+from comparisons.memory_networks import NETWORKS
 from keras_ocl import lowering, runtime
 
 ROOT = Path(__file__).resolve().parents[2]
