@@ -80,7 +80,7 @@ class _Task:
     reads: set
 
 
-class Schedule:
+class Ordering:
     """The orders of a partition's regions, by the bytes that are alive in the arena.
 
     Args:

@@ -104,7 +104,7 @@ def lower_graph(graph, updates, traits, all_arguments, lower_loop, extra=None):
         regions = order.behind_stops(regions, updated, stops)
         if not all_arguments and not any(order.overlaps(s.anchor) for s in stops):
             writers = [(entry, w) for entry, n in single for w in (writer_of(n), rest_of(n)) if w is not None]
-            regions = order.Schedule(regions, found, set(graph.outputs), writers, stops).best()
+            regions = order.Ordering(regions, found, set(graph.outputs), writers, stops).best()
         after = max((k for k, r in enumerate(regions) if _stops(r)), default=-1)
         alias = in_place(regions, materialised, single, views, alike, rests, after)
     else:

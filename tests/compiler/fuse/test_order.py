@@ -12,7 +12,7 @@ import keras_ocl
 from keras_ocl import lowering, runtime
 from keras_ocl import primitives as P
 from keras_ocl.compiler.fuse import order
-from keras_ocl.compiler.fuse.order import Schedule, in_program_order
+from keras_ocl.compiler.fuse.order import Ordering, in_program_order
 from keras_ocl.compiler.fuse.partition import Partition, partition
 from keras_ocl.compiler.fuse.regions import Region
 from keras_ocl.compiler.launch.loops.lower import lower_loop
@@ -29,10 +29,10 @@ def product(a, b):
 
 
 def schedule(function, *specs):
-    """(Schedule, its regions) of a function of primitives."""
+    """(Ordering, its regions) of a function of primitives."""
     graph, _ = graph_of(function, *specs)
     found = partition(graph, runtime.read_record("intel-cpu"))
-    return Schedule(found.regions, found, set(graph.outputs), [], []), found.regions
+    return Ordering(found.regions, found, set(graph.outputs), [], []), found.regions
 
 
 def peaks(function, *specs):
@@ -134,7 +134,7 @@ def test_thousands_of_regions_are_ordered_in_seconds():
         nodes.append(n)
         regions.append(region)
     start = time.perf_counter()
-    Schedule(in_program_order(regions), Partition(regions, set(nodes), {}, {}), set(), [], []).best()
+    Ordering(in_program_order(regions), Partition(regions, set(nodes), {}, {}), set(), [], []).best()
     assert time.perf_counter() - start < 5
 
 
