@@ -1,8 +1,8 @@
 """What a training step keeps for its gradient: a minimum cut between the forward and the backward part of its graph.
 
 Each value of the forward part that the backward part reads is either kept in memory until then, or computed again (rematerialisation) from
-values that are kept. Keeping costs by bytes, computing again by the prices of cost.py, and products, convolutions, loops, draws by host and
-the like are never repeated. The choice with the least cost is a minimum cut: Zheng et al., "Min-cut activation recomputation" (PyTorch's
+values that are kept. Keeping costs by bytes, computing again by the prices of cost.py; products, convolutions, loops and host operations
+are never computed again. The choice with the least cost is a minimum cut: Zheng et al., "Min-cut activation recomputation" (PyTorch's
 AOTAutograd), there with bytes alone. Nodes that are computed again are copied in the graph; fusion then places the copies as any node.
 """
 
@@ -68,8 +68,7 @@ def _repeated(nodes, backward, read, traits):
     """The set of forward nodes that the backward part computes again."""
     schedule, least = schedule_of(traits), traits.keep == "least"
     templates = _read_by_templates(nodes, backward)
-    numbers, network = {}, None
-    waiting = list(read)
+    numbers, waiting = {}, list(read)
     while waiting:  # what may be computed again, and what it is computed from
         n = waiting.pop()
         if n not in numbers:
@@ -94,7 +93,7 @@ def _repeated(nodes, backward, read, traits):
 
 
 def _repeatable(node):
-    """Whether a node may be computed twice: not a template's or the host's, and not a few numbers, which are kept for nothing."""
+    """Whether a node may be computed twice: not by a template or the host, and not one of few elements, which costs nothing to keep."""
     generated = node.kind in _REPEATED and node.primitive.pointwise is not None and not node.primitive.stored and node.results is None
     return generated and (node.kind in _FREE or cost.size(node) > _FEW)
 

@@ -2,6 +2,7 @@
 
 from functools import partial
 
+from keras_ocl.compiler.fuse.order import overlaps
 from keras_ocl.compiler.launch import region_kernels
 from keras_ocl.core import dtypes
 from keras_ocl.core.dim import same, size_hint
@@ -107,6 +108,8 @@ def reused(regions, found, alias, alike, results):
     for position, region in enumerate(regions):
         for n in region.operands:
             last[_base(n, found.views)] = position
+        if overlaps(region.anchor):  # a thread may still read its operands while later regions run
+            kept.update(_base(n, found.views) for n in region.operands)
     for position, region in enumerate(regions):
         anchor = region.anchor
         if anchor is not None and (anchor.results is not None or anchor.primitive.host is not None) or region.fetched:

@@ -10,6 +10,8 @@ from keras_ocl.compiler.jit import Jitted
 from keras_ocl.compiler.launch import in_place
 from keras_ocl.compiler.launch.loops.lower import lower_loop
 from keras_ocl.compiler.launch.lower import lower_graph
+from keras_ocl.distribution.communicator import Communicator
+from keras_ocl.primitives.collective import all_reduce_p
 from tests.compiler.graphs import graph_of
 
 N = 600  # a matrix of 1.4 MB
@@ -79,3 +81,22 @@ def test_values(monkeypatch, size):
         return x @ b
 
     np.testing.assert_allclose(to_numpy(Jitted(function)(a, b)), reference(a.astype("float64"), b.astype("float64")), rtol=2e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("overlaps", [False, True])
+def test_the_operand_of_a_sum_that_a_thread_computes_keeps_its_memory(overlaps):
+    """A kernel that reads it last may run while the thread still reads it, too."""
+
+    class Ranks(Communicator):
+        pass
+
+    Ranks.overlaps = overlaps
+    group = Ranks()
+
+    def function(a, b):
+        x = dense(a, b)
+        total, _ = all_reduce_p(x, P.constant(0, "int32"), group=group, kind="sum")
+        return dense(P.mul(x, dense(P.exp(dense(b, a)), b)), b), total
+
+    found, _ = reused(function, (N, N), (N, N))
+    assert found == ([] if overlaps else [("mul", "dot_general")])
