@@ -1,8 +1,14 @@
 """Functions of float32 that replace OpenCL C's where those are slow or wrong on some implementation (quirk vector_erf).
 
-The argument is reduced by a constant split into parts so short that their multiples are exact (Cody and Waite); a polynomial follows,
-fitted by reweighted least squares to a relative error below 1e-8. Results are at most about 2 ulp off; infinities, NaN and denormal
-results follow IEEE 754. Adding 1.5 * 2^23 rounds to an integer and leaves that integer in the low bits.
+Infinities, NaN and denormal results follow IEEE 754.
+
+Exponentials, logarithms, sin and cos: the argument is reduced by a constant split into parts so short that their multiples are exact (Cody
+and Waite); a polynomial follows, fitted by reweighted least squares to a relative error below 1e-8. Results are at most about 2 ulp off.
+Adding 1.5 * 2^23 rounds to an integer and leaves that integer in the low bits.
+
+tanh and erf: x P(x^2) / Q(x^2) up to the argument from which they round to 1. The quotient was fitted in the same way to a relative error
+of 2e-8; of the float32 coefficients near its own, a random search chose those with the least error of the rounded result. Results are at
+most 4.5 ulp off with a correctly rounded division, .7 ulp in the mean, in half the time of the exponential that they are otherwise.
 """
 
 from keras_ocl.kernels.prelude.floats import horner
@@ -10,9 +16,11 @@ from keras_ocl.kernels.prelude.floats import horner
 _EXP = [1.0, 1.0, 0.499999934, 0.166665204, 0.0416683908, 0.00836874525, 0.00138145402]
 _EXPM1 = [0.5, 0.166666664, 0.0416663604, 0.00833338946, 0.00139406689, 0.000198458805]
 _LOG = [0.333333317, -0.250008239, 0.200012312, -0.166232506, 0.142015676, -0.131611013, 0.127634753, -0.0763438523]
-_TANH = [-0.333332839, 0.133314913, -0.0537434954, 0.0206505795, -0.00571703701]
-_ERF = [0.128379171, -0.376126258, 0.112835851, -0.0268538119, 0.00518832756, -0.000801019249, 7.85385759e-05]
-_LOG_ERFC = [-0.000341512576, -1.12708923, -0.638144758, -0.103106821, 0.021838097, -0.00294766681, 0.000186380086]
+_TANH = ([1.0, 0.133810267, 0.00349558867, 2.06090917e-05, 1.33546934e-08], [1.0, 0.467143416, 0.025876986, 0.000328563532, 7.77656851e-07])
+_ERF = (
+    [2.14686394, 0.362269878, 0.100360319, 0.00716454117, 0.000542022579, 3.90052219e-06],
+    [1.90260863, 0.955255091, 0.217105374, 0.0284806509, 0.00221186341, 7.24738347e-05],
+)
 _SIN = [-0.166666549, 0.00833217353, -0.000195166548]
 _COS = [0.0416666467, -0.00138873614, 2.44377283e-05]
 
@@ -48,6 +56,17 @@ def _periodic(name, body):
 """
 
 
+def _saturating(coefficients, limit):
+    """A template of an odd function that is 1 from `limit` on: a quotient of polynomials, which near the limit rounding may bring past 1."""
+    above, below = (horner(c, "z") for c in coefficients)
+    return f"""$T $name($T x) {{
+  $T z = x * x;
+  $T y = x * {above} / {below};
+  return ((fabs(y) > 1.0f) | (fabs(x) > {limit}f)) ? copysign(($T)1.0f, x) : y;
+}}
+"""
+
+
 FLOAT = {
     # k is added to the exponent's bits, even of a NaN; for a denormal result, a factor of 2^-64 is applied last.
     "exp": f"""$T $name($T a) {{
@@ -56,11 +75,6 @@ FLOAT = {
   $I k = as_$I(t) + (low ? ($I)64 : ($I)0);
   $T y = as_$T(as_$I({horner(_EXP, "r")}) + (k << 23)) * (low ? ($T)0x1p-64f : ($T)1.0f);
   return (a <= 88.7228394f) ? y : a * INFINITY;
-}}
-""",
-    # exp for arguments from -87 to 88, for callers that need no others.
-    "exp_inner": f"""$T $name($T x) {{
-{_REDUCE_EXP}  return as_$T(as_$I({horner(_EXP, "r")}) + (as_$I(t) << 23));
 }}
 """,
     "expm1": f"""$T $name($T a) {{
@@ -95,23 +109,8 @@ FLOAT = {
   return 1.0f / (1.0f + $exp(-x));
 }
 """,
-    # Here and in erf a NaN takes the `near` branch: `far` would turn it into a number.
-    "tanh": f"""$T $name($T x) {{
-  $T a = fabs(x), z = x * x;
-  $T near = $mad({horner(_TANH, "z")} * z, x, x);
-  a = (a > 10.0f) ? ($T)10.0f : a;
-  $T far = 1.0f - 2.0f / ($exp_inner(2.0f * a) + 1.0f);
-  return (a >= 0.625f) ? copysign(far, x) : near;
-}}
-""",
-    "erf": f"""$T $name($T x) {{
-  $T a = fabs(x), z = x * x;
-  $T near = $mad({horner(_ERF, "z")}, x, x);
-  a = (a > 4.0f) ? ($T)4.0f : a;
-  $T far = 1.0f - $exp_inner({horner(_LOG_ERFC, "a")});
-  return (a >= 1.0f) ? copysign(far, x) : near;
-}}
-""",
+    "tanh": _saturating(_TANH, 9.0),
+    "erf": _saturating(_ERF, 3.92),
     "sin": _periodic(
         "sin",
         f"""  $T y = ((k & 1) != ($I)0) ? {_COS_POLYNOMIAL} : {_SIN_POLYNOMIAL};
