@@ -28,6 +28,8 @@ def _build(self, specs, options="", unoptimised=None):
         texts.append((name, source, helpers))
     kernels = _original["build"](self, texts, options)
     for name, kernel in kernels.items():
+        if not isinstance(kernel, cl.Kernel):
+            continue  # a test's driver runs nothing
         known = _kernels[kernel.int_ptr] = found[name]
         behind = known.count
         for k in range(len(known.pointers)):
@@ -90,6 +92,10 @@ _original = {}
 @contextlib.contextmanager
 def installed():
     """Inside, every kernel that is built checks its accesses. Raises AccessError at the end where one was outside of its buffer."""
+    if _original:  # all of a run's tests check
+        yield
+        judge()
+        return
     _original.update({name: getattr(owner, name) for owner, name, _ in _PATCHES})
     for owner, name, function in _PATCHES:
         setattr(owner, name, function)
@@ -99,6 +105,7 @@ def installed():
     finally:
         for owner, name, _ in _PATCHES:
             setattr(owner, name, _original[name])
+        _original.clear()
 
 
 def judge():

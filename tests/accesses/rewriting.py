@@ -64,11 +64,16 @@ def checked(source, texts, accesses):
     functions = {}
     for text in texts:
         functions.update(_functions(_parsed(text)))
-    title = source.partition("\n")[0].removeprefix("// ")
-    rewriter = _Rewriter(functions, title, accesses)
-    texts = [rewriter.program(text) for text in texts]
+    # Kernels share a text that they need, so that it is rewritten the same for each of them.
+    texts = [_Rewriter(functions, _title(text), accesses).program(text) for text in texts]
+    rewriter = _Rewriter(functions, _title(source), accesses)
     source = rewriter.program(source)
     return source, (HEAD, *texts), rewriter.kernel
+
+
+def _title(text):
+    """A text's first line, without the marks of a comment."""
+    return text.partition("\n")[0].removeprefix("// ")
 
 
 def _parsed(text):

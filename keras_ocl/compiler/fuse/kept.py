@@ -80,7 +80,7 @@ def _repeated(nodes, backward, read, traits):
     for n, k in numbers.items():
         again = INFINITE
         if _repeatable(n):
-            again = 0 if least else schedule.again * _price(n) + (_stored_briefly(n, schedule) if n in templates else 0)
+            again = 0 if least else _price(n) + (_stored_briefly(n, schedule) if n in templates else 0)
             for i in n.inputs:
                 if i in numbers:
                     network.edge(2 * numbers[i] + 1, 2 * k, INFINITE)
