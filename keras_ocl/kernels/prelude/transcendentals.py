@@ -57,7 +57,7 @@ def _periodic(name, body):
 
 
 def _saturating(coefficients, limit):
-    """A template of an odd function that is 1 from `limit` on: a quotient of polynomials, which near the limit rounding may bring past 1."""
+    """A template of an odd function that is 1 from `limit` on: a quotient of polynomials, which rounding may bring past 1."""
     above, below = (horner(c, "z") for c in coefficients)
     return f"""$T $name($T x) {{
   $T z = x * x;
