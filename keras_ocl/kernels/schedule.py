@@ -102,9 +102,10 @@ class Schedule:
     Prices, in cheap operations on one element of a vector (all but `joined`):
         launch: one more kernel. byte: writing a byte to memory and reading it in another kernel. kept: keeping a byte for a step's
         gradient, where it has left the caches. gather: each element, where the lanes of a vector read elements that are not adjacent.
-        chained: vertical chains: most work of a kernel that is taken from other compute units to save one launch, 0 for no chains. joined: horizontal fusion: most work-items per compute unit of independent kernels that
-        become one, 0 for none. compilation: unoptimised builds: the work that a compute unit does in unoptimised code while the compiler
-        optimises one character of source, 0 for no such builds.
+        chained: vertical chains: most work of a kernel that is taken from other compute units to save one launch, 0 for no chains.
+        joined: horizontal fusion: most work-items per compute unit of independent kernels that become one, 0 for none.
+        compilation: unoptimised builds: the work that a compute unit does in unoptimised code while the compiler optimises one character
+        of source, 0 for no such builds.
 
     Limits and shapes:
         vectors: whether a work-item computes explicit vectors, their lanes along the last axis of the result.
