@@ -16,6 +16,7 @@ from keras_ocl.compiler.codegen import Analysis
 from keras_ocl.compiler.codegen.nests import Register, analyse
 from keras_ocl.compiler.fuse import cost, order, row_results
 from keras_ocl.compiler.fuse.axes import ANY, axis_map
+from keras_ocl.compiler.fuse.light import PLACED, light
 from keras_ocl.compiler.fuse.prologue import fetched, repeated
 from keras_ocl.compiler.fuse.regions import Parts, Placement, Region
 from keras_ocl.compiler.fuse.siblings import merged
@@ -23,10 +24,8 @@ from keras_ocl.core.access import Along, Inner
 from keras_ocl.core.dim import hint, product, same, size_hint
 from keras_ocl.core.index import Affine, is_one
 from keras_ocl.core.primitive import Kind
-from keras_ocl.kernels import elementwise
 from keras_ocl.kernels.schedule import schedule_of
 
-_PLACED = (Kind.INPUT, Kind.PROJECTION, Kind.STEP_SLICE)  # values that are in memory without a kernel of their own
 _INLINED = (Kind.VIEW, Kind.SOURCE)  # recomputed wherever they are used, as they cost next to nothing
 
 
@@ -72,7 +71,7 @@ def partition(graph, traits, together=None, cuts=frozenset()):
             users[i].append(n)
     fuser = _Fuser(graph, traits, users, together, cuts)
     for node in reversed(nodes):
-        if node.kind not in _PLACED:
+        if node.kind not in PLACED:
             fuser.place(node)
     at = fuser.at
     return Partition(
@@ -88,7 +87,7 @@ class _Fuser:
         self.traits, self.schedule, self.users, self.together = traits, schedule_of(traits), users, together
         self.limits = self.schedule.fusion
         results = set(graph.outputs)
-        self.at = {n: Placement(n in results, n in cuts, n.kind in _PLACED) for n in users}
+        self.at = {n: Placement(n in results, n in cuts, n.kind in PLACED) for n in users}
         self.indices, self.border = cost.Places(), graph.border
         self.regions, self._numbers = [], itertools.count()
 
@@ -125,7 +124,7 @@ class _Fuser:
                 self._inline(node, region)
                 return
         small = all(len(r.maps) < self.limits.nodes for r in readers)
-        if not needs_memory and readers and small and self._cheap(node) and self._worth_repeating(node, readers):
+        if not needs_memory and readers and small and self._light(node, readers):
             for region in readers:
                 self._inline(node, region)
             return
@@ -241,7 +240,7 @@ class _Fuser:
         operand, inside, leaves = found
         # Not if it saves no launch: a kernel over the same index space could store the operand, or the kernel of a leaf could compute it.
         hosts = [r for r in self.regions if r is not region and same(r.space, operand.shape) and not region.reaches(r)]
-        made = [n for n in leaves if n.kind not in _PLACED]
+        made = [n for n in leaves if n.kind not in PLACED]
         if hosts or any(same(n.shape, operand.shape) for n in made):
             return
         self.at[node].fetches = operand
@@ -382,18 +381,10 @@ class _Fuser:
             return True
         return any(self.at[u].anchored or self.at[u].regions - readers for u in self.users[node])
 
-    def _cheap(self, node):
-        """Whether recomputing `node` costs no more than loading it: one light operation on values that are in memory anyway."""
-        if node.kind is not Kind.ELEMENTWISE or cost.price(node) > elementwise.CHEAP:
-            return False
-        for i in node.inputs:
-            base = i
-            while base.kind is Kind.VIEW:
-                base = base.inputs[0]
-            in_memory = base.kind in _PLACED or base.kind is Kind.SOURCE or base.primitive.pointwise is None
-            if not in_memory and base.kind not in (Kind.REDUCTION, Kind.WINDOW):
-                return False
-        return True
+    def _light(self, node, readers):
+        """Whether all of `readers` had better compute `node` than load it."""
+        in_memory = functools.partial(self._in_memory, readers=set(readers))
+        return light(node, readers, self.border, in_memory, self._is_template) and self._worth_repeating(node, readers)
 
     def _reduction(self, node):
         return node.kind in row_results.REDUCING
@@ -505,7 +496,7 @@ class _Fuser:
         chain, stack = {node}, [node]
         while stack:
             for i in stack.pop().inputs:
-                if i in chain or i.kind in _PLACED or cost.size(i) != cost.size(node) or not chain.issuperset(self.users[i]):
+                if i in chain or i.kind in PLACED or cost.size(i) != cost.size(node) or not chain.issuperset(self.users[i]):
                     continue
                 if self._is_template(i):
                     return True
