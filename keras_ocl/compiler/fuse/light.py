@@ -13,19 +13,19 @@ _PER_ROW = 16  # what has so many times fewer elements than a tensor, such as on
 _VISITS = 64  # most nodes that are looked at to foresee what a region loads
 
 
-def light(node, readers, border, in_memory, is_template):
+def light(node, readers, border, in_memory, may_be_epilogue):
     """Whether the regions `readers` had better compute `node` than load it: one light operation, or a few that need no more loads.
 
     Args:
         border: graph.border. What the forward part computes is in memory where the backward part reads it (kept.py).
         in_memory: function of a node: whether it is in memory whatever happens to `node`.
-        is_template: function of a node: whether a template or the host computes it.
+        may_be_epilogue: function of a node: whether a template can store it without loading what it follows from.
     """
     if node.kind is not Kind.ELEMENTWISE:
         return False
     if cost.price(node) <= elementwise.CHEAP and all(map(_is_there, map(_viewed, node.inputs))):
         return True
-    arrays = _arrays(node, border, in_memory, is_template)
+    arrays = None if may_be_epilogue(node) else _arrays(node, border, in_memory)
     return arrays is not None and sum(len(arrays - _loads(r, node, in_memory)) for r in readers) <= len(readers)
 
 
@@ -40,7 +40,7 @@ def _is_there(node):
     return node.kind in (*PLACED, Kind.SOURCE, Kind.REDUCTION, Kind.WINDOW) or node.primitive.pointwise is None
 
 
-def _arrays(node, border, in_memory, is_template):
+def _arrays(node, border, in_memory):
     """The set of arrays of the size of `node` from which it follows by light operations; None where there is none."""
     work, arrays, found, waiting = 0, set(), {node}, [node]
     while waiting:
@@ -53,11 +53,7 @@ def _arrays(node, border, in_memory, is_template):
             if base in found or base.kind is Kind.SOURCE or _PER_ROW * cost.size(base) <= cost.size(node):
                 continue
             found.add(base)
-            if base.kind in PLACED or base.order < border <= node.order:
-                arrays.add(base)
-            elif is_template(base):
-                return None  # its epilogue may store `node`
-            elif in_memory(base):
+            if base.kind in PLACED or base.order < border <= node.order or in_memory(base):
                 arrays.add(base)
             elif base is i and base.kind is Kind.ELEMENTWISE:
                 waiting.append(base)

@@ -384,7 +384,7 @@ class _Fuser:
     def _light(self, node, readers):
         """Whether all of `readers` had better compute `node` than load it."""
         in_memory = functools.partial(self._in_memory, readers=set(readers))
-        return light(node, readers, self.border, in_memory, self._is_template) and self._worth_repeating(node, readers)
+        return light(node, readers, self.border, in_memory, self._may_be_epilogue) and self._worth_repeating(node, readers)
 
     def _reduction(self, node):
         return node.kind in row_results.REDUCING
