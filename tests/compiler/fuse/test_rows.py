@@ -77,7 +77,7 @@ def test_a_normalisation_is_one_launch(function, record):
     [
         (layer_normalization, CPU, 4),  # with the gradient for x two, and two for the sums over the rows in parts
         (layer_normalization, GPU, 5),
-        (keras_normalization, CPU, 6),
+        (keras_normalization, CPU, 4),
         (keras_normalization, GPU, 5),
         (rms_normalization, CPU, 4),
         (rms_normalization, GPU, 4),
