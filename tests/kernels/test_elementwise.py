@@ -333,6 +333,18 @@ def test_agrees_with_numpy(cases, op):
                 assert same, f"{op} {'/'.join(case.in_dtypes)} width {width}: other bits where nothing is optimised"
 
 
+@pytest.mark.parametrize("op, limit", [("tanh", 9.0), ("erf", 3.92)])
+def test_functions_that_saturate_stay_within_one_and_odd(device, op, limit):
+    """About the limit, where the quotient of polynomials ends."""
+    x = np.concatenate([np.linspace(limit * 0.8, limit * 1.1, 20001), [np.inf, 1e30, limit]]).astype(np.float32)
+    cases = [Case(op, "float32", [values], ["float32"], np.ones(1)) for values in (x, -x)]
+    run(device, cases)
+    for width in cases[0].widths:
+        right, left = (case.results[width] for case in cases)
+        assert (right <= 1).all() and (right[np.resize(x, len(right)) > limit] == 1).all()
+        assert np.array_equal(left, -right)
+
+
 def _bits(values):
     """The bytes of an array; of a NaN nothing but that it is one."""
     if values.dtype.kind in "biu":
