@@ -7,8 +7,8 @@ and Waite); a polynomial follows, fitted by reweighted least squares to a relati
 Adding 1.5 * 2^23 rounds to an integer and leaves that integer in the low bits.
 
 tanh and erf: x P(x^2) / Q(x^2) up to the argument from which they round to 1. The quotient was fitted in the same way to a relative error
-of 2e-8; of the float32 coefficients near its own, a random search chose those with the least error of the rounded result. Results are at
-most 4.5 ulp off with a correctly rounded division, .7 ulp in the mean. They take half the time of formulas with an exponential.
+of 2e-8; of the float32 coefficients near its own, a random search chose those with the least error of the rounded result. Results are less
+than 5 ulp off with a correctly rounded division, .7 ulp in the mean. They take half the time of formulas with an exponential.
 """
 
 from keras_ocl.kernels.prelude.floats import horner
