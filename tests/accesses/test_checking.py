@@ -64,11 +64,17 @@ def test_accesses_outside_of_a_buffer_are_seen(device, form):
         last = N - 2
     for at in (0, last):
         run(device, body, at)
+    where = "a part" if "part(" in body else "a kernel of a test"
     for at in (-4, last + 4, 100_000):
-        with pytest.raises(
-            AccessError, match=r"(?s)outside of buffers:.* of 'a (kernel of a test|part)': \d+ bytes at byte .* which has 96"
-        ):
+        with pytest.raises(AccessError, match=rf"(?s)outside of buffers:.* of '{where}': \d+ bytes at byte .* which has 96"):
             run(device, body, at)
+
+
+def test_kernels_share_a_function():
+    """Else a program of both would define it twice."""
+    kernel = "// {0}\n__kernel void {0}(__global float* restrict p0, __global float* restrict p1) {{\n  part(p0, p1, {0});\n}}\n"
+    one, other = (checked(kernel.format(name), (PART,), {})[1] for name in ("one", "other"))
+    assert one == other and "checked(" in one[-1]
 
 
 def test_what_is_not_understood_is_no_kernel_without_accesses():
