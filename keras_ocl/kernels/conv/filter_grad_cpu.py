@@ -1,10 +1,11 @@
 """Gradient of a convolution's filter for CPUs: register tiles of filter rows x vectors of output channels.
 
-A filter row is one (tap, input channel). For every output pixel a tile loads the output gradient's vectors
-once and broadcasts the input value of each of its rows against them. Where the taps along the innermost axis
-are adjacent in memory, rows run over taps and channels together, so that few channels fill a tile too.
-A work-item takes a chunk of the pixels, in bands that stay in the cache, and keeps its sums in scratch
-memory; a second kernel adds the chunks in order. Chunks depend on extents and traits, never on the run.
+A filter row is one (tap, input channel). For every output pixel a tile loads the output gradient's vectors once and broadcasts the
+input value of each of its rows against them. A work-item takes a chunk of the pixels, in bands. It packs the band's input, with its
+zero padding, into blocks of channels, and the gradients of a tile's channels into a panel: what a tile reads then lies close together
+and stays in the cache (the packing of Goto and van de Geijn 2008), while pixels of many channels would share a few sets of it. Tables
+hold where each pixel and each row lies in the packed input. A work-item keeps its sums in scratch memory; a second kernel adds the
+chunks in order. Chunks depend on extents and traits, never on the run.
 """
 
 from dataclasses import dataclass
@@ -12,12 +13,14 @@ from dataclasses import dataclass
 from keras_ocl.core import dtypes
 from keras_ocl.core.dim import ceil_div, hint, product, size_hint
 from keras_ocl.kernels import ordered_sum, prelude, summation
-from keras_ocl.kernels.conv import geometry as conv_geometry
 from keras_ocl.kernels.conv import parts_cpu
 from keras_ocl.kernels.coordinates import decode
 from keras_ocl.kernels.overrides import chosen
 from keras_ocl.kernels.register_tile import RegisterTile
 from keras_ocl.kernels.spec import Args, Buffer
+
+_BLOCK = 8  # most input channels of a block: a tile has about as many rows
+_OFFSETS = 6  # most rows of a tile: a register of addresses is taken by each
 
 
 @dataclass(frozen=True)
@@ -47,14 +50,9 @@ def _unfit(problem, tile):
     return problem.unfit(tile.rows, tile.vectors, tile.width) or (f"{tile.rows} rows are more than {rows}" if tile.rows > rows else "")
 
 
-def _merged(problem):
-    """Whether filter rows run over the taps along the innermost axis and the channels together."""
-    return problem.geometry.groups == 1 and problem.merged_axes[-1].dilation == 1
-
-
 def _rows(problem):
-    """Number of filter rows over which a tile's rows run."""
-    return problem.geometry.group_inputs * (problem.merged_axes[-1].taps if _merged(problem) else 1)
+    """Number of filter rows of a group."""
+    return product(problem.geometry.filter[:-1])
 
 
 def filter_grad(problem):
@@ -68,23 +66,23 @@ class _FilterGrad:
     def __init__(self, problem):
         self.problem, self.geometry, self.dtype, self.accumulator = problem, problem.geometry, problem.dtype, problem.accumulator
         self.axes, self.lanewise, self.tuning = problem.merged_axes, problem.lanewise, problem.tuning.convolution
-        self.channels, self.groups = problem.channels, problem.groups
-        self.inner, geometry = self.axes[-1], self.geometry
-        self.merged, self.rows = _merged(problem), _rows(problem)
-        self.row_taps = 1 if self.merged else self.inner.taps
+        self.channels, self.groups, self.inputs = problem.channels, problem.groups, problem.geometry.group_inputs
+        self.inner = self.axes[-1]
         self.tile = own_tile(problem) or self._choose_tile()
-        self.bands = self._choose_bands()
+        self.depth = min(_BLOCK, self.inputs)
         self.blocks = parts_cpu.blocks_of(self.channels, self.tile.width, self.tile.vectors)
         self.slots = sum(block.count for block in self.blocks)
         self.outer_taps = product(a.taps for a in self.axes[:-1])
-        # Data that fits the last-level cache is read again by items with other taps and channels; larger data is
-        # read from memory once, by items that compute all taps and channels of a band.
-        elements = product(geometry.input) + product(geometry.output)
-        self.whole_items = hint(elements) * dtypes.itemsize(self.dtype) > self.tuning.cached
-        parallel = 1 if self.whole_items else self.outer_taps * self.groups * self.slots
-        wanted = ceil_div(8 * problem.units, parallel)
-        self.chunks = max(1, min(wanted, size_hint(self._band_counts())))
-        self.partial = Buffer(self.chunks * product(geometry.filter), self.accumulator)
+        # The taps of a dilated filter may lie too far apart for one packed input.
+        self.whole_items = all(a.dilation == 1 for a in self.axes[:-1])
+        self.bands = self._choose_bands()
+        # A chunk's sums are written and read again. Where too few chunks are worth that for all cores, taps and channels are items, too.
+        counts, most = size_hint(self._band_counts()), max(1, self.tuning.partial // size_hint(self.geometry.filter))
+        whole, parallel = min(8 * problem.units, counts, most), self.outer_taps * self.groups * self.slots
+        self.whole_items &= whole >= 2 * problem.units
+        self.rows = _rows(problem) if self.whole_items else self.inner.taps * self.inputs
+        self.chunks = max(1, whole if self.whole_items else min(whole, ceil_div(8 * problem.units, parallel)))
+        self.partial = Buffer(self.chunks * product(self.geometry.filter), self.accumulator)
         self.args = Args()
         self.x, self.dy = self.args.pointer(problem.x, self.dtype), self.args.pointer(problem.dy, self.dtype)
         self.out = self.args.pointer(self.partial, self.accumulator, out=True)
@@ -95,212 +93,227 @@ class _FilterGrad:
         width = min(self.problem.lanes, parts_cpu.padded_width(self.channels))
         # Tiles that leave few registers free spill on Intel's runtime.
         limit = self.problem.registers(self.problem.lanes) * 5 // 8
-        tiles = parts_cpu.register_tiles(self.channels, width, lambda vectors: min(self.rows, limit // vectors))
-        estimated = ((self._cost(rows, blocks), rows, vectors) for vectors, blocks, most in tiles for rows in most)
+        most = _rows(self.problem)
+        tiles = parts_cpu.register_tiles(self.channels, width, lambda vectors: min(most, limit // vectors, _OFFSETS))
+        estimated = ((self._cost(most, rows, blocks, vectors), rows, vectors) for vectors, blocks, choice in tiles for rows in choice)
         return Tile(*parts_cpu.cheapest(estimated), width)
 
-    def _cost(self, rows, blocks):
-        # Each additional body costs compile time; a tile that crosses taps also costs time at the borders.
-        crosses = self._crosses(rows) and not self.inner.inside
-        border = 0.04 + 2.0 / max(2, hint(self.inner.output)) if crosses else 0.0
-        bodies = 0.04 if self.rows > rows and self.rows % rows else 0.0
-        return parts_cpu.cycles(self.rows, rows, blocks, self.lanewise) * (1 + border + bodies)
+    def _cost(self, extent, rows, blocks, vectors):
+        # An additional body costs compile time. Eight sums in turn keep the units busy only if nothing ever delays one.
+        bodies = 0.04 if extent % rows else 0.0
+        return parts_cpu.cycles(extent, rows, blocks, self.lanewise, latency=4.5) * (1 + bodies) + 1e-3 * (rows + vectors)
 
-    def _crosses(self, rows):
-        """Whether a tile of `rows` rows may hold rows of two taps."""
-        return self.merged and self.inner.taps > 1 and self.geometry.group_inputs % rows != 0
+    # ---- bands
 
     def _choose_bands(self):
-        """Outputs of one band along each axis: filled from the innermost axis, as many as the cache and a sum's length allow."""
-        pixel = self.geometry.output[-1] + self.geometry.input[-1] * product(min(a.stride, 2) for a in self.axes)
-        room = max(32, min(summation.TILE, self.tuning.band // (pixel * dtypes.itemsize(self.dtype))))
-        sizes = []
-        for axis in reversed(self.axes):
-            extent = max(1, hint(axis.output))
-            parts = max(1, -(-extent // room))
-            whole = parts == 1 and len(sizes) < len(self.axes) - 1
-            sizes.insert(0, axis.output if whole else -(-extent // parts))
-            room = max(1, room // extent)
-        return sizes
+        """Outputs of one band along each axis: filled from the innermost axis, as many as the caches and a sum's length allow."""
+        size, panel = dtypes.itemsize(self.accumulator), self.tile.vectors * self.tile.width
+        unit = panel if self.lanewise else 1  # each lane may read inputs of its own
+        room = min(summation.TILE, self.tuning.panel // ((panel + self.depth * unit) * size))
+        while True:
+            left, bands = max(32, room), []
+            for axis in reversed(self.axes):
+                extent = max(1, hint(axis.output))
+                bands.insert(0, -(-extent // -(-extent // left)))
+                left = max(1, left // extent)
+            packed = product(self._window(i, n) for i, n in enumerate(bands)) * self.inputs * unit * size
+            if packed <= self.tuning.band or room <= 32:
+                return bands
+            room = room * 3 // 4
 
     def _band_counts(self):
         return [ceil_div(a.output, b) for a, b in zip(self.axes, self.bands, strict=True)]
+
+    def _spans(self, i):
+        """Whether the packed input holds what all taps along axis `i` read; else one position for each output."""
+        return self.axes[i].taps > 1 and (self.whole_items or i == len(self.axes) - 1)
+
+    def _window(self, i, outputs):
+        """Positions along axis `i` of the packed input of so many outputs: a number, or the C text of a number."""
+        axis = self.axes[i]
+        if not self._spans(i):
+            return outputs
+        last = (axis.taps - 1) * axis.dilation + 1
+        return (outputs - 1) * axis.stride + last if isinstance(outputs, int) else f"(({outputs} - 1) * {axis.stride} + {last})"
+
+    @property
+    def _pitches(self):
+        """Elements of a block between positions of the packed input along each axis, then those of the whole block."""
+        sizes = [self.depth]
+        for i in reversed(range(len(self.axes))):
+            sizes.insert(0, sizes[0] * self._window(i, self.bands[i]))
+        return sizes[1:], sizes[0]
+
+    # ---- the kernel
 
     def spec(self):
         args = self.args
         counts = self._band_counts()
         total = product(counts)
         per_chunk, pairs = ceil_div(total, self.chunks), self.outer_taps * self.groups
-        text = parts_cpu.loose_types(self.dtype) + f"const int chunk = {self.args.place('global', 0)};\n"
-        text += parts_cpu.chunk_of(args, per_chunk, total)
+        pixels = product(self.bands)
+        each = self.tile.vectors if self.lanewise else 1
+        size = ceil_div(self.inputs, self.depth) * self._pitches[1] * each
+        text = parts_cpu.loose_types(self.dtype) + f"const int chunk = {args.place('global', 0)};\n"
+        text += f"{self.vector} panel[{pixels * self.tile.vectors}];\nint places[{pixels}], offsets[{self.rows}];\n"
+        text += f"{self.vector if self.lanewise else self.scalar} window[{size}];\n"
+        text += self._offsets() + parts_cpu.chunk_of(args, per_chunk, total)
         text += "for (int band = begin; band < end; ++band) {\n" + self._band(counts)
         if self.whole_items:
-            text += f"for (int outer = 0; outer < {args.int(pairs)}; ++outer) {{\n"
+            text += f"for (int group = 0; group < {self.groups}; ++group) {{\n"
         else:
-            text += f"{{\nconst int outer = {self.args.place('global', 1)}; const int slot = {self.args.place('global', 2)};\n"
-        text += self._outer_taps()
+            text += f"{{\nconst int taps = {args.place('global', 1)} % {self.outer_taps}; const int slot = {args.place('global', 2)};\n"
+            text += f"const int group = {args.place('global', 1)} / {self.outer_taps};\n" + self._taps("taps", range(len(self.axes) - 1))
+        text += self._places() + ("" if self.lanewise else self._pack_input(None))
         done = 0
         for block in self.blocks:
             first, done = done, done + block.count
-            if self.whole_items:
-                text += f"for (int slot = {first}; slot < {done}; ++slot) {{\n"
-            else:
-                text += f"if (slot >= {first} && slot < {done}) {{\n"
+            text += (
+                f"for (int slot = {first}; slot < {done}; ++slot) {{\n"
+                if self.whole_items
+                else f"if (slot >= {first} && slot < {done}) {{\n"
+            )
             text += f"const int channel = group * {self.channels} + slot * {self.tile.vectors * self.tile.width};\n"
+            text += (self._pack_input(block) if self.lanewise else "") + self._pack_gradient(block)
             text += self._tiles(block) + "}\n"
         text += "}\n}\n"
         grid = (self.chunks, 1, 1) if self.whole_items else (self.chunks, pairs, self.slots)
         title = "convolution, gradient of the filter: a chunk of pixels per work-item"
-        return args.kernel(self.problem.name, text, grid, (1, 1, 1), parts_cpu.load_helpers(self.dtype, self.tile.width), title=title)
+        helpers = parts_cpu.load_helpers(self.dtype, max(4, self.tile.width))
+        return args.kernel(self.problem.name, text, grid, (1, 1, 1), helpers, title=title)
 
-    def _outer_taps(self):
-        """C text of the group, the taps along the outer axes, and the range [lo, hi) of outputs whose taps are inside the input."""
-        args, text, rest = self.args, "", "outer"
-        for i in range(len(self.axes) - 2, -1, -1):
-            taps = args.int(self.axes[i].taps)
-            text += f"const int k{i} = {rest} % {taps}; const int r{i} = {rest} / {taps};\n"
+    def _taps(self, taps, axes):
+        """C text of the tap k along each of `axes`, from the C text of the number of all their taps."""
+        text, rest = "", taps
+        for i in reversed(axes):
+            text += f"const int k{i} = {rest} % {self.axes[i].taps}; const int r{i} = {rest} / {self.axes[i].taps};\n"
             rest = f"r{i}"
-        text += f"const int group = {rest};\nconst int taps = outer % {args.int(self.outer_taps)};\n"
-        for i, axis in enumerate(self.axes[:-1]):
-            low, high = self._valid(axis, f"k{i}", f"k{i}")
-            text += f"const int lo{i} = max(s{i}, {low}); const int hi{i} = min(e{i}, {high});\n"
         return text
 
+    def _offsets(self):
+        """C text that fills offsets[] with the place of each filter row's input in the packed input, from the place of a pixel."""
+        pitches, size = self._pitches
+        axes = [i for i in range(len(self.axes)) if self._spans(i)]
+        text = f"for (int row = 0; row < {self.rows}; ++row) {{\nconst int c = row % {self.inputs}; const int tap = row / {self.inputs};\n"
+        text += self._taps("tap", axes)
+        place = [f"k{i} * {self.axes[i].dilation * pitches[i]}" for i in axes]
+        return text + f"offsets[row] = {' + '.join([*place, f'c / {self.depth} * {size} + c % {self.depth}'])};\n}}\n"
+
     def _band(self, counts):
-        """C text of the band's range [s, e) of outputs along each axis."""
+        """C text of the band's first output s along each axis, and of the number m of its outputs."""
         args = self.args
         text = decode("band", counts, "b", args, rest="d")
         for i, axis in enumerate(self.axes):
-            size = args.int(self.bands[i])
-            text += f"const int s{i} = b{i} * {size}; const int e{i} = min(s{i} + {size}, {args.int(axis.output)});\n"
+            size = self.bands[i]
+            text += f"const int s{i} = b{i} * {size}; const int m{i} = max(0, min({size}, {args.int(axis.output)} - s{i}));\n"
         return text
 
-    def _valid(self, axis, first, last):
-        """(C text of the first output whose tap `first` is not before the input, C text of the end of those whose tap `last` is inside)."""
-        args, stride = self.args, axis.stride
-        if axis.inside:
-            return "0", args.int(axis.output)
-        low, dilation = args.int(axis.low), args.int(axis.dilation)
-        before = f"max(0, {low} - {first} * {dilation})"
-        after = f"max(0, {args.int(axis.input)} + {low} - {last} * {dilation})"
-        if stride == 1:
-            return before, after
-        return f"({before} + {stride - 1}) / {stride}", f"({after} + {stride - 1}) / {stride}"
+    def _lines(self, numbers, body):
+        """C text of a loop over the lines of a box of `numbers` positions along the outer axes: `line`, its places t0, t1 and so on."""
+        text = f"for (int line = 0; line < {' * '.join(numbers) or '1'}; ++line) {{\n"
+        rest = "line"
+        for i in range(len(numbers) - 1, 0, -1):
+            text += f"const int t{i} = {rest} % {numbers[i]}; const int q{i} = {rest} / {numbers[i]};\n"
+            rest = f"q{i}"
+        if numbers:
+            text += f"const int t0 = {rest};\n"
+        return text + body + "}\n"
+
+    def _places(self):
+        """C text that fills places[] with the place of each output in a block of the packed input."""
+        pitches, last = self._pitches[0], len(self.axes) - 1
+        *place, inner = [f"t{i} * {pitches[i] * (a.stride if self._spans(i) else 1)}" for i, a in enumerate(self.axes)]
+        body = f"const int from = {' + '.join(place) or '0'};\n"
+        body += f"for (int t{last} = 0; t{last} < m{last}; ++t{last}) places[line * m{last} + t{last}] = from + {inner};\n"
+        return self._lines([f"m{i}" for i in range(last)], body)
+
+    def _pack_input(self, block):
+        """C text that packs the band's input, zeros outside of it. block: that of the lanes which read inputs of their own, else None."""
+        args, last = self.args, len(self.axes) - 1
+        pitches, size = self._pitches
+        numbers = [self._window(i, f"m{i}") for i in range(len(self.axes))]
+        places, inside, source = [], [], []  # along each axis: the position, whether it is inside, its elements from the input's start
+        for i, axis in enumerate(self.axes):
+            step = 1 if self._spans(i) else axis.stride
+            tap = f" + k{i} * {axis.dilation}" if not self._spans(i) and axis.taps > 1 else ""
+            places.append(f"const int u{i} = s{i} * {axis.stride} + t{i} * {step}{tap} - {args.int(axis.low)};\n")
+            inside.append("1" if axis.inside else f"u{i} >= 0 && u{i} < {args.int(axis.input)}")
+            source.append(f"(long)u{i} * {args.int(axis.input_step, 'long')}")
+        line = "".join(places[:last]) + f"const int within = {' && '.join(inside[:last]) or '1'};\n"
+        line += f"const int to = {' + '.join(f't{i} * {pitches[i]}' for i in range(last)) or '0'};\n"
+        line += f"for (int t{last} = 0; t{last} < {numbers[last]}; ++t{last}) {{\n{places[last]}"
+        line += f"const int inside = within && {inside[last]};\n"
+        group = "" if self.lanewise or self.geometry.groups == 1 else f" + group * {self.inputs}"
+        line += prelude.pointer(self.dtype, "from", f"{self.x} + ({' + '.join(source)}{group})")
+        line += f"const int at = to + t{last} * {pitches[last]};\n"
+        full, left = divmod(self.inputs, self.depth)
+        for count, first, end in ((self.depth, 0, full), (left, full, full + 1)):
+            if count:
+                line += f"for (int block = {first}; block < {end}; ++block) {{\n{self._pack_pixel(block, count, size)}}}\n"
+        return self._lines(numbers[:last], line + "}\n")
+
+    def _pack_pixel(self, block, count, size):
+        """C text that packs `count` channels of one pixel."""
+        first = f"block * {self.depth}"
+        if self.lanewise:
+            text = ""
+            for c in range(count):
+                for v, lanes in enumerate(block.lanes):
+                    value = parts_cpu.group_lanes(self.problem, block.width, lanes, "", v * block.width, f"({first} + {c})", "from")
+                    place = f"(block * {size} + at + {c}) * {block.vectors} + {v}"
+                    text += f"window[{place}] = inside ? {value} : ({self.vector})(0);\n"
+            return text
+        text = ""
+        for at, lanes in prelude.runs(count):
+            kind = self.problem.register(lanes)
+            value = f"inside ? {parts_cpu.load_vector(self.dtype, lanes, 'from', f'{first} + {at}')} : ({kind})(0)"
+            to = f"window + block * {size} + at + {at}"
+            text += f"*({'loose_' if lanes > 1 else ''}{kind}*)({to}) = {value};\n"
+        return text
+
+    def _pack_gradient(self, block):
+        """C text that packs the gradients of the block's channels."""
+        args, last = self.args, len(self.axes) - 1
+        place = [f"(long)(s{i} + t{i}) * {args.int(a.output_step, 'long')}" for i, a in enumerate(self.axes)]
+        body = f"for (int t{last} = 0; t{last} < m{last}; ++t{last}) {{\n"
+        body += prelude.pointer(self.dtype, "from", f"{self.dy} + ({' + '.join(place)} + channel)")
+        body += f"const int to = (line * m{last} + t{last}) * {block.vectors};\n"
+        body += "".join(f"panel[to + {v}] = {value};\n" for v, value in enumerate(block.load(self.dtype, "from")))
+        return self._lines([f"m{i}" for i in range(last)], body + "}\n")
 
     def _tiles(self, block):
         """C text of the loops over the tiles of the item's filter rows."""
-        full, left = divmod(self.rows, self.tile.rows)
-        text = f"for (int tap = 0; tap < {self.row_taps}; ++tap) {{\n"
-        if full:
-            text += f"for (int row = 0; row < {full * self.tile.rows}; row += {self.tile.rows}) {{\n"
-            text += self._tile(self.tile.rows, block) + "}\n"
-        if left:
-            text += f"{{\nconst int row = {full * self.tile.rows};\n" + self._tile(left, block) + "}\n"
-        return text + "}\n"
+        full = self.rows // self.tile.rows * self.tile.rows
+        text = ""
+        for count, start, stop in ((self.tile.rows, 0, full), (self.rows - full, full, self.rows)):
+            if start < stop:
+                text += f"for (int row = {start}; row < {stop}; row += {count}) {{\n" + self._tile(count, block) + "}\n"
+        return text
 
     def _tile(self, rows, block):
         """C text of one tile over one band: loop over the pixels, add the sums to those of the bands before."""
-        args, axis, inner = self.args, self.inner, len(self.axes) - 1
-        outputs, inputs = args.int(self.geometry.output[-1]), self.geometry.input[-1]
-        accumulator = dtypes.storage_ctype(self.accumulator)
-        index = f"((chunk * {args.int(self.outer_taps)} + taps) * {self.row_taps} + tap) * {args.int(self.rows)} + row"
+        args, last, accumulator = self.args, len(self.axes) - 1, dtypes.storage_ctype(self.accumulator)
+        outputs, each = args.int(self.geometry.output[-1]), block.vectors if self.lanewise else 1
+        index = f"chunk * {args.int(_rows(self.problem))} + row" + ("" if self.whole_items else f" + taps * {self.rows}")
         text = f"__global {accumulator}* sums = {self.out} + (long)({index}) * {outputs} + channel;\n"
+        text += "".join(f"const int o{r} = offsets[row + {r}]{f' * {each}' if each > 1 else ''};\n" for r in range(rows))
         tile = RegisterTile(rows, block.vectors, self.vector)
-        text += tile.begin()
-        crosses = self._crosses(rows) and not axis.inside
-        channels = args.int(self.geometry.group_inputs)
-        first = f"row / {channels}" if self.merged else "tap"
-        final = f"(row + {rows - 1}) / {channels}" if self.merged else "tap"
-        if axis.taps == 1:
-            first = final = "0"
-        text += f"const int first_tap = {first}; const int last_tap = {final};\n"
-        low, high = self._valid(axis, "first_tap", "last_tap")
-        text += f"const int lo = max(s{inner}, {low}); const int hi = min(e{inner}, {high});\n"
-        if crosses:
-            low, high = self._valid(axis, "last_tap", "first_tap")
-            text += f"const int some = max(s{inner}, {low}); const int none = min(e{inner}, {high});\n"
-            text += "const int from = lo < hi ? lo : none; const int to = lo < hi ? hi : none;\n"
-        else:
-            text += "const int from = lo; const int to = hi;\n"
-        x_line, dy_line = [], []
-        for i, other in enumerate(self.axes[:-1]):
-            place = f"lo{i}" if other.plain else f"({conv_geometry.position(other, f'lo{i}', f'k{i}', args)})"
-            x_line.append(f"(long){place} * {args.int(other.input_step, 'long')}")
-            dy_line.append(f"(long)lo{i} * {args.int(other.output_step, 'long')}")
-        column = "" if self.merged else f" + tap * {args.int(axis.dilation * inputs)}"
-        group = "" if self.lanewise or self.geometry.groups == 1 else f" + group * {channels}"
-        row = "0" if self.lanewise else "row"
-        x_line.append(f"({row}{column}{group} - {args.int(axis.low * inputs)})")
-        dy_line.append("channel")
-        text += prelude.pointer(self.dtype, "x_line", f"{self.x} + ({' + '.join(x_line)})")
-        text += prelude.pointer(self.dtype, "dy_line", f"{self.dy} + ({' + '.join(dy_line)})")
-        step = args.int(axis.stride * inputs)
-        main = {"xp": f"xl + (long)from * {step}", "dp": f"dl + (long)from * {outputs}"}
-        values = [self._value(a, "xp") for a in range(rows)]
-        pixel = self._pixel(rows, block, values) + f"xp += {step}; dp += {outputs};\n"
-        text += self._walk("max(0, to - from)", main, pixel)
-        if crosses:
-            text += self._border(rows, block, step, outputs)
-        text += "if (band > begin) {\n"  # a band's sums begin at 0, so that no sum has too many terms
+        kind = self.vector if self.lanewise else self.scalar
+        text += tile.begin() + f"const {self.vector}* dp = panel;\n"
+        right = [f"dp[{v}]" for v in range(block.vectors)]
 
-        def add(a, v, name):
-            return f"{name} += {parts_cpu.load_lanes(*lanes(a, v))};\n"
+        def left(r, v=0):
+            return f"xp[o{r} + {v}]" if v else f"xp[o{r}]"
+
+        pixels = " * ".join(f"m{i}" for i in range(last + 1))
+        text += f"const int pixels = {pixels};\nfor (int pixel = 0; pixel < pixels; ++pixel, dp += {block.vectors}) {{\n"
+        text += f"const {kind}* xp = window + places[pixel] * {each};\n{tile.step(left, right, None, self.lanewise)}}}\n"
+        text += "if (band > begin) {\n"  # a band's sums begin at 0, so that no sum has too many terms
 
         def lanes(a, v):
             return self.accumulator, block.width, block.lanes[v], "sums", f"{a} * {outputs} + {v * block.width}"
 
+        def add(a, v, name):
+            return f"{name} += {parts_cpu.load_lanes(*lanes(a, v))};\n"
+
         return f"{text}{tile.each(add)}}}\n" + tile.each(lambda a, v, name: parts_cpu.store_lanes(*lanes(a, v), name))
-
-    def _walk(self, width, start, pixel):
-        """C text of one loop over `width` pixels of every line of the band; `pixel` is the C text for one pixel.
-
-        `start`: {pointer that `pixel` advances: its value at the start of each line, from the line's pointers xl and dl}.
-
-        A loop nest over lines and pixels would be equivalent, but slow to compile (quirk slow_loop_nests).
-        """
-        args, outer = self.args, range(len(self.axes) - 1)
-        text = f"{{\nconst int width = {width};\nint left = width;\n"
-        lines = {"xl": "x_line", "dl": "dy_line", **start}
-        text += "".join(prelude.pointer(self.dtype, name, place) for name, place in lines.items())
-        text += "".join(f"const int lines{i} = max(0, hi{i} - lo{i});\nint left{i} = lines{i};\n" for i in outer)
-        text += f"const int steps = {' * '.join(['width', *(f'lines{i}' for i in outer)])};\n"
-        text += f"for (int step = 0; step < steps; ++step) {{\n{pixel}"
-        if outer:
-            advance = [(args.int(a.stride * a.input_step, "long"), args.int(a.output_step, "long")) for a in self.axes[:-1]]
-            turn = ""
-            for i in outer:
-                more = f"xl += {advance[i][0]}; dl += {advance[i][1]};\n"
-                if i:
-                    back = f"xl -= lines{i} * {advance[i][0]}; dl -= lines{i} * {advance[i][1]};"
-                    more += f"if (--left{i} == 0) {{\nleft{i} = lines{i}; {back}\n{turn}}}\n"
-                turn = more
-            restart = "".join(f"{name} = {place};\n" for name, place in start.items())
-            text += f"if (--left == 0) {{\nleft = width;\n{turn}{restart}}}\n"
-        return text + "}\n}\n"
-
-    def _border(self, rows, block, step, outputs):
-        """C text for the pixels for which some rows of the tile lie outside the input and count as zero."""
-        line = self.args.int(self.inner.input * self.geometry.input[-1])
-        low = self.args.int(self.inner.low * self.geometry.input[-1])
-        text = "const int o = some + (width - left) + (width - left < before ? 0 : to - from);\n"
-        text += f"const int place = row + o * {step} - {low};\n"
-        text += prelude.pointer(self.dtype, "xp", f"xl + (long)o * {step}") + prelude.pointer(self.dtype, "dp", f"dl + (long)o * {outputs}")
-        text += f"{self.scalar} column[{rows}];\n#pragma nounroll\nfor (int a = 0; a < {rows}; ++a)\n"
-        text += f"column[a] = place + a >= 0 && place + a < {line} ? {prelude.load(self.dtype, 1, 'xp', 'a')} : 0;\n"
-        text += self._pixel(rows, block, [f"column[{a}]" for a in range(rows)])
-        if len(self.axes) == 1:
-            text += "--left;\n"
-        return "const int before = max(0, from - some);\n" + self._walk("before + max(0, none - to)", {}, text)
-
-    def _value(self, row, pointer):
-        """Expression of the input value of row `row` of the tile (None if each lane reads its own group's)."""
-        return None if self.lanewise else prelude.load(self.dtype, 1, pointer, str(row))
-
-    def _pixel(self, rows, block, values):
-        """C text for one output pixel: its gradient's vectors times the rows' input values."""
-        tile, right = RegisterTile(rows, block.vectors, self.vector), block.load(self.dtype, "dp")
-
-        def gathered(a, v):
-            return parts_cpu.group_lanes(self.problem, block.width, block.lanes[v], "", v * block.width, f"row + {a}")
-
-        return tile.step(gathered if self.lanewise else values.__getitem__, right, None, self.lanewise)

@@ -70,16 +70,16 @@ def _parts(value, count):
     return [(at, lanes, f"{value}.s" + "0123456789abcdef"[at : at + lanes]) for at, lanes in prelude.runs(count)]
 
 
-def group_lanes(problem, width, count, line, first, inner):
+def group_lanes(problem, width, count, line, first, inner, pointer="xp"):
     """Expression of a register whose first `count` lanes, of channels from `first` on, hold input `inner` of each lane's own group.
 
-    line, inner: C texts of the offset of a pixel's inputs from the pointer xp, and of an input's index in its group.
+    line, inner: C texts of the offset of a pixel's inputs from the pointer, and of an input's index in its group.
     """
     dtype, inputs, outputs = problem.dtype, problem.geometry.group_inputs, problem.geometry.group_outputs
     if inputs == 1 and outputs == 1:
-        return load_lanes(dtype, width, count, "xp", f"{line}channel + {first}")
+        return load_lanes(dtype, width, count, pointer, f"{line}channel + {first}")
     places = [f"{line}(channel + {first + lane}) / {outputs} * {inputs} + {inner}" for lane in range(count)]
-    values = [prelude.load(dtype, 1, "xp", place) for place in places] + ["0"] * (width - count)
+    values = [prelude.load(dtype, 1, pointer, place) for place in places] + ["0"] * (width - count)
     return f"({problem.register(width)})({', '.join(values)})" if width > 1 else values[0]
 
 
@@ -120,10 +120,10 @@ def register_tiles(channels, width, most):
         yield vectors, blocks_of(channels, width, vectors), range(1, most(vectors) + 1)
 
 
-def cycles(extent, rows, blocks, by_lane=False):
+def cycles(extent, rows, blocks, by_lane=False, latency=4.0):
     """Estimated cycles of one step of all register tiles that cover `extent` rows and the channels' `blocks`.
 
-    by_lane: whether each vector loads its own elements of the left operand.
+    by_lane: whether each vector loads its own elements of the left operand. latency: least cycles, since each sum waits for the one before.
     """
     full, left = divmod(extent, rows)
     total = 0.0
@@ -133,7 +133,7 @@ def cycles(extent, rows, blocks, by_lane=False):
         for part, times in ((rows, full), (left, 1)):
             if part and times:
                 loads = (part * vectors if by_lane else part) + loaded
-                total += block.count * times * (max(part * vectors / 2, loads / 2, 4.0) + 0.7)
+                total += block.count * times * (max(part * vectors / 2, loads / 2, latency) + 0.7)
     return total
 
 

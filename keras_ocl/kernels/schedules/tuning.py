@@ -111,7 +111,8 @@ class CpuConvolution:
     unrolled_store: int = 400
     few_channels: int = 4  # most output channels for which lanes run along the input channels
     band: int = 384 * 1024  # bytes of input and gradient in a band of a filter gradient: a good part of a core's second-level cache
-    cached: int = 12 * 1024 * 1024  # bytes of input and gradient that a last-level cache is assumed to hold
+    panel: int = 24 * 1024  # bytes that a tile reads of such a band: what a first-level cache holds beside all else
+    partial: int = 2**21  # most elements of all chunks' sums of a filter gradient that are worth writing
     sum_elements: int = 4096  # filter elements per work-item of the kernel that adds partial sums
 
 

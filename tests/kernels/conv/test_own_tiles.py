@@ -151,13 +151,14 @@ def test_a_cpus_direct_tile_that_does_not_fit_is_refused(g, fields, says, caplog
     "fields, says",
     [
         (dict(rows=15, vectors=2, width=16), "it takes 33 of 32 registers"),
-        (dict(rows=13, vectors=1, width=8), "13 rows are more than 12"),
+        (dict(rows=13, vectors=1, width=8, filter=(3, 1, 4, 32)), "13 rows are more than 12"),
         (dict(rows=1, vectors=1, width=8, input_dilation=2), "without input dilation"),
     ],
 )
 def test_a_cpus_tile_of_a_filter_gradient_that_does_not_fit_is_refused(fields, says, caplog):
     traits = dataclasses.replace(runtime.read_record("intel-cpu"), vector_width=16)
-    g = Geometry.of((2, 9, 33, 4), (3, 3, 4, 32), padding=1, input_dilation=fields.pop("input_dilation", 1))
+    filter, spread = fields.pop("filter", (3, 3, 4, 32)), fields.pop("input_dilation", 1)
+    g = Geometry.of((2, 9, 33, 4), filter, padding=1, input_dilation=spread)
     refused(filter_grad_cpu.own_tile, problem_of(traits, g), "filter_gradient", fields, says, caplog)
 
 
