@@ -24,7 +24,7 @@ class Tile:
     width: int
 
 
-def suitable_width(problem):
+def _suitable_width(problem):
     """The vector width in lanes, None if the algorithm does not apply or does not pay."""
     if not winograd.applies(problem):
         return None
@@ -44,14 +44,14 @@ def _own_tile(problem):
 
 def _unfit(problem, tile):
     """Why a kernel of `problem` with `tile` would be wrong or would not fit the device, as a clause; "" where it fits."""
-    if clause := unfit_channels(problem, tile) or not_counts(blocks=tile.blocks):
+    if clause := _unfit_channels(problem, tile) or not_counts(blocks=tile.blocks):
         return clause
     size = 64 * tile.rows * (tile.blocks * problem.geometry.filter[2] + tile.vectors * tile.width)
     most = problem.traits.local_memory
     return f"its {size} bytes of local memory are more than {most}" if size > most else ""
 
 
-def unfit_channels(problem, tile):
+def _unfit_channels(problem, tile):
     """Why Winograd's algorithm does not apply, or a register tile does not divide the channels, as a clause; "" where it fits."""
     if not winograd.applies(problem):
         return winograd.UNFIT
@@ -67,7 +67,7 @@ def choose_tile(problem):
     """The Tile for a convolution, the device's own first; None if the direct kernel is better."""
     if own := _own_tile(problem):
         return own
-    width, tuning, geometry = suitable_width(problem), problem.tuning.winograd, problem.geometry
+    width, tuning, geometry = _suitable_width(problem), problem.tuning.winograd, problem.geometry
     if width is None:
         return None
     inputs, outputs = geometry.filter[2:]

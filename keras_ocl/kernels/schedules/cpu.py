@@ -13,7 +13,7 @@ from keras_ocl.kernels.attention import gradient_cpu as attention_gradient_cpu
 from keras_ocl.kernels.attention import row_cpu as attention_row_cpu
 from keras_ocl.kernels.attention.parts import FORWARD, Scheme
 from keras_ocl.kernels.conv import elements as conv_elements
-from keras_ocl.kernels.conv import few_cpu, filter_grad_cpu, filter_layout, forward_cpu, winograd_cpu, winograd_filter_cpu
+from keras_ocl.kernels.conv import few_cpu, filter_grad_cpu, filter_layout, forward_cpu, winograd_cpu
 from keras_ocl.kernels.conv import pointwise as conv_pointwise
 from keras_ocl.kernels.conv.problem import Problem
 from keras_ocl.kernels.gemm import cpu as gemm_cpu
@@ -82,11 +82,7 @@ def _filter_gradient(problem: Problem) -> list[KernelSpec]:
         return filter_grad_cpu.filter_grad(problem)
     if not filter_grad_cpu.suits(problem):
         return conv_elements.filter_grad(problem, problem.traits.compute_units)
-    plain = conv_pointwise.filter_grad(problem)
-    if plain:
-        return plain
-    tile = winograd_filter_cpu.choose_tile(problem)
-    return winograd_filter_cpu.filter_grad(problem, tile) if tile else filter_grad_cpu.filter_grad(problem)
+    return conv_pointwise.filter_grad(problem) or filter_grad_cpu.filter_grad(problem)
 
 
 def _attention(problem: Any, scheme: Scheme, sinks: Sequence[Epilogue]) -> KernelSpec:

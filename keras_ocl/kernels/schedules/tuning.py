@@ -118,15 +118,12 @@ class CpuConvolution:
 
 @dataclass(frozen=True)
 class CpuWinograd:
-    """Winograd's algorithm for convolutions, and for their filters' gradients."""
+    """Winograd's algorithm for convolutions."""
 
     channels: int = 32  # least input and output channels: with fewer, the transforms cost what the products save
     flops: float = 3e7  # least flops of the convolution
     items: int = 8  # least work-items per compute unit
     local: int = 256 * 1024  # bytes of transformed patches and products: what a second-level cache holds beside the filter
-    gradient_cached: int = 40 * 1024  # bytes of the two matrices of a filter gradient's product: a first-level cache
-    most_tiles: int = 96  # most image tiles that a register tile of a filter gradient sums at a time
-    least_tiles: int = 16
 
 
 @dataclass(frozen=True)

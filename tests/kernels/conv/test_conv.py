@@ -16,7 +16,6 @@ from keras_ocl.kernels.conv import filter_layout as conv_filter_layout
 from keras_ocl.kernels.conv import forward_cpu as conv_forward_cpu
 from keras_ocl.kernels.conv import geometry as conv_geometry
 from keras_ocl.kernels.conv import winograd_cpu as conv_winograd_cpu
-from keras_ocl.kernels.conv import winograd_filter_cpu as conv_winograd_filter_cpu
 from keras_ocl.kernels.conv import winograd_gpu as conv_winograd_gpu
 from keras_ocl.kernels.schedule import schedule_names
 from keras_ocl.kernels.spec import Sink
@@ -248,21 +247,19 @@ def test_fast_algorithm(device, input, filter, options, batch):
         pytest.skip("Winograd's blocks do not fit into this device's local memory; the direct kernels serve it")
     traits = dataclasses.replace(device.traits, schedule="cpu", vector_width=16, compute_units=1)
     g = Geometry.of((Dim(batch or input[0], hint=input[0]), *input[1:]), filter, **options)
-    for template in (conv_winograd_cpu, conv_winograd_filter_cpu):
-        assert template.choose_tile(Problem(traits, g, "float32", None)), "this geometry is not one for Winograd's algorithm"
+    assert conv_winograd_cpu.choose_tile(Problem(traits, g, "float32", None)), "this geometry is not one for Winograd's algorithm"
     arrays, wanted = example(g)
     for what, got in compute_all(device, traits, g, arrays, "float32").items():
         assert np.abs(got - wanted[what]).max() <= 3e-6 * np.abs(wanted[what]).max(), what
 
 
 def test_winograd_transforms_of_filters_are_shared(device):
-    """By filters of all sizes, and so is the sum of a filter's gradient; the products know their sizes."""
+    """By filters of all sizes; the products know their sizes."""
     traits = dataclasses.replace(device.traits, schedule="cpu", vector_width=16, compute_units=1, local_memory=2**20)
     filters = [(3, 3, 64, 64), (3, 3, 32, 128), (3, 3, 96, 32)]
     geometries = [Geometry.of((Dim(4), 32, 33, f[2]), f, padding=1) for f in filters]
-    for what, number, others in (("forward", 0, 1), ("filter_grad", 1, 0)):
-        texts = [[spec.source("f") for spec in specs_of(what, traits, g, "float32")[0]] for g in geometries]
-        assert len({text[number] for text in texts}) == 1 and len({text[others] for text in texts}) == 3
+    texts = [[spec.source("f") for spec in specs_of("forward", traits, g, "float32")[0]] for g in geometries]
+    assert len({transform for transform, _ in texts}) == 1 and len({product for _, product in texts}) == 3
 
 
 @pytest.fixture(params=[winograd.TWO, winograd.FOUR], ids=["2x2", "4x4"])
