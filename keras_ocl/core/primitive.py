@@ -102,6 +102,8 @@ class Primitive:
             loading it, each element few times: its position, and the extents of the matrix as which it is loaded; None where there is none.
         repeats(node) -> (position, (rows, columns), times): likewise of an operand that is recomputed at every load; times: for how many
             results each element is loaded. None where there is none.
+        packs(node, traits) -> (position, (rows, columns)): likewise of an operand that the template packs, so loads about once; None where
+            there is none.
         row_sparse(graph, inputs, params, origin) -> (rows, values): nodes of the result as a row-sparse tensor (primitives/row_sparse.py);
             None where it is not one.
         vanishes: of an elementwise primitive, the positions of operands of which one that is 0 makes the result 0, whatever finite numbers
@@ -143,6 +145,7 @@ class Primitive:
     literal: Callable[..., Any] | None
     fetches: Callable[[Any, Any], tuple[int, Matrix] | None] | None
     repeats: Callable[[Any], tuple[int, Matrix, Extent] | None] | None
+    packs: Callable[[Any, Any], tuple[int, Matrix] | None] | None
     invariant_operand: Callable[[Sequence[Tensor], Params], tuple[int, tuple[int, ...], Params] | None] | None
     row_sparse: Callable[..., Any] | None
     vanishes: tuple[int, ...]
@@ -182,6 +185,7 @@ class Primitive:
         literal: Callable[..., Any] | None = None,
         fetches: Callable[[Any, Any], tuple[int, Matrix] | None] | None = None,
         repeats: Callable[[Any], tuple[int, Matrix, Extent] | None] | None = None,
+        packs: Callable[[Any, Any], tuple[int, Matrix] | None] | None = None,
         invariant_operand: Callable[[Sequence[Tensor], Params], tuple[int, tuple[int, ...], Params] | None] | None = None,
         row_sparse: Callable[..., Any] | None = None,
         vanishes: tuple[int, ...] = (),
@@ -200,7 +204,7 @@ class Primitive:
         self.partial, self.stored, self.dynamic_extents = partial, stored, frozenset(dynamic_extents)
         self.factors, self.combines = factors, combines
         self.batch, self.total, self.simplify, self.fold, self.literal = batch, total, simplify, fold, literal
-        self.fetches, self.repeats, self.invariant_operand = fetches, repeats, invariant_operand
+        self.fetches, self.repeats, self.packs, self.invariant_operand = fetches, repeats, packs, invariant_operand
         self.row_sparse, self.vanishes, self.overwrites = row_sparse, vanishes, overwrites
         self.multiple_results = multiple_results
         self.registered, self.cache = registered, None  # cache: eager code's compiled kernels of a user's own primitive

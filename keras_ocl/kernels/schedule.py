@@ -86,6 +86,8 @@ class Schedule:
         attention_pays: (traits, query, key, has_bias) -> whether attention kernels are at least as fast as the separate operations.
         left_pays: (traits, rows, depth, columns, price, loads) -> whether a product should compute its left operand (rows x depth elements,
             each of `price` operations on `loads` loaded elements) in a prologue: the repeated work then takes less time than a launch.
+        packs_right: (m, n, k) -> whether a product of these extents packs each element of its right operand once, so can compute it there.
+        packs_input: (problem) -> likewise of the input of a conv.Problem's gradient of the filter.
         sort: (problem, results) -> KernelSpecs that sort the rows of a sort.Problem into `results`.
         top_k: (problem, k, results) -> KernelSpecs that store the `k` greatest of each row of a sort.Problem with one operand, and their
             positions.
@@ -166,6 +168,8 @@ class Schedule:
     attention_gradients: Callable[[Any, Sequence[Epilogue]], KernelSpec | None] = _never
     attention_pays: Callable[[Traits, Shaped, Shaped, bool], bool | None] = _never
     left_pays: Callable[[Traits, Extent, Extent, Extent, float, int], bool | None] = _never
+    packs_right: Callable[[Extent, Extent, Extent], bool | None] = _never
+    packs_input: Callable[[Any], bool | None] = _never
     team: Callable[[Traits, Any, int | None], Any] = _never
     scan: Callable[[Any], list[KernelSpec] | None] = _never
     scatter_sorted: Callable[[Any], list[KernelSpec] | None] = _never

@@ -5,7 +5,7 @@ x (N, *spatial, C), w (*window, C / groups, C_out), y (N, *spatial', C_out), wit
 
 from keras_ocl import primitives as P
 from keras_ocl.core import dtypes
-from keras_ocl.core.dim import maximum, product
+from keras_ocl.core.dim import Dim, maximum, product
 from keras_ocl.core.factors import Factors, sized
 from keras_ocl.core.primitive import Primitive
 from keras_ocl.kernels import conv as templates
@@ -79,26 +79,36 @@ def _filter_grad_vjp(ct, out, x, dy, *, filter_shape, **params):
     return conv_input_grad(dy, ct, x.shape, **params), conv(x, ct, **params)
 
 
-def _problem(builder, node, sink, shapes, **operands):
+def _problem(traits, node, sink, shapes, all_arguments=False, **operands):
     """The kernels' Problem; shapes: those of x, w and y."""
     names = ("strides", "padding", "dilation", "input_dilation", "groups")
     geometry = Geometry(*map(tuple, shapes), *(node.params[name] for name in names))
-    return Problem(builder.traits, geometry, node.dtype, sink, all_arguments=builder.all_arguments, **operands)
+    return Problem(traits, geometry, node.dtype, sink, all_arguments=all_arguments, **operands)
 
 
 def _forward_kernels(builder, node, sink):
     x, w = node.inputs
-    return templates.forward(_problem(builder, node, sink, (x.shape, w.shape, node.shape), x=x, w=w))
+    return templates.forward(_problem(builder.traits, node, sink, (x.shape, w.shape, node.shape), builder.all_arguments, x=x, w=w))
 
 
 def _input_grad_kernels(builder, node, sink):
     dy, w = node.inputs
-    return templates.input_grad(_problem(builder, node, sink, (node.shape, w.shape, dy.shape), w=w, dy=dy))
+    return templates.input_grad(_problem(builder.traits, node, sink, (node.shape, w.shape, dy.shape), builder.all_arguments, w=w, dy=dy))
 
 
 def _filter_grad_kernels(builder, node, sink):
     x, dy = node.inputs
-    return templates.filter_grad(_problem(builder, node, sink, (x.shape, node.shape, dy.shape), x=x, dy=dy))
+    operands = dict(x=x, dy=dy, source=builder.sources.get(0))
+    return templates.filter_grad(_problem(builder.traits, node, sink, (x.shape, node.shape, dy.shape), builder.all_arguments, **operands))
+
+
+def _filter_grad_packs(node, traits):
+    """The input, where the kernel packs it."""
+    x, dy = node.inputs
+    if any(isinstance(n, Dim) for n in (x.shape[-1], *node.shape)) or 0 in x.shape or x.dtype not in ("float32", "float64"):
+        return None
+    problem = _problem(traits, node, None, (x.shape, node.shape, dy.shape))
+    return (0, (product(x.shape[:-1]), x.shape[-1])) if problem.schedule.packs_input(problem) else None
 
 
 # ---- batching: examples with one filter join the batch, examples with filters of their own are groups of one convolution
@@ -198,6 +208,7 @@ _conv_filter_grad = Primitive(
     _filter_grad_vjp,
     kernels=_filter_grad_kernels,
     batch=_filter_grad_batch,
+    packs=_filter_grad_packs,
     factors=_filter_grad_factors,
     dynamic_extents=("filter_shape",),
     operations=lambda node: 2 * product(node.inputs[1].shape) * product(node.shape[:-1]),

@@ -139,9 +139,9 @@ class _ResultSink:
         columns = self.parts[along]
         last = columns[-1] if columns else 1
         whole = (args.all_arguments or not isinstance(last, Dim)) and present(last) % width == 0
-        if width == 1 or sum(not is_one(n) for n in columns) <= 1 or whole:
+        if width == 1 or (sum(not is_one(n) for n in columns) <= 1 or whole) and (not self.turned or is_one(product(self.parts[-1]))):
             return self.sink.store(args, self._split(args, coordinates), value, width)
-        # Lanes may cross from one row of the last axis to the next.
+        # Lanes may cross from one row of the last axis to the next, or run along the first.
         text = [f"const {prelude.register_type(self.dtype, width)} lanes = {value};\n"]
         first = coordinates[along]
         for lane in range(width):
@@ -164,9 +164,11 @@ def _kernels(builder, node, sink):
     total = dtypes.accumulator(node.dtype)
     left = replace(_operand(a, ab, af, ac), source=builder.sources.get(0))
     right = replace(_operand(b, bb, bc, bf), source=builder.sources.get(1))
-    # One column (the gradient of the last layer of a regression): its lanes run along the rows where these are contiguous.
-    vectors = schedule_of(builder.traits).vectors and not builder.all_arguments
-    turned = vectors and is_one(n) and not is_one(m) and is_one(left.row_stride) and not is_one(left.column_stride)
+    # One column (the gradient of the last layer of a regression): its lanes run along the rows where these are contiguous. And what a CPU
+    # computes where it packs it is the right operand.
+    vectors = schedule_of(builder.traits).vectors
+    column = not builder.all_arguments and is_one(n) and not is_one(m) and is_one(left.row_stride) and not is_one(left.column_stride)
+    turned = vectors and bool(column or left.source)
     if turned:
         m, n, left, right = n, m, right.transposed(), left.transposed()
     return gemm.plan(
@@ -206,6 +208,17 @@ def _fetches(node, schedule):
     lies = _joint_stride(b, bc) == columns and _joint_stride(b, _free(b, bc, ())) == 1
     few = rows <= schedule.fetched_rows and columns >= schedule.widest
     return (1, (product(b.shape[i] for i in bc), columns)) if few and lies else None
+
+
+def _packs(node, traits):
+    """The left operand of a gradient of weights, where it lies as a matrix of steps and rows: the transposed product packs it."""
+    a, b = node.inputs
+    (ac, bc), (batch, _) = node.params["contract"], node.params["batch"]
+    free = _free(a, ac, ())
+    steps, rows, columns = (product(x.shape[i] for i in axes) for x, axes in ((a, ac), (a, free), (b, _free(b, bc, ()))))
+    if batch or a.dtype != "float32" or _joint_stride(a, free) != 1 or _joint_stride(a, ac) != rows:
+        return None
+    return (0, (steps, rows)) if schedule_of(traits).packs_right(columns, rows, steps) else None
 
 
 def _repeats(node):
@@ -320,6 +333,7 @@ dot_general_p = Primitive(
     total=_total,
     fetches=_fetches,
     repeats=_repeats,
+    packs=_packs,
     factors=_factors,
     invariant_operand=_invariant_operand,
 )

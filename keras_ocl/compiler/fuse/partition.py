@@ -17,7 +17,7 @@ from keras_ocl.compiler.codegen.nests import Register, analyse
 from keras_ocl.compiler.fuse import cost, order, row_results
 from keras_ocl.compiler.fuse.axes import ANY, axis_map
 from keras_ocl.compiler.fuse.light import PLACED, light
-from keras_ocl.compiler.fuse.prologue import fetched, repeated
+from keras_ocl.compiler.fuse.prologue import fetched, packed, repeated
 from keras_ocl.compiler.fuse.regions import Parts, Placement, Region
 from keras_ocl.compiler.fuse.siblings import merged
 from keras_ocl.core.access import Along, Inner
@@ -223,6 +223,7 @@ class _Fuser:
         """Prologue fusion: let the template of `node` compute an operand while loading it, where that pays."""
         found = fetched(node, self.users, self._may_be_fetched, self.traits, self.limits.fetched)
         if found is None:
+            self._pack(node, region)
             self._repeat(node, region)
             return
         operand, inside, leaves = found
@@ -243,13 +244,30 @@ class _Fuser:
         made = [n for n in leaves if n.kind not in PLACED]
         if hosts or any(same(n.shape, operand.shape) for n in made):
             return
+        self._compute_also(node, region, operand, inside, leaves)
+
+    def _pack(self, node, region):
+        """Prologue fusion of an operand that the template packs, which saves its store."""
+        if self.together is not None:
+            return
+        rules = (self._is_stored, self._is_free, self._is_template)
+        found = packed(node, self.users, self.border, *rules, self.traits, self.limits.fetched)
+        if found is not None:
+            self._compute_also(node, region, *found)
+
+    def _compute_also(self, node, region, operand, inside, leaves):
+        """Let the template of `node` compute `operand`, of the nodes `inside` and what they read, whatever other kernels do."""
         self.at[node].fetches = operand
         for n in inside:
             self.at[n].fetchers.add(region)
-        for n in made:
-            self.at[n].wanted = True
+        for n in leaves:
+            self.at[n].wanted |= n.kind not in PLACED
         region.fetched = inside
         region.operands = region.operands - {operand} | leaves
+
+    def _is_stored(self, node):
+        at = self.at[node]
+        return at.in_memory or at.wanted or at.cut
 
     def _is_there(self, node):
         return self.at[node].in_memory or self._is_template(node)
@@ -507,7 +525,7 @@ class _Fuser:
 
     def _is_template(self, node):
         """Whether a template or the host computes `node`."""
-        return node.primitive.pointwise is None or _prefers_template(node)
+        return node.kind not in PLACED and (node.primitive.pointwise is None or _prefers_template(node))
 
     def _closes_cycle(self, node, region):
         """Whether storing `node` in `region` closes a cycle: another region reads `node`, and `region` depends on that one."""

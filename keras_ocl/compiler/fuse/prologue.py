@@ -88,6 +88,48 @@ def repeated(node, there, free, traits, most):
     return operand, frozenset(inside), leaves
 
 
+def packed(node, users, border, there, free, by_template, traits, most):
+    """The operand that the template of `node` computes where it packs it, such as an activation that a gradient of weights reads.
+
+    It is computed once here, so neither stored nor loaded. Other kernels may compute it all the same.
+
+    Args:
+        users: dict from a node to the nodes that read it.
+        border: graph.border. What the forward part computes is in memory where the backward part reads it (kept.py).
+        there: function of a node: whether it is in memory.
+        free: function of a node: whether it may be computed in the template's prologue.
+        by_template: function of a node: whether a template computes it.
+        most: the highest price (cost.price) of computing one element of the operand.
+    Returns:
+        (operand, frozenset of the nodes that the prologue computes, set of the nodes that it reads from memory), or None.
+    """
+    if node.primitive.packs is None or (found := node.primitive.packs(node, traits)) is None:
+        return None
+    position, extents = found
+    operand = node.inputs[position]
+    if operand.kind is not Kind.ELEMENTWISE or operand.order < border or there(operand) or node.inputs.count(operand) > 1:
+        return None
+    others = [u for u in users[operand] if u is not node and by_template(u)]
+    if any(u.primitive.packs is None or u.primitive.packs(u, traits) is None for u in others):
+        return None  # another template reads it from memory
+    inside, leaves, waiting = set(), set(), [operand]
+    while waiting:
+        n = waiting.pop()
+        if n in inside or n in leaves:
+            continue
+        if n.kind in (Kind.VIEW, Kind.SOURCE) or n.kind is Kind.ELEMENTWISE and n.order >= border and free(n) and not there(n):
+            inside.add(n)
+            waiting += n.inputs
+        else:
+            leaves.add(n)
+    # What a template of the backward part computes is stored in its epilogue, as the operand just as well.
+    if operand not in inside or any(n.order >= border and by_template(n) for n in leaves):
+        return None
+    if sum(map(_bytes, leaves)) > 2 * _bytes(operand) or sum(map(cost.price, inside)) > most:
+        return None
+    return (operand, frozenset(inside), leaves) if runs_in_lanes(operand, extents, _Except(inside)) else None
+
+
 def _elementwise(node, operand):
     """Whether `node` can be computed for each element of `operand` as it is loaded; a smaller node is better computed beforehand."""
     pointwise = node.kind in (Kind.ELEMENTWISE, Kind.VIEW, Kind.INDEXED) and node.primitive.pointwise is not None

@@ -43,7 +43,7 @@ def filter_grad(problem):
 
 
 def _is_small(problem):
-    return problem.all_arguments and problem.geometry.flops < _EAGER_FLOPS
+    return problem.all_arguments and not problem.source and problem.geometry.flops < _EAGER_FLOPS
 
 
 def _literal(problem):

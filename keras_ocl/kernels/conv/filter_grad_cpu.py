@@ -14,7 +14,7 @@ from keras_ocl.core import dtypes
 from keras_ocl.core.dim import ceil_div, hint, product, size_hint
 from keras_ocl.kernels import ordered_sum, prelude, summation
 from keras_ocl.kernels.conv import parts_cpu
-from keras_ocl.kernels.coordinates import decode
+from keras_ocl.kernels.coordinates import decode, index_type
 from keras_ocl.kernels.overrides import chosen
 from keras_ocl.kernels.register_tile import RegisterTile
 from keras_ocl.kernels.spec import Args, Buffer
@@ -35,6 +35,13 @@ class Tile:
 def suits(problem):
     """Whether this kernel computes the gradient: there is no input dilation."""
     return all(d == 1 for d in problem.geometry.input_dilation)
+
+
+def packs_once(problem):
+    """Whether this kernel packs each element of the input about once, in vectors of channels, so can compute it in a prologue."""
+    g = problem.geometry
+    alone = g.group_inputs == g.group_outputs == 1 or not problem.lanewise
+    return suits(problem) and alone and _FilterGrad(problem).whole_items
 
 
 def own_tile(problem):
@@ -84,8 +91,6 @@ class _FilterGrad:
         self.chunks = max(1, whole if self.whole_items else min(whole, ceil_div(8 * problem.units, parallel)))
         self.partial = Buffer(self.chunks * product(self.geometry.filter), self.accumulator)
         self.args = Args()
-        self.x, self.dy = self.args.pointer(problem.x, self.dtype), self.args.pointer(problem.dy, self.dtype)
-        self.out = self.args.pointer(self.partial, self.accumulator, out=True)
         self.scalar, self.vector = problem.register(), problem.register(self.tile.width)
 
     def _choose_tile(self):
@@ -148,6 +153,9 @@ class _FilterGrad:
 
     def spec(self):
         args = self.args
+        self.x = None if self.problem.source else args.pointer(self.problem.x, self.dtype)
+        self.dy = args.pointer(self.problem.dy, self.dtype)
+        self.out = args.pointer(self.partial, self.accumulator, out=True)
         counts = self._band_counts()
         total = product(counts)
         per_chunk, pairs = ceil_div(total, self.chunks), self.outer_taps * self.groups
@@ -232,19 +240,22 @@ class _FilterGrad:
         args, last = self.args, len(self.axes) - 1
         pitches, size = self._pitches
         numbers = [self._window(i, f"m{i}") for i in range(len(self.axes))]
-        places, inside, source = [], [], []  # along each axis: the position, whether it is inside, its elements from the input's start
+        places, inside = [], []  # along each axis: the position, and whether it is inside
         for i, axis in enumerate(self.axes):
             step = 1 if self._spans(i) else axis.stride
             tap = f" + k{i} * {axis.dilation}" if not self._spans(i) and axis.taps > 1 else ""
             places.append(f"const int u{i} = s{i} * {axis.stride} + t{i} * {step}{tap} - {args.int(axis.low)};\n")
             inside.append("1" if axis.inside else f"u{i} >= 0 && u{i} < {args.int(axis.input)}")
-            source.append(f"(long)u{i} * {args.int(axis.input_step, 'long')}")
         line = "".join(places[:last]) + f"const int within = {' && '.join(inside[:last]) or '1'};\n"
         line += f"const int to = {' + '.join(f't{i} * {pitches[i]}' for i in range(last)) or '0'};\n"
         line += f"for (int t{last} = 0; t{last} < {numbers[last]}; ++t{last}) {{\n{places[last]}"
         line += f"const int inside = within && {inside[last]};\n"
-        group = "" if self.lanewise or self.geometry.groups == 1 else f" + group * {self.inputs}"
-        line += prelude.pointer(self.dtype, "from", f"{self.x} + ({' + '.join(source)}{group})")
+        if self.problem.source:
+            numbered = [f"u{i} * {args.int(product(b.input for b in self.axes[i + 1 :]), self.index)}" for i in range(last)]
+            line += f"const {self.index} from = {' + '.join([*numbered, f'u{last}'])};\n"
+        else:
+            steps = [f"(long)u{i} * {args.int(a.input_step, 'long')}" for i, a in enumerate(self.axes)]
+            line += prelude.pointer(self.dtype, "from", f"{self.x} + ({' + '.join(steps)}{self._group})")
         line += f"const int at = to + t{last} * {pitches[last]};\n"
         full, left = divmod(self.inputs, self.depth)
         for count, first, end in ((self.depth, 0, full), (left, full, full + 1)):
@@ -259,17 +270,44 @@ class _FilterGrad:
             text = ""
             for c in range(count):
                 for v, lanes in enumerate(block.lanes):
+                    to = f"window[(block * {size} + at + {c}) * {block.vectors} + {v}]"
+                    if self.problem.source:
+                        text += self._computed(block.width, lanes, f"channel + {v * block.width}", to)
+                        continue
                     value = parts_cpu.group_lanes(self.problem, block.width, lanes, "", v * block.width, f"({first} + {c})", "from")
-                    place = f"(block * {size} + at + {c}) * {block.vectors} + {v}"
-                    text += f"window[{place}] = inside ? {value} : ({self.vector})(0);\n"
+                    text += f"{to} = inside ? {value} : ({self.vector})(0);\n"
             return text
         text = ""
         for at, lanes in prelude.runs(count):
             kind = self.problem.register(lanes)
+            to = f"*({'loose_' if lanes > 1 else ''}{kind}*)(window + block * {size} + at + {at})"
+            if self.problem.source:
+                text += self._computed(lanes, lanes, f"{first} + {at}{self._group}", to)
+                continue
             value = f"inside ? {parts_cpu.load_vector(self.dtype, lanes, 'from', f'{first} + {at}')} : ({kind})(0)"
-            to = f"window + block * {size} + at + {at}"
-            text += f"*({'loose_' if lanes > 1 else ''}{kind}*)({to}) = {value};\n"
+            text += f"{to} = {value};\n"
         return text
+
+    def _computed(self, width, count, channel, to):
+        """C text that stores the first `count` lanes of a pixel's channels from `channel` on, computed in the prologue, others 0."""
+        text, extents = "", (product(a.input for a in self.axes), self.geometry.input[-1])
+        for at, lanes in prelude.runs(count):
+            column = f"{channel} + {at}" if at else channel
+            statements, value = self.problem.source.load(self.args, "from", column, extents, lanes, self.index == "long")
+            part = "computed" if count == width == lanes else f"computed.s{'0123456789abcdef'[at : at + lanes]}"
+            text += f"{{\n{statements}{part} = {value};\n}}\n"
+        kind = self.problem.register(width)
+        return f"{{\n{kind} computed = ({kind})(0);\nif (inside) {{\n{text}}}\n{to} = computed;\n}}\n"
+
+    @property
+    def _group(self):
+        """C text to add to a channel's number in its group."""
+        return "" if self.lanewise or self.geometry.groups == 1 else f" + group * {self.inputs}"
+
+    @property
+    def index(self):
+        """C type of the indices of a computed input: 64 bits where it may have so many elements."""
+        return index_type(product(self.geometry.input))
 
     def _pack_gradient(self, block):
         """C text that packs the gradients of the block's channels."""

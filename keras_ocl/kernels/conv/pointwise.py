@@ -51,11 +51,17 @@ def forward(problem):
     return _product(problem, axis.output, outputs, inputs, a, b, _Pixels(problem.sink, axis))
 
 
+def suits_gradient(problem):
+    """Whether this template computes the filter's gradient."""
+    axis = _pixels(problem)
+    return axis is not None and hint(axis.output) <= problem.schedule.plain_pixels
+
+
 def filter_grad(problem):
     """KernelSpecs of the filter's gradient as a product, None if this template does not fit."""
-    axis = _pixels(problem)
-    if axis is None or hint(axis.output) > problem.schedule.plain_pixels:
+    if not suits_gradient(problem):
         return None
+    axis = _pixels(problem)
     inputs, outputs = problem.geometry.filter[-2:]
     a, b = gemm.Operand(problem.x, problem.dtype, 1, inputs), gemm.Operand(problem.dy, problem.dtype, outputs, 1)
     return _product(problem, inputs, outputs, axis.output, a, b, _Filter(problem.sink, problem.geometry.rank))

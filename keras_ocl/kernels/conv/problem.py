@@ -22,6 +22,7 @@ class Problem:
     dtype: that of the operands in memory. sink: as in dispatch.py. all_arguments: whether extents are kernel arguments, as in eager work.
     transposed: `geometry` is the transpose of another convolution, whose filter is what `w` holds: taps in reverse, channels exchanged.
     packed: whether `w` is in the blocks of forward_cpu.filter_blocks().
+    source: computes x, as a matrix (pixels, channels), where a CPU's kernel of a filter's gradient packs it; see gemm.parts.Operand.
     """
 
     traits: Traits
@@ -35,6 +36,7 @@ class Problem:
     name: str = "convolution"
     transposed: bool = False
     packed: bool = False
+    source: object = None
 
     def __post_init__(self):
         if self.dtype not in _DTYPES:

@@ -184,9 +184,9 @@ class _Rows(_Writer):
             lines.append(f"const {p.register}* y = {summed('panel', self.first)};\n")
         elif not p.b.source:
             lines.append(pointer(p.b.dtype, "y", summed("b", "left")))
-        step, right = "", []
+        step, right, computed = "", [], p.b.source and not t.block
         for v in columns:
-            if p.b.source:
+            if computed:
                 statements, value = p.computed(self.args, p.b, summed(n.k_start, "q"), summed("left", str(v * width)), width)
                 step += f"{vector} right{v};\n{{\n{statements}right{v} = {value};\n}}\n"
                 right.append(f"right{v}")
@@ -194,7 +194,7 @@ class _Rows(_Writer):
                 right.append(f"vload{width}(0, y + {v * width})" if t.block else p.load(p.b, width, "y", str(v * width)))
         row = "1" if p.strips else n.a_row
         step += sums.step(lambda r: p.load(p.a, 1, "x", scaled(str(r), row)), right)
-        further = "" if p.b.source else f"y += {self.panel if t.block else n.b_row};\n"
+        further = "" if computed else f"y += {self.panel if t.block else n.b_row};\n"
         step += f"x += {n.a_column};\n{further}"
 
         def walk(start, stop):
@@ -290,6 +290,12 @@ class _Rows(_Writer):
 
     def _pack_contiguous(self):
         p, n, i, width = self.p, self.names, self.index, self.width
+        if p.b.source:
+            place, text = summed(n.k_start, "k0" if self.blocked else "0", "q"), ""
+            for v in range(self.panel // width):
+                statements, value = p.computed(self.args, p.b, place, summed("left", str(v * width)), width)
+                text += f"{{\n{statements}vstore{width}({value}, 0, panel + q * {self.panel} + {v * width});\n}}\n"
+            return [f"for ({i} q = 0; q < depth; ++q) {{\n{text}}}\n"]
         row = pointer(p.b.dtype, "y", summed("b", scaled("(k0 + q)" if self.blocked else "q", n.b_row), "left"))
         copies = "".join(
             f"vstore{width}({p.load(p.b, width, 'y', str(v * width))}, 0, panel + q * {self.panel} + {v * width});\n"

@@ -7,7 +7,18 @@ from keras_ocl.core.dim import Dim, hint
 from keras_ocl.kernels.gemm.cpu import Tile, most_rows
 from keras_ocl.kernels.overrides import chosen, not_counts, tuning_of
 
+_FEW = 8  # most rows of a product whose tiles have all rows
+_ALL = 512  # most rows that a work-item has whatever its tile: CpuProduct.kept / 4 vectors
+_PANEL = 64  # most columns of a tile
 _PRIVATE = 1 << 20  # most bytes of private memory that a device's own tile may take: twice what estimated tiles do
+
+
+def packs_computed(m, n, k):
+    """Whether kernels compute the right operand of a product of these extents in the blocks that they pack, each element once.
+
+    Fewer rows compute it where they load it, and with more than a work-item has, each of its elements would be computed again.
+    """
+    return not any(isinstance(e, Dim) for e in (m, n)) and _FEW < m <= _ALL and n >= _PANEL and hint(k) > 0
 
 
 def groups(problem, tile):
@@ -43,7 +54,7 @@ def _unfit(problem, tile):
     private = (t.block * t.panel(lanes) + t.chunk * t.across * t.vectors * lanes) * dtypes.itemsize(p.accumulator)
     if t.block:
         most = most_rows(_tuning(p).kept, t.rows, t.vectors, t.across)
-        if p.b.source or t.chunk > most or private > _PRIVATE:
+        if _in_place(p) and p.b.source or t.chunk > most or private > _PRIVATE:
             return f"a packed block is of operands in memory, of at most {most} rows, and takes at most {_PRIVATE} bytes of private memory"
         wide = t.across == 1 or (not p.all_arguments and not isinstance(p.n, Dim) and t.panel(lanes) <= p.n)
         return "" if wide and t.steps == 1 else "a panel of several tiles must be narrower than n, which may not vary"
@@ -98,7 +109,7 @@ def _shapes(problem):
 def _in_place(problem):
     """Whether B can be read without packing: its columns have unit stride, and its rows are so close that they do not evict each other."""
     if problem.b.source:
-        return True
+        return hint(problem.m) <= _FEW
     if isinstance(problem.n, Dim) or isinstance(problem.b.column_stride, Dim) or problem.b.column_stride != 1:
         return False
     far = hint(problem.b.row_stride) * dtypes.itemsize(problem.b.dtype) >= 3072
@@ -125,12 +136,15 @@ def _candidates(problem):
         direct = in_place and n >= vectors * lanes
         if in_place and not direct and n >= lanes:
             continue
-        # A prologue's operand is computed only once if a tile has all rows.
-        for rows in range(m if problem.b.source else 1, min(most, m) + 1):
+        # A prologue's operand is computed only once if a tile has all rows, or a work-item has and packs it.
+        for rows in range(m if problem.b.source and in_place else 1, min(most, m) + 1):
             if direct:
                 yield from (Tile("rows", rows, vectors, chunk) for chunk in _chunks(m, rows, None))
                 if problem.b.source or rows < min(most, m) - 1:  # packing pays where many rows read the block: only high tiles are worth it
                     continue
+            if problem.b.source:
+                yield Tile("rows", rows, vectors, -(-m // rows) * rows, t.block)
+                continue
             for chunk in _chunks(m, rows, most_rows(t.kept, rows, vectors)):
                 yield Tile("rows", rows, vectors, chunk, t.block)
             if not direct and not isinstance(problem.n, Dim) and n >= t.across * vectors * lanes and _bytes(problem.b, k * n) > t.near:

@@ -17,7 +17,8 @@ class Operand:
     `a` has rows m and columns k, `b` rows k and columns n; a transpose is swapped strides, a broadcast batch has `batch_stride` 0.
     With a `source` the kernel computes the elements in a prologue, where it would load them: `source.load(args, row, column, extents,
     width, wide)`, given the C texts of an index in a matrix of `extents` and whether indices take 64 bits, returns (statements, C text of a
-    register of `width` elements along the row). CPU kernels accept a source for `b`, tiled GPU kernels one for `a`.
+    register of `width` elements along the row). CPU kernels accept a source for `b`: products of few rows compute it where they load it,
+    others where they pack it (cpu_choice.packs_computed). Tiled GPU kernels accept one for `a`.
     """
 
     handle: object  # goes to Args.pointer

@@ -85,6 +85,12 @@ def _filter_gradient(problem: Problem) -> list[KernelSpec]:
     return conv_pointwise.filter_grad(problem) or filter_grad_cpu.filter_grad(problem)
 
 
+def _packs_input(problem: Problem) -> bool:
+    """Whether the direct kernel computes the gradient, and packs each element about once, as vectors of channels."""
+    own = filter_grad_cpu.own_tile(problem)
+    return bool(own or not conv_pointwise.suits_gradient(problem)) and filter_grad_cpu.packs_once(problem)
+
+
 def _attention(problem: Any, scheme: Scheme, sinks: Sequence[Epilogue]) -> KernelSpec:
     query, key = (problem.operands[name].shape for name in ("query", "key"))
     if scheme is FORWARD and not problem.causal and attention_row_cpu.suits(problem.traits, query, key, problem.value_depth):
@@ -131,6 +137,8 @@ SCHEDULE = register(
         attention=_attention,
         attention_gradients=_attention_gradients,
         attention_pays=_attention_pays,
+        packs_right=cpu_choice.packs_computed,
+        packs_input=_packs_input,
         sort=functools.partial(sort.by_merging, block=1024, piece=2048, gathered=4096),
         top_k=sort.by_insertion,
         scatter_block=_scatter_block,
