@@ -103,15 +103,15 @@ def packed(node, users, border, there, free, by_template, traits, most):
     Returns:
         (operand, frozenset of the nodes that the prologue computes, set of the nodes that it reads from memory), or None.
     """
-    if node.primitive.packs is None or (found := node.primitive.packs(node, traits)) is None:
+    if (found := _packed(node, traits)) is None:
         return None
     position, extents = found
     operand = node.inputs[position]
-    if operand.kind is not Kind.ELEMENTWISE or operand.order < border or there(operand) or node.inputs.count(operand) > 1:
+    if operand.kind is not Kind.ELEMENTWISE or operand.order < border or there(operand):
         return None
-    others = [u for u in users[operand] if u is not node and by_template(u)]
-    if any(u.primitive.packs is None or u.primitive.packs(u, traits) is None for u in others):
-        return None  # another template reads it from memory
+    for other in users[operand]:  # does another template read it from memory?
+        if by_template(other) and ((also := _packed(other, traits)) is None or other.inputs[also[0]] is not operand):
+            return None
     inside, leaves, waiting = set(), set(), [operand]
     while waiting:
         n = waiting.pop()
@@ -128,6 +128,12 @@ def packed(node, users, border, there, free, by_template, traits, most):
     if sum(map(_bytes, leaves)) > 2 * _bytes(operand) or sum(map(cost.price, inside)) > most:
         return None
     return (operand, frozenset(inside), leaves) if runs_in_lanes(operand, extents, _Except(inside)) else None
+
+
+def _packed(node, traits):
+    """What the rule `packs` of `node` gives, if it has one and the operand is there once."""
+    found = None if node.primitive.packs is None else node.primitive.packs(node, traits)
+    return found if found is not None and node.inputs.count(node.inputs[found[0]]) == 1 else None
 
 
 def _elementwise(node, operand):
