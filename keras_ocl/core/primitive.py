@@ -92,7 +92,9 @@ class Primitive:
         joined_axis: of a concatenation, the name of the parameter that is its axis.
         combines: of a reduction, how the results of parts combine to that of the whole: "sum", "max" etc.
         partial: of a reduction, the primitive that reduces parts of an axis; the reduction then reduces the parts' results.
-        stored: whether it is always stored by a kernel of its own.
+        from_parts(graph, primitive, inputs, params, origin) -> of a reduction, a node for the same value that follows from partial results
+            of another split reduction of the graph, computed on the way; None where there is none.
+        stored: whether it is always stored, by a kernel of its own or one that reduces the same parts.
         rows(inputs, params) -> list of Rows (primitives/rows.py) that eager code copies in the place of a kernel; None where a kernel is
             quicker.
         deferred: of a primitive with one operand, whether eager elementwise operations compute it while loading it; before any other
@@ -135,6 +137,7 @@ class Primitive:
     shares_memory: Callable[[Any], bool] | None
     joined_axis: str | None
     partial: Primitive | None
+    from_parts: Callable[..., Any] | None
     rows: Callable[[Sequence[Tensor], Params], Sequence[Any] | None] | None
     factors: Callable[[Any], Any] | None
     combines: str | None
@@ -172,6 +175,7 @@ class Primitive:
         flat: bool = False,
         joined_axis: str | None = None,
         partial: Primitive | None = None,
+        from_parts: Callable[..., Any] | None = None,
         stored: bool = False,
         rows: Callable[[Sequence[Tensor], Params], Sequence[Any] | None] | None = None,
         deferred: bool = False,
@@ -201,7 +205,8 @@ class Primitive:
         self._access, self.cost, self.terms, self.operations = access, cost, terms, operations
         self.masks, self.shares_memory, self.flat, self.joined_axis = masks, shares_memory, flat, joined_axis
         self.rows, self.deferred = rows, deferred
-        self.partial, self.stored, self.dynamic_extents = partial, stored, frozenset(dynamic_extents)
+        self.partial, self.from_parts = partial, from_parts
+        self.stored, self.dynamic_extents = stored, frozenset(dynamic_extents)
         self.factors, self.combines = factors, combines
         self.batch, self.total, self.simplify, self.fold, self.literal = batch, total, simplify, fold, literal
         self.fetches, self.repeats, self.packs, self.invariant_operand = fetches, repeats, packs, invariant_operand

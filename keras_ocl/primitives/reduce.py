@@ -7,10 +7,11 @@ import itertools
 
 from keras_ocl import primitives as P
 from keras_ocl.core import dtypes
-from keras_ocl.core.access import Along, Inner
+from keras_ocl.core.access import Along, Inner, same_place
 from keras_ocl.core.dim import ceil_div, hint, product, size_hint
 from keras_ocl.core.index import Affine
 from keras_ocl.core.primitive import Kind, Primitive
+from keras_ocl.primitives import moments
 from keras_ocl.primitives.batching import moved_axes, next_axes, next_axis
 from keras_ocl.primitives.movement import check_positions
 
@@ -117,15 +118,45 @@ def _partial(name, whole):
     """The primitive that reduces chunks of `axis` (and all of the other `axes`); `whole` is the reduction's pointwise rule."""
 
     def pointwise(gen, node, index):
-        axis, chunk, axes = node.params["axis"], node.params["chunk"], node.params["axes"]
-        extent = node.inputs[0].shape[axis]
-        part = Affine.of(index[0])
-        gen.reduce_part(node, sorted(axes).index(axis), part, chunk, extent)
-        # The part's own index keeps the reduction's loop in the block that knows which part it is.
+        _reduce_part(gen, node, index)
         return whole(gen, node, tuple(index[1:]))
 
-    rules = {"access": _access(lambda params: params["axes"], 1), "stored": True, "terms": _partial_terms, "cost": _partial_terms}
-    return _reduction(f"partial_{name}", _partial_shape, None, pointwise, **rules)
+    return _partial_reduction(f"partial_{name}", _partial_shape, pointwise, _access(lambda params: params["axes"], 1))
+
+
+def _reduce_part(gen, node, index):
+    """Let the reduction of a partial reduction run through its part; the part's own index keeps the loop in the block that knows it."""
+    axis = node.params["axis"]
+    extent = node.inputs[0].shape[axis]
+    gen.reduce_part(node, sorted(node.params["axes"]).index(axis), Affine.of(index[0]), node.params["chunk"], extent)
+
+
+def _partial_reduction(name, shape, pointwise, access):
+    return _reduction(name, shape, None, pointwise, access=access, stored=True, terms=_partial_terms, cost=_partial_terms)
+
+
+def _declare_deviations(name, power):
+    """Declare the sum of (x - mean)**power over chunks of an axis, each about a mean of its own; power is 1 or 2 (see moments.py)."""
+
+    def pointwise(gen, node, index):
+        (x, means), axes = node.inputs, tuple(sorted(node.params["axes"]))
+        mean = gen.value(means, index)
+        _reduce_part(gen, node, index)
+
+        def body(inside):
+            deviation = gen.op("sub", x.dtype, gen.value(x, merged(x, axes, index[1:], inside)), mean)
+            return deviation if power == 1 else gen.op("mul", x.dtype, deviation, deviation)
+
+        return gen.reduce(node, "sum", x.dtype, [x.shape[a] for a in axes], body)
+
+    def access(node, position):
+        return same_place(len(node.shape)) if position else _access(lambda params: params["axes"], 1)(node, position)
+
+    _partial_reduction(name, lambda x, means, *, axes, axis, chunk: (means.shape, x.dtype), pointwise, access)
+
+
+_declare_deviations("partial_deviations", 1)
+_declare_deviations("partial_squares", 2)
 
 
 def _sum_total(summed, stacked, inputs, params, number):
@@ -146,6 +177,7 @@ def _declare(kind, vjp, allowed, text):
         batch=moved_axes(lambda: primitive, axes=next_axes),
         total=_sum_total if kind == "sum" else None,
         combines=kind,
+        from_parts=moments.squares if kind == "sum" else None,
     )
 
     def function(x, axes):

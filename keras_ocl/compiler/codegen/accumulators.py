@@ -97,6 +97,35 @@ class Fold:
         return Register(register.text, self.dtype, register.width, self.parent)
 
 
+class Folds:
+    """Several Folds whose elements one loop computes."""
+
+    vectorises = True
+
+    def __init__(self, folds):
+        self.folds, self.bounded = folds, folds[0].bounded
+
+    def begin(self, width):
+        """Declare the accumulators, of `width` lanes each."""
+        for fold in self.folds:
+            fold.begin(width)
+
+    def begin_block(self):
+        """From here on, steps in the generator's present block have accumulators of their own."""
+        for fold in self.folds:
+            fold.begin_block()
+
+    def end_block(self):
+        """Add the block's accumulators to those of the enclosing block."""
+        for fold in self.folds:
+            fold.end_block()
+
+    def step(self, registers, indices):
+        """Accumulate a Register for each of the Folds."""
+        for fold, register in zip(self.folds, registers, strict=True):
+            fold.step(register, indices)
+
+
 class ArgFold:
     """Accumulation of the first extreme value and its position (argmax, argmin); NaN counts as the extreme, as in NumPy."""
 

@@ -3,7 +3,7 @@
 import functools
 from typing import NamedTuple
 
-from keras_ocl.compiler.codegen.accumulators import ArgFold, Fold
+from keras_ocl.compiler.codegen.accumulators import ArgFold, Fold, Folds
 from keras_ocl.compiler.codegen.indices import Indices
 from keras_ocl.compiler.codegen.nests import Block
 from keras_ocl.core.dim import ceil_div, hint, product
@@ -20,6 +20,14 @@ class Part(NamedTuple):
     stop: str
 
 
+class _Begins(Exception):
+    """Raised where a reduction would begin: its Fold and the function that computes its elements."""
+
+    def __init__(self, fold, body):
+        super().__init__()
+        self.fold, self.body = fold, body
+
+
 class Loops(Indices):
     """Opens and closes loops.
 
@@ -34,6 +42,9 @@ class Loops(Indices):
         self.partial = 0
         self.bounds = {}
         self.team = self.tile = None
+        self._parts = {}  # identity of a part of an axis -> its Registers (first, beyond the last) and the index that the identity names
+        self._asked = None  # a reduction that shall not begin, but say what it would do
+        self._fused = {}  # identity of a reduction at an index -> its result, which another one's loop has computed
 
     def open_loop(self, nest, group, parent, vector=0, bounds=None, team=None):
         """Open a for loop over a merged group of dimensions; returns its Vars. `vector`: lanes per step, or 0. `team`: shares the loop."""
@@ -76,7 +87,48 @@ class Loops(Indices):
 
     def reduce(self, node, kind, dtype, extents, body):
         """Reduction over `extents` of body(indices), in registers of `dtype`. kind: sum, prod, max, min, and, or."""
-        return self._loop_nest(node, extents, body, Fold(self, kind, dtype))
+        fold = Fold(self, kind, dtype)
+        if node is self._asked:
+            raise _Begins(fold, body)
+        found = self._fused.pop(self._here(node), None)
+        return self._loop_nest(node, extents, body, fold, self._others(node, fold)) if found is None else found
+
+    def _here(self, node):
+        return node, tuple(i.key for i in self._index), self.vector
+
+    def _others(self, node, fold):
+        """Loop fusion: [(reduction, its Fold, its body)] of other results of the kernel that run through the same part as `node`."""
+        found = []
+        for other in self.own if node.primitive.stored and node in self.own and self._asked is None else ():
+            if not self._runs_along(other, node):
+                continue
+            self._asked = other
+            try:
+                other.primitive.pointwise(self, other, self._index)
+            except _Begins as begins:
+                if begins.fold.bounded == fold.bounded:
+                    found.append((other, begins.fold, begins.body))
+            finally:
+                self._asked = None
+        return found
+
+    def _runs_along(self, other, node):
+        """Whether `other` is a reduction with the same loops as `node`, and neither needs the other's result."""
+        if other is node or not other.primitive.stored or other.params != node.params:
+            return False
+        loops = [(n.extents, n.groups, n.vectorisable, n.spread, n.pack) for n in (self.nests[other, True], self.nests[node, True])]
+        return loops[0] == loops[1] and not self._needs(other, node) and not self._needs(node, other)
+
+    def _needs(self, node, other):
+        seen, waiting = set(), [node]
+        while waiting:
+            n = waiting.pop()
+            if n is other:
+                return True
+            if n not in seen and not self.in_memory(n):
+                seen.add(n)
+                waiting += n.inputs
+        return False
 
     def reduce_arg(self, node, kind, dtype, extents, body):
         """(extreme, row-major int32 position of its first occurrence); NaN wins."""
@@ -85,11 +137,16 @@ class Loops(Indices):
     def reduce_part(self, node, dimension, part, chunk, extent):
         """From here on, the reduction `node` runs through part number `part` (an index) of a dimension of `extent`: `chunk` elements."""
         i, block = self.ctype, [v.block for v in part.terms]
-        start = self.define("int32", 1, f"({self.text(part)}) * {self.int(chunk)}", block, i)
-        stop = self.define("int32", 1, f"min({start.text} + {self.int(chunk)}, ({i}){self.int(extent)})", [start.block], i)
+        identity = part.key, self.int(chunk), self.int(extent)
+        start, stop, _ = self._parts.get(identity, (None, None, None))
+        if start is None or not self._visible(stop.block):
+            start = self.define("int32", 1, f"({self.text(part)}) * {self.int(chunk)}", block, i)
+            stop = self.define("int32", 1, f"min({start.text} + {self.int(chunk)}, ({i}){self.int(extent)})", [start.block], i)
+            self._parts[identity] = start, stop, part
         self.bounds[node] = dimension, start.text, stop.text
 
-    def _loop_nest(self, node, extents, body, fold):
+    def _loop_nest(self, node, extents, body, fold, others=()):
+        """The result of a reduction; `others`: reductions that run in the same loop, whose results are noted."""
         real = [i for i, n in enumerate(extents) if not is_one(n)]
         nest = self.nests[node, fold.vectorises]
 
@@ -106,6 +163,10 @@ class Loops(Indices):
         if not lanes:
             self.vector, self.partial = None, 0
         team = self.team if self.team is not None and parent is self.team.block and fold.vectorises and nest.spread is not None else None
+        folds = [fold, *(other for _, other, _ in others)]
+        if others:
+            bodies, fold = [body, *(other for _, _, other in others)], Folds(folds)
+            body = lambda indices: [each(indices) for each in bodies]  # noqa: E731
         fold.begin(self.width if lanes else 1)
         bounds = self.bounds.get(node)
         if not real:
@@ -114,8 +175,9 @@ class Loops(Indices):
             if bounds is not None:
                 bounds = (real.index(bounds[0]), *bounds[1:])
             self._loops(nest, body, fold, lanes, full, bounds, team)
-        result = fold.finish() if team is None else team.fold(self, fold.finish(), fold.ctype, fold.combined)
+        result, *more = [f.finish() if team is None else team.fold(self, f.finish(), f.ctype, f.combined) for f in folds]
         self.block, self.vector, self.partial = saved
+        self._fused.update((self._here(other), found) for (other, _, _), found in zip(others, more, strict=True))
         return result
 
     def _loops(self, nest, body, fold, lanes, full, bounds, team):

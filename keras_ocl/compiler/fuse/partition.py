@@ -19,7 +19,7 @@ from keras_ocl.compiler.fuse.axes import ANY, axis_map
 from keras_ocl.compiler.fuse.light import PLACED, light
 from keras_ocl.compiler.fuse.prologue import fetched, packed, repeated
 from keras_ocl.compiler.fuse.regions import Parts, Placement, Region
-from keras_ocl.compiler.fuse.siblings import merged
+from keras_ocl.compiler.fuse.siblings import merged, same_parts, with_parts
 from keras_ocl.core.access import Along, Inner
 from keras_ocl.core.dim import hint, product, same, size_hint
 from keras_ocl.core.index import Affine, is_one
@@ -116,7 +116,7 @@ class _Fuser:
                 self._inline(node, region)
             return
         if node.primitive.stored:
-            self._store(node, ())
+            self._store(node, with_parts(node, readers, self.users, self.at))
             return
         if not needs_memory and len(readers) == 1:
             (region,) = readers
@@ -468,7 +468,8 @@ class _Fuser:
         identity = tuple(range(len(region.space)))
         if not same(node.shape, region.space) or self._map_in(node, region) != identity or len(region.maps) >= self.limits.nodes:
             return False
-        if self._reduction(node) and (region.anchor is not None or cost.terms(node) * size_hint(node.shape) > self.limits.alone):
+        long = self._reduction(node) and cost.terms(node) * size_hint(node.shape) > self.limits.alone
+        if self._reduction(node) and region.anchor is not None or long and not same_parts(node, region):
             return False
         if not self._stays_in_lanes(node, region, [node]):
             return False

@@ -45,7 +45,20 @@ def _shared(region, placements, sums):
     first, *others = region.outputs
     if not sums or others or first.kind is not Kind.REDUCTION or any(isinstance(v, Dim) for v in first.params.values()):
         return []
-    (x,) = first.inputs
+    x = first.inputs[0]
     along = first.primitive, tuple(map(key, x.shape)), tuple(sorted(first.params.items())), region.lanes
     arrays = [n for n in region.operands if placements[n].in_memory and cost.size(n) >= cost.size(x)]
     return [(*along, n) for n in sorted(arrays, key=lambda n: n.order)]
+
+
+def same_parts(node, region):
+    """Whether `node` and the reductions that `region` stores are of the same parts of one array, which a cache holds after the first."""
+    reductions = [n for n in region.outputs if n.kind is Kind.REDUCTION]
+    alike = all(n.primitive.stored and n.inputs[0] is node.inputs[0] and n.params == node.params for n in reductions)
+    return bool(reductions) and node.primitive.stored and alike
+
+
+def with_parts(node, readers, users, placements):
+    """Regions with the same parts as `node` that read it, or what it reads besides the array, such as the parts' means."""
+    around = {r for u in users[node.inputs[0]] for r in placements[u].regions if same_parts(node, r)}
+    return sorted((r for r in around if r in readers or r.operands.intersection(node.inputs[1:])), key=lambda r: r.number)

@@ -97,8 +97,11 @@ class Graph:
 
     def lowered(self, primitive, inputs, params, origin=NOWHERE):
         """`simplest`, with long reductions split into parts."""
-        whole = primitive.partial is None or self.splitting is None
-        found = None if whole else split(self, self.splitting, primitive, inputs, params, origin)
+        found = None
+        if primitive.partial is not None and self.splitting is not None:
+            if primitive.from_parts is not None:
+                found = primitive.from_parts(self, primitive, inputs, params, origin)
+            found = found or split(self, self.splitting, primitive, inputs, params, origin)
         return self.simplest(primitive, inputs, params, origin) if found is None else found
 
     def project(self, node, k):

@@ -46,6 +46,7 @@ CASES = [  # a primitive, shapes of its operands and parameters
     ("concat", [(2, 3), (1, 3)], {"axis": 0}),
     *((f"reduce_{kind}", [(2, 3, 4)], {"axes": axes}) for kind in ("sum", "prod", "max", "min", "and", "or") for axes in ((1,), (0, 2))),
     *((f"partial_reduce_{kind}", [(5, 3)], {"axes": (0,), "axis": 0, "chunk": 2}) for kind in ("sum", "prod", "max", "min", "and", "or")),
+    *((f"partial_{name}", [(5, 3), (3, 3)], {"axes": (0,), "axis": 0, "chunk": 2}) for name in ("deviations", "squares")),
     ("argmax", [(3, 4)], {"axis": 0, "dtype": "int32"}),
     ("argmin", [(3, 4)], {"axis": 1, "dtype": "int32"}),
     ("reduce_window", [(5, 3)], {"kind": "max", **OVERLAPPING}),
