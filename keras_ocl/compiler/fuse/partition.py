@@ -14,12 +14,13 @@ from dataclasses import dataclass
 
 from keras_ocl.compiler.codegen import Analysis
 from keras_ocl.compiler.codegen.nests import Register, analyse
-from keras_ocl.compiler.fuse import cost, order, row_results
+from keras_ocl.compiler.fuse import cost, order, row_results, staging
 from keras_ocl.compiler.fuse.axes import ANY, axis_map
 from keras_ocl.compiler.fuse.light import PLACED, light
 from keras_ocl.compiler.fuse.prologue import fetched, repeated
 from keras_ocl.compiler.fuse.regions import Parts, Placement, Region
 from keras_ocl.compiler.fuse.siblings import merged
+from keras_ocl.core import dtypes
 from keras_ocl.core.access import Along, Inner
 from keras_ocl.core.dim import hint, product, same, size_hint
 from keras_ocl.core.index import Affine, is_one
@@ -120,7 +121,7 @@ class _Fuser:
             return
         if not needs_memory and len(readers) == 1:
             (region,) = readers
-            if len(region.maps) < self.limits.nodes and self._worth_inlining(node, region):
+            if len(region.maps) < self.limits.nodes and (self._worth_inlining(node, region) or self._stage(node, region)):
                 self._inline(node, region)
                 return
         small = all(len(r.maps) < self.limits.nodes for r in readers)
@@ -352,6 +353,14 @@ class _Fuser:
         above = sum((factor - 1) * r.work for r in readers if r.lanes)
         return above + cost.repeated(node, places, self.schedule, self.indices, stored, limit - above, factor) < limit
 
+    def _stage(self, node, region):
+        """Let the kernel of `region` stage `node` (staging.py), if it can; returns whether so."""
+        rows = staging.rank(node, region, self._places(node, region), self.indices, self.schedule, self.traits)
+        if rows is None or self._may_be_epilogue(node):
+            return False
+        region.staged[node] = rows
+        return True
+
     def _around(self, node, stored):
         """Extra cost of storing a pad of the vectorised axis: rows rounded up to whole vectors recompute its operand; 0 for other nodes."""
         if not self.schedule.vectors or not cost.pads_lanes(node):
@@ -401,9 +410,14 @@ class _Fuser:
 
     def _inline(self, node, region):
         region.maps[node] = self._map_in(node, region)
-        self._evaluate(node, region, self._places(node, region))
+        self._evaluate(node, region, self._evaluated(node, region))
         self.at[node].inlined.add(region)
         region.operands.update(node.inputs)
+
+    def _evaluated(self, node, region, more=()):
+        """The indices at which `region` computes `node`: those at which it reads it and `more`, one of them if it stages the node."""
+        places = self._places(node, region)
+        return staging.computed(places, region, self.indices) if node in region.staged else list(dict.fromkeys([*more, *places]))
 
     def _store(self, node, readers):
         """Store `node`: as a further result of a region that fits (as a rule one of `readers`), or else of a new one."""
@@ -415,12 +429,13 @@ class _Fuser:
         for region in candidates:
             if region.outputs[0].tag != node.tag:
                 continue  # what is computed again for a gradient would be stored when `node` is, and kept
-            if self._can_join(node, region) or self._can_lead(node, region) or self._can_repeat(node, region):
+            fits = self._can_join(node, region) or self._can_lead(node, region) or self._can_repeat(node, region)
+            if fits or self._can_stage(node, region):
                 region.outputs.append(node)
                 region.maps[node] = self._map_in(node, region)
                 place = self.indices.results(region, region.space)
                 place = place if same(node.shape, region.space) else row_results.of(place, node.shape, cost.NOWHERE)
-                self._evaluate(node, region, list(dict.fromkeys([place, *self._places(node, region)])))
+                self._evaluate(node, region, self._evaluated(node, region, [place]))
                 self._materialise(node, region)
                 region.operands.update(node.inputs)
                 return
@@ -466,7 +481,8 @@ class _Fuser:
             return False
         if 0 in region.space or len(region.maps) >= self.limits.nodes or size_hint(region.space[rank:]) < least:
             return False
-        others = (row_results.leading(n.shape, region.space) for n in region.outputs if not same(n.shape, region.space))
+        others = [row_results.leading(n.shape, region.space) for n in region.outputs if not same(n.shape, region.space)]
+        others += region.staged.values()
         along = self._map_in(node, region)
         if any(k != rank for k in others) or any(along[i] != i for i in range(rank) if not is_one(node.shape[i])):
             return False
@@ -490,6 +506,13 @@ class _Fuser:
         # Whole: if an operand were stored in place of the node, nothing would be saved.
         again = cost.repeated(node, places, self.schedule, self.indices, stored, limit, whole=True)
         return again < limit and not self._closes_cycle(node, region)
+
+    def _can_stage(self, node, region):
+        """Whether the kernel of `region` can store `node` in one loop over a row and load it in later ones; notes that it does so."""
+        exact = dtypes.register_ctype(node.dtype) == dtypes.storage_ctype(node.dtype)
+        if not exact or self.at[node].parts or len(region.maps) >= self.limits.nodes:
+            return False
+        return not self._closes_cycle(node, region) and self._stage(node, region)
 
     def _may_be_epilogue(self, node):
         """Whether a template, such as a matrix product's, can store `node` in its epilogue: for no launch, and no load of its result."""

@@ -131,8 +131,11 @@ def test_a_kernel_of_rows_stores_what_it_reads_if_that_is_cheap(record):
         return total, centred(total)
 
     assert len(regions(record, cheap, (4096, 128), (4096, 128))) == 1
-    first, _ = regions(record, expensive, (4096, 128), (4096, 128))
-    assert [n.name for n in first.outputs] == ["tanh"]
+    first, *others = regions(record, expensive, (4096, 128), (4096, 128))
+    if record == CPU:  # staged: computed once
+        assert [n.name for n in first.outputs] == ["sub", "tanh"] and not others
+    else:
+        assert [n.name for n in first.outputs] == ["tanh"] and len(others) == 1
 
 
 def test_sums_of_the_same_array_share_a_kernel_where_kernels_do_not_run_side_by_side():
