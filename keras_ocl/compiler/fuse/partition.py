@@ -16,7 +16,7 @@ from keras_ocl.compiler.codegen import Analysis
 from keras_ocl.compiler.codegen.nests import Register, analyse
 from keras_ocl.compiler.fuse import cost, order, row_results, staging
 from keras_ocl.compiler.fuse.axes import ANY, axis_map
-from keras_ocl.compiler.fuse.light import PLACED, light
+from keras_ocl.compiler.fuse.light import PLACED, light, viewed
 from keras_ocl.compiler.fuse.prologue import fetched, repeated
 from keras_ocl.compiler.fuse.regions import Parts, Placement, Region
 from keras_ocl.compiler.fuse.siblings import merged
@@ -455,7 +455,11 @@ class _Fuser:
         """Regions other than `readers` that evaluate an operand of `node` too, which is not in memory: together they compute it once."""
         if node.kind is not Kind.ELEMENTWISE or self.together is not None:
             return []
-        operands = [i for i in node.inputs if i.kind is Kind.ELEMENTWISE and same(i.shape, node.shape) and not self.at[i].in_memory]
+        if self.schedule.joined:  # kernels run side by side
+            operands = [i for i in node.inputs if same(i.shape, node.shape)]
+        else:  # also of what a broadcast repeats, such as a deviation, for several vectors per row
+            operands = [viewed(i) for i in node.inputs]
+        operands = [i for i in operands if i.kind is Kind.ELEMENTWISE and not self.at[i].in_memory]
         found = {r for i in operands for u in self.users[i] if u.kind is Kind.ELEMENTWISE for r in self.at[u].regions}
         return sorted(found - set(readers), key=lambda r: r.number)
 

@@ -151,10 +151,8 @@ SCHEDULE = register(
         group=(1, 1, 1),
         shared_row=math.inf,
         row_results=4,  # shorter rows have no vectors
-        staged_rows=(
-            48,
-            1 << 16,
-        ),  # softmax of 16 takes a quarter more time in one kernel, of 32 as much or more; 256 KiB: a second-level cache
+        # Softmax of rows of 16 takes a quarter more time in one kernel, of 32 as much or more. 256 KiB are a second-level cache's.
+        staged_rows=(48, 1 << 16),
         scan_steps=4096,
         scan_walks=64,
         scan_parts=64,
