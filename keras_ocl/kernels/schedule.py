@@ -117,6 +117,7 @@ class Schedule:
         open_group: work-items of a group where a kernel leaves its size open (kernels/launch.py), 0 to leave it to the driver.
         shared_row: most elements of a row for which one work-item, or a group, reduces and computes the whole row.
         row_results: a kernel that computes rows of more elements than this may also store results with one value per row.
+        staged_rows: least and most elements of a row of which a work-item stores values that its later loops load; (0, 0): it never does.
         nested_row: most elements of a reduction that may be repeated for each row of another reduction in the same kernel.
         scan_steps, scan_walks, scan_parts: a scan of at least `scan_steps` elements in at most `scan_walks` rows is cut into `scan_parts`.
         fetched_rows: most rows of a product that computes its right operand, such as quantised weights, in a prologue.
@@ -159,6 +160,7 @@ class Schedule:
     kept: int = 16
     nested_row: float = math.inf
     row_results: float = math.inf
+    staged_rows: tuple[int, int] = (0, 0)
     fetched_rows: int = 0
     chained: int = 0
     compilation: int = 0

@@ -105,6 +105,22 @@ class Analysis(Evaluator):
         self.note(offset, True)
         return self._register(node.dtype, [v.block for v in offset.terms])
 
+    def _computes(self, node, index):
+        """As if each reduction computed what it reads: which of them ends first, and so is the writer, shows only later."""
+        found = self._nests(node, index) - {self.nests["root"]}
+        for nest in found:
+            nest.staged.add(node)
+        return bool(found)
+
+    def load_staged(self, node, index):
+        """A register with an element of a staged node."""
+        self.store_staged(node, index, None)
+        return self._register(node.dtype, [v.block for v in linear(index, node.shape).terms])
+
+    def store_staged(self, node, index, register):
+        """Note that an element of a staged node is accessed: in its row, or in its whole buffer if it is a result."""
+        self.note(linear(index, node.shape) if node in self.own else self.in_row(node, index), True)
+
     def load_nibble(self, node, offset, dtype):
         """A register with a 4-bit number; see Generator.load_nibble."""
         self.reads.setdefault(node, []).append(None)
@@ -173,5 +189,7 @@ class Analysis(Evaluator):
         body(tuple(indices))
         for _ in real:
             self.close_loop()
+        for staged in nest.staged:
+            self.writers.setdefault(staged, nest)
         self.block = saved
         return parent

@@ -8,7 +8,7 @@ out about a kernel's loops and memory, and Generator (values.py), which then wri
 
 from keras_ocl.compiler.codegen.nests import MASKED, Block
 from keras_ocl.core.dim import Dim
-from keras_ocl.core.index import Affine, Var, at_least, is_one
+from keras_ocl.core.index import Affine, Var, at_least, is_one, linear
 from keras_ocl.core.primitive import Kind
 
 
@@ -25,6 +25,8 @@ class Evaluator:
         top: the kernel's Block; `block` is the one that is being evaluated in.
         vector: the Var that runs over lanes, in a vectorised loop, else None.
         aligned: vector loops over the root nest begin at multiples of this many elements (0: not known).
+        staged: dict from a node of which the kernel keeps a row in scratch memory to the number of leading axes that count rows.
+        writers: dict from such a node to the Nest of the reduction that computes and stores it; the loops after it load it.
         anchor: the node whose values a kernel template's accumulator holds; `anchor_identity` says whether only the accumulator's own
             element was asked for.
     """
@@ -35,6 +37,7 @@ class Evaluator:
         self.vector, self.aligned = None, 0
         self.anchor = self.anchor_index = self._anchor_register = None
         self.anchor_identity = True
+        self.staged, self.writers = {}, {}
         self._memo = {}
         self._index = ()  # the index at which the enclosing node is evaluated
         self._beyond = Var("0", 1, self.top)  # marks indices that are out of bounds in some lanes, whose values a mask discards
@@ -59,15 +62,32 @@ class Evaluator:
             register = self._anchor_register
         elif self.in_memory(node):
             register = self.load(node, index)
+        elif node in self.staged and not self._computes(node, index):
+            register = self.load_staged(node, index)
         else:
             saved, self._index = self._index, index
             register = node.primitive.pointwise(self, node, index)
             self._index = saved
+            if node in self.staged:
+                self.store_staged(node, index, register)
         self._memo[identity] = (register, index)  # the index keeps its Vars, whose ids are in the key, alive
         return register
 
     def _enter(self, node):
         """Called for each node that is evaluated."""
+
+    def _computes(self, node, index):
+        """Whether the kernel computes the staged `node` at `index`, rather than loading it."""
+        return self.writers.get(node) in self._nests(node, index)
+
+    def _nests(self, node, index):
+        """The set of Nests whose loops run along a row of the staged `node`."""
+        return {v.nest for v in self.in_row(node, index).terms}
+
+    def in_row(self, node, index):
+        """The offset of an element in its row of a staged `node`."""
+        rows = self.staged[node]
+        return linear(index[rows:], node.shape[rows:])
 
     def in_memory(self, node):
         """Whether this kernel reads `node` from memory, rather than computing it."""
@@ -81,6 +101,8 @@ class Evaluator:
             return self.load(node, None, offset)
         if 0 in node.shape:
             return self.value(node, ())
+        if node in self.staged:
+            return self.value(node, self._unflattened(offset, node.shape))
         if node.kind is Kind.VIEW and node.primitive.flat:
             return self.value_flat(node.inputs[0], offset)
         if node.kind is Kind.VIEW and not node.inputs[0].shape:

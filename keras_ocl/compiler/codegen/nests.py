@@ -62,6 +62,7 @@ class Nest:
         self.chunks = {}  # dimension -> elements of it that a partial reduction runs through
         self.spread = None  # number of the loop (in `groups`) that the work-items of a team share
         self.pack = 1  # elements that each of these items loads at once, as an aligned vector
+        self.staged = set()  # of a reduction: the staged nodes (see Evaluator) that it reads
         self.places = []  # of the index space's nest: every Place that the kernel accesses
         self.masked = False  # of the index space's nest: whether the kernel masks elements
 

@@ -13,11 +13,14 @@ class Generator(Loops):
     Args:
         args, materialised, width, nests, own: as for Writer.
         alias: dict from node to the node whose buffer it shares.
+
+    Attributes:
+        store_result: function of (node, register, index, width) that writes the statements that store a result, for staged ones.
     """
 
     def __init__(self, args, materialised, width, nests, alias=None, own=()):
         super().__init__(args, materialised, width, nests, own)
-        self.alias = alias or {}
+        self.alias, self.store_result = alias or {}, None
 
     def load(self, node, index, offset=None):
         """A register with the stored value at an index, or at a row-major offset."""
@@ -52,6 +55,31 @@ class Generator(Loops):
             whole = prelude.load(node.dtype, w, pointer, base.text, count)
             text = f"{base.text} >= 0 && {base.text} + {count or w} <= {size} ? {whole} : {text}"
         return self.define(node.dtype, w, text, [base.block])
+
+    def load_staged(self, node, index):
+        """A register with an element of a staged node, which an earlier loop of the same work-item has stored."""
+        if node in self.own:
+            return self.load(node, index)
+        offset = self.in_row(node, index)
+        width, count, dtype, pointer = self._staged(node, offset)
+        text = prelude.load(dtype, width, pointer, self.text(offset), count)
+        return self.define(node.dtype, width, text, [v.block for v in offset.terms])
+
+    def store_staged(self, node, index, register):
+        """Write the statement that stores a register as an element of a staged node: where the result lies, or else in a row of scratch."""
+        offset = self.in_row(node, index)
+        if node in self.own:
+            self.store_result(node, register, index, self.width if self.lanes(offset) else 1)
+            return
+        width, count, dtype, pointer = self._staged(node, offset)
+        self.emit(prelude.store(dtype, width, pointer, self.text(offset), self.widen(register, width).text, count))
+
+    def _staged(self, node, offset):
+        """(lanes, valid lanes of a partial vector or 0, the dtype in memory, C text of the row's pointer) of a staged node."""
+        width, count = (self.width, self.partial) if self.lanes(offset) else (1, 0)
+        dtype = "float32" if dtypes.register_ctype(node.dtype) == "float" else node.dtype  # as precise as a register
+        self.helpers |= prelude.helpers_for(dtype, width, count)
+        return width, count, dtype, self.team.row(self, node, product(node.shape[self.staged[node] :]), dtype)
 
     def load_nibble(self, node, offset, dtype):
         """A register with the 4-bit number (0 to 15) at a row-major offset of `node`, whose bytes in memory hold two each."""

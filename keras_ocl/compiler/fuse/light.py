@@ -23,13 +23,13 @@ def light(node, readers, border, in_memory, may_be_epilogue):
     """
     if node.kind is not Kind.ELEMENTWISE:
         return False
-    if cost.price(node) <= elementwise.CHEAP and all(map(_is_there, map(_viewed, node.inputs))):
+    if cost.price(node) <= elementwise.CHEAP and all(map(_is_there, map(viewed, node.inputs))):
         return True
     arrays = None if may_be_epilogue(node) else _arrays(node, border, in_memory)
     return arrays is not None and sum(len(arrays - _loads(r, node, in_memory)) for r in readers) <= len(readers)
 
 
-def _viewed(node):
+def viewed(node):
     """What `node` is a view of, or a view of a view, and so on; `node` itself if it is none."""
     while node.kind is Kind.VIEW:
         node = node.inputs[0]
@@ -49,7 +49,7 @@ def _arrays(node, border, in_memory):
         if work > _LIGHT:
             return None
         for i in n.inputs:
-            base = _viewed(i)
+            base = viewed(i)
             if base in found or base.kind is Kind.SOURCE or _PER_ROW * cost.size(base) <= cost.size(node):
                 continue
             found.add(base)

@@ -12,31 +12,20 @@ import itertools
 import math
 from dataclasses import dataclass
 
-from keras_ocl.compiler.codegen import Analysis
-from keras_ocl.compiler.codegen.nests import Register, analyse
-from keras_ocl.compiler.fuse import cost, order, row_results
+from keras_ocl.compiler.fuse import cost, epilogue, order, row_results, staging
 from keras_ocl.compiler.fuse.axes import ANY, axis_map
-from keras_ocl.compiler.fuse.light import PLACED, light
+from keras_ocl.compiler.fuse.light import PLACED, light, viewed
 from keras_ocl.compiler.fuse.prologue import fetched, packed, repeated
 from keras_ocl.compiler.fuse.regions import Parts, Placement, Region
 from keras_ocl.compiler.fuse.siblings import merged, same_parts, with_parts
+from keras_ocl.core import dtypes
 from keras_ocl.core.access import Along, Inner
 from keras_ocl.core.dim import hint, product, same, size_hint
-from keras_ocl.core.index import Affine, is_one
+from keras_ocl.core.index import is_one
 from keras_ocl.core.primitive import Kind
 from keras_ocl.kernels.schedule import schedule_of
 
 _INLINED = (Kind.VIEW, Kind.SOURCE)  # recomputed wherever they are used, as they cost next to nothing
-
-
-class _Outside:
-    """The set of nodes that an epilogue reads from memory: those whose Placement says so, and all that are not in `inside`."""
-
-    def __init__(self, placements, inside):
-        self.placements, self.inside = placements, inside
-
-    def __contains__(self, node):
-        return self.placements[node].in_memory or node not in self.inside
 
 
 @dataclass(frozen=True)
@@ -120,7 +109,7 @@ class _Fuser:
             return
         if not needs_memory and len(readers) == 1:
             (region,) = readers
-            if len(region.maps) < self.limits.nodes and self._worth_inlining(node, region):
+            if len(region.maps) < self.limits.nodes and (self._worth_inlining(node, region) or self._stage(node, region)):
                 self._inline(node, region)
                 return
         small = all(len(r.maps) < self.limits.nodes for r in readers)
@@ -292,27 +281,14 @@ class _Fuser:
         for n in region.outputs:
             if not same(n.shape, node.shape):
                 return False
-        return self._epilogue_fits(node, region)
-
-    def _epilogue_fits(self, node, region, more=()):
-        """Whether the epilogue uses the accumulator at its own element only and can be vectorised. `more`: further results."""
-        analysis = Analysis(_Outside(self.at, {*region.maps, node}), [*region.outputs, *more])
-        axes = [i for i, n in enumerate(node.shape) if not is_one(n)]
-        nest, index = analysis.nest("root", [node.shape[i] for i in axes]), [Affine()] * len(node.shape)
-        for place, i in enumerate(axes):
-            index[i] = Affine.of(analysis.open_loop(nest, place))
-        analysis.bind_anchor(node, index, Register("", node.dtype, 1, analysis.block))
-        for n in (*region.outputs, *more):
-            analysis.value(n, index)
-        analyse(analysis.nests)
-        return analysis.anchor_identity and nest.vectorisable and len(analysis.nests) == 1
+        return epilogue.fits(node, region, self.at)
 
     def _stays_in_lanes(self, node, region, results=()):
         """Whether a region that is a template's epilogue can still be vectorised with `node` in it. `results`: further nodes to store."""
         if region.anchor is None or node.kind is Kind.ELEMENTWISE:
             return True  # only index arithmetic prevents vectors
         region.maps[node] = None
-        fits = self._epilogue_fits(region.anchor, region, results)
+        fits = epilogue.fits(region.anchor, region, self.at, results)
         del region.maps[node]
         return fits
 
@@ -370,6 +346,14 @@ class _Fuser:
         above = sum((factor - 1) * r.work for r in readers if r.lanes)
         return above + cost.repeated(node, places, self.schedule, self.indices, stored, limit - above, factor) < limit
 
+    def _stage(self, node, region):
+        """Let the kernel of `region` stage `node` (staging.py), if it can; returns whether so."""
+        rows = staging.rank(node, region, self._places(node, region), self.indices, self.schedule, self.traits)
+        if rows is None or self._may_be_epilogue(node):
+            return False
+        region.staged[node] = rows
+        return True
+
     def _around(self, node, stored):
         """Extra cost of storing a pad of the vectorised axis: rows rounded up to whole vectors recompute its operand; 0 for other nodes."""
         if not self.schedule.vectors or not cost.pads_lanes(node):
@@ -419,9 +403,14 @@ class _Fuser:
 
     def _inline(self, node, region):
         region.maps[node] = self._map_in(node, region)
-        self._evaluate(node, region, self._places(node, region))
+        self._evaluate(node, region, self._evaluated(node, region))
         self.at[node].inlined.add(region)
         region.operands.update(node.inputs)
+
+    def _evaluated(self, node, region, more=()):
+        """The indices at which `region` computes `node`: those at which it reads it and `more`, one of them if it stages the node."""
+        places = self._places(node, region)
+        return staging.computed(places, region, self.indices) if node in region.staged else list(dict.fromkeys([*more, *places]))
 
     def _store(self, node, readers):
         """Store `node`: as a further result of a region that fits (as a rule one of `readers`), or else of a new one."""
@@ -433,12 +422,13 @@ class _Fuser:
         for region in candidates:
             if region.outputs[0].tag != node.tag:
                 continue  # what is computed again for a gradient would be stored when `node` is, and kept
-            if self._can_join(node, region) or self._can_lead(node, region) or self._can_repeat(node, region):
+            fits = self._can_join(node, region) or self._can_lead(node, region) or self._can_repeat(node, region)
+            if fits or self._can_stage(node, region):
                 region.outputs.append(node)
                 region.maps[node] = self._map_in(node, region)
                 place = self.indices.results(region, region.space)
                 place = place if same(node.shape, region.space) else row_results.of(place, node.shape, cost.NOWHERE)
-                self._evaluate(node, region, list(dict.fromkeys([place, *self._places(node, region)])))
+                self._evaluate(node, region, self._evaluated(node, region, [place]))
                 self._materialise(node, region)
                 region.operands.update(node.inputs)
                 return
@@ -458,7 +448,11 @@ class _Fuser:
         """Regions other than `readers` that evaluate an operand of `node` too, which is not in memory: together they compute it once."""
         if node.kind is not Kind.ELEMENTWISE or self.together is not None:
             return []
-        operands = [i for i in node.inputs if i.kind is Kind.ELEMENTWISE and same(i.shape, node.shape) and not self.at[i].in_memory]
+        if self.schedule.joined:  # kernels run side by side
+            operands = [i for i in node.inputs if same(i.shape, node.shape)]
+        else:  # also of what a broadcast repeats, such as a deviation, for several vectors per row
+            operands = [viewed(i) for i in node.inputs]
+        operands = [i for i in operands if i.kind is Kind.ELEMENTWISE and not self.at[i].in_memory]
         found = {r for i in operands for u in self.users[i] if u.kind is Kind.ELEMENTWISE for r in self.at[u].regions}
         return sorted(found - set(readers), key=lambda r: r.number)
 
@@ -485,7 +479,8 @@ class _Fuser:
             return False
         if 0 in region.space or len(region.maps) >= self.limits.nodes or size_hint(region.space[rank:]) < least:
             return False
-        others = (row_results.leading(n.shape, region.space) for n in region.outputs if not same(n.shape, region.space))
+        others = [row_results.leading(n.shape, region.space) for n in region.outputs if not same(n.shape, region.space)]
+        others += region.staged.values()
         along = self._map_in(node, region)
         if any(k != rank for k in others) or any(along[i] != i for i in range(rank) if not is_one(node.shape[i])):
             return False
@@ -510,19 +505,15 @@ class _Fuser:
         again = cost.repeated(node, places, self.schedule, self.indices, stored, limit, whole=True)
         return again < limit and not self._closes_cycle(node, region)
 
+    def _can_stage(self, node, region):
+        """Whether the kernel of `region` can store `node` in one loop over a row and load it in later ones; notes that it does so."""
+        exact = dtypes.register_ctype(node.dtype) == dtypes.storage_ctype(node.dtype)
+        if not exact or self.at[node].parts or len(region.maps) >= self.limits.nodes:
+            return False
+        return not self._closes_cycle(node, region) and self._stage(node, region)
+
     def _may_be_epilogue(self, node):
-        """Whether a template, such as a matrix product's, can store `node` in its epilogue: for no launch, and no load of its result."""
-        chain, stack = {node}, [node]
-        while stack:
-            for i in stack.pop().inputs:
-                if i in chain or i.kind in PLACED or cost.size(i) != cost.size(node) or not chain.issuperset(self.users[i]):
-                    continue
-                if self._is_template(i):
-                    return True
-                if i.kind is Kind.ELEMENTWISE or i.kind is Kind.VIEW and i.primitive.flat:
-                    chain.add(i)
-                    stack.append(i)
-        return False
+        return epilogue.may_hold(node, self.users, self._is_template)
 
     def _is_template(self, node):
         """Whether a template or the host computes `node`."""

@@ -18,6 +18,7 @@ class Region:
         self.work = 0  # cost of these evaluations, in the unit of cost.py
         self.lanes = True  # whether the kernel can be vectorised
         self.strided = False  # whether the lanes of a vector read elements that are not adjacent
+        self.staged = {}  # node of which the kernel stores rows that it loads later (staging.py) -> leading axes of `space` that count rows
         self.anchor = None
         self.reductions = False
         self.operands = set()  # nodes that the kernel reads from memory

@@ -38,7 +38,7 @@ def merged(regions, placements, schedule):
 
 def _shared(region, placements, sums):
     """What a region's siblings share with it: keys, of which one is enough. sums: whether reductions of the same array are siblings."""
-    if region.anchor is not None or not all(same(n.shape, region.space) for n in region.outputs):
+    if region.anchor is not None or region.staged or not all(same(n.shape, region.space) for n in region.outputs):
         return []
     if size_hint(region.space) <= _SMALL and not any(isinstance(n, Dim) for n in region.space):
         return [region.space]

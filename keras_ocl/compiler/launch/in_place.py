@@ -46,6 +46,8 @@ def in_place(regions, materialised, updates, views, alike, rests, after=-1):
         if new not in producer or entry.primitive is not None:
             return False
         position, region = producer[new]
+        if new in region.staged:  # stored before all operands have been read
+            return False
         if max(readers.get(entry, [0])) > position or position <= after:
             return False
         if new.results is not None:
@@ -118,7 +120,13 @@ def reused(regions, found, alias, alike, results):
         elsewhere = [*viewed, *(() if anchor is None else anchor.inputs)]
         free = (region.operands & found.materialised) - {*region.outputs, *viewed, *(_base(n, found.views) for n in elsewhere)}
         for n in region.outputs:
-            if n in kept or n in found.views or size_hint(n.shape) * dtypes.itemsize(n.dtype) < _LARGE or not same(n.shape, region.space):
+            if (
+                n in kept
+                or n in found.views
+                or n in region.staged
+                or size_hint(n.shape) * dtypes.itemsize(n.dtype) < _LARGE
+                or not same(n.shape, region.space)
+            ):
                 continue
             for o in sorted(free, key=lambda o: o.order):
                 fits = o.kind is not Kind.INPUT and o not in kept and same(o.shape, n.shape) and o.dtype == n.dtype and last[o] == position

@@ -190,7 +190,7 @@ def _resolve(node, shared):
 
 
 def _lower_region(region, materialised, users, builder, alias, extra, parts):
-    view = region_kernels.KernelBody(region.outputs, region.space, materialised, alias, extra, parts)
+    view = region_kernels.KernelBody(region.outputs, region.space, materialised, alias, extra, parts, region.staged)
     node = region.anchor
     if node is None:
         if 0 in region.space:

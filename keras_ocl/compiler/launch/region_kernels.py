@@ -1,5 +1,7 @@
 """The text of kernels: pointwise ones, with loops as the schedule writes them, and the epilogues and prologues of templates."""
 
+import functools
+
 from keras_ocl.compiler.codegen import Analysis, Generator
 from keras_ocl.compiler.codegen.nests import Nest, Register, analyse
 from keras_ocl.compiler.fuse import row_results
@@ -16,17 +18,18 @@ class KernelBody:
     """What one kernel computes: the nodes `outputs` over the index space `space`, or over its first axes, from `materialised` nodes.
 
     `alias`: dict from a node to the node whose buffer it uses. `extra`: dict from a node to further Buffers in which it is stored.
-    `parts`: dict from a node to (its regions.Parts, whether it has a buffer of its own as well).
+    `parts`: dict from a node to (its regions.Parts, whether it has a buffer of its own as well). `staged`: as in regions.Region.
     """
 
-    def __init__(self, outputs, space, materialised, alias, extra, parts):
+    def __init__(self, outputs, space, materialised, alias, extra, parts, staged=None):
         self.outputs, self.space, self.materialised, self.alias = outputs, tuple(space), materialised, alias
-        self.extra, self.parts = extra, parts
+        self.extra, self.parts, self.staged = extra, parts, staged or {}
 
     @property
     def rows(self):
-        """How many leading axes of the space count rows, where some outputs have one value per row; None where none has."""
-        return next((row_results.leading(n.shape, self.space) for n in self.outputs if not same(n.shape, self.space)), None)
+        """How many leading axes of the space count rows, where some outputs have one value per row or a row is staged; else None."""
+        found = [row_results.leading(n.shape, self.space) for n in self.outputs if not same(n.shape, self.space)]
+        return next(iter([*found, *self.staged.values()]), None)
 
     def places(self, node, index):
         """Where the value of `node` at an index is stored: [(the node or Buffer that holds it, offset in elements)]."""
@@ -47,12 +50,13 @@ class KernelBody:
                 gen.emit(statement)
 
     def evaluated(self, evaluator, axes, variables):
-        """[(node, its Register, its index)] of every output at the point given by the variables of the loops over `axes`."""
+        """[(node, its Register, its index)] of outputs at the point given by the variables of the loops over `axes`; not of staged ones."""
         index = [Affine()] * len(self.space)
         for axis, v in zip(axes, variables, strict=True):
             index[axis] = Affine.of(v)
-        places = [index if same(node.shape, self.space) else row_results.of(index, node.shape, Affine()) for node in self.outputs]
-        return [(node, evaluator.value(node, at), at) for node, at in zip(self.outputs, places, strict=True)]
+        outputs = [n for n in self.outputs if n not in self.staged]  # loops of reductions store the others
+        places = [index if same(node.shape, self.space) else row_results.of(index, node.shape, Affine()) for node in outputs]
+        return [(node, evaluator.value(node, at), at) for node, at in zip(outputs, places, strict=True)]
 
 
 def pointwise_kernel(traits, body, all_arguments=False):
@@ -61,7 +65,7 @@ def pointwise_kernel(traits, body, all_arguments=False):
     schedule = schedule_of(traits)
     width = schedule.width(traits)
     analysis = Analysis(body.materialised, body.outputs, width, all_arguments)
-    nest = analysis.nest("root", [body.space[i] for i in axes])
+    nest, analysis.staged = analysis.nest("root", [body.space[i] for i in axes]), body.staged
     for node, _, at in body.evaluated(analysis, axes, [analysis.open_loop(nest, i) for i in range(len(axes))]):
         for place, offset in body.places(node, at):
             analysis.visit(place, node.dtype, offset)
@@ -75,6 +79,7 @@ def pointwise_kernel(traits, body, all_arguments=False):
     gen = Generator(args, body.materialised, width, analysis.nests, body.alias, body.outputs)
     gen.wide = needs_64_bits(body, analysis.reads, *(product(nest.extents) for nest in analysis.nests.values()))
     gen.aligned, gen.team = width, team
+    gen.staged, gen.writers, gen.store_result = body.staged, analysis.writers, functools.partial(body.store, gen)
 
     def evaluate(variables):
         for node, register, at in body.evaluated(gen, axes, variables):

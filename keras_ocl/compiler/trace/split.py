@@ -20,7 +20,8 @@ def split(graph, limits, primitive, inputs, params, origin):
     rows = len(x.shape) - 1 in axes
     wide = count * results >= limits.wide * max(1, limits.tall // max(1, count))
     far = not rows and count >= 2 * limits.rows and wide
-    few = count >= (limits.long if rows else limits.high) and count * results >= limits.worth and results <= limits.few
+    most = min(limits.few, limits.few_rows) if rows else limits.few
+    few = count >= (limits.long if rows else limits.high) and count * results >= limits.worth and results <= most
     if not (far or few) or hint(x.shape[longest]) < limits.least:
         return None
     parts = min(limits.parts, count * results // limits.part, count // limits.steps) if few else count // limits.rows

@@ -3,9 +3,13 @@
 import math
 from dataclasses import dataclass, field
 
+from keras_ocl.core import dtypes
 from keras_ocl.core.dim import Dim, ceil_div, hint, product
 from keras_ocl.kernels.overrides import tuning_of
 from keras_ocl.kernels.pointwise.unflatten import unflatten
+from keras_ocl.kernels.spec import Buffer
+
+_ALIGNED = 32  # elements: 128 bytes or more, two cache lines, which some CPUs fetch together
 
 
 @dataclass
@@ -16,17 +20,33 @@ class Rows:
         level: number of outer dimensions of the index space that count the rows; the others run along a row.
         block: the block of code that is executed once for each row.
         first: C conditions that the item has the first part of its row.
+        items: work-items that the rows are distributed to.
+        staged: dict from a value that items keep a row of in scratch memory to the C name of an item's row.
     """
 
     level: int
     block: object = None
     first: list = field(default_factory=list)
+    items: object = 1
+    staged: dict = field(default_factory=dict)
 
     def once(self, _, statement):
         """Emit a statement that one item per row executes; the parts of a row's loop, such as its last vector, ask for it again."""
         text = f"if ({' && '.join(self.first)}) {statement}" if self.first else statement
         if text not in self.block.lines:
             self.block.lines.append(text)
+
+    def row(self, gen, value, length, dtype):
+        """C name of the item's row of `length` elements in scratch memory."""
+        name = self.staged.get(value)
+        if name is None:
+            stride = ceil_div(length, _ALIGNED) * _ALIGNED  # items write to no common cache line
+            pointer = gen.args.pointer(Buffer(self.items * stride, dtype), dtype, out=True)
+            name = self.staged[value] = gen.name("row")
+            ctype = dtypes.storage_ctype(dtype)
+            item = gen.args.place("global", 0)
+            gen.top.lines.append(f"__global {ctype}* {name} = {pointer} + (long){item} * {gen.args.int(stride, 'long')};")
+        return name
 
 
 def choose(_, nests, level):
@@ -54,7 +74,9 @@ def write(traits, gen, nest, cost, shared, evaluate):
     limits, grid_inner = None, None
     along, unit = (between, 1) if middle else (length, width)  # the loop that the items of a row share
     shareable = isinstance(along, Dim) and not outer  # short lengths take this form too, so that all lengths have the same text
-    if shareable or 2 * hint(count) <= items and hint(along) > unit:
+    rows.items = ceil_div(count, row_chunk)
+    shareable = shareable or 2 * hint(count) <= items and hint(along) > unit
+    if shareable and not gen.staged:  # one item alone can stage a row
         chunk = max(1, math.ceil(hint(along) / math.ceil(items / max(1, hint(count))) / unit)) * unit
         if chunk < hint(along) or isinstance(along, Dim):
             gen.emit(f"const {ctype} begin = {gen.args.place('global', 1 if outer else 0)} * {gen.int(chunk)};")
@@ -82,7 +104,7 @@ def write(traits, gen, nest, cost, shared, evaluate):
     if not outer:
         grid = (grid_inner or 1,)
     else:
-        grid = (ceil_div(count, row_chunk), grid_inner) if grid_inner is not None else (ceil_div(count, row_chunk),)
+        grid = (rows.items, grid_inner) if grid_inner is not None else (rows.items,)
     return grid, (1, 1, 1)
 
 

@@ -29,6 +29,7 @@ class Splitting:
     high: int = 2048  # the same of reductions along columns
     worth: int = 0  # least elements of the operand
     few: int = 4096  # most results: with more, the results alone give enough work-items
+    few_rows: int = 1 << 30  # the same of reductions along rows, if that is less
     part: int = 16384  # elements of the operand per part
     parts: int = 64  # most parts
     steps: int = 1  # least elements per result that a part reduces
