@@ -240,7 +240,7 @@ class _Fuser:
         if self.together is not None:
             return
         rules = (self._is_stored, self._is_free, self._is_template)
-        found = packed(node, self.users, self.border, *rules, self.traits, self.limits.fetched)
+        found = packed(node, self.users, self.border, *rules, self.traits)
         if found is not None:
             self._compute_also(node, region, *found)
 

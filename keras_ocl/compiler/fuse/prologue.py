@@ -88,7 +88,7 @@ def repeated(node, there, free, traits, most):
     return operand, frozenset(inside), leaves
 
 
-def packed(node, users, border, there, free, by_template, traits, most):
+def packed(node, users, border, there, free, by_template, traits):
     """The operand that the template of `node` computes where it packs it, such as an activation that a gradient of weights reads.
 
     It is computed once here, so neither stored nor loaded. Other kernels may compute it all the same.
@@ -99,7 +99,6 @@ def packed(node, users, border, there, free, by_template, traits, most):
         there: function of a node: whether it is in memory.
         free: function of a node: whether it may be computed in the template's prologue.
         by_template: function of a node: whether a template computes it.
-        most: the highest price (cost.price) of computing one element of the operand.
     Returns:
         (operand, frozenset of the nodes that the prologue computes, set of the nodes that it reads from memory), or None.
     """
@@ -125,7 +124,9 @@ def packed(node, users, border, there, free, by_template, traits, most):
     # What a template of the backward part computes is stored in its epilogue, as the operand just as well.
     if operand not in inside or any(n.order >= border and by_template(n) for n in leaves):
         return None
-    if sum(map(_bytes, leaves)) > 2 * _bytes(operand) or sum(map(cost.price, inside)) > most:
+    limits, size = schedule_of(traits).fusion, _bytes(operand)
+    most = limits.packed_far if size > limits.far else limits.packed
+    if sum(map(_bytes, leaves)) > 2 * size or sum(map(cost.price, inside)) > most:
         return None
     return (operand, frozenset(inside), leaves) if runs_in_lanes(operand, extents, _Except(inside)) else None
 

@@ -7,7 +7,7 @@ from keras_ocl.core.dim import Dim, hint
 from keras_ocl.kernels.gemm.cpu import Tile, most_rows
 from keras_ocl.kernels.overrides import chosen, not_counts, tuning_of
 
-_FEW = 8  # most rows of a product whose tiles have all rows
+FEW = 8  # most rows of a product whose tiles have all rows
 _ALL = 512  # most rows that a work-item has whatever its tile: CpuProduct.kept / 4 vectors
 _PANEL = 64  # most columns of a tile
 _PRIVATE = 1 << 20  # most bytes of private memory that a device's own tile may take: twice what estimated tiles do
@@ -18,7 +18,7 @@ def packs_computed(m, n, k):
 
     Fewer rows compute it where they load it, and with more than a work-item has, each of its elements would be computed again.
     """
-    return not any(isinstance(e, Dim) for e in (m, n)) and _FEW < m <= _ALL and n >= _PANEL and hint(k) > 0
+    return not any(isinstance(e, Dim) for e in (m, n)) and FEW < m <= _ALL and n >= _PANEL and hint(k) > 0
 
 
 def groups(problem, tile):
@@ -109,7 +109,7 @@ def _shapes(problem):
 def _in_place(problem):
     """Whether B can be read without packing: its columns have unit stride, and its rows are so close that they do not evict each other."""
     if problem.b.source:
-        return hint(problem.m) <= _FEW
+        return hint(problem.m) <= FEW
     if isinstance(problem.n, Dim) or isinstance(problem.b.column_stride, Dim) or problem.b.column_stride != 1:
         return False
     far = hint(problem.b.row_stride) * dtypes.itemsize(problem.b.dtype) >= 3072
@@ -142,13 +142,11 @@ def _candidates(problem):
                 yield from (Tile("rows", rows, vectors, chunk) for chunk in _chunks(m, rows, None))
                 if problem.b.source or rows < min(most, m) - 1:  # packing pays where many rows read the block: only high tiles are worth it
                     continue
-            if problem.b.source:
-                yield Tile("rows", rows, vectors, -(-m // rows) * rows, t.block)
-                continue
-            for chunk in _chunks(m, rows, most_rows(t.kept, rows, vectors)):
+            all_rows = [-(-m // rows) * rows] if problem.b.source else []
+            for chunk in all_rows or _chunks(m, rows, most_rows(t.kept, rows, vectors)):
                 yield Tile("rows", rows, vectors, chunk, t.block)
             if not direct and not isinstance(problem.n, Dim) and n >= t.across * vectors * lanes and _bytes(problem.b, k * n) > t.near:
-                for chunk in _chunks(m, rows, most_rows(t.kept, rows, vectors, t.across)):
+                for chunk in all_rows or _chunks(m, rows, most_rows(t.kept, rows, vectors, t.across)):
                     yield Tile("rows", rows, vectors, chunk, t.block, t.across)
     if _dots(problem):
         wide = ((4, 4), (2, 8), (8, 1)) if problem.traits.vector_width >= 16 else ()

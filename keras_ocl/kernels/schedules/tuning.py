@@ -18,6 +18,10 @@ class Fusion:
     alone: int = 8192  # most element steps (elements x evaluations in a kernel) of a reduction that one work-item may do alone
     nodes: int = 96  # most graph nodes in a region: bounds the size of a kernel's source
     fetched: int = 96  # prologue: most cheap operations per element of an operand that a template computes where it loads it
+    # The same where it packs it: of an operand that a last-level cache holds, so that a store costs less, and of a larger one.
+    packed: int = 16
+    packed_far: int = 96
+    far: int = 2**24  # bytes of an operand that is larger
     copies: int = 8  # most places of a kernel where the code of one reduction is repeated
 
 
