@@ -8,7 +8,9 @@ from keras_ocl.kernels.gemm.cpu import Tile, most_rows
 from keras_ocl.kernels.overrides import chosen, not_counts, tuning_of
 
 FEW = 8  # most rows of a product whose tiles have all rows
-_ALL = 512  # most rows that a work-item has whatever its tile: CpuProduct.kept / 4 vectors
+# Least rows that a left operand along k packs into strips (CpuProduct.strips_stride), which costs what a prologue of the right one saves. A
+# work-item has more rows whatever its tile.
+_WIDE = 512
 _PANEL = 64  # most columns of a tile
 _PRIVATE = 1 << 20  # most bytes of private memory that a device's own tile may take: twice what estimated tiles do
 
@@ -16,9 +18,9 @@ _PRIVATE = 1 << 20  # most bytes of private memory that a device's own tile may 
 def packs_computed(m, n, k):
     """Whether kernels compute the right operand of a product of these extents in the blocks that they pack, each element once.
 
-    Fewer rows compute it where they load it, and with more than a work-item has, each of its elements would be computed again.
+    Fewer rows compute it where they load it.
     """
-    return not any(isinstance(e, Dim) for e in (m, n)) and FEW < m <= _ALL and n >= _PANEL and hint(k) > 0
+    return not any(isinstance(e, Dim) for e in (m, n)) and FEW < m < _WIDE and n >= _PANEL and hint(k) > 0
 
 
 def groups(problem, tile):
