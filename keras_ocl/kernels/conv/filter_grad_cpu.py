@@ -344,8 +344,8 @@ class _FilterGrad:
             return f"xp[o{r} + {v}]" if v else f"xp[o{r}]"
 
         pixels = " * ".join(f"m{i}" for i in range(last + 1))
-        # A loop nest over lines and pixels would be slow to compile (quirk slow_loop_nests), and a branch at a line's end would part the loads
-        # from the sums, for which there are too few registers then.
+        # A loop nest over lines and pixels would be slow to compile (quirk slow_loop_nests). A branch at the end of a line would part the
+        # loads from the sums, and more values would be alive between them than there are registers.
         text += f"const int pixels = {pixels};\nfor (int pixel = 0; pixel < pixels; ++pixel, dp += {block.vectors}) {{\n"
         text += f"const {kind}* xp = window + places[pixel] * {each};\n{tile.step(left, right, None, self.lanewise)}}}\n"
         text += "if (band > begin) {\n"  # a band's sums begin at 0, so that no sum has too many terms
