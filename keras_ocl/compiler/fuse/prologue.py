@@ -70,18 +70,10 @@ def repeated(node, there, free, traits, most):
     operand = node.inputs[position]
     if operand.kind is not Kind.ELEMENTWISE or node.inputs.count(operand) > 1:
         return None
-    inside, leaves, waiting = set(), set(), [operand]
-    while waiting:
-        n = waiting.pop()
-        if n in inside or n in leaves:
-            continue
-        if there(n):
-            leaves.add(n)
-        elif n.kind in (Kind.ELEMENTWISE, Kind.VIEW, Kind.SOURCE) and free(n):
-            inside.add(n)
-            waiting += n.inputs
-        else:
-            return None
+    pointwise = (Kind.ELEMENTWISE, Kind.VIEW, Kind.SOURCE)
+    inside, leaves = _split(operand, lambda n: n.kind in pointwise and free(n) and not there(n))
+    if not all(map(there, leaves)):
+        return None
     price = sum(map(cost.price, inside))
     if price > most or not schedule_of(traits).left_pays(traits, *extents, columns, price, len(leaves)):
         return None
@@ -111,16 +103,11 @@ def packed(node, users, border, there, free, by_template, traits):
     for other in users[operand]:  # does another template read it from memory?
         if by_template(other) and ((also := _packed(other, traits)) is None or other.inputs[also[0]] is not operand):
             return None
-    inside, leaves, waiting = set(), set(), [operand]
-    while waiting:
-        n = waiting.pop()
-        if n in inside or n in leaves:
-            continue
-        if n.kind in (Kind.VIEW, Kind.SOURCE) or n.kind is Kind.ELEMENTWISE and n.order >= border and free(n) and not there(n):
-            inside.add(n)
-            waiting += n.inputs
-        else:
-            leaves.add(n)
+
+    def computes(n):
+        return n.kind in (Kind.VIEW, Kind.SOURCE) or n.kind is Kind.ELEMENTWISE and n.order >= border and free(n) and not there(n)
+
+    inside, leaves = _split(operand, computes)
     # What a template of the backward part computes is stored in its epilogue, as the operand just as well.
     if operand not in inside or any(n.order >= border and by_template(n) for n in leaves):
         return None
@@ -129,6 +116,21 @@ def packed(node, users, border, there, free, by_template, traits):
     if sum(map(_bytes, leaves)) > 2 * size or sum(map(cost.price, inside)) > most:
         return None
     return (operand, frozenset(inside), leaves) if runs_in_lanes(operand, extents, _Except(inside)) else None
+
+
+def _split(operand, computes):
+    """(set of the nodes that a prologue computes for `operand`, by `computes(node)`, set of the nodes that it reads from memory)."""
+    inside, leaves, waiting = set(), set(), [operand]
+    while waiting:
+        n = waiting.pop()
+        if n in inside or n in leaves:
+            continue
+        if computes(n):
+            inside.add(n)
+            waiting += n.inputs
+        else:
+            leaves.add(n)
+    return inside, leaves
 
 
 def _packed(node, traits):

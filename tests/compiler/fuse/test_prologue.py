@@ -23,7 +23,7 @@ def device():
 
 
 def activated(x, scale):
-    """What a convolution after a normalisation and relu reads, in primitives: a value per channel, and none of 0 for x of 0."""
+    """What a convolution reads after a normalisation and relu; 0.5 where x is 0, so that it differs from padding."""
     zero = P.broadcast(P.constant(0.0, x.dtype), x.shape, ())
     shifted = P.add(P.mul(x, P.broadcast(scale, x.shape, (x.ndim - 1,))), P.broadcast(P.constant(0.5, x.dtype), x.shape, ()))
     return P.max(shifted, zero)
@@ -84,7 +84,7 @@ def test_a_weights_gradient_computes_its_input():
 
 
 def test_what_another_kernel_has_to_read_from_memory_is_stored():
-    """Such as a product that packs another operand, a result, and what a sum's kernel would not compute too."""
+    """By a product that does not pack it, or by whoever asked for it as a result."""
     shapes = (4096, 512), (512,), (4096, 128), (128, 512)
 
     def forward_too(x, scale, dy, w):
