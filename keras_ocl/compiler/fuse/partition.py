@@ -427,7 +427,7 @@ class _Fuser:
                 region.outputs.append(node)
                 region.maps[node] = self._map_in(node, region)
                 place = self.indices.results(region, region.space)
-                place = place if same(node.shape, region.space) else row_results.of(place, node.shape, cost.NOWHERE)
+                place = place if same(node.shape, region.space) else row_results.of(place, node.shape, region.space, cost.NOWHERE)
                 self._evaluate(node, region, self._evaluated(node, region, [place]))
                 self._materialise(node, region)
                 region.operands.update(node.inputs)
@@ -482,7 +482,8 @@ class _Fuser:
         others = [row_results.leading(n.shape, region.space) for n in region.outputs if not same(n.shape, region.space)]
         others += region.staged.values()
         along = self._map_in(node, region)
-        if any(k != rank for k in others) or any(along[i] != i for i in range(rank) if not is_one(node.shape[i])):
+        own = row_results.of(range(len(region.space)), node.shape, region.space, None)
+        if any(k != rank for k in others) or any(a != i for a, i in zip(along, own, strict=True) if i is not None):
             return False
         return row_results.one_level(region, cost.size(node), least) and not self._closes_cycle(node, region)
 

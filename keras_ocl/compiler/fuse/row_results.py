@@ -12,14 +12,25 @@ REDUCING = (Kind.REDUCTION, Kind.WINDOW, Kind.CONTRACTION)
 
 
 def leading(shape, space):
-    """How many leading axes of `space` count rows, if results of `shape` have one element per row; None where they have not."""
-    rank = next((i for i, (n, m) in enumerate(zip(shape, space, strict=False)) if not same((n,), (m,))), min(len(shape), len(space)))
-    return rank if rank < len(space) and all(map(is_one, shape[rank:])) else None
+    """How many leading axes of `space` count rows, if results of `shape` have one element per row; None where they have not.
+
+    Axes of extent 1 do not count: a sum of rows has one value per row with its axes kept or not.
+    """
+    real, rows = _real(space), [n for n in shape if not is_one(n)]
+    if len(rows) > len(real) or not all(same((n,), (space[i],)) for n, i in zip(rows, real, strict=False)):
+        return None
+    rank = real[len(rows) - 1] + 1 if rows else 0
+    return rank if rank < len(space) else None
 
 
-def of(index, shape, nowhere):
-    """The index of a row's value in a result of `shape`, given an element's `index`; `nowhere` is the index on axes of extent 1."""
-    return tuple(nowhere if i >= len(index) or is_one(n) else index[i] for i, n in enumerate(shape))
+def of(index, shape, space, nowhere):
+    """The index of a row's value in a result of `shape`, given an element's `index` in `space`; `nowhere`: that on axes of extent 1."""
+    real = iter(_real(space))
+    return tuple(nowhere if is_one(n) else index[next(real)] for n in shape)
+
+
+def _real(space):
+    return [i for i, n in enumerate(space) if not is_one(n)]
 
 
 def reduced(node, placements):

@@ -55,7 +55,7 @@ class KernelBody:
         for axis, v in zip(axes, variables, strict=True):
             index[axis] = Affine.of(v)
         outputs = [n for n in self.outputs if n not in self.staged]  # loops of reductions store the others
-        places = [index if same(node.shape, self.space) else row_results.of(index, node.shape, Affine()) for node in outputs]
+        places = [index if same(node.shape, self.space) else row_results.of(index, node.shape, self.space, Affine()) for node in outputs]
         return [(node, evaluator.value(node, at), at) for node, at in zip(outputs, places, strict=True)]
 
 
@@ -181,5 +181,5 @@ def reads(region, materialised):
     if region.anchor is not None:
         analysis.bind_anchor(region.anchor, root, Register("", region.anchor.dtype, 1, analysis.block))
     for node in region.outputs:
-        analysis.value(node, root if same(node.shape, region.space) else row_results.of(root, node.shape, Affine()))
+        analysis.value(node, root if same(node.shape, region.space) else row_results.of(root, node.shape, region.space, Affine()))
     return analysis.reads, root
