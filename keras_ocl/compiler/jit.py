@@ -234,6 +234,8 @@ class Compiled:
         graph = ir.build(trace.equations, outputs + [s.value for s in slots] + list(besides), schedule.splitting)
         if not all_arguments:
             row_sparse.rewrite(graph, [(s.entry, len(outputs) + k) for k, s in enumerate(slots)], schedule.sparse_table)
+            readers = graph.readers()
+            graph.outputs[: len(outputs)] = [ir.stored(n, readers) for n in graph.outputs[: len(outputs)]]
         entries = {id(s.entry): s for s in trace.states.values()}
         position = {id(t): k for k, t in enumerate(trace.inputs)}
         self._arguments = []  # position among the trace's inputs of each array that the executable takes, in its order

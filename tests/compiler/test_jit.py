@@ -188,6 +188,32 @@ def test_outputs_that_are_inputs_or_repeated_are_separate_arrays():
     assert len({id(t.storage) for t in (a, b, c)}) == 3
 
 
+def test_a_reshaped_result_is_not_copied():
+    """It lies where the value does that it is a reshape of; the same of an argument is a copy, and of another result too."""
+    compiled = Jitted(lambda x: (P.reshape(P.exp(x), (6, 4)), P.reshape(x, (2, 12))), dynamic=())
+    x = random(2, 3, 4)
+    y, z = compiled(x)
+    assert y.shape == (6, 4) and z.shape == (2, 12) and len(launches(compiled)) == 1, launches(compiled)
+    np.testing.assert_allclose(to_numpy(y), np.exp(x.astype("float64")).reshape(6, 4), rtol=1e-6)
+    assert (to_numpy(z) == x.reshape(2, 12)).all()
+    twice = Jitted(lambda x: (P.exp(x), P.reshape(P.exp(x), (24,))))
+    a, b = twice(x)
+    assert a.storage is not b.storage and (to_numpy(a).ravel() == to_numpy(b)).all()
+
+
+def test_a_reshape_of_an_old_value_is_read_before_it_is_overwritten():
+    state = State(random(4, 5))
+    before = to_numpy(state.value)
+
+    def step(x):
+        old = P.reshape(state.value, (20,))
+        state.assign(P.add(state.value, x))
+        return old
+
+    old = Jitted(step)(np.ones((4, 5), "float32"))
+    assert (to_numpy(old) == before.ravel()).all() and (to_numpy(state.value) == before + 1).all()
+
+
 def test_reading_a_traced_value_is_a_clear_error():
     with pytest.raises(RuntimeError, match="run_eagerly=True"):
         Jitted(lambda x: to_numpy(P.neg(x)))(np.ones(3, "float32"))
