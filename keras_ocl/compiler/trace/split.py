@@ -17,7 +17,8 @@ def split(graph, limits, primitive, inputs, params, origin):
     count = size_hint(x.shape[a] for a in axes)
     results = size_hint(x.shape) // max(1, count)
     longest = max(axes, key=lambda a: hint(x.shape[a]), default=None)
-    rows = len(x.shape) - 1 in axes
+    last = len(x.shape) - 1
+    rows = last in axes
     wide = count * results >= limits.wide * max(1, limits.tall // max(1, count))
     far = not rows and count >= 2 * limits.rows and wide
     most = min(limits.few, limits.few_rows) if rows else limits.few
@@ -25,6 +26,10 @@ def split(graph, limits, primitive, inputs, params, origin):
     if not (far or few) or hint(x.shape[longest]) < limits.least:
         return None
     parts = min(limits.parts, count * results // limits.part, count // limits.steps) if few else count // limits.rows
+    if longest == last and not limits.first and hint(x.shape[last]) < limits.run * parts:
+        # Another axis, if it has enough parts: parts of whole rows, not of a few elements of each.
+        others = [a for a in axes if a != last and 4 * hint(x.shape[a]) * results >= parts]
+        longest = max(others, key=lambda a: hint(x.shape[a]), default=last)
     parts = max(2, min(parts, hint(x.shape[longest])))
     axis = next(a for a in sorted(axes) if hint(x.shape[a]) >= parts) if limits.first else longest
     chunk = -(-hint(x.shape[axis]) // parts)

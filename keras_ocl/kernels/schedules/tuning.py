@@ -39,6 +39,7 @@ class Splitting:
     steps: int = 1  # least elements per result that a part reduces
     first: bool = False  # split the first axis long enough for all parts, so that the axes left are one loop; else the longest axis
     least: int = 8  # least extent of the longest reduced axis
+    run: int = 64  # least adjacent elements of a part, where another axis can be split instead
     rows: int = 32  # rows per part of a sum along columns: memory streams that a CPU's prefetcher follows at once
     wide: int = 2**19  # least elements for that split of columns: more than a second-level cache holds
     tall: int = 512  # columns shorter than this need proportionally more elements
