@@ -10,7 +10,8 @@ import math
 import numpy as np
 
 from keras_ocl.core import dtypes
-from keras_ocl.core.dim import Dim, key
+from keras_ocl.core.dim import Dim, key, same
+from keras_ocl.core.index import is_one
 from keras_ocl.core.primitive import Kind, Primitive
 
 _QUARTERS = 8  # exponents up to this many quarters, of either sign, are written with square roots
@@ -56,6 +57,29 @@ def folded(graph, primitive, inputs, params, origin):
     except (OverflowError, ValueError):
         return None
     return full(graph, value, shape, dtype, origin)
+
+
+def flattened(graph, primitive, inputs, params, origin):
+    """An elementwise operation of reshapes, and of scalars, as the reshape of the same operation; None where an operand is neither.
+
+    Only where the reshape joins the last axes of computed values, which may be broadcast along some of these: the kernel that computes
+    them cannot do so in vectors along the joined axis.
+    """
+    if primitive.kind is not Kind.ELEMENTWISE:
+        return None
+    reshape, spread = (Primitive.registry[name] for name in ("reshape", "broadcast"))
+    bases = [n.inputs[0] for n in inputs if n.primitive is reshape]
+    rest = [n for n in inputs if n.primitive is not reshape]
+    if not bases or any(n.primitive is not spread or n.inputs[0].shape for n in rest):
+        return None
+    shape, flat = bases[0].shape, inputs[0].shape
+    if len(shape) <= len(flat) or not flat or is_one(shape[-1]) or same(shape[-1:], flat[-1:]):
+        return None
+    if any(n.kind is not Kind.ELEMENTWISE or not same(n.shape, shape) for n in bases):
+        return None
+    scalar = {n: graph.simplest(spread, n.inputs, {"shape": shape, "dims": ()}, origin) for n in rest}
+    result = graph.simplest(primitive, tuple(scalar.get(n) or n.inputs[0] for n in inputs), params, origin)
+    return graph.simplest(reshape, (result,), {"shape": flat}, origin)
 
 
 def extreme(better):

@@ -241,6 +241,37 @@ def test_a_view_of_another_kind_does_not_compose():
     assert text_of(lambda x: P.reshape(P.transpose(x, (1, 0)), (3, 4)), FLOAT) == "reshape(transpose(x0, perm=(1, 0)), shape=(3, 4))"
 
 
+def test_reshapes_that_join_the_last_axes_move_behind_elementwise_operations():
+    def groups(x, scale):  # as of a normalisation in groups of channels
+        return P.reshape(P.mul(x, P.broadcast(scale, x.shape, (1,))), (2, 12))
+
+    given = ((2, 3, 4), "float32"), ((3,), "float32")
+    scaled = "mul(x0, broadcast(x1, shape=(2, 3, 4), dims=(1,)))"
+    assert text_of(lambda x, s: P.exp(groups(x, s)), *given) == f"reshape(exp({scaled}), shape=(2, 12))"
+
+    def swish(x, scale):
+        y = groups(x, scale)
+        return P.mul(y, P.div(like(1.0, y), P.add(like(1.0, y), P.exp(P.neg(y)))))
+
+    assert text_of(swish, *given).startswith("reshape(mul(") and text_of(swish, *given).count("reshape") == 1
+    x, scale = (np.random.default_rng(0).normal(size=shape).astype("float32") for shape, _ in given)
+    identical(evaluate_graph(swish, x, scale)[0], evaluate_trace(swish, x, scale)[0])
+
+
+OTHERS = {  # operands and a function of them that stays as it is
+    "of an argument": lambda x, b: P.exp(P.reshape(x, (2, 12))),
+    "axes of extent 1": lambda x, b: P.exp(P.reshape(P.neg(x), (2, 3, 4, 1))),
+    "the last axis stays": lambda x, b: P.exp(P.reshape(P.neg(x), (6, 4))),
+    "another operand": lambda x, b: P.add(P.reshape(P.neg(x), (2, 12)), b),
+    "more axes": lambda x, b: P.exp(P.reshape(P.neg(b), (2, 3, 4))),
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_other_reshapes_stay_before_elementwise_operations(name):
+    assert not text_of(OTHERS[name], ((2, 3, 4), "float32"), ((2, 12), "float32")).startswith("reshape")
+
+
 def test_stop_gradient_is_nothing_in_a_graph():
     assert text_of(P.stop_gradient, FLOAT) == "x0"
 

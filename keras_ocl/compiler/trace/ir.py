@@ -62,6 +62,8 @@ class Graph:
     border: the order from which on all nodes belong to the backward part, if copies of forward nodes stand there; else 0.
 
     splitting: the limits above which long reductions are split into parts, a kernels.schedules.tuning.Splitting; None: never.
+
+    reshapes_last: whether reshapes are moved behind elementwise operations (algebra.flattened).
     """
 
     def __init__(self, splitting=None):
@@ -70,6 +72,7 @@ class Graph:
         self.tag = 0  # tag of the equation being added: equal nodes with different tags are not merged
         self.nodes = []
         self.border = 0
+        self.reshapes_last = False
         self.outputs = []
 
     def input(self, tensor):
@@ -93,6 +96,8 @@ class Graph:
         found = None if primitive.simplify is None else primitive.simplify(self, inputs, params, origin)
         if found is None:
             found = algebra.folded(self, primitive, inputs, params, origin)
+        if found is None and self.reshapes_last:
+            found = algebra.flattened(self, primitive, inputs, params, origin)
         return self.add(primitive, inputs, params, origin) if found is None else found
 
     def lowered(self, primitive, inputs, params, origin=NOWHERE):
@@ -174,6 +179,8 @@ def hashable(x):
 def build(equations, outputs, splitting=None):
     """The Graph of the `equations` that `outputs` (Tensors) depend on. splitting: as for Graph."""
     graph = Graph(splitting)
+    # A gradient reads the value before the operation too, which its own kernel would then have to store as well.
+    graph.reshapes_last = not any(eq.origin.gradient for eq in equations)
     values = {}
 
     def node_of(tensor):

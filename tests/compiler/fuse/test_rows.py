@@ -8,6 +8,7 @@ from keras import ops
 
 from keras_ocl import gradient, runtime
 from keras_ocl import primitives as P
+from keras_ocl.compiler import from_numpy
 from keras_ocl.compiler.fuse.partition import partition
 from keras_ocl.compiler.jit import Jitted
 from tests.compiler.graphs import graph_of
@@ -169,6 +170,73 @@ def test_a_gradient_from_mean_and_deviation_in_memory_is_one_kernel_of_rows(reco
     found = regions(record, gradients, (4096, 128), (4096,), (4096,), (128,), (4096, 128))
     over_all = [r for r in found if any(n.shape == (4096, 128) for n in (*r.operands, *r.outputs))]
     assert len(over_all) == (2 if record == CPU else 3), [[n.name for n in r.outputs] for r in over_all]
+
+
+def group_normalization(groups, activation=None):
+    """A function of x (batch, ..., channels), scale and offset, in the operations of Keras's layer."""
+
+    def function(x, scale, offset):
+        *lead, channels = x.shape
+        vector = (*(1 for _ in lead), groups, channels // groups)
+        grouped = ops.reshape(x, (*lead, *vector[-2:]))
+        mean, variance = ops.moments(grouped, axes=[*range(1, len(lead)), len(lead) + 1], keepdims=True)
+        inverse = ops.rsqrt(variance + 1e-3) * ops.reshape(scale, vector)
+        y = ops.reshape(grouped * inverse + (ops.reshape(offset, vector) - mean * inverse), x.shape)
+        return y if activation is None else activation(y)
+
+    return function
+
+
+@pytest.mark.parametrize("shape, groups, most", [((32, 32, 32, 64), 8, 6), ((4, 64, 64, 320), 32, 6), ((8, 16, 16, 128), 8, 7)])
+def test_group_normalisation_is_a_kernel_of_rows_and_one_over_all_elements(shape, groups, most):
+    """The latter computes an activation too. In one kernel, rows whose elements lie apart took longer (up to half as long again)."""
+    vectors = (shape[-1:],) * 2
+    assert len(launches(CPU, group_normalization(groups), shape, *vectors)) == 2
+    assert len(launches(CPU, group_normalization(groups, ops.silu), shape, *vectors)) == 2
+    found = launches(CPU, with_gradient(group_normalization(groups)), shape, shape, *vectors)
+    assert len(found) <= most, [launch.name for launch in found]
+
+
+@pytest.mark.parametrize("shape, groups", [((3, 7, 5, 30), 3), ((5, 9, 11, 20), 4), ((70, 6, 7, 36), 4), ((2, 50, 12), 6), ((4, 3, 8), 1)])
+def test_values_and_gradients_of_group_normalisation(shape, groups):
+    rng = np.random.default_rng(0)
+    x, upstream = 3 + rng.normal(size=shape), rng.normal(size=shape)
+    scale, offset = rng.normal(size=(2, shape[-1]))
+    arrays = [from_numpy(a.astype("float32")) for a in (upstream, x, scale, offset)]
+    y, gradients = Jitted(with_gradient(group_normalization(groups)))(*arrays)
+    grouped = x.reshape(shape[0], -1, groups, shape[-1] // groups)
+    vector = (1, 1, *grouped.shape[-2:])
+
+    def mean(a):
+        return a.mean((1, 3), keepdims=True)
+
+    inverse = 1 / np.sqrt(mean((grouped - mean(grouped)) ** 2) + 1e-3)
+    normal, outer = (grouped - mean(grouped)) * inverse, upstream.reshape(grouped.shape)
+    inner = outer * scale.reshape(vector)
+    wanted = [
+        normal * scale.reshape(vector) + offset.reshape(vector),
+        inverse * (inner - mean(inner) - normal * mean(inner * normal)),
+        (outer * normal).sum((0, 1)),
+        outer.sum((0, 1)),
+    ]
+    for got, want in zip((y, *gradients), wanted, strict=True):
+        np.testing.assert_allclose(ops.convert_to_numpy(got).ravel(), want.ravel(), rtol=1e-4, atol=2e-5 * np.abs(want).max())
+
+
+@pytest.mark.parametrize("record", [CPU, GPU])
+@pytest.mark.parametrize("both", [False, True])
+def test_a_value_per_row_is_stored_with_the_row_whether_its_axes_are_kept_or_not(record, both):
+    """Also beside one of the other kind, of rows with an axis of extent 1."""
+
+    def function(x):
+        total = P.reduce_sum(x, (2, 3))
+        row = P.reshape(total, (*total.shape, 1, 1))
+        other = P.exp(row)
+        y = P.mul(*(P.sub(x, P.broadcast(value, x.shape, (0, 1, 2, 3))) for value in (row, other)))
+        return (y, other, total) if both else (y, total)
+
+    (found,) = regions(record, function, (64, 32, 1, 128))
+    assert len(found.outputs) == 2 + both
 
 
 def test_vectors_per_row_that_follow_from_the_same_deviation_share_its_kernel():
