@@ -9,6 +9,7 @@ from keras_ocl.kernels.overrides import tuning_of
 from keras_ocl.kernels.pointwise.unflatten import unflatten
 from keras_ocl.kernels.spec import Buffer
 
+_SHORT = 32  # most elements of a loop that is worth another one around it
 _ALIGNED = 32  # elements: 128 bytes or more, two cache lines, which some CPUs fetch together
 
 
@@ -64,6 +65,8 @@ def write(traits, gen, nest, cost, shared, evaluate):
     *outer, inner = nest.groups
     rows = gen.team or Rows(len(nest.extents))
     cut = next((k for k, g in enumerate(outer) if g[0] >= rows.level), len(outer))
+    if gen.team is None and _runs(nest):
+        cut -= 1
     outer, middle = outer[:cut], outer[cut:]  # middle: loops inside a row, around the one over its vectors
     count, between, length = (product(nest.extents[i] for g in groups for i in g) for groups in (outer, middle, [inner]))
     width = gen.lane_width(length) if nest.vectorisable else 1
@@ -106,6 +109,17 @@ def write(traits, gen, nest, cost, shared, evaluate):
     else:
         grid = (rows.items, grid_inner) if grid_inner is not None else (rows.items,)
     return grid, (1, 1, 1)
+
+
+def _runs(nest):
+    """Whether the innermost loop, and the one around it, are short, and values have one element per step of the latter.
+
+    As of group normalisation's gradient. A loop of its own then costs less than the divisions that tell the steps from one flat index.
+    """
+    if len(nest.groups) < 3 or max(hint(nest.length(group)) for group in nest.groups[-2:]) > _SHORT:
+        return False
+    (*_, run), (*_, inner) = nest.groups[-2:]
+    return any(load is True and use[run] != 0 and use[inner] == 0 for use, load in zip(nest.uses, nest.loads, strict=True))
 
 
 def _flat(gen, nest, groups, bounds):

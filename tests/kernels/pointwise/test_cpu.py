@@ -104,3 +104,18 @@ def test_what_is_not_finite_stays_in_its_row(device):
     assert np.isnan(y[rows]).all() and np.isnan(inverse[rows]).all()
     others = np.delete(np.arange(6), rows)
     np.testing.assert_allclose(y[others], expected(x[others], 1, (1,))[0], rtol=2e-5, atol=2e-5)
+
+
+@pytest.mark.parametrize("extents", EXTENTS)
+@pytest.mark.parametrize("shape", [(9, 40, 8, 8), (5, 31, 3, 10), (70, 6, 32, 5), (33, 20, 2, 32), (1, 50, 4, 7), (9, 40, 33, 8)], ids=str)
+def test_values_of_short_runs(device, shape, extents):
+    """As in group normalisation's gradient: a loop over the runs of a row, where a row has few, whose numbers no divisions tell."""
+
+    def function(x, y):
+        return P.mul(x, P.broadcast(y, x.shape, (0, 2)))
+
+    rng = np.random.default_rng(0)
+    x, y = (rng.normal(size=s).astype("float32") for s in (shape, shape[::2]))
+    (got,), (body,) = run(device, function, x, y, extents=extents)
+    np.testing.assert_allclose(got, x * y.astype("float64")[:, None, :, None], rtol=1e-6)
+    assert (f"/ {shape[2]};" not in body) == (shape[2] <= 32), body
