@@ -37,7 +37,10 @@ class Tile:
     fragment: int = 4
 
     stored = False  # whether operands are in local memory as they are stored, else in the results' type
-    packed = 1  # elements of an operand per register
+    @property
+    def packed(self) -> int:
+        """Elements of an operand per register."""
+        return 1
 
     @property
     def items(self) -> int:
@@ -53,6 +56,11 @@ class Tile:
     def width(self) -> int:
         """Columns of a group's block."""
         return self.across * self.columns
+
+    @property
+    def attributes(self) -> str:
+        """What a kernel with this tile needs before its name."""
+        return ""
 
     @property
     def together(self) -> int:

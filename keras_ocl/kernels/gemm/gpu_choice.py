@@ -13,10 +13,10 @@ from dataclasses import replace
 from keras_ocl.core import dtypes
 from keras_ocl.core.dim import ceil_div, hint, power_above, power_below
 from keras_ocl.core.index import is_one
-from keras_ocl.kernels import matrix_unit
 from keras_ocl.kernels.contraction import Tile
 from keras_ocl.kernels.gemm import rows_gpu
-from keras_ocl.kernels.matrix_contraction import MatrixTile
+from keras_ocl.kernels.matrix import units as matrix_units
+from keras_ocl.kernels.matrix.contraction import MatrixTile
 from keras_ocl.kernels.overrides import chosen, not_counts, tuning_of
 
 UNIT = 65536  # registers of a unit
@@ -45,7 +45,7 @@ def _matrix_unit(problem, dtype=""):
         if p.a.source or p.b.source or p.a.dtype != p.b.dtype:
             return None
         dtype = p.a.dtype
-    return matrix_unit.fitting(p.traits.matrix_units, dtype, p.accumulator)
+    return matrix_units.fitting(p.traits.matrix_units, dtype, p.accumulator)
 
 
 def own_tile(traits, accumulator, kind, key, unfit=None, fitting=None):
@@ -62,7 +62,7 @@ def own_tile(traits, accumulator, kind, key, unfit=None, fitting=None):
         found = fitting and fitting()
         if found is None or found.name != unit:
             raise TypeError(f"the device multiplies its operands with no matrix unit {unit!r}")
-        return MatrixTile(across, down, rows, columns, depth, unit=found), steps
+        return MatrixTile(across, down, rows, columns, depth, fragment(found.size), unit=found), steps
 
     return chosen(traits, kind, key, make, lambda own: _unfit(traits, size, *own) or (unfit(*own) if unfit else ""))
 
@@ -158,7 +158,7 @@ def _matrix_tiles(traits, unit, size, shared):
         if across > waves or (shared and tall * unit.rows != wide * unit.columns):
             continue
         # As many bytes of a row as of one of floats, and a multiple of what an instruction takes.
-        tile = MatrixTile.of(unit, waves // across, across, tall, wide, max(unit.steps, tuning.depth * MatrixTile.packed))
+        tile = MatrixTile.of(unit, waves // across, across, tall, wide, max(unit.steps, tuning.depth * unit.packed))
         while tile.depth > unit.steps and tile.local_bytes(size) > traits.local_memory:
             tile = replace(tile, depth=tile.depth // 2)
         if not _crowded(traits, tile, size) and tile.local_bytes(size) <= traits.local_memory:

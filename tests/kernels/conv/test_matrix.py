@@ -8,7 +8,7 @@ import pytest
 from keras_ocl.core.dim import Dim
 from keras_ocl.kernels.conv import Geometry
 from tests.kernels.conv.test_conv import FEW, FUNCTIONS, GEOMETRIES, PRECISION, check, compute, example, specs_of
-from tests.kernels.units import traits_with
+from tests.kernels.matrix.emulated import traits_with
 
 PLAIN = (6, 13, 14, 20)  # of GEOMETRIES: groups of one channel, or so small that a plain tile costs less
 

@@ -18,13 +18,13 @@ from keras_ocl.kernels import gemm, summation
 from keras_ocl.kernels.contraction import Tile
 from keras_ocl.kernels.gemm import gpu_choice
 from keras_ocl.kernels.gemm.parts import Problem
-from keras_ocl.kernels.matrix_contraction import MatrixContraction, MatrixTile
-from keras_ocl.kernels.matrix_unit import EMULATED
+from keras_ocl.kernels.matrix.contraction import MatrixContraction, MatrixTile
+from keras_ocl.kernels.matrix.units import EMULATED
 from keras_ocl.kernels.spec import Sink
 from keras_ocl.runtime.overrides import Overrides
 from tests.kernels.gemm.test_gemm import TRANSPOSED, multiply_all, planned, random
 from tests.kernels.launching import launch, named
-from tests.kernels.units import bound, traits_with
+from tests.kernels.matrix.emulated import bound, traits_with
 from tests.pairwise import pairwise
 
 SMALL = MatrixTile.of(EMULATED, 1, 1, 1, 2, 32)

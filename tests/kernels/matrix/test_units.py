@@ -1,4 +1,4 @@
-"""Layouts of matrix units against their definitions, and products on units that are emulated on the current device."""
+"""Layouts of matrix units against the vendors' formulas, and products on units that are emulated on the current device."""
 
 import collections
 import dataclasses
@@ -8,39 +8,76 @@ import numpy as np
 import pytest
 
 from keras_ocl.core import dtypes
-from keras_ocl.kernels import matrix_unit
-from keras_ocl.kernels.matrix_contraction import MatrixTile
-from keras_ocl.kernels.matrix_unit import EMULATED, Layout
+from keras_ocl.kernels.matrix import units
+from keras_ocl.kernels.matrix.contraction import MatrixTile
+from keras_ocl.kernels.matrix.emulation import emulated
+from keras_ocl.kernels.matrix.layout import Layout
+from keras_ocl.kernels.matrix.units import EMULATED, UNITS
 from tests.kernels.gemm.test_gemm import multiply_all, random
-from tests.kernels.units import REPLICATED, UNITS, bound, traits_with
+from tests.kernels.matrix.emulated import EMULATED_UNITS, bound, traits_with
 
-names = [unit.name for unit in UNITS]
+every_unit = pytest.mark.parametrize("unit", EMULATED_UNITS.values(), ids=EMULATED_UNITS)
 
 
 def places(unit, layout):
     return [layout.place(lane, element) for lane in range(unit.lanes) for element in range(layout.elements)]
 
 
-@pytest.mark.parametrize("unit", UNITS, ids=names)
+@every_unit
 def test_fragments_hold_each_element_equally_often(unit):
     for layout, extents in ((unit.a, (unit.rows, unit.steps)), (unit.b, (unit.columns, unit.steps)), (unit.c, (unit.rows, unit.columns))):
         held = collections.Counter(places(unit, layout))
-        copies = 2 if unit is REPLICATED and layout is not unit.c else 1
-        assert held == dict.fromkeys(itertools.product(*map(range, extents)), copies)
+        assert held == dict.fromkeys(itertools.product(*map(range, extents)), unit.replicas if layout is not unit.c else 1)
+        assert {dtypes.itemsize(dtype) for dtype in unit.dtypes} == {unit.size}
 
 
-def test_the_emulated_layouts_are_those_that_nvidia_documents():
-    """Parallel Thread Execution ISA, "Matrix Fragments for mma.m16n8k16 with floating point type": its formulas for a lane's elements."""
-    for lane in range(32):
-        group, member = lane // 4, lane % 4
-        a = [(group + (8 if i in (2, 3, 6, 7) else 0), member * 2 + i % 2 + (8 if i >= 4 else 0)) for i in range(8)]
-        b = [(group, member * 2 + i % 2 + (8 if i >= 2 else 0)) for i in range(4)]
-        c = [(group + (8 if i >= 2 else 0), member * 2 + i % 2) for i in range(4)]
-        for layout, wanted in ((EMULATED.a, a), (EMULATED.b, b), (EMULATED.c, c)):
-            assert [layout.place(lane, i) for i in range(layout.elements)] == wanted
+def _mma(k):
+    """Parallel Thread Execution ISA, "Matrix Fragments for mma.m16n8k16 (mma.m16n8k8) with floating point type"."""
+    a = lambda l, i: (l // 4 + (8 if (i & 2) else 0), l % 4 * 2 + i % 2 + (8 if i >= 4 else 0))  # noqa: E731
+    return a, lambda l, i: (l // 4, l % 4 * 2 + i % 2 + (8 if i >= 2 else 0)), lambda l, i: (l // 4 + (8 if i >= 2 else 0), l % 4 * 2 + i % 2)
 
 
-@pytest.mark.parametrize("unit", UNITS, ids=names)
+def _mfma(side, each):
+    """Matrix Instruction Calculator: of the operands, lanes below `side` hold the first `each` steps, those behind them the next. Of the
+    sums, a lane has four rows of a column, then the four that lie behind those of the other lanes."""
+    operand = lambda l, i: (l % side, l // side * each + i)  # noqa: E731
+    return operand, operand, lambda l, i: (i // 4 * (256 // side) + l // side * 4 + i % 4, l % side)
+
+
+def _wmma(steps, apart):
+    """"RDNA3" and "RDNA4" manuals, "Wave Matrix Multiply Accumulate": `steps` of k in the second half of a wave, rows `apart` in a lane."""
+    operand = lambda l, i: (l % 16, l // 16 * steps + i)  # noqa: E731
+    return operand, operand, lambda l, i: (apart * i + l // 16 * (1 if apart == 2 else 8), l % 16)
+
+
+def _dpas(lanes):
+    """cl_intel_subgroup_matrix_multiply_accumulate: a work-item of eight has an int of two steps of each row, one of sixteen a short."""
+    a = (lambda l, i: (i // 2, 2 * l + i % 2)) if lanes == 8 else (lambda l, i: (i, l))
+    return a, lambda l, i: (l, i), lambda l, i: (i, l)
+
+
+DOCUMENTED = {
+    "mma_m16n8k16": _mma(16),
+    "mma_m16n8k8": _mma(8),
+    "wmma_gfx11": _wmma(0, 2),
+    "wmma_gfx12": _wmma(8, 1),
+    "mfma_16x16x16": _mfma(16, 4),
+    "mfma_32x32x8": _mfma(32, 4),
+    "mfma_32x32x2": _mfma(32, 1),
+    "dpas_8": _dpas(8),
+    "dpas_16": _dpas(16),
+    "emulated": _mma(16),
+}
+
+
+@pytest.mark.parametrize("unit", UNITS.values(), ids=UNITS)
+def test_layouts_are_those_that_vendors_document(unit):
+    for layout, formula in zip((unit.a, unit.b, unit.c), DOCUMENTED[unit.name], strict=True):
+        for lane, element in itertools.product(range(unit.lanes), range(layout.elements)):
+            assert layout.place(lane, element) == formula(lane, element), (lane, element)
+
+
+@every_unit
 def test_texts_are_the_places(unit):
     """C's and Python's operators agree on them."""
     for layout in (unit.a, unit.b, unit.c):
@@ -48,7 +85,7 @@ def test_texts_are_the_places(unit):
             assert tuple(eval(text, {"lane": lane}) for text in layout.texts(element)) == layout.place(lane, element)
 
 
-@pytest.mark.parametrize("unit", UNITS, ids=names)
+@every_unit
 def test_sums_are_rows_and_columns_of_a_lane(unit):
     numbers = [unit.sums(r, c) for r in range(unit.lane_rows) for c in range(unit.lane_columns)]
     assert sorted(numbers) == list(range(unit.c.elements))
@@ -58,14 +95,26 @@ def test_sums_are_rows_and_columns_of_a_lane(unit):
 
 
 def test_runs():
-    assert [unit.a.run(1) for unit in UNITS] == [2, 4, 16, 1]
-    assert [unit.b.run(1) for unit in UNITS] == [2, 4, 16, 16]
-    assert [unit.c.run(1) for unit in UNITS] == [2, 1, 1, 1] and [unit.c.run(0) for unit in UNITS] == [1, 4, 1, 8]
+    """Elements of a register side by side: all loads of fragments, of several registers, of one, of halves of one, and of whole ones."""
+    runs = {name: (unit.a.run(1), unit.b.run(1), unit.c.run(1), unit.c.run(0)) for name, unit in UNITS.items()}
+    assert runs == {
+        "mma_m16n8k16": (2, 2, 2, 1),
+        "mma_m16n8k8": (2, 2, 2, 1),
+        "wmma_gfx11": (16, 16, 1, 1),
+        "wmma_gfx12": (8, 8, 1, 8),
+        "mfma_16x16x16": (4, 4, 1, 4),
+        "mfma_32x32x8": (4, 4, 1, 4),
+        "mfma_32x32x2": (1, 1, 1, 4),
+        "dpas_8": (2, 16, 1, 8),
+        "dpas_16": (1, 16, 1, 8),
+        "emulated": (2, 2, 2, 1),
+    }
 
 
 def test_the_unit_of_a_product():
-    assert matrix_unit.fitting((), "float16", "float32") is None
-    assert matrix_unit.fitting(("emulated",), "float16", "float32") is matrix_unit.fitting(("emulated",), "bfloat16", "float32") is EMULATED
+    assert units.fitting((), "float16", "float32") is None
+    assert units.fitting(("emulated",), "float16", "float32") is units.fitting(("emulated",), "bfloat16", "float32") is EMULATED
+    assert units.fitting(("mma_m16n8k8", "mma_m16n8k16"), "bfloat16", "float32") is UNITS["mma_m16n8k16"]
     for dtype, accumulator in (
         ("float32", "float32"),
         ("float64", "float64"),
@@ -73,15 +122,16 @@ def test_the_unit_of_a_product():
         ("float16", "float64"),
         ("float8_e5m2", "float32"),
     ):
-        assert matrix_unit.fitting(("emulated",), dtype, accumulator) is None, dtype
-    with pytest.raises(ValueError, match="there is no matrix unit 'tensor'; the units are emulated"):
-        matrix_unit.fitting(("emulated", "tensor"), "float16", "float32")
+        assert units.fitting(("emulated",), dtype, accumulator) is None, dtype
+    with pytest.raises(ValueError, match="there is no matrix unit 'tensor'; the units are mma_m16n8k16, .*, emulated"):
+        units.fitting(("emulated", "tensor"), "float16", "float32")
 
 
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-@pytest.mark.parametrize("unit", UNITS, ids=names)
+UNITS_AND_DTYPES = [(unit, dtype) for unit in EMULATED_UNITS.values() for dtype in unit.dtypes]
+
+
+@pytest.mark.parametrize(("unit", "dtype"), UNITS_AND_DTYPES, ids=[f"{unit.name} {dtype}" for unit, dtype in UNITS_AND_DTYPES])
 def test_products_by_each_unit(device, unit, dtype):
-    """Of all loads of fragments: of several registers, of one, and of halves of one."""
     rng, problems = np.random.default_rng(20), []
     for (m, k, n), (down, across, tall, wide, depth) in (
         ((37, 43, 29), (1, 1, 1, 1, 16)),
