@@ -15,8 +15,8 @@ from keras_ocl.plugin.edits import SUPPORTED_KERAS, supports
 
 VARIABLES = (
     "KERAS_OCL_DEVICE", "KERAS_OCL_SCHEDULE", "KERAS_OCL_CACHE_DIR", "KERAS_OCL_VERBOSE", "KERAS_OCL_EXACT_BUFFERS", "KERAS_OCL_CHECK",
-    "KERAS_OCL_TRANSFER", "KERAS_OCL_MEMORY_LIMIT", "KERAS_OCL_COMPILERS", "KERAS_OCL_LOOPS", "KERAS_OCL_TUNING",
-    "OCL_ICD_VENDORS", "OCL_ICD_FILENAMES", "RUSTICL_ENABLE", "POCL_CACHE_DIR",
+    "KERAS_OCL_TRANSFER", "KERAS_OCL_MATRIX", "KERAS_OCL_KEEP", "KERAS_OCL_MEMORY_LIMIT", "KERAS_OCL_COMPILERS", "KERAS_OCL_LOOPS",
+    "KERAS_OCL_TUNING", "OCL_ICD_VENDORS", "OCL_ICD_FILENAMES", "RUSTICL_ENABLE", "POCL_CACHE_DIR",
 )  # fmt: skip
 
 
@@ -94,6 +94,8 @@ def _print_devices(infos, chosen, indent=""):
             f"{indent}         {t.compute_units} compute units{clock}, {t.vector_width}-wide vectors, {readable(t.global_memory)} memory, "
             f"{readable(t.local_memory)} local{', ' + types if types else ''}"
         )
+        if t.matrix_units:
+            print(f"{indent}         matrix units: {', '.join(t.matrix_units)}")
         if own := t.overrides.file:
             problem = _problem_of_overrides(t)
             amounts = f"own numbers: {len(t.overrides.tuning)}, own tiles: {len(t.overrides.choices)}"
@@ -113,7 +115,7 @@ def _problem_of_overrides(traits):
 
 def devices(options):
     """List the devices."""
-    from keras_ocl import runtime
+    from keras_ocl import compiler, runtime  # noqa: F401 - the compiler tries matrix units
 
     _quiet()
     infos = runtime.devices()
@@ -136,7 +138,7 @@ def doctor(options):
     if _version("keras")[0].isdigit() and not supports(_version("keras")):
         print(f"keras {_version('keras')} is not supported: pip install 'keras{SUPPORTED_KERAS}'")
     try:
-        from keras_ocl import runtime
+        from keras_ocl import compiler, runtime  # noqa: F401 - the compiler tries matrix units
         from keras_ocl.runtime import discovery
     except ImportError as error:
         print(f"no device can be used: {error}")

@@ -37,6 +37,7 @@ class Tile:
     fragment: int = 4
 
     stored = False  # whether operands are in local memory as they are stored, else in the results' type
+
     @property
     def packed(self) -> int:
         """Elements of an operand per register."""

@@ -21,6 +21,7 @@ from keras_ocl.kernels.conv.geometry import outside
 from keras_ocl.kernels.coordinates import decode, index_type
 from keras_ocl.kernels.gemm import gpu_choice
 from keras_ocl.kernels.gemm.parts import Problem
+from keras_ocl.kernels.matrix.units import fitting
 from keras_ocl.kernels.spec import Args, Buffer, Sink
 
 
@@ -222,10 +223,10 @@ def own_tile(problem, kind):
     """What gpu_choice.choose() returns, of the device's own choices of a kind; None where it has none."""
     traits, dtype, accumulator = problem.traits, problem.dtype, problem.accumulator
 
-    def unit():
-        return units.fitting(traits.matrix_units, dtype, accumulator)
+    def multiplying():
+        return fitting(traits.matrix_units, dtype, accumulator)
 
-    return gpu_choice.own_tile(traits, accumulator, kind, lambda: problem.key, fitting=unit)
+    return gpu_choice.own_tile(traits, accumulator, kind, lambda: problem.key, multiplying=multiplying)
 
 
 class _Product:
@@ -403,7 +404,9 @@ def forward(problem):
     text = f"{p.head()}{p.contraction.walk(p.begin, 'rows' if p.parts == 1 else 'end', patches, columns)}"
     text += p.each(pixels, p.result(stored))
     title = f"convolution: {p.shape}"
-    specs = [args.kernel(problem.name, text, p.grid(product(p.pixels)), p.group, p.helpers(stored), title=title, attributes=p.tile.attributes)]
+    specs = [
+        args.kernel(problem.name, text, p.grid(product(p.pixels)), p.group, p.helpers(stored), title=title, attributes=p.tile.attributes)
+    ]
     return specs if p.parts == 1 else [*specs, _sum(problem, f"sum of a split {problem.name}", parts, p.parts, shape)]
 
 

@@ -1,4 +1,4 @@
-"""NVIDIA's matrix units: the PTX instruction mma.sync, by NVIDIA's "Parallel Thread Execution ISA" (8.5, 2024), "Matrix Fragments for mma"."""
+"""NVIDIA's matrix units: the PTX instruction mma.sync, by "Parallel Thread Execution ISA" (8.5, 2024), "Matrix Fragments for mma"."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

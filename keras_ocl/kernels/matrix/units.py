@@ -25,13 +25,17 @@ UNITS = {
 }
 
 
-def fitting(names: Sequence[str], dtype: str, accumulator: str) -> MatrixUnit | None:
-    """The first of a device's units, by their names, that multiplies operands of `dtype` with such sums; None if there is none.
+def named(name: str) -> MatrixUnit:
+    """The unit of that name; ValueError where there is none."""
+    if name not in UNITS:
+        raise ValueError(f"there is no matrix unit {name!r}; the units are {', '.join(UNITS)}")
+    return UNITS[name]
+
+
+def fitting(names: Sequence[str], dtype: str, accumulator: str) -> tuple[MatrixUnit, ...]:
+    """Those of a device's units, by their names, that multiply operands of `dtype` with such sums.
 
     Raises:
         ValueError: there is no unit of such a name.
     """
-    if unknown := [name for name in names if name not in UNITS]:
-        raise ValueError(f"there is no matrix unit {unknown[0]!r}; the units are {', '.join(UNITS)}")
-    units = (UNITS[name] for name in names)
-    return next((unit for unit in units if dtype in unit.dtypes and accumulator == unit.accumulator), None)
+    return tuple(unit for unit in map(named, names) if dtype in unit.dtypes and accumulator == unit.accumulator)

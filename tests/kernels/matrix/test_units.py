@@ -10,7 +10,6 @@ import pytest
 from keras_ocl.core import dtypes
 from keras_ocl.kernels.matrix import units
 from keras_ocl.kernels.matrix.contraction import MatrixTile
-from keras_ocl.kernels.matrix.emulation import emulated
 from keras_ocl.kernels.matrix.layout import Layout
 from keras_ocl.kernels.matrix.units import EMULATED, UNITS
 from tests.kernels.gemm.test_gemm import multiply_all, random
@@ -31,50 +30,64 @@ def test_fragments_hold_each_element_equally_often(unit):
         assert {dtypes.itemsize(dtype) for dtype in unit.dtypes} == {unit.size}
 
 
-def _mma(k):
+def _mma(lane):
     """Parallel Thread Execution ISA, "Matrix Fragments for mma.m16n8k16 (mma.m16n8k8) with floating point type"."""
-    a = lambda l, i: (l // 4 + (8 if (i & 2) else 0), l % 4 * 2 + i % 2 + (8 if i >= 4 else 0))  # noqa: E731
-    return a, lambda l, i: (l // 4, l % 4 * 2 + i % 2 + (8 if i >= 2 else 0)), lambda l, i: (l // 4 + (8 if i >= 2 else 0), l % 4 * 2 + i % 2)
+    group, member = lane // 4, lane % 4
+    return (
+        lambda i: (group + (8 if i in (2, 3, 6, 7) else 0), member * 2 + i % 2 + (8 if i >= 4 else 0)),
+        lambda i: (group, member * 2 + i % 2 + (8 if i >= 2 else 0)),
+        lambda i: (group + (8 if i >= 2 else 0), member * 2 + i % 2),
+    )
 
 
 def _mfma(side, each):
-    """Matrix Instruction Calculator: of the operands, lanes below `side` hold the first `each` steps, those behind them the next. Of the
-    sums, a lane has four rows of a column, then the four that lie behind those of the other lanes."""
-    operand = lambda l, i: (l % side, l // side * each + i)  # noqa: E731
-    return operand, operand, lambda l, i: (i // 4 * (256 // side) + l // side * 4 + i % 4, l % side)
+    """Matrix Instruction Calculator: the first `side` lanes hold the operands' first `each` steps, those behind them the next. Of the sums,
+    a lane has four rows of a column, then the four that lie behind those of the other lanes."""
+    return lambda lane: (
+        *[lambda i: (lane % side, lane // side * each + i)] * 2,
+        lambda i: (i // 4 * (256 // side) + lane // side * 4 + i % 4, lane % side),
+    )
 
 
-def _wmma(steps, apart):
-    """"RDNA3" and "RDNA4" manuals, "Wave Matrix Multiply Accumulate": `steps` of k in the second half of a wave, rows `apart` in a lane."""
-    operand = lambda l, i: (l % 16, l // 16 * steps + i)  # noqa: E731
-    return operand, operand, lambda l, i: (apart * i + l // 16 * (1 if apart == 2 else 8), l % 16)
+def _gfx11(lane):
+    """ "RDNA3" manual, "Wave Matrix Multiply Accumulate": every lane holds a line, and every other row of a column of the sums."""
+    return (*[lambda i: (lane % 16, i)] * 2, lambda i: (2 * i + lane // 16, lane % 16))
 
 
-def _dpas(lanes):
-    """cl_intel_subgroup_matrix_multiply_accumulate: a work-item of eight has an int of two steps of each row, one of sixteen a short."""
-    a = (lambda l, i: (i // 2, 2 * l + i % 2)) if lanes == 8 else (lambda l, i: (i, l))
-    return a, lambda l, i: (l, i), lambda l, i: (i, l)
+def _gfx12(lane):
+    """ "RDNA4" manual: half a line, and half a column of the sums."""
+    return (*[lambda i: (lane % 16, lane // 16 * 8 + i)] * 2, lambda i: (lane // 16 * 8 + i, lane % 16))
+
+
+def _dpas_8(lane):
+    """cl_intel_subgroup_matrix_multiply_accumulate: a work-item of eight has an int, of two steps, of each row."""
+    return lambda i: (i // 2, 2 * lane + i % 2), lambda i: (lane, i), lambda i: (i, lane)
+
+
+def _dpas_16(lane):
+    """The same: a work-item of sixteen has a short of each row."""
+    return lambda i: (i, lane), lambda i: (lane, i), lambda i: (i, lane)
 
 
 DOCUMENTED = {
-    "mma_m16n8k16": _mma(16),
-    "mma_m16n8k8": _mma(8),
-    "wmma_gfx11": _wmma(0, 2),
-    "wmma_gfx12": _wmma(8, 1),
+    "mma_m16n8k16": _mma,
+    "mma_m16n8k8": _mma,
+    "wmma_gfx11": _gfx11,
+    "wmma_gfx12": _gfx12,
     "mfma_16x16x16": _mfma(16, 4),
     "mfma_32x32x8": _mfma(32, 4),
     "mfma_32x32x2": _mfma(32, 1),
-    "dpas_8": _dpas(8),
-    "dpas_16": _dpas(16),
-    "emulated": _mma(16),
+    "dpas_8": _dpas_8,
+    "dpas_16": _dpas_16,
+    "emulated": _mma,
 }
 
 
 @pytest.mark.parametrize("unit", UNITS.values(), ids=UNITS)
 def test_layouts_are_those_that_vendors_document(unit):
-    for layout, formula in zip((unit.a, unit.b, unit.c), DOCUMENTED[unit.name], strict=True):
-        for lane, element in itertools.product(range(unit.lanes), range(layout.elements)):
-            assert layout.place(lane, element) == formula(lane, element), (lane, element)
+    for lane in range(unit.lanes):
+        for layout, formula in zip((unit.a, unit.b, unit.c), DOCUMENTED[unit.name](lane), strict=True):
+            assert [layout.place(lane, i) for i in range(layout.elements)] == [formula(i) for i in range(layout.elements)], lane
 
 
 @every_unit
@@ -111,10 +124,12 @@ def test_runs():
     }
 
 
-def test_the_unit_of_a_product():
-    assert units.fitting((), "float16", "float32") is None
-    assert units.fitting(("emulated",), "float16", "float32") is units.fitting(("emulated",), "bfloat16", "float32") is EMULATED
-    assert units.fitting(("mma_m16n8k8", "mma_m16n8k16"), "bfloat16", "float32") is UNITS["mma_m16n8k16"]
+def test_the_units_of_a_product():
+    assert units.fitting((), "float16", "float32") == ()
+    assert units.fitting(("emulated",), "float16", "float32") == units.fitting(("emulated",), "bfloat16", "float32") == (EMULATED,)
+    several = "mma_m16n8k8", "mma_m16n8k16"
+    assert units.fitting(several, "bfloat16", "float32") == (UNITS["mma_m16n8k16"],)
+    assert units.fitting(several, "float16", "float32") == tuple(UNITS[name] for name in several)
     for dtype, accumulator in (
         ("float32", "float32"),
         ("float64", "float64"),
@@ -122,7 +137,7 @@ def test_the_unit_of_a_product():
         ("float16", "float64"),
         ("float8_e5m2", "float32"),
     ):
-        assert units.fitting(("emulated",), dtype, accumulator) is None, dtype
+        assert units.fitting(("emulated",), dtype, accumulator) == (), dtype
     with pytest.raises(ValueError, match="there is no matrix unit 'tensor'; the units are mma_m16n8k16, .*, emulated"):
         units.fitting(("emulated", "tensor"), "float16", "float32")
 
@@ -130,21 +145,35 @@ def test_the_unit_of_a_product():
 UNITS_AND_DTYPES = [(unit, dtype) for unit in EMULATED_UNITS.values() for dtype in unit.dtypes]
 
 
-@pytest.mark.parametrize(("unit", "dtype"), UNITS_AND_DTYPES, ids=[f"{unit.name} {dtype}" for unit, dtype in UNITS_AND_DTYPES])
-def test_products_by_each_unit(device, unit, dtype):
-    rng, problems = np.random.default_rng(20), []
-    for (m, k, n), (down, across, tall, wide, depth) in (
-        ((37, 43, 29), (1, 1, 1, 1, 16)),
-        ((65, 80, 72), (2, 1, 1, 2, 32)),
-        ((40, 17, 95), (1, 2, 2, 1, 16)),
+def check_products(device, unit, dtype):
+    rng, problems, options = np.random.default_rng(20), [], {}
+    for (m, k, n), (down, across, tall, wide, depth), transposed in (
+        ((37, 43, 29), (1, 1, 1, 1, 16), (False, False)),
+        ((65, 80, 72), (2, 1, 1, 2, 32), (True, False)),
+        ((40, 17, 95), (1, 2, 2, 1, 16), (False, True)),
     ):
         tile = MatrixTile.of(unit, down, across, tall, wide, depth)
         assert (tile.height, tile.width) == (down * tall * unit.rows, across * wide * unit.columns)
         assert (tile.waves, tile.waves_across, tile.tall, tile.wide) == (down * across, across, tall, wide)
-        problems.append((random(rng, (1, m, k), dtype), random(rng, (1, k, n), dtype), dtype, dict(tile=tile)))
+        options = dict(tile=tile, transposed=transposed)
+        problems.append((random(rng, (1, m, k), dtype), random(rng, (1, k, n), dtype), dtype, options))
     for (a, b, _, options), found in zip(problems, multiply_all(device, traits_with(device), problems), strict=True):
         wanted = a.astype("f8") @ b.astype("f8")
-        assert (abs(found - wanted) <= bound(a, b)).all(), (a.shape, b.shape, options)
+        assert (abs(found - wanted) <= bound(a, b)).all(), (unit.name, a.shape, b.shape, options)
+
+
+@pytest.mark.parametrize(("unit", "dtype"), UNITS_AND_DTYPES, ids=[f"{unit.name} {dtype}" for unit, dtype in UNITS_AND_DTYPES])
+def test_products_by_each_unit(device, unit, dtype):
+    check_products(device, unit, dtype)
+
+
+def test_products_by_the_devices_units(device):
+    """By their own instructions."""
+    if not device.traits.matrix_units:
+        pytest.skip("the device has no matrix unit")
+    for unit in map(units.named, device.traits.matrix_units):
+        for dtype in unit.dtypes:
+            check_products(device, unit, dtype)
 
 
 def turned(bits):
