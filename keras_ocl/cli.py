@@ -246,7 +246,8 @@ def _compiled(record, steps, loops):
         compiled = [name for name in runtime.record_names() if getattr(runtime.read_hardware(name), "compiler", "")]
         print(f"lower: --compile needs --traits with a record that names a vendor's compiler: {', '.join(compiled)}", file=sys.stderr)
         return 2
-    status = 0
+    status, traits = 0, runtime.read_record(record)
+    rates = dict(zip(traits.matrix_units, traits.matrix_rates, strict=True))
     for step in steps:
         try:
             found = vendors.compile_program(hardware.compiler, step.program(), loops)
@@ -256,7 +257,8 @@ def _compiled(record, steps, loops):
         seconds = operations = 0
         print(f"{step.name} on {record}: registers, spilled and private bytes of an item; local bytes; waves; estimated time and its bound")
         for launch in (launch for launch in step.launches if launch.kernel):
-            r, e = found[launch.kernel], vendors.estimate(hardware, launch, found[launch.kernel])
+            r = found[launch.kernel]
+            e = vendors.estimate(hardware, launch, r, rates.get(launch.matrix_unit, 1))
             times = math.prod(n or 1 for _, n in launch.loops)
             seconds, operations = seconds + times * e.seconds, operations + times * launch.steps * launch.operations
             status |= bool(r.spilled or r.private)
@@ -319,7 +321,9 @@ def _print_step(step):
 
     total = sum(launch.steps * launch.operations for launch in step.launches)
     arena = f"arena {readable(step.arena_bytes)} for {readable(step.live_bytes)} alive at once"
-    print(f"{step.name}: {len(step.launches)} launches, {total / 1e6:.4g} million operations, {arena}")
+    by_units = sum(launch.steps * launch.operations for launch in step.launches if launch.matrix_unit) / max(1, total)
+    units = f", {by_units:.0%} of them on matrix units" if by_units else ""
+    print(f"{step.name}: {len(step.launches)} launches, {total / 1e6:.4g} million operations{units}, {arena}")
     for launch in step.launches:
         times = "".join(f"{name} x {length or 'while'}: " for name, length in launch.loops)
         grid = "x".join(map(str, launch.grid)) + (f" in groups of {'x'.join(map(str, launch.group))}" if launch.group else "")

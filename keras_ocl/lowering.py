@@ -7,6 +7,7 @@ import contextlib
 import functools
 import importlib.util
 import operator
+import re
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -60,6 +61,12 @@ class Launch:
     steps: int = 1
     stages: int = 1
     reread: int = 0
+
+    @property
+    def matrix_unit(self):
+        """The name of the matrix unit by which it multiplies, "" if work-items do; the source's first line tells."""
+        found = re.search(r"by the matrix unit (\w+)", self.source.split("\n", 1)[0])
+        return found[1] if found else ""
 
 
 @dataclass(frozen=True)

@@ -17,14 +17,14 @@ logger = logging.getLogger("keras_ocl")
 
 def examine(device: Device) -> None:
     """Leave the units that work in `device.traits.matrix_units`; one line of the log for each of the others."""
-    verdicts, working = Verdicts(device.model, device.driver_version), []
-    for name in device.traits.matrix_units:
+    verdicts, working, traits = Verdicts(device.model, device.driver_version), {}, device.traits
+    for name, rate in zip(traits.matrix_units, traits.matrix_rates, strict=True):
         reason = next(filter(None, (_verdict(device, verdicts, probe(named(name), dtype)) for dtype in named(name).dtypes)), "")
         if reason:
             logger.warning("keras_ocl does not use the matrix unit %s of %s: %s.", name, device, reason)
         else:
-            working.append(name)
-    device.traits = replace(device.traits, matrix_units=tuple(working))
+            working[name] = rate
+    device.traits = replace(traits, matrix_units=tuple(working), matrix_rates=tuple(working.values()))
 
 
 def _verdict(device: Device, verdicts: Verdicts, given: Probe) -> str:

@@ -74,6 +74,16 @@ class Tile:
         return self.rows + self.columns
 
     @property
+    def holding(self) -> int:
+        """Registers of an item that these operands take."""
+        return self.operands
+
+    @property
+    def room(self) -> int:
+        """Registers that an item may have, in those that a device states."""
+        return 1
+
+    @property
     def manner(self) -> str:
         """What a kernel's title says of the way products are computed, if it is not the items' own arithmetic."""
         return ""

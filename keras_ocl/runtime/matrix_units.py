@@ -16,25 +16,36 @@ from typing import Any
 from keras_ocl.runtime.disk_cache import cache_folder
 from keras_ocl.runtime.private import read_private, write_private
 
-_BY_ARCHITECTURE = (  # pattern of the whole name, units with the fastest first
-    (r"sm_75", ("mma_m16n8k8",)),
-    (r"sm_(8|9|1\d)\d", ("mma_m16n8k16",)),
-    (r"gfx11\d\d", ("wmma_gfx11",)),
-    (r"gfx12\d\d", ("wmma_gfx12",)),
-    (r"gfx(90a|94\d|95\d)", ("mfma_32x32x8", "mfma_16x16x16", "mfma_32x32x2")),
+# Pattern of an architecture's whole name -> its units, and the multiply-adds that each does in the time of one of a work-item, by the
+# vendors' stated peaks. Of sm_90, mma.sync reaches some 60 % of what wgmma does (Luo et al., "Benchmarking and Dissecting the Nvidia Hopper
+# GPU Architecture", 2024). Of gfx11 and gfx12, one of two multiply-adds that a SIMD may issue counts.
+_BY_ARCHITECTURE: tuple[tuple[str, dict[str, float]], ...] = (
+    (r"sm_75", {"mma_m16n8k8": 8}),
+    (r"sm_80", {"mma_m16n8k16": 16}),
+    (r"sm_8[679]", {"mma_m16n8k16": 2}),
+    (r"sm_9\d", {"mma_m16n8k16": 9}),
+    (r"sm_10\d", {"mma_m16n8k16": 9}),
+    (r"sm_1[12]\d", {"mma_m16n8k16": 2}),
+    (r"gfx11\d\d", {"wmma_gfx11": 4}),
+    (r"gfx12\d\d", {"wmma_gfx12": 8}),
+    (r"gfx(90a|94\d|95\d)", {"mfma_32x32x8": 8, "mfma_16x16x16": 8, "mfma_32x32x2": 2}),
 )
+_INTEL = {"dpas_16": 16.0, "dpas_8": 8.0}
+USUAL_RATE = 8.0  # of a unit of which nothing is known
 _BEGUN = "begun by process "
 _PATIENCE = 20  # seconds to wait for another process's probe
 
 
-def candidates(architecture: str, extensions: list[str]) -> tuple[str, ...]:
-    """Names of the matrix units that a GPU may have, or those that KERAS_OCL_MATRIX names, separated by commas; none where it is "off"."""
-    named = os.environ.get("KERAS_OCL_MATRIX", "")
-    if named:
-        return () if named == "off" else tuple(name.strip() for name in named.split(","))
+def candidates(architecture: str, extensions: list[str]) -> dict[str, float]:
+    """Names of the matrix units that a GPU may have, or those that KERAS_OCL_MATRIX names, by commas, none where it is "off"; with
+    the multiply-adds that each does in the time of one of a work-item."""
+    known = next((units for pattern, units in _BY_ARCHITECTURE if re.fullmatch(pattern, architecture)), {})
     if "cl_intel_subgroup_matrix_multiply_accumulate" in extensions:
-        return "dpas_16", "dpas_8"
-    return next((units for pattern, units in _BY_ARCHITECTURE if re.fullmatch(pattern, architecture)), ())
+        known = _INTEL
+    named = os.environ.get("KERAS_OCL_MATRIX", "")
+    if not named:
+        return known
+    return {} if named == "off" else {name.strip(): known.get(name.strip(), USUAL_RATE) for name in named.split(",")}
 
 
 class Verdicts:

@@ -24,7 +24,7 @@ def tried(device, monkeypatch, tmp_path):
     monkeypatch.setenv("KERAS_OCL_CACHE_DIR", str(tmp_path))
 
     def examined(*names):
-        monkeypatch.setattr(device, "traits", dataclasses.replace(device.traits, matrix_units=names))
+        monkeypatch.setattr(device, "traits", dataclasses.replace(device.traits, matrix_units=names, matrix_rates=(8.0,) * len(names)))
         matrix_units.examine(device)
         return device.traits.matrix_units
 
@@ -59,7 +59,7 @@ import dataclasses, os, sys
 from keras_ocl import runtime
 from keras_ocl.compiler import matrix_units
 device = runtime.current_device()
-device.traits = dataclasses.replace(device.traits, matrix_units=("emulated",))
+device.traits = dataclasses.replace(device.traits, matrix_units=("emulated",), matrix_rates=(8.0,))
 if "abort" in sys.argv:
     matrix_units.outcome = lambda device, given: os._exit(7)
 matrix_units.examine(device)
@@ -99,6 +99,7 @@ def test_the_setting(tmp_path, monkeypatch):
         ("sm_75", "", ("mma_m16n8k8",)),
         ("sm_70", "", ()),
         ("sm_80", "", ("mma_m16n8k16",)),
+        ("sm_90", "", ("mma_m16n8k16",)),
         ("sm_89", "", ("mma_m16n8k16",)),
         ("sm_120", "", ("mma_m16n8k16",)),
         ("gfx1030", "", ()),
@@ -114,4 +115,4 @@ def test_the_setting(tmp_path, monkeypatch):
 def test_the_units_of_an_architecture(monkeypatch, architecture, extensions, wanted):
     monkeypatch.delenv("KERAS_OCL_MATRIX", raising=False)
     found = candidates(architecture, extensions.split())
-    assert found == wanted and set(found) <= {*units.UNITS}
+    assert tuple(found) == wanted and set(found) <= {*units.UNITS} and all(rate > 1 for rate in found.values())

@@ -16,7 +16,7 @@ from keras_ocl.core.index import is_one
 from keras_ocl.kernels.contraction import Tile
 from keras_ocl.kernels.gemm import rows_gpu
 from keras_ocl.kernels.matrix.contraction import MatrixTile
-from keras_ocl.kernels.matrix.units import fitting
+from keras_ocl.kernels.matrix.units import fitting, rate
 from keras_ocl.kernels.overrides import chosen, not_counts, tuning_of
 
 UNIT = 65536  # registers of a unit
@@ -171,7 +171,9 @@ _WAVES = (8, 4, 2, 1)  # a wave's instructions below one another, or side by sid
 
 def _crowded(traits, tile, size):
     """Whether a work-item needs too many registers, for elements of `size` bytes."""
-    return 1.1 * registers(tile) * size > traits.item_registers * 4  # a tenth is spare, for compilers that use more than NVIDIA's
+    return (
+        1.1 * registers(tile) * size > traits.item_registers * tile.room * 4
+    )  # a tenth is spare, for compilers that use more than NVIDIA's
 
 
 def _parts(traits, k, longest=0):
@@ -273,7 +275,7 @@ def _few_parts(p, shape):
 def registers(tile, held=0):
     """Estimated registers of a work-item: accumulators, factors, elements in flight, addresses, and `held` others."""
     loaded = tile.depth * (tile.height + tile.width) // (tile.items * tile.packed)
-    return max(40, 4 * tile.rows * tile.columns // 3 + tile.operands + loaded + 10) + held  # as NVIDIA's compiler uses them
+    return max(40, 4 * tile.rows * tile.columns // 3 + tile.holding + loaded + 10) + held  # as NVIDIA's compiler uses them
 
 
 def costs(traits, tile, batch, m, n, k, held, launch):
@@ -282,7 +284,7 @@ def costs(traits, tile, batch, m, n, k, held, launch):
     shares = units(traits)
     tiles, results = ceil_div(m, t.height) * ceil_div(n, t.width) * batch, t.rows * t.columns
     resident = max(1, UNIT // (registers(t, held) * t.items))
-    multiplied = results / tuning.product_matrix if isinstance(t, MatrixTile) else results
+    multiplied = results / rate(traits, t.unit) if isinstance(t, MatrixTile) else results
     fetched = tuning.product_fetch * (t.height + t.width) / (t.items * t.packed)
     step = multiplied + t.operands / t.together + fetched + tuning.product_turn / t.depth
     once = tuning.product_start + tuning.product_store * results

@@ -89,6 +89,16 @@ class MatrixTile(Tile):
         return self.tall * self.unit.registers(self.unit.a) + self.wide * self.unit.registers(self.unit.b)
 
     @property
+    def holding(self) -> int:
+        """Registers of an item that these operands take."""
+        return self.operands * self.unit.copies
+
+    @property
+    def room(self) -> int:
+        """Registers that an item may have, in those that a device states."""
+        return self.unit.room
+
+    @property
     def beside(self) -> int:
         """Adjacent columns of an item, stored as one vector."""
         return min(_BESIDE, self.unit.lane_columns, self.unit.c.run(1))

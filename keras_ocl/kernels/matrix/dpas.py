@@ -25,6 +25,8 @@ def _unit(lanes: int, a: Layout, left: str) -> MatrixUnit:
         b=Layout(_LINES[:bits], _STEPS),
         c=Layout(_STEPS[:bits], _LINES[:3]),
         instruction=Builtin(functions, dict.fromkeys(_NAMES, (left, "int8")), declared="cl_intel_subgroup_matrix_multiply_accumulate"),
+        copies=3,  # as Intel's compiler uses them
+        room=16 // lanes,
         attributes=f"__attribute__((intel_reqd_sub_group_size({lanes})))\n",
     )
 

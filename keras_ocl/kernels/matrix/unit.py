@@ -42,6 +42,8 @@ class MatrixUnit:
         attributes: what kernels with the instruction need before their name.
         exchange: elements, of an operand, in local memory that a wave's instruction needs.
         replicas: lanes that hold each element of an operand.
+        copies: how often a fragment is held: more than once where the compiler moves it to consecutive registers for the instruction.
+        room: registers that a work-item may have, in those of a kernel without the instruction: 2 where its waves are half as long.
     """
 
     name: str
@@ -58,6 +60,8 @@ class MatrixUnit:
     attributes: str = ""
     exchange: int = 0
     replicas: int = 1
+    copies: int = 1
+    room: int = 1
 
     @property
     def size(self) -> int:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from keras_ocl.kernels.matrix import amd, dpas, mma
 from keras_ocl.kernels.matrix.emulation import emulated
 from keras_ocl.kernels.matrix.unit import MatrixUnit
+from keras_ocl.kernels.schedule import Traits
 
 EMULATED = emulated(mma.M16N8K16, "emulated")  # for tests: any device with work-groups can run it
 
@@ -39,3 +40,8 @@ def fitting(names: Sequence[str], dtype: str, accumulator: str) -> tuple[MatrixU
         ValueError: there is no unit of such a name.
     """
     return tuple(unit for unit in map(named, names) if dtype in unit.dtypes and accumulator == unit.accumulator)
+
+
+def rate(traits: Traits, unit: MatrixUnit) -> float:
+    """Multiply-adds of one of a device's units in the time of one of a work-item."""
+    return dict(zip(traits.matrix_units, traits.matrix_rates, strict=True))[unit.name]

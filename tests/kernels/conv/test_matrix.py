@@ -24,7 +24,7 @@ def test_geometries(device, case):
     input, filter, options = GEOMETRIES[case]
     g, traits = Geometry.of(input, filter, **options), traits_with(device, "emulated", compute_units=32)
     dtype = ("float16", "bfloat16")[case % 2]
-    assert by_unit(traits, g, dtype) and not by_unit(dataclasses.replace(traits, matrix_units=()), g, dtype)
+    assert by_unit(traits, g, dtype) and not by_unit(dataclasses.replace(traits, matrix_units=(), matrix_rates=()), g, dtype)
     check(device, traits, g, dtype)
 
 

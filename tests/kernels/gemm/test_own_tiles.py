@@ -174,7 +174,7 @@ def test_a_gpus_own_tile_with_a_matrix_unit(device):
     ],
 )
 def test_a_gpus_tile_with_a_matrix_unit_that_does_not_fit_is_refused(dtype, fields, says, caplog):
-    traits = dataclasses.replace(runtime.read_record("sm_90"), matrix_units=("emulated",))
+    traits = dataclasses.replace(runtime.read_record("sm_90"), matrix_units=("emulated",), matrix_rates=(8.0,))
     refused(product(traits, dtype=dtype), gpu_choice.choose, BY_UNIT | fields, says, caplog)
 
 

@@ -12,7 +12,8 @@ EMULATED_UNITS = {name: unit if unit.exchange else emulated(unit, name) for name
 
 def traits_with(device, *units, **changes):
     """The device's traits with these matrix units, by name, and with so few registers that tiles are small, as their texts are then."""
-    return dataclasses.replace(device.traits, schedule="gpu", **({"matrix_units": units, "item_registers": 48, "max_group": 64} | changes))
+    usual = {"matrix_units": units, "matrix_rates": (8.0,) * len(units), "item_registers": 48, "max_group": 64}
+    return dataclasses.replace(device.traits, schedule="gpu", **(usual | changes))
 
 
 def bound(a, b):
