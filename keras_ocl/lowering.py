@@ -64,9 +64,10 @@ class Launch:
 
     @property
     def matrix_unit(self):
-        """The name of the matrix unit by which it multiplies, "" if work-items do; the source's first line tells."""
-        found = re.search(r"by the matrix unit (\w+)", self.source.split("\n", 1)[0])
-        return found[1] if found else ""
+        """The name of the matrix unit by which all of its products and convolutions multiply, "" if work-items do; their titles tell."""
+        titles = re.findall(r"^// ((?:matrix product|convolution)\b.*)", "".join([*self.helpers, self.source]), re.M)
+        units = {found[1] if (found := re.search(r"by the matrix unit (\w+)", title)) else "" for title in titles}
+        return units.pop() if len(units) == 1 else ""
 
 
 @dataclass(frozen=True)
