@@ -15,8 +15,8 @@ from keras_ocl.plugin.edits import SUPPORTED_KERAS, supports
 
 VARIABLES = (
     "KERAS_OCL_DEVICE", "KERAS_OCL_SCHEDULE", "KERAS_OCL_CACHE_DIR", "KERAS_OCL_VERBOSE", "KERAS_OCL_EXACT_BUFFERS", "KERAS_OCL_CHECK",
-    "KERAS_OCL_TRANSFER", "KERAS_OCL_MEMORY_LIMIT", "KERAS_OCL_COMPILERS", "KERAS_OCL_LOOPS", "KERAS_OCL_TUNING",
-    "OCL_ICD_VENDORS", "OCL_ICD_FILENAMES", "RUSTICL_ENABLE", "POCL_CACHE_DIR",
+    "KERAS_OCL_TRANSFER", "KERAS_OCL_MATRIX", "KERAS_OCL_KEEP", "KERAS_OCL_MEMORY_LIMIT", "KERAS_OCL_COMPILERS", "KERAS_OCL_LOOPS",
+    "KERAS_OCL_TUNING", "OCL_ICD_VENDORS", "OCL_ICD_FILENAMES", "RUSTICL_ENABLE", "POCL_CACHE_DIR",
 )  # fmt: skip
 
 
@@ -94,6 +94,8 @@ def _print_devices(infos, chosen, indent=""):
             f"{indent}         {t.compute_units} compute units{clock}, {t.vector_width}-wide vectors, {readable(t.global_memory)} memory, "
             f"{readable(t.local_memory)} local{', ' + types if types else ''}"
         )
+        if t.matrix_units:
+            print(f"{indent}         matrix units: {', '.join(t.matrix_units)}")
         if own := t.overrides.file:
             problem = _problem_of_overrides(t)
             amounts = f"own numbers: {len(t.overrides.tuning)}, own tiles: {len(t.overrides.choices)}"
@@ -113,7 +115,7 @@ def _problem_of_overrides(traits):
 
 def devices(options):
     """List the devices."""
-    from keras_ocl import runtime
+    from keras_ocl import compiler, runtime  # noqa: F401 - the compiler tries matrix units
 
     _quiet()
     infos = runtime.devices()
@@ -136,7 +138,7 @@ def doctor(options):
     if _version("keras")[0].isdigit() and not supports(_version("keras")):
         print(f"keras {_version('keras')} is not supported: pip install 'keras{SUPPORTED_KERAS}'")
     try:
-        from keras_ocl import runtime
+        from keras_ocl import compiler, runtime  # noqa: F401 - the compiler tries matrix units
         from keras_ocl.runtime import discovery
     except ImportError as error:
         print(f"no device can be used: {error}")
@@ -244,7 +246,8 @@ def _compiled(record, steps, loops):
         compiled = [name for name in runtime.record_names() if getattr(runtime.read_hardware(name), "compiler", "")]
         print(f"lower: --compile needs --traits with a record that names a vendor's compiler: {', '.join(compiled)}", file=sys.stderr)
         return 2
-    status = 0
+    status, traits = 0, runtime.read_record(record)
+    rates = dict(zip(traits.matrix_units, traits.matrix_rates, strict=True))
     for step in steps:
         try:
             found = vendors.compile_program(hardware.compiler, step.program(), loops)
@@ -254,7 +257,8 @@ def _compiled(record, steps, loops):
         seconds = operations = 0
         print(f"{step.name} on {record}: registers, spilled and private bytes of an item; local bytes; waves; estimated time and its bound")
         for launch in (launch for launch in step.launches if launch.kernel):
-            r, e = found[launch.kernel], vendors.estimate(hardware, launch, found[launch.kernel])
+            r = found[launch.kernel]
+            e = vendors.estimate(hardware, launch, r, rates.get(launch.matrix_unit, 1))
             times = math.prod(n or 1 for _, n in launch.loops)
             seconds, operations = seconds + times * e.seconds, operations + times * launch.steps * launch.operations
             status |= bool(r.spilled or r.private)
@@ -317,7 +321,9 @@ def _print_step(step):
 
     total = sum(launch.steps * launch.operations for launch in step.launches)
     arena = f"arena {readable(step.arena_bytes)} for {readable(step.live_bytes)} alive at once"
-    print(f"{step.name}: {len(step.launches)} launches, {total / 1e6:.4g} million operations, {arena}")
+    by_units = sum(launch.steps * launch.operations for launch in step.launches if launch.matrix_unit) / max(1, total)
+    units = f", {by_units:.0%} of them on matrix units" if by_units else ""
+    print(f"{step.name}: {len(step.launches)} launches, {total / 1e6:.4g} million operations{units}, {arena}")
     for launch in step.launches:
         times = "".join(f"{name} x {length or 'while'}: " for name, length in launch.loops)
         grid = "x".join(map(str, launch.grid)) + (f" in groups of {'x'.join(map(str, launch.group))}" if launch.group else "")

@@ -7,6 +7,7 @@ import contextlib
 import functools
 import importlib.util
 import operator
+import re
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -60,6 +61,13 @@ class Launch:
     steps: int = 1
     stages: int = 1
     reread: int = 0
+
+    @property
+    def matrix_unit(self):
+        """The name of the matrix unit by which all of its products and convolutions multiply, "" if work-items do; their titles tell."""
+        titles = re.findall(r"^// ((?:matrix product|convolution)\b.*)", "".join([*self.helpers, self.source]), re.M)
+        units = {found[1] if (found := re.search(r"by the matrix unit (\w+)", title)) else "" for title in titles}
+        return units.pop() if len(units) == 1 else ""
 
 
 @dataclass(frozen=True)

@@ -101,7 +101,7 @@ def test_a_records_own_tile_is_used(tmp_path):
 def test_a_records_matrix_unit_is_used(tmp_path):
     """In mixed precision by all products and convolutions of a training step; not in float32, whose kernels are as without it."""
     record = tmp_path / "unit.toml"
-    record.write_text(f'matrix_units = ["emulated"]\n{(FOLDER / "sm_86.toml").read_text()}')
+    record.write_text((FOLDER / "sm_86.toml").read_text().replace("mma_m16n8k16", "emulated"))
 
     def model(policy):
         layers = [keras.layers.Conv2D(32, 3, dtype=policy), keras.layers.Flatten(), keras.layers.Dense(24, dtype=policy)]
@@ -115,8 +115,9 @@ def test_a_records_matrix_unit_is_used(tmp_path):
 
     assert sources("float32", str(record)) == sources("float32", "sm_86")
     for policy in ("mixed_float16", "mixed_bfloat16"):
-        halves = [text for text in sources(policy, str(record)) if "matrix product" in text or "// convolution" in text]
-        assert len(halves) >= 5 and all("exchange" in text for text in halves), policy
+        for traits, instruction in ((str(record), "exchange"), ("sm_86", "mma.sync.aligned.m16n8k16")):
+            halves = [text for text in sources(policy, traits) if "matrix product" in text or "// convolution" in text]
+            assert len(halves) >= 5 and all(instruction in text for text in halves), (policy, traits)
 
 
 def test_a_files_own_tile_is_used_on_this_device(tmp_path):

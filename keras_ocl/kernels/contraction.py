@@ -37,7 +37,11 @@ class Tile:
     fragment: int = 4
 
     stored = False  # whether operands are in local memory as they are stored, else in the results' type
-    packed = 1  # elements of an operand per register
+
+    @property
+    def packed(self) -> int:
+        """Elements of an operand per register."""
+        return 1
 
     @property
     def items(self) -> int:
@@ -55,6 +59,11 @@ class Tile:
         return self.across * self.columns
 
     @property
+    def attributes(self) -> str:
+        """What a kernel with this tile needs before its name."""
+        return ""
+
+    @property
     def together(self) -> int:
         """Steps of k that are multiplied at a time."""
         return 1
@@ -63,6 +72,16 @@ class Tile:
     def operands(self) -> int:
         """Registers of an item that hold the operands of so many steps: each is loaded from local memory."""
         return self.rows + self.columns
+
+    @property
+    def holding(self) -> int:
+        """Registers of an item that these operands take."""
+        return self.operands
+
+    @property
+    def room(self) -> int:
+        """Registers that an item may have, in those that a device states."""
+        return 1
 
     @property
     def manner(self) -> str:

@@ -79,6 +79,7 @@ class KernelSpec:
     guards: tuple[str, ...] = ()
     barriers: bool = False  # whether the body has barriers
     leaves: bool = False  # whether the body has a `return`
+    attributes: str = ""  # lines of attributes before the function's name
     sized: bool = False  # whether a user's body asks for the number of work-items or of groups
 
     def signature(self, form: str = "{}", restrict: bool = True) -> str:
@@ -105,7 +106,7 @@ class KernelSpec:
             begin = "".join(f"  {self._declared(a)} = ({a.ctype})((__global const char*){a.name}_whole + {a.name}_at);\n" for a in pointers)
         sizes = ", ".join(str(g) for g in (tuple(self.group) + (1, 1))[:3]) if self.group else ""
         required = f"__attribute__((reqd_work_group_size({sizes})))\n" if sizes else ""
-        return f"// {self.title}\n__kernel {required}{attributes}void ", f"({signature}) {{\n{begin}{self.text()}}}\n"
+        return f"// {self.title}\n__kernel {required}{self.attributes}{attributes}void ", f"({signature}) {{\n{begin}{self.text()}}}\n"
 
     def head(self, given: Mapping[Place, str] | None = None) -> str:
         """Declarations of ids, and the guards; `given`: as for Ids.declarations."""

@@ -16,7 +16,17 @@ from keras_ocl.runtime.profilers import BUILD, READ_BACK, UPLOAD, WAIT, Label, R
 from keras_ocl.runtime.profiling import profiled, profiling
 from keras_ocl.runtime.programs import UnoptimisedBuilds
 from keras_ocl.runtime.record import RecordDevice, read_hardware, read_record, record_names
-from keras_ocl.runtime.selection import DeviceInfo, announce, current_device, device_scope, devices, find_device, platform_list, take_turn
+from keras_ocl.runtime.selection import (
+    DeviceInfo,
+    announce,
+    current_device,
+    device_scope,
+    devices,
+    examine_devices,
+    find_device,
+    platform_list,
+    take_turn,
+)
 from keras_ocl.runtime.state import started
 from keras_ocl.runtime.traits import Traits, pci_address
 
@@ -46,6 +56,7 @@ __all__ = [
     "current_device",
     "device_scope",
     "devices",
+    "examine_devices",
     "find_device",
     "living_devices",
     "local_memory",

@@ -47,7 +47,7 @@ def _read(name: str) -> tuple[Traits, Hardware | None]:
     try:
         entries = tomllib.loads(path.read_text())
         hardware = {key: entries.pop(key) for key in known if key in entries}
-        entries |= {key: tuple(entries[key]) for key in ("max_groups", "matrix_units") if key in entries}
+        entries |= {key: tuple(entries[key]) for key in ("max_groups", "matrix_units", "matrix_rates") if key in entries}
         if "quirks" in entries:
             entries["quirks"] = _quirks(entries["quirks"])
         if "overrides" in entries and "schedule" in entries:

@@ -6,13 +6,15 @@ import logging
 import os
 import re
 import threading
+import weakref
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 import pyopencl as cl
 
 from keras_ocl.runtime import parts, state
-from keras_ocl.runtime.device import Device
+from keras_ocl.runtime.device import Device, living_devices
 from keras_ocl.runtime.discovery import ADVICE, platforms
 from keras_ocl.runtime.errors import KernelBuildError
 from keras_ocl.runtime.memory import memory_limit
@@ -96,8 +98,8 @@ class _Candidate:
 
     def info(self):
         d = self.device
-        name = d.name if d else ""
-        return DeviceInfo(name, self.traits.kind, self.platform, self.model, self.driver, d is not None, self.reason, self.traits)
+        name, traits = (d.name, d.traits) if d else ("", self.traits)
+        return DeviceInfo(name, traits.kind, self.platform, self.model, self.driver, d is not None, self.reason, traits)
 
 
 class _Unreadable(Exception):
@@ -149,6 +151,8 @@ class _Registry:
         self.by_name = {}
         self.parts = {}  # name -> Device of some of another one's compute units
         self.announced = set()
+        self.examiners = {}  # name -> function of a Device
+        self.examined = weakref.WeakKeyDictionary()  # Device -> names of the examiners that have seen it
 
     def candidates(self):
         with self.lock:
@@ -166,7 +170,17 @@ class _Registry:
             if candidate.device is None and not candidate.reason:
                 same = [c for c in self.candidates() if c.traits.kind == candidate.traits.kind and not c.reason]
                 candidate.device, candidate.reason = self_test(candidate.handle, f"{candidate.traits.kind}:{same.index(candidate)}")
+                if candidate.device is not None:
+                    self.examine(candidate.device)
             return candidate.device
+
+    def examine(self, device):
+        """Call the examiners that have not seen `device`, which may take out what does not work on it."""
+        seen = self.examined.setdefault(device, set())
+        for name, examine in self.examiners.items():
+            if name not in seen:
+                seen.add(name)
+                examine(device)
 
     def resolve(self, name):
         """The Device that `name` means; raises RuntimeError that lists the devices."""
@@ -182,6 +196,7 @@ class _Registry:
                 found, reason = (device, "") if handle is device.driver.handle else self_test(handle, name)
                 if found is None:
                     raise RuntimeError(f"{device} has the part {part}, but it is not usable: {reason}")
+                self.examine(found)
                 self.parts[name] = found
             return self.parts[name]
 
@@ -284,6 +299,14 @@ def self_test(handle, name):
         except (cl.Error, MemoryError, ValueError) as error:
             reason = reason or f"cannot run a one-line kernel: {error}"
     return None, reason
+
+
+def examine_devices(name: str, examine: Callable[[Device], None]) -> None:
+    """Call `examine` with every Device before it is handed out: with those that were, now. Another function of that `name` is replaced."""
+    with _registry.lock:
+        _registry.examiners[name] = examine
+        for device in living_devices():
+            _registry.examine(device)
 
 
 def current_device() -> Device:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pyopencl as cl
 
+from keras_ocl.runtime.matrix_units import candidates
 from keras_ocl.runtime.overrides import Overrides, read_overrides
 from keras_ocl.runtime.quirks import quirks_of
 
@@ -39,7 +40,8 @@ class Traits:
         persistent_loops: whether all steps of a loop may run in one launch (a persistent kernel).
         byte: multiply-adds in the time of one byte of memory traffic, at the peaks of both.
         vec_len_hint: whether kernels may forbid the compiler's own vectorisation (cl_intel_vec_len_hint).
-        matrix_units: names of its matrix units, the fastest first (kernels/matrix_unit.py); no driver tells, so only records have any.
+        matrix_units: names of its matrix units (kernels/matrix/units.py): those that it may have, until they are tried (matrix_units.py).
+        matrix_rates: multiply-adds that each of these does in the time of one of a work-item.
         quirks: names of the faults that code works around for this device, rows of runtime/quirks.py; by default those of an unknown one.
         keep: what a training step keeps for its gradient: "cut", "all" or "least" (compiler/fuse/kept.py).
         overrides: numbers and tiles that were measured on the device, in place of what the schedule estimates.
@@ -68,6 +70,7 @@ class Traits:
     unit_registers: int = 65536
     byte: float = 20
     matrix_units: tuple[str, ...] = ()
+    matrix_rates: tuple[float, ...] = ()
     quirks: frozenset[str] = quirks_of("", "")
     keep: str = "cut"
     overrides: Overrides = Overrides()
@@ -103,6 +106,7 @@ def read_traits(handle: Any) -> Traits:
     threads = "cl_intel_required_subgroup_size" in extensions and not cpu
     quirks = quirks_of(handle.platform.name.strip(), handle.driver_version)
     schedule = os.environ.get("KERAS_OCL_SCHEDULE") or kind
+    units = candidates(_architecture(handle), extensions) if schedule == "gpu" else {}
     return Traits(
         kind=kind,
         vector_width=min(width, 16),
@@ -126,6 +130,8 @@ def read_traits(handle: Any) -> Traits:
         item_registers=64 if threads else 255,
         unit_registers=8192 if threads else 65536,
         byte=_byte(_architecture(handle)),
+        matrix_units=tuple(units),
+        matrix_rates=tuple(units.values()),
         quirks=quirks,
         keep=_keep(),
         overrides=read_overrides(schedule, handle.name, handle.driver_version, handle.max_compute_units),

@@ -8,6 +8,7 @@ _BRANCH = re.compile(r"\b(?:BRA|s_cbranch_\w+|s_branch)\b.*?(\.L\w+)")
 _ADDRESS = re.compile(r"/\*[0-9a-f]+\*/")
 _SKIPPED = re.compile(r"(?:s_(?:waitcnt\w*|delay_alu|nop|clause)|NOP)\b")  # instructions that compute nothing
 _KINDS = (  # kind, pattern of NVIDIA's and AMD's mnemonics
+    ("matrix", re.compile(r"[HIDQ]MMA|v_(?:wmma|mfma|smfmac)_")),
     ("fma", re.compile(r"(?:FFMA|HFMA|DFMA)|v_(?:dual_|pk_)?(?:fma|mad_f|mac_f)")),
     ("float", re.compile(r"(?:[FDH](?:ADD|MUL|MNMX|SET|SEL)|MUFU|F2|I2F|FRND)|v_\w+_f(?:16|32|64)")),
     ("memory", re.compile(r"(?:LD|ST|ATOM|RED)|(?:global|ds|buffer|flat|scratch|s_load)_")),
@@ -16,8 +17,10 @@ _KINDS = (  # kind, pattern of NVIDIA's and AMD's mnemonics
 
 @dataclass(frozen=True)
 class Mix:
-    """Numbers of a loop's instructions: fused multiply-adds, other float arithmetic, loads and stores, the rest (mostly integers)."""
+    """Numbers of a loop's instructions: those of matrix units, fused multiply-adds, other float arithmetic, loads and stores, the rest
+    (mostly integers)."""
 
+    matrix: int = 0
     fma: int = 0
     float: int = 0
     memory: int = 0
@@ -25,11 +28,13 @@ class Mix:
 
     @property
     def total(self):
-        return self.fma + self.float + self.memory + self.rest
+        return self.matrix + self.fma + self.float + self.memory + self.rest
 
     def __str__(self):
-        shares = (100 * n / max(1, self.total) for n in (self.fma, self.float, self.memory, self.rest))
-        return "{:3.0f}% fma {:3.0f}% float {:3.0f}% memory {:3.0f}% rest".format(*shares)
+        shares = (100 * n / max(1, self.total) for n in (self.matrix, self.fma, self.float, self.memory, self.rest))
+        matrix, *others = shares
+        text = "{:3.0f}% fma {:3.0f}% float {:3.0f}% memory {:3.0f}% rest".format(*others)
+        return f"{matrix:3.0f}% matrix {text}" if self.matrix else text
 
 
 def inner_loop(text):

@@ -52,8 +52,11 @@ def resident(hardware, group_items, local, registers, wave):
     return max(1, min(hardware.waves, groups * of_group // hardware.simds))
 
 
-def estimate(hardware, launch, resources=None):
-    """The Estimate for a lowering.Launch, with the Resources from its compiler (without them registers are no limit)."""
+def estimate(hardware, launch, resources=None, rate=1):
+    """The Estimate for a lowering.Launch, with the Resources from its compiler (without them registers are no limit).
+
+    rate: multiply-adds of what it multiplies with in the time of one of a work-item; more than 1 for a matrix unit.
+    """
     wave = resources.wave if resources else hardware.wave
     items, group = math.prod(launch.grid), math.prod(launch.group) if launch.group else GROUP
     waves = resident(hardware, group, launch.local, resources.registers if resources else 1, wave)
@@ -62,7 +65,8 @@ def estimate(hardware, launch, resources=None):
     at_once = min(simds * waves, all_waves)
     even = all_waves / (rounds * simds * waves) if rounds > 1 else 1
     operations, moved = launch.steps * launch.operations, launch.steps * (launch.read + launch.written - launch.reread) + launch.reread
-    compute = operations / (hardware.flops * even * min(1, at_once / (simds * min(HIDING, hardware.waves))))
+    flops = hardware.flops * rate
+    compute = operations / (flops * even * min(1, at_once / (simds * min(HIDING, hardware.waves))))
     flying = at_once * wave * IN_FLIGHT / LATENCY
     memory = moved / (even * min(hardware.bandwidth, flying))
     if launch.steps > 1:
@@ -72,5 +76,5 @@ def estimate(hardware, launch, resources=None):
         again = launch.reread * beside * 2 * hardware.units * LANES / (CACHE * hardware.flops)
         memory = max(memory, launch.steps * (launch.stages * STAGE + again))
     seconds, bound = max((compute, "compute"), (memory, "memory"), (hardware.launch, "launch"))
-    peak = {"compute": operations / hardware.flops, "memory": moved / hardware.bandwidth, "launch": 0}[bound]
+    peak = {"compute": operations / flops, "memory": moved / hardware.bandwidth, "launch": 0}[bound]
     return Estimate(seconds, bound, waves, waves / hardware.waves, peak / seconds)

@@ -64,6 +64,7 @@ class _Part:
             spec.group is not None
             and joining.possible(spec)
             and not spec.functions
+            and not spec.attributes
             and not any(isinstance(n, Dim) for n in [*spec.group, *(a.value for a in spec.args if a.kind == "local")])
             and 0 < size_hint(spec.grid) <= items
             and self.source <= _SOURCE

@@ -248,6 +248,8 @@ def program_spec(spec, traits):
     """(function name, source, helper texts) of a KernelSpec, for Device.build."""
     name, source = _named(spec, traits)
     extensions = ("cl_khr_fp64",) if traits.fp64 and any("double" in t for t in (source, *spec.functions)) else ()
+    if "as_half" in source:  # a matrix unit's operands
+        extensions += ("cl_khr_fp16",)
     return name, source, (*prelude.pieces(spec.helpers, extensions), *spec.functions)
 
 

@@ -15,12 +15,13 @@ pixel, of its step advances like the digits of an odometer, since the steps that
 from keras_ocl.core import dtypes
 from keras_ocl.core.dim import Dim, ceil_div, hint, product
 from keras_ocl.core.index import is_one
-from keras_ocl.kernels import matrix_unit, ordered_sum, prelude
+from keras_ocl.kernels import ordered_sum, prelude
 from keras_ocl.kernels.contraction import Loader, Strided
 from keras_ocl.kernels.conv.geometry import outside
 from keras_ocl.kernels.coordinates import decode, index_type
 from keras_ocl.kernels.gemm import gpu_choice
 from keras_ocl.kernels.gemm.parts import Problem
+from keras_ocl.kernels.matrix.units import fitting
 from keras_ocl.kernels.spec import Args, Buffer, Sink
 
 
@@ -222,10 +223,10 @@ def own_tile(problem, kind):
     """What gpu_choice.choose() returns, of the device's own choices of a kind; None where it has none."""
     traits, dtype, accumulator = problem.traits, problem.dtype, problem.accumulator
 
-    def unit():
-        return matrix_unit.fitting(traits.matrix_units, dtype, accumulator)
+    def multiplying():
+        return fitting(traits.matrix_units, dtype, accumulator)
 
-    return gpu_choice.own_tile(traits, accumulator, kind, lambda: problem.key, fitting=unit)
+    return gpu_choice.own_tile(traits, accumulator, kind, lambda: problem.key, multiplying=multiplying)
 
 
 class _Product:
@@ -253,7 +254,7 @@ class _Product:
     def load(self, width, pointer, where):
         """C text that loads `width` adjacent elements into a register."""
         if self.tile.stored:
-            return prelude.load_stored(width, pointer, where)
+            return prelude.load_stored(self.dtype, width, pointer, where)
         return prelude.load(self.dtype, width, pointer, where, aligned=True)
 
     def wide(self, name):
@@ -403,7 +404,9 @@ def forward(problem):
     text = f"{p.head()}{p.contraction.walk(p.begin, 'rows' if p.parts == 1 else 'end', patches, columns)}"
     text += p.each(pixels, p.result(stored))
     title = f"convolution: {p.shape}"
-    specs = [args.kernel(problem.name, text, p.grid(product(p.pixels)), p.group, p.helpers(stored), title=title)]
+    specs = [
+        args.kernel(problem.name, text, p.grid(product(p.pixels)), p.group, p.helpers(stored), title=title, attributes=p.tile.attributes)
+    ]
     return specs if p.parts == 1 else [*specs, _sum(problem, f"sum of a split {problem.name}", parts, p.parts, shape)]
 
 
@@ -436,5 +439,5 @@ def filter_grad(problem):
     store += stored.store(args, place if chunks == 1 else ["chunk", *place], "value", p.stored)
     text += p.each(rows_text, store)
     title = f"convolution, gradient of the filter: {p.shape}"
-    first = args.kernel(problem.name, text, p.grid(rows), p.group, p.helpers(stored), title=title)
+    first = args.kernel(problem.name, text, p.grid(rows), p.group, p.helpers(stored), title=title, attributes=p.tile.attributes)
     return [first] if chunks == 1 else [first, _sum(problem, f"{problem.name} sum", partial, chunks, geometry.filter)]

@@ -22,6 +22,7 @@ def kernel(problem, tile):
         group=(tile.across, tile.down, 1),
         helpers=frozenset(problem.helpers) | frozenset(problem.sink.helpers),
         title=f"matrix product: {block}{tile.manner}",
+        attributes=tile.attributes,
     )
 
 
@@ -76,7 +77,7 @@ def _loader(p, t, operand, name, rows, steps):
 
     def load(where):
         if t.stored:
-            return prelude.load_stored(vector, name, where)
+            return prelude.load_stored(operand.dtype, vector, name, where)
         return p.load(operand, vector, name, where, aligned=True)
 
     def offset(at, k):

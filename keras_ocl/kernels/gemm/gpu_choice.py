@@ -13,10 +13,10 @@ from dataclasses import replace
 from keras_ocl.core import dtypes
 from keras_ocl.core.dim import ceil_div, hint, power_above, power_below
 from keras_ocl.core.index import is_one
-from keras_ocl.kernels import matrix_unit
 from keras_ocl.kernels.contraction import Tile
 from keras_ocl.kernels.gemm import rows_gpu
-from keras_ocl.kernels.matrix_contraction import MatrixTile
+from keras_ocl.kernels.matrix.contraction import MatrixTile
+from keras_ocl.kernels.matrix.units import fitting, rate
 from keras_ocl.kernels.overrides import chosen, not_counts, tuning_of
 
 UNIT = 65536  # registers of a unit
@@ -34,35 +34,35 @@ def choose(problem, tile=None, pixels=0, dtype=""):
         return own
     batch = 1 if p.batch is None else max(1, hint(p.batch))
     extents = batch, max(1, hint(p.m)), max(1, hint(p.n)), max(1, hint(p.k))
-    size, unit = dtypes.itemsize(p.accumulator), _matrix_unit(p, dtype)
-    return _best(p.traits, *extents, size, p.all_arguments, tile, pixels, p.longest, _launch(p), unit)
+    size, units = dtypes.itemsize(p.accumulator), _matrix_units(p, dtype)
+    return _best(p.traits, *extents, size, p.all_arguments, tile, pixels, p.longest, _launch(p), units)
 
 
-def _matrix_unit(problem, dtype=""):
-    """The device's MatrixUnit for this product, None if there is none; dtype: as for choose()."""
+def _matrix_units(problem, dtype=""):
+    """The device's MatrixUnits for this product; dtype: as for choose()."""
     p = problem
     if p.a is not None:
         if p.a.source or p.b.source or p.a.dtype != p.b.dtype:
-            return None
+            return ()
         dtype = p.a.dtype
-    return matrix_unit.fitting(p.traits.matrix_units, dtype, p.accumulator)
+    return fitting(p.traits.matrix_units, dtype, p.accumulator)
 
 
-def own_tile(traits, accumulator, kind, key, unfit=None, fitting=None):
+def own_tile(traits, accumulator, kind, key, unfit=None, multiplying=None):
     """What choose() returns, of the device's own choices of a kind; None where it has none.
 
     key: returns the text that describes the problem. unfit(tile, steps): why they do not fit the problem, as a clause; "" where they fit.
-    fitting: returns the MatrixUnit that multiplies such operands, or None.
+    multiplying: returns the MatrixUnits that multiply such operands.
     """
     size = dtypes.itemsize(accumulator)
 
     def make(across, down, rows, columns, depth, steps=0, unit=""):
         if not unit:
             return Tile(across, down, rows, columns, depth, fragment(size)), steps
-        found = fitting and fitting()
-        if found is None or found.name != unit:
+        found = next((one for one in (multiplying() if multiplying else ()) if one.name == unit), None)
+        if found is None:
             raise TypeError(f"the device multiplies its operands with no matrix unit {unit!r}")
-        return MatrixTile(across, down, rows, columns, depth, unit=found), steps
+        return MatrixTile(across, down, rows, columns, depth, fragment(found.size), unit=found), steps
 
     return chosen(traits, kind, key, make, lambda own: _unfit(traits, size, *own) or (unfit(*own) if unfit else ""))
 
@@ -74,7 +74,7 @@ def _own(problem):
     def unfit(tile, steps):
         return f"a part sums more than {int(p.longest)} steps" if p.longest and (steps or hint(p.k)) > p.longest else ""
 
-    return own_tile(p.traits, p.accumulator, "product", lambda: p.key, unfit, lambda: _matrix_unit(p))
+    return own_tile(p.traits, p.accumulator, "product", lambda: p.key, unfit, lambda: _matrix_units(p))
 
 
 def _unfit(traits, size, tile, steps):
@@ -111,11 +111,11 @@ def units(traits):
 
 
 @functools.lru_cache(4096)
-def _best(traits, batch, m, n, k, size, shared, tile, pixels, longest, launch, unit):
+def _best(traits, batch, m, n, k, size, shared, tile, pixels, longest, launch, matrix_units):
     tiles, parts, best = [tile] if tile else _tiles(traits, size, shared), _parts(traits, k, longest), None
     tuning = tuning_of(traits)
-    if unit and not tile:
-        tiles = [*tiles, *_matrix_tiles(traits, unit, size, shared)]
+    if not tile:
+        tiles = [*tiles, *(t for unit in matrix_units for t in _matrix_tiles(traits, unit, size, shared))]
     if pixels and not tile:
         tiles = [t for t in tiles if t.height * t.depth <= tuning.convolution_rows * pixels * t.items]
     for t in tiles:
@@ -158,7 +158,7 @@ def _matrix_tiles(traits, unit, size, shared):
         if across > waves or (shared and tall * unit.rows != wide * unit.columns):
             continue
         # As many bytes of a row as of one of floats, and a multiple of what an instruction takes.
-        tile = MatrixTile.of(unit, waves // across, across, tall, wide, max(unit.steps, tuning.depth * MatrixTile.packed))
+        tile = MatrixTile.of(unit, waves // across, across, tall, wide, max(unit.steps, tuning.depth * unit.packed))
         while tile.depth > unit.steps and tile.local_bytes(size) > traits.local_memory:
             tile = replace(tile, depth=tile.depth // 2)
         if not _crowded(traits, tile, size) and tile.local_bytes(size) <= traits.local_memory:
@@ -171,7 +171,9 @@ _WAVES = (8, 4, 2, 1)  # a wave's instructions below one another, or side by sid
 
 def _crowded(traits, tile, size):
     """Whether a work-item needs too many registers, for elements of `size` bytes."""
-    return 1.1 * registers(tile) * size > traits.item_registers * 4  # a tenth is spare, for compilers that use more than NVIDIA's
+    return (
+        1.1 * registers(tile) * size > traits.item_registers * tile.room * 4
+    )  # a tenth is spare, for compilers that use more than NVIDIA's
 
 
 def _parts(traits, k, longest=0):
@@ -273,7 +275,7 @@ def _few_parts(p, shape):
 def registers(tile, held=0):
     """Estimated registers of a work-item: accumulators, factors, elements in flight, addresses, and `held` others."""
     loaded = tile.depth * (tile.height + tile.width) // (tile.items * tile.packed)
-    return max(40, 4 * tile.rows * tile.columns // 3 + tile.operands + loaded + 10) + held  # as NVIDIA's compiler uses them
+    return max(40, 4 * tile.rows * tile.columns // 3 + tile.holding + loaded + 10) + held  # as NVIDIA's compiler uses them
 
 
 def costs(traits, tile, batch, m, n, k, held, launch):
@@ -282,7 +284,7 @@ def costs(traits, tile, batch, m, n, k, held, launch):
     shares = units(traits)
     tiles, results = ceil_div(m, t.height) * ceil_div(n, t.width) * batch, t.rows * t.columns
     resident = max(1, UNIT // (registers(t, held) * t.items))
-    multiplied = results / tuning.product_matrix if isinstance(t, MatrixTile) else results
+    multiplied = results / rate(traits, t.unit) if isinstance(t, MatrixTile) else results
     fetched = tuning.product_fetch * (t.height + t.width) / (t.items * t.packed)
     step = multiplied + t.operands / t.together + fetched + tuning.product_turn / t.depth
     once = tuning.product_start + tuning.product_store * results

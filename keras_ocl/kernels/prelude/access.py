@@ -48,9 +48,10 @@ def load(dtype, width, pointer, offset, count=0, aligned=False):
     return raw
 
 
-def load_stored(width, pointer, offset):
-    """Expression that loads `width` elements of 16 bits at `pointer + offset`, an aligned address, as they are stored: ushort lanes."""
-    return f"*(__global const {vector_type('ushort', width)}*)({pointer} + {offset})"
+def load_stored(dtype, width, pointer, offset):
+    """Expression that loads `width` elements of 16 or 32 bits at `pointer + offset`, an aligned address, as their bits: unsigned lanes."""
+    bits = {2: "ushort", 4: "uint"}[dtypes.itemsize(dtype)]
+    return f"*(__global const {vector_type(bits, width)}*)({pointer} + {offset})"
 
 
 def store(dtype, width, pointer, offset, value, count=0, aligned=False):

@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from keras_ocl.core import dtypes
 from keras_ocl.core.dim import Extent, ceil_div, hint
 from keras_ocl.core.factors import Shaped
 from keras_ocl.kernels import cumulative_gpu, row_sparse, scatter, scatter_sorted, sort, sort_local
@@ -65,13 +66,13 @@ def _filter_gradient(problem: Problem) -> list[KernelSpec]:
 def _attention_pays(traits: Traits, query: Shaped, key: Shaped, has_bias: bool) -> bool:
     """Whether the attention kernel's slower multiply-adds take less time than the launches that it saves.
 
-    Only in float32, with enough positions for a group's rows and few enough for its loop over them. A bias's gradient needs the
+    Only with float32 sums, with enough positions for a group's rows and few enough for its loop over them. A bias's gradient needs the
     (time x source) matrix anyway.
     """
     batch, time, heads, depth = map(hint, query.shape)
     source, tuning = hint(key.shape[1]), tuning_of(traits)
     multiplied = 2 * batch * heads * time * source * depth / gpu_choice.units(traits)
-    fits = query.dtype == "float32" and not has_bias and tuning.attention_least <= min(time, source)
+    fits = dtypes.accumulator(query.dtype) == "float32" and not has_bias and tuning.attention_least <= min(time, source)
     return fits and max(time, source) <= tuning.attention_most and multiplied <= tuning.attention_launches * tuning.launch
 
 

@@ -176,8 +176,6 @@ class GpuTuning:
     # Loading one float to local memory: a unit loads some 32 bytes in a cycle of 128 multiply-adds, so 4 bytes cost 16; half is hidden.
     product_fetch: float = 8
     product_turn: float = 80  # overhead per tile of k: addresses, stores to local memory, the barrier
-    # Multiply-adds of a matrix unit in the time of one of a work-item: 16 on an A100, 2 on a Radeon RX 7900, by the vendors' stated peaks.
-    product_matrix: float = 8
     product_start: float = 1200  # latency of a group's first loads
     product_store: float = 8  # storing a result
     product_hiding: float = 128  # exposed latency of a wave of groups on a unit, as the work of so many items: one per lane

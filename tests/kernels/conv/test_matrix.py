@@ -8,7 +8,7 @@ import pytest
 from keras_ocl.core.dim import Dim
 from keras_ocl.kernels.conv import Geometry
 from tests.kernels.conv.test_conv import FEW, FUNCTIONS, GEOMETRIES, PRECISION, check, compute, example, specs_of
-from tests.kernels.units import traits_with
+from tests.kernels.matrix.emulated import traits_with
 
 PLAIN = (6, 13, 14, 20)  # of GEOMETRIES: groups of one channel, or so small that a plain tile costs less
 
@@ -24,7 +24,7 @@ def test_geometries(device, case):
     input, filter, options = GEOMETRIES[case]
     g, traits = Geometry.of(input, filter, **options), traits_with(device, "emulated", compute_units=32)
     dtype = ("float16", "bfloat16")[case % 2]
-    assert by_unit(traits, g, dtype) and not by_unit(dataclasses.replace(traits, matrix_units=()), g, dtype)
+    assert by_unit(traits, g, dtype) and not by_unit(dataclasses.replace(traits, matrix_units=(), matrix_rates=()), g, dtype)
     check(device, traits, g, dtype)
 
 

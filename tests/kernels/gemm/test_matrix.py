@@ -18,13 +18,13 @@ from keras_ocl.kernels import gemm, summation
 from keras_ocl.kernels.contraction import Tile
 from keras_ocl.kernels.gemm import gpu_choice
 from keras_ocl.kernels.gemm.parts import Problem
-from keras_ocl.kernels.matrix_contraction import MatrixContraction, MatrixTile
-from keras_ocl.kernels.matrix_unit import EMULATED
+from keras_ocl.kernels.matrix.contraction import MatrixContraction, MatrixTile
+from keras_ocl.kernels.matrix.units import EMULATED
 from keras_ocl.kernels.spec import Sink
 from keras_ocl.runtime.overrides import Overrides
 from tests.kernels.gemm.test_gemm import TRANSPOSED, multiply_all, planned, random
 from tests.kernels.launching import launch, named
-from tests.kernels.units import bound, traits_with
+from tests.kernels.matrix.emulated import bound, traits_with
 from tests.pairwise import pairwise
 
 SMALL = MatrixTile.of(EMULATED, 1, 1, 1, 2, 32)
@@ -164,7 +164,7 @@ def tile_of(traits, m, n, k, dtype="float16", accumulator="float32", other=None,
     return gpu_choice.choose(problem)[0]
 
 
-GPU = dataclasses.replace(runtime.read_record("sm_86"), matrix_units=("emulated",))
+GPU = dataclasses.replace(runtime.read_record("sm_86"), matrix_units=("emulated",), matrix_rates=(8.0,))
 
 
 def test_the_chooser_takes_a_unit_that_fits(device):
@@ -196,7 +196,7 @@ def test_the_chooser_takes_no_unit_that_does_not_fit():
 
 def test_an_unknown_unit_is_an_error():
     with pytest.raises(ValueError, match="there is no matrix unit 'tensor'"):
-        tile_of(dataclasses.replace(GPU, matrix_units=("tensor",)), 512, 512, 512)
+        tile_of(dataclasses.replace(GPU, matrix_units=("tensor",), matrix_rates=(8.0,)), 512, 512, 512)
 
 
 def test_a_layer_by_a_unit(device, monkeypatch):

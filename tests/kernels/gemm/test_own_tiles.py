@@ -14,12 +14,12 @@ from keras_ocl.kernels import contraction, gemm
 from keras_ocl.kernels.gemm import cpu_choice, gpu_choice, rows_gpu
 from keras_ocl.kernels.gemm.cpu import Tile
 from keras_ocl.kernels.gemm.parts import Problem
-from keras_ocl.kernels.matrix_contraction import MatrixTile
-from keras_ocl.kernels.matrix_unit import EMULATED
+from keras_ocl.kernels.matrix.contraction import MatrixTile
+from keras_ocl.kernels.matrix.units import EMULATED
 from keras_ocl.kernels.spec import Sink
 from keras_ocl.runtime.overrides import Overrides
 from tests.kernels.launching import launch, named
-from tests.kernels.units import traits_with
+from tests.kernels.matrix.emulated import traits_with
 
 
 def product(traits, m=64, n=192, k=96, dtype="float32", along_k=False, batch=None, **more):
@@ -174,7 +174,7 @@ def test_a_gpus_own_tile_with_a_matrix_unit(device):
     ],
 )
 def test_a_gpus_tile_with_a_matrix_unit_that_does_not_fit_is_refused(dtype, fields, says, caplog):
-    traits = dataclasses.replace(runtime.read_record("sm_90"), matrix_units=("emulated",))
+    traits = dataclasses.replace(runtime.read_record("sm_90"), matrix_units=("emulated",), matrix_rates=(8.0,))
     refused(product(traits, dtype=dtype), gpu_choice.choose, BY_UNIT | fields, says, caplog)
 
 

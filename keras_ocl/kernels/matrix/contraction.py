@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 
 from keras_ocl.kernels import summation
 from keras_ocl.kernels.contraction import Contraction, Fma, Loader, Tile, guarded, local
-from keras_ocl.kernels.matrix_unit import PACKED, Layout, MatrixUnit
+from keras_ocl.kernels.matrix.layout import Layout
+from keras_ocl.kernels.matrix.unit import MatrixUnit
 from keras_ocl.kernels.prelude import vector_type
 from keras_ocl.kernels.spec import Args
 
-_BYTES = 2  # of an operand's element in local memory
-_VECTOR = 8  # elements of 16 bytes: the widest vector, and what keeps consecutive rows of local memory in different banks
+_VECTOR = 16  # bytes of the widest vector, and what keeps consecutive rows of local memory in different banks
 _BESIDE = 4  # most adjacent results that are stored as one vector
 
 
@@ -25,17 +25,25 @@ class MatrixTile(Tile):
     item has follows from its wave and lane; the group's shape only says how many waves are across and down.
     """
 
-    fragment: int = _VECTOR
     unit: MatrixUnit = field(kw_only=True)
 
     stored = True
-    packed = PACKED
+
+    @property
+    def packed(self) -> int:
+        """Elements of an operand per register."""
+        return self.unit.packed
 
     @classmethod
     def of(cls, unit: MatrixUnit, down: int, across: int, tall: int, wide: int, depth: int) -> "MatrixTile":
         """The tile of down x across waves, each with tall x wide instructions for every `unit.steps` of `depth` steps of k."""
         columns, rows = unit.columns // unit.lane_columns, unit.rows // unit.lane_rows  # lanes with results of one row, of one column
-        return cls(across * columns, down * rows, tall * unit.lane_rows, wide * unit.lane_columns, depth, unit=unit)
+        return cls(across * columns, down * rows, tall * unit.lane_rows, wide * unit.lane_columns, depth, _VECTOR // unit.size, unit=unit)
+
+    @property
+    def attributes(self) -> str:
+        """What a kernel with this tile needs before its name."""
+        return self.unit.attributes
 
     @property
     def together(self) -> int:
@@ -81,6 +89,16 @@ class MatrixTile(Tile):
         return self.tall * self.unit.registers(self.unit.a) + self.wide * self.unit.registers(self.unit.b)
 
     @property
+    def holding(self) -> int:
+        """Registers of an item that these operands take."""
+        return self.operands * self.unit.copies
+
+    @property
+    def room(self) -> int:
+        """Registers that an item may have, in those that a device states."""
+        return self.unit.room
+
+    @property
     def beside(self) -> int:
         """Adjacent columns of an item, stored as one vector."""
         return min(_BESIDE, self.unit.lane_columns, self.unit.c.run(1))
@@ -97,7 +115,7 @@ class MatrixTile(Tile):
 
     def pitch(self, extent: int) -> int:
         """Elements of local memory from one row to the next."""
-        return self.depth + _VECTOR
+        return self.depth + self.fragment
 
     def elements(self, extent: int) -> int:
         """Elements of local memory of a tile of `extent` rows or columns."""
@@ -105,7 +123,7 @@ class MatrixTile(Tile):
 
     def local_bytes(self, size: int) -> int:
         """Bytes of local memory, of both operands' tiles and the waves' exchange, whatever the `size` of a sum's elements."""
-        return (self.elements(self.height) + self.elements(self.width) + self.waves * self.unit.exchange) * _BYTES
+        return (self.elements(self.height) + self.elements(self.width) + self.waves * self.unit.exchange) * self.unit.size
 
     def contraction(self, args: Args, register: str, fma: Fma, index: str = "int", dtype: str = "") -> "MatrixContraction":
         """What writes the contraction of operands of `dtype` with this tile."""
@@ -122,11 +140,11 @@ class MatrixContraction(Contraction):
     tile: MatrixTile
 
     def __init__(self, args: Args, tile: MatrixTile, register: str, fma: Fma, index: str, dtype: str) -> None:
-        sides = (local(args, "ushort", tile.elements(extent), _VECTOR) for extent in (tile.height, tile.width))
+        element, exchange = "ushort" if tile.packed > 1 else "uint", tile.unit.exchange
+        sides = (local(args, element, tile.elements(extent), tile.fragment) for extent in (tile.height, tile.width))
         super().__init__(args, tile, register, fma, index, memory=(next(sides), next(sides)))
-        self.unit, self.dtype, self.staged = tile.unit, dtype, "ushort"
-        exchange = tile.unit.exchange
-        self.exchange = local(args, "ushort", tile.waves * exchange, _VECTOR) if exchange else ""
+        self.unit, self.dtype, self.staged = tile.unit, dtype, element
+        self.exchange = local(args, element, tile.waves * exchange, tile.fragment) if exchange else ""
 
     def head(self) -> str:
         """Statements that define the item's indices in the group and in its wave."""
@@ -135,7 +153,7 @@ class MatrixContraction(Contraction):
         text += f"const int wave = me / {unit.lanes}, lane = me % {unit.lanes};\n"
         text += f"const int wave_row = wave / {t.waves_across} * {t.tall * unit.rows};\n"
         text += f"const int wave_column = wave % {t.waves_across} * {t.wide * unit.columns};\n"
-        return text + (f"__local ushort* exchange = {self.exchange} + wave * {unit.exchange};\n" if self.exchange else "")
+        return text + (f"__local {self.staged}* exchange = {self.exchange} + wave * {unit.exchange};\n" if self.exchange else "")
 
     def zero(self, lanes: int) -> str:
         """C text of zero in local memory's type."""
@@ -167,22 +185,27 @@ class MatrixContraction(Contraction):
 
     def _operand(self, lines: list[str], name: str, local: str, layout: Layout, first: str, step: int) -> list[str]:
         """C names of a fragment's registers, which statements added to `lines` load from step `step` on of the rows from `first` on."""
-        run, names = min(_VECTOR, layout.run(1)), [f"{name}{r}" for r in range(self.unit.registers(layout))]
+        packed, names = self.tile.packed, [f"{name}{r}" for r in range(self.unit.registers(layout))]
+        run = min(self.tile.fragment, layout.run(1))
 
         def place(e: int) -> str:
             line, at = layout.texts(e)
             return f"({first} + {line}) * {self.tile.pitch(0)} + {step} + {at}"
 
-        if run < PACKED:  # the elements of a register lie apart
+        if run < packed:  # the elements of a register lie apart
             for r, register in enumerate(names):
-                halves = ", ".join(f"{local}[{place(r * PACKED + half)}]" for half in range(PACKED))
+                halves = ", ".join(f"{local}[{place(r * packed + half)}]" for half in range(packed))
                 lines.append(f"const uint {register} = as_uint((ushort2)({halves}));\n")
             return names
         for e in range(0, layout.elements, run):
             vector, value = f"{name}of{e}", self.vector(local, place(e), run)
-            lines.append(f"const {vector_type('ushort', run)} {vector} = {value};\n")
-            for r in range(0, run, PACKED):
-                lines.append(f"const uint {names[(e + r) // PACKED]} = as_uint({vector}.s{r:x}{r + 1:x});\n")
+            if run == 1:
+                lines.append(f"const uint {names[e]} = {value};\n")
+                continue
+            lines.append(f"const {vector_type(self.staged, run)} {vector} = {value};\n")
+            for r in range(0, run, packed):
+                lanes = "".join(f"{r + lane:x}" for lane in range(packed))
+                lines.append(f"const uint {names[(e + r) // packed]} = as_uint({vector}.s{lanes});\n")
         return names
 
     def _instruction(self, a: list[str], b: list[str], i: int, j: int, name: str) -> str:

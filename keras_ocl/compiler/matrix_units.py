@@ -1,0 +1,48 @@
+"""Tries a device's matrix units before anything is compiled for it: those that fail the probe are left out of its traits."""
+
+import hashlib
+import logging
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from keras_ocl.kernels.matrix.probe import Probe, probe
+from keras_ocl.kernels.matrix.units import named
+from keras_ocl.runtime import FAILURES, Device, KernelBuildError
+from keras_ocl.runtime.matrix_units import Verdicts
+
+logger = logging.getLogger("keras_ocl")
+
+
+def examine(device: Device) -> None:
+    """Leave the units that work in `device.traits.matrix_units`; one line of the log for each of the others."""
+    verdicts, working, traits = Verdicts(device.model, device.driver_version), {}, device.traits
+    for name, rate in zip(traits.matrix_units, traits.matrix_rates, strict=True):
+        reason = next(filter(None, (_verdict(device, verdicts, probe(named(name), dtype)) for dtype in named(name).dtypes)), "")
+        if reason:
+            logger.warning("keras_ocl does not use the matrix unit %s of %s: %s.", name, device, reason)
+        else:
+            working[name] = rate
+    device.traits = replace(traits, matrix_units=tuple(working), matrix_rates=tuple(working.values()))
+
+
+def _verdict(device: Device, verdicts: Verdicts, given: Probe) -> str:
+    key = f"{given.name} {hashlib.sha256(given.source.encode()).hexdigest()[:16]}"
+    return verdicts.of(key, lambda: outcome(device, given))
+
+
+def outcome(device: Device, given: Probe) -> str:
+    """Run a Probe: "" if the values are as wanted, else what went wrong, as a clause."""
+    try:
+        kernel: Any = device.build([(given.name, given.source)])[given.name]
+        found = device.upload(given.sums)
+        for position, storage in enumerate((device.upload(given.a), device.upload(given.b), found)):
+            kernel.set_arg(position, storage.mem)
+        device.enqueue(kernel, (given.items,), (given.items,), "probe of a matrix unit")
+        values = device.download(found, given.wanted.dtype, given.wanted.shape)
+    except KernelBuildError as error:
+        return f"the driver does not compile it: {next((line.strip() for line in error.log.splitlines() if line.strip()), 'no log')}"
+    except FAILURES as error:
+        return f"its probe does not run: {error}"
+    return "" if np.array_equal(values, given.wanted, equal_nan=True) else "its probe computes wrong values"

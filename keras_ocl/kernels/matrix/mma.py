@@ -1,0 +1,37 @@
+"""NVIDIA's matrix units: the PTX instruction mma.sync, by "Parallel Thread Execution ISA" (8.5, 2024), "Matrix Fragments for mma"."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from keras_ocl.kernels.matrix.layout import Layout
+from keras_ocl.kernels.matrix.unit import MatrixUnit
+
+_PTX = {"float16": "f16", "bfloat16": "bf16"}
+_LANES = ((0, 2), (0, 4), (1, 0), (2, 0), (4, 0))  # a group of four lanes has a line, two steps each
+
+
+@dataclass(frozen=True)
+class Mma:
+    """The Instruction mma.sync of a shape, as inline PTX, which NVIDIA's OpenCL C takes."""
+
+    shape: str
+
+    def __call__(self, dtype: str, a: Sequence[str], b: Sequence[str], c: Sequence[str], barrier: str, /) -> str:
+        operands, names = [], iter(range(len(c) + len(a) + len(b)))
+        for values in (c, a, b):
+            operands.append("{" + ", ".join(f"%{next(names)}" for _ in values) + "}")
+        sums, left, right = operands
+        kind = _PTX[dtype]
+        code = f"mma.sync.aligned.{self.shape}.row.col.f32.{kind}.{kind}.f32 {sums}, {left}, {right}, {sums};"
+        outputs, inputs = ", ".join(f'"+f"({name})' for name in c), ", ".join(f'"r"({name})' for name in (*a, *b))
+        return f'asm volatile("{code}" : {outputs} : {inputs});\n'
+
+
+def _unit(name: str, steps: int, dtypes: tuple[str, ...], a: tuple[tuple[int, int], ...], b: tuple[tuple[int, int], ...]) -> MatrixUnit:
+    """A row whose fragments have these elements; the lanes and the sums are those of all of them."""
+    c = Layout(_LANES, ((0, 1), (8, 0)))
+    return MatrixUnit(name, 16, 8, steps, dtypes, "float32", 32, Layout(_LANES, a), Layout(_LANES, b), c, Mma(f"m16n8k{steps}"))
+
+
+M16N8K16 = _unit("mma_m16n8k16", 16, ("float16", "bfloat16"), ((0, 1), (8, 0), (0, 8)), ((0, 1), (0, 8)))  # from sm_80 on
+M16N8K8 = _unit("mma_m16n8k8", 8, ("float16",), ((0, 1), (8, 0)), ((0, 1),))  # sm_75

@@ -1,0 +1,97 @@
+"""A matrix unit as data: an instruction by which the work-items of a wave multiply small matrices together.
+
+A MatrixUnit multiplies `rows` x `steps` elements of A by `steps` x `columns` elements of B and adds the products to `rows` x `columns`
+sums. Each lane of a wave holds a fragment of each matrix in registers of 32 bits; Layouts say which elements.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Protocol
+
+from keras_ocl.core import dtypes
+from keras_ocl.kernels.matrix.layout import Layout
+
+REGISTER = 4  # bytes
+
+
+class Instruction(Protocol):
+    """Writes the statements that multiply the registers `a` by `b`, of a `dtype`, and add the products to the sums `c` (C variables).
+
+    All work-items of a group run them. They may use the C variable `lane`, the statement `barrier` and, of a unit with an `exchange`, the
+    C pointer `exchange` to the wave's local memory.
+    """
+
+    def __call__(self, dtype: str, a: Sequence[str], b: Sequence[str], c: Sequence[str], barrier: str, /) -> str: ...
+
+
+@dataclass(frozen=True)
+class MatrixUnit:
+    """A matrix unit: the extents, dtypes and layouts of its instruction. All extents are powers of two.
+
+    Attributes:
+        name: its name in Traits.matrix_units.
+        rows, columns, steps: m, n and k of one instruction.
+        dtypes: those that both operands may have, of equal size.
+        accumulator: the sums' dtype.
+        lanes: work-items that execute an instruction together (a wave), with consecutive local ids.
+        a: layout of (row, step) of the left operand.
+        b: layout of (column, step) of the right operand.
+        c: layout of (row, column) of the sums, none of whose elements' bits moves both.
+        instruction: how it is written in OpenCL C.
+        attributes: what kernels with the instruction need before their name.
+        exchange: elements, of an operand, in local memory that a wave's instruction needs.
+        replicas: lanes that hold each element of an operand.
+        copies: how often a fragment is held: more than once where the compiler moves it to consecutive registers for the instruction.
+        room: registers that a work-item may have, in those of a kernel without the instruction: 2 where its waves are half as long.
+    """
+
+    name: str
+    rows: int
+    columns: int
+    steps: int
+    dtypes: tuple[str, ...]
+    accumulator: str
+    lanes: int
+    a: Layout
+    b: Layout
+    c: Layout
+    instruction: Instruction
+    attributes: str = ""
+    exchange: int = 0
+    replicas: int = 1
+    copies: int = 1
+    room: int = 1
+
+    @property
+    def size(self) -> int:
+        """Bytes of an operand's element."""
+        return dtypes.itemsize(self.dtypes[0])
+
+    @property
+    def packed(self) -> int:
+        """Elements of an operand in a register."""
+        return REGISTER // self.size
+
+    @cached_property
+    def lane_rows(self) -> int:
+        """Rows of a lane's sums."""
+        return 1 << sum(row > 0 for row, _ in self.c.element)
+
+    @cached_property
+    def lane_columns(self) -> int:
+        """Columns of a lane's sums."""
+        return 1 << sum(column > 0 for _, column in self.c.element)
+
+    def sums(self, row: int, column: int) -> int:
+        """The number, in a lane's fragment of sums, of its `row`th row and `column`th column."""
+        number, counted = 0, [row, column]
+        for bit, (down, _) in enumerate(self.c.element):
+            axis = 0 if down else 1
+            number |= (counted[axis] & 1) << bit
+            counted[axis] >>= 1
+        return number
+
+    def registers(self, layout: Layout) -> int:
+        """Registers of an operand's fragment."""
+        return layout.elements // self.packed

@@ -1,0 +1,104 @@
+"""Which matrix units a device may have, and on disk, which of them a probe has shown to work.
+
+No driver tells of all of them. So a device's architecture says which to try, and a kernel shows whether each does what is expected of it
+(compiler/matrix_units.py). Its verdict is kept in the cache's folder, by device and driver. A compiler may end the process instead of
+refusing an instruction: that the probe has begun is written first, and one that did not end is not begun again.
+"""
+
+import json
+import os
+import re
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from keras_ocl.runtime.disk_cache import cache_folder
+from keras_ocl.runtime.private import read_private, write_private
+
+# Pattern of an architecture's whole name -> its units, and the multiply-adds that each does in the time of one of a work-item, by the
+# vendors' stated peaks. Of sm_90, mma.sync reaches some 60 % of what wgmma does (Luo et al., "Benchmarking and Dissecting the Nvidia Hopper
+# GPU Architecture", 2024). Of gfx11 and gfx12, one of two multiply-adds that a SIMD may issue counts.
+_BY_ARCHITECTURE: tuple[tuple[str, dict[str, float]], ...] = (
+    (r"sm_75", {"mma_m16n8k8": 8}),
+    (r"sm_80", {"mma_m16n8k16": 16}),
+    (r"sm_8[679]", {"mma_m16n8k16": 2}),
+    (r"sm_9\d", {"mma_m16n8k16": 9}),
+    (r"sm_10\d", {"mma_m16n8k16": 9}),
+    (r"sm_1[12]\d", {"mma_m16n8k16": 2}),
+    (r"gfx11\d\d", {"wmma_gfx11": 4}),
+    (r"gfx12\d\d", {"wmma_gfx12": 8}),
+    (r"gfx(90a|94\d|95\d)", {"mfma_32x32x8": 8, "mfma_16x16x16": 8, "mfma_32x32x2": 2}),
+)
+_INTEL = {"dpas_16": 16.0, "dpas_8": 8.0}
+USUAL_RATE = 8.0  # of a unit of which nothing is known
+_BEGUN = "begun by process "
+_PATIENCE = 20  # seconds to wait for another process's probe
+
+
+def candidates(architecture: str, extensions: list[str]) -> dict[str, float]:
+    """Names of the matrix units that a GPU may have, or those that KERAS_OCL_MATRIX names, by commas, none where it is "off"; with
+    the multiply-adds that each does in the time of one of a work-item."""
+    known = next((units for pattern, units in _BY_ARCHITECTURE if re.fullmatch(pattern, architecture)), {})
+    if "cl_intel_subgroup_matrix_multiply_accumulate" in extensions:
+        known = _INTEL
+    named = os.environ.get("KERAS_OCL_MATRIX", "")
+    if not named:
+        return known
+    return {} if named == "off" else {name.strip(): known.get(name.strip(), USUAL_RATE) for name in named.split(",")}
+
+
+class Verdicts:
+    """The verdicts on a device's units, in one file; in memory alone where there is no folder to write to.
+
+    A verdict is "" where the unit works, else the reason why it is not used, as a clause.
+    """
+
+    def __init__(self, model: str, driver: str) -> None:
+        folder = cache_folder()
+        name = re.sub(r"[^A-Za-z0-9.]+", "-", f"{model.strip()} {driver}").strip("-.")
+        self.file: Path | None = folder / "units" / f"{name}.json" if folder else None
+
+    def of(self, key: str, probe: Callable[[], str]) -> str:
+        """The verdict under a key: the stored one, else that of `probe`, which is called at most once for all processes."""
+        found, end = self._read().get(key), time.monotonic() + _PATIENCE
+        while found is not None and found.startswith(_BEGUN) and _alive(int(found.removeprefix(_BEGUN))):
+            if time.monotonic() > end:
+                return "another process has not finished its probe"
+            time.sleep(0.05)
+            found = self._read().get(key)
+        if found is None:
+            self._write(key, f"{_BEGUN}{os.getpid()}")
+            found = probe()
+            self._write(key, found)
+        elif found.startswith(_BEGUN):
+            found = "its probe ended a process"
+            self._write(key, found)
+        return found
+
+    def _read(self) -> dict[str, str]:
+        try:
+            content = json.loads(read_private(self.file)) if self.file else {}
+        except (OSError, ValueError):
+            return {}
+        return {k: v for k, v in content.items() if isinstance(v, str)} if isinstance(content, dict) else {}
+
+    def _write(self, key: str, verdict: str) -> None:
+        content: dict[str, Any] = {**self._read(), key: verdict}
+        if self.file:
+            try:
+                write_private(self.file, json.dumps(content, indent=1).encode())
+            except OSError:
+                self.file = None  # no verdict outlives the process then
+
+
+def _alive(process: int) -> bool:
+    if process == os.getpid():
+        return False  # of an earlier process with the same number
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    return True

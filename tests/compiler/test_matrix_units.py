@@ -1,0 +1,118 @@
+"""Which units stay in a device's traits after they were tried."""
+
+import dataclasses
+import logging
+import subprocess
+import sys
+
+import pytest
+
+from keras_ocl import runtime
+from keras_ocl.compiler import matrix_units
+from keras_ocl.kernels.matrix import units
+from keras_ocl.runtime.matrix_units import candidates
+
+
+@pytest.fixture
+def device():
+    return runtime.current_device()
+
+
+@pytest.fixture
+def tried(device, monkeypatch, tmp_path):
+    """A function from names of units to those that stay, with verdicts in a folder of the test's own."""
+    monkeypatch.setenv("KERAS_OCL_CACHE_DIR", str(tmp_path))
+
+    def examined(*names):
+        monkeypatch.setattr(device, "traits", dataclasses.replace(device.traits, matrix_units=names, matrix_rates=(8.0,) * len(names)))
+        matrix_units.examine(device)
+        return device.traits.matrix_units
+
+    return examined
+
+
+def test_the_units_that_work_stay(tried, caplog):
+    with caplog.at_level(logging.WARNING, logger="keras_ocl"):
+        assert tried("emulated") == ("emulated",) and not caplog.records
+        assert tried("mma_m16n8k16", "emulated") == ("emulated",)
+    (record,) = caplog.records
+    assert record.getMessage().startswith("keras_ocl does not use the matrix unit mma_m16n8k16 of ")
+    assert "the driver does not compile it: " in record.getMessage()
+
+
+def test_verdicts_outlive_the_process(tried, monkeypatch):
+    outcomes, real = [], matrix_units.outcome
+    monkeypatch.setattr(matrix_units, "outcome", lambda *given: outcomes.append(real(*given)) or outcomes[-1])
+    assert tried("emulated") == ("emulated",) and outcomes == ["", ""]  # of both dtypes
+    assert tried("emulated") == ("emulated",) and outcomes == ["", ""]
+
+
+def test_another_instruction_is_another_probe(tried, monkeypatch):
+    assert tried("emulated") == ("emulated",)
+    other = dataclasses.replace(units.EMULATED, c=dataclasses.replace(units.EMULATED.c, lane=units.EMULATED.c.lane[::-1]))
+    monkeypatch.setitem(units.UNITS, "emulated", other)
+    assert tried("emulated") == ()
+
+
+SCRIPT = """
+import dataclasses, os, sys
+from keras_ocl import runtime
+from keras_ocl.compiler import matrix_units
+device = runtime.current_device()
+device.traits = dataclasses.replace(device.traits, matrix_units=("emulated",), matrix_rates=(8.0,))
+if "abort" in sys.argv:
+    matrix_units.outcome = lambda device, given: os._exit(7)
+matrix_units.examine(device)
+print(device.traits.matrix_units)
+"""
+
+
+def test_a_compiler_that_ends_the_process_is_not_asked_again(tmp_path, monkeypatch):
+    monkeypatch.setenv("KERAS_OCL_CACHE_DIR", str(tmp_path))
+
+    def run(*arguments):
+        return subprocess.run([sys.executable, "-c", SCRIPT, *arguments], capture_output=True, text=True)
+
+    assert run("abort").returncode == 7
+    for _ in range(2):
+        later = run()
+        assert later.stdout == "()\n" and "its probe ended a process" in later.stderr, later.stderr
+
+
+def test_the_setting(tmp_path, monkeypatch):
+    """KERAS_OCL_MATRIX names the units to try, in a process that begins with it."""
+    text = "from keras_ocl import compiler, runtime; print(runtime.current_device().traits.matrix_units)"
+    for name, value in {"KERAS_OCL_CACHE_DIR": str(tmp_path), "KERAS_OCL_SCHEDULE": "gpu"}.items():
+        monkeypatch.setenv(name, value)
+    for setting, wanted in (("off", "()"), ("emulated", "('emulated',)"), ("dpas_8, emulated", "('emulated',)"), ("", "()")):
+        monkeypatch.setenv("KERAS_OCL_MATRIX", setting)
+        done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True)
+        assert done.stdout == f"{wanted}\n", done.stderr
+    monkeypatch.setenv("KERAS_OCL_MATRIX", "tensor")
+    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True)
+    assert "there is no matrix unit 'tensor'; the units are " in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("architecture", "extensions", "wanted"),
+    [
+        ("sm_75", "", ("mma_m16n8k8",)),
+        ("sm_70", "", ()),
+        ("sm_80", "", ("mma_m16n8k16",)),
+        ("sm_90", "", ("mma_m16n8k16",)),
+        ("sm_89", "", ("mma_m16n8k16",)),
+        ("sm_120", "", ("mma_m16n8k16",)),
+        ("gfx1030", "", ()),
+        ("gfx1102", "", ("wmma_gfx11",)),
+        ("gfx1201", "", ("wmma_gfx12",)),
+        ("gfx906", "", ()),
+        ("gfx90a", "", ("mfma_32x32x8", "mfma_16x16x16", "mfma_32x32x2")),
+        ("gfx942", "", ("mfma_32x32x8", "mfma_16x16x16", "mfma_32x32x2")),
+        ("", "cl_khr_fp16 cl_intel_subgroup_matrix_multiply_accumulate", ("dpas_16", "dpas_8")),
+        ("", "", ()),
+    ],
+)
+def test_the_units_of_an_architecture(monkeypatch, architecture, extensions, wanted):
+    monkeypatch.delenv("KERAS_OCL_MATRIX", raising=False)
+    found = candidates(architecture, extensions.split())
+    assert tuple(found) == wanted and set(found) <= {*units.UNITS} and all(rate > 1 for rate in found.values())

@@ -1,0 +1,66 @@
+"""Products and convolutions of every matrix unit through its vendor's compiler."""
+
+import dataclasses
+
+import pytest
+
+from keras_ocl import runtime, vendors
+from keras_ocl.compiler.launch.lower import program_spec
+from keras_ocl.kernels import gemm
+from keras_ocl.kernels.conv import Geometry
+from keras_ocl.kernels.matrix.units import UNITS
+from keras_ocl.kernels.spec import Sink
+from tests.kernels.conv.test_conv import FUNCTIONS, specs_of
+from tests.kernels.launching import named
+from tests.vendors.test_compilers import compiler
+
+# A record with the unit, and the device to compile for, old and new.
+DEVICES = {
+    "mma_m16n8k16": [("sm_86", "nvidia:sm_80"), ("sm_90", "nvidia:sm_90")],
+    "mma_m16n8k8": [("sm_75", "nvidia:sm_75")],
+    "wmma_gfx11": [("gfx1100", "amd:gfx1100")],
+    "wmma_gfx12": [("gfx1100", "amd:gfx1201")],
+    "mfma_16x16x16": [("gfx90a", "amd:gfx90a"), ("gfx90a", "amd:gfx942")],
+    "mfma_32x32x8": [("gfx90a", "amd:gfx90a"), ("gfx90a", "amd:gfx942")],
+    "mfma_32x32x2": [("gfx90a", "amd:gfx90a"), ("gfx90a", "amd:gfx942")],
+    "dpas_8": [("dg2", "intel:dg2")],
+    "dpas_16": [("pvc", "intel:pvc")],
+}
+CASES = [(name, *device, dtype) for name, devices in DEVICES.items() for device in devices for dtype in UNITS[name].dtypes]
+
+
+def test_every_unit_is_compiled():
+    assert {*DEVICES} == {*UNITS} - {"emulated"}
+
+
+def products(traits, dtype):
+    """The first kernels of products of 1,024 x 1,024 matrices, with each operand along k and across it."""
+    m = n = k = 1024
+    for a_strides in ((k, 1), (1, m)):
+        for b_strides in ((n, 1), (1, k)):
+            a, b = gemm.Operand(named("a"), dtype, *a_strides), gemm.Operand(named("b"), dtype, *b_strides)
+            yield gemm.plan(traits, batch=None, m=m, n=n, k=k, a=a, b=b, dtype=dtype, sink=Sink(named("c"), (m, n), dtype))[0]
+
+
+def convolutions(traits, dtype):
+    """The first kernels of a convolution and its two gradients."""
+    geometry = Geometry.of((8, 32, 32, 64), (3, 3, 64, 64), padding=1)
+    for what in FUNCTIONS:
+        yield next(spec for spec in specs_of(what, traits, geometry, dtype)[0] if "by the matrix unit" in spec.title)
+
+
+@pytest.mark.parametrize(("name", "record", "target", "dtype"), CASES, ids=[f"{n} {t} {d}" for n, _, t, d in CASES])
+def test_the_instruction_is_in_the_loop_and_nothing_is_spilled(name, record, target, dtype):
+    compiler(record)  # skips where it is not installed
+    traits = dataclasses.replace(runtime.read_record(record), matrix_units=(name,), matrix_rates=(16.0,))
+    specs = [*products(traits, dtype), *convolutions(traits, dtype)]
+    assert all(f"by the matrix unit {name}" in spec.title for spec in specs)
+    texts = [program_spec(spec, traits) for spec in specs]
+    program = "".join([*dict.fromkeys(piece for _, _, pieces in texts for piece in pieces), *(source for _, source, _ in texts)])
+    found = vendors.compile_program(target, program, loops=target.startswith("amd"))
+    assert {*found} == {kernel for kernel, _, _ in texts}
+    for kernel, resources in found.items():
+        assert (resources.spilled, resources.private) == (0, 0), kernel
+        assert resources.wave == UNITS[name].lanes
+        if resources.loop:
+            assert resources.loop.matrix > 0 and resources.loop.fma == 0, str(resources.loop)
