@@ -43,5 +43,5 @@ def fitting(names: Sequence[str], dtype: str, accumulator: str) -> tuple[MatrixU
 
 
 def rate(traits: Traits, unit: MatrixUnit) -> float:
-    """Multiply-adds of one of a device's units in the time of one of a work-item."""
-    return dict(zip(traits.matrix_units, traits.matrix_rates, strict=True))[unit.name]
+    """Multiply-adds of one of a device's units in the time of one of a work-item; 1 of a unit that it is not said to have."""
+    return dict(zip(traits.matrix_units, traits.matrix_rates, strict=True)).get(unit.name, 1)
