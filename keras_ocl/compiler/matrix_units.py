@@ -1,6 +1,5 @@
 """Tries a device's matrix units before anything is compiled for it: those that fail the probe are left out of its traits."""
 
-import hashlib
 import logging
 from dataclasses import replace
 from typing import Any
@@ -28,8 +27,7 @@ def examine(device: Device) -> None:
 
 
 def _verdict(device: Device, verdicts: Verdicts, given: Probe) -> str:
-    key = f"{given.name} {hashlib.sha256(given.source.encode()).hexdigest()[:16]}"
-    return verdicts.of(key, lambda: outcome(device, given))
+    return verdicts.of(given.name, given.source, lambda: outcome(device, given))
 
 
 def outcome(device: Device, given: Probe) -> str:

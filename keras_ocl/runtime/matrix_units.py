@@ -5,15 +5,14 @@ No driver tells of all of them. So a device's architecture says which to try, an
 refusing an instruction: that the probe has begun is written first, and one that did not end is not begun again.
 """
 
+import hashlib
 import json
 import os
 import re
-import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-from keras_ocl.runtime.disk_cache import cache_folder
+from keras_ocl.runtime.disk_cache import DiskCache, cache_folder
 from keras_ocl.runtime.private import read_private, write_private
 
 # Pattern of an architecture's whole name -> its units, and the multiply-adds that each does in the time of one of a work-item, by the
@@ -32,8 +31,7 @@ _BY_ARCHITECTURE: tuple[tuple[str, dict[str, float]], ...] = (
 )
 _INTEL = {"dpas_16": 16.0, "dpas_8": 8.0}
 USUAL_RATE = 8.0  # of a unit of which nothing is known
-_BEGUN = "begun by process "
-_PATIENCE = 20  # seconds to wait for another process's probe
+_BEGUN, _ENDED = "begun", "its probe ended a process"
 
 
 def candidates(architecture: str, extensions: list[str]) -> dict[str, float]:
@@ -58,23 +56,22 @@ class Verdicts:
         folder = cache_folder()
         name = re.sub(r"[^A-Za-z0-9.]+", "-", f"{model.strip()} {driver}").strip("-.")
         self.file: Path | None = folder / "units" / f"{name}.json" if folder else None
+        self._claims = DiskCache(warns=False).claims
 
-    def of(self, key: str, probe: Callable[[], str]) -> str:
-        """The verdict under a key: the stored one, else that of `probe`, which is called at most once for all processes."""
-        found, end = self._read().get(key), time.monotonic() + _PATIENCE
-        while found is not None and found.startswith(_BEGUN) and _alive(int(found.removeprefix(_BEGUN))):
-            if time.monotonic() > end:
-                return "another process has not finished its probe"
-            time.sleep(0.05)
+    def of(self, name: str, source: str, probe: Callable[[], str]) -> str:
+        """The verdict on the kernel `name` with this source: the stored one, else that of `probe`, which one process calls, once."""
+        digest = hashlib.sha256(source.encode()).hexdigest()
+        key = f"{name} {digest[:16]}"
+        self._claims.take_all([digest])  # while another process tries it, this one waits
+        try:
             found = self._read().get(key)
-        if found is None:
-            self._write(key, f"{_BEGUN}{os.getpid()}")
-            found = probe()
-            self._write(key, found)
-        elif found.startswith(_BEGUN):
-            found = "its probe ended a process"
-            self._write(key, found)
-        return found
+            if found is None:
+                self._write(key, _BEGUN)
+                found = probe()
+                self._write(key, found)
+            return _ENDED if found == _BEGUN else found
+        finally:
+            self._claims.give_back([digest])
 
     def _read(self) -> dict[str, str]:
         try:
@@ -84,21 +81,8 @@ class Verdicts:
         return {k: v for k, v in content.items() if isinstance(v, str)} if isinstance(content, dict) else {}
 
     def _write(self, key: str, verdict: str) -> None:
-        content: dict[str, Any] = {**self._read(), key: verdict}
         if self.file:
             try:
-                write_private(self.file, json.dumps(content, indent=1).encode())
+                write_private(self.file, json.dumps({**self._read(), key: verdict}, indent=1).encode())
             except OSError:
                 self.file = None  # no verdict outlives the process then
-
-
-def _alive(process: int) -> bool:
-    if process == os.getpid():
-        return False  # of an earlier process with the same number
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:
-        return True
-    return True

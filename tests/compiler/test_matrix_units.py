@@ -79,6 +79,14 @@ def test_a_compiler_that_ends_the_process_is_not_asked_again(tmp_path, monkeypat
         assert later.stdout == "()\n" and "its probe ended a process" in later.stderr, later.stderr
 
 
+def test_processes_wait_for_one_another(tmp_path, monkeypatch):
+    """Of two that begin together one tries the units; the other takes its verdicts."""
+    monkeypatch.setenv("KERAS_OCL_CACHE_DIR", str(tmp_path))
+    command = [sys.executable, "-c", SCRIPT]
+    started = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(2)]
+    assert [process.communicate()[0] for process in started] == ["('emulated',)\n"] * 2
+
+
 def test_the_setting(tmp_path, monkeypatch):
     """KERAS_OCL_MATRIX names the units to try, in a process that begins with it."""
     text = "from keras_ocl import compiler, runtime; print(runtime.current_device().traits.matrix_units)"

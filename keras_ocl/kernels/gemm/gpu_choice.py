@@ -171,9 +171,8 @@ _WAVES = (8, 4, 2, 1)  # a wave's instructions below one another, or side by sid
 
 def _crowded(traits, tile, size):
     """Whether a work-item needs too many registers, for elements of `size` bytes."""
-    return (
-        1.1 * registers(tile) * size > traits.item_registers * tile.room * 4
-    )  # a tenth is spare, for compilers that use more than NVIDIA's
+    spare = 1.1  # a tenth, for compilers that use more than NVIDIA's
+    return spare * registers(tile) * size > traits.item_registers * tile.room * 4
 
 
 def _parts(traits, k, longest=0):
