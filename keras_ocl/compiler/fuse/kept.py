@@ -117,8 +117,9 @@ def _price(node):
 
 
 def _stored_briefly(node, schedule):
-    """The price of a kernel that stores a node again, right before it is read."""
-    return schedule.launch + schedule.byte * _bytes(node)
+    """The price of a kernel that stores a node again, right before it is read, from inputs that it loads, such as a weight."""
+    loaded = sum(_bytes(i) for i in node.inputs if i.kind is Kind.INPUT)
+    return schedule.launch + schedule.byte * (_bytes(node) + loaded // 2)  # a stored byte is loaded, too
 
 
 def _bytes(node):

@@ -3,11 +3,11 @@
 A launch takes a GPU several microseconds, and most kernels of a training step are too small to fill it for so long: the updates of
 variables, the final sums of split reductions. A kernel moves to a later place, where it joins one that does not depend on it (Appleyard,
 Kocisky and Blunsom, "Optimizing Performance of Recurrent Neural Networks on GPUs", 2016, do it by hand; NVIDIA's Apex calls it multi-tensor
-apply).
+apply). One that depends on no other moves to the front first, so that it has all places to choose from.
 
 The branch is taken per work-group, by its id, so barriers inside a body stay legal. Equal bodies are written, and compiled, once: the group
-selects their arguments. Kernels only ever move to later places, so nothing is overwritten earlier than it was; and every kernel that ran
-before the first update of a state still does.
+selects their arguments. Kernels that overwrite a state only ever move to later places, so that nothing is overwritten earlier than it was;
+and every kernel that ran before the first update of a state still does.
 """
 
 from keras_ocl.compiler.launch import joining
@@ -111,7 +111,7 @@ class _Slot:
 def _slots(segment, traits, joined, resolve):
     """The Slots of a segment's kernels, in the order in which they run."""
     leaves = "return_beside_barriers" not in traits.quirks
-    parts = [_Part(spec, joined * traits.compute_units, resolve, leaves) for spec in segment]
+    parts = _independent_first([_Part(spec, joined * traits.compute_units, resolve, leaves) for spec in segment])
     before = _dependencies(parts)
     overwriting = next((k for k, part in enumerate(parts) if part.spec.overwrites), len(parts))
     slots, bounds, first = [], [-1] * len(parts), -1  # bounds: for each part, the number of the first slot that depends on it
@@ -129,6 +129,21 @@ def _slots(segment, traits, joined, resolve):
         for other in before[k]:
             bounds[other] = max(bounds[other], slot.number)
     return slots[::-1]
+
+
+def _independent_first(parts):
+    """The parts, with those in front that depend on no others, as casts of weights do not: there all of them can join.
+
+    They are flat, and their results, which stay in memory until they are read, are _HELD bytes at most, all together.
+    """
+    before, held, front = _dependencies(parts), 0, []
+    for k, part in enumerate(parts):
+        if part.joins and part.flat and not before[k] and not part.spec.overwrites:
+            held += sum(size_hint((b.elements,)) * itemsize(b.dtype) for b in part.writes)
+            if held > _HELD:
+                break
+            front.append(k)
+    return [parts[k] for k in (*front, *sorted({*range(len(parts))} - {*front}))]
 
 
 def _choose(slots, bound, part):

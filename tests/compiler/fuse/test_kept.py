@@ -16,6 +16,7 @@ from keras_ocl.compiler.trace import ir
 from keras_ocl.core.autodiff import GradientTape
 from keras_ocl.core.dim import Dim, noting
 from keras_ocl.core.facts import Facts
+from keras_ocl.core.primitive import Kind
 from keras_ocl.core.trace import Trace, tracing
 from keras_ocl.ops import nn
 
@@ -97,6 +98,19 @@ def test_all_repeats_nothing_and_least_repeats_reductions_too():
     assert "reduce_sum" in names(chosen(loss, *SHAPES, keep="least").repeated)
     for keep in ("cut", "least"):
         assert "dot_general" not in names(chosen(loss, *SHAPES, keep=keep).repeated)
+
+
+def test_a_cast_of_a_weight_is_not_repeated():
+    """To load the weight again takes as long as to keep its half."""
+
+    def half(x):
+        return P.convert(x, "bfloat16")
+
+    def loss(x, w, v):
+        return total(P.convert(P.tanh(dense(nn.gelu(dense(half(x), half(w))), half(v))), "float32"))
+
+    found = chosen(loss, (8192, WIDTH), (WIDTH, WIDTH), (WIDTH, 128), record="sm_90")
+    assert found.repeated and not any(n.name == "convert" and n.inputs[0].kind is Kind.INPUT for n in found.repeated)
 
 
 def test_a_small_step_keeps_all():

@@ -117,6 +117,23 @@ def test_no_kernel_passes_one_that_it_depends_on(seed):
     assert set(range(first)) <= {k for found in launches[:begins] for k in found}
 
 
+@pytest.mark.parametrize(("elements", "first"), [(64, 8), (2**20, 4), (2**23, 1)])
+def test_kernels_that_depend_on_none_join_at_the_front(elements, first):
+    """As casts of weights, each right before the layer that reads it, do: as many as have results of 16 MiB."""
+    specs, x = [], Buffer(64, "float32")
+    for _ in range(8):
+        cast, y = Buffer(elements, "float32"), Buffer(64, "float32")
+        layer = Args()
+        p, q, r = layer.pointer(x, "float32"), layer.pointer(cast, "float32"), layer.pointer(y, "float32", out=True)
+        body = f"{r}[{layer.place('global', 0)}] = {p}[0] + {q}[0];\n"
+        specs.append(element(Buffer(64, "float32"), cast, 64, 64))
+        specs.append(layer.kernel("layer", body, (10**7,), (64,), title="test", provenance=Alone()))
+        x = y
+    parts = [found.provenance.parts(found) for found in side_by_side(specs, GPU, itself)]
+    assert [part.name for part in parts[0]] == ["element"] * first
+    assert [part.name for found in parts for part in found].count("layer") == 8 and len(parts) == 17 - first
+
+
 def test_a_launch_has_no_more_arguments_than_registers_hold():
     specs = [element(Buffer(64, "float32"), Buffer(64, "float32"), 64, 64) for _ in range(200)]
     joined = side_by_side(specs, GPU, itself)
