@@ -21,6 +21,7 @@ from keras_ocl.kernels.spec import Args, KernelSpec
 
 _SOURCE = 1 << 15  # characters of a joined kernel's bodies: it needs as many registers as the largest of them
 _HELD = 1 << 24  # bytes of operands that stay in memory for longer where a kernel moves: more are worth a launch
+_FLAT = 4  # so many times as many work-items of an elementwise kernel, which are short, take a launch's time
 ARGUMENTS = 64  # most arguments of a joined kernel: where pointers take two of a hundred scalar registers each, more are spilled
 
 
@@ -60,21 +61,21 @@ class _Part:
         self.reads = {resolve(a.value) for a in spec.args if a.kind == "in"}
         self.writes = {resolve(a.value) for a in spec.args if a.kind == "out"}
         self.source = len(self.text) - len(spec.head())
+        self.group = (*(spec.group or ()), 1, 1, 1)[:3]
+        line = all(map(is_one, (*self.group[1:], *spec.grid[1:])))
+        grouped = spec.barriers or any(kind != "global" for kind, _ in spec.places) or any(a.kind == "local" for a in spec.args)
+        self.flat = line and not grouped
         self.joins = (
             spec.group is not None
             and joining.possible(spec)
             and not spec.functions
             and not spec.attributes
             and not any(isinstance(n, Dim) for n in [*spec.group, *(a.value for a in spec.args if a.kind == "local")])
-            and 0 < size_hint(spec.grid) <= items
+            and 0 < size_hint(spec.grid) <= items * (_FLAT if self.flat else 1)
             and self.source <= _SOURCE
             and sum(size_hint((a.value.elements,)) * itemsize(a.value.dtype) for a in spec.args if a.kind == "in") <= _HELD
         )
-        self.group = (*(spec.group or ()), 1, 1, 1)[:3]
         self.joins = self.joins and (leaves or all(map(is_one, self.group[1:])) or not (spec.leaves or spec.guards))
-        line = all(map(is_one, (*self.group[1:], *spec.grid[1:])))
-        grouped = spec.barriers or any(kind != "global" for kind, _ in spec.places) or any(a.kind == "local" for a in spec.args)
-        self.flat = line and not grouped
 
 
 class _Slot:
