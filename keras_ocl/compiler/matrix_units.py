@@ -33,7 +33,8 @@ def _verdict(device: Device, verdicts: Verdicts, given: Probe) -> str:
 def outcome(device: Device, given: Probe) -> str:
     """Run a Probe: "" if the values are as wanted, else what went wrong, as a clause."""
     try:
-        kernel: Any = device.build([(given.name, given.source)])[given.name]
+        kernel: Any
+        (kernel,) = device.build([(given.name, given.source)]).values()
         found = device.upload(given.sums)
         for position, storage in enumerate((device.upload(given.a), device.upload(given.b), found)):
             kernel.set_arg(position, storage.mem)
