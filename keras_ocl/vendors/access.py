@@ -6,6 +6,7 @@ one place. Loops end after some iterations.
 """
 
 import collections
+import re
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,10 @@ BANKS, WORD = 32, 4  # number of banks of local memory, and bytes of a bank's wo
 # Without the pass that splits loads of vectors into loads of the elements used.
 _CLANG = ["-x", "cl", "-cl-std=CL1.2", "-Xclang", "-finclude-default-header", "-target", "spir64", "-O1", "-S", "-emit-llvm"]
 _CLANG += ["-gline-tables-only", "-mllvm", "-disable-vector-combine"]
+
+# Instructions of matrix units, as kernels have them: inline PTX, and functions of the compiler.
+_PTX = re.compile(r'asm volatile\("[^"]*" : ([^:;]*) : ([^:;]*)\);')
+_BUILTIN = re.compile(r"const (float\d*) sums = (?:__builtin_amdgcn|intel_sub_group)_\w+\((.*)\);")
 
 
 @dataclass(frozen=True)
@@ -66,13 +71,32 @@ def accesses(source, launches, wave=32):
         interpreter.Unknown: the program has an instruction that the interpreter does not know.
     """
     lines = source.splitlines()
-    program = interpreter.Program(_intermediate(source))
+    program = interpreter.Program(_intermediate(_without_units(source)))
     found = {}
     for kernel, grid, group, arguments in launches:
         if kernel not in found:
             sites = _run(program, kernel, grid, group, arguments, wave)
             found[kernel] = [_access(site, items, lines) for site, items in sites.items() if site.space in (1, 2, 3)]
     return found
+
+
+def _without_units(source):
+    """The program with sums of their operands in place of matrix units' instructions, which clang has for their devices alone."""
+
+    def ptx(found):
+        sums, operands = (re.findall(r"\((\w+)\)", part) for part in found.groups())
+        return " ".join(f"{name} += {_total(operands)};" for name in sums)
+
+    def builtin(found):
+        kind, arguments = found.groups()
+        sums = re.search(r"\(float\d*\)\([^()]*\)", arguments)[0]
+        return f"const {kind} sums = {sums} + ({_total(re.findall(r'[xy][0-9]+_[0-9]+', arguments))});"
+
+    return _BUILTIN.sub(builtin, _PTX.sub(ptx, source))
+
+
+def _total(registers):
+    return " + ".join(f"as_float({name})" for name in registers)
 
 
 def _intermediate(source):
