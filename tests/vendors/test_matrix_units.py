@@ -64,3 +64,20 @@ def test_the_instruction_is_in_the_loop_and_nothing_is_spilled(name, record, tar
         assert resources.wave == UNITS[name].lanes
         if resources.loop:
             assert resources.loop.matrix > 0 and resources.loop.fma == 0, str(resources.loop)
+
+
+@pytest.mark.parametrize("name", [name for name in DEVICES if UNITS[name].size == 2])
+def test_banks_of_local_memory(name):
+    """Tiles that lie across k are stored one step at a time, of rows that begin in different banks."""
+    (record, _), *_ = DEVICES[name]
+    compiler(record)
+    traits = dataclasses.replace(runtime.read_record(record), matrix_units=(name,), matrix_rates=(16.0,))
+    for spec in [*products(traits, "float16"), *convolutions(traits, "float16")]:
+        kernel, source, pieces = program_spec(spec, traits)
+        arguments = ["global" if a.is_pointer else "local" if a.kind == "local" else 1 for a in spec.args]
+        offsets = 0 if traits.sub_buffers else sum(a.is_pointer for a in spec.args)
+        launch = kernel, tuple(map(int, spec.grid)), spec.group, [*arguments, *[0] * offsets]
+        found = vendors.accesses("".join(pieces) + source, [launch], UNITS[name].lanes)[kernel]
+        rounds = [x for x in found if x.local]
+        assert len(rounds) > 4 and any(x.store for x in rounds) and not all(x.store for x in rounds)
+        assert sum(x.cost for x in rounds) <= 2.1 * sum(x.fewest for x in rounds), spec.title

@@ -117,9 +117,23 @@ class MatrixTile(Tile):
         """Elements of local memory from one row to the next."""
         return self.depth + self.fragment
 
+    def offset(self, row: int, step: int) -> int:
+        """Elements of local memory from a tile's first to that of a step of a row.
+
+        Every `fragment` rows begin as many elements, 16 bytes, further on: items that load vectors of rows store these one step at a time,
+        and the first rows of consecutive vectors would be in the same bank.
+        """
+        return row * self.pitch(0) + row // self.fragment * self.fragment + step
+
+    def begin(self, row: str, of: int) -> str:
+        """C text of offset(row, 0) of a row (C text) that is a multiple of `of`."""
+        if of % self.fragment == 0:
+            return f"({row}) * {self.pitch(0) + 1}"
+        return f"({row}) * {self.pitch(0)} + (({row}) & ~{self.fragment - 1})"
+
     def elements(self, extent: int) -> int:
         """Elements of local memory of a tile of `extent` rows or columns."""
-        return extent * self.pitch(extent)
+        return extent * (self.pitch(extent) + 1)
 
     def local_bytes(self, size: int) -> int:
         """Bytes of local memory, of both operands' tiles and the waves' exchange, whatever the `size` of a sum's elements."""
@@ -160,15 +174,16 @@ class MatrixContraction(Contraction):
         return f"({vector_type(self.staged, lanes)})0"
 
     def _stash(self, local: str, extent: int, loader: Loader, kept: str) -> str:
-        v, pitch, (rows, steps), text = loader.vector, self.tile.pitch(extent), self.shares(extent, loader), ""
+        v, tile, (rows, steps), text = loader.vector, self.tile, self.shares(extent, loader), ""
         for y in range(steps.rounds):
             for x in range(rows.rounds):
-                name, row, step = f"{kept}{y}_{x}", f"({rows.place(x)})", steps.place(y)
+                name, step = f"{kept}{y}_{x}", steps.place(y)
+                where = f"{tile.begin(rows.place(x), 1 if loader.along_k else v)} + {step}"
                 if loader.along_k:
-                    text += f"{self.vector(local, f'{row} * {pitch} + {step}', v)} = {name};\n"
+                    text += f"{self.vector(local, where, v)} = {name};\n"
                 else:
                     lanes = [f"{name}.s{lane:x}" for lane in range(v)] if v > 1 else [name]
-                    text += "".join(f"{local}[({row} + {lane}) * {pitch} + {step}] = {value};\n" for lane, value in enumerate(lanes))
+                    text += "".join(f"{local}[{where} + {tile.offset(lane, 0)}] = {value};\n" for lane, value in enumerate(lanes))
         return guarded(rows, steps, text)
 
     def multiply(self, name: str = "s", skews: tuple[int, int] = (0, 0)) -> str:
@@ -186,11 +201,10 @@ class MatrixContraction(Contraction):
     def _operand(self, lines: list[str], name: str, local: str, layout: Layout, first: str, step: int) -> list[str]:
         """C names of a fragment's registers, which statements added to `lines` load from step `step` on of the rows from `first` on."""
         packed, names = self.tile.packed, [f"{name}{r}" for r in range(self.unit.registers(layout))]
-        run = min(self.tile.fragment, layout.run(1))
+        run, begin = min(self.tile.fragment, layout.run(1)), self.tile.begin(first, self.tile.fragment)
 
         def place(e: int) -> str:
-            line, at = layout.texts(e)
-            return f"({first} + {line}) * {self.tile.pitch(0)} + {step} + {at}"
+            return f"{begin} + {layout.text(e, self.tile.offset)} + {step}"
 
         if run < packed:  # the elements of a register lie apart
             for r, register in enumerate(names):

@@ -1,6 +1,6 @@
 """Which elements of a matrix the lanes of a wave hold, as data."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 
@@ -29,6 +29,10 @@ class Layout:
         """C texts of (line, step) of an element of the lane `lane`, a C variable."""
         line, step = self.place(0, element)
         return _text([move[0] for move in self.lane], line), _text([move[1] for move in self.lane], step)
+
+    def text(self, element: int, offset: Callable[[int, int], int]) -> str:
+        """C text of the `offset` of an element of the lane `lane`, of its (line, step): a linear function of the bits of both."""
+        return _text([offset(*move) for move in self.lane], offset(*self.place(0, element)))
 
     def run(self, axis: int) -> int:
         """Elements of a fragment from any multiple of this number on that are adjacent along an axis: 0 of lines, 1 of steps."""
