@@ -311,7 +311,8 @@ def test_where_it_is_one_kernel_on_a_gpu():
     assert pays() and pays((2, 512, 2, 64)) and pays((32, Dim(20, 128, 1299709), 4, 32))
     assert not pays((32, 512, 8, 64)) and not pays((1, 1024, 1, 64))  # multiply-adds; a long walk
     assert not pays((32, 1, 12, 64), source=400) and not pays((32, 128, 4, 32), source=8)
-    assert not pays(bias=True) and not pays(dtype="float16")
+    assert not pays(bias=True) and not pays(dtype="float64")
+    assert pays(dtype="float16") and pays(dtype="bfloat16")  # their sums are float32
 
 
 def test_wide_indices_only_when_needed():
