@@ -288,5 +288,6 @@ def _application(make, size, **options):
     return compiled(model, keras.optimizers.SGD(0.01), "categorical_crossentropy", 8)
 
 
-for _name, _size in (("MobileNetV2", 96), ("EfficientNetB0", 64), ("ResNet50", 64), ("DenseNet121", 64)):
+APPLICATIONS = {"MobileNetV2": 96, "EfficientNetB0": 64, "ResNet50": 64, "DenseNet121": 64}  # name -> size of its images
+for _name, _size in APPLICATIONS.items():
     MODELS[_name] = functools.partial(_application, getattr(keras.applications, _name), _size)
