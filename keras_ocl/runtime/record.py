@@ -48,6 +48,8 @@ def _read(name: str) -> tuple[Traits, Hardware | None]:
         entries = tomllib.loads(path.read_text())
         hardware = {key: entries.pop(key) for key in known if key in entries}
         entries |= {key: tuple(entries[key]) for key in ("max_groups", "matrix_units", "matrix_rates") if key in entries}
+        if len(entries.get("matrix_units", ())) != len(entries.get("matrix_rates", ())):
+            raise ValueError("matrix_rates has not one number for each of matrix_units")
         if "quirks" in entries:
             entries["quirks"] = _quirks(entries["quirks"])
         if "overrides" in entries and "schedule" in entries:

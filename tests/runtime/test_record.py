@@ -71,3 +71,10 @@ def test_nothing_is_told_of_it(record, monkeypatch, capsys):
     verbose.finish()
     assert capsys.readouterr().err == "" and not {record, verbose} & {*runtime.living_devices()}
     assert record.programs.disk is None and keras_ocl.memory_info()["budget"] < 1 << 62
+
+
+def test_each_matrix_unit_has_a_rate(tmp_path):
+    path = tmp_path / "no_rates.toml"
+    path.write_text('matrix_units = ["emulated"]\n')
+    with pytest.raises(ValueError, match="matrix_rates has not one number for each of matrix_units; its entries are kind, "):
+        runtime.read_record(str(path))

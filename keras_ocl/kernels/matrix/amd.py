@@ -9,42 +9,34 @@ _LINES = ((1, 0), (2, 0), (4, 0), (8, 0), (16, 0))
 _STEPS = ((0, 1), (0, 2), (0, 4), (0, 8), (0, 16))
 _NAMES = {"float16": "f16", "bfloat16": "bf16"}
 
-# gfx11: both halves of a wave hold the operands, and a half's lanes every other row of the sums.
-_OPERAND = Layout((*_LINES[:4], (0, 0)), _STEPS[:4])
-WMMA_GFX11 = MatrixUnit(
-    name="wmma_gfx11",
-    rows=16,
-    columns=16,
-    steps=16,
-    dtypes=("float16", "bfloat16"),
-    accumulator="float32",
-    lanes=32,
-    a=_OPERAND,
-    b=_OPERAND,
-    c=Layout((*_STEPS[:4], (1, 0)), _LINES[1:4]),
-    instruction=Builtin(
-        {dtype: f"__builtin_amdgcn_wmma_f32_16x16x16_{name}_w32" for dtype, name in _NAMES.items()},
-        {"float16": ("half16", "half16"), "bfloat16": ("short16", "short16")},
-    ),
-    replicas=2,
-)
 
-_OPERAND = Layout((*_LINES[:4], (0, 8)), _STEPS[:3])
-WMMA_GFX12 = MatrixUnit(
-    name="wmma_gfx12",
-    rows=16,
-    columns=16,
-    steps=16,
-    dtypes=("float16", "bfloat16"),
-    accumulator="float32",
-    lanes=32,
-    a=_OPERAND,
-    b=_OPERAND,
-    c=Layout((*_STEPS[:4], (8, 0)), _LINES[:3]),
-    instruction=Builtin(
-        {dtype: f"__builtin_amdgcn_wmma_f32_16x16x16_{name}_w32_gfx12" for dtype, name in _NAMES.items()},
-        {"float16": ("half8", "half8"), "bfloat16": ("short8", "short8")},
-    ),
+def _wmma(name: str, suffix: str, operand: Layout, sums: Layout, elements: int, replicas: int = 1) -> MatrixUnit:
+    """A row of WMMA 16x16x16 with such layouts; elements: those of an operand's fragment."""
+    return MatrixUnit(
+        name=name,
+        rows=16,
+        columns=16,
+        steps=16,
+        dtypes=("float16", "bfloat16"),
+        accumulator="float32",
+        lanes=32,
+        a=operand,
+        b=operand,
+        c=sums,
+        instruction=Builtin(
+            {dtype: f"__builtin_amdgcn_wmma_f32_16x16x16_{kind}_{suffix}" for dtype, kind in _NAMES.items()},
+            {"float16": (f"half{elements}",) * 2, "bfloat16": (f"short{elements}",) * 2},
+        ),
+        replicas=replicas,
+    )
+
+
+# gfx11: both halves of a wave hold the operands, and a half's lanes every other row of the sums. gfx12: a half holds half of the steps.
+WMMA_GFX11 = _wmma(
+    "wmma_gfx11", "w32", Layout((*_LINES[:4], (0, 0)), _STEPS[:4]), Layout((*_STEPS[:4], (1, 0)), _LINES[1:4]), elements=16, replicas=2
+)
+WMMA_GFX12 = _wmma(
+    "wmma_gfx12", "w32_gfx12", Layout((*_LINES[:4], (0, 8)), _STEPS[:3]), Layout((*_STEPS[:4], (8, 0)), _LINES[:3]), elements=8
 )
 
 
