@@ -55,13 +55,23 @@ def test_another_instruction_is_another_probe(tried, monkeypatch):
 
 
 SCRIPT = """
-import dataclasses, os, sys
+import dataclasses, os, sys, time
 from keras_ocl import runtime
 from keras_ocl.compiler import matrix_units
 device = runtime.current_device()
 device.traits = dataclasses.replace(device.traits, matrix_units=("emulated",), matrix_rates=(8.0,))
 if "abort" in sys.argv:
     matrix_units.outcome = lambda device, given: os._exit(7)
+if "count" in sys.argv:
+    outcome = matrix_units.outcome
+
+    def counted(device, given):
+        with open(sys.argv[-1], "a") as file:
+            file.write(given.name + " ")
+        time.sleep(0.3)
+        return outcome(device, given)
+
+    matrix_units.outcome = counted
 matrix_units.examine(device)
 print(device.traits.matrix_units)
 """
@@ -82,9 +92,11 @@ def test_a_compiler_that_ends_the_process_is_not_asked_again(tmp_path, monkeypat
 def test_processes_wait_for_one_another(tmp_path, monkeypatch):
     """Of two that begin together one tries the units; the other takes its verdicts."""
     monkeypatch.setenv("KERAS_OCL_CACHE_DIR", str(tmp_path))
-    command = [sys.executable, "-c", SCRIPT]
+    tried = tmp_path / "tried"
+    command = [sys.executable, "-c", SCRIPT, "count", str(tried)]
     started = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(2)]
     assert [process.communicate()[0] for process in started] == ["('emulated',)\n"] * 2
+    assert sorted(tried.read_text().split()) == ["probe_emulated_bfloat16", "probe_emulated_float16"]
 
 
 def test_the_setting(tmp_path, monkeypatch):

@@ -146,7 +146,7 @@ UNITS_AND_DTYPES = [(unit, dtype) for unit in EMULATED_UNITS.values() for dtype 
 
 
 def check_products(device, unit, dtype):
-    rng, problems, options = np.random.default_rng(20), [], {}
+    rng, problems = np.random.default_rng(20), []
     for (m, k, n), (down, across, tall, wide, depth), transposed in (
         ((37, 43, 29), (1, 1, 1, 1, 16), (False, False)),
         ((65, 80, 72), (2, 1, 1, 2, 32), (True, False)),
