@@ -22,6 +22,7 @@ Kernels, profiles and checks:
 
 - ``custom_op(source, inputs)`` makes a differentiable Keras operation of OpenCL C.
 - ``profile(by="operation")`` measures where time and memory go, by kernel, operation or layer.
+- ``precision()`` lets float32 products be computed from operands of fewer bits on matrix units.
 - ``checks()`` makes an index out of range, a NaN and an infinity raise an error that names the operation and the layer.
 
 Errors, besides Python's own:
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
     from keras_ocl.compiler.jit import jit
     from keras_ocl.core.autodiff import GradientTape
     from keras_ocl.core.checks import checks
+    from keras_ocl.core.precision import precision
     from keras_ocl.custom import custom_op
     from keras_ocl.gradient import grad, value_and_grad
     from keras_ocl.monitor import clear_cache, memory_info
@@ -75,6 +77,7 @@ __all__ = [
     "grad",
     "jit",
     "memory_info",
+    "precision",
     "profile",
     "value_and_grad",
 ]
@@ -89,6 +92,7 @@ _ALONE = {
     "clear_cache": "monitor",
     "devices": "runtime",
     "memory_info": "monitor",
+    "precision": "core.precision",
     "profile": "profiler",
 }
 _WITH_KERAS = {

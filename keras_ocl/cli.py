@@ -258,7 +258,7 @@ def _compiled(record, steps, loops):
         print(f"{step.name} on {record}: registers, spilled and private bytes of an item; local bytes; waves; estimated time and its bound")
         for launch in (launch for launch in step.launches if launch.kernel):
             r = found[launch.kernel]
-            e = vendors.estimate(hardware, launch, r, rates.get(launch.matrix_unit, 1))
+            e = vendors.estimate(hardware, launch, r, rates.get(launch.matrix_unit, 1) / launch.instructions)
             times = math.prod(n or 1 for _, n in launch.loops)
             seconds, operations = seconds + times * e.seconds, operations + times * launch.steps * launch.operations
             status |= bool(r.spilled or r.private)

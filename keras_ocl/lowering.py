@@ -21,6 +21,7 @@ from keras_ocl.compiler.launch.work import works
 from keras_ocl.compiler.run.binding import size_of
 from keras_ocl.compiler.run.program import HostCall, KernelLaunch, Local, Loop, Pointer, Scalar, value, values
 from keras_ocl.core import dtypes
+from keras_ocl.kernels.matrix import expansion
 from keras_ocl.step_memory import StepMemory, step_memory
 
 _BATCH = 32  # examples per batch unless the batch size is given
@@ -68,6 +69,12 @@ class Launch:
         titles = re.findall(r"^// ((?:matrix product|convolution)\b.*)", "".join([*self.helpers, self.source]), re.M)
         units = {found[1] if (found := re.search(r"by the matrix unit (\w+)", title)) else "" for title in titles}
         return units.pop() if len(units) == 1 else ""
+
+    @property
+    def instructions(self):
+        """Of that unit, for each product of fragments: several where it multiplies terms of float32 operands; titles tell."""
+        found = re.search(r"by the matrix unit \w+ as (\w+)", "".join([*self.helpers, self.source]))
+        return len(expansion.named(found[1]).pairs) if found else 1
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from keras_ocl.compiler.run.executable import Executable
 from keras_ocl.compiler.trace import checking, ir, row_sparse
 from keras_ocl.compiler.trace.family import Family, Member
 from keras_ocl.compiler.trace.identity import Identity
-from keras_ocl.core import autodiff, checks, dtypes, tree
+from keras_ocl.core import autodiff, checks, dtypes, precision, tree
 from keras_ocl.core.dim import Dim, noting, present
 from keras_ocl.core.facts import Facts, formulas
 from keras_ocl.core.origin import NOWHERE, scope
@@ -77,7 +77,7 @@ class Jitted:
     def find(self, args, kwargs):
         """(the Bound of the arguments' signature, traced if it is new; the arrays among them). Nothing runs."""
         leaves, structure = tree.flatten((args, kwargs))
-        arrays, key = [], [structure, self.context(), checks.active()]
+        arrays, key = [], [structure, self.context(), checks.active(), precision.active()]
         for leaf in leaves:
             if type(leaf) is Tensor or isinstance(leaf, (np.ndarray, np.generic)):
                 arrays.append(leaf)
@@ -372,7 +372,7 @@ def fused(function):
         if current_trace.get() is not None or active_tapes.get():
             return function(*tensors, **static)
         device = tensors[0].storage.device
-        identity = (device, function, *((t.shape, t.dtype) for t in tensors), *sorted(static.items()))
+        identity = (device, function, precision.active(), *((t.shape, t.dtype) for t in tensors), *sorted(static.items()))
         bound = compiled_once(identity, lambda: compile_for(device, tensors, static))
         return bound.compiled.run(tensors, bound)
 
@@ -383,7 +383,7 @@ autodiff.install_sums(fused(autodiff.add_pairs))
 
 P = ParamSpec("P")
 R = TypeVar("R")
-_BEFORE_LEAVES = 3  # entries of a key before the leaves: structure, context, and whether there are checks
+_BEFORE_LEAVES = 4  # entries of a key before the leaves: structure, context, whether there are checks, and the precision
 Dynamic = bool | tuple[int, ...] | None
 
 

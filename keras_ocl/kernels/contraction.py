@@ -290,7 +290,7 @@ class Contraction:
         self.args, self.tile, self.register, self.fma, self.index, self.steps = args, tile, register, fma, index, steps
         self.pitch_a, self.pitch_b = tile.pitch(tile.height), tile.pitch(tile.width)
         self.a, self.b = memory or (local(args, register, tile.elements(extent)) for extent in (tile.height, tile.width))
-        self.staged = register  # C type of the elements in local memory
+        self.staged = self.fetched = register  # C types of elements in local memory, and as they are loaded for it
         self.kept = ""  # C text of a pointer to where an item keeps its sums in global memory between blocks of k; "" if it need not
 
     @property
@@ -381,7 +381,7 @@ class Contraction:
         """Statement that declares variables for all elements, or vectors, of a tile that an item loads."""
         rows, steps = self.shares(extent, loader)
         names = ", ".join(f"{kept}{y}_{x}" for y in range(steps.rounds) for x in range(rows.rounds))
-        return f"{vector_type(self.staged, loader.vector)} {names};\n"
+        return f"{vector_type(self.fetched, loader.vector)} {names};\n"
 
     def _fetch(self, extent: int, loader: Loader, end: str, kept: str, exact: bool = False) -> str:
         """Statements that load an item's share of the tile from k_begin on into the variables of _declare(), zeros beyond `end`."""
@@ -419,7 +419,7 @@ class Contraction:
         return guarded(rows, steps, text)
 
     def zero(self, lanes: int) -> str:
-        """C text of zero in local memory's type, which a condition chooses in place of a vector of `lanes`."""
+        """C text of zero in the type of loaded elements, which a condition chooses in place of a vector of `lanes`."""
         return "0"
 
     def vector(self, local: str, where: str, lanes: int) -> str:

@@ -12,7 +12,7 @@ from keras_ocl import runtime
 from keras_ocl.compiler import eager
 from keras_ocl.compiler.deferred import is_deferred, written
 from keras_ocl.compiler.jit import eager_graph
-from keras_ocl.core import checks, tree
+from keras_ocl.core import checks, precision, tree
 from keras_ocl.core.primitive import active_tapes, current_trace
 from keras_ocl.core.tensor import Tensor
 from keras_ocl.core.trace import NotTraced
@@ -63,7 +63,7 @@ def composite(function):
 
 def _signature(args, kwargs):
     """(hashable of all that a trace of an operation depends on, the tensors); None in its place where that cannot be said."""
-    key, tensors = [len(args), config.floatx(), config.epsilon(), config.image_data_format()], []
+    key, tensors = [len(args), config.floatx(), config.epsilon(), config.image_data_format(), precision.active()], []
     if kwargs:
         key.append(tuple(kwargs))
         args = (*args, *kwargs.values())

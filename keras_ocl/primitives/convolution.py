@@ -7,6 +7,7 @@ from keras_ocl import primitives as P
 from keras_ocl.core import dtypes
 from keras_ocl.core.dim import Dim, maximum, product
 from keras_ocl.core.factors import Factors, sized
+from keras_ocl.core.precision import of_operands
 from keras_ocl.core.primitive import Primitive
 from keras_ocl.kernels import conv as templates
 from keras_ocl.kernels.conv import Geometry, Problem
@@ -48,16 +49,16 @@ def _floating(name, *operands):
     return operands[0].dtype
 
 
-def _forward_shape(x, w, **params):
+def _forward_shape(x, w, *, precision, **params):
     return conv_output_shape(x.shape, w.shape, **params), _floating("conv", x, w)
 
 
-def _input_grad_shape(dy, w, *, input_shape, **params):
+def _input_grad_shape(dy, w, *, input_shape, precision, **params):
     _expect("conv_input_grad", dy.shape, conv_output_shape(input_shape, w.shape, **params))
     return input_shape, _floating("conv_input_grad", dy, w)
 
 
-def _filter_grad_shape(x, dy, *, filter_shape, **params):
+def _filter_grad_shape(x, dy, *, filter_shape, precision, **params):
     _expect("conv_filter_grad", dy.shape, conv_output_shape(x.shape, filter_shape, **params))
     return filter_shape, _floating("conv_filter_grad", x, dy)
 
@@ -83,7 +84,7 @@ def _problem(traits, node, sink, shapes, all_arguments=False, **operands):
     """The kernels' Problem; shapes: those of x, w and y."""
     names = ("strides", "padding", "dilation", "input_dilation", "groups")
     geometry = Geometry(*map(tuple, shapes), *(node.params[name] for name in names))
-    return Problem(traits, geometry, node.dtype, sink, all_arguments=all_arguments, **operands)
+    return Problem(traits, geometry, node.dtype, sink, all_arguments=all_arguments, precision=node.params["precision"], **operands)
 
 
 def _forward_kernels(builder, node, sink):
@@ -215,30 +216,33 @@ _conv_filter_grad = Primitive(
 )
 
 
-def _params(strides, padding, dilation, input_dilation, groups):
+def _params(operand, strides, padding, dilation, input_dilation, groups, precision):
     return {
         "strides": tuple(strides),
         "padding": tuple(tuple(p) for p in padding),
         "dilation": tuple(dilation),
         "input_dilation": tuple(input_dilation),
         "groups": groups,
+        "precision": of_operands(precision, operand.dtype),
     }
 
 
-def conv(x, w, strides, padding, dilation, input_dilation, groups):
+def conv(x, w, strides, padding, dilation, input_dilation, groups, precision=None):
     """Convolution (cross-correlation).
 
     Output position o reads, for tap k, position o * stride + k * dilation - low of the input spread by
-    `input_dilation`; `padding` is a (low, high) pair for each spatial dimension, negative to crop.
+    `input_dilation`; `padding` is a (low, high) pair for each spatial dimension, negative to crop. `precision`: as for dot_general().
     """
-    return _conv(x, w, **_params(strides, padding, dilation, input_dilation, groups))
+    return _conv(x, w, **_params(x, strides, padding, dilation, input_dilation, groups, precision))
 
 
-def conv_input_grad(dy, w, input_shape, strides, padding, dilation, input_dilation, groups):
+def conv_input_grad(dy, w, input_shape, strides, padding, dilation, input_dilation, groups, precision=None):
     """Gradient of conv(x, w, ...) with respect to x of `input_shape`; the transposed convolution."""
-    return _conv_input_grad(dy, w, input_shape=tuple(input_shape), **_params(strides, padding, dilation, input_dilation, groups))
+    params = _params(dy, strides, padding, dilation, input_dilation, groups, precision)
+    return _conv_input_grad(dy, w, input_shape=tuple(input_shape), **params)
 
 
-def conv_filter_grad(x, dy, filter_shape, strides, padding, dilation, input_dilation, groups):
+def conv_filter_grad(x, dy, filter_shape, strides, padding, dilation, input_dilation, groups, precision=None):
     """Gradient of conv(x, w, ...) with respect to w of `filter_shape`."""
-    return _conv_filter_grad(x, dy, filter_shape=tuple(filter_shape), **_params(strides, padding, dilation, input_dilation, groups))
+    params = _params(x, strides, padding, dilation, input_dilation, groups, precision)
+    return _conv_filter_grad(x, dy, filter_shape=tuple(filter_shape), **params)

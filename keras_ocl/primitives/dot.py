@@ -7,6 +7,7 @@ from keras_ocl.core import dtypes
 from keras_ocl.core.dim import Dim, key, present, product, size_hint
 from keras_ocl.core.factors import Factors
 from keras_ocl.core.index import is_one
+from keras_ocl.core.precision import of_operands
 from keras_ocl.core.primitive import Kind, Primitive
 from keras_ocl.kernels import elementwise, gemm, prelude
 from keras_ocl.kernels.coordinates import unflattened
@@ -19,7 +20,7 @@ def _free(x, contract, batch):
     return tuple(i for i in range(len(x.shape)) if i not in contract and i not in batch)
 
 
-def _shape(a, b, *, contract, batch, dtype):
+def _shape(a, b, *, contract, batch, dtype, precision):
     (ac, bc), (ab, bb) = contract, batch
     for kind, here, there in (("contracted", ac, bc), ("batch", ab, bb)):
         if len(here) != len(there) or any(a.shape[i] != b.shape[j] for i, j in zip(here, there, strict=True)):
@@ -32,7 +33,7 @@ def _shape(a, b, *, contract, batch, dtype):
 # ---- gradients
 
 
-def _operand_gradient(ct, other, mine_first, contract, batch, rank, dtype):
+def _operand_gradient(ct, other, mine_first, contract, batch, rank, dtype, precision):
     """The gradient of the operand with axes `contract[0]`, `batch[0]`; `other` has `contract[1]`, `batch[1]`.
 
     `mine_first` says whether the operand's free axes came before the other's in the product.
@@ -48,15 +49,15 @@ def _operand_gradient(ct, other, mine_first, contract, batch, rank, dtype):
     matched = tuple(mc[oc.index(i)] for i in sorted(oc))
     # The two orders of the product give the axes in two orders; one is often the operand's own.
     if (*mb, *matched, *mine) == tuple(range(rank)):
-        return dot_general(other, ct, (others, summed), (ob, batches), dtype)
-    result = dot_general(ct, other, (summed, others), (batches, ob), dtype)
+        return dot_general(other, ct, (others, summed), (ob, batches), dtype, precision)
+    result = dot_general(ct, other, (summed, others), (batches, ob), dtype, precision)
     return P.transpose(result, P.inverse_permutation((*mb, *mine, *matched)))
 
 
-def _vjp(ct, out, a, b, *, contract, batch, dtype):
+def _vjp(ct, out, a, b, *, contract, batch, dtype, precision):
     (ac, bc), (ab, bb) = contract, batch
-    da = _operand_gradient(ct, b, True, (ac, bc), (ab, bb), len(a.shape), a.dtype)
-    db = _operand_gradient(ct, a, False, (bc, ac), (bb, ab), len(b.shape), b.dtype)
+    da = _operand_gradient(ct, b, True, (ac, bc), (ab, bb), len(a.shape), a.dtype, precision)
+    db = _operand_gradient(ct, a, False, (bc, ac), (bb, ab), len(b.shape), b.dtype, precision)
     return da, db
 
 
@@ -183,6 +184,7 @@ def _kernels(builder, node, sink):
         sink=_ResultSink(sink, parts, total, turned),
         all_arguments=builder.all_arguments,
         repeated=builder.repeated,
+        precision=node.params["precision"],
     )
 
 
@@ -275,15 +277,15 @@ def _outer(graph, inputs, params, origin):
     return graph.simplest(Primitive.registry["mul"], tuple(operands), {}, origin)
 
 
-def _batch(inputs, batched, size, *, contract, batch, dtype):
+def _batch(inputs, batched, size, *, contract, batch, dtype, precision):
     (a, b), (a_batched, b_batched) = inputs, batched
     (ac, bc), (ab, bb) = contract, batch
     if a_batched and b_batched:
         together = (0, *next_axes(ab, size)), (0, *next_axes(bb, size))
-        return dot_general(a, b, (next_axes(ac, size), next_axes(bc, size)), together, dtype)
+        return dot_general(a, b, (next_axes(ac, size), next_axes(bc, size)), together, dtype, precision)
     if a_batched:  # the examples are a's first free axis
-        return to_front(dot_general(a, b, (next_axes(ac, size), bc), (next_axes(ab, size), bb), dtype), len(ab))
-    result = dot_general(a, b, (ac, next_axes(bc, size)), (ab, next_axes(bb, size)), dtype)
+        return to_front(dot_general(a, b, (next_axes(ac, size), bc), (next_axes(ab, size), bb), dtype, precision), len(ab))
+    result = dot_general(a, b, (ac, next_axes(bc, size)), (ab, next_axes(bb, size)), dtype, precision)
     return to_front(result, len(a.shape) - len(ac))
 
 
@@ -293,7 +295,7 @@ def _total(summed, stacked, inputs, params, number):
     if a is None or b is None:
         return None
     (ac, bc), batch = ([next_axes(axes, None) for axes in params[pair]] for pair in ("contract", "batch"))
-    return lambda: dot_general(a(), b(), ((0, *ac), (0, *bc)), batch, params["dtype"])
+    return lambda: dot_general(a(), b(), ((0, *ac), (0, *bc)), batch, params["dtype"], params["precision"])
 
 
 def _invariant_operand(inputs, params):
@@ -339,11 +341,11 @@ dot_general_p = Primitive(
 )
 
 
-def dot_general(a, b, contract, batch=((), ()), dtype=None):
+def dot_general(a, b, contract, batch=((), ()), dtype=None, precision=None):
     """Products of `a` and `b` summed over pairs of contracted axes, for each index of the pairs of batch axes.
 
     The result has the batch axes, then a's free axes, then b's; its dtype is that of the operands unless `dtype` is given. Floats are
-    summed in float32 or better, integers below 32 bits in 32.
+    summed in float32 or better, integers below 32 bits in 32. `precision`: one of core.precision.PRECISIONS, None for the one asked for.
     """
     (ac, bc), (ab, bb) = (tuple(map(tuple, pair)) for pair in (contract, batch))
     for x, axes in ((a, (*ac, *ab)), (b, (*bc, *bb))):
@@ -355,7 +357,7 @@ def dot_general(a, b, contract, batch=((), ()), dtype=None):
         counts = dot_general(P.convert(a, "int32"), P.convert(b, "int32"), contract, batch)
         return P.convert(counts, dtype or "bool")
     if dtypes.is_complex(a.dtype):
-        return _complex_product(a, b, contract, batch)
+        return _complex_product(a, b, contract, batch, precision)
     dtype = dtypes.canonical(dtype or a.dtype)
     order = sorted(range(len(ac)), key=lambda i: ac[i])
     if not joins(b, tuple(bc[i] for i in order), bb):
@@ -367,7 +369,7 @@ def dot_general(a, b, contract, batch=((), ()), dtype=None):
         a, ac, ab = _rearranged(a, ac, ab, True)
     if not joins(b, bc, bb):
         b, bc, bb = _rearranged(b, bc, bb, False)
-    return dot_general_p(a, b, contract=(ac, bc), batch=(ab, bb), dtype=dtype)
+    return dot_general_p(a, b, contract=(ac, bc), batch=(ab, bb), dtype=dtype, precision=of_operands(precision, a.dtype, b.dtype))
 
 
 def _rearranged(x, contract, batch, contract_last):
@@ -380,9 +382,9 @@ def _rearranged(x, contract, batch, contract_last):
     return P.transpose(x, (*batch, *contract, *free)), tuple(range(nb, nb + nc)), batches
 
 
-def _complex_product(a, b, contract, batch):
+def _complex_product(a, b, contract, batch, precision):
     def part(x, y):
-        return dot_general(x, y, contract, batch)
+        return dot_general(x, y, contract, batch, None, precision)
 
     ar, ai, br, bi = P.real(a), P.imag(a), P.real(b), P.imag(b)
     return P.complex(P.sub(part(ar, br), part(ai, bi)), P.add(part(ar, bi), part(ai, br)))

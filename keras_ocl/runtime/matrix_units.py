@@ -20,14 +20,15 @@ from keras_ocl.runtime.private import read_private, write_private
 # GPU Architecture", 2024). Of gfx11 and gfx12, one of two multiply-adds that a SIMD may issue counts.
 _BY_ARCHITECTURE: tuple[tuple[str, dict[str, float]], ...] = (
     (r"sm_75", {"mma_m16n8k8": 8}),
-    (r"sm_80", {"mma_m16n8k16": 16}),
+    (r"sm_80", {"mma_m16n8k16": 16, "mma_m16n8k8_tf32": 8}),
     (r"sm_8[679]", {"mma_m16n8k16": 2}),
-    (r"sm_9\d", {"mma_m16n8k16": 9}),
-    (r"sm_10\d", {"mma_m16n8k16": 9}),
+    (r"sm_9\d", {"mma_m16n8k16": 9, "mma_m16n8k8_tf32": 4.5}),
+    (r"sm_10\d", {"mma_m16n8k16": 9, "mma_m16n8k8_tf32": 4.5}),
     (r"sm_1[12]\d", {"mma_m16n8k16": 2}),
     (r"gfx11\d\d", {"wmma_gfx11": 4}),
     (r"gfx12\d\d", {"wmma_gfx12": 8}),
-    (r"gfx(90a|94\d|95\d)", {"mfma_32x32x8": 8, "mfma_16x16x16": 8, "mfma_32x32x2": 2}),
+    (r"gfx94\d", {"mfma_32x32x8": 8, "mfma_16x16x16": 8, "mfma_32x32x2": 2, "mfma_32x32x4_xf32": 4, "mfma_16x16x8_xf32": 4}),
+    (r"gfx(90a|95\d)", {"mfma_32x32x8": 8, "mfma_16x16x16": 8, "mfma_32x32x2": 2}),
 )
 _INTEL = {"dpas_16": 16.0, "dpas_8": 8.0}
 USUAL_RATE = 8.0  # of a unit of which nothing is known

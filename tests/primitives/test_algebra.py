@@ -387,7 +387,9 @@ def test_transposed_operands_are_operands_with_their_axes_renamed():
     def transposed(a, b):
         return product(P.transpose(a, (1, 0)), P.transpose(b, (1, 0)), ((0,), (1,)))
 
-    assert text_of(transposed, FLOAT, MATRIX) == "dot_general(x0, x1, contract=((1,), (0,)), batch=((), ()), dtype=float32)"
+    assert (
+        text_of(transposed, FLOAT, MATRIX) == "dot_general(x0, x1, contract=((1,), (0,)), batch=((), ()), dtype=float32, precision=float32)"
+    )
 
 
 def test_batches_move_too():
@@ -396,7 +398,7 @@ def test_batches_move_too():
         return product(q, k, ((2,), (1,)), ((0,), (0,)))
 
     spec = ((5, 2, 3), "float32")
-    assert text_of(scores, spec, spec) == "dot_general(x0, x1, contract=((2,), (2,)), batch=((1,), (1,)), dtype=float32)"
+    assert text_of(scores, spec, spec) == "dot_general(x0, x1, contract=((2,), (2,)), batch=((1,), (1,)), dtype=float32, precision=float32)"
 
 
 def test_axes_without_a_joint_stride_stay_transposed():

@@ -18,11 +18,14 @@ from tests.vendors.test_compilers import compiler
 DEVICES = {
     "mma_m16n8k16": [("sm_86", "nvidia:sm_80"), ("sm_90", "nvidia:sm_90")],
     "mma_m16n8k8": [("sm_75", "nvidia:sm_75")],
+    "mma_m16n8k8_tf32": [("sm_86", "nvidia:sm_80"), ("sm_90", "nvidia:sm_90")],
     "wmma_gfx11": [("gfx1100", "amd:gfx1100")],
     "wmma_gfx12": [("gfx1100", "amd:gfx1201")],
     "mfma_16x16x16": [("gfx90a", "amd:gfx90a"), ("gfx90a", "amd:gfx942")],
     "mfma_32x32x8": [("gfx90a", "amd:gfx90a"), ("gfx90a", "amd:gfx942")],
     "mfma_32x32x2": [("gfx90a", "amd:gfx90a"), ("gfx90a", "amd:gfx942")],
+    "mfma_16x16x8_xf32": [("gfx90a", "amd:gfx942")],
+    "mfma_32x32x4_xf32": [("gfx90a", "amd:gfx942")],
     "dpas_8": [("dg2", "intel:dg2")],
     "dpas_16": [("pvc", "intel:pvc")],
 }
@@ -30,34 +33,50 @@ DEVICES = {
 CASES = [
     (n, *devices[k], d) for n, devices in DEVICES.items() for k in range(len(devices)) for d in UNITS[n].dtypes[: None if k == 0 else 1]
 ]
+# Of float32 operands, as terms.
+CASES += [
+    (n, *DEVICES[n][-1], e)
+    for n, e in (("mma_m16n8k16", "bf16x6"), ("mfma_16x16x16", "bf16x3"), ("wmma_gfx11", "bf16x3"), ("dpas_16", "bf16"))
+]
+PRECISION = {"tf32": "tf32", "bf16x3": "tf32", "bf16": "bfloat16"}
 
 
 def test_every_unit_is_compiled():
-    assert {*DEVICES} == {*UNITS} - {"emulated"}
+    assert {*DEVICES} == {name for name in UNITS if not name.startswith("emulated")}
+
+
+def operands(dtype):
+    """(dtype in memory, precision) of a product in `dtype`, one of a unit's or the name of an Expansion."""
+    precision = PRECISION.get(dtype, "float32")
+    return "float32" if precision != "float32" or dtype == "bf16x6" else dtype, precision
 
 
 def products(traits, dtype):
     """The first kernels of products of 1,024 x 1,024 matrices, with each operand along k and across it."""
     m = n = k = 1024
+    dtype, precision = operands(dtype)
     for a_strides in ((k, 1), (1, m)):
         for b_strides in ((n, 1), (1, k)):
             a, b = gemm.Operand(named("a"), dtype, *a_strides), gemm.Operand(named("b"), dtype, *b_strides)
-            yield gemm.plan(traits, batch=None, m=m, n=n, k=k, a=a, b=b, dtype=dtype, sink=Sink(named("c"), (m, n), dtype))[0]
+            sink = Sink(named("c"), (m, n), dtype)
+            yield gemm.plan(traits, batch=None, m=m, n=n, k=k, a=a, b=b, dtype=dtype, sink=sink, precision=precision)[0]
 
 
 def convolutions(traits, dtype):
     """The first kernels of a convolution and its two gradients."""
-    geometry = Geometry.of((8, 32, 32, 64), (3, 3, 64, 64), padding=1)
+    geometry, (stored, precision) = Geometry.of((8, 32, 32, 64), (3, 3, 64, 64), padding=1), operands(dtype)
     for what in FUNCTIONS:
-        yield next(spec for spec in specs_of(what, traits, geometry, dtype)[0] if "by the matrix unit" in spec.title)
+        specs, _ = specs_of(what, traits, geometry, stored, precision=precision)
+        yield next(spec for spec in specs if "by the matrix unit" in spec.title)
 
 
 @pytest.mark.parametrize(("name", "record", "target", "dtype"), CASES, ids=[f"{n} {t} {d}" for n, _, t, d in CASES])
 def test_the_instruction_is_in_the_loop_and_nothing_is_spilled(name, record, target, dtype):
     compiler(record)  # skips where it is not installed
-    traits = dataclasses.replace(runtime.read_record(record), matrix_units=(name,), matrix_rates=(16.0,))
+    traits = dataclasses.replace(runtime.read_record(record), matrix_units=(name,), matrix_rates=(32.0,))
     specs = [*products(traits, dtype), *convolutions(traits, dtype)]
-    assert all(f"by the matrix unit {name}" in spec.title for spec in specs)
+    manner = f"by the matrix unit {name}" + (f" as {dtype}" if operands(dtype)[0] == "float32" != dtype else "")
+    assert all(manner in spec.title for spec in specs)
     texts = [program_spec(spec, traits) for spec in specs]
     program = "".join([*dict.fromkeys(piece for _, _, pieces in texts for piece in pieces), *(source for _, source, _ in texts)])
     found = vendors.compile_program(target, program, loops=target.startswith("amd"))

@@ -21,7 +21,7 @@ from keras_ocl.kernels.conv.geometry import outside
 from keras_ocl.kernels.coordinates import decode, index_type
 from keras_ocl.kernels.gemm import gpu_choice
 from keras_ocl.kernels.gemm.parts import Problem
-from keras_ocl.kernels.matrix.units import fitting
+from keras_ocl.kernels.matrix.units import methods
 from keras_ocl.kernels.spec import Args, Buffer, Sink
 
 
@@ -224,7 +224,7 @@ def own_tile(problem, kind):
     traits, dtype, accumulator = problem.traits, problem.dtype, problem.accumulator
 
     def multiplying():
-        return fitting(traits.matrix_units, dtype, accumulator)
+        return methods(traits.matrix_units, dtype, accumulator, problem.precision)
 
     return gpu_choice.own_tile(traits, accumulator, kind, lambda: problem.key, multiplying=multiplying)
 
@@ -336,7 +336,7 @@ class _Forward(_Product):
         rows = product(axis.phase_taps for axis in axes) * geometry.group_inputs
         beside = _beside(geometry, True, gpu_choice.fragment(dtypes.itemsize(accumulator)))
         extents = geometry.groups * phases, product(self.pixels), geometry.group_outputs, rows
-        sums = Problem(problem.traits, *extents, None, None, accumulator, None)
+        sums = Problem(problem.traits, *extents, None, None, accumulator, None, precision=problem.precision)
         tile, size = own_tile(problem, "convolution") or gpu_choice.choose(sums, pixels=beside, dtype=problem.dtype)
         self.parts = -(-hint(rows) // size) if size else 1
         super().__init__(problem, tile, part=self.parts, phase=phases)
@@ -421,7 +421,7 @@ def filter_grad(problem):
     geometry, kept = problem.geometry, problem.accumulator
     pixels, rows = product(geometry.output[:-1]), product(geometry.filter[:-1])
     extents = geometry.groups, rows, geometry.group_outputs, pixels
-    sums = Problem(problem.traits, *extents, None, None, kept, None)
+    sums = Problem(problem.traits, *extents, None, None, kept, None, precision=problem.precision)
     tile, size = own_tile(problem, "filter_gradient") or gpu_choice.choose(sums, dtype=problem.dtype)
     chunks = ceil_div(hint(pixels), size) if size else 1
     p = _Product(problem, tile, chunk=chunks)

@@ -69,4 +69,5 @@ def filter_grad(problem):
 
 def _product(problem, m, n, k, a, b, sink):
     p = problem
-    return gemm.plan(p.traits, batch=None, m=m, n=n, k=k, a=a, b=b, dtype=p.dtype, sink=sink, all_arguments=p.all_arguments)
+    further = dict(all_arguments=p.all_arguments, precision=p.precision)
+    return gemm.plan(p.traits, batch=None, m=m, n=n, k=k, a=a, b=b, dtype=p.dtype, sink=sink, **further)

@@ -22,6 +22,7 @@ class Problem:
     dtype: that of the operands in memory. sink: as in dispatch.py. all_arguments: whether extents are kernel arguments, as in eager work.
     transposed: `geometry` is the transpose of another convolution, whose filter is what `w` holds: taps in reverse, channels exchanged.
     packed: whether `w` is in the blocks of forward_cpu.filter_blocks().
+    precision: what float32 operands may be taken as (core/precision.py).
     source: computes x, as a matrix (pixels, channels), where a CPU's kernel of a filter's gradient packs it; see gemm.parts.Operand.
     """
 
@@ -37,6 +38,7 @@ class Problem:
     transposed: bool = False
     packed: bool = False
     source: object = None
+    precision: str = "float32"
 
     def __post_init__(self):
         if self.dtype not in _DTYPES:
@@ -60,7 +62,8 @@ class Problem:
         fields = [*always, *((name, value) for name, value in further if tuple(value) != ones)]
         named = [f"{name}={','.join(map(shown, values))}" for name, values in fields]
         groups = [f"groups={g.groups}"] if g.groups > 1 else []
-        return " ".join([self.dtype, *named, *groups, *(["transposed"] if self.transposed else [])])
+        precision = [f"precision={self.precision}"] if self.precision != "float32" else []
+        return " ".join([self.dtype, *named, *groups, *(["transposed"] if self.transposed else []), *precision])
 
     @property
     def units(self):

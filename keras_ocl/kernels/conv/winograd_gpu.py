@@ -19,6 +19,7 @@ from keras_ocl.kernels.conv.winograd import combine
 from keras_ocl.kernels.coordinates import index_type
 from keras_ocl.kernels.gemm import gpu_choice
 from keras_ocl.kernels.gemm.parts import Problem
+from keras_ocl.kernels.matrix.units import methods
 from keras_ocl.kernels.overrides import chosen
 from keras_ocl.kernels.spec import Args, Buffer, Sink
 
@@ -45,7 +46,7 @@ def choose(problem):
     """The Transforms for a forward convolution, the device's own first; None if the direct kernel should be as fast or memory is short."""
     if own := _own(problem, "winograd"):
         return own
-    if not winograd.applies(problem):
+    if not winograd.applies(problem) or _direct_in_fewer_bits(problem):
         return None
     geometry = problem.geometry
     inputs, outputs = map(hint, geometry.filter[2:])
@@ -56,14 +57,14 @@ def choose(problem):
         yield _products_of(problem, t, tiles, outputs, inputs), t.planes * tiles * (inputs + outputs)
         yield 0, t.planes * tiles * outputs + size_hint(geometry.output)
 
-    return _fastest(problem, launches)
+    return _fastest(problem, launches, size_hint(geometry.output[:-1]), outputs, 9 * inputs)
 
 
 def choose_gradient(problem):
     """The Transforms for a filter's gradient, as in choose()."""
     if own := _own(problem, "winograd_gradient"):
         return own
-    if not winograd.applies(problem):
+    if not winograd.applies(problem) or _direct_in_fewer_bits(problem):
         return None
     geometry = problem.geometry
     inputs, outputs = map(hint, geometry.filter[2:])
@@ -74,19 +75,24 @@ def choose_gradient(problem):
         yield _products_of(problem, t, inputs, outputs, tiles), t.planes * tiles * (inputs + outputs)
         yield 0, (9 + t.planes) * inputs * outputs
 
-    return _fastest(problem, launches)
+    return _fastest(problem, launches, 9 * inputs, outputs, size_hint(geometry.output[:-1]))
+
+
+def _direct_in_fewer_bits(problem):
+    """Whether the device has matrix units for the fewer bits that the problem's precision allows, which the transforms would amplify."""
+    return problem.precision != "float32" and bool(methods(problem.traits.matrix_units, "float32", "float32", problem.precision))
 
 
 def _products_of(problem, transforms, m, n, k):
     """Cost of all planes' products, in multiply-adds, with the sums of parts where k is split (for accuracy, or for parallelism)."""
     planes = Problem(problem.traits, transforms.planes, m, n, k, None, None, "float32", None, longest=transforms.terms)
-    _, steps = gpu_choice.choose(planes)
+    tile, steps = gpu_choice.choose(planes, dtype="float32")
     parts = -(-k // steps) if steps else 0
-    return transforms.planes * m * n * (k + parts * problem.tuning.product_part)
+    return transforms.planes * m * n * (k / gpu_choice.speed(problem.traits, tile) + parts * problem.tuning.product_part)
 
 
-def _fastest(problem, launches):
-    """The Transforms that take the least time, None if the direct kernel does.
+def _fastest(problem, launches, m, n, k):
+    """The Transforms that take the least time, None if the direct kernel does, which is a product of m x k by k x n.
 
     launches(transforms, tiles) yields (multiply-adds, elements of memory read and written) of each kernel.
     """
@@ -97,7 +103,9 @@ def _fastest(problem, launches):
         return max(max(multiplied, 4 * elements * traits.byte) / units, tuning.launch)
 
     read, written = (size_hint(shape) for shape in (geometry.input, geometry.output))
-    best, least = None, time(9 * hint(geometry.filter[2]) * written / tuning.winograd_direct, read + written)
+    direct, _ = gpu_choice.choose(Problem(traits, None, m, n, k, None, None, "float32", None), dtype="float32")
+    multiplied = 9 * hint(geometry.filter[2]) * written / gpu_choice.speed(traits, direct)
+    best, least = None, time(multiplied / tuning.winograd_direct, read + written)
     for transforms in (winograd.FOUR, winograd.TWO):
         tiles = hint(_tiles(problem, transforms))
         cost = sum(time(*launch) for launch in launches(transforms, tiles))

@@ -16,7 +16,7 @@ from keras_ocl.core.index import is_one
 from keras_ocl.kernels.contraction import Tile
 from keras_ocl.kernels.gemm import rows_gpu
 from keras_ocl.kernels.matrix.contraction import MatrixTile
-from keras_ocl.kernels.matrix.units import fitting, rate
+from keras_ocl.kernels.matrix.units import Method, methods
 from keras_ocl.kernels.overrides import chosen, not_counts, tuning_of
 
 UNIT = 65536  # registers of a unit
@@ -34,35 +34,37 @@ def choose(problem, tile=None, pixels=0, dtype=""):
         return own
     batch = 1 if p.batch is None else max(1, hint(p.batch))
     extents = batch, max(1, hint(p.m)), max(1, hint(p.n)), max(1, hint(p.k))
-    size, units = dtypes.itemsize(p.accumulator), _matrix_units(p, dtype)
-    return _best(p.traits, *extents, size, p.all_arguments, tile, pixels, p.longest, _launch(p), units)
+    size, ways = dtypes.itemsize(p.accumulator), _methods(p, dtype)
+    return _best(p.traits, *extents, size, p.all_arguments, tile, pixels, p.longest, _launch(p), ways)
 
 
-def _matrix_units(problem, dtype=""):
-    """The device's MatrixUnits for this product; dtype: as for choose()."""
+def _methods(problem, dtype=""):
+    """The Methods of the device's matrix units for this product; dtype: as for choose()."""
     p = problem
     if p.a is not None:
         if p.a.source or p.b.source or p.a.dtype != p.b.dtype:
             return ()
         dtype = p.a.dtype
-    return fitting(p.traits.matrix_units, dtype, p.accumulator)
+    return methods(p.traits.matrix_units, dtype, p.accumulator, p.precision)
 
 
 def own_tile(traits, accumulator, kind, key, unfit=None, multiplying=None):
     """What choose() returns, of the device's own choices of a kind; None where it has none.
 
     key: returns the text that describes the problem. unfit(tile, steps): why they do not fit the problem, as a clause; "" where they fit.
-    multiplying: returns the MatrixUnits that multiply such operands.
+    multiplying: returns the Methods of the device's matrix units for such operands.
     """
     size = dtypes.itemsize(accumulator)
 
-    def make(across, down, rows, columns, depth, steps=0, unit=""):
+    def make(across, down, rows, columns, depth, steps=0, unit="", terms=""):
         if not unit:
             return Tile(across, down, rows, columns, depth, fragment(size)), steps
-        found = next((one for one in (multiplying() if multiplying else ()) if one.name == unit), None)
+        ways = multiplying() if multiplying else ()
+        found = next((way for way in ways if (way.unit.name, way.expansion.name if way.expansion else "") == (unit, terms)), None)
         if found is None:
-            raise TypeError(f"the device multiplies its operands with no matrix unit {unit!r}")
-        return MatrixTile(across, down, rows, columns, depth, fragment(found.size), unit=found), steps
+            raise TypeError(f"the device multiplies its operands with no matrix unit {unit!r}" + (f" as {terms!r}" if terms else ""))
+        one, expansion = found
+        return MatrixTile(across, down, rows, columns, depth, fragment(one.size), unit=one, expansion=expansion), steps
 
     return chosen(traits, kind, key, make, lambda own: _unfit(traits, size, *own) or (unfit(*own) if unfit else ""))
 
@@ -74,7 +76,7 @@ def _own(problem):
     def unfit(tile, steps):
         return f"a part sums more than {int(p.longest)} steps" if p.longest and (steps or hint(p.k)) > p.longest else ""
 
-    return own_tile(p.traits, p.accumulator, "product", lambda: p.key, unfit, lambda: _matrix_units(p))
+    return own_tile(p.traits, p.accumulator, "product", lambda: p.key, unfit, lambda: _methods(p))
 
 
 def _unfit(traits, size, tile, steps):
@@ -87,7 +89,7 @@ def _unfit(traits, size, tile, steps):
         return f"{uneven[0]} is no power of two"
     if isinstance(t, MatrixTile) and t.partial:
         return t.partial
-    deepest = tuning_of(traits).depth * t.packed
+    deepest = tuning_of(traits).depth * (t.unit.packed if isinstance(t, MatrixTile) else 1)
     if t.depth > deepest or steps % t.depth:
         return f"depth = {t.depth} is more than {deepest}, or does not divide the {steps} steps of a part"
     if t.items > traits.max_group:
@@ -111,17 +113,17 @@ def units(traits):
 
 
 @functools.lru_cache(4096)
-def _best(traits, batch, m, n, k, size, shared, tile, pixels, longest, launch, matrix_units):
+def _best(traits, batch, m, n, k, size, shared, tile, pixels, longest, launch, ways):
     tiles, parts, best = [tile] if tile else _tiles(traits, size, shared), _parts(traits, k, longest), None
     tuning = tuning_of(traits)
     if not tile:
-        tiles = [*tiles, *(t for unit in matrix_units for t in _matrix_tiles(traits, unit, size, shared))]
+        tiles = [*tiles, *(t for way in ways for t in _matrix_tiles(traits, way, size, shared))]
     if pixels and not tile:
         tiles = [t for t in tiles if t.height * t.depth <= tuning.convolution_rows * pixels * t.items]
     for t in tiles:
         cost = costs(traits, t, batch, m, n, k, tuning.convolution_places if pixels else 0, launch)
         for steps in parts:
-            rank = cost(steps), abs(t.across - 16)
+            rank = cost(steps) * (tuning.product_terms if isinstance(t, MatrixTile) and t.apart else 1), abs(t.across - 16)
             if best is None or rank < best[0]:
                 best = rank, t, steps
     return best[1:]
@@ -150,15 +152,16 @@ def _tiles(traits, size, shared):
 
 
 @functools.cache
-def _matrix_tiles(traits, unit, size, shared):
-    """MatrixTiles that fit the device, for sums of `size` bytes; few, if kernels are `shared` by all sizes."""
+def _matrix_tiles(traits, way, size, shared):
+    """MatrixTiles of a Method that fit the device, for sums of `size` bytes; few, if kernels are `shared` by all sizes."""
+    unit, expansion = way
     tuning, tiles, room = tuning_of(traits), [], traits.max_group // unit.lanes
     most = min(max(1, tuning.product_items // unit.lanes), power_below(room)) if room else 0
     for waves, across, tall, wide in itertools.product({most} if shared else {most, most // 2, most // 4}, (1, 2, 4), _WAVES, _WAVES):
         if across > waves or (shared and tall * unit.rows != wide * unit.columns):
             continue
         # As many bytes of a row as of one of floats, and a multiple of what an instruction takes.
-        tile = MatrixTile.of(unit, waves // across, across, tall, wide, max(unit.steps, tuning.depth * unit.packed))
+        tile = MatrixTile.of(unit, waves // across, across, tall, wide, max(unit.steps, tuning.depth * unit.packed), expansion)
         while tile.depth > unit.steps and tile.local_bytes(size) > traits.local_memory:
             tile = replace(tile, depth=tile.depth // 2)
         if not _crowded(traits, tile, size) and tile.local_bytes(size) <= traits.local_memory:
@@ -271,6 +274,11 @@ def _few_parts(p, shape):
     return min(_parts(p.traits, k), key=cost)
 
 
+def speed(traits, tile):
+    """Multiply-adds of a product with `tile` in the time of one of a work-item."""
+    return Method(tile.unit, tile.expansion).rate(traits) if isinstance(tile, MatrixTile) else 1
+
+
 def registers(tile, held=0):
     """Estimated registers of a work-item: accumulators, factors, elements in flight, addresses, and `held` others."""
     loaded = tile.depth * (tile.height + tile.width) // (tile.items * tile.packed)
@@ -283,8 +291,11 @@ def costs(traits, tile, batch, m, n, k, held, launch):
     shares = units(traits)
     tiles, results = ceil_div(m, t.height) * ceil_div(n, t.width) * batch, t.rows * t.columns
     resident = max(1, UNIT // (registers(t, held) * t.items))
-    multiplied = results / rate(traits, t.unit) if isinstance(t, MatrixTile) else results
-    fetched = tuning.product_fetch * (t.height + t.width) / (t.items * t.packed)
+    multiplied, loaded = results, (t.height + t.width) / t.items
+    fetched = tuning.product_fetch * loaded / t.packed
+    if isinstance(t, MatrixTile):
+        multiplied = results / speed(traits, t) + (2 * results / t.together if t.apart else 0)
+        fetched += t.expansion.operations * loaded if t.expansion else 0
     step = multiplied + t.operands / t.together + fetched + tuning.product_turn / t.depth
     once = tuning.product_start + tuning.product_store * results
 

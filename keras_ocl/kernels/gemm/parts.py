@@ -40,6 +40,7 @@ class Problem:
 
     repeated: whether it runs in each step of a loop, where launches wait for one another.
     longest: most steps of k of one sum before it is added to others, 0 or infinity for no limit.
+    precision: what float32 operands may be taken as (core/precision.py).
     strips: whether `a` was packed by strips.py: the rows of a tile are adjacent, and start at the tile's first row times the row stride.
     """
 
@@ -57,6 +58,7 @@ class Problem:
     longest: float = 0
     strips: bool = False
     repeated: bool = False
+    precision: str = "float32"
     helpers: set = field(default_factory=set)
 
     def literal(self, extent):
@@ -76,7 +78,8 @@ class Problem:
         further = [("uniform", self.sink.uniform), ("longest", 0 if self.longest == math.inf else int(self.longest))]
         marks = [name for name, is_so in (("eager", self.all_arguments), ("repeated", self.repeated)) if is_so]
         named = [f"{name}={value}" for name, value in (*extents, *operands, *((name, value) for name, value in further if value))]
-        return " ".join([self.accumulator, *named, *marks])
+        precision = [f"precision={self.precision}"] if self.precision != "float32" else []
+        return " ".join([self.accumulator, *named, *marks, *precision])
 
     def _layout(self, operand):
         """Text of an operand's dtype and strides, for `key`."""

@@ -3,7 +3,7 @@
 
 from keras_ocl.kernels.matrix.builtin import Builtin
 from keras_ocl.kernels.matrix.layout import Layout
-from keras_ocl.kernels.matrix.unit import MatrixUnit
+from keras_ocl.kernels.matrix.unit import TF32, MatrixUnit
 
 _LINES = ((1, 0), (2, 0), (4, 0), (8, 0), (16, 0))
 _STEPS = ((0, 1), (0, 2), (0, 4), (0, 8), (0, 16))
@@ -67,3 +67,7 @@ _HALVES = {"float16": ("half4", "half4"), "bfloat16": ("short4", "short4")}
 MFMA_16X16X16 = _mfma("mfma_16x16x16", 16, 16, {"float16": "16f16", "bfloat16": "16bf16_1k"}, _HALVES)  # bfloat16 from gfx90a on
 MFMA_32X32X8 = _mfma("mfma_32x32x8", 32, 8, {"float16": "8f16", "bfloat16": "8bf16_1k"}, _HALVES)
 MFMA_32X32X2 = _mfma("mfma_32x32x2", 32, 2, {"float32": "2f32"}, {"float32": ("float", "float")})  # exact: fused multiply-adds
+
+_XF32 = {TF32: ("float2", "float2")}
+MFMA_16X16X8_XF32 = _mfma("mfma_16x16x8_xf32", 16, 8, {TF32: "8_xf32"}, _XF32)  # gfx940 to gfx942
+MFMA_32X32X4_XF32 = _mfma("mfma_32x32x4_xf32", 32, 4, {TF32: "4_xf32"}, _XF32)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from keras_ocl.kernels import summation
 from keras_ocl.kernels.contraction import Contraction, Fma, Loader, Tile, guarded, local
+from keras_ocl.kernels.matrix.expansion import Expansion
 from keras_ocl.kernels.matrix.layout import Layout
 from keras_ocl.kernels.matrix.unit import MatrixUnit
 from keras_ocl.kernels.prelude import vector_type
@@ -19,26 +20,53 @@ _BESIDE = 4  # most adjacent results that are stored as one vector
 
 @dataclass(frozen=True)
 class MatrixTile(Tile):
-    """A Tile whose work-items multiply by waves, with `unit`.
+    """A Tile whose work-items multiply by waves, with `unit`, the operands' elements or the terms of their `expansion`.
 
     across, down, rows and columns are multiples of what the work-items of one wave and their sums of one instruction are. Which results an
     item has follows from its wave and lane; the group's shape only says how many waves are across and down.
     """
 
     unit: MatrixUnit = field(kw_only=True)
+    expansion: Expansion | None = field(default=None, kw_only=True)
 
     stored = True
 
     @property
     def packed(self) -> int:
-        """Elements of an operand per register."""
-        return self.unit.packed
+        """Elements of an operand per register, as they are loaded from memory."""
+        return 1 if self.expansion else self.unit.packed
+
+    @property
+    def terms(self) -> int:
+        """Terms of an element in local memory."""
+        return self.expansion.terms if self.expansion else 1
+
+    @property
+    def pairs(self) -> tuple[tuple[int, int], ...]:
+        """(the left operand's term, the right one's) of the instructions that multiply two fragments."""
+        return self.expansion.pairs if self.expansion else ((0, 0),)
+
+    @property
+    def apart(self) -> bool:
+        """Whether a unit's sums begin at 0 in each step of its k, and are added to the results."""
+        return len(self.pairs) > 1
 
     @classmethod
-    def of(cls, unit: MatrixUnit, down: int, across: int, tall: int, wide: int, depth: int) -> "MatrixTile":
+    def of(
+        cls, unit: MatrixUnit, down: int, across: int, tall: int, wide: int, depth: int, expansion: Expansion | None = None
+    ) -> "MatrixTile":
         """The tile of down x across waves, each with tall x wide instructions for every `unit.steps` of `depth` steps of k."""
         columns, rows = unit.columns // unit.lane_columns, unit.rows // unit.lane_rows  # lanes with results of one row, of one column
-        return cls(across * columns, down * rows, tall * unit.lane_rows, wide * unit.lane_columns, depth, _VECTOR // unit.size, unit=unit)
+        return cls(
+            across * columns,
+            down * rows,
+            tall * unit.lane_rows,
+            wide * unit.lane_columns,
+            depth,
+            _VECTOR // unit.size,
+            unit=unit,
+            expansion=expansion,
+        )
 
     @property
     def attributes(self) -> str:
@@ -53,7 +81,7 @@ class MatrixTile(Tile):
     @property
     def manner(self) -> str:
         """How products are computed."""
-        return f", by the matrix unit {self.unit.name}"
+        return f", by the matrix unit {self.unit.name}" + (f" as {self.expansion.name}" if self.expansion else "")
 
     @property
     def partial(self) -> str:
@@ -86,12 +114,12 @@ class MatrixTile(Tile):
     @property
     def operands(self) -> int:
         """Registers of both operands' fragments for all instructions of a wave."""
-        return self.tall * self.unit.registers(self.unit.a) + self.wide * self.unit.registers(self.unit.b)
+        return self.terms * (self.tall * self.unit.registers(self.unit.a) + self.wide * self.unit.registers(self.unit.b))
 
     @property
     def holding(self) -> int:
-        """Registers of an item that these operands take."""
-        return self.operands * self.unit.copies
+        """Registers of an item that these operands take, and sums that are no results yet."""
+        return self.operands * self.unit.copies + (self.wide * self.unit.c.elements if self.apart else 0)
 
     @property
     def room(self) -> int:
@@ -132,12 +160,13 @@ class MatrixTile(Tile):
         return f"({row}) * {self.pitch(0)} + (({row}) & ~{self.fragment - 1})"
 
     def elements(self, extent: int) -> int:
-        """Elements of local memory of a tile of `extent` rows or columns."""
+        """Elements of local memory of one term of a tile of `extent` rows or columns."""
         return extent * (self.pitch(extent) + 1)
 
     def local_bytes(self, size: int) -> int:
         """Bytes of local memory, of both operands' tiles and the waves' exchange, whatever the `size` of a sum's elements."""
-        return (self.elements(self.height) + self.elements(self.width) + self.waves * self.unit.exchange) * self.unit.size
+        elements = self.terms * (self.elements(self.height) + self.elements(self.width)) + self.waves * self.unit.exchange
+        return elements * self.unit.size
 
     def contraction(self, args: Args, register: str, fma: Fma, index: str = "int", dtype: str = "") -> "MatrixContraction":
         """What writes the contraction of operands of `dtype` with this tile."""
@@ -154,10 +183,13 @@ class MatrixContraction(Contraction):
     tile: MatrixTile
 
     def __init__(self, args: Args, tile: MatrixTile, register: str, fma: Fma, index: str, dtype: str) -> None:
-        element, exchange = "ushort" if tile.packed > 1 else "uint", tile.unit.exchange
-        sides = (local(args, element, tile.elements(extent), tile.fragment) for extent in (tile.height, tile.width))
+        element, exchange = "ushort" if tile.unit.packed > 1 else "uint", tile.unit.exchange
+        sides = (local(args, element, tile.terms * tile.elements(extent), tile.fragment) for extent in (tile.height, tile.width))
         super().__init__(args, tile, register, fma, index, memory=(next(sides), next(sides)))
-        self.unit, self.dtype, self.staged = tile.unit, dtype, element
+        self.unit, self.staged, self.fetched = tile.unit, element, element
+        self.dtype = dtype
+        if tile.expansion:
+            self.dtype, self.fetched = tile.expansion.dtype, "uint"
         self.exchange = local(args, element, tile.waves * exchange, tile.fragment) if exchange else ""
 
     def head(self) -> str:
@@ -170,8 +202,8 @@ class MatrixContraction(Contraction):
         return text + (f"__local {self.staged}* exchange = {self.exchange} + wave * {unit.exchange};\n" if self.exchange else "")
 
     def zero(self, lanes: int) -> str:
-        """C text of zero in local memory's type."""
-        return f"({vector_type(self.staged, lanes)})0"
+        """C text of zero in the type of loaded elements."""
+        return f"({vector_type(self.fetched, lanes)})0"
 
     def _stash(self, local: str, extent: int, loader: Loader, kept: str) -> str:
         v, tile, (rows, steps), text = loader.vector, self.tile, self.shares(extent, loader), ""
@@ -179,28 +211,63 @@ class MatrixContraction(Contraction):
             for x in range(rows.rounds):
                 name, step = f"{kept}{y}_{x}", steps.place(y)
                 where = f"{tile.begin(rows.place(x), 1 if loader.along_k else v)} + {step}"
-                if loader.along_k:
-                    text += f"{self.vector(local, where, v)} = {name};\n"
-                else:
-                    lanes = [f"{name}.s{lane:x}" for lane in range(v)] if v > 1 else [name]
-                    text += "".join(f"{local}[{where} + {tile.offset(lane, 0)}] = {value};\n" for lane, value in enumerate(lanes))
+                if not tile.expansion:
+                    text += self._put(local, where, name, loader)
+                    continue
+                terms = [f"term{n}" for n in range(tile.terms)]
+                text += f"{{\n{tile.expansion.text(name, v, terms, self.staged)}"
+                text += "".join(self._put(self._term(local, extent, n), where, term, loader) for n, term in enumerate(terms)) + "}\n"
         return guarded(rows, steps, text)
+
+    def _term(self, local: str, extent: int, n: int) -> str:
+        """C text of a pointer to the `n`th terms of a tile of `extent` rows or columns."""
+        return f"({local} + {n * self.tile.elements(extent)})" if n else local
+
+    def _put(self, local: str, where: str, name: str, loader: Loader) -> str:
+        """Statements that store a loaded vector, the C variable `name`, at an offset (C text) in local memory."""
+        v = loader.vector
+        if loader.along_k:
+            return f"{self.vector(local, where, v)} = {name};\n"
+        lanes = [f"{name}.s{lane:x}" for lane in range(v)] if v > 1 else [name]
+        return "".join(f"{local}[{where} + {self.tile.offset(lane, 0)}] = {value};\n" for lane, value in enumerate(lanes))
 
     def multiply(self, name: str = "s", skews: tuple[int, int] = (0, 0)) -> str:
         """Statements that add the products of the tiles self.a and self.b in local memory."""
         t, unit, lines = self.tile, self.unit, []
         for q in range(0, t.depth, unit.steps):
             lines.append("{\n")
-            left = [self._operand(lines, f"x{i}_", self.a, unit.a, f"wave_row + {i * unit.rows}", q) for i in range(t.tall)]
-            right = [self._operand(lines, f"y{j}_", self.b, unit.b, f"wave_column + {j * unit.columns}", q) for j in range(t.wide)]
+            left = [self._terms(lines, f"x{i}_", self.a, t.height, unit.a, f"wave_row + {i * unit.rows}", q) for i in range(t.tall)]
+            right = [self._terms(lines, f"y{j}_", self.b, t.width, unit.b, f"wave_column + {j * unit.columns}", q) for j in range(t.wide)]
             for i, a in enumerate(left):
-                lines += [self._instruction(a, b, i, j, name) for j, b in enumerate(right)]
+                lines += self._row_of(a, right, i, name)
             lines.append("}\n")
         return "".join(lines)
 
+    def _terms(self, lines: list[str], name: str, local: str, extent: int, layout: Layout, first: str, step: int) -> list[list[str]]:
+        """_operand() of each term."""
+        suffixes = [f"{n}_" for n in range(self.tile.terms)] if self.tile.terms > 1 else [""]
+        return [
+            self._operand(lines, f"{name}{suffix}", self._term(local, extent, n), layout, first, step) for n, suffix in enumerate(suffixes)
+        ]
+
+    def _row_of(self, a: list[list[str]], right: list[list[list[str]]], i: int, name: str) -> list[str]:
+        """Statements of the wave's instructions for its `i`th rows: of the terms `a` by those of all columns."""
+        if not self.tile.apart:
+            return [self._instruction(a[p], b[q], self._sums(name, i, j)) for j, b in enumerate(right) for p, q in self.tile.pairs]
+        own = [self._sums("sum", 0, j) for j in range(len(right))]
+        lines = ["{\nfloat " + ", ".join(f"{each} = 0" for names in own for each in names) + ";\n"]
+        # Products that are added to other sums lie between two that are added to the same: no instruction waits for the one before it.
+        *others, _ = self.tile.pairs
+        lines += [self._instruction(a[p], b[q], own[j]) for p, q in others for j, b in enumerate(right)]
+        lines += [f"{each} = isnan({each}) ? 0 : {each};\n" for names in own for each in names]  # what is not finite is in the first terms
+        lines += [self._instruction(a[0], b[0], own[j]) for j, b in enumerate(right)]
+        for j, names in enumerate(own):
+            lines += [f"{total} += {each};\n" for total, each in zip(self._sums(name, i, j), names, strict=True)]
+        return [*lines, "}\n"]
+
     def _operand(self, lines: list[str], name: str, local: str, layout: Layout, first: str, step: int) -> list[str]:
         """C names of a fragment's registers, which statements added to `lines` load from step `step` on of the rows from `first` on."""
-        packed, names = self.tile.packed, [f"{name}{r}" for r in range(self.unit.registers(layout))]
+        packed, names = self.unit.packed, [f"{name}{r}" for r in range(self.unit.registers(layout))]
         run, begin = min(self.tile.fragment, layout.run(1)), self.tile.begin(first, self.tile.fragment)
 
         def place(e: int) -> str:
@@ -222,10 +289,14 @@ class MatrixContraction(Contraction):
                 lines.append(f"const uint {names[(e + r) // packed]} = as_uint({vector}.s{lanes});\n")
         return names
 
-    def _instruction(self, a: list[str], b: list[str], i: int, j: int, name: str) -> str:
-        """Statements of a wave's instruction for its `i`th rows and `j`th columns."""
+    def _sums(self, name: str, i: int, j: int) -> list[str]:
+        """C variables of the fragment of sums of a wave's `i`th rows and `j`th columns."""
         unit, sums = self.unit, [""] * self.unit.c.elements
         for r in range(unit.lane_rows):
             for c in range(unit.lane_columns):
                 sums[unit.sums(r, c)] = f"{name}{i * unit.lane_rows + r}_{j * unit.lane_columns + c}"
-        return unit.instruction(self.dtype, a, b, sums, self.args.barrier())
+        return sums
+
+    def _instruction(self, a: list[str], b: list[str], sums: list[str]) -> str:
+        """Statements of a wave's instruction that adds the products of two fragments to `sums`."""
+        return self.unit.instruction(self.dtype, a, b, sums, self.args.barrier())

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from keras_ocl.kernels.matrix.layout import Layout
-from keras_ocl.kernels.matrix.unit import MatrixUnit
+from keras_ocl.kernels.matrix.unit import MatrixUnit, in_memory
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Emulation:
 
 def _element(dtype: str, where: str) -> str:
     """C text of the element at an offset (C text) in the exchange, as a float."""
-    if dtype == "float32":
+    if in_memory(dtype) == "float32":
         return f"as_float(exchange[{where}])"
     if dtype == "float16":
         return f"vload_half({where}, (const __local half*)exchange)"

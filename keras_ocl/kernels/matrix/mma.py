@@ -4,10 +4,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from keras_ocl.kernels.matrix.layout import Layout
-from keras_ocl.kernels.matrix.unit import MatrixUnit
+from keras_ocl.kernels.matrix.unit import TF32, MatrixUnit
 
-_PTX = {"float16": "f16", "bfloat16": "bf16"}
+_PTX = {"float16": "f16", "bfloat16": "bf16", TF32: "tf32"}
 _LANES = ((0, 2), (0, 4), (1, 0), (2, 0), (4, 0))  # a group of four lanes has a line, two steps each
+_SINGLE = ((0, 1), (0, 2), (1, 0), (2, 0), (4, 0))  # one step each
 
 
 @dataclass(frozen=True)
@@ -27,11 +28,13 @@ class Mma:
         return f'asm volatile("{code}" : {outputs} : {inputs});\n'
 
 
-def _unit(name: str, steps: int, dtypes: tuple[str, ...], a: tuple[tuple[int, int], ...], b: tuple[tuple[int, int], ...]) -> MatrixUnit:
-    """A row whose fragments have these elements; the lanes and the sums are those of all of them."""
+def _unit(name: str, steps: int, dtypes: tuple[str, ...], a: Layout, b: Layout) -> MatrixUnit:
+    """A row with these operands; the sums are those of all of them."""
     c = Layout(_LANES, ((0, 1), (8, 0)))
-    return MatrixUnit(name, 16, 8, steps, dtypes, "float32", 32, Layout(_LANES, a), Layout(_LANES, b), c, Mma(f"m16n8k{steps}"))
+    return MatrixUnit(name, 16, 8, steps, dtypes, "float32", 32, a, b, c, Mma(f"m16n8k{steps}"))
 
 
-M16N8K16 = _unit("mma_m16n8k16", 16, ("float16", "bfloat16"), ((0, 1), (8, 0), (0, 8)), ((0, 1), (0, 8)))  # from sm_80 on
-M16N8K8 = _unit("mma_m16n8k8", 8, ("float16",), ((0, 1), (8, 0)), ((0, 1),))  # sm_75
+_HALVES = "float16", "bfloat16"
+M16N8K16 = _unit("mma_m16n8k16", 16, _HALVES, Layout(_LANES, ((0, 1), (8, 0), (0, 8))), Layout(_LANES, ((0, 1), (0, 8))))  # from sm_80 on
+M16N8K8 = _unit("mma_m16n8k8", 8, ("float16",), Layout(_LANES, ((0, 1), (8, 0))), Layout(_LANES, ((0, 1),)))  # sm_75
+M16N8K8_TF32 = _unit("mma_m16n8k8_tf32", 8, (TF32,), Layout(_SINGLE, ((8, 0), (0, 4))), Layout(_SINGLE, ((0, 4),)))  # from sm_80 on

@@ -6,7 +6,7 @@ import numpy as np
 
 from keras_ocl.core import dtypes
 from keras_ocl.kernels.matrix.layout import Layout
-from keras_ocl.kernels.matrix.unit import MatrixUnit
+from keras_ocl.kernels.matrix.unit import MatrixUnit, in_memory
 
 _LARGEST = 15  # of the integers: their products' sums are exact in every dtype, and no two places have the same
 
@@ -26,7 +26,7 @@ class Probe(NamedTuple):
 
 def probe(unit: MatrixUnit, dtype: str) -> Probe:
     """The Probe of a unit with operands of `dtype`: integers, an infinity, a NaN and, in float16, subnormal numbers, multiplied twice."""
-    rng, kind = np.random.default_rng(unit.rows * unit.columns + unit.steps), dtypes.numpy_dtype(dtype)
+    rng, kind = np.random.default_rng(unit.rows * unit.columns + unit.steps), dtypes.numpy_dtype(in_memory(dtype))
     a, b = (_integers(rng, (lines, unit.steps), kind) for lines in (unit.rows, unit.columns))
     a[1, 0], b[2, -1] = np.inf, np.nan
     sums = (np.arange(unit.rows * unit.columns).reshape(unit.rows, -1) + 0.5).astype(unit.accumulator)

@@ -13,6 +13,12 @@ from keras_ocl.core import dtypes
 from keras_ocl.kernels.matrix.layout import Layout
 
 REGISTER = 4  # bytes
+TF32 = "tf32"  # in place of a dtype: float32 of which a unit reads the leading 19 bits, 11 of them the number's digits
+
+
+def in_memory(dtype: str) -> str:
+    """The dtype of an operand's elements in memory, for one of a unit's `dtypes`."""
+    return "float32" if dtype == TF32 else dtype
 
 
 class Instruction(Protocol):
@@ -32,7 +38,7 @@ class MatrixUnit:
     Attributes:
         name: its name in Traits.matrix_units.
         rows, columns, steps: m, n and k of one instruction.
-        dtypes: those that both operands may have, of equal size.
+        dtypes: those that both operands may have, of equal size; TF32 alone where the unit reads no more of float32.
         accumulator: the sums' dtype.
         lanes: work-items that execute an instruction together (a wave), with consecutive local ids.
         a: layout of (row, step) of the left operand.
@@ -66,7 +72,7 @@ class MatrixUnit:
     @property
     def size(self) -> int:
         """Bytes of an operand's element."""
-        return dtypes.itemsize(self.dtypes[0])
+        return dtypes.itemsize(in_memory(self.dtypes[0]))
 
     @property
     def packed(self) -> int:

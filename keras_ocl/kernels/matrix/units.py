@@ -1,27 +1,35 @@
 """The matrix units that kernels can multiply with, by name."""
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from keras_ocl.kernels.matrix import amd, dpas, mma
 from keras_ocl.kernels.matrix.emulation import emulated
+from keras_ocl.kernels.matrix.expansion import EXPANSIONS, Expansion
 from keras_ocl.kernels.matrix.unit import MatrixUnit
 from keras_ocl.kernels.schedule import Traits
 
-EMULATED = emulated(mma.M16N8K16, "emulated")  # for tests: any device with work-groups can run it
+# For tests: any device with work-groups can run them.
+EMULATED = emulated(mma.M16N8K16, "emulated")
+EMULATED_TF32 = emulated(mma.M16N8K8_TF32, "emulated_tf32")
 
 UNITS = {
     unit.name: unit
     for unit in (
         mma.M16N8K16,
         mma.M16N8K8,
+        mma.M16N8K8_TF32,
         amd.WMMA_GFX11,
         amd.WMMA_GFX12,
         amd.MFMA_16X16X16,
         amd.MFMA_32X32X8,
         amd.MFMA_32X32X2,
+        amd.MFMA_16X16X8_XF32,
+        amd.MFMA_32X32X4_XF32,
         dpas.DPAS_8,
         dpas.DPAS_16,
         EMULATED,
+        EMULATED_TF32,
     )
 }
 
@@ -40,6 +48,30 @@ def fitting(names: Sequence[str], dtype: str, accumulator: str) -> tuple[MatrixU
         ValueError: there is no unit of such a name.
     """
     return tuple(unit for unit in map(named, names) if dtype in unit.dtypes and accumulator == unit.accumulator)
+
+
+class Method(NamedTuple):
+    """How a product is computed: by a unit, of its operands as they are or of the terms of an Expansion."""
+
+    unit: MatrixUnit
+    expansion: Expansion | None = None
+
+    def rate(self, traits: Traits) -> float:
+        """Multiply-adds of the product in the time of one of a work-item."""
+        return rate(traits, self.unit) / (len(self.expansion.pairs) if self.expansion else 1)
+
+
+def methods(names: Sequence[str], dtype: str, accumulator: str, precision: str) -> tuple[Method, ...]:
+    """The Methods, of a device's units, for operands of `dtype`, which may be taken as `precision` (core/precision.py) allows.
+
+    Raises:
+        ValueError: there is no unit of such a name.
+    """
+    found = [Method(unit) for unit in fitting(names, dtype, accumulator)]
+    if (dtype, accumulator) == ("float32", "float32"):
+        for expansion in EXPANSIONS[precision]:
+            found += [Method(unit, expansion) for unit in fitting(names, expansion.dtype, accumulator)]
+    return tuple(found)
 
 
 def rate(traits: Traits, unit: MatrixUnit) -> float:

@@ -181,6 +181,9 @@ class GpuTuning:
     product_hiding: float = 128  # exposed latency of a wave of groups on a unit, as the work of so many items: one per lane
     product_part: float = 100  # a part's partial result, written and read again: 8 bytes of some 10 per cycle of a unit
     product_launch: float = 400_000  # launching the kernel that sums the parts, in multiply-adds of a unit: 3 microseconds of 128 lanes
+    product_terms: float = (
+        1.2  # how much cheaper a product of several terms of float32 must be: its price is an estimate, not a measurement
+    )
     depth: int = 16  # steps of k of a product's tile in local memory
     summing_items: int = 1 << 15  # work-items in all that a kernel which adds partial sums should have
     convolution_places: int = 16  # registers of an item for the image positions of its pixels

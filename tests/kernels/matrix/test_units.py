@@ -8,9 +8,12 @@ import numpy as np
 import pytest
 
 from keras_ocl.core import dtypes
+from keras_ocl.core.precision import PRECISIONS
 from keras_ocl.kernels.matrix import units
 from keras_ocl.kernels.matrix.contraction import MatrixTile
+from keras_ocl.kernels.matrix.expansion import TF32 as TF32_TERM
 from keras_ocl.kernels.matrix.layout import Layout
+from keras_ocl.kernels.matrix.unit import TF32, in_memory
 from keras_ocl.kernels.matrix.units import EMULATED, UNITS
 from tests.kernels.gemm.test_gemm import multiply_all, random
 from tests.kernels.matrix.emulated import EMULATED_UNITS, bound, traits_with
@@ -27,7 +30,7 @@ def test_fragments_hold_each_element_equally_often(unit):
     for layout, extents in ((unit.a, (unit.rows, unit.steps)), (unit.b, (unit.columns, unit.steps)), (unit.c, (unit.rows, unit.columns))):
         held = collections.Counter(places(unit, layout))
         assert held == dict.fromkeys(itertools.product(*map(range, extents)), unit.replicas if layout is not unit.c else 1)
-        assert {dtypes.itemsize(dtype) for dtype in unit.dtypes} == {unit.size}
+        assert {dtypes.itemsize(in_memory(dtype)) for dtype in unit.dtypes} == {unit.size}
 
 
 def _mma(lane):
@@ -36,6 +39,16 @@ def _mma(lane):
     return (
         lambda i: (group + (8 if i in (2, 3, 6, 7) else 0), member * 2 + i % 2 + (8 if i >= 4 else 0)),
         lambda i: (group, member * 2 + i % 2 + (8 if i >= 2 else 0)),
+        lambda i: (group + (8 if i >= 2 else 0), member * 2 + i % 2),
+    )
+
+
+def _tf32(lane):
+    """The same document, "Matrix Fragments for mma.m16n8k8" with .tf32."""
+    group, member = lane // 4, lane % 4
+    return (
+        lambda i: (group + (8 if i in (1, 3) else 0), member + (4 if i >= 2 else 0)),
+        lambda i: (group, member + (4 if i else 0)),
         lambda i: (group + (8 if i >= 2 else 0), member * 2 + i % 2),
     )
 
@@ -72,14 +85,18 @@ def _dpas_16(lane):
 DOCUMENTED = {
     "mma_m16n8k16": _mma,
     "mma_m16n8k8": _mma,
+    "mma_m16n8k8_tf32": _tf32,
     "wmma_gfx11": _gfx11,
     "wmma_gfx12": _gfx12,
     "mfma_16x16x16": _mfma(16, 4),
     "mfma_32x32x8": _mfma(32, 4),
     "mfma_32x32x2": _mfma(32, 1),
+    "mfma_16x16x8_xf32": _mfma(16, 2),
+    "mfma_32x32x4_xf32": _mfma(32, 2),
     "dpas_8": _dpas_8,
     "dpas_16": _dpas_16,
     "emulated": _mma,
+    "emulated_tf32": _tf32,
 }
 
 
@@ -113,14 +130,18 @@ def test_runs():
     assert runs == {
         "mma_m16n8k16": (2, 2, 2, 1),
         "mma_m16n8k8": (2, 2, 2, 1),
+        "mma_m16n8k8_tf32": (1, 1, 2, 1),
         "wmma_gfx11": (16, 16, 1, 1),
         "wmma_gfx12": (8, 8, 1, 8),
         "mfma_16x16x16": (4, 4, 1, 4),
         "mfma_32x32x8": (4, 4, 1, 4),
         "mfma_32x32x2": (1, 1, 1, 4),
+        "mfma_16x16x8_xf32": (2, 2, 1, 4),
+        "mfma_32x32x4_xf32": (2, 2, 1, 4),
         "dpas_8": (2, 16, 1, 8),
         "dpas_16": (1, 16, 1, 8),
         "emulated": (2, 2, 2, 1),
+        "emulated_tf32": (1, 1, 2, 1),
     }
 
 
@@ -142,24 +163,45 @@ def test_the_units_of_a_product():
         units.fitting(("emulated", "tensor"), "float16", "float32")
 
 
+def test_the_methods_of_a_product():
+    def names(units_there, *product):
+        return [(unit.name, how.name if how else "") for unit, how in units.methods(units_there, *product)]
+
+    there = "mma_m16n8k16", "mma_m16n8k8_tf32"
+    six, three, one = (("mma_m16n8k16", name) for name in ("bf16x6", "bf16x3", "bf16"))
+    assert names(there, "float32", "float32", "float32") == [six]
+    assert names(there, "float32", "float32", "tf32") == [("mma_m16n8k8_tf32", "tf32"), three, six]
+    assert names(there, "float32", "float32", "bfloat16") == [one, ("mma_m16n8k8_tf32", "tf32"), three, six]
+    for dtype in ("float16", "bfloat16"):
+        for precision in PRECISIONS:
+            assert names(there, dtype, "float32", precision) == [("mma_m16n8k16", "")]
+    assert names(("mma_m16n8k8",), "float32", "float32", "bfloat16") == [], "it takes no bfloat16"
+    exact = ("mfma_32x32x2", "")
+    assert names(("mfma_32x32x8", "mfma_32x32x2"), "float32", "float32", "float32") == [exact, ("mfma_32x32x8", "bf16x6")]
+    assert names(there, "float64", "float64", "tf32") == names((), "float32", "float32", "tf32") == []
+
+
 UNITS_AND_DTYPES = [(unit, dtype) for unit in EMULATED_UNITS.values() for dtype in unit.dtypes]
 
 
-def check_products(device, unit, dtype):
-    rng, problems = np.random.default_rng(20), []
+def check_products(device, unit, dtype, expansion=None):
+    """expansion: of float32 operands that are multiplied as terms."""
+    if dtype == TF32:
+        expansion = TF32_TERM
+    rng, problems, stored = np.random.default_rng(20), [], "float32" if expansion else dtype
     for (m, k, n), (down, across, tall, wide, depth), transposed in (
         ((37, 43, 29), (1, 1, 1, 1, 16), (False, False)),
         ((65, 80, 72), (2, 1, 1, 2, 32), (True, False)),
         ((40, 17, 95), (1, 2, 2, 1, 16), (False, True)),
     ):
-        tile = MatrixTile.of(unit, down, across, tall, wide, depth)
+        tile = MatrixTile.of(unit, down, across, tall, wide, depth, expansion)
         assert (tile.height, tile.width) == (down * tall * unit.rows, across * wide * unit.columns)
         assert (tile.waves, tile.waves_across, tile.tall, tile.wide) == (down * across, across, tall, wide)
         options = dict(tile=tile, transposed=transposed)
-        problems.append((random(rng, (1, m, k), dtype), random(rng, (1, k, n), dtype), dtype, options))
+        problems.append((random(rng, (1, m, k), stored), random(rng, (1, k, n), stored), stored, options))
     for (a, b, _, options), found in zip(problems, multiply_all(device, traits_with(device), problems), strict=True):
         wanted = a.astype("f8") @ b.astype("f8")
-        assert (abs(found - wanted) <= bound(a, b)).all(), (unit.name, a.shape, b.shape, options)
+        assert (abs(found - wanted) <= bound(a, b, expansion)).all(), (unit.name, a.shape, b.shape, options)
 
 
 @pytest.mark.parametrize(("unit", "dtype"), UNITS_AND_DTYPES, ids=[f"{unit.name} {dtype}" for unit, dtype in UNITS_AND_DTYPES])
