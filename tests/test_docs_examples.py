@@ -56,6 +56,10 @@ def test_start():
     assert run("start.md")["model"].history.history["accuracy"]
 
 
+def test_precision():
+    assert np.isfinite(run("mixed-precision.md")["model"].history.history["loss"]).all()
+
+
 def test_custom_loops():
     names = run("custom-loops.md")
     assert np.isfinite(float(names["value"])) and names["gradient"].shape == names["second"].shape == (4, 2)
