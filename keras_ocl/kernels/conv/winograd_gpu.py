@@ -86,9 +86,9 @@ def _direct_in_fewer_bits(problem):
 def _products_of(problem, transforms, m, n, k):
     """Cost of all planes' products, in multiply-adds, with the sums of parts where k is split (for accuracy, or for parallelism)."""
     planes = Problem(problem.traits, transforms.planes, m, n, k, None, None, "float32", None, longest=transforms.terms)
-    tile, steps = gpu_choice.choose(planes, dtype="float32")
+    _, steps = gpu_choice.choose(planes, dtype="float32")
     parts = -(-k // steps) if steps else 0
-    return transforms.planes * m * n * (k / gpu_choice.speed(problem.traits, tile) + parts * problem.tuning.product_part)
+    return transforms.planes * m * n * (k / gpu_choice.gain(planes, "float32") + parts * problem.tuning.product_part)
 
 
 def _fastest(problem, launches, m, n, k):
@@ -103,8 +103,8 @@ def _fastest(problem, launches, m, n, k):
         return max(max(multiplied, 4 * elements * traits.byte) / units, tuning.launch)
 
     read, written = (size_hint(shape) for shape in (geometry.input, geometry.output))
-    direct, _ = gpu_choice.choose(Problem(traits, None, m, n, k, None, None, "float32", None), dtype="float32")
-    multiplied = 9 * hint(geometry.filter[2]) * written / gpu_choice.speed(traits, direct)
+    gain = gpu_choice.gain(Problem(traits, None, m, n, k, None, None, "float32", None), "float32")
+    multiplied = 9 * hint(geometry.filter[2]) * written / gain
     best, least = None, time(multiplied / tuning.winograd_direct, read + written)
     for transforms in (winograd.FOUR, winograd.TWO):
         tiles = hint(_tiles(problem, transforms))

@@ -29,12 +29,22 @@ def choose(problem, tile=None, pixels=0, dtype=""):
     pixels: in convolutions, where rows of `a` are pixels whose image positions an item keeps in registers, the length of its vector loads
     along k; 0 for other products. dtype: in convolutions, that of the operands in memory.
     """
-    p = problem
-    if not tile and p.a is not None and (own := _own(p)):  # a convolution asks for its own tile itself
+    if not tile and problem.a is not None and (own := _own(problem)):  # a convolution asks for its own tile itself
         return own
+    return _cheapest(problem, tile, pixels, _methods(problem, dtype))[1:]
+
+
+def gain(problem, dtype):
+    """How many times faster the device's matrix units make a product; 1 where they do not. dtype: as for choose()."""
+    ways = _methods(problem, dtype)
+    return _cheapest(problem, None, 0, ())[0] / _cheapest(problem, None, 0, ways)[0] if ways else 1
+
+
+def _cheapest(problem, tile, pixels, ways):
+    """(cost, Tile, steps of k of a part) of the cheapest kernels of a product, of which Methods of matrix units are `ways`."""
+    p, size = problem, dtypes.itemsize(problem.accumulator)
     batch = 1 if p.batch is None else max(1, hint(p.batch))
     extents = batch, max(1, hint(p.m)), max(1, hint(p.n)), max(1, hint(p.k))
-    size, ways = dtypes.itemsize(p.accumulator), _methods(p, dtype)
     return _best(p.traits, *extents, size, p.all_arguments, tile, pixels, p.longest, _launch(p), ways)
 
 
@@ -126,7 +136,7 @@ def _best(traits, batch, m, n, k, size, shared, tile, pixels, longest, launch, w
             rank = cost(steps) * (tuning.product_terms if isinstance(t, MatrixTile) and t.apart else 1), abs(t.across - 16)
             if best is None or rank < best[0]:
                 best = rank, t, steps
-    return best[1:]
+    return best[0][0], *best[1:]
 
 
 def fragment(size):
@@ -274,11 +284,6 @@ def _few_parts(p, shape):
     return min(_parts(p.traits, k), key=cost)
 
 
-def speed(traits, tile):
-    """Multiply-adds of a product with `tile` in the time of one of a work-item."""
-    return Method(tile.unit, tile.expansion).rate(traits) if isinstance(tile, MatrixTile) else 1
-
-
 def registers(tile, held=0):
     """Estimated registers of a work-item: accumulators, factors, elements in flight, addresses, and `held` others."""
     loaded = tile.depth * (tile.height + tile.width) // (tile.items * tile.packed)
@@ -294,7 +299,7 @@ def costs(traits, tile, batch, m, n, k, held, launch):
     multiplied, loaded = results, (t.height + t.width) / t.items
     fetched = tuning.product_fetch * loaded / t.packed
     if isinstance(t, MatrixTile):
-        multiplied = results / speed(traits, t) + (2 * results / t.together if t.apart else 0)
+        multiplied = results / Method(t.unit, t.expansion).rate(traits) + (2 * results / t.together if t.apart else 0)
         fetched += t.expansion.operations * loaded if t.expansion else 0
     step = multiplied + t.operands / t.together + fetched + tuning.product_turn / t.depth
     once = tuning.product_start + tuning.product_store * results
