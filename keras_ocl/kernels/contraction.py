@@ -26,7 +26,8 @@ _UNROLLED = 512  # most multiply-adds that are unrolled: instruction caches hold
 class Tile:
     """A work-group of across x down items, each with rows x columns results; `depth` steps of k in local memory.
 
-    fragment: most adjacent rows (or columns) of an item; they are loaded from local memory as one vector.
+    fragment: most adjacent rows (or columns) of an item; they are loaded from local memory as one vector. slices: so many times as many
+    items share the steps of k of the group's results (sliced k, as in CUTLASS), each across x down of them with tiles of their own.
     """
 
     across: int
@@ -35,6 +36,7 @@ class Tile:
     columns: int
     depth: int
     fragment: int = 4
+    slices: int = 1
 
     stored = False  # whether operands are in local memory as they are stored, else in the results' type
 
@@ -45,7 +47,7 @@ class Tile:
 
     @property
     def items(self) -> int:
-        """Work-items of a group."""
+        """Work-items of a group, of one slice."""
         return self.across * self.down
 
     @property
@@ -123,8 +125,13 @@ class Tile:
         return self.depth * self.pitch(extent) + (2 * self.fragment if self.depth > 8 else 0)
 
     def local_bytes(self, size: int) -> int:
-        """Bytes of local memory of both operands' tiles, with elements of `size` bytes."""
-        return (self.elements(self.height) + self.elements(self.width)) * size
+        """Bytes of local memory of both operands' tiles, and of the slices' sums, with elements of `size` bytes."""
+        tiles = self.slices * (self.elements(self.height) + self.elements(self.width))
+        return (tiles + (self.slices - 1) * self.height * self.width) * size
+
+    def sliced(self, k: int) -> int:
+        """Steps of k of a slice, of `k` in all: the last slice may have fewer."""
+        return -(-k // (self.slices * self.depth)) * self.depth
 
     @property
     def places(self) -> tuple[str, str]:
@@ -334,11 +341,13 @@ class Contraction:
             f"if (again) {{\n{''.join(f'{total} += {place};' + chr(10) for total, place in places)}}}\n",
         )
 
-    def walk(self, begin: str, end: str, a: Loader, b: Loader, name: str = "s", exact: bool = False) -> str:
+    def walk(self, begin: str, end: str, a: Loader, b: Loader, name: str = "s", exact: bool = False, until: str = "") -> str:
         """Statements that add the products of all k from `begin` to `end` (C texts); `a` and `b` are the operands' Loaders.
 
-        exact: whether the number of steps is a multiple of the tile's depth.
+        exact: whether the number of steps is a multiple of the tile's depth. until: C text of an end that is the same for all items of a
+        group, which wait for one another, where `end` is not.
         """
+        until = until or end
         t, i = self.tile, self.index
         sides = ((self.a, t.height, a, "left"), (self.b, t.width, b, "right"))
         declared = "".join(self._declare(extent, loader, kept) + self._prepare(loader, extent) for _, extent, loader, kept in sides)
@@ -347,10 +356,10 @@ class Contraction:
         before, between, behind = self._keep(name)
         barrier = self.args.barrier()
         return (
-            f"{{\n{before}{declared}{i} k_begin = {begin};\nif (k_begin < {end}) {{\n{fetch}}}\n"
+            f"{{\n{before}{declared}{i} k_begin = {begin};\nif (k_begin < {until}) {{\n{fetch}}}\n"
             "#pragma unroll 1\n"  # whatever a short loop's length (quirk unrolled_barriers)
-            f"while (k_begin < {end}) {{\n{stash}{barrier}\nk_begin += {t.depth};\nif (k_begin < {end}) {{\n{fetch}}}\n"
-            f"{self.multiply(name, skews=(t.skew(a), t.skew(b)))}{between.format(end)}{barrier}\n}}\n{behind}}}\n"
+            f"while (k_begin < {until}) {{\n{stash}{barrier}\nk_begin += {t.depth};\nif (k_begin < {until}) {{\n{fetch}}}\n"
+            f"{self.multiply(name, skews=(t.skew(a), t.skew(b)))}{between.format(until)}{barrier}\n}}\n{behind}}}\n"
         )
 
     def shares(self, extent: int, loader: Loader) -> tuple[_Axis, _Axis]:

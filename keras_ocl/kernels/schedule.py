@@ -107,6 +107,7 @@ class Schedule:
         launch: one more kernel. byte: writing a byte to memory and reading it in another kernel. kept: keeping a byte for a step's
         gradient, where it has left the caches. gather: each element, where the lanes of a vector read elements that are not adjacent.
         chained: vertical chains: most work of a kernel that is taken from other compute units to save one launch, 0 for no chains.
+        group_chained: likewise of one work-group, that does the work of other groups; 0 for no such chains.
         joined: horizontal fusion: most work-items per compute unit of independent kernels that become one, 0 for none.
         compilation: unoptimised builds: the work that a compute unit does in unoptimised code while the compiler optimises one character
         of source, 0 for no such builds.
@@ -165,6 +166,7 @@ class Schedule:
     staged_rows: tuple[int, int] = (0, 0)
     fetched_rows: int = 0
     chained: int = 0
+    group_chained: int = 0
     compilation: int = 0
     joined: int = 0
     persistent: bool = False

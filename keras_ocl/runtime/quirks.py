@@ -78,7 +78,7 @@ QUIRKS = (
         "restrict_outlives_calls",
         "Compilers of LLVM before 12, as NVIDIA's may be, take a parameter's `restrict` for a promise that outlasts the call, if they "
         "unroll the loop around it.",
-        "Functions that the loop of a persistent kernel calls have no `restrict` (`compiler/launch/loops/persistent.py`).",
+        "Functions that the loop of a persistent kernel, or a chain of one group, calls have no `restrict` (`compiler/launch/`).",
         (Implementation(NVIDIA),),
         "unless good",
     ),

@@ -15,14 +15,12 @@ from keras_ocl.compiler.launch.provenance import JoinedProvenance
 from keras_ocl.core.dim import Dim, ceil_div, product, size_hint
 from keras_ocl.core.dtypes import itemsize
 from keras_ocl.core.index import is_one
-from keras_ocl.kernels.ids import GROUPS, function
 from keras_ocl.kernels.schedule import schedule_of
 from keras_ocl.kernels.spec import Args, KernelSpec
 
-_SOURCE = 1 << 15  # characters of a joined kernel's bodies: it needs as many registers as the largest of them
 _HELD = 1 << 24  # bytes of operands that stay in memory for longer where a kernel moves: more are worth a launch
+_LIGHT = 1 << 17  # the same of a kernel that costs no memory to speak of
 _FLAT = 4  # so many times as many work-items of an elementwise kernel, which are short, take a launch's time
-ARGUMENTS = 64  # most arguments of a joined kernel: where pointers take two of a hundred scalar registers each, more are spilled
 
 
 def side_by_side(launches, traits, resolve):
@@ -49,7 +47,8 @@ class _Part:
 
     Attributes:
         joins: whether it may be joined. flat: whether it uses global ids alone, so that groups of any size may run it. group: its
-        work-group otherwise. text: its head and body. source: length of the body in characters.
+        work-group otherwise, of `size` items. line: whether they lie along one axis. light: whether it has so few operands and results
+        that they may stay in memory for longer. text: its head and body. source: length of the body in characters.
 
     Args:
         items: most work-items of a kernel that may be joined.
@@ -60,22 +59,22 @@ class _Part:
         self.spec, self.text = spec, spec.text()
         self.reads = {resolve(a.value) for a in spec.args if a.kind == "in"}
         self.writes = {resolve(a.value) for a in spec.args if a.kind == "out"}
+        self.light = _bytes(self.reads | self.writes) <= _LIGHT
         self.source = len(self.text) - len(spec.head())
         self.group = (*(spec.group or ()), 1, 1, 1)[:3]
-        line = all(map(is_one, (*self.group[1:], *spec.grid[1:])))
-        grouped = spec.barriers or any(kind != "global" for kind, _ in spec.places) or any(a.kind == "local" for a in spec.args)
-        self.flat = line and not grouped
+        self.size = product(self.group)
+        self.line = all(map(is_one, self.group[1:]))
+        self.flat = spec.group is not None and joining.is_flat(spec)
         self.joins = (
             spec.group is not None
             and joining.possible(spec)
-            and not spec.functions
             and not spec.attributes
             and not any(isinstance(n, Dim) for n in [*spec.group, *(a.value for a in spec.args if a.kind == "local")])
             and 0 < size_hint(spec.grid) <= items * (_FLAT if self.flat else 1)
-            and self.source <= _SOURCE
-            and sum(size_hint((a.value.elements,)) * itemsize(a.value.dtype) for a in spec.args if a.kind == "in") <= _HELD
+            and self.source <= joining.SOURCE
+            and _bytes({a.value for a in spec.args if a.kind == "in"}) <= _HELD
         )
-        self.joins = self.joins and (leaves or all(map(is_one, self.group[1:])) or not (spec.leaves or spec.guards))
+        self.joins = self.joins and (leaves or self.line or not (spec.leaves or spec.guards))
 
 
 class _Slot:
@@ -83,28 +82,27 @@ class _Slot:
 
     def __init__(self, number, part):
         self.number, self.parts = number, [part]
-        self.group = None if part.flat else part.group  # None while all parts are flat
+        self.size = None if part.flat else part.size  # items of its groups; None while all parts are flat
+        self.line = part.line
         self.arguments, self.bodies = joining.arguments([part.spec]), {part.text: part.source}
 
     def takes(self, part):
         """Whether `part` may join: its group, the length of the source and the number of arguments fit."""
         if not self.parts[0].joins:
             return False
-        if part.flat:
-            fits = self.group is None or is_one(self.group[1] * self.group[2])
-        else:
-            fits = self.group == part.group or self.group is None and is_one(part.group[1] * part.group[2])
+        fits = part.flat or self.size in (None, part.size)
         source = part.source if part.text not in self.bodies else 0
-        if not fits or sum(self.bodies.values()) + source > _SOURCE:
+        if not fits or sum(self.bodies.values()) + source > joining.SOURCE:
             return False
         # A number of groups that depends on a Dim is an argument too, and so are the extents and sums computed from it.
         parts = [*self.parts, part]
         more = sum(4 for p in parts if isinstance(product(p.spec.grid), Dim))
-        return len(self.arguments | joining.arguments([part.spec])) + more <= ARGUMENTS
+        return len(self.arguments | joining.arguments([part.spec])) + more <= joining.REGISTERS
 
     def add(self, part):
         self.parts.append(part)
-        self.group = self.group if part.flat else part.group
+        self.line = self.line and part.line
+        self.size = self.size if part.flat else part.size
         self.arguments |= joining.arguments([part.spec])
         self.bodies[part.text] = part.source
 
@@ -135,26 +133,36 @@ def _slots(segment, traits, joined, resolve):
 def _independent_first(parts):
     """The parts, with those in front that depend on no others, as casts of weights do not: there all of them can join.
 
-    They are flat, and their results, which stay in memory until they are read, are _HELD bytes at most, all together.
+    They are flat, and their results, which stay in memory until they are read, are _HELD bytes at most, all together. Light kernels that
+    depend on none but those follow them, as those that sort the indices of an embedding.
     """
     before, held, front = _dependencies(parts), 0, []
     for k, part in enumerate(parts):
-        if part.joins and part.flat and not before[k] and not part.spec.overwrites:
-            held += sum(size_hint((b.elements,)) * itemsize(b.dtype) for b in part.writes)
+        if part.joins and not part.spec.overwrites and before[k].issubset(front):
+            if not part.light and (before[k] or not part.flat):
+                continue
+            held += _bytes(part.writes)
             if held > _HELD:
                 break
             front.append(k)
     return [parts[k] for k in (*front, *sorted({*range(len(parts))} - {*front}))]
 
 
+def _bytes(buffers):
+    """Bytes of all Buffers of a collection, at the hints of their extents."""
+    return sum(size_hint((b.elements,)) * itemsize(b.dtype) for b in buffers)
+
+
 def _choose(slots, bound, part):
     """Of the slots that run before slot number `bound`, one that takes the part; None if none does.
 
-    For a flat part the last of them, so that few slots collect many parts: nothing large waits for it. For others the next, since their
-    operands stay in memory until they run.
+    For a flat or light part the last of them, so that few slots collect many parts: nothing large waits for it. For others the next, since
+    their operands stay in memory until they run.
     """
     order = slots[bound + 1 :]
-    return next((slot for slot in (order if part.flat else reversed(order)) if slot.takes(part)), None)
+    if part.flat:  # beside other generated code, rather than in the kernel of a product that equal layers share
+        order.sort(key=lambda slot: not slot.line)
+    return next((slot for slot in (order if part.flat or part.light else reversed(order)) if slot.takes(part)), None)
 
 
 def _dependencies(parts):
@@ -176,8 +184,8 @@ def _joined(slot, traits):
     specs = [part.spec for part in reversed(slot.parts)]
     if len(specs) == 1:
         return specs[0]
-    group = slot.group or (max(part.group[0] for part in slot.parts), 1, 1)
-    args, local, functions, runs = Args(), _Local(specs), {}, {}
+    size = slot.size or max(part.size for part in slot.parts)
+    args, local, functions, runs = Args(), joining.Local(specs), {}, {}
     for part in reversed(slot.parts):
         name, text = _function(part)
         functions[name] = text
@@ -185,64 +193,35 @@ def _joined(slot, traits):
     local.declare(args)
     text, start = f"const int group = {args.place('group', 0)};\n", 0
     for k, (name, parts) in enumerate(runs.items()):
-        block, start = _run(args, local, name, parts, start, group)
+        block, start = _run(args, local, name, parts, start, size)
         text += f"{'else ' if k else ''}{f'if (group < {args.int(start)}) ' if k < len(runs) - 1 else ''}{{\n{block}}}\n"
     return args.kernel(
         f"{specs[0].name} and {len(specs) - 1} more",
         text,
-        (start * group[0], *group[1:]),
-        group,
+        (start * size,),
+        (size,),
         helpers=frozenset().union(*(spec.helpers for spec in specs)),
         title=f"{len(specs)} kernels, side by side",
         provenance=JoinedProvenance(specs),
         overwrites=any(spec.overwrites for spec in specs),
-        functions=tuple(functions.values()),
+        functions=tuple(dict.fromkeys([text for spec in specs for text in spec.functions] + [*functions.values()])),
     )
 
 
 def _function(part):
     """(name, text) of the function that does the work of one of the part's work-items."""
-    if part.flat:
-        return joining.of_an_item(part.spec)
-    items = {("global", k): f"group_{k} * {side} + {function(('local', k))}" for k, side in enumerate(part.group)}
-    return joining.function(part.spec, GROUPS, items)
+    return joining.of_an_item(part.spec) if part.flat else joining.of_a_group(part.spec)
 
 
-class _Local:
-    """The arrays in local memory of a joined kernel, which its parts share: for each C type as many, and as long, as any part needs."""
-
-    def __init__(self, specs):
-        self._sizes, self._names = {}, {}
-        for spec in specs:
-            for key, a in self._arrays(spec):
-                self._sizes[key] = max(a.value, self._sizes.get(key, 0))
-
-    @staticmethod
-    def _arrays(spec):
-        """Pairs ((C type, number of the array among the part's arrays of this type), Arg)."""
-        counts = {}
-        for a in spec.args:
-            if a.kind == "local":
-                counts[a.dtype] = counts.get(a.dtype, 0) + 1
-                yield (a.dtype, counts[a.dtype]), a
-
-    def declare(self, args):
-        self._names = {key: args.local(key[0], size) for key, size in self._sizes.items()}
-
-    def given(self, spec):
-        """Dict from the name of an argument in local memory to the name of its array."""
-        return {a.name: self._names[key] for key, a in self._arrays(spec)}
-
-
-def _run(args, local, name, parts, start, group):
+def _run(args, local, name, parts, start, size):
     """(C text, end): the groups from `start` to `end` call the function `name`, with arguments of one of `parts` each."""
-    size, flat, rows, starts = product(group), parts[0].flat, [], []
+    flat, rows, starts = parts[0].flat, [], []
     kinds = [a.ctype for a in parts[0].spec.args]
-    guarded = flat and any(part.group[0] != size for part in parts)
+    guarded = flat and any(part.size != size for part in parts)
     for part in parts:
         spec, arrays = part.spec, local.given(part.spec)
         row = [arrays.get(a.name) or joining.given(args, a) for a in spec.args]
-        counts = [ceil_div(n, side) for n, side in zip((*spec.grid, 1, 1)[:3], (size, 1, 1) if flat else group, strict=True)]
+        counts = [ceil_div(n, side) for n, side in zip((*spec.grid, 1, 1)[:3], (size, 1, 1) if flat else part.group, strict=True)]
         if flat:
             row += [args.int(spec.grid[0], "long")] if guarded else []
         else:

@@ -149,7 +149,8 @@ class JoinedProvenance:
     """
 
     def __init__(self, specs, steps=1, reread=0, places=lambda buffer: [buffer]):
-        self._specs, self.steps, self.reread, self._places = tuple(specs), steps, reread, places
+        specs = tuple(part for spec in specs for part in spec.provenance.parts(spec))  # a joined kernel may be a part of another one
+        self._specs, self.steps, self.reread, self._places = specs, steps, reread, places
         self._writers = {b: spec.provenance for spec in specs for a in spec.args if a.kind == "out" for b in places(a.value)}
 
     def parts(self, spec):
@@ -163,7 +164,7 @@ class JoinedProvenance:
         for provenance in dict.fromkeys(spec.provenance for spec in self._specs):
             mine = [spec.args for spec in self._specs if spec.provenance is provenance]
             whole = len(mine) >= provenance.launches  # else the estimate is for launches outside this kernel too
-            amounts[provenance] = provenance.work if whole else _MOVED * sum(map(_elements, mine))
+            amounts[provenance] = provenance.work if whole else sum(map(moved, mine))
         total = sum(amounts.values()) or 1
         return tuple(s._replace(fraction=s.fraction * amount / total) for p, amount in amounts.items() for s in p.shares)
 
@@ -186,9 +187,9 @@ def key(node):
     return node.origin, "" if node.origin.operation else node.name
 
 
-def _elements(args):
-    """Elements of all buffers that a kernel with these arguments reads or writes, at the hints of their extents."""
-    return sum(hint(a.value.elements) for a in args if a.is_pointer)
+def moved(args):
+    """Estimate of the work of loading and storing, once, all buffers that a kernel with these arguments reads or writes, at their hints."""
+    return _MOVED * sum(hint(a.value.elements) for a in args if a.is_pointer)
 
 
 def _reduces(node):

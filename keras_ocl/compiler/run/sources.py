@@ -10,6 +10,7 @@ from typing import NamedTuple
 from keras_ocl.compiler.fuse.kept import kept
 from keras_ocl.compiler.launch import lower as lowering
 from keras_ocl.compiler.launch.chain import chained
+from keras_ocl.compiler.launch.group_chain import in_one_group
 from keras_ocl.compiler.launch.horizontal import side_by_side
 from keras_ocl.compiler.launch.loops.lower import lower_loop
 from keras_ocl.compiler.launch.overlap import overlapped
@@ -109,7 +110,8 @@ def _lower(device_traits, traits, name, all_arguments, graph, inputs, updates, s
     lowered = lowering.lower_graph(graph, updates, traits, all_arguments, lower_loop)
     launches = lowered.launches
     if not all_arguments:
-        launches = overlapped(chained(side_by_side(launches, traits, lowered.resolve), traits), lowered.resolve)
+        launches = side_by_side(in_one_group(launches, traits, lowered.resolve), traits, lowered.resolve)
+        launches = overlapped(chained(launches, traits), lowered.resolve)
     # Gradients that vanish over many steps end in denormal numbers, with which CPUs compute 30 times as slowly. As in XLA and
     # TensorFlow, compiled functions treat them as zero.
     options = "" if all_arguments else "-cl-denorms-are-zero"

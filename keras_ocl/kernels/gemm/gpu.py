@@ -2,7 +2,7 @@
 
 from keras_ocl.core.dim import ceil_div
 from keras_ocl.kernels import prelude
-from keras_ocl.kernels.contraction import Computed, Strided
+from keras_ocl.kernels.contraction import Computed, Contraction, Strided, local
 from keras_ocl.kernels.gemm.parts import Names, scaled, summed
 from keras_ocl.kernels.spec import Args
 
@@ -10,16 +10,17 @@ from keras_ocl.kernels.spec import Args
 def kernel(problem, tile):
     """The KernelSpec of `problem` with `tile`."""
     args = Args(problem.all_arguments)
-    names = Names(problem, args)
+    names = Names(problem, args, tile.sliced(problem.k) if tile.slices > 1 else 0)
     splits = ceil_div(problem.k, problem.split) if problem.split else 1
     groups = ceil_div(problem.n, tile.width), ceil_div(problem.m, tile.height), splits * (1 if problem.batch is None else problem.batch)
     body = _body(problem, tile, args, names, groups)
     block = f"{tile.height} rows x {tile.width} columns per work-group, {tile.rows} x {tile.columns} per work-item"
+    block += f", {tile.slices} slices of k" if tile.slices > 1 else ""
     return args.kernel(
         name="matrix product",
         body=body,
-        grid=(groups[0] * tile.across, groups[1] * tile.down, groups[2]),
-        group=(tile.across, tile.down, 1),
+        grid=(groups[0] * tile.across, groups[1] * tile.down, groups[2] * tile.slices),
+        group=(tile.across, tile.down, tile.slices),
         helpers=frozenset(problem.helpers) | frozenset(problem.sink.helpers),
         title=f"matrix product: {block}{tile.manner}",
         attributes=tile.attributes,
@@ -28,8 +29,11 @@ def kernel(problem, tile):
 
 def _body(p, t, args, n, groups):
     i = n.index
-    contraction = t.contraction(args, p.register, p.fma, i, p.a.dtype)
-    contraction.cut(p.accumulator, groups, p.split or p.k)
+    if t.slices > 1:
+        contraction, until = _of_slices(p, t, args, i), f"{t.sliced(p.k)}"
+    else:
+        contraction, until = t.contraction(args, p.register, p.fma, i, p.a.dtype), ""
+        contraction.cut(p.accumulator, groups, p.split or p.k)
     if p.a.source:
         a = _computed(p, t, args, n)
     else:
@@ -37,16 +41,36 @@ def _body(p, t, args, n, groups):
     b = _loader(p, t, p.b, "b", ("j_first", p.n, n.n, t.width, p.b.column_stride, n.b_column), (p.b.row_stride, n.b_row))
     vectors = p.divides(t.beside, p.n)
     store = p.sink.store(args, (*n.coordinates, "row", "column"), "value", t.beside if vectors else 1)
+    results = contraction.each("i_first", n.m, "j_first", n.n, store, vectors=vectors)
     return "".join(
         [
             *n.lines,
             contraction.head(),
             f"const {i} i_first = ({i}){args.place('group', 1)} * {t.height}, j_first = ({i}){args.place('group', 0)} * {t.width};\n",
             contraction.results(),
-            contraction.walk("0", n.k, a, b, exact=p.literal(p.k) and p.k % t.depth == 0),
-            contraction.each("i_first", n.m, "j_first", n.n, store, vectors=vectors),
+            contraction.walk("0", n.k, a, b, exact=p.literal(p.k) and p.k % (t.slices * t.depth) == 0, until=until),
+            _added(t, args, p.register, results) if t.slices > 1 else results,
         ]
     )
+
+
+def _of_slices(p, t, args, index):
+    """The Contraction of the item's slice of k."""
+    memory = []
+    for extent in (t.height, t.width):
+        elements = -(-t.elements(extent) // 4) * 4  # aligned for vectors
+        memory.append(f"({local(args, p.register, t.slices * elements)} + slice * {elements})")
+    return Contraction(args, t, p.register, p.fma, index, memory=tuple(memory))
+
+
+def _added(t, args, register, results):
+    """Statements by which the items of the first slice add the slices' sums, in order, and go on with `results` (C text)."""
+    sums = args.local(register, (t.slices - 1) * t.height * t.width)
+    registers = [(f"s{r}_{c}", (r * t.columns + c) * t.items) for r in range(t.rows) for c in range(t.columns)]
+    size = t.height * t.width
+    kept = "".join(f"{sums}[(slice - 1) * {size} + {place} + me] = {name};\n" for name, place in registers)
+    added = "".join(f"{name} += {sums}[{part * size + place} + me];\n" for part in range(t.slices - 1) for name, place in registers)
+    return f"if (slice > 0) {{\n{kept}}}\n{args.barrier()}\nif (slice == 0) {{\n{added}{results}}}\n"
 
 
 def _computed(p, t, args, n):

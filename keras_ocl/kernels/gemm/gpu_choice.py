@@ -13,7 +13,7 @@ from dataclasses import replace
 from keras_ocl.core import dtypes
 from keras_ocl.core.dim import ceil_div, hint, power_above, power_below
 from keras_ocl.core.index import is_one
-from keras_ocl.kernels.contraction import Tile
+from keras_ocl.kernels.contraction import Contraction, Tile
 from keras_ocl.kernels.gemm import rows_gpu
 from keras_ocl.kernels.matrix.contraction import MatrixTile
 from keras_ocl.kernels.matrix.units import Method, methods
@@ -45,7 +45,8 @@ def _cheapest(problem, tile, pixels, ways):
     p, size = problem, dtypes.itemsize(problem.accumulator)
     batch = 1 if p.batch is None else max(1, hint(p.batch))
     extents = batch, max(1, hint(p.m)), max(1, hint(p.n)), max(1, hint(p.k))
-    return _best(p.traits, *extents, size, p.all_arguments, tile, pixels, p.longest, _launch(p), ways)
+    may_slice = p.a is not None and p.literal(p.k) and not p.longest
+    return _best(p.traits, *extents, size, p.all_arguments, tile, pixels, p.longest, _launch(p), ways, may_slice)
 
 
 def _methods(problem, dtype=""):
@@ -123,7 +124,7 @@ def units(traits):
 
 
 @functools.lru_cache(4096)
-def _best(traits, batch, m, n, k, size, shared, tile, pixels, longest, launch, ways):
+def _best(traits, batch, m, n, k, size, shared, tile, pixels, longest, launch, ways, may_slice):
     tiles, parts, best = [tile] if tile else _tiles(traits, size, shared), _parts(traits, k, longest), None
     tuning = tuning_of(traits)
     if not tile:
@@ -136,7 +137,24 @@ def _best(traits, batch, m, n, k, size, shared, tile, pixels, longest, launch, w
             rank = cost(steps) * (tuning.product_terms if isinstance(t, MatrixTile) and t.apart else 1), abs(t.across - 16)
             if best is None or rank < best[0]:
                 best = rank, t, steps
+    # Where no launch would add the sums of parts, slices save little, and more kernels keep groups of the same size without them.
+    for t in _sliced(traits, tiles, k, size) if may_slice and best[2] and not tile else ():
+        rank = costs(traits, t, batch, m, n, k, 0, launch)(0), abs(t.across - 16)
+        if rank < best[0]:
+            best = rank, t, 0
     return best[0][0], *best[1:]
+
+
+def _sliced(traits, tiles, k, size):
+    """The tiles whose groups can share `k` steps among slices of their own items, for each number of slices."""
+    tuning = tuning_of(traits)
+    for t, slices in itertools.product((t for t in tiles if not isinstance(t, MatrixTile)), _SLICES):
+        sliced = replace(t, slices=slices)
+        items, steps = t.items * slices, sliced.sliced(k)
+        fits = items <= min(tuning.product_sliced, traits.max_group) and registers(t) * items <= traits.unit_registers
+        enough = k >= slices * tuning.product_slice and (slices - 1) * steps < k and steps <= Contraction.block
+        if fits and enough and sliced.local_bytes(size) <= traits.local_memory:
+            yield sliced
 
 
 def fragment(size):
@@ -197,6 +215,7 @@ def _parts(traits, k, longest=0):
     return [n for n in steps if n <= longest] or [max(1, longest // 32) * 32]
 
 
+_SLICES = (2, 4, 8)
 _COUNTS = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)  # candidate numbers of parts
 
 
@@ -295,20 +314,20 @@ def costs(traits, tile, batch, m, n, k, held, launch):
     t, tuning = tile, tuning_of(traits)
     shares = units(traits)
     tiles, results = ceil_div(m, t.height) * ceil_div(n, t.width) * batch, t.rows * t.columns
-    resident = max(1, UNIT // (registers(t, held) * t.items))
+    resident = max(1, UNIT // (registers(t, held) * t.items * t.slices))
     multiplied, loaded = results, (t.height + t.width) / t.items
     fetched = tuning.product_fetch * loaded / t.packed
     if isinstance(t, MatrixTile):
         multiplied = results / Method(t.unit, t.expansion).rate(traits) + (2 * results / t.together if t.apart else 0)
         fetched += t.expansion.operations * loaded if t.expansion else 0
     step = multiplied + t.operands / t.together + fetched + tuning.product_turn / t.depth
-    once = tuning.product_start + tuning.product_store * results
+    once = tuning.product_start + tuning.product_store * results * t.slices
 
     def cost(steps):
         count = ceil_div(k, steps) if steps else 1
         groups = math.ceil(tiles * count / shares)
-        work = ceil_div(steps or k, t.depth) * t.depth * step + once
-        total = work * (groups * t.items + tuning.product_hiding * math.ceil(groups / resident))
+        work = t.sliced(steps or k) * step + once
+        total = work * (groups * t.items * t.slices + tuning.product_hiding * math.ceil(groups / resident))
         return total + (launch + tuning.product_part * count * batch * m * n / shares if steps else 0)
 
     return cost

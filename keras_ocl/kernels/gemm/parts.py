@@ -134,10 +134,11 @@ class Problem:
 class Names:
     """The texts of a kernel's extents, strides and operand pointers, and the first lines of its body.
 
-    Every extent is turned into text once, so that in eager code each is one argument.
+    Every extent is turned into text once, so that in eager code each is one argument. slice: steps of k of a slice of the group, 0 where
+    there are none.
     """
 
-    def __init__(self, problem, args):
+    def __init__(self, problem, args, slice=0):
         p = problem
         self.index = p.index
 
@@ -150,7 +151,7 @@ class Names:
         self.b_pointer = None if p.b.source else args.pointer(p.b.handle, p.b.dtype)
         self.a_row, self.a_column = text(p.a.row_stride), text(p.a.column_stride)
         self.b_row, self.b_column = text(p.b.row_stride), text(p.b.column_stride)
-        self.lines = [f"const {p.index} z = {args.place('global', 2)};\n"]
+        self.lines = [f"const {p.index} z = {args.place('group' if slice else 'global', 2)};\n"]
         self.coordinates, self.k_start = () if p.batch is None else ("z",), "0"
         z = "z"
         starts = ["0", "0"]
@@ -162,6 +163,11 @@ class Names:
             self.lines.append(f"const {p.index} k_size = min(({p.index}){depth}, ({p.index}){self.k} - k_first);\n")
             starts, self.k_start = [scaled("k_first", self.a_column), scaled("k_first", self.b_row)], "k_first"
             self.coordinates = (f"(z % {splits} * {text(1 if p.batch is None else p.batch)} + {z})",)
+            self.k = "k_size"
+        if slice:
+            self.lines.append(f"const int slice = {args.place('local', 2)};\nconst {p.index} k_first = slice * {slice};\n")
+            self.lines.append(f"const {p.index} k_size = min(({p.index}){slice}, ({p.index}){self.k} - k_first);\n")
+            starts, self.k_start = [scaled("k_first", self.a_column), scaled("k_first", self.b_row)], "k_first"
             self.k = "k_size"
         for name, pointer, operand, start in (("a", self.a_pointer, p.a, starts[0]), ("b", self.b_pointer, p.b, starts[1])):
             if operand.source:

@@ -108,6 +108,8 @@ def choose(traits, nests, level):
         size = min(size, group // lanes, power_above(-(-wanted // count)))
     if size == 1 and not forced:
         return None
+    if count == 1 and level == rank:
+        size = group  # a single group has as many items as others have, so that it can be joined with them
     if along and size <= tuning.team_lanes // tuning.team_elements:  # single elements of such short rows use 1/4 of a cache line or less
         for nest in shared:
             nest.pack = _pack(nest, root)
@@ -115,7 +117,7 @@ def choose(traits, nests, level):
         cuts = max(1, min(wanted // (count * size), length // max(terms, size * tuning.team_elements)))
         chunk = -(-length // cuts) if cuts > 1 else 0
     together = "divergent_loops" in traits.quirks
-    return Team(size, min(group // size, power_above(count)), along, level, chunk, together=together)
+    return Team(size, group // size, along, level, chunk, together=together)
 
 
 def _pack(nest, root):

@@ -131,7 +131,8 @@ SCHEDULE = register(
         splitting=Splitting(long=1 << 14, high=512, worth=1 << 14, few=2048, part=4096, parts=512, steps=64, first=True, rows=1 << 30),
         launch=1_000_000,
         persistent=True,
-        joined=_TUNING.unit_items,  # with more work-items per unit, a kernel's own work hides the cost of its launch
+        group_chained=1 << 18,  # 1,024 operations of each item of a group: a few cycles each, in less than half the time of a launch
+        joined=2 * _TUNING.unit_items,  # with more work-items per unit, a kernel's own work hides the cost of its launch
         byte=16,  # a byte crosses the memory bus twice, written and read; some twenty operations take as long as a byte
         kept=32,
         gather=0,

@@ -172,6 +172,8 @@ class GpuTuning:
     product_few: int = 8  # most rows (or columns) of a product whose time is that of reading the other operand once
     product_readers: int = 2  # groups of such a product that together read as fast as a unit can
     product_split: int = 128  # least steps of k in a part of a split product
+    product_slice: int = 64  # least steps of k in a slice of a group's items
+    product_sliced: int = 512  # most work-items of a group with slices
     # Costs of a product in multiply-adds of one work-item, from the ratios of instructions and bytes to operations of current GPUs.
     # Loading one float to local memory: a unit loads some 32 bytes in a cycle of 128 multiply-adds, so 4 bytes cost 16; half is hidden.
     product_fetch: float = 8

@@ -9,7 +9,8 @@ import pytest
 
 import keras_ocl
 from keras_ocl import lowering, runtime
-from keras_ocl.compiler.launch.horizontal import ARGUMENTS, side_by_side
+from keras_ocl.compiler.launch.horizontal import side_by_side
+from keras_ocl.compiler.launch.joining import REGISTERS
 from keras_ocl.kernels import schedule
 from keras_ocl.kernels.spec import Args, Buffer
 from tests.kernels.launching import launch
@@ -69,7 +70,7 @@ def test_kernels_of_all_shapes_compute_what_they_do_alone():
     buffers = [Buffer(512, "float32") for _ in range(2 * len(shapes))]
     specs = [write(x, y, *shape) for (write, *shape), x, y in zip(shapes, buffers[::2], buffers[1::2], strict=True)]
     joined = side_by_side(specs, GPU, itself)
-    assert len(joined) == 2  # of groups along one axis, and of those along two
+    assert len(joined) == 2  # of groups of 32 items, and of 16
     device, values = runtime.current_device(), normal(len(buffers), 512)
     found = []
     for launches in (specs, joined):
@@ -137,11 +138,11 @@ def test_kernels_that_depend_on_none_join_at_the_front(elements, first):
 def test_a_launch_has_no_more_arguments_than_registers_hold():
     specs = [element(Buffer(64, "float32"), Buffer(64, "float32"), 64, 64) for _ in range(200)]
     joined = side_by_side(specs, GPU, itself)
-    assert all(len(found.args) <= ARGUMENTS for found in joined) and len(joined) == -(-200 // ((ARGUMENTS - 1) // 2))
+    assert all(len(found.args) <= REGISTERS for found in joined) and len(joined) == -(-200 // ((REGISTERS - 1) // 2))
     assert all(len(found.functions) == 1 for found in joined)  # equal bodies are written once
     teams = [team(Buffer(64, "float32"), Buffer(64, "float32"), (64,), (32,)) for _ in range(200)]
     found = side_by_side(teams, GPU, itself)[-1].args
-    assert ARGUMENTS - 2 < len(found) <= ARGUMENTS and sum(a.kind == "local" for a in found) == 1  # arrays in local memory are shared
+    assert REGISTERS - 2 < len(found) <= REGISTERS and sum(a.kind == "local" for a in found) == 1  # arrays in local memory are shared
     assert side_by_side(specs, dataclasses.replace(GPU, schedule="reference"), itself) == specs
 
 
@@ -187,7 +188,7 @@ def test_training_is_the_same_to_the_last_bit(on_gpu, monkeypatch):
         return profile, [*map(np.asarray, logs), *network.get_weights(), *(np.asarray(v) for v in network.optimizer.variables)]
 
     profile, joined = steps()
-    monkeypatch.setitem(schedule._KNOWN, "gpu", dataclasses.replace(schedule.get("gpu"), joined=0))
+    monkeypatch.setitem(schedule._KNOWN, "gpu", dataclasses.replace(schedule.get("gpu"), joined=0, group_chained=0))
     alone, separate = steps()
     assert len(profile.launches) <= len(alone.launches) - 8
     for a, b in zip(joined, separate, strict=True):

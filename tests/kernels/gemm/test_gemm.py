@@ -426,6 +426,26 @@ GPU_TILES = [
 ]  # fmt: skip
 
 
+@pytest.mark.parametrize("m,k,n", [(45, 200, 70), (8, 96, 64), (33, 67, 1)])
+@pytest.mark.parametrize("tile", [(8, 8, 4, 4, 16, 4, 4), (16, 4, 2, 2, 8, 4, 2), (8, 2, 1, 2, 4, 4, 8)])
+def test_groups_with_slices_of_k(device, tile, m, k, n):
+    """The last slice has fewer steps, or as many; some results lie outside."""
+    traits, rng = dataclasses.replace(device.traits, schedule="gpu"), np.random.default_rng(15)
+    a, b = random(rng, (1, m, k), "float32"), random(rng, (1, k, n), "float32")
+    check(device, traits, a, b, "float32", tile=Tile(*tile))
+
+
+def test_slices_take_the_place_of_parts_where_tiles_are_few():
+    """A launch that adds sums of parts costs more; a depth that varies has no slices."""
+    traits, found = runtime.read_record("sm_90"), []
+    for k in (784, Dim(800, hint=784), 32):
+        a, b = gemm.Operand(named("a"), "float32", k, 1), gemm.Operand(named("b"), "float32", 512, 1)
+        problem = Problem(traits, None, 128, 512, k, a, b, "float32", Sink(named("c"), (128, 512), "float32"))
+        tile, steps = gpu_choice.choose(problem)
+        found.append((tile.slices > 1, steps > 0))
+    assert found == [(True, False), (False, True), (False, False)]
+
+
 @pytest.mark.parametrize("tile", GPU_TILES)
 def test_tiles_for_gpus(device, tile):
     traits = dataclasses.replace(device.traits, schedule="gpu")

@@ -24,7 +24,8 @@ def gpu(monkeypatch, request):
     if on_rusticl():
         pytest.skip("llvmpipe's code of loops around barriers reads what it has overwritten itself (Mesa 25.0); Oclgrind finds nothing")
     if device.platform == "Oclgrind":  # 21.10 does not know the scopes that LLVM makes of joined kernels' `restrict`
-        monkeypatch.setattr(sources, "side_by_side", lambda launches, traits, resolve: launches)
+        for name in ("side_by_side", "in_one_group"):
+            monkeypatch.setattr(sources, name, lambda launches, traits, resolve: launches)
     monkeypatch.setattr(device, "traits", dataclasses.replace(device.traits, kind="gpu", schedule="gpu", compute_units=request.param))
 
 
