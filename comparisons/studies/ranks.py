@@ -115,6 +115,7 @@ def train(job, x, y):
 
 def main(path):
     """Print what `train` returns, on the first rank."""
+    sys.modules.update(dict.fromkeys(("matplotlib", "sklearn")))  # Keras loads what it finds, which takes longer than all the rest
     from keras_ocl.distribution import mpi
 
     with np.load(Path(path).with_name("data.npz")) as data:

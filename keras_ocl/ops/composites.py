@@ -5,6 +5,7 @@ too, so that other sizes reuse its kernels.
 """
 
 import functools
+from collections import Counter
 
 from keras.src.backend import config
 
@@ -20,6 +21,7 @@ from keras_ocl.core.trace import NotTraced
 HOT = 16  # calls with the same signature before it is compiled
 _MANY = 8  # tensors given or returned: of more, a graph's kernels would grow with their number, and each number would take its own
 _MOST = 4096  # signatures of a function that are counted
+_NUMBERS = 8  # compiled signatures that differ in numbers alone: some are constants of kernels, and a loop's counter would compile many
 _REFUSED = -1
 
 
@@ -27,6 +29,7 @@ def composite(function):
     """`function`, an operation on tensors and plain values, so that it is compiled for signatures that come again and again."""
     views = set()  # types of arguments with which it ran nothing, as a reshape does
     calls = {}  # signature -> number of calls, or _REFUSED
+    compiled = Counter()  # signature without its numbers -> how many signatures are compiled
 
     @functools.wraps(function)
     def run(*args, **kwargs):
@@ -54,28 +57,32 @@ def composite(function):
         elif number != _REFUSED:
             if len(calls) >= _MOST:
                 calls.clear()
+                compiled.clear()
+            number += 1
+            if number == HOT:
+                compiled[signature[0]] += 1
             many = isinstance(result, (list, tuple)) and len(result) > _MANY
-            calls[signature] = _REFUSED if many else number + 1
+            calls[signature] = _REFUSED if many or compiled[signature[0]] > _NUMBERS else number
         return result
 
     return run
 
 
 def _signature(args, kwargs):
-    """(hashable of all that a trace of an operation depends on, the tensors); None in its place where that cannot be said."""
-    key, tensors = [len(args), config.floatx(), config.epsilon(), config.image_data_format(), precision.active()], []
+    """((hashable of all but numbers that an operation's trace depends on, the numbers), the tensors); None first if that cannot be said."""
+    key, numbers, tensors = [len(args), config.floatx(), config.epsilon(), config.image_data_format(), precision.active()], [], []
     if kwargs:
         key.append(tuple(kwargs))
         args = (*args, *kwargs.values())
-    if not _add(args, key, tensors) or not 0 < len(tensors) <= _MANY:
+    if not _add(args, key, numbers, tensors) or not 0 < len(tensors) <= _MANY:
         return None, ()
     if any(t.storage.device is not tensors[0].storage.device for t in tensors):
         return None, ()
-    return tuple(key), tensors
+    return (tuple(key), tuple(numbers)), tensors
 
 
-def _add(leaves, key, tensors):
-    """Adds what tells arguments apart to `key`, and the tensors among them to `tensors`; False where there is a value of another kind."""
+def _add(leaves, key, numbers, tensors):
+    """Adds what tells arguments apart to `key` and `numbers`, the tensors to `tensors`; False where there is a value of another kind."""
     for leaf in leaves:
         kind = type(leaf)
         if kind is Tensor:
@@ -88,15 +95,19 @@ def _add(leaves, key, tensors):
             key.append(leaf.dtype)
         elif leaf is None:
             key.append(None)
-        elif kind is int or kind is bool or kind is str:
+        elif kind is bool or kind is str:
             key.append(kind)
             key.append(leaf)
+        elif kind is int:
+            key.append(kind)
+            numbers.append(leaf)
         elif kind is float:
-            key.append(leaf.hex())  # 0.0 is not -0.0
+            key.append(kind)
+            numbers.append(leaf.hex())  # 0.0 is not -0.0
         elif isinstance(leaf, (tuple, list, dict)):
             parts, structure = tree.flatten(leaf)
             key.append(structure)
-            if not _add(parts, key, tensors):
+            if not _add(parts, key, numbers, tensors):
                 return False
         else:
             return False

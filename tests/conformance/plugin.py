@@ -1,6 +1,7 @@
 """The pytest plugin that Keras's tests run under: its conftest's duties, and our branch in trainer_test.py."""
 
 import gc
+import itertools
 import os
 import sys
 from importlib.abc import MetaPathFinder
@@ -27,10 +28,21 @@ def skip_if_backend(name, reason):
     return pytest.mark.skipif(backend() == name, reason=reason)
 
 
+_COUNT = pytest.StashKey[itertools.count]()
+FREEZE = 20  # tests after which collections pass by what these left, as caches: Keras collects for each variable that it deletes
+
+
 def pytest_collection_finish():
     # Collections pass by the 14,000 tests and what they import.
     gc.collect()
     gc.freeze()
+
+
+def pytest_runtest_setup(item):
+    counted = item.session.stash.setdefault(_COUNT, itertools.count(1))
+    if next(counted) % FREEZE == 0:
+        gc.collect()
+        gc.freeze()
 
 
 def pytest_configure(config):

@@ -96,6 +96,17 @@ def test_other_sizes_reuse_the_kernels(built):  # noqa: F811
         assert new == 0 or rows == 21
 
 
+def test_a_number_that_changes_compiles_few_kernels(built):  # noqa: F811
+    """As of a histogram in a loop over its bins."""
+    x = ops.convert_to_tensor(np.arange(24, dtype="int32").reshape(3, 8))
+    heat(lambda: ops.equal(x, 0))
+    built.since()
+    for k in range(1, 24):
+        np.testing.assert_array_equal(heat(lambda k=k: ops.equal(x, k)), np.asarray(x) == k)
+        np.testing.assert_array_equal(ops.equal(x, k), np.asarray(x) == k)
+    assert 0 < built.since() < 8
+
+
 def test_what_an_operation_depends_on_is_told_apart():
     need_signed_zeros()
     x = ops.convert_to_tensor(np.array([1.0, 2.0], "float32"))
