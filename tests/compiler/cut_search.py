@@ -31,8 +31,8 @@ class Cut:
     def __init__(self, chain, at=None):
         original = lower.partition
 
-        def partition(graph, traits, together=None):
-            found = original(graph, traits, together, {n for n in graph.live() if n.order == at})
+        def partition(graph, traits, together=None, **more):
+            found = original(graph, traits, together, {n for n in graph.live() if n.order == at}, **more)
             self.graph, self.regions, self.materialised = graph, found.regions, found.materialised
             return found
 

@@ -8,13 +8,14 @@ import numpy as np
 
 from keras_ocl import runtime
 from keras_ocl.compiler import from_numpy, to_numpy
-from keras_ocl.compiler.fuse import kept
+from keras_ocl.compiler.fuse import kept, placing
 from keras_ocl.compiler.jit import Jitted
 from keras_ocl.compiler.launch import lower
 from keras_ocl.core.primitive import Kind
 from keras_ocl.gradient import value_and_grad
 
 EPSILON = {"float16": 1e-3, "float32": 1.2e-7, "float64": 2.3e-16, "bfloat16": 8e-3}
+JOINING = ("concatenate", "stack", "tile", "pad")  # operations that become concatenations
 KEEP = ("all", "least")  # what steps keep for their gradients, besides what a device's own traits say
 _GREATEST = {"float16": 6e4}
 _RUNS = 12  # of the reference with noise: one that stays on one side of a jump by chance does so once in thousands of elements
@@ -65,9 +66,9 @@ def fusion_cut(seed):
     """Compiles with random nodes in kernels of their own."""
     original, rng = lower.partition, random.Random(seed)
 
-    def partition(graph, traits, together=None):
+    def partition(graph, traits, together=None, **more):
         fit = [n for n in graph.live() if n.primitive is not None and n.results is None and n.kind in (Kind.ELEMENTWISE, Kind.REDUCTION)]
-        return original(graph, traits, together, {n for n in fit if rng.random() < 0.5})
+        return original(graph, traits, together, {n for n in fit if rng.random() < 0.5}, **more)
 
     lower.partition = partition
     try:
@@ -88,8 +89,19 @@ def keeping(way):
         device.traits, kept._FEW = before, few
 
 
+@contextlib.contextmanager
+def placing_all():
+    """Compiles such that operands of concatenations are stored in place however small they are."""
+    least, pays = placing.RUN, placing.pays
+    placing.RUN, placing.pays = 0, lambda *_: True
+    try:
+        yield
+    finally:
+        placing.RUN, placing.pays = least, pays
+
+
 def check_results(program):
-    """Eager, compiled, compiled for any batch, and with fusion cut at random."""
+    """Eager, compiled, compiled for any batch, with operands placed, and with fusion cut at random."""
     limit = _GREATEST.get(program.dtype, np.inf)
 
     def check(what, function, batch=program.batches[0]):
@@ -102,11 +114,17 @@ def check_results(program):
     compiled = Jitted(program.__call__)
     for batch in program.batches:
         check(f"compiled, with {batch}", compiled, batch)
-    with fusion_cut(program.seed):
+    with fusion_cut(program.seed), placing_all():
         check("compiled with fusion cut", Jitted(program.__call__))
     any_batch = Jitted(program.__call__, dynamic=(0,))
     for batch in program.batches:
         check(f"compiled for any batch, with {batch}", any_batch, batch)
+    if any(name in JOINING for name, *_ in program.steps):
+        with placing_all():
+            check("compiled with operands placed", Jitted(program.__call__))
+            placed = Jitted(program.__call__, dynamic=(0,))
+            for batch in program.batches:
+                check(f"compiled with operands placed for any batch, with {batch}", placed, batch)
 
 
 def check_gradient(program):
@@ -144,7 +162,7 @@ def check_gradient(program):
     own = runtime.current_device().traits.keep
     ways = [("tape", gradient, own), ("compiled gradient", Jitted(gradient), own)]
     for what, function, way in [*ways, *((f"compiled gradient that keeps {way}", Jitted(gradient), way) for way in KEEP)]:
-        with keeping(way):
+        with keeping(way), placing_all():
             parts = [to_numpy(g).astype(float) for g in function(*tensors)[1]]
         for k, (part, a) in enumerate(zip(parts, arrays, strict=True)):
             assert part.shape == a.shape, f"{what}: that of input {k} has shape {part.shape}, not {a.shape}"

@@ -98,7 +98,7 @@ class Analysis(Evaluator):
         """A register with the stored value at an index, or at a row-major offset."""
         self.reads.setdefault(node, []).append(index)
         if offset is None:
-            offset = linear([self.bounded(i, n) for i, n in zip(index, node.shape, strict=True)], node.shape)
+            offset = node.offset([self.bounded(i, n) for i, n in zip(index, node.shape, strict=True)])
         else:
             offset = self.bounded(offset, product(node.shape))
         self.visit(node, node.dtype, offset)

@@ -97,9 +97,9 @@ class Evaluator:
         """Register holding `node` at a row-major offset: reshapes and elementwise operations need no divisions to find the index."""
         if node is self.anchor:
             return self.value(node, self._unflattened(offset, node.shape))
-        if self.in_memory(node):
+        if self.in_memory(node) and node.part is None:
             return self.load(node, None, offset)
-        if 0 in node.shape:
+        if 0 in node.shape or self.in_memory(node):
             return self.value(node, ())
         if node in self.staged:
             return self.value(node, self._unflattened(offset, node.shape))

@@ -3,7 +3,7 @@
 from keras_ocl.compiler.codegen.loops import Loops
 from keras_ocl.core import dtypes
 from keras_ocl.core.dim import product
-from keras_ocl.core.index import is_one, linear
+from keras_ocl.core.index import is_one
 from keras_ocl.kernels import prelude
 
 
@@ -26,7 +26,7 @@ class Generator(Loops):
         """A register with the stored value at an index, or at a row-major offset."""
         pointer = self.args.pointer(self.alias.get(node, node), node.dtype)
         if offset is None:
-            offset = linear([self.bounded(i, n) for i, n in zip(index, node.shape, strict=True)], node.shape)
+            offset = node.offset([self.bounded(i, n) for i, n in zip(index, node.shape, strict=True)])
         else:
             offset = self.bounded(offset, product(node.shape))
         blocks = [v.block for v in offset.terms]
@@ -47,7 +47,7 @@ class Generator(Loops):
         base, step = self.define("int32", 1, self.text(offset), blocks, self.ctype), self.int(stride)
         places = [f"{base.text} + {k} * {step}" for k in range(count or w)]
         if beyond:  # an address in another row does no harm, one before the tensor's start or past its end does
-            size = self.int(product(node.shape))
+            size = self.int(product((node if node.part is None else node.part.concat).shape))
             places = [f"clamp({place}, ({self.ctype})0, ({self.ctype})({size} - 1))" for place in places]
         lanes = ", ".join([prelude.load(node.dtype, 1, pointer, place) for place in places] + ["0"] * (w - len(places)))
         text = f"({prelude.register_type(node.dtype, w)})({lanes})"

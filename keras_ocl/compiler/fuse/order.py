@@ -70,13 +70,14 @@ class _Task:
     Attributes:
         position: its position in the order that is given.
         before, after: sets of positions of regions that must run before it and after it.
-        writes, reads: numbers of the values that it stores and loads, of those in the arena.
+        writes: dict from the number of a value in the arena to the bytes of it that the region stores: of a concat maybe only a part.
+        reads: numbers of the values that it loads.
     """
 
     position: int
     before: set
     after: set
-    writes: set
+    writes: dict
     reads: set
 
 
@@ -92,36 +93,42 @@ class Ordering:
     """
 
     def __init__(self, regions, found, results, updates, stops):
-        self._regions, self._views = regions, found.views
+        self._regions, self._views, self._parts = regions, found.views, found.parts
         self._numbers, self._bytes = {}, []  # node in memory -> number of its value; bytes of each value
         position = {r: k for k, r in enumerate(regions)}
         projected = {}
         for n in found.materialised:
             if n.kind is Kind.PROJECTION:
                 projected.setdefault(n.inputs[0], []).append(n)
-        for r in regions:
-            for n in (*r.outputs, *projected.get(r.anchor, ())):
-                if n.results is None:
-                    self._number(n, 0 if n in results else size_hint(n.shape) * dtypes.itemsize(n.dtype))
+        stored = [[n for n in (*r.outputs, *projected.get(r.anchor, ())) if n.results is None] for r in regions]
+        for n in (n for nodes in stored for n in nodes):
+            for value in self._values(n):
+                self._number(value, 0 if value in results else _bytes(value))
         self._tasks = []
         for k, r in enumerate(regions):
-            writes = {self._numbers[n] for n in (*r.outputs, *projected.get(r.anchor, ())) if n in self._numbers}
-            reads = {self._numbers[b] for b in map(self._base, r.operands) if b in self._numbers}
-            self._tasks.append(_Task(k, {position[p] for p in r.producers}, {position[c] for c in r.consumers}, writes, reads - writes))
+            writes = {}
+            for n in stored[k]:
+                for v in [self._numbers[value] for value in self._values(n)]:
+                    writes[v] = min(self._bytes[v], writes.get(v, 0) + _bytes(n))
+            operands = [self._values(self._base(n))[-1] for n in r.operands]
+            reads = {self._numbers[b] for b in operands if b in self._numbers} - writes.keys()
+            self._tasks.append(_Task(k, {position[p] for p in r.producers}, {position[c] for c in r.consumers}, writes, reads))
         self._keep_updates(position, updates, stops)
         self._readers = [[] for _ in self._bytes]
-        self._writer = [0] * len(self._bytes)
         for task in self._tasks:
             for v in task.reads:
                 self._readers[v].append(task.position)
-            for v in task.writes:
-                self._writer[v] = task.position
         self._fixed = {position[s] for s in stops}
 
     def _number(self, node, nbytes):
         if node not in self._numbers:
             self._numbers[node] = len(self._bytes)
             self._bytes.append(nbytes)
+
+    def _values(self, node):
+        """The nodes in whose memory kernels store `node`, the last one where others read it: the buffer of a concat is one value."""
+        parts, own = self._parts.get(node, ((), True))
+        return [*(part.concat for part in parts), *([node] if own else ())]
 
     def _base(self, node):
         while node in self._views:
@@ -164,11 +171,12 @@ class Ordering:
 
     def peak(self, order):
         """The most bytes alive at once where the regions at these positions run one after another."""
-        left = [len(readers) for readers in self._readers]
+        left, begun = [len(readers) for readers in self._readers], set()
         live = most = 0
         for k in order:
             task = self._tasks[k]
-            live += sum(self._bytes[v] for v in task.writes)
+            live += sum(self._bytes[v] for v in task.writes.keys() - begun)
+            begun |= task.writes.keys()
             most = max(most, live)
             for v in task.reads:
                 left[v] -= 1
@@ -213,6 +221,10 @@ class Ordering:
         return found
 
 
+def _bytes(node):
+    return size_hint(node.shape) * dtypes.itemsize(node.dtype)
+
+
 class _Forward:
     """From the first launch on: a region frees the values of which it is the last reader, and allocates those that it stores."""
 
@@ -228,7 +240,7 @@ class _Forward:
     def freed(self, task):
         """The bytes freed less those allocated if the task runs now."""
         freed = sum(self._bytes[v] for v in task.reads if len(self._left[v]) == 1)
-        return freed - sum(self._bytes[v] for v in task.writes if self._left[v])
+        return freed - sum(nbytes for v, nbytes in task.writes.items() if self._left[v])
 
     def take(self, task):
         """Run the task; returns the positions of those for which `freed` grows."""
@@ -253,7 +265,7 @@ class _Backward:
         return task.before
 
     def freed(self, task):
-        freed = sum(self._bytes[v] for v in task.writes if v in self._live)
+        freed = sum(nbytes for v, nbytes in task.writes.items() if v in self._live)
         return freed - sum(self._bytes[v] for v in task.reads if v not in self._live)
 
     def take(self, task):

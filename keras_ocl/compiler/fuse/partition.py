@@ -15,9 +15,11 @@ from dataclasses import dataclass
 from keras_ocl.compiler.fuse import cost, epilogue, order, row_results, staging
 from keras_ocl.compiler.fuse.axes import ANY, axis_map
 from keras_ocl.compiler.fuse.light import PLACED, light, viewed
+from keras_ocl.compiler.fuse.placing import Placing
 from keras_ocl.compiler.fuse.prologue import fetched, packed, repeated
-from keras_ocl.compiler.fuse.regions import Parts, Placement, Region
+from keras_ocl.compiler.fuse.regions import Part, Placement, Region
 from keras_ocl.compiler.fuse.siblings import merged, same_parts, with_parts
+from keras_ocl.compiler.trace.ir import Node
 from keras_ocl.core import dtypes
 from keras_ocl.core.access import Along, Inner
 from keras_ocl.core.dim import hint, product, same, size_hint
@@ -46,19 +48,20 @@ class Partition:
     parts: dict
 
 
-def partition(graph, traits, together=None, cuts=frozenset()):
+def partition(graph, traits, together=None, cuts=frozenset(), whole=frozenset()):
     """The Partition of a graph.
 
     `together`: for the body of a loop, a set of nodes; as few kernels as possible are made, because each is launched in every step. Results
     over one index space share a kernel, and the kernels of a concat's operands write straight into its buffer, unless the concat is in the
-    set. `cuts`: pointwise nodes to store by kernels of their own, to measure what that would cost.
+    set. `cuts`: pointwise nodes to store by kernels of their own, to measure what that would cost. `whole`: concats of which other kernels
+    store no parts (fuse/placing.py), such as new values of states, which may overwrite the old ones; None: all.
     """
     nodes = graph.live()
     users = {n: [] for n in nodes}
     for n in nodes:
         for i in n.inputs:
             users[i].append(n)
-    fuser = _Fuser(graph, traits, users, together, cuts)
+    fuser = _Fuser(graph, traits, users, together, cuts, None if together is not None else whole)
     for node in reversed(nodes):
         if node.kind not in PLACED:
             fuser.place(node)
@@ -72,13 +75,16 @@ def partition(graph, traits, together=None, cuts=frozenset()):
 
 
 class _Fuser:
-    def __init__(self, graph, traits, users, together, cuts):
+    def __init__(self, graph, traits, users, together, cuts, whole):
         self.traits, self.schedule, self.users, self.together = traits, schedule_of(traits), users, together
         self.limits = self.schedule.fusion
         results = set(graph.outputs)
         self.at = {n: Placement(n in results, n in cuts, n.kind in PLACED) for n in users}
         self.indices, self.border = cost.Places(), graph.border
         self.regions, self._numbers = [], itertools.count()
+        rules = (self._is_template, self._may_be_epilogue)
+        self.placing = None if whole is None else Placing(self.at, users, graph.border, whole, *rules, self.schedule)
+        self.copies = {}  # operand of a concat that may take the place of its copy there -> the copy
 
     # ---- placing one node
 
@@ -90,11 +96,12 @@ class _Fuser:
         if self._joined_only(node):
             at.passed = at.joined = True
             return
-        if at.parts or at.cut:
-            self._store(node, self._readers(node)[0] if at.parts else ())
-            return
-        if self._is_template(node):
+        if self._is_template(node) and not at.cut:
             self._template(node)
+            return
+        if at.parts or at.cut:
+            if not self._place_operands(node):
+                self._store(node, self._readers(node)[0] if at.parts else ())
             return
         readers, needs_memory = self._readers(node)
         if at.fetchers and not readers and not needs_memory:
@@ -120,11 +127,58 @@ class _Fuser:
         if node.primitive.shares_memory is not None and node.primitive.shares_memory(node) and not at.wanted:
             at.shared, at.in_memory = node.inputs[0], True
             return
-        if self.together is None or node.primitive.joined_axis is None or not self._assemble(node):
+        if node in self.copies and not needs_memory and self._replace_copy(node):
+            readers = self._readers(node)[0]
+        if not self._place_operands(node) and not self._assemble(node):
             self._store(node, readers)
 
+    def _place_operands(self, node):
+        """Let the kernels of a concat's operands write straight into its buffer, and others copy the rest; returns whether so."""
+        at = self.at[node]
+        if self.placing is None or node.primitive.joined_axis is None or at.cut or at.parts and self.has_own_memory(node):
+            return False
+        if (found := self.placing.parts(node, *at.parts)) is None:
+            return False
+        at.passed = at.joined = at.in_memory = True
+        placed, others = found
+        for x, part in placed.items():
+            self.at[x].parts.append(part)
+        for operands, part in others:
+            copy = self._part_of(node, operands)
+            self.at[copy].parts.append(part)
+            self._store(copy, ())
+            if self.placing.may_take(operands[0], node):
+                self.copies[operands[0]] = copy
+        return True
+
+    def _replace_copy(self, node):
+        """Let the kernel that stores an operand of a concat do so in the place into which another one would copy it; returns whether so."""
+        copy = self.copies.pop(node)
+        at = self.at[copy]
+        if len(at.producer.outputs) > 1:  # the copy's kernel computes more
+            return False
+        self.regions.remove(at.producer)
+        at.producer.detach()
+        at.producer, at.in_memory, at.passed, at.joined = None, False, True, True
+        self.at[node].parts, at.parts = at.parts, []
+        self.users[node] = [u for u in self.users[node] if u is not copy]
+        return True
+
+    def _part_of(self, concat, operands):
+        """A new concat of a few adjacent operands of `concat`, which reads them in its place."""
+        axis = concat.params[concat.primitive.joined_axis]
+        shape = (*concat.shape[:axis], sum(x.shape[axis] for x in operands), *concat.shape[axis + 1 :])
+        copy = Node(concat.primitive, operands, concat.params, shape, concat.dtype, origin=concat.origin)
+        copy.order, copy.tag = concat.order, concat.tag
+        self.at[copy], self.users[copy] = Placement(False, False, False), [concat]
+        for x in operands:
+            self.users[x] = [*self.users[x], copy]
+        return copy
+
     def _assemble(self, node):
-        """Let the kernels of a concat's operands write straight into its buffer, if all operands are elementwise; returns whether so."""
+        """In the body of a loop, let kernels write straight into a concat's buffer, if all operands are elementwise; returns whether so."""
+        if self.together is None or node.primitive.joined_axis is None:
+            return False
         axis, start, found = node.params[node.primitive.joined_axis], 0, {}
         unit = product(node.shape[axis + 1 :])
         for part in node.inputs:
@@ -135,7 +189,7 @@ class _Fuser:
             split = next((q for q in range(len(base.shape)) if same((product(base.shape[q:]),), (inner,))), None)
             if base.kind is not Kind.ELEMENTWISE or split is None or is_one(base.shape[-1]) or base in found:
                 return False
-            found[base] = Parts(node, split, node.shape[axis] * unit, start * unit)
+            found[base] = Part(node, split, node.shape[axis] * unit, start * unit)
             start = start + part.shape[axis]
         if node in self.together or len({len(b.shape) for b in found}) > 1:
             return False
@@ -159,7 +213,10 @@ class _Fuser:
         """Whether a node that is stored straight into concats needs a buffer of its own too, for other readers."""
         at = self.at[node]
         others = [self.at[u] for u in self.users[node] if not self.at[u].joined and self.at[u].fetches is not node]
-        return at.wanted or any(u.anchored or u.shared is not None or u.regions - {at.producer} for u in others)
+        needed = at.wanted or any(u.anchored or u.shared is not None for u in others)
+        if self.together is not None:
+            return needed or any(u.regions - {at.producer} for u in others)
+        return needed or any(node in r.operands and r.fetched for u in others for r in u.regions | u.fetchers)
 
     def _readers(self, node):
         """The regions that evaluate a consumer of `node`, and whether `node` must be in memory anyway."""
@@ -185,7 +242,7 @@ class _Fuser:
         readers, _ = self._readers(node)
         few = len(readers) == 1 or self.together is not None
         for region in readers if few and node.results is None and node.primitive.host is None else ():
-            extra = at.wanted or len(readers) > 1 or any(self.at[u].anchored for u in self.users[node])
+            extra = at.wanted or at.parts or len(readers) > 1 or any(self.at[u].anchored for u in self.users[node])
             if not self._later(node, region) and self._can_anchor(node, region) and not (extra and self._feeds_itself(node, region)):
                 region.anchor = node
                 region.maps[node] = tuple(range(len(node.shape)))
@@ -256,7 +313,7 @@ class _Fuser:
 
     def _is_stored(self, node):
         at = self.at[node]
-        return at.in_memory or at.wanted or at.cut
+        return at.in_memory or at.wanted or at.cut or at.parts
 
     def _is_there(self, node):
         return self.at[node].in_memory or self._is_template(node)
@@ -266,7 +323,7 @@ class _Fuser:
 
     def _may_be_fetched(self, node):
         at = self.at[node]
-        return not (at.in_memory or at.wanted or at.cut or node.primitive.stored)
+        return not (at.in_memory or at.wanted or at.cut or at.parts or node.primitive.stored)
 
     def _feeds_itself(self, node, region):
         """Whether storing `node` as another result of `region` closes a cycle of dependencies."""
@@ -377,7 +434,7 @@ class _Fuser:
     def _in_memory(self, node, readers):
         """Whether `node`, not placed yet, will be in memory in any case, for consumers outside the regions `readers`."""
         at = self.at[node]
-        if at.in_memory or at.wanted or at.cut:
+        if at.in_memory or at.wanted or at.cut or at.parts:
             return True
         if self._is_template(node):
             return True
@@ -521,8 +578,13 @@ class _Fuser:
         return node.kind not in PLACED and (node.primitive.pointwise is None or _prefers_template(node))
 
     def _closes_cycle(self, node, region):
-        """Whether storing `node` in `region` closes a cycle: another region reads `node`, and `region` depends on that one."""
-        return any(c is not region and c.reaches(region) for c in self._consumer_regions(node))
+        """Whether storing `node` in `region` closes a cycle: another region reads `node`, and `region` depends on that one.
+
+        A region that reads a concat needs all of it before it can store a part.
+        """
+        if any(c is not region and c.reaches(region) for c in self._consumer_regions(node)):
+            return True
+        return any(self.at[u].passed and region in self._consumer_regions(u) for u in self.users[node] if self.at[u].joined)
 
     def _operand_of(self, node, region):
         """Whether the template of `region`, or its prologue, reads `node` from memory."""

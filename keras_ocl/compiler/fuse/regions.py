@@ -49,6 +49,11 @@ class Region:
         """Whether `other` depends on this region's outputs."""
         return bool(self.below & other.bit)
 
+    def detach(self):
+        """Take the region out of the graph of regions, before any of its operands is stored."""
+        for r in self.consumers:
+            r.producers.discard(self)
+
     def absorb(self, other):
         """Merge the region `other` into this one; neither depends on the other."""
         self.outputs += other.outputs
@@ -65,7 +70,7 @@ class Region:
             r.feed([self])
 
 
-class Parts:
+class Part:
     """Where an operand of a concat lies in the concat's buffer, into which the operand's own kernel writes.
 
     The operand's element at `index` lies at linear(index[:split]) * row + linear(index[split:]) + start, in elements.
@@ -77,6 +82,10 @@ class Parts:
     def offset(self, index, shape):
         """The offset in the concat's buffer, in elements, of the element at `index` of an operand of this shape."""
         return linear(index[: self.split], shape[: self.split]) * self.row + linear(index[self.split :], shape[self.split :]) + self.start
+
+    def inside(self, outer):
+        """The Part of an operand's operand: this one is of a concat along the same axis, which lies by `outer` in another one's buffer."""
+        return Part(outer.concat, self.split, outer.row, outer.start + self.start)
 
 
 class Placement:
@@ -93,7 +102,7 @@ class Placement:
         fetches: for a template's node, the operand that the template recomputes while loading it; other kernels may store or compute the
             operand all the same.
         fetchers: regions whose template recomputes it as part of such an operand.
-        parts: its Parts: where it is stored straight into the buffers of concats.
+        parts: its Parts, a list: where it is stored straight into the buffers of concats.
         joined: whether it is a concat into whose buffer its operands are written, or a reshape read only by such concats.
         passed: whether no kernel has to be found for it: its operands are written into the concat's buffer, or it is a reshape on the way
             there, or a template computes it in its prologue.

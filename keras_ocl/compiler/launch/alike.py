@@ -20,7 +20,8 @@ class Form:
         if region.anchor is not None:
             self._number(region.anchor, [self._operand(node) for node in region.anchor.inputs])
         outputs = tuple(self._of(node) for node in region.outputs)
-        self.key = (hashable(region.space), outputs, region.anchor is None, tuple(self._rows))
+        places = tuple(map(_place, region.outputs))
+        self.key = (hashable(region.space), outputs, places, region.anchor is None, tuple(self._rows))
 
     def _of(self, node):
         """The number of a node, given to it after all nodes that the region computes it from."""
@@ -33,7 +34,7 @@ class Form:
     def _operand(self, node):
         if node not in self._numbers:
             self._numbers[node] = len(self._rows)
-            self._rows.append((hashable(node.shape), node.dtype))
+            self._rows.append((hashable(node.shape), node.dtype, _place(node)))
             self.operands.append(node)
         return self._numbers[node]
 
@@ -43,18 +44,29 @@ class Form:
         return self._numbers[node]
 
 
-class Alike:
-    """A cache of results about the regions of one graph, by their Form. `materialised`: the nodes that are in memory."""
+def _place(node):
+    """Hashable, and equal for nodes whose elements lie at the same offsets in their buffers."""
+    part = node.part
+    return None if part is None else hashable((part.split, part.row, part.start, part.concat.shape))
 
-    def __init__(self, materialised):
+
+class Alike:
+    """A cache of results about the regions of one graph, by their Form.
+
+    `materialised`: the nodes that are in memory. `parts`: as in partition.Partition.
+    """
+
+    def __init__(self, materialised, parts):
         self._materialised, self._buffers = materialised, {node.buffer for node in materialised}
+        self._copied = {n for n, (_, own) in parts.items() if own}
         self._forms, self._in_place, self._specs = {}, {}, {}
 
     def form(self, region):
-        """The Form of a region; None if its kernels depend on more: with several results, a host operation or a prologue."""
+        """The Form of a region; None if its kernels depend on more: a node with several results or places, a host operation, a prologue."""
         if region not in self._forms:
             node = region.anchor
             plain = node is None or node.results is None and node.primitive.host is None and not region.fetched
+            plain = plain and self._copied.isdisjoint(region.outputs)
             self._forms[region] = Form(region, self._materialised) if plain else None
         return self._forms[region]
 

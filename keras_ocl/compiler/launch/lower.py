@@ -92,12 +92,15 @@ def lower_graph(graph, updates, traits, all_arguments, lower_loop, extra=None):
     for n in users:
         for i in n.inputs:
             users[i].append(n)
-    found = partition(graph, traits, None if extra is None else set(extra))
+    whole = None if all_arguments else {graph.outputs[k] for _, k in updates}
+    found = partition(graph, traits, None if extra is None else set(extra), whole=whole)
     regions, materialised, views, parts = found.regions, found.materialised, found.views, found.parts
+    if extra is None:
+        _place(materialised, parts)
     single = [(entry, graph.outputs[k]) for entry, k in updates if graph.outputs.count(graph.outputs[k]) == 1]
     rests = {rest for _, n in single if (rest := rest_of(n)) is not None and rest not in graph.outputs}
     updated = {*(writer_of(n) for _, n in single), *rests}
-    alike = Alike(materialised)
+    alike = Alike(materialised, parts)
     regions = order.updates_last(regions, updated)
     if extra is None:
         stops = [r for r in regions if _stops(r)]
@@ -125,12 +128,22 @@ def lower_graph(graph, updates, traits, all_arguments, lower_loop, extra=None):
         def lower(region=region):
             return _lower_region(region, materialised, users, builder, alias, extra or {}, parts)
 
-        found = _launchable(lower() if extra or parts else alike.kernels(region, alias, lower), provenance, builder)
+        found = _launchable(lower() if extra or parts and extra is not None else alike.kernels(region, alias, lower), provenance, builder)
         provenance.launches = max(1, len(found))
         found = [_labelled(launch, label, provenance, not updates.isdisjoint(region.outputs)) for launch in found]
         flag = _needed_if(graph, region, alias) if extra is None and rests.issuperset(region.outputs) else None
         launches += found if flag is None else [branches.guarded(launch, flag.buffer, True) for launch in found]
     return Lowered(launches, alias, overwritten)
+
+
+def _place(materialised, parts):
+    """Let the values that lie in concats' buffers alone be read there; `parts`: as in Partition. A graph may be lowered again."""
+    for n in materialised:
+        if n.part is not None:
+            n.part = n.buffer = None
+    for n, ((part, *_), own) in parts.items():
+        if not own:
+            n.part, n.buffer = part, part.concat.buffer
 
 
 def _launchable(launches, provenance, builder):

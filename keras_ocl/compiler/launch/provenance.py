@@ -71,6 +71,15 @@ class Provenance:
                 found[operand.buffer] = max(elements, found.get(operand.buffer, 0))
         return found
 
+    @functools.cached_property
+    def stores(self):
+        """Dict from the Buffer of each concat in which results lie to the number of its elements that the region writes."""
+        found = defaultdict(int)
+        for node in self._outputs:
+            if node.part is not None:
+                found[node.buffer] += _size(node)
+        return found
+
     def parts(self, spec):
         """The KernelSpecs that were joined to the kernel `spec`: here only itself."""
         return [spec]

@@ -18,7 +18,7 @@ class KernelBody:
     """What one kernel computes: the nodes `outputs` over the index space `space`, or over its first axes, from `materialised` nodes.
 
     `alias`: dict from a node to the node whose buffer it uses. `extra`: dict from a node to further Buffers in which it is stored.
-    `parts`: dict from a node to (its regions.Parts, whether it has a buffer of its own as well). `staged`: as in regions.Region.
+    `parts`: dict from a node to (its regions.Part objects, whether it has a buffer of its own as well). `staged`: as in regions.Region.
     """
 
     def __init__(self, outputs, space, materialised, alias, extra, parts, staged=None):
@@ -105,7 +105,7 @@ def _chain(block):
 def needs_64_bits(body, read, *counts):
     """Whether indices into the nodes that the body stores, into the nodes `read` or into `counts` elements take 64 bits."""
     stored = [*body.outputs, *(part.concat for n in body.outputs for part in body.parts.get(n, ((),))[0])]
-    return index_type(*(product(n.shape) for n in [*stored, *read]), *counts) == "long"
+    return index_type(*(product((n if n.part is None else n.part.concat).shape) for n in [*stored, *read]), *counts) == "long"
 
 
 class RegionSink(Sink):

@@ -74,7 +74,7 @@ def _traffic(part: KernelSpec):
 
     Where a loop's steps access slices of a buffer, the bytes of one step count.
     """
-    loads, totals = part.provenance.loads, {"in": 0, "out": 0}
+    loads, stores, totals = part.provenance.loads, part.provenance.stores, {"in": 0, "out": 0}
     for a in part.args:
         if a.kind not in totals:
             continue
@@ -83,6 +83,8 @@ def _traffic(part: KernelSpec):
             nbytes = sum(map(present, a.parts.values())) * dtypes.itemsize(a.dtype)
         elif a.kind == "in" and a.value in loads:
             nbytes = min(nbytes, int(loads[a.value]) * dtypes.itemsize(a.dtype))
+        elif a.kind == "out" and a.value in stores:
+            nbytes = min(nbytes, stores[a.value] * dtypes.itemsize(a.dtype))
         elif a.kind == "out" and part.replaced is not None:
             nbytes = min(nbytes, present(part.replaced) * dtypes.itemsize(a.dtype))
         totals[a.kind] += nbytes

@@ -3,6 +3,7 @@
 from keras_ocl.compiler.trace.equations import merged, pruned
 from keras_ocl.compiler.trace.split import split
 from keras_ocl.core.dim import Dim, key, product
+from keras_ocl.core.index import linear
 from keras_ocl.core.origin import NOWHERE
 from keras_ocl.core.primitive import Kind, Primitive
 from keras_ocl.kernels.spec import Buffer
@@ -13,11 +14,12 @@ class Node:
     """One value of the graph. `primitive` is None for an input; `results` is a list of (shape, dtype) where there are several.
 
     A node with several results is never read itself: each result is a PROJECT node. `tag`: the equation's, see core.trace.Trace.apart.
+    `part`: the regions.Part by which the value lies in the buffer of a concat, or None where its buffer holds nothing else.
     """
 
     __slots__ = (
         *("primitive", "kind", "inputs", "params", "shape", "dtype", "results"),
-        *("origin", "order", "tag", "tensor", "_buffer", "_form"),
+        *("origin", "order", "tag", "tensor", "part", "_buffer", "_form"),
     )
 
     def __init__(self, primitive, inputs, params, shape, dtype, results=None, origin=NOWHERE, tensor=None):
@@ -25,7 +27,7 @@ class Node:
         self.kind = Kind.INPUT if primitive is None else primitive.kind
         self.shape, self.dtype, self.results, self.origin = shape, dtype, results, origin
         self.order, self.tag, self.tensor = 0, 0, tensor
-        self._buffer = self._form = None
+        self.part = self._buffer = self._form = None
 
     @property
     def form(self):
@@ -44,6 +46,10 @@ class Node:
     @buffer.setter
     def buffer(self, buffer):
         self._buffer = buffer
+
+    def offset(self, index):
+        """The offset in the buffer, in elements, of the element at `index`."""
+        return linear(index, self.shape) if self.part is None else self.part.offset(index, self.shape)
 
     @property
     def name(self):

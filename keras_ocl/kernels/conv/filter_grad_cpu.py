@@ -20,6 +20,7 @@ from keras_ocl.kernels.register_tile import RegisterTile
 from keras_ocl.kernels.spec import Args, Buffer
 
 _BLOCK = 8  # most input channels of a block: a tile has about as many rows
+_SHARES = 4  # work-items per core: each one's sums are written and read again
 _OFFSETS = 6  # most rows of a tile: a register of addresses is taken by each
 
 
@@ -85,10 +86,10 @@ class _FilterGrad:
         self.bands = self._choose_bands()
         # A chunk's sums are written and read again. Where too few chunks are worth that for all cores, taps and channels are items, too.
         counts, most = size_hint(self._band_counts()), max(1, self.tuning.partial // size_hint(self.geometry.filter))
-        whole, parallel = min(8 * problem.units, counts, most), self.outer_taps * self.groups * self.slots
+        whole, parallel = min(_SHARES * problem.units, counts, most), self.outer_taps * self.groups * self.slots
         self.whole_items &= whole >= 2 * problem.units
         self.rows = _rows(problem) if self.whole_items else self.inner.taps * self.inputs
-        self.chunks = max(1, whole if self.whole_items else min(whole, ceil_div(8 * problem.units, parallel)))
+        self.chunks = max(1, whole if self.whole_items else min(whole, ceil_div(_SHARES * problem.units, parallel)))
         self.partial = Buffer(self.chunks * product(self.geometry.filter), self.accumulator)
         self.args = Args()
         self.scalar, self.vector = problem.register(), problem.register(self.tile.width)
