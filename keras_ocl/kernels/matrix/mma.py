@@ -1,4 +1,4 @@
-"""NVIDIA's matrix units: the PTX instruction mma.sync, by "Parallel Thread Execution ISA" (8.5, 2024), "Matrix Fragments for mma"."""
+"""NVIDIA's matrix units: the PTX instructions mma.sync and shfl.sync, by "Parallel Thread Execution ISA" (8.5, 2024)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -27,10 +27,14 @@ class Mma:
         return f'asm volatile("{code}" : {outputs} : {inputs});\n'
 
 
+def _shuffle(name: str, value: str, mask: int, barrier: str, /) -> str:
+    return f'float {name};\nasm volatile("shfl.sync.bfly.b32 %0, %1, {mask}, 31, -1;" : "=f"({name}) : "f"({value}));\n'
+
+
 def _unit(name: str, steps: int, dtypes: tuple[str, ...], a: tuple[tuple[int, int], ...], b: tuple[tuple[int, int], ...]) -> MatrixUnit:
     """A row whose fragments have these elements; the lanes and the sums are those of all of them."""
     c = Layout(_LANES, ((0, 1), (8, 0)))
-    return MatrixUnit(name, 16, 8, steps, dtypes, "float32", 32, Layout(_LANES, a), Layout(_LANES, b), c, Mma(f"m16n8k{steps}"))
+    return MatrixUnit(name, 16, 8, steps, dtypes, "float32", 32, Layout(_LANES, a), Layout(_LANES, b), c, Mma(f"m16n8k{steps}"), _shuffle)
 
 
 M16N8K16 = _unit("mma_m16n8k16", 16, ("float16", "bfloat16"), ((0, 1), (8, 0), (0, 8)), ((0, 1), (0, 8)))  # from sm_80 on
