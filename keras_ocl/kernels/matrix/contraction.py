@@ -41,6 +41,11 @@ class MatrixTile(Tile):
         return cls(across * columns, down * rows, tall * unit.lane_rows, wide * unit.lane_columns, depth, _VECTOR // unit.size, unit=unit)
 
     @property
+    def staged(self) -> str:
+        """C type of an operand's bits in local memory."""
+        return "ushort" if self.packed > 1 else "uint"
+
+    @property
     def attributes(self) -> str:
         """What a kernel with this tile needs before its name."""
         return self.unit.attributes
@@ -153,12 +158,24 @@ class MatrixContraction(Contraction):
     block = summation.UNIT
     tile: MatrixTile
 
-    def __init__(self, args: Args, tile: MatrixTile, register: str, fma: Fma, index: str, dtype: str) -> None:
-        element, exchange = "ushort" if tile.packed > 1 else "uint", tile.unit.exchange
-        sides = (local(args, element, tile.elements(extent), tile.fragment) for extent in (tile.height, tile.width))
-        super().__init__(args, tile, register, fma, index, memory=(next(sides), next(sides)))
-        self.unit, self.dtype, self.staged = tile.unit, dtype, element
-        self.exchange = local(args, element, tile.waves * exchange, tile.fragment) if exchange else ""
+    def __init__(
+        self,
+        args: Args,
+        tile: MatrixTile,
+        register: str,
+        fma: Fma,
+        index: str,
+        dtype: str,
+        memory: tuple[str, str] | None = None,
+    ) -> None:
+        sides = (self.memory(args, tile, tile.elements(extent)) for extent in (tile.height, tile.width))
+        super().__init__(args, tile, register, fma, index, memory=memory or (next(sides), next(sides)))
+        self.unit, self.dtype, self.staged = tile.unit, dtype, tile.staged
+
+    @staticmethod
+    def memory(args: Args, tile: MatrixTile, elements: int) -> str:
+        """C text of a pointer to local memory for elements of a tile's operands."""
+        return local(args, tile.staged, elements, tile.fragment)
 
     def head(self) -> str:
         """Statements that define the item's indices in the group and in its wave."""
@@ -167,13 +184,15 @@ class MatrixContraction(Contraction):
         text += f"const int wave = me / {unit.lanes}, lane = me % {unit.lanes};\n"
         text += f"const int wave_row = wave / {t.waves_across} * {t.tall * unit.rows};\n"
         text += f"const int wave_column = wave % {t.waves_across} * {t.wide * unit.columns};\n"
-        return text + (f"__local {self.staged}* exchange = {self.exchange} + wave * {unit.exchange};\n" if self.exchange else "")
+        if unit.exchange:
+            text += f"__local {self.staged}* exchange = {self.memory(args, t, t.waves * unit.exchange)} + wave * {unit.exchange};\n"
+        return text
 
     def zero(self, lanes: int) -> str:
         """C text of zero in local memory's type."""
         return f"({vector_type(self.staged, lanes)})0"
 
-    def _stash(self, local: str, extent: int, loader: Loader, kept: str) -> str:
+    def stash(self, local: str, extent: int, loader: Loader, kept: str) -> str:
         v, tile, (rows, steps), text = loader.vector, self.tile, self.shares(extent, loader), ""
         for y in range(steps.rounds):
             for x in range(rows.rounds):
@@ -191,15 +210,28 @@ class MatrixContraction(Contraction):
         t, unit, lines = self.tile, self.unit, []
         for q in range(0, t.depth, unit.steps):
             lines.append("{\n")
-            left = [self._operand(lines, f"x{i}_", self.a, unit.a, f"wave_row + {i * unit.rows}", q) for i in range(t.tall)]
-            right = [self._operand(lines, f"y{j}_", self.b, unit.b, f"wave_column + {j * unit.columns}", q) for j in range(t.wide)]
+            left = [self._operand(lines, f"x{i}_", self.a, unit.a, f"wave_row + {i * unit.rows}", str(q)) for i in range(t.tall)]
+            right = [self._operand(lines, f"y{j}_", self.b, unit.b, f"wave_column + {j * unit.columns}", str(q)) for j in range(t.wide)]
             for i, a in enumerate(left):
                 lines += [self._instruction(a, b, i, j, name) for j, b in enumerate(right)]
             lines.append("}\n")
         return "".join(lines)
 
-    def _operand(self, lines: list[str], name: str, local: str, layout: Layout, first: str, step: int) -> list[str]:
-        """C names of a fragment's registers, which statements added to `lines` load from step `step` on of the rows from `first` on."""
+    def multiply_in_turn(self, name: str, depth: int) -> str:
+        """As multiply(), of the tiles' first `depth` steps, in a loop that holds one fragment of the right operand at a time.
+
+        For tiles of many steps or columns: compilers hoist the loads of unrolled steps, and registers spill.
+        """
+        t, unit = self.tile, self.unit
+        lines = [f"#pragma unroll 1\nfor (int q = 0; q < {depth}; q += {unit.steps}) {{\n"]
+        left = [self._operand(lines, f"x{i}_", self.a, unit.a, f"wave_row + {i * unit.rows}", "q") for i in range(t.tall)]
+        for j in range(t.wide):
+            b = self._operand(lines, f"y{j}_", self.b, unit.b, f"wave_column + {j * unit.columns}", "q")
+            lines += [self._instruction(a, b, i, j, name) for i, a in enumerate(left)]
+        return "".join([*lines, "}\n"])
+
+    def _operand(self, lines: list[str], name: str, local: str, layout: Layout, first: str, step: str) -> list[str]:
+        """C names of a fragment's registers, which statements added to `lines` load, of the rows and steps from `first` and `step` on."""
         packed, names = self.tile.packed, [f"{name}{r}" for r in range(self.unit.registers(layout))]
         run, begin = min(self.tile.fragment, layout.run(1)), self.tile.begin(first, self.tile.fragment)
 
