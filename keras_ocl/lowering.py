@@ -65,8 +65,8 @@ class Launch:
 
     @property
     def matrix_unit(self):
-        """The name of the matrix unit by which all of its products and convolutions multiply, "" if work-items do; their titles tell."""
-        titles = re.findall(r"^// ((?:matrix product|convolution)\b.*)", "".join([*self.helpers, self.source]), re.M)
+        """The name of the matrix unit by which its products, convolutions and attention all multiply, "" if work-items do; titles tell."""
+        titles = re.findall(r"^// ((?:matrix product|convolution|attention)\b.*)", "".join([*self.helpers, self.source]), re.M)
         units = {found[1] if (found := re.search(r"by the matrix unit (\w+)", title)) else "" for title in titles}
         return units.pop() if len(units) == 1 else ""
 

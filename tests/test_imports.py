@@ -21,7 +21,7 @@ BELOW = {
     "kernels.matrix": {"prelude"},
     "kernels.gemm": {"prelude", "matrix"},
     "kernels.conv": {"prelude", "matrix", "gemm"},
-    "kernels.attention": {"prelude", "gemm"},
+    "kernels.attention": {"prelude", "matrix", "gemm"},
     "kernels.pointwise": set(),
     "kernels.schedules": {"gemm", "conv", "attention", "pointwise"},
     "primitives": {"core", "kernels"},

@@ -350,9 +350,9 @@ class Contraction:
         until = until or end
         t, i = self.tile, self.index
         sides = ((self.a, t.height, a, "left"), (self.b, t.width, b, "right"))
-        declared = "".join(self._declare(extent, loader, kept) + self._prepare(loader, extent) for _, extent, loader, kept in sides)
-        fetch = "".join(self._fetch(extent, loader, end, kept, exact) for _, extent, loader, kept in sides)
-        stash = "".join(self._stash(local, extent, loader, kept) for local, extent, loader, kept in sides)
+        declared = "".join(self.declare(extent, loader, kept) + self._prepare(loader, extent) for _, extent, loader, kept in sides)
+        fetch = "".join(self.fetch(extent, loader, end, kept, exact) for _, extent, loader, kept in sides)
+        stash = "".join(self.stash(local, extent, loader, kept) for local, extent, loader, kept in sides)
         before, between, behind = self._keep(name)
         barrier = self.args.barrier()
         return (
@@ -386,14 +386,14 @@ class Contraction:
                 text += f"{{\n{self._row(loader, rows.place(x))}{loader.row(x)}}}\n"
         return text
 
-    def _declare(self, extent: int, loader: Loader, kept: str) -> str:
+    def declare(self, extent: int, loader: Loader, kept: str) -> str:
         """Statement that declares variables for all elements, or vectors, of a tile that an item loads."""
         rows, steps = self.shares(extent, loader)
         names = ", ".join(f"{kept}{y}_{x}" for y in range(steps.rounds) for x in range(rows.rounds))
         return f"{vector_type(self.fetched, loader.vector)} {names};\n"
 
-    def _fetch(self, extent: int, loader: Loader, end: str, kept: str, exact: bool = False) -> str:
-        """Statements that load an item's share of the tile from k_begin on into the variables of _declare(), zeros beyond `end`."""
+    def fetch(self, extent: int, loader: Loader, end: str, kept: str, exact: bool = False) -> str:
+        """Statements that load an item's share of the tile from k_begin on into the variables of declare(), zeros beyond `end`."""
         i, (rows, steps), text = self.index, self.shares(extent, loader), ""
         last, zero = loader.vector if loader.along_k else 1, self.zero(loader.vector)
         for y in range(steps.rounds):
@@ -414,8 +414,8 @@ class Contraction:
             text += "}\n"
         return guarded(rows, steps, text)
 
-    def _stash(self, local: str, extent: int, loader: Loader, kept: str) -> str:
-        """Statements that store the elements loaded by _fetch() to local memory."""
+    def stash(self, local: str, extent: int, loader: Loader, kept: str) -> str:
+        """Statements that store the elements loaded by fetch() to local memory."""
         v, pitch, (rows, steps), text = loader.vector, self.tile.pitch(extent), self.shares(extent, loader), ""
         skew = partial(_skewed, self.tile.skew(loader))
         for y in range(steps.rounds):
@@ -437,8 +437,8 @@ class Contraction:
 
     def fill(self, local: str, extent: int, loader: Loader, end: str) -> str:
         """Statements that copy `extent` rows of a tile from k_begin on to local memory: zeros beyond `end`, any values beyond the limit."""
-        text = self._declare(extent, loader, "kept") + self._prepare(loader, extent) + self._fetch(extent, loader, end, "kept")
-        return f"{{\n{text}{self._stash(local, extent, loader, 'kept')}}}\n"
+        text = self.declare(extent, loader, "kept") + self._prepare(loader, extent) + self.fetch(extent, loader, end, "kept")
+        return f"{{\n{text}{self.stash(local, extent, loader, 'kept')}}}\n"
 
     def multiply(self, name: str = "s", skews: tuple[int, int] = (0, 0)) -> str:
         """Statements that add the products of the tiles self.a and self.b in local memory; skews: Tile.skew of both."""

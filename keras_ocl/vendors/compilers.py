@@ -117,8 +117,9 @@ def _nvidia(source, device, folder, loops):
     clang, ptxas, ptx = tool("CLANG", "clang-19", "clang"), tool("PTXAS", "ptxas"), folder / "program.ptx"
     library = _bitcode([_LIBCLC / "nvptx64--nvidiacl.bc"], "libclc for NVIDIA")
     options = [x for option in ("-target-cpu", device, "-mlink-bitcode-file", library) for x in ("-Xclang", option)]
-    # NVIDIA's OpenCL C has the keyword asm, which clang's strict standard leaves out.
-    run([clang, *_CLANG, "-fgnu-keywords", "-target", "nvptx64-nvidia-nvcl", *options, "-o", str(ptx), str(source)], device)
+    # NVIDIA's OpenCL C has the keyword asm, which clang's strict standard leaves out, and this function as an instruction, not libclc.
+    language = ["-fgnu-keywords", "-Dnative_exp2=__nvvm_ex2_approx_f", "-target", "nvptx64-nvidia-nvcl"]
+    run([clang, *_CLANG, *language, *options, "-o", str(ptx), str(source)], device)
     # clang does not tell ptxas a kernel's required work-group size. Unless told, ptxas gives the work-items of a large group more registers
     # than a unit has for all of them; told of smaller groups, it would spill some bytes in order to fill a unit.
     large = {name: f"\n.reqntid {x}, {y}, {z}" for x, y, z, name in _REQUIRED.findall(source.read_text()) if int(x) * int(y) * int(z) > 256}

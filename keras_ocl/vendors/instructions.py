@@ -52,7 +52,8 @@ def inner_loop(text):
         if not re.match(r"[A-Za-z]\w*", line) or _SKIPPED.match(line):
             continue
         back = _BRANCH.search(line)
-        if back and labels.get(back[1], len(code)) < len(code):
+        # From behind the program's end, AMD's compiler returns to code that it has split off.
+        if back and labels.get(back[1], len(code)) < len(code) and "s_endpgm" not in code[labels[back[1]] :]:
             loops.append((labels[back[1]], len(code) + 1))
         code += line.split(" :: ")  # AMD's dual-issue pairs
     inner = [a for a in loops if not any(a != b and a[0] <= b[0] and b[1] <= a[1] for b in loops)]

@@ -1,4 +1,4 @@
-"""Products and convolutions of every matrix unit through its vendor's compiler."""
+"""Products, convolutions and attention of every matrix unit through its vendor's compiler."""
 
 import dataclasses
 
@@ -6,7 +6,7 @@ import pytest
 
 from keras_ocl import runtime, vendors
 from keras_ocl.compiler.launch.lower import program_spec
-from keras_ocl.kernels import gemm
+from keras_ocl.kernels import attention, gemm
 from keras_ocl.kernels.conv import Geometry
 from keras_ocl.kernels.matrix.units import UNITS
 from keras_ocl.kernels.spec import Sink
@@ -70,6 +70,22 @@ def convolutions(traits, dtype):
         yield next(spec for spec in specs if "by the matrix unit" in spec.title)
 
 
+def attentions(traits, dtype, size=64):
+    """The kernels of attention and its gradients, with a mask, for heads of a size."""
+    rows, statistics = (8, 256, 8, size), (8, 256, 8)
+    operands = {name: attention.Operand(named(name), dtype, rows) for name in ("query", "key", "value", "do")}
+    operands |= {name: attention.Operand(named(name), "float32", statistics) for name in ("peak", "rescale", "delta")}
+    operands["mask"] = attention.Operand(named("mask"), "bool", (8, 1, 1, 256))
+    for plan, names, shapes in (
+        (attention.forward, ("query", "key", "value", "mask"), (rows, statistics, statistics)),
+        (attention.gradient, tuple(operands), (rows, rows, rows)),
+    ):
+        given = {name: operands[name] for name in names}
+        problem = attention.Problem(traits, 8, 256, 256, 8, 8, size, size, dtype, 0.125, False, given)
+        sinks = [Sink(named(f"{plan} {k}"), shape, dtype if shape is rows else "float32") for k, shape in enumerate(shapes)]
+        yield from plan(problem, sinks)
+
+
 @pytest.mark.parametrize(("name", "record", "target", "dtype"), CASES, ids=[f"{n} {t} {d}" for n, _, t, d in CASES])
 def test_the_instruction_is_in_the_loop_and_nothing_is_spilled(name, record, target, dtype):
     compiler(record)  # skips where it is not installed
@@ -82,6 +98,25 @@ def test_the_instruction_is_in_the_loop_and_nothing_is_spilled(name, record, tar
     found = vendors.compile_program(target, program, loops=target.startswith("amd"))
     assert {*found} == {kernel for kernel, _, _ in texts}
     for kernel, resources in found.items():
+        assert (resources.spilled, resources.private) == (0, 0), kernel
+        assert resources.wave == UNITS[name].lanes
+        if resources.loop:
+            assert resources.loop.matrix > 0 and resources.loop.fma == 0, str(resources.loop)
+
+
+# On Intel's GPUs work-items multiply: with a unit, the sums of whole rows do not fit the registers.
+ATTENTION = [case for case in CASES if not case[0].startswith("dpas") and UNITS[case[0]].size == 2]
+
+
+@pytest.mark.parametrize(("name", "record", "target", "dtype"), ATTENTION, ids=[f"{n} {t} {d}" for n, _, t, d in ATTENTION])
+def test_attention(name, record, target, dtype):
+    compiler(record)
+    traits = dataclasses.replace(runtime.read_record(record), matrix_units=(name,), matrix_rates=(8.0,))
+    specs = [spec for size in (64, 128) for spec in attentions(traits, dtype, size)]
+    assert len(specs) == 6 and all(f"by the matrix unit {name}" in spec.title for spec in specs)
+    texts = [program_spec(spec, traits) for spec in specs]
+    program = "".join([*dict.fromkeys(piece for _, _, pieces in texts for piece in pieces), *(source for _, source, _ in texts)])
+    for kernel, resources in vendors.compile_program(target, program, loops=target.startswith("amd")).items():
         assert (resources.spilled, resources.private) == (0, 0), kernel
         assert resources.wave == UNITS[name].lanes
         if resources.loop:

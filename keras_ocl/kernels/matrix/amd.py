@@ -10,6 +10,10 @@ _STEPS = ((0, 1), (0, 2), (0, 4), (0, 8), (0, 16))
 _NAMES = {"float16": "f16", "bfloat16": "bf16"}
 
 
+def _shuffle(name: str, value: str, mask: int, barrier: str, /) -> str:
+    return f"const float {name} = as_float(__builtin_amdgcn_ds_bpermute((lane ^ {mask}) << 2, as_int({value})));\n"
+
+
 def _wmma(name: str, suffix: str, operand: Layout, sums: Layout, elements: int, replicas: int = 1) -> MatrixUnit:
     """A row of WMMA 16x16x16 with such layouts; elements: those of an operand's fragment."""
     return MatrixUnit(
@@ -27,6 +31,7 @@ def _wmma(name: str, suffix: str, operand: Layout, sums: Layout, elements: int, 
             {dtype: f"__builtin_amdgcn_wmma_f32_16x16x16_{kind}_{suffix}" for dtype, kind in _NAMES.items()},
             {"float16": (f"half{elements}",) * 2, "bfloat16": (f"short{elements}",) * 2},
         ),
+        shuffle=_shuffle,
         replicas=replicas,
     )
 
@@ -60,6 +65,7 @@ def _mfma(name: str, side: int, steps: int, functions: dict[str, str], operands:
         b=operand,
         c=Layout((*_STEPS[:bits], *lanes), (*_LINES[:2], *own)),
         instruction=Builtin({d: f"__builtin_amdgcn_mfma_f32_{side}x{side}x{f}" for d, f in functions.items()}, operands, ", 0, 0, 0"),
+        shuffle=_shuffle,
     )
 
 

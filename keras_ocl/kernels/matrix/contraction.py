@@ -69,6 +69,11 @@ class MatrixTile(Tile):
         )
 
     @property
+    def staged(self) -> str:
+        """C type of an operand's bits in local memory."""
+        return "ushort" if self.unit.packed > 1 else "uint"
+
+    @property
     def attributes(self) -> str:
         """What a kernel with this tile needs before its name."""
         return self.unit.attributes
@@ -182,15 +187,26 @@ class MatrixContraction(Contraction):
     block = summation.UNIT
     tile: MatrixTile
 
-    def __init__(self, args: Args, tile: MatrixTile, register: str, fma: Fma, index: str, dtype: str) -> None:
-        element, exchange = "ushort" if tile.unit.packed > 1 else "uint", tile.unit.exchange
-        sides = (local(args, element, tile.terms * tile.elements(extent), tile.fragment) for extent in (tile.height, tile.width))
-        super().__init__(args, tile, register, fma, index, memory=(next(sides), next(sides)))
-        self.unit, self.staged, self.fetched = tile.unit, element, element
-        self.dtype = dtype
+    def __init__(
+        self,
+        args: Args,
+        tile: MatrixTile,
+        register: str,
+        fma: Fma,
+        index: str,
+        dtype: str,
+        memory: tuple[str, str] | None = None,
+    ) -> None:
+        sides = (self.memory(args, tile, tile.terms * tile.elements(extent)) for extent in (tile.height, tile.width))
+        super().__init__(args, tile, register, fma, index, memory=memory or (next(sides), next(sides)))
+        self.unit, self.dtype, self.staged, self.fetched = tile.unit, dtype, tile.staged, tile.staged
         if tile.expansion:
             self.dtype, self.fetched = tile.expansion.dtype, "uint"
-        self.exchange = local(args, element, tile.waves * exchange, tile.fragment) if exchange else ""
+
+    @staticmethod
+    def memory(args: Args, tile: MatrixTile, elements: int) -> str:
+        """C text of a pointer to local memory for elements of a tile's operands."""
+        return local(args, tile.staged, elements, tile.fragment)
 
     def head(self) -> str:
         """Statements that define the item's indices in the group and in its wave."""
@@ -199,13 +215,15 @@ class MatrixContraction(Contraction):
         text += f"const int wave = me / {unit.lanes}, lane = me % {unit.lanes};\n"
         text += f"const int wave_row = wave / {t.waves_across} * {t.tall * unit.rows};\n"
         text += f"const int wave_column = wave % {t.waves_across} * {t.wide * unit.columns};\n"
-        return text + (f"__local {self.staged}* exchange = {self.exchange} + wave * {unit.exchange};\n" if self.exchange else "")
+        if unit.exchange:
+            text += f"__local {self.staged}* exchange = {self.memory(args, t, t.waves * unit.exchange)} + wave * {unit.exchange};\n"
+        return text
 
     def zero(self, lanes: int) -> str:
         """C text of zero in the type of loaded elements."""
         return f"({vector_type(self.fetched, lanes)})0"
 
-    def _stash(self, local: str, extent: int, loader: Loader, kept: str) -> str:
+    def stash(self, local: str, extent: int, loader: Loader, kept: str) -> str:
         v, tile, (rows, steps), text = loader.vector, self.tile, self.shares(extent, loader), ""
         for y in range(steps.rounds):
             for x in range(rows.rounds):
@@ -243,12 +261,24 @@ class MatrixContraction(Contraction):
             lines.append("}\n")
         return "".join(lines)
 
+    def multiply_in_turn(self, name: str, depth: int) -> str:
+        """As multiply(), of the tiles' first `depth` steps, in a loop that holds one fragment of the right operand at a time.
+
+        For tiles of many steps or columns: compilers hoist the loads of unrolled steps, and registers spill. Not of terms.
+        """
+        t, unit = self.tile, self.unit
+        lines = [f"#pragma unroll 1\nfor (int q = 0; q < {depth}; q += {unit.steps}) {{\n"]
+        left = [self._operand(lines, f"x{i}_", self.a, unit.a, f"wave_row + {i * unit.rows}", "q") for i in range(t.tall)]
+        for j in range(t.wide):
+            b = self._operand(lines, f"y{j}_", self.b, unit.b, f"wave_column + {j * unit.columns}", "q")
+            lines += [self._instruction(a, b, self._sums(name, i, j)) for i, a in enumerate(left)]
+        return "".join([*lines, "}\n"])
+
     def _terms(self, lines: list[str], name: str, local: str, extent: int, layout: Layout, first: str, step: int) -> list[list[str]]:
         """_operand() of each term."""
         suffixes = [f"{n}_" for n in range(self.tile.terms)] if self.tile.terms > 1 else [""]
-        return [
-            self._operand(lines, f"{name}{suffix}", self._term(local, extent, n), layout, first, step) for n, suffix in enumerate(suffixes)
-        ]
+        terms = [(f"{name}{suffix}", self._term(local, extent, n)) for n, suffix in enumerate(suffixes)]
+        return [self._operand(lines, each, there, layout, first, str(step)) for each, there in terms]
 
     def _row_of(self, a: list[list[str]], right: list[list[list[str]]], i: int, name: str) -> list[str]:
         """Statements of the wave's instructions for its `i`th rows: of the terms `a` by those of all columns."""
@@ -265,8 +295,8 @@ class MatrixContraction(Contraction):
             lines += [f"{total} += {each};\n" for total, each in zip(self._sums(name, i, j), names, strict=True)]
         return [*lines, "}\n"]
 
-    def _operand(self, lines: list[str], name: str, local: str, layout: Layout, first: str, step: int) -> list[str]:
-        """C names of a fragment's registers, which statements added to `lines` load from step `step` on of the rows from `first` on."""
+    def _operand(self, lines: list[str], name: str, local: str, layout: Layout, first: str, step: str) -> list[str]:
+        """C names of a fragment's registers, which statements added to `lines` load, of the rows and steps from `first` and `step` on."""
         packed, names = self.unit.packed, [f"{name}{r}" for r in range(self.unit.registers(layout))]
         run, begin = min(self.tile.fragment, layout.run(1)), self.tile.begin(first, self.tile.fragment)
 

@@ -9,6 +9,10 @@ _LINES = ((1, 0), (2, 0), (4, 0), (8, 0))
 _STEPS = ((0, 1), (0, 2), (0, 4), (0, 8))
 
 
+def _shuffle(name: str, value: str, mask: int, barrier: str, /) -> str:
+    return f"const float {name} = intel_sub_group_shuffle_xor({value}, {mask}u);\n"
+
+
 def _unit(lanes: int, a: Layout, left: str) -> MatrixUnit:
     """The row of sub-groups of so many lanes, each of which has a column of the sums; `left`: C type of the left operand's fragment."""
     bits = lanes.bit_length() - 1
@@ -25,6 +29,7 @@ def _unit(lanes: int, a: Layout, left: str) -> MatrixUnit:
         b=Layout(_LINES[:bits], _STEPS),
         c=Layout(_STEPS[:bits], _LINES[:3]),
         instruction=Builtin(functions, dict.fromkeys(_NAMES, (left, "int8")), declared="cl_intel_subgroup_matrix_multiply_accumulate"),
+        shuffle=_shuffle,
         copies=3,  # as Intel's compiler uses them
         room=16 // lanes,
         attributes=f"__attribute__((intel_reqd_sub_group_size({lanes})))\n",

@@ -1,4 +1,4 @@
-"""The instruction of a matrix unit on any device that has work-groups: lanes exchange their fragments by way of local memory."""
+"""The instructions of a matrix unit on any device that has work-groups: lanes exchange their fragments by way of local memory."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -51,8 +51,14 @@ def _element(dtype: str, where: str) -> str:
     return f"as_float((uint)exchange[{where}] << 16)"
 
 
+def shuffle(name: str, value: str, mask: int, barrier: str, /) -> str:
+    """The Shuffle by way of local memory."""
+    place = "((__local float*)exchange)"
+    return f"{place}[lane] = {value};\n{barrier}\nconst float {name} = {place}[lane ^ {mask}];\n{barrier}\n"
+
+
 def emulated(unit: MatrixUnit, name: str) -> MatrixUnit:
-    """A unit of that name with the extents and layouts of `unit`, whose instruction any device can run."""
+    """A unit of that name with the extents and layouts of `unit`, whose instructions any device can run."""
     u = unit
     instruction = Emulation(u.rows, u.columns, u.steps, u.packed, u.a, u.b, u.c)
-    return replace(u, name=name, instruction=instruction, attributes="", exchange=(u.rows + u.columns) * u.steps)
+    return replace(u, name=name, instruction=instruction, shuffle=shuffle, attributes="", exchange=(u.rows + u.columns) * u.steps)

@@ -1,4 +1,4 @@
-"""NVIDIA's matrix units: the PTX instruction mma.sync, by "Parallel Thread Execution ISA" (8.5, 2024), "Matrix Fragments for mma"."""
+"""NVIDIA's matrix units: the PTX instructions mma.sync and shfl.sync, by "Parallel Thread Execution ISA" (8.5, 2024)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -28,10 +28,14 @@ class Mma:
         return f'asm volatile("{code}" : {outputs} : {inputs});\n'
 
 
+def _shuffle(name: str, value: str, mask: int, barrier: str, /) -> str:
+    return f'float {name};\nasm volatile("shfl.sync.bfly.b32 %0, %1, {mask}, 31, -1;" : "=f"({name}) : "f"({value}));\n'
+
+
 def _unit(name: str, steps: int, dtypes: tuple[str, ...], a: Layout, b: Layout) -> MatrixUnit:
     """A row with these operands; the sums are those of all of them."""
     c = Layout(_LANES, ((0, 1), (8, 0)))
-    return MatrixUnit(name, 16, 8, steps, dtypes, "float32", 32, a, b, c, Mma(f"m16n8k{steps}"))
+    return MatrixUnit(name, 16, 8, steps, dtypes, "float32", 32, a, b, c, Mma(f"m16n8k{steps}"), _shuffle)
 
 
 _HALVES = "float16", "bfloat16"

@@ -55,7 +55,12 @@ def _text(name: str, unit: MatrixUnit, dtype: str) -> str:
     places = [f"c[({row}) * {unit.columns} + {column}]" for row, column in map(unit.c.texts, range(unit.c.elements))]
     text += "".join(f"float {s} = {place};\n" for s, place in zip(sums, places, strict=True))
     text += 2 * unit.instruction(dtype, names["a"], names["b"], sums, barrier)
-    text += "".join(f"{place} = {s};\n" for s, place in zip(sums, places, strict=True))
+    for mask in unit.masks:
+        text += "".join(unit.shuffle(f"{s}_{mask}", s, mask, barrier) for s in sums)
+        sums = [f"{s}_{mask}" for s in sums]
+    # Each lane has the sums of another one now.
+    text += f"const int mine = lane;\n{{\nconst int lane = mine ^ {sum(unit.masks)};\n"
+    text += "".join(f"{place} = {s};\n" for s, place in zip(sums, places, strict=True)) + "}\n"
     pragma = "#pragma OPENCL EXTENSION cl_khr_fp16 : enable\n" if "as_half" in text else ""
     arguments = f"__global const {element}* restrict a, __global const {element}* restrict b, __global float* c"
     required = f"__attribute__((reqd_work_group_size({unit.lanes}, 1, 1)))\n"

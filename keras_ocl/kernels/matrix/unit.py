@@ -31,6 +31,15 @@ class Instruction(Protocol):
     def __call__(self, dtype: str, a: Sequence[str], b: Sequence[str], c: Sequence[str], barrier: str, /) -> str: ...
 
 
+class Shuffle(Protocol):
+    """Writes the statements that define the float `name`: the C variable `value` of the lane whose number differs in the bit `mask`.
+
+    All work-items of a group run them. They may use what those of an Instruction may.
+    """
+
+    def __call__(self, name: str, value: str, mask: int, barrier: str, /) -> str: ...
+
+
 @dataclass(frozen=True)
 class MatrixUnit:
     """A matrix unit: the extents, dtypes and layouts of its instruction. All extents are powers of two.
@@ -45,6 +54,7 @@ class MatrixUnit:
         b: layout of (column, step) of the right operand.
         c: layout of (row, column) of the sums, none of whose elements' bits moves both.
         instruction: how it is written in OpenCL C.
+        shuffle: how a wave's lanes exchange values in OpenCL C.
         attributes: what kernels with the instruction need before their name.
         exchange: elements, of an operand, in local memory that a wave's instruction needs.
         replicas: lanes that hold each element of an operand.
@@ -63,6 +73,7 @@ class MatrixUnit:
     b: Layout
     c: Layout
     instruction: Instruction
+    shuffle: Shuffle
     attributes: str = ""
     exchange: int = 0
     replicas: int = 1
@@ -97,6 +108,11 @@ class MatrixUnit:
             number |= (counted[axis] & 1) << bit
             counted[axis] >>= 1
         return number
+
+    @cached_property
+    def masks(self) -> tuple[int, ...]:
+        """The bits in which the numbers of lanes with sums of the same rows differ, from the lowest on."""
+        return tuple(1 << bit for bit, (_, column) in enumerate(self.c.lane) if column)
 
     def registers(self, layout: Layout) -> int:
         """Registers of an operand's fragment."""

@@ -54,6 +54,13 @@ def load_stored(dtype, width, pointer, offset):
     return f"*(__global const {vector_type(bits, width)}*)({pointer} + {offset})"
 
 
+def stored(dtype, width, value):
+    """(expression of the bits of a register of floats as elements of 16 or 32 bits: unsigned lanes, names of the helpers that it calls)."""
+    if dtypes.itemsize(dtype) == 4:
+        return f"as_{vector_type('uint', width)}({value})", set()
+    return f"to_{dtype}_{width}({value})", {f"to_{dtype}_{width}"}
+
+
 def store(dtype, width, pointer, offset, value, count=0, aligned=False):
     """Statement that stores the register `value` (`width` lanes) at `pointer + offset`; only the first `count` lanes, unless that is 0.
 

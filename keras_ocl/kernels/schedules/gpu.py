@@ -9,6 +9,8 @@ from keras_ocl.core.dim import Extent, ceil_div, hint
 from keras_ocl.core.factors import Shaped
 from keras_ocl.kernels import cumulative_gpu, row_sparse, scatter, scatter_sorted, sort, sort_local
 from keras_ocl.kernels.attention import gpu as attention_gpu
+from keras_ocl.kernels.attention import gpu_choice as attention_choice
+from keras_ocl.kernels.attention import matrix_gpu as attention_matrix_gpu
 from keras_ocl.kernels.conv import elements as conv_elements
 from keras_ocl.kernels.conv import gpu as conv_gpu
 from keras_ocl.kernels.conv import pointwise as conv_pointwise
@@ -63,17 +65,26 @@ def _filter_gradient(problem: Problem) -> list[KernelSpec]:
     return winograd_gpu.filter_grad(problem, transforms) if transforms else conv_gpu.filter_grad(problem)
 
 
+def _attention(problem: Any, scheme: Any, sinks: Any) -> KernelSpec:
+    tile = attention_choice.choose(problem, scheme)
+    by_unit = isinstance(tile, attention_choice.UnitTile)
+    return (attention_matrix_gpu if by_unit else attention_gpu).kernel(problem, scheme, sinks, tile)
+
+
 def _attention_pays(traits: Traits, query: Shaped, key: Shaped, has_bias: bool) -> bool:
     """Whether the attention kernel's slower multiply-adds take less time than the launches that it saves.
 
-    Only with float32 sums, with enough positions for a group's rows and few enough for its loop over them. A bias's gradient needs the
-    (time x source) matrix anyway.
+    Only with float32 sums, with enough positions for a group's rows and, unless a matrix unit multiplies, few enough for its loop over
+    them. A bias's gradient needs the (time x source) matrix anyway.
     """
     batch, time, heads, depth = map(hint, query.shape)
     source, tuning = hint(key.shape[1]), tuning_of(traits)
+    if dtypes.accumulator(query.dtype) != "float32" or has_bias or tuning.attention_least > min(time, source):
+        return False
+    if attention_choice.by_unit(traits, query, key):
+        return True
     multiplied = 2 * batch * heads * time * source * depth / gpu_choice.units(traits)
-    fits = dtypes.accumulator(query.dtype) == "float32" and not has_bias and tuning.attention_least <= min(time, source)
-    return fits and max(time, source) <= tuning.attention_most and multiplied <= tuning.attention_launches * tuning.launch
+    return max(time, source) <= tuning.attention_most and multiplied <= tuning.attention_launches * tuning.launch
 
 
 def _left_pays(traits: Traits, rows: Extent, depth: Extent, columns: Extent, price: float, loads: int) -> bool:
@@ -117,7 +128,7 @@ SCHEDULE = register(
         product=_product,
         convolution=_convolution,
         filter_gradient=_filter_gradient,
-        attention=attention_gpu.kernel,
+        attention=_attention,
         attention_pays=_attention_pays,
         left_pays=_left_pays,
         sort=_sort,

@@ -9,7 +9,7 @@ from keras_ocl import runtime
 from keras_ocl.core import dtypes
 from keras_ocl.core.dim import Dim
 from keras_ocl.kernels import attention
-from keras_ocl.kernels.attention import gpu as attention_gpu
+from keras_ocl.kernels.attention import gpu_choice
 from keras_ocl.kernels.attention.parts import FORWARD, KEY_VALUE_GRADIENT, QUERY_GRADIENT, Writer
 from keras_ocl.kernels.spec import Sink
 from tests.kernels.launching import launch, named
@@ -250,7 +250,7 @@ def test_gpu_tiles_respect_the_device(device):
     for memory, group in ((32768, 256), (16384, 64), (4096, 4), (65536, 1)):
         traits = dataclasses.replace(device.traits, schedule="gpu", local_memory=memory, max_group=group)
         for scheme in (FORWARD, QUERY_GRADIENT, KEY_VALUE_GRADIENT):
-            tile = attention_gpu.choose(problem(traits, arrays), scheme)
+            tile = gpu_choice.choose(problem(traits, arrays), scheme)
             assert tile.items <= group and tile.local_bytes(4) <= memory
 
 
@@ -259,19 +259,19 @@ def test_gpu_tiles_respect_the_device(device):
 def test_gpu_tiles_fit_registers_and_gradients_share_a_launch(record, size):
     traits = runtime.read_record(record)
     given = problem(traits, dict(zip(("query", "key", "value"), operands(*size), strict=False)))
-    tiles = {scheme: attention_gpu.choose(given, scheme) for scheme in (FORWARD, QUERY_GRADIENT, KEY_VALUE_GRADIENT)}
+    tiles = {scheme: gpu_choice.choose(given, scheme) for scheme in (FORWARD, QUERY_GRADIENT, KEY_VALUE_GRADIENT)}
     for scheme, tile in tiles.items():
-        assert 1.6 * attention_gpu.registers(tile, scheme) <= traits.item_registers
+        assert 1.6 * gpu_choice.registers(tile, scheme) <= traits.item_registers
     assert tiles[QUERY_GRADIENT].items == tiles[KEY_VALUE_GRADIENT].items
 
 
 @pytest.mark.parametrize("tile", [(16, 4, 4, 4), (16, 8, 2, 4), (8, 4, 4, 8)])
 def test_large_gpu_tiles(device, monkeypatch, tile):
     """Those that GPUs with many registers take: of rows that are loaded as vectors and of others, in several blocks and chunks."""
-    tile = attention_gpu.Tile(*tile, depth=16, fragment=4)
+    tile = gpu_choice.Tile(*tile, depth=16, fragment=4)
     if tile.local_bytes(4) > device.traits.local_memory or tile.items > device.traits.max_group:
         pytest.skip("the device has no room for such a group")
-    monkeypatch.setattr(attention_gpu, "choose", lambda problem, scheme: tile)
+    monkeypatch.setattr(gpu_choice, "choose", lambda problem, scheme: tile)
     traits = dataclasses.replace(device.traits, schedule="gpu")
     arrays = operands(1, 70, 141, 2, 1, 20, 68)
     mask = np.random.default_rng(0).uniform(size=(1, 1, 70, 141)) < 0.7
