@@ -129,6 +129,7 @@ def test_every_page_with_python_is_run(page):
         "custom-kernels.md",
         "generation.md",
         "memory.md",
+        "mixed-precision.md",
         "profiling.md",
         "checks.md",
     }

@@ -10,6 +10,8 @@ selects their arguments. Kernels that overwrite a state only ever move to later 
 and every kernel that ran before the first update of a state still does.
 """
 
+import itertools
+
 from keras_ocl.compiler.launch import joining
 from keras_ocl.compiler.launch.provenance import JoinedProvenance
 from keras_ocl.core.dim import Dim, ceil_div, product, size_hint
@@ -18,7 +20,10 @@ from keras_ocl.core.index import is_one
 from keras_ocl.kernels.schedule import schedule_of
 from keras_ocl.kernels.spec import Args, KernelSpec
 
-_HELD = 1 << 24  # bytes of operands that stay in memory for longer where a kernel moves: more are worth a launch
+# Bytes of operands that stay in memory for longer where a kernel moves: more are worth a launch. Where many kernels move, and with a number
+# a segment's peak of live bytes grows by more than a twentieth and the first number, the next one holds.
+_HELD = (1 << 24, 1 << 21, 1 << 18, 0)
+_GROWTH = 1.05
 _LIGHT = 1 << 17  # the same of a kernel that costs no memory to speak of
 _FLAT = 4  # so many times as many work-items of an elementwise kernel, which are short, take a launch's time
 
@@ -46,9 +51,10 @@ class _Part:
     """A kernel, with the resolved Buffers that it reads and writes, and how it may be joined.
 
     Attributes:
-        joins: whether it may be joined. flat: whether it uses global ids alone, so that groups of any size may run it. group: its
-        work-group otherwise, of `size` items. line: whether they lie along one axis. light: whether it has so few operands and results
-        that they may stay in memory for longer. text: its head and body. source: length of the body in characters.
+        joins: whether it may be joined, if the bytes of its operands, `held`, may stay in memory for longer. flat: whether it uses global
+        ids alone, so that groups of any size may run it. group: its work-group otherwise, of `size` items. line: whether they lie along one
+        axis. light: whether it has so few operands and results that they may stay in memory for longer. text: its head and body.
+        source: length of the body in characters.
 
     Args:
         items: most work-items of a kernel that may be joined.
@@ -72,8 +78,8 @@ class _Part:
             and not any(isinstance(n, Dim) for n in [*spec.group, *(a.value for a in spec.args if a.kind == "local")])
             and 0 < size_hint(spec.grid) <= items * (_FLAT if self.flat else 1)
             and self.source <= joining.SOURCE
-            and _bytes({a.value for a in spec.args if a.kind == "in"}) <= _HELD
         )
+        self.held = _bytes({a.value for a in spec.args if a.kind == "in"})
         self.joins = self.joins and (leaves or self.line or not (spec.leaves or spec.guards))
 
 
@@ -110,14 +116,44 @@ class _Slot:
 def _slots(segment, traits, joined, resolve):
     """The Slots of a segment's kernels, in the order in which they run."""
     leaves = "return_beside_barriers" not in traits.quirks
-    parts = _independent_first([_Part(spec, joined * traits.compute_units, resolve, leaves) for spec in segment])
+    parts = [_Part(spec, joined * traits.compute_units, resolve, leaves) for spec in segment]
+    most = _GROWTH * _peak([[part] for part in parts]) + _HELD[0]
+    slots: list[_Slot] = []
+    for held in _HELD:
+        slots = _arranged(parts, held)
+        if _peak([slot.parts for slot in slots]) <= most:
+            break
+    return slots
+
+
+def _peak(places):
+    """The most bytes alive at once of what is first written among the parts at each of some places, until it is last read or written."""
+    first, last = {}, {}
+    for place, parts in enumerate(places):
+        for part in parts:
+            for buffer in part.reads - first.keys() - part.writes:
+                first[buffer] = -1  # it was there before
+            for buffer in part.reads | part.writes:
+                first.setdefault(buffer, place)
+                last[buffer] = place
+    changes = [0] * (len(places) + 1)
+    for buffer, place in first.items():
+        if place >= 0:
+            changes[place] += _bytes([buffer])
+            changes[last[buffer] + 1] -= _bytes([buffer])
+    return max(itertools.accumulate(changes))
+
+
+def _arranged(parts, held):
+    """The Slots of the parts, of which those with more than `held` bytes of operands do not move."""
+    parts = _independent_first(parts, held)
     before = _dependencies(parts)
     overwriting = next((k for k, part in enumerate(parts) if part.spec.overwrites), len(parts))
     slots, bounds, first = [], [-1] * len(parts), -1  # bounds: for each part, the number of the first slot that depends on it
     for k in reversed(range(len(parts))):
         part = parts[k]
         bound = bounds[k] if k >= overwriting else max(bounds[k], first)
-        slot = _choose(slots, bound, part) if part.joins else None
+        slot = _choose(slots, bound, part) if part.joins and part.held <= held else None
         if slot is None:
             slot = _Slot(len(slots), part)
             slots.append(slot)
@@ -130,19 +166,19 @@ def _slots(segment, traits, joined, resolve):
     return slots[::-1]
 
 
-def _independent_first(parts):
+def _independent_first(parts, held):
     """The parts, with those in front that depend on no others, as casts of weights do not: there all of them can join.
 
-    They are flat, and their results, which stay in memory until they are read, are _HELD bytes at most, all together. Light kernels that
+    They are flat, and their results, which stay in memory until they are read, are `held` bytes at most, all together. Light kernels that
     depend on none but those follow them, as those that sort the indices of an embedding.
     """
-    before, held, front = _dependencies(parts), 0, []
+    before, written, front = _dependencies(parts), 0, []
     for k, part in enumerate(parts):
-        if part.joins and not part.spec.overwrites and before[k].issubset(front):
+        if part.joins and part.held <= held and not part.spec.overwrites and before[k].issubset(front):
             if not part.light and (before[k] or not part.flat):
                 continue
-            held += _bytes(part.writes)
-            if held > _HELD:
+            written += _bytes(part.writes)
+            if written > held:
                 break
             front.append(k)
     return [parts[k] for k in (*front, *sorted({*range(len(parts))} - {*front}))]
