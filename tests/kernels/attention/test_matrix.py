@@ -11,6 +11,7 @@ from keras_ocl.kernels import attention
 from keras_ocl.kernels.attention import gpu_choice
 from keras_ocl.kernels.attention.gpu_choice import Tile, UnitTile
 from keras_ocl.kernels.attention.parts import FORWARD, KEY_VALUE_GRADIENT, QUERY_GRADIENT
+from keras_ocl.kernels.matrix.unit import TF32
 from keras_ocl.kernels.matrix.units import EMULATED
 from tests.kernels.attention.test_attention import attend, check, operands, problem, reference
 from tests.kernels.launching import named
@@ -30,7 +31,7 @@ def by(monkeypatch, unit, waves=1, tall=1, beside=0, wide=1):
     monkeypatch.setattr(gpu_choice, "choose", choose)
 
 
-UNITS_AND_DTYPES = [(unit, dtype) for unit in EMULATED_UNITS.values() for dtype in unit.dtypes]
+UNITS_AND_DTYPES = [(unit, dtype) for unit in EMULATED_UNITS.values() for dtype in unit.dtypes if dtype != TF32]
 
 
 @pytest.mark.parametrize(("unit", "dtype"), UNITS_AND_DTYPES, ids=[f"{unit.name} {dtype}" for unit, dtype in UNITS_AND_DTYPES])
