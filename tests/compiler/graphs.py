@@ -59,7 +59,7 @@ def _pad(x, value, low, high, interior):
     return x
 
 
-def _product(a, b, contract, batch, dtype):
+def _product(a, b, contract, batch, dtype, precision):
     (ac, bc), (ab, bb) = contract, batch
     left, right = list(range(a.ndim)), list(range(100, 100 + b.ndim))
     for i, j in zip((*ac, *ab), (*bc, *bb), strict=True):

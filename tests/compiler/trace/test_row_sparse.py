@@ -298,6 +298,7 @@ def test_on_a_gpu():
         return built
 
     train, *_ = lower(make, runtime.read_record("sm_86"), train=True)
-    assert sum("put_rows" in launch.name for launch in train.launches) == 2
+    (puts,) = (launch for launch in train.launches if "put_rows" in launch.name)
+    assert puts.name == "adagrad: put_rows and 1 more" and [share.fraction for share in puts.shares] == [0.5, 0.5]  # the table and its slot
     assert any("const int there" in text for launch in train.launches for text in (launch.source, *launch.helpers))
     assert max(launch.written for launch in train.launches) < 10**6
