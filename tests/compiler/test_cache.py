@@ -40,7 +40,7 @@ def test_what_was_not_used_for_longest_goes_first(monkeypatch):
         assert often.compiled(ones(100)) is first
         assert len(often._compiled) + len(other._compiled) == min(n + 1, 8)
     assert other.compiled(ones(19)).bounds and len(other._compiled) + len(often._compiled) == 8
-    assert {key[3][0] for key in other._compiled} == {(19,), (17,), (15,), (13,)}
+    assert {key[4][0] for key in other._compiled} == {(19,), (17,), (15,), (13,)}
 
 
 def test_eager_code_counts_too(monkeypatch):
