@@ -78,7 +78,8 @@ QUIRKS = (
         "restrict_outlives_calls",
         "Compilers of LLVM before 12, as NVIDIA's may be, take a parameter's `restrict` for a promise that outlasts the call, if they "
         "unroll the loop around it.",
-        "Functions that the loop of a persistent kernel, or a chain of one group, calls have no `restrict` (`compiler/launch/`).",
+        "Functions that persistent kernels and chains of one group call have no `restrict` (`compiler/launch/loops/persistent.py`, "
+        "`compiler/launch/group_chain.py`).",
         (Implementation(NVIDIA),),
         "unless good",
     ),
