@@ -43,7 +43,10 @@ class KernelBody:
         for place, offset in self.places(node, index):
             pointer, count = gen.args.pointer(place, node.dtype, out=True), gen.partial if width > 1 else 0
             gen.helpers |= prelude.helpers_for(node.dtype, width, count)
-            statement = prelude.store(node.dtype, width, pointer, gen.text(offset), value, count, gen.whole)
+            if width == 1 or is_one(stride := gen.lane_stride(offset)):
+                statement = prelude.store(node.dtype, width, pointer, gen.text(offset), value, count, gen.whole)
+            else:  # a concat's operand of extent 1 along the axis: one element of each row
+                statement = _one_by_one(gen, node.dtype, pointer, gen.text(offset), stride, value, count or width)
             if gen.team is not None and not same(node.shape, self.space):
                 gen.team.once(gen, statement)
             else:
@@ -57,6 +60,13 @@ class KernelBody:
         outputs = [n for n in self.outputs if n not in self.staged]  # loops of reductions store the others
         places = [index if same(node.shape, self.space) else row_results.of(index, node.shape, self.space, Affine()) for node in outputs]
         return [(node, evaluator.value(node, at), at) for node, at in zip(outputs, places, strict=True)]
+
+
+def _one_by_one(gen, dtype, pointer, offset, stride, value, count):
+    """Statements that store the first `count` lanes of the register `value` (C text), `stride` elements apart, from `offset` on."""
+    gen.helpers |= prelude.helpers_for(dtype, 1)
+    places = [(f"({offset} + {lane} * {gen.int(stride)})", f"({value}).s{lane:x}") for lane in range(count)]
+    return "{\n" + "\n".join(prelude.store(dtype, 1, pointer, place, lane) for place, lane in places) + "\n}"
 
 
 def pointwise_kernel(traits, body, all_arguments=False):

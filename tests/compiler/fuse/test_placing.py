@@ -8,7 +8,7 @@ import pytest
 
 from keras_ocl import primitives as P
 from keras_ocl import runtime
-from keras_ocl.compiler import to_numpy
+from keras_ocl.compiler import from_numpy, to_numpy
 from keras_ocl.compiler.fuse import placing
 from keras_ocl.compiler.fuse.partition import partition
 from keras_ocl.compiler.jit import Jitted
@@ -235,3 +235,18 @@ def test_a_u_nets_skip_connection_is_not_copied(record, monkeypatch):
         assert sum(launch.written for launch in before.launches) - sum(launch.written for launch in now.launches) == 2 * level
         assert len(before.launches) - len(now.launches) == 1
         assert now.live_bytes <= before.live_bytes + level  # the buffer is there from its first operand on
+
+
+@pytest.mark.parametrize("odd", [1, 3])
+def test_the_rest_of_a_row_may_be_an_element(odd, monkeypatch):
+    """Beside a product's result of 32 columns lies a copied column: lanes along the rows are stored apart."""
+    monkeypatch.setattr(placing, "pays", lambda *_: True)
+    monkeypatch.setattr(runtime.current_device().programs, "steps", None)
+    rng = np.random.default_rng(4)
+    x, w, c = (rng.normal(size=shape).astype("f4") for shape in ((64, 24), (24, 32), (64, odd)))
+
+    def joined(x, w, c):
+        return P.concat([P.dot_general(x, w, ((1,), (0,))), c], 1)
+
+    found = to_numpy(Jitted(joined)(*map(from_numpy, (x, w, c))))
+    np.testing.assert_allclose(found, np.concatenate([x @ w, c], 1), rtol=1e-4, atol=1e-5)
