@@ -38,11 +38,6 @@ class Expansion:
     pairs: tuple[tuple[int, int], ...]
 
     @property
-    def apart(self) -> bool:
-        """Whether sums leave the unit after each step."""
-        return len(self.pairs) > 1
-
-    @property
     def operations(self) -> int:
         """Operations of a work-item that expands an element."""
         return _OPERATIONS * self.terms
@@ -57,7 +52,7 @@ class Expansion:
         half, mask, shift = f"{1 << (drop - 1):#x}u", f"{(1 << 32) - (1 << drop):#x}u", 0 if self.dtype == TF32_OPERAND else drop
         text, rest, last = "", value, self.terms - 1
         for n, name in enumerate(names):
-            bits = f"({rest} + {half}) & {mask}" if n or n == last else f"{rest} & {mask}"
+            bits = f"({rest} + {half}) & {mask}" if n or last == 0 else f"{rest} & {mask}"
             if n == 0:  # the bits of NaN may become those of a number
                 bits = f"select({bits}, ({uints}){_NAN:#x}u, isnan(as_{floats}({rest})))"
             text += f"const {uints} bits{n} = {bits};\n"
