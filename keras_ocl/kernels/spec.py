@@ -78,7 +78,6 @@ class KernelSpec:
     ids: Ids = Ids()
     guards: tuple[str, ...] = ()
     barriers: bool = False  # whether the body has barriers
-    leaves: bool = False  # whether the body has a `return`
     attributes: str = ""  # lines of attributes before the function's name
     sized: bool = False  # whether a user's body asks for the number of work-items or of groups
 
@@ -110,16 +109,12 @@ class KernelSpec:
 
     def head(self, given: Mapping[Place, str] | None = None) -> str:
         """Declarations of ids, and the guards; `given`: as for Ids.declarations."""
-        guard = f"{_leave(' || '.join(self.guards))}\n" if self.guards else ""
+        guard = f"{Args.leave(' || '.join(self.guards))}\n" if self.guards else ""
         return indented(self.ids.declarations(self.places, given) + guard)
 
     def text(self, given: Mapping[Place, str] | None = None) -> str:
         """The head and the body, which is indented unless it is a user's; `given`: as for Ids.declarations."""
         return self.head(given) + (self.body if self.scalar else indented(self.body))
-
-
-def _leave(condition: str) -> str:
-    return f"if ({condition}) return;"
 
 
 @dataclass(frozen=True)
@@ -179,7 +174,6 @@ class Args:
     args: list[Arg] = field(default_factory=list)
     places: set[Place] = field(default_factory=set)
     barriers: bool = False
-    leaves: bool = False
     _seen: dict[Hashable, int] = field(default_factory=dict)  # positions in `args`
 
     def place(self, kind: str, dimension: int) -> str:
@@ -192,10 +186,10 @@ class Args:
         self.barriers = True
         return f"barrier({fence});"
 
-    def leave(self, condition: str) -> str:
+    @staticmethod
+    def leave(condition: str) -> str:
         """C statement by which work-items for which a C condition holds return."""
-        self.leaves = True
-        return _leave(condition)
+        return f"if ({condition}) return;"
 
     def pointer(self, value: Handle, dtype: str, out: bool = False, parts: Mapping[int | None, Extent | None] | None = None) -> str:
         """C text of the pointer to `value`: a Buffer, or a node of the compiler's graph, which stands for its `buffer`.
@@ -269,7 +263,7 @@ class Args:
         **more: Any,
     ) -> KernelSpec:
         """The KernelSpec with these parameters and a body that was written with them; `more`: further fields of it."""
-        asked: dict[str, Any] = {"places": frozenset(self.places), "barriers": self.barriers, "leaves": self.leaves}
+        asked: dict[str, Any] = {"places": frozenset(self.places), "barriers": self.barriers}
         return KernelSpec(name, tuple(self.args), body, grid, group, helpers, title=title, **asked, **more)
 
 

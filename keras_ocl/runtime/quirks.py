@@ -68,11 +68,11 @@ QUIRKS = (
         "unless good",
     ),
     Quirk(
-        "return_beside_barriers",
-        "Items of groups with several dimensions run on after a `return` in a branch that has barriers.",
-        "Kernels with such groups and a `return` are not fused horizontally (`compiler/launch/horizontal.py`).",
+        "conditions_beside_barriers",
+        "In a branch with barriers, the last condition that differs between the items of a group, or a `return` under it, is taken by all.",
+        "Kernels with barriers are not fused horizontally (`compiler/launch/horizontal.py`).",
         (Implementation(POCL, "3.1"),),
-        "unless good",
+        "where seen",
     ),
     Quirk(
         "restrict_outlives_calls",

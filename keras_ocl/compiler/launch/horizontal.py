@@ -58,10 +58,10 @@ class _Part:
 
     Args:
         items: most work-items of a kernel that may be joined.
-        leaves: whether a kernel may be joined whose items return early from groups with several dimensions.
+        barriers: whether a kernel with barriers may be joined.
     """
 
-    def __init__(self, spec, items, resolve, leaves):
+    def __init__(self, spec, items, resolve, barriers):
         self.spec, self.text = spec, spec.text()
         self.reads = {resolve(a.value) for a in spec.args if a.kind == "in"}
         self.writes = {resolve(a.value) for a in spec.args if a.kind == "out"}
@@ -78,9 +78,9 @@ class _Part:
             and not any(isinstance(n, Dim) for n in [*spec.group, *(a.value for a in spec.args if a.kind == "local")])
             and 0 < size_hint(spec.grid) <= items * (_FLAT if self.flat else 1)
             and self.source <= joining.SOURCE
+            and (barriers or not spec.barriers)
         )
         self.held = _bytes({a.value for a in spec.args if a.kind == "in"})
-        self.joins = self.joins and (leaves or self.line or not (spec.leaves or spec.guards))
 
 
 class _Slot:
@@ -115,8 +115,8 @@ class _Slot:
 
 def _slots(segment, traits, joined, resolve):
     """The Slots of a segment's kernels, in the order in which they run."""
-    leaves = "return_beside_barriers" not in traits.quirks
-    parts = [_Part(spec, joined * traits.compute_units, resolve, leaves) for spec in segment]
+    barriers = "conditions_beside_barriers" not in traits.quirks
+    parts = [_Part(spec, joined * traits.compute_units, resolve, barriers) for spec in segment]
     most = _GROWTH * _peak([[part] for part in parts]) + _HELD[0]
     slots: list[_Slot] = []
     for held in _HELD:

@@ -12,7 +12,9 @@ from keras_ocl import lowering, runtime
 from keras_ocl.compiler.launch.horizontal import side_by_side
 from keras_ocl.compiler.launch.joining import REGISTERS
 from keras_ocl.kernels import schedule
-from keras_ocl.kernels.spec import Args, Buffer
+from keras_ocl.kernels.contraction import Tile
+from keras_ocl.kernels.gemm import Operand, plan
+from keras_ocl.kernels.spec import Args, Buffer, Sink
 from tests.kernels.launching import launch
 
 RNG = np.random.default_rng(5)
@@ -48,7 +50,7 @@ def element(x, y, count, group):
 
 
 def team(x, y, grid, group):
-    """Each item stores another one's value and its group's places; along one axis some return behind the barrier."""
+    """Each item stores another one's value and its group's places; some return behind the barrier."""
     args, size, places = Args(), int(np.prod(group)), (*group, 1, 1)
     p, q, local = args.pointer(x, "float32"), args.pointer(y, "float32", out=True), args.local("float", size)
     local_ids, group_ids = ([args.place(kind, k) for k in range(3)] for kind in ("local", "group"))
@@ -57,7 +59,7 @@ def team(x, y, grid, group):
     body = f"""const int own = {own}, group = {group_ids[0]} + {across} * ({group_ids[1]} + {down} * {group_ids[2]});
         {local}[own] = {p}[own] + {args.place("global", 0)};
         {args.barrier()}
-        {args.leave("own % 3 == 1") if size == places[0] else ""}
+        {args.leave("own % 3 == 1")}
         {q}[group * {size} + own] = {local}[{size - 1} - own] + 100 * {group_ids[2]};
     """
     return args.kernel("team", body, grid, group, title="test", provenance=Alone())
@@ -69,9 +71,10 @@ def test_kernels_of_all_shapes_compute_what_they_do_alone():
     shapes = [(element, *shape) for shape in elements] + [(team, *shape) for shape in teams]
     buffers = [Buffer(512, "float32") for _ in range(2 * len(shapes))]
     specs = [write(x, y, *shape) for (write, *shape), x, y in zip(shapes, buffers[::2], buffers[1::2], strict=True)]
-    joined = side_by_side(specs, GPU, itself)
-    assert len(joined) == 2  # of groups of 32 items, and of 16
     device, values = runtime.current_device(), normal(len(buffers), 512)
+    joined = side_by_side(specs, dataclasses.replace(GPU, quirks=device.traits.quirks), itself)
+    barriers = "conditions_beside_barriers" not in device.traits.quirks
+    assert len(joined) == (2 if barriers else 1 + len(teams))  # of groups of 32 items, and of 16
     found = []
     for launches in (specs, joined):
         storages = {b: device.upload(value) for b, value in zip(buffers, values, strict=True)}
@@ -81,15 +84,31 @@ def test_kernels_of_all_shapes_compute_what_they_do_alone():
     assert all((after != before).any() for after, before in zip(found[0][1::2], values[1::2], strict=True))
 
 
-def test_kernels_that_return_early_are_launches_of_their_own_where_items_would_run_on():
-    def returning():
-        args = Args()
-        p = args.pointer(Buffer(512, "float32"), "float32", out=True)
-        body = f"{args.leave(args.place('local', 1) + ' == 1')}\n{p}[{args.place('local', 0)}] = 1;\n"
-        return args.kernel("returning", body, (16, 4), (8, 2), title="test", provenance=Alone())
+@pytest.mark.parametrize("group", [(32,), (8, 2)])
+def test_kernels_with_barriers_are_launches_of_their_own_where_conditions_beside_them_are_ignored(group):
+    specs = [team(Buffer(512, "float32"), Buffer(512, "float32"), group, group) for _ in range(2)]
+    for quirks, launches in ((GPU.quirks, 1), (GPU.quirks | {"conditions_beside_barriers"}, 2)):
+        assert len(side_by_side(specs, dataclasses.replace(GPU, quirks=quirks), itself)) == launches
 
-    for quirks, launches in ((GPU.quirks, 2), (GPU.quirks - {"return_beside_barriers"}, 1)):
-        assert len(side_by_side([returning(), returning()], dataclasses.replace(GPU, quirks=quirks), itself)) == launches
+
+def test_products_beside_each_other_store_no_rows_beyond_their_own():
+    """Both end inside a tile; what follows them in their buffers stays."""
+    device, specs, storages, results = runtime.current_device(), [], {}, []
+    traits = dataclasses.replace(GPU, quirks=device.traits.quirks)
+    for columns, tile in ((38, Tile(16, 4, 4, 2, 16)), (35, Tile(16, 4, 8, 4, 16))):
+        x = np.round(4 * normal(66, columns)) / 4
+        given, result = Buffer(x.size, "float32"), Buffer(columns * columns, "float32")
+        operands = dict(a=Operand(given, "float32", 1, columns), b=Operand(given, "float32", columns, 1))
+        sink = Sink(result, (columns, columns), "float32")
+        (spec,) = plan(traits, batch=None, m=columns, n=columns, k=66, dtype="float32", sink=sink, tile=tile, **operands)
+        specs.append(dataclasses.replace(spec, provenance=Alone()))
+        storages |= {given: device.upload(x), result: device.upload(np.full((columns + 32, columns), 77, np.float32))}
+        results.append((result, np.concatenate((x.T @ x, np.full((32, columns), 77, np.float32)))))
+    joined = side_by_side(specs, traits, itself)
+    assert len(joined) == (2 if "conditions_beside_barriers" in traits.quirks else 1)
+    launch(device, joined, storages)
+    for result, expected in results:
+        np.testing.assert_array_equal(device.download(storages[result], np.dtype("float32"), expected.shape), expected)
 
 
 @pytest.mark.parametrize("seed", range(20))
