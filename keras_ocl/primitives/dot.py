@@ -205,10 +205,10 @@ def _fetches(node, schedule):
     a, b = node.inputs
     (ac, bc), (_, batch) = node.params["contract"], node.params["batch"]
     rows, columns = product(a.shape[i] for i in _free(a, ac, ())), product(b.shape[i] for i in _free(b, bc, ()))
-    if batch or any(isinstance(n, Dim) for n in (rows, *b.shape)):
+    if batch or any(isinstance(n, Dim) for n in (*([rows] if schedule.vectors else []), *b.shape)):
         return None
     lies = _joint_stride(b, bc) == columns and _joint_stride(b, _free(b, bc, ())) == 1
-    few = rows <= schedule.fetched_rows and columns >= schedule.widest
+    few = size_hint((rows,)) <= schedule.fetched_rows and columns >= schedule.widest
     return (1, (product(b.shape[i] for i in bc), columns)) if few and lies else None
 
 

@@ -35,10 +35,13 @@ def _body(p, t, args, n, groups):
         contraction, until = t.contraction(args, p.register, p.fma, i, p.a.dtype), ""
         contraction.cut(p.accumulator, groups, p.split or p.k)
     if p.a.source:
-        a = _computed(p, t, args, n)
+        a = _computed(p, t, args, p.a, ("i_first", p.m, n.m, t.height), n.k_start)
     else:
         a = _loader(p, t, p.a, "a", ("i_first", p.m, n.m, t.height, p.a.row_stride, n.a_row), (p.a.column_stride, n.a_column))
-    b = _loader(p, t, p.b, "b", ("j_first", p.n, n.n, t.width, p.b.column_stride, n.b_column), (p.b.row_stride, n.b_row))
+    if p.b.source:
+        b = _computed(p, t, args, p.b, ("j_first", p.n, n.n, t.width), n.k_start)
+    else:
+        b = _loader(p, t, p.b, "b", ("j_first", p.n, n.n, t.width, p.b.column_stride, n.b_column), (p.b.row_stride, n.b_row))
     vectors = p.divides(t.beside, p.n)
     store = p.sink.store(args, (*n.coordinates, "row", "column"), "value", t.beside if vectors else 1)
     results = contraction.each("i_first", n.m, "j_first", n.n, store, vectors=vectors)
@@ -73,15 +76,23 @@ def _added(t, args, register, results):
     return f"if (slice > 0) {{\n{kept}}}\n{args.barrier()}\nif (slice == 0) {{\n{added}{results}}}\n"
 
 
-def _computed(p, t, args, n):
-    """The Loader of `a` computed in a prologue by its source."""
-    fits = p.divides(t.fragment, p.k) and t.depth % t.fragment == 0 and p.a.source.in_lanes((p.m, p.k))
+def _computed(p, t, args, operand, rows, k_start):
+    """The Loader of an operand that its source computes in a prologue.
+
+    rows: of the rows of `a` or columns of `b`: (the block's first (C text), their number, its C text, the number in a tile). k_start: C text
+    of the first step of k.
+    """
+    (first, extent, limit, side), along_k = rows, operand is p.a
+    length, of_tile = (p.k, t.depth) if along_k else (extent, side)
+    fits = p.divides(t.fragment, length) and of_tile % t.fragment == 0 and operand.source.in_lanes(p.shape(operand))
     vector = t.fragment if fits else 1
 
-    def load(row, k):
-        return p.computed(args, p.a, row, summed(n.k_start, k), vector)
+    def load(at, k):
+        k = summed(k_start, k)
+        statements, value = p.computed(args, operand, *((at, k) if along_k else (k, at)), vector, stored=t.stored)
+        return statements, value
 
-    return Computed("i_first", n.m, True, load, None, p.literal(p.m) and p.m % t.height == 0, vector)
+    return Computed(first, limit, along_k, load, None, p.literal(extent) and extent % side == 0, vector)
 
 
 def _loader(p, t, operand, name, rows, steps):

@@ -53,7 +53,7 @@ def _methods(problem, dtype=""):
     """The Methods of the device's matrix units for this product; dtype: as for choose()."""
     p = problem
     if p.a is not None:
-        if p.a.source or p.b.source or p.a.dtype != p.b.dtype:
+        if p.a.dtype != p.b.dtype:
             return ()
         dtype = p.a.dtype
     return methods(p.traits.matrix_units, dtype, p.accumulator, p.precision)
@@ -224,7 +224,7 @@ def few(problem):
     tuning = tuning_of(problem.traits)
     turn = hint(problem.m) > tuning.product_few
     p = rows_gpu.turned(problem) if turn else problem
-    if hint(p.m) > tuning.product_few or p.a.source or p.b.source or _own(problem):
+    if hint(p.m) > tuning.product_few or p.a.source or p.b.source and turn or _own(problem):
         return None
     if own := _own_shape(problem, p, turn):
         return own
@@ -250,7 +250,9 @@ def _along_k(p):
 
 
 def _loadable(p, vector):
-    """Whether `vector` adjacent elements of `b` can be loaded as one vector."""
+    """Whether `vector` adjacent elements of `b` can be loaded, or computed, as one vector."""
+    if p.b.source:
+        return vector == 1 or p.divides(vector, p.n) and p.b.source.in_lanes((p.k, p.n))
     along_k = _along_k(p)
     across, length = (p.b.column_stride, p.k) if along_k else (p.b.row_stride, p.n)
     joined = along_k or is_one(p.b.column_stride)

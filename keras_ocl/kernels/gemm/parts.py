@@ -18,7 +18,7 @@ class Operand:
     With a `source` the kernel computes the elements in a prologue, where it would load them: `source.load(args, row, column, extents,
     width, wide)`, given the C texts of an index in a matrix of `extents` and whether indices take 64 bits, returns (statements, C text of a
     register of `width` elements along the row). CPU kernels accept a source for `b`: products of few rows compute it where they load it,
-    others where they pack it (cpu_choice.packs_computed). Tiled GPU kernels accept one for `a`.
+    others where they pack it (cpu_choice.packs_computed). GPU kernels accept sources for both, those of few rows for `b`.
     """
 
     handle: object  # goes to Args.pointer
@@ -116,10 +116,17 @@ class Problem:
         self.helpers |= prelude.helpers_for(operand.dtype, width)
         return self._accumulated(operand, width, prelude.load(operand.dtype, width, pointer, offset, aligned=aligned))
 
-    def computed(self, args, operand, row, column, width):
-        """(statements, expression) like load(), for an operand with a source."""
-        extents = (self.k, self.n) if operand is self.b else (self.m, self.k)
-        statements, text = operand.source.load(args, row, column, extents, width, self.index == "long")
+    def shape(self, operand):
+        """(rows, columns) of `a` or `b`."""
+        return (self.k, self.n) if operand is self.b else (self.m, self.k)
+
+    def computed(self, args, operand, row, column, width, stored=False):
+        """(statements, expression) like load(), for an operand with a source; stored: the expression is of its bits in memory."""
+        statements, text = operand.source.load(args, row, column, self.shape(operand), width, self.index == "long")
+        if stored:
+            text, helpers = prelude.stored(operand.dtype, width, text)
+            self.helpers |= helpers
+            return statements, text
         return statements, self._accumulated(operand, width, text)
 
     def _accumulated(self, operand, width, text):

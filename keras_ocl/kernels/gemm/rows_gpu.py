@@ -74,7 +74,7 @@ def _body(p, s, args, n):
         text.append(f"const {i} row{r} = min(first + {r}, ({i})({n.m} - 1));\n{kind} sum{r} = 0;\n")
     step = s.lanes * (v if s.along_k else 1)
     begin = f"lane * {v}" if s.along_k and v > 1 else "lane"
-    text.append(_ahead(p, s, n, begin, step) if s.ahead else _one_by_one(p, s, n, begin, step))
+    text.append((_ahead if s.ahead else _one_by_one)(p, s, n, args, begin, step))
     own = f"(lane * {width} + place * {s.columns})"
     size = s.lanes * width
     for r in rows:
@@ -104,21 +104,22 @@ def _body(p, s, args, n):
     return "".join(text)
 
 
-def _one_by_one(p, s, n, begin, step):
+def _one_by_one(p, s, n, args, begin, step):
     """C text of the loop along k, of which the compiler unrolls some steps."""
     kind, rows = p.vector(s.vector), range(s.rows)
+    statements, right = _right(p, s, n, args)
     sums = "".join(f"{{\nconst {kind} x = {_left(p, s, n, f'row{r}')};\nsum{r} = {p.fma('x', 'y', f'sum{r}')};\n}}\n" for r in rows)
 
     def walk(start, stop):
         first = begin if start == "0" else f"{start} + {begin}"
         header = f"for ({n.index} k = {first}; k < {stop}; k += {step})"
-        return f"#pragma unroll 4\n{header} {{\nconst {kind} y = {_right(p, s, n)};\n{sums}}}\n"
+        return f"#pragma unroll 4\n{header} {{\n{statements}const {kind} y = {right};\n{sums}}}\n"
 
     steps = ceil_div(p.split or p.k, step)
     return summation.cut(p.accumulator, kind, [f"sum{r}" for r in rows], walk, "0", n.k, steps, step)
 
 
-def _ahead(p, s, n, begin, step):
+def _ahead(p, s, n, args, begin, step):
     """C text of the loop along k in blocks of `s.ahead` steps: the next block is loaded while one is multiplied.
 
     NVIDIA's compiler gives the items of a large group few registers, and so delays loads until registers are free; it cannot delay loads
@@ -126,13 +127,14 @@ def _ahead(p, s, n, begin, step):
     """
     kind, i, steps = p.vector(s.vector), n.index, range(s.ahead)
     whole = p.divides(s.ahead * step, p.k)
+    statements, right = _right(p, s, n, args)
     names = [(q, f"y{q}", [f"x{q}_{r}" for r in range(s.rows)]) for q in steps]
 
     def read(first, guarded):
         text = []
         for q, y, xs in names:
             at = f"const {i} k = {first} + {q * step};\n"
-            loads = f"{y} = {_right(p, s, n)};\n" + "".join(f"{x} = {_left(p, s, n, f'row{r}')};\n" for r, x in enumerate(xs))
+            loads = f"{statements}{y} = {right};\n" + "".join(f"{x} = {_left(p, s, n, f'row{r}')};\n" for r, x in enumerate(xs))
             zeros = "".join(f"{name} = 0;\n" for name in (y, *xs))
             text.append(f"{{\n{at}" + (f"if (k < {n.k}) {{\n{loads}}} else {{\n{zeros}}}\n}}\n" if guarded else f"{loads}}}\n"))
         return "".join(text)
@@ -150,9 +152,11 @@ def _ahead(p, s, n, begin, step):
     return f"{first}#pragma unroll 1\nfor (; begin < {n.k}; begin += {block}) {{\n{now}{following}{sums('{}_now')}}}\n"
 
 
-def _right(p, s, n):
-    """C text of the vector of `b` at step k and column `at`."""
-    return p.load(p.b, s.vector, "b", summed(scaled("at", n.b_column), scaled("k", n.b_row)), aligned=True)
+def _right(p, s, n, args):
+    """(statements, C text) of the vector of `b` at step k and column `at`."""
+    if p.b.source:
+        return p.computed(args, p.b, summed(n.k_start, "k"), "at", s.vector)
+    return "", p.load(p.b, s.vector, "b", summed(scaled("at", n.b_column), scaled("k", n.b_row)), aligned=True)
 
 
 def _left(p, s, n, row):

@@ -150,6 +150,7 @@ SCHEDULE = register(
         vectors=False,
         as_written=False,
         widest=16,
+        fetched_rows=64,  # a group's tile has all of them: each computed element is computed once
         group=None,
         open_group=_TUNING.pointwise_group,
         shared_row=8192,  # a group's items pass over a row of so many elements in the time of two launches

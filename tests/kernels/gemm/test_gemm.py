@@ -510,6 +510,22 @@ class Doubled:
         return f"const int place = ({row}) * {args.int(extents[1])} + ({column});\nconst {kind} twice = 2 * {read};\n", "twice"
 
 
+@pytest.mark.parametrize("m,k,n", [(1, 300, 64), (3, 77, 31), (8, 2100, 52), (17, 33, 31), (40, 128, 128), (45, 1500, 67)])
+def test_a_right_operand_that_gpus_compute(device, m, k, n):
+    """Of few rows, and in tiles; in vectors or element by element, with sums in parts and without."""
+    traits = dataclasses.replace(device.traits, schedule="gpu", compute_units=132, max_group=1024, local_memory=49152)
+    rng, handles = np.random.default_rng(17), {x: named(x) for x in "abc"}
+    a, b = random(rng, (m, k), "float32"), random(rng, (k, n), "float32")
+    left, right = gemm.Operand(handles["a"], "float32", k, 1), gemm.Operand(handles["b"], "float32", n, 1, source=Doubled(handles["b"]))
+    sink = Sink(handles["c"], (m, n), "float32")
+    specs = gemm.plan(traits, batch=None, m=m, n=n, k=k, a=left, b=right, dtype="float32", sink=sink)
+    assert ("lanes along the sum" in specs[0].title) == (m <= 8) and len(specs) == (2 if k > 1000 or m == 1 else 1)
+    buffers = {"a": device.upload(a), "b": device.upload(b), "c": device.upload(np.zeros((m, n), "float32"))}
+    launch(device, specs, buffers)
+    found = device.download(buffers["c"], np.dtype("float32"), (m, n))
+    np.testing.assert_allclose(found, 2 * a.astype(np.float64) @ b, rtol=2e-6, atol=1e-5 * k**0.5)
+
+
 @pytest.mark.parametrize("m,k,n", [(17, 33, 31), (64, 128, 128), (45, 1500, 67), (33, 2100, 52)])
 def test_a_left_operand_that_gpus_compute(device, m, k, n):
     """In vectors or element by element, with sums in parts and without."""

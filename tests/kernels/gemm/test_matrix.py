@@ -14,11 +14,12 @@ from keras_ocl.compiler import eager, from_numpy, to_numpy
 from keras_ocl.compiler.cache import Cache
 from keras_ocl.compiler.jit import Jitted
 from keras_ocl.core.dim import Dim
-from keras_ocl.kernels import gemm, summation
+from keras_ocl.kernels import gemm, prelude, summation
 from keras_ocl.kernels.contraction import Tile
 from keras_ocl.kernels.gemm import gpu_choice
 from keras_ocl.kernels.gemm.parts import Problem
 from keras_ocl.kernels.matrix.contraction import MatrixContraction, MatrixTile
+from keras_ocl.kernels.matrix.expansion import BF16X6
 from keras_ocl.kernels.matrix.units import EMULATED
 from keras_ocl.kernels.spec import Sink
 from keras_ocl.runtime.overrides import Overrides
@@ -189,9 +190,44 @@ def test_the_chooser_takes_no_unit_that_does_not_fit():
         assert tile_of(GPU, 512, 512, 512, dtype, accumulator, other) == tile_of(plain, 512, 512, 512, dtype, accumulator, other)
     small = dataclasses.replace(GPU, max_group=16)
     assert not isinstance(tile_of(small, 512, 512, 512), MatrixTile), "a group is less than a wave"
-    computed = gemm.Operand(named("a"), "float16", 512, 1, source=object())
-    problem = Problem(GPU, None, 512, 512, 512, computed, gemm.Operand(named("b"), "float16", 512, 1), "float32", None)
-    assert not isinstance(gpu_choice.choose(problem)[0], MatrixTile), "the left operand is computed as it is loaded"
+
+
+class Tripled:
+    """A source: three times the matrix in memory, in registers of float32."""
+
+    def __init__(self, handle, dtype):
+        self.handle, self.dtype, self.helpers = handle, dtype, set()
+
+    def in_lanes(self, extents):
+        return True
+
+    def load(self, args, row, column, extents, width, wide):
+        pointer = args.pointer(self.handle, self.dtype)
+        self.helpers |= prelude.helpers_for(self.dtype, width)
+        read = prelude.load(self.dtype, width, pointer, f"({row}) * {args.int(extents[1])} + ({column})")
+        return f"const {prelude.register_type(self.dtype, width)} thrice = 3 * {read};\n", "thrice"
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("dtype,expansion", [("float16", None), ("bfloat16", None), ("float32", BF16X6)])
+def test_operands_that_are_computed_as_they_are_loaded(device, side, dtype, expansion):
+    """They are rounded to their dtype, as if they had been in memory."""
+    tile = MatrixTile.of(EMULATED, 1, 2, 2, 1, 16, expansion)
+    for m, k, n in ((17, 33, 31), (40, 64, 72), (33, 1100, 52)):
+        rng, handles = np.random.default_rng(m), {x: named(x) for x in "abc"}
+        a, b = random(rng, (m, k), dtype), random(rng, (k, n), dtype)
+        sources = [Tripled(handles[x], dtype) if s == side else None for x, s in (("a", "left"), ("b", "right"))]
+        left, right = (gemm.Operand(handles[x], dtype, n, 1, source=s) for x, n, s in zip("ab", (k, n), sources, strict=True))
+        sink = Sink(handles["c"], (m, n), "float32")
+        specs = gemm.plan(traits_with(device), batch=None, m=m, n=n, k=k, a=left, b=right, dtype="float32", sink=sink, tile=tile)
+        assert by_unit(specs)
+        helpers = frozenset().union(*(s.helpers for s in sources if s))
+        specs = [dataclasses.replace(spec, helpers=spec.helpers | helpers) for spec in specs]
+        buffers = {"a": device.upload(a), "b": device.upload(b), "c": device.upload(np.full((m, n), 77, "float32"))}
+        launch(device, specs, buffers)
+        found = device.download(buffers["c"], np.dtype("float32"), (m, n))
+        a, b = ((3 * x.astype("f4")).astype(x.dtype) if s else x for x, s in zip((a, b), sources, strict=True))
+        assert (abs(found.astype("f8") - a.astype("f8") @ b.astype("f8")) <= bound(a, b)).all(), (m, k, n)
 
 
 def test_an_unknown_unit_is_an_error():
