@@ -79,8 +79,8 @@ def _added(t, args, register, results):
 def _computed(p, t, args, operand, rows, k_start):
     """The Loader of an operand that its source computes in a prologue.
 
-    rows: of the rows of `a` or columns of `b`: (the block's first (C text), their number, its C text, the number in a tile). k_start: C text
-    of the first step of k.
+    rows: of the rows of `a` or columns of `b`: (the block's first (C text), their number, its C text, the number in a tile).
+    k_start: C text of the first step of k.
     """
     (first, extent, limit, side), along_k = rows, operand is p.a
     length, of_tile = (p.k, t.depth) if along_k else (extent, side)
@@ -89,8 +89,7 @@ def _computed(p, t, args, operand, rows, k_start):
 
     def load(at, k):
         k = summed(k_start, k)
-        statements, value = p.computed(args, operand, *((at, k) if along_k else (k, at)), vector, stored=t.stored)
-        return statements, value
+        return p.computed(args, operand, *((at, k) if along_k else (k, at)), vector, stored=t.stored)
 
     return Computed(first, limit, along_k, load, None, p.literal(extent) and extent % side == 0, vector)
 
