@@ -90,7 +90,7 @@ _ALONE = {
     "UnsupportedKeras": "plugin.rewrite",
     "checks": "core.checks",
     "clear_cache": "monitor",
-    "devices": "runtime",
+    "devices": "monitor",
     "memory_info": "monitor",
     "precision": "core.precision",
     "profile": "profiler",

@@ -78,6 +78,21 @@ def _quiet():
     logging.getLogger("keras_ocl").setLevel(logging.WARNING)
 
 
+def _found():
+    """(DeviceInfos, chosen Device or None, the reason), without log lines of refused matrix units, as these commands print the same."""
+    import logging
+
+    from keras_ocl import compiler, runtime  # noqa: F401 - the compiler tries matrix units
+
+    _quiet()
+    log = logging.getLogger("keras_ocl.matrix_units")
+    log.disabled = True
+    try:
+        return runtime.devices(), *_choice()
+    finally:
+        log.disabled = False
+
+
 def _print_devices(infos, chosen, indent=""):
     from keras_ocl.runtime.errors import readable
 
@@ -96,6 +111,8 @@ def _print_devices(infos, chosen, indent=""):
         )
         if t.matrix_units:
             print(f"{indent}         matrix units: {', '.join(t.matrix_units)}")
+        for unit, reason in info.refused_units.items():
+            print(f"{indent}         matrix unit {unit} is not used: {reason}")
         if own := t.overrides.file:
             problem = _problem_of_overrides(t)
             amounts = f"own numbers: {len(t.overrides.tuning)}, own tiles: {len(t.overrides.choices)}"
@@ -115,11 +132,7 @@ def _problem_of_overrides(traits):
 
 def devices(options):
     """List the devices."""
-    from keras_ocl import compiler, runtime  # noqa: F401 - the compiler tries matrix units
-
-    _quiet()
-    infos = runtime.devices()
-    chosen, why = _choice()
+    infos, chosen, why = _found()
     _print_devices(infos, chosen)
     if chosen is None:
         print(why)
@@ -138,12 +151,11 @@ def doctor(options):
     if _version("keras")[0].isdigit() and not supports(_version("keras")):
         print(f"keras {_version('keras')} is not supported: pip install 'keras{SUPPORTED_KERAS}'")
     try:
-        from keras_ocl import compiler, runtime  # noqa: F401 - the compiler tries matrix units
+        from keras_ocl import runtime
         from keras_ocl.runtime import discovery
     except ImportError as error:
         print(f"no device can be used: {error}")
         return 1
-    _quiet()
     settings = [f"{name}={os.environ[name]}" for name in VARIABLES if name in os.environ]
     print("environment: " + (", ".join(settings) or "nothing set that matters here"))
 
@@ -153,8 +165,7 @@ def doctor(options):
         named = f"{item.library} (from {item.origin})" if item.library else item.origin
         print(f"  {named}" + (f"\n      not used: {item.problem}" if item.problem else ""))
 
-    infos = runtime.devices()
-    chosen, why = _choice()
+    infos, chosen, why = _found()
     platforms = runtime.platform_list()
     print("\nplatforms" + ("" if platforms else ": none"))
     for item in platforms:

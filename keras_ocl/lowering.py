@@ -19,7 +19,7 @@ from keras_ocl.compiler.jit import Jitted
 from keras_ocl.compiler.launch.provenance import Share
 from keras_ocl.compiler.launch.work import works
 from keras_ocl.compiler.run.binding import size_of
-from keras_ocl.compiler.run.program import HostCall, KernelLaunch, Local, Loop, Pointer, Scalar, value, values
+from keras_ocl.compiler.run.program import HostCall, Kernel, KernelLaunch, Local, Loop, Pointer, Scalar, value, values
 from keras_ocl.core import dtypes
 from keras_ocl.kernels.matrix import expansion
 from keras_ocl.step_memory import StepMemory, step_memory
@@ -65,10 +65,8 @@ class Launch:
 
     @property
     def matrix_unit(self):
-        """The name of the matrix unit by which its products, convolutions and attention all multiply, "" if work-items do; titles tell."""
-        titles = re.findall(r"^// ((?:matrix product|convolution|attention)\b.*)", "".join([*self.helpers, self.source]), re.M)
-        units = {found[1] if (found := re.search(r"by the matrix unit (\w+)", title)) else "" for title in titles}
-        return units.pop() if len(units) == 1 else ""
+        """The name of the matrix unit by which its products, convolutions and attention all multiply, "" if work-items do."""
+        return Kernel(self.source, self.helpers).matrix_unit
 
     @property
     def instructions(self):

@@ -1,7 +1,9 @@
 """Queries about a device's memory and caches, and how to reset them."""
 
-from keras_ocl import compiler, runtime
-from keras_ocl.runtime import Device
+from keras_ocl import compiler, runtime  # with the compiler, which tries their matrix units before `devices` lists them
+from keras_ocl.runtime import Device, devices
+
+__all__ = ["clear_cache", "devices", "memory_info"]
 
 
 def _device(name: str | None) -> Device:

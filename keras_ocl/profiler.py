@@ -88,6 +88,12 @@ class Profile:
         """The time that all launches took, on the device or the host."""
         return sum(launch.end - launch.start for launch in self._timed()) * 1e-6
 
+    @property
+    def matrix_unit_ms(self) -> float:
+        """The part of `milliseconds` of kernels whose products, convolutions or attention a matrix unit computes."""
+        sources = ((getattr(label, "source", None), device) for label, _, _, device, _ in self._sums())
+        return sum(device for source, device in sources if source is not None and source.matrix_unit) * 1e-6
+
     def _timed(self) -> Iterator[Any]:
         return (launch for launch in self._record.launches() if launch.kind != "copy")
 
@@ -275,7 +281,14 @@ class Profile:
         lines = [f"{'ms':>10} {'share':>6} {'launches':>8}  kernel"]
         lines += [f"{time:10.3f} {time / total if total else 0:6.1%} {count:8}  {label}" for label, count, time in self.totals()]
         lines.append(f"{total:10.3f} {'':6} {len(self.launches):8}  total")
+        lines += self._on_units()
         return "\n".join(lines)
+
+    def _on_units(self) -> list[str]:
+        """A line with the share of the launches' time that matrix units' kernels take; none where the device has no units."""
+        if not self.device.traits.matrix_units:
+            return []
+        return [f"kernels that multiply on matrix units: {_share(self.matrix_unit_ms, self.milliseconds)} of the time of all launches"]
 
     def _report(self, by: str) -> str:
         """A table like TensorFlow 1's profiler's: each value with the share of this and all rows below, and its own share."""
@@ -302,6 +315,7 @@ class Profile:
         lines.append(f"wall clock {_time_text(self.wall_ms / steps)}, of it waiting for the device {_time_text(self.wait_ms / steps)}")
         sizes = {"variables": self.state_bytes, "arena": self.arena_bytes, "peak": self.peak_bytes}
         lines.append("memory in all: " + ", ".join(f"{name} {_bytes_text(n)}" for name, n in sizes.items()))
+        lines += self._on_units()
         if self.builds:
             lines.append(f"not in the table: {self.builds} builds of kernels, {_time_text(self.build_ms)} in all")
         return "\n".join(lines)
@@ -358,7 +372,7 @@ class Profile:
         chrome_trace.write(path, str(self.device), self._record)
 
 
-_ATTRIBUTES = ("wall_ms", "wait_ms", "overlapped_ms", "builds", "build_ms", "arena_bytes", "state_bytes", "peak_bytes")
+_ATTRIBUTES = ("wall_ms", "wait_ms", "overlapped_ms", "matrix_unit_ms", "builds", "build_ms", "arena_bytes", "state_bytes", "peak_bytes")
 
 
 def _plain(row: Row) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from keras_ocl import runtime
 from keras_ocl.core.origin import NOWHERE, current_origin, kept_eagerly
 from keras_ocl.kernels.conv import Geometry, Problem
 from keras_ocl.kernels.conv import forward_cpu as conv_forward_cpu
+from tests.kernels.matrix.emulated import traits_with
 
 pytestmark = pytest.mark.usefixtures("apart")  # kernels are counted
 
@@ -391,6 +392,36 @@ def test_profiles_nest_and_count_builds():
     with keras_ocl.profile(by="operation") as profile:
         function(np.ones((3, 5), "float32"))
     assert profile.builds == 1 and profile.build_ms > 0 and "1 builds" in str(profile)
+
+
+def test_the_share_of_matrix_units(monkeypatch, tmp_path):
+    """Of time, by kernels: here of a product in 16 bits on the emulated unit, and one in float32."""
+    halves = ops.convert_to_tensor(np.ones((128, 128)), "bfloat16")
+    floats = ops.convert_to_tensor(np.ones((128, 128)), "float32")
+
+    def profiled(*operands):
+        function = keras_ocl.jit(lambda *operands: [ops.matmul(x, x) for x in operands])
+        function(*operands)
+        with keras_ocl.profile(by="operation") as profile:
+            function(*operands)
+        return profile
+
+    without = profiled(halves, floats)
+    assert without.matrix_unit_ms == 0 and "matrix units" not in str(without)
+    device = runtime.current_device()
+    monkeypatch.setattr(device, "traits", traits_with(device, "emulated"))
+    for operands, share in (((halves,), 1), ((floats,), 0)):
+        profile = profiled(*operands)
+        assert profile.matrix_unit_ms == pytest.approx(share * profile.milliseconds) and profile.milliseconds > 0
+        assert f"kernels that multiply on matrix units: {share:.2%} of the time" in str(profile)
+    both = profiled(halves, floats)
+    assert 0 < both.matrix_unit_ms < both.milliseconds
+    share = both.matrix_unit_ms / both.milliseconds
+    for by in ("kernel", "layer"):
+        both.by = by
+        assert f"kernels that multiply on matrix units: {share:.2%} of the time of all launches" in str(both).splitlines()
+    both.to_json(tmp_path / "profile.json")
+    assert json.loads((tmp_path / "profile.json").read_text())["matrix_unit_ms"] == both.matrix_unit_ms
 
 
 def test_bad_views():

@@ -11,18 +11,20 @@ from keras_ocl.kernels.matrix.units import named
 from keras_ocl.runtime import FAILURES, Device, KernelBuildError
 from keras_ocl.runtime.matrix_units import Verdicts
 
-logger = logging.getLogger("keras_ocl")
+logger = logging.getLogger("keras_ocl.matrix_units")
 
 
 def examine(device: Device) -> None:
-    """Leave the units that work in `device.traits.matrix_units`; one line of the log for each of the others."""
-    verdicts, working, traits = Verdicts(device.model, device.driver_version), {}, device.traits
+    """Leave the units that work in `device.traits.matrix_units`; the others get a line of the log, and are in `device.refused_units`."""
+    verdicts, working, refused, traits = Verdicts(device.model, device.driver_version), {}, {}, device.traits
     for name, rate in zip(traits.matrix_units, traits.matrix_rates, strict=True):
         reason = next(filter(None, (_verdict(device, verdicts, probe(named(name), dtype)) for dtype in named(name).dtypes)), "")
         if reason:
+            refused[name] = reason
             logger.warning("keras_ocl does not use the matrix unit %s of %s: %s.", name, device, reason)
         else:
             working[name] = rate
+    device.refused_units = refused
     device.traits = replace(traits, matrix_units=tuple(working), matrix_rates=tuple(working.values()))
 
 
@@ -41,7 +43,7 @@ def outcome(device: Device, given: Probe) -> str:
         device.enqueue(kernel, (given.items,), (given.items,), "probe of a matrix unit")
         values = device.download(found, given.wanted.dtype, given.wanted.shape)
     except KernelBuildError as error:
-        return f"the driver does not compile it: {next((line.strip() for line in error.log.splitlines() if line.strip()), 'no log')}"
+        return f"the driver does not compile it: {error.reason}"
     except FAILURES as error:
         return f"its probe does not run: {error}"
     return "" if np.array_equal(values, given.wanted, equal_nan=True) else "its probe computes wrong values"

@@ -49,6 +49,7 @@ class Device:
         driver: the Driver that passes commands on.
         name: what the package's functions call it, such as "gpu:0".
         platform, model, driver_version, traits, sharing, runs: the driver's, see there; `kind`: that of the traits.
+        refused_units: name of each matrix unit that was tried and does not work on it -> the reason, as a clause.
         queue: the Queue to which all commands go.
         last_event: the Event of the last command; None before the first.
         profiler: the Profiler that is told of every launch, or None; other threads may replace it at any time.
@@ -61,6 +62,7 @@ class Device:
         self.platform, self.model, self.driver_version = driver.platform, driver.model, driver.version
         self.traits, self.sharing, self.runs = driver.traits, driver.sharing, driver.runs
         self.kind = self.traits.kind
+        self.refused_units: dict[str, str] = {}
         self.last_event: Event | None = None
         self.profiler: Profiler | Several | None = None
         self._profilers: list[Profiler] = []

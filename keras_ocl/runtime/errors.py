@@ -17,20 +17,23 @@ class KernelBuildError(RuntimeError):
     Attributes:
         names: the kernels of the program.
         log: the compiler's output.
+        reason: the first line of it that has an error.
         source: the whole source, unnumbered.
     """
 
     names: tuple[str, ...]
     log: str
+    reason: str
     source: str
     _keras_call_info_injected = True  # else Keras, to add a call's arguments, would replace it by a RuntimeError without these attributes
 
     def __init__(self, names: Iterable[str], device: object, options: str, log: str, source: str) -> None:
         self.names, self.log, self.source = tuple(names), log, source
-        first = next((line.strip() for line in log.splitlines() if "error" in line.lower()), "see the log")
+        lines = [line.strip() for line in log.splitlines() if line.strip()]
+        self.reason = next((line for line in lines if "error" in line.lower()), lines[0] if lines else "no log")
         numbered = "\n".join(f"{n:5d}  {line}" for n, line in enumerate(source.splitlines(), 1))
         super().__init__(
-            f"kernel(s) {', '.join(self.names)} do not compile on {device} (options {options!r}): {first}\n"
+            f"kernel(s) {', '.join(self.names)} do not compile on {device} (options {options!r}): {self.reason}\n"
             f"--- compiler log ---\n{log.strip()}\n--- source ---\n{numbered}"
         )
 

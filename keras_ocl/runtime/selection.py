@@ -8,7 +8,7 @@ import re
 import threading
 import weakref
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import pyopencl as cl
@@ -39,7 +39,8 @@ class DeviceInfo:
         driver: the driver's version.
         usable: whether a kernel was compiled and ran on it.
         reason: why it is not usable, else "".
-        traits: the properties that kernels depend on, see `Traits`.
+        traits: the properties that kernels depend on, see `Traits`; `traits.matrix_units` are those that work.
+        refused_units: name of each matrix unit that was tried and does not work -> the reason, as a clause.
     """
 
     name: str
@@ -50,6 +51,7 @@ class DeviceInfo:
     usable: bool
     reason: str
     traits: Traits
+    refused_units: dict[str, str] = field(hash=False)
 
     def __str__(self) -> str:
         return f"{self.name or self.kind} ({self.model}, {self.platform})"
@@ -98,8 +100,8 @@ class _Candidate:
 
     def info(self):
         d = self.device
-        name, traits = (d.name, d.traits) if d else ("", self.traits)
-        return DeviceInfo(name, traits.kind, self.platform, self.model, self.driver, d is not None, self.reason, traits)
+        name, traits, refused = (d.name, d.traits, dict(d.refused_units)) if d else ("", self.traits, {})
+        return DeviceInfo(name, traits.kind, self.platform, self.model, self.driver, d is not None, self.reason, traits, refused)
 
 
 class _Unreadable(Exception):
@@ -294,8 +296,7 @@ def self_test(handle, name):
                 return device, ""
             reason = reason or "a one-line kernel computes wrong values"
         except KernelBuildError as error:
-            line = next((text.strip() for text in error.log.splitlines() if text.strip()), "no log")
-            return None, f"cannot compile a one-line kernel: {line}"
+            return None, f"cannot compile a one-line kernel: {error.reason}"
         except (cl.Error, MemoryError, ValueError) as error:
             reason = reason or f"cannot run a one-line kernel: {error}"
     return None, reason

@@ -1,5 +1,6 @@
 """Which units stay in a device's traits after they were tried."""
 
+import ast
 import dataclasses
 import logging
 import subprocess
@@ -22,6 +23,7 @@ def device():
 def tried(device, monkeypatch, tmp_path):
     """A function from names of units to those that stay, with verdicts in a folder of the test's own."""
     monkeypatch.setenv("KERAS_OCL_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(device, "refused_units", {})
 
     def examined(*names):
         monkeypatch.setattr(device, "traits", dataclasses.replace(device.traits, matrix_units=names, matrix_rates=(8.0,) * len(names)))
@@ -31,13 +33,14 @@ def tried(device, monkeypatch, tmp_path):
     return examined
 
 
-def test_the_units_that_work_stay(tried, caplog):
+def test_the_units_that_work_stay(tried, device, caplog):
     with caplog.at_level(logging.WARNING, logger="keras_ocl"):
-        assert tried("emulated") == ("emulated",) and not caplog.records
+        assert tried("emulated") == ("emulated",) and not caplog.records and device.refused_units == {}
         assert tried("mma_m16n8k16", "emulated") == ("emulated",)
+    (reason,) = [reason for name, reason in device.refused_units.items() if name == "mma_m16n8k16"]
     (record,) = caplog.records
     assert record.getMessage().startswith("keras_ocl does not use the matrix unit mma_m16n8k16 of ")
-    assert "the driver does not compile it: " in record.getMessage()
+    assert reason.startswith("the driver does not compile it: ") and "error" in reason and record.getMessage().endswith(f": {reason}.")
 
 
 def test_verdicts_outlive_the_process(tried, monkeypatch):
@@ -111,6 +114,31 @@ def test_the_setting(tmp_path, monkeypatch):
     monkeypatch.setenv("KERAS_OCL_MATRIX", "tensor")
     done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True)
     assert "there is no matrix unit 'tensor'; the units are " in done.stderr
+
+
+def test_refused_units_are_listed_once(tmp_path, monkeypatch, device):
+    """By the commands, which say nothing of them in the log, and by devices(), in processes that begin with the setting."""
+    settings = {"KERAS_OCL_CACHE_DIR": str(tmp_path), "KERAS_OCL_SCHEDULE": "gpu", "KERAS_OCL_MATRIX": "dpas_8, emulated"}
+    for name, value in {**settings, "KERAS_OCL_DEVICE": device.name}.items():
+        monkeypatch.setenv(name, value)
+
+    def run(*arguments):
+        done = subprocess.run([sys.executable, *arguments], capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        return done
+
+    listed = run(
+        "-c", "import keras_ocl; print(*((i.name, i.traits.matrix_units, i.refused_units) for i in keras_ocl.devices()), sep='\\n')"
+    )
+    units = [(units, refused) for _, units, refused in map(ast.literal_eval, listed.stdout.splitlines())]
+    assert (("emulated",), ["dpas_8"]) in [(working, [*refused]) for working, refused in units]
+    said = [line for line in listed.stderr.splitlines() if "does not use the matrix unit dpas_8" in line]
+    assert len(said) == sum(map(len, (refused for _, refused in units))), "a program is told by the log"
+    wanted = sorted(f"matrix unit {name} is not used: {reason}" for _, refused in units for name, reason in refused.items())
+    for command in ("devices", "doctor"):
+        done = run("-m", "keras_ocl", command)
+        assert sorted(line.strip() for line in done.stdout.splitlines() if "dpas_8" in line and "=" not in line) == wanted
+        assert "dpas_8" not in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -289,7 +289,8 @@ class Binding:
     def _bound_grid(self, kernel, launch, segment):
         """Add a launch to a segment."""
         group = launch.group and (*launch.group, 1, 1)[: len(launch.grid)]
-        label = runtime.Label(launch.name, Computed(self._sources, launch.number), overwrites=launch.overwrites)
+        computed = Computed(self._sources, launch.number, self._program.kernels[launch.kernel])
+        label = runtime.Label(launch.name, computed, overwrites=launch.overwrites)
         segment.append((kernel, values(launch.grid, self._numbers), group, label))
         if any(type(n) is Formula for n in launch.grid):
             self._grids.append((segment, len(segment) - 1, launch.grid))

@@ -7,6 +7,7 @@ a user's own host operations.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
@@ -34,6 +35,13 @@ class Kernel:
 
     source: str
     helpers: tuple[str, ...]
+
+    @property
+    def matrix_unit(self) -> str:
+        """The name of the matrix unit by which its products, convolutions and attention all multiply, "" if work-items do; titles tell."""
+        titles = re.findall(r"^// ((?:matrix product|convolution|attention)\b.*)", "".join([*self.helpers, self.source]), re.M)
+        units = {found[1] if (found := re.search(r"by the matrix unit (\w+)", title)) else "" for title in titles}
+        return units.pop() if len(units) == 1 else ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -86,12 +86,20 @@ class _Found(NamedTuple):
 
 
 class Computed:
-    """What a launch of a Program computes, for its runtime.Label: `shares` are asked of the Sources when a profile reads them."""
+    """What a launch of a Program computes, for its runtime.Label: `shares` are asked of the Sources when a profile reads them.
 
-    __slots__ = ("_number", "_sources")
+    kernel: the launch's program.Kernel; None for a host operation.
+    """
 
-    def __init__(self, sources, number):
-        self._sources, self._number = sources, number
+    __slots__ = ("_kernel", "_number", "_sources")
+
+    def __init__(self, sources, number, kernel=None):
+        self._sources, self._number, self._kernel = sources, number, kernel
+
+    @property
+    def matrix_unit(self):
+        """Kernel.matrix_unit of its kernel."""
+        return self._kernel.matrix_unit if self._kernel else ""
 
     @property
     def shares(self):
