@@ -1,4 +1,4 @@
-"""Small networks of every kind, trained in a dtype policy. Executed as a module it trains all in each policy, and writes their losses."""
+"""Small networks of every kind, trained in a dtype policy. As a module, given a file and names, it trains those in each and writes losses."""
 
 import sys
 
@@ -152,7 +152,7 @@ def weights(model):
 
 if __name__ == "__main__":
     results = {}
-    for name in NETWORKS:
+    for name in sys.argv[2:]:
         for policy in ("float32", *POLICIES):
             results.update({f"{name} {policy} {what}": values for what, values in trained(name, policy).items()})
     np.savez(sys.argv[1], **results)
