@@ -1,4 +1,4 @@
-"""Small networks of every kind, trained in a dtype policy. As a module, given a file and names, it trains those in each and writes losses."""
+"""Small networks of every kind, trained in a dtype policy. As a module, given a file and names, it trains these and writes losses."""
 
 import sys
 
