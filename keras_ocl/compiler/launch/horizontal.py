@@ -253,18 +253,18 @@ class _Places:
     def _empties(self, own):
         """Moves all parts of the slot at place `own` to others; returns whether it could."""
         parts = self._slots[own].parts
+        if not all(part.joins for part in parts):
+            return False
         windows = {part: self._window(part) for part in parts}
-        return all(part.joins for part in parts) and all(
-            self._moves(part, own, _DETOURS) for part in sorted(parts, key=lambda part: windows[part][1] - windows[part][0])
-        )
+        return all(self._moves(part, own, _DETOURS) for part in sorted(parts, key=lambda part: windows[part][1] - windows[part][0]))
 
     def _window(self, part):
         """The places (begin, end) at which a part may run."""
         begin, end = [self._place[other] + 1 for other in self._before[part]], [self._place[other] for other in self._after[part]]
         if part.spec.overwrites:
-            begin += [self._place[other] + 1 for other in self._early]
+            begin.append(1 + max(map(self._place.__getitem__, self._early), default=-1))
         if part in self._early:
-            end += [self._place[other] for other in self._updates]
+            end.append(min(map(self._place.__getitem__, self._updates)))
         return max(begin, default=0), min(end, default=len(self._slots))
 
     def _moves(self, part, emptied, detours):
