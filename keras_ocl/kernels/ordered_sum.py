@@ -7,7 +7,7 @@ from keras_ocl.kernels.coordinates import decode, index_type, unflattened
 from keras_ocl.kernels.spec import Args, Epilogue, Handle, KernelSpec
 
 _TITLE = "the sum of parts of a result"
-_TEAMS = 16  # teams of a work-group: adjacent elements, as many as a memory transaction has
+_ITEMS = 256  # work-items of a group of teams: as many as other reductions have, so that they can be joined
 
 
 def team(count: Extent, elements: Extent, items: int, most: int = 16) -> int:
@@ -42,17 +42,18 @@ def kernel(
     if team == 1:
         text = f"{head}{add('0', stop)}{store}"
         return args.kernel(name, text, (maximum(1, elements),), None, helpers, title=_TITLE)
-    local = args.local(register, _TEAMS * team)
+    teams = _ITEMS // team  # of adjacent elements: at least as many as a memory transaction has
+    local = args.local(register, _ITEMS)
     text = (
         f"const int me = {args.place('local', 0)}, member = {args.place('local', 1)};\n{head}"
         f"const int each = ({stop} + {team - 1}) / {team}, end = element < {total} ? min({stop}, (member + 1) * each) : 0;\n"
         f"{add('member * each', 'end')}"
-        f"{local}[member * {_TEAMS} + me] = total;\n{args.barrier()}\n"
+        f"{local}[member * {teams} + me] = total;\n{args.barrier()}\n"
         f"if (member == 0 && element < {total}) {{\n"
-        f"for (int other = 1; other < {team}; ++other) total += {local}[other * {_TEAMS} + me];\n{store}}}\n"
+        f"for (int other = 1; other < {team}; ++other) total += {local}[other * {teams} + me];\n{store}}}\n"
     )
-    grid = (ceil_div(elements, _TEAMS) * _TEAMS, team)
-    return args.kernel(name, text, grid, (_TEAMS, team), helpers, title=f"{_TITLE}, by teams of work-items")
+    grid = (ceil_div(elements, teams) * teams, team)
+    return args.kernel(name, text, grid, (teams, team), helpers, title=f"{_TITLE}, by teams of work-items")
 
 
 def in_vectors(

@@ -8,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from keras_ocl import runtime
-from keras_ocl.core.dim import Dim
+from keras_ocl.core.dim import Dim, product
 from keras_ocl.kernels import ordered_sum
+from keras_ocl.kernels.overrides import tuning_of
 from keras_ocl.kernels.spec import Sink
 from tests.kernels.launching import launch, named
 from tests.pairwise import pairwise
@@ -63,6 +64,13 @@ def test_members_of_a_team_sum_neighbouring_parts(count, shape, extents):
 def test_teams_fill_a_device_and_no_more():
     assert [ordered_sum.team(count, 1000, 2**15) for count in (1, 15, 16, 64, 1000)] == [1, 2, 4, 16, 16]
     assert [ordered_sum.team(1000, elements, 2**15) for elements in (1, 2**12, 2**14, 2**15)] == [16, 8, 2, 1]
+
+
+def test_groups_of_teams_can_be_joined_with_those_of_other_reductions():
+    of_others = tuning_of(runtime.read_record("sm_90")).team
+    for write in TEAMS.values():
+        spec = write("sum", named("x"), 40, (1000,), "float32", Sink(named("y"), (1000,), "float32"))
+        assert product(spec.group) == of_others
 
 
 @pytest.mark.parametrize("write", (WRITERS | TEAMS).values(), ids=WRITERS | TEAMS)

@@ -5,9 +5,10 @@ variables, the final sums of split reductions. A kernel moves to a later place, 
 Kocisky and Blunsom, "Optimizing Performance of Recurrent Neural Networks on GPUs", 2016, do it by hand; NVIDIA's Apex calls it multi-tensor
 apply). One that depends on no other moves to the front first, so that it has all places to choose from.
 
+Kernels first join later ones, from the last to the first. A launch is then given up where all of its kernels find places in others.
+
 The branch is taken per work-group, by its id, so barriers inside a body stay legal. Equal bodies are written, and compiled, once: the group
-selects their arguments. Kernels that overwrite a state only ever move to later places, so that nothing is overwritten earlier than it was;
-and every kernel that ran before the first update of a state still does.
+selects their arguments. Every kernel that ran before the first update of a state still does.
 """
 
 import itertools
@@ -25,6 +26,7 @@ from keras_ocl.kernels.spec import Args, KernelSpec
 _HELD = (1 << 24, 1 << 21, 1 << 18, 0)
 _GROWTH = 1.05
 _LIGHT = 1 << 17  # the same of a kernel that costs no memory to speak of
+_DETOURS = 2  # most times that parts next to one that has no place move first
 _FLAT = 4  # so many times as many work-items of an elementwise kernel, which are short, take a launch's time
 
 
@@ -84,17 +86,18 @@ class _Part:
 
 
 class _Slot:
-    """One or more Parts that become one launch. `number` counts a segment's slots from the last launch to the first."""
+    """Parts that become one launch, the last of them first. `number` counts a segment's slots from the last launch to the first."""
 
-    def __init__(self, number, part):
-        self.number, self.parts = number, [part]
-        self.size = None if part.flat else part.size  # items of its groups; None while all parts are flat
-        self.line = part.line
-        self.arguments, self.bodies = joining.arguments([part.spec]), {part.text: part.source}
+    def __init__(self, parts, number=0):
+        self.number, self.parts = number, []
+        self.size = None  # items of its groups; None while all parts are flat
+        self.line, self.arguments, self.bodies = True, set(), {}
+        for part in parts:
+            self.add(part)
 
     def takes(self, part):
         """Whether `part` may join: its group, the length of the source and the number of arguments fit."""
-        if not self.parts[0].joins:
+        if not all(p.joins for p in (*self.parts[:1], part)):
             return False
         fits = part.flat or self.size in (None, part.size)
         source = part.source if part.text not in self.bodies else 0
@@ -123,7 +126,7 @@ def _slots(segment, traits, joined, resolve):
         slots = _arranged(parts, held)
         if _peak([slot.parts for slot in slots]) <= most:
             break
-    return slots
+    return _Places(slots, parts).fewer(most)
 
 
 def _peak(places):
@@ -155,7 +158,7 @@ def _arranged(parts, held):
         bound = bounds[k] if k >= overwriting else max(bounds[k], first)
         slot = _choose(slots, bound, part) if part.joins and part.held <= held else None
         if slot is None:
-            slot = _Slot(len(slots), part)
+            slot = _Slot([part], len(slots))
             slots.append(slot)
         else:
             slot.add(part)
@@ -213,6 +216,77 @@ def _dependencies(parts):
             readers.setdefault(b, []).append(k)
         found.append(mine - {k})
     return found
+
+
+class _Places:
+    """Slots in the order in which they run, and moves of parts among them by which some become empty.
+
+    A part runs after those on which it depends, and before those that depend on it. No state is overwritten before a part that ran before
+    all updates.
+    """
+
+    def __init__(self, slots, parts):
+        self._slots, self._order = slots, {part: k for k, part in enumerate(parts)}
+        self._before = {part: [parts[k] for k in others] for part, others in zip(parts, _dependencies(parts), strict=True)}
+        self._after = {part: [] for part in parts}
+        for part, others in self._before.items():
+            for other in others:
+                self._after[other].append(part)
+        self._updates = [part for part in parts if part.spec.overwrites]
+        self._early = set(parts[: self._order[self._updates[0]]] if self._updates else ())
+        self._place = {part: n for n, slot in enumerate(slots) for part in slot.parts}
+
+    def fewer(self, most):
+        """The Slots, without those all of whose parts others take, where at most `most` bytes are then alive at once."""
+        own = len(self._slots)
+        while own:
+            own -= 1
+            slots, place = [*self._slots], {**self._place}
+            if self._empties(own) and _peak([slot.parts for slot in self._slots]) <= most:
+                self._slots = [slot for slot in self._slots if slot.parts]
+                self._place = {part: n for n, slot in enumerate(self._slots) for part in slot.parts}
+                own = min(own, len(self._slots))
+            else:
+                self._slots, self._place = slots, place
+        return self._slots
+
+    def _empties(self, own):
+        """Moves all parts of the slot at place `own` to others; returns whether it could."""
+        parts = self._slots[own].parts
+        if not all(part.joins for part in parts):
+            return False
+        windows = {part: self._window(part) for part in parts}
+        return all(self._moves(part, own, _DETOURS) for part in sorted(parts, key=lambda part: windows[part][1] - windows[part][0]))
+
+    def _window(self, part):
+        """The places (begin, end) at which a part may run."""
+        begin, end = [self._place[other] + 1 for other in self._before[part]], [self._place[other] for other in self._after[part]]
+        if part.spec.overwrites:
+            begin.append(1 + max(map(self._place.__getitem__, self._early), default=-1))
+        if part in self._early:
+            end.append(min(map(self._place.__getitem__, self._updates)))
+        return max(begin, default=0), min(end, default=len(self._slots))
+
+    def _moves(self, part, emptied, detours):
+        """Moves a part to another slot than that at place `emptied`, and first, if need be, those next to it; returns whether it could."""
+        (begin, end), at = self._window(part), self._place[part]
+        order = sorted(set(range(begin, end)) - {at, emptied}, key=lambda n: (part.flat and not self._slots[n].line, abs(n - at)))
+        place = next((n for n in order if self._slots[n].takes(part)), None)
+        if place is not None:
+            self._put(part, place)
+            return True
+        later = [p for p in self._after[part] if self._place[p] == end]
+        earlier = [p for p in self._before[part] if self._place[p] == begin - 1]
+        for near in (later, earlier) if detours else ():
+            if near and all(p.joins and self._moves(p, emptied, 0) for p in near) and self._moves(part, emptied, detours - 1):
+                return True
+        return False
+
+    def _put(self, part, place):
+        own = self._place[part]
+        self._slots[own] = _Slot([p for p in self._slots[own].parts if p is not part])
+        self._slots[place] = _Slot(sorted([*self._slots[place].parts, part], key=self._order.__getitem__, reverse=True))
+        self._place[part] = place
 
 
 def _joined(slot, traits):

@@ -46,7 +46,8 @@ def _cheapest(problem, tile, pixels, ways):
     batch = 1 if p.batch is None else max(1, hint(p.batch))
     extents = batch, max(1, hint(p.m)), max(1, hint(p.n)), max(1, hint(p.k))
     may_slice = p.a is not None and p.literal(p.k) and not p.longest
-    return _best(p.traits, *extents, size, p.all_arguments, tile, pixels, p.longest, _launch(p), ways, may_slice)
+    apart = 0 if p.repeated else tuning_of(p.traits).product_apart
+    return _best(p.traits, *extents, size, p.all_arguments, tile, pixels, p.longest, _launch(p), ways, may_slice, apart)
 
 
 def _methods(problem, dtype=""):
@@ -124,25 +125,29 @@ def units(traits):
 
 
 @functools.lru_cache(4096)
-def _best(traits, batch, m, n, k, size, shared, tile, pixels, longest, launch, ways, may_slice):
+def _best(traits, batch, m, n, k, size, shared, tile, pixels, longest, launch, ways, may_slice, apart):
     tiles, parts, best = [tile] if tile else _tiles(traits, size, shared), _parts(traits, k, longest), None
-    tuning = tuning_of(traits)
+    tuning, most = tuning_of(traits), _most_items(traits)
     if not tile:
         tiles = [*tiles, *(t for way in ways for t in _matrix_tiles(traits, way, size, shared))]
     if pixels and not tile:
         tiles = [t for t in tiles if t.height * t.depth <= tuning.convolution_rows * pixels * t.items]
+
+    def rank(t, cost):
+        return cost + (apart if t.items * t.slices != most else 0), abs(t.across - 16)
+
     for t in tiles:
-        cost = costs(traits, t, batch, m, n, k, tuning.convolution_places if pixels else 0, launch)
+        cost_of = costs(traits, t, batch, m, n, k, tuning.convolution_places if pixels else 0, launch)
         for steps in parts:
-            rank = cost(steps) * (tuning.product_terms if isinstance(t, MatrixTile) and t.apart else 1), abs(t.across - 16)
-            if best is None or rank < best[0]:
-                best = rank, t, steps
+            cost = cost_of(steps) * (tuning.product_terms if isinstance(t, MatrixTile) and t.apart else 1)
+            if best is None or rank(t, cost) < best[0]:
+                best = rank(t, cost), cost, t, steps
     # Where no launch would add the sums of parts, slices save little, and more kernels keep groups of the same size without them.
-    for t in _sliced(traits, tiles, k, size) if may_slice and best[2] and not tile else ():
-        rank = costs(traits, t, batch, m, n, k, 0, launch)(0), abs(t.across - 16)
-        if rank < best[0]:
-            best = rank, t, 0
-    return best[0][0], *best[1:]
+    for t in _sliced(traits, tiles, k, size) if may_slice and best[3] and not tile else ():
+        cost = costs(traits, t, batch, m, n, k, 0, launch)(0)
+        if rank(t, cost) < best[0]:
+            best = rank(t, cost), cost, t, 0
+    return best[1:]
 
 
 def _sliced(traits, tiles, k, size):
@@ -162,11 +167,15 @@ def fragment(size):
     return max(1, 16 // size)
 
 
+def _most_items(traits):
+    """Most work-items of a group without slices."""
+    return power_below(min(tuning_of(traits).product_items, traits.max_group))
+
+
 @functools.cache
 def _tiles(traits, size, shared):
     """Tiles that fit the device's groups, registers and local memory; few, if kernels are `shared` by all sizes (eager code)."""
-    tuning, tiles = tuning_of(traits), []
-    most = power_below(min(tuning.product_items, traits.max_group))
+    tuning, tiles, most = tuning_of(traits), [], _most_items(traits)
     for items, across, (rows, columns) in itertools.product({most} if shared else {most, most // 2, most // 4}, (64, 32, 16, 8), _SHAPES):
         if items < across or (shared and across not in (16, 64)):
             continue

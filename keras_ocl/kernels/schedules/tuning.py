@@ -183,6 +183,9 @@ class GpuTuning:
     product_hiding: float = 128  # exposed latency of a wave of groups on a unit, as the work of so many items: one per lane
     product_part: float = 100  # a part's partial result, written and read again: 8 bytes of some 10 per cycle of a unit
     product_launch: float = 400_000  # launching the kernel that sums the parts, in multiply-adds of a unit: 3 microseconds of 128 lanes
+    # What groups of fewer than `product_items` items cost, in multiply-adds of a unit: a tenth of a launch, because kernels with groups of
+    # different sizes cannot be joined.
+    product_apart: float = 100_000
     product_terms: float = (
         1.2  # how much cheaper a product of several terms of float32 must be: its price is an estimate, not a measurement
     )

@@ -137,9 +137,9 @@ def test_no_kernel_passes_one_that_it_depends_on(seed):
     assert set(range(first)) <= {k for found in launches[:begins] for k in found}
 
 
-@pytest.mark.parametrize(("elements", "first"), [(64, 8), (2**20, 4), (2**23, 1)])
-def test_kernels_that_depend_on_none_join_at_the_front(elements, first):
-    """As casts of weights, each right before the layer that reads it, do: as many as have results of 16 MiB."""
+@pytest.mark.parametrize(("elements", "first", "launches"), [(64, 8, 9), (2**20, 4, 10), (2**23, 1, 16)])
+def test_kernels_that_depend_on_none_join_at_the_front(elements, first, launches):
+    """As casts of weights, each right before the layer that reads it, do: as many as have results of 16 MiB, and later the others."""
     specs, x = [], Buffer(64, "float32")
     for _ in range(8):
         cast, y = Buffer(elements, "float32"), Buffer(64, "float32")
@@ -151,7 +151,27 @@ def test_kernels_that_depend_on_none_join_at_the_front(elements, first):
         x = y
     parts = [found.provenance.parts(found) for found in side_by_side(specs, GPU, itself)]
     assert [part.name for part in parts[0]] == ["element"] * first
-    assert [part.name for found in parts for part in found].count("layer") == 8 and len(parts) == 17 - first
+    assert [part.name for found in parts for part in found].count("layer") == 8 and len(parts) == launches
+
+
+def test_a_kernel_moves_on_where_that_saves_the_launch_of_another_one():
+    """The last of `beside`, which depends on the first, would join the second of `chain`, before which the first has no place."""
+    device, buffers = runtime.current_device(), [Buffer(2**16, "float32") for _ in range(6)]
+    a, b, c, d, e, f = buffers
+    chain = [team(x, y, (64,), (32,)) for x, y in ((a, b), (b, c), (c, d))]
+    beside = [team(x, y, (64,), (32,)) for x, y in ((b, e), (e, f))]
+    specs = [chain[0], *beside, *chain[1:]]
+    joined = side_by_side(specs, dataclasses.replace(GPU, quirks=device.traits.quirks), itself)
+    if "conditions_beside_barriers" in device.traits.quirks:
+        assert joined == specs
+        return
+    assert [list(found.provenance.parts(found)) for found in joined] == [[chain[0]], [beside[0], chain[1]], [beside[1], chain[2]]]
+    found, values = [], normal(6, 2**16)
+    for launches in (specs, joined):
+        storages = {buffer: device.upload(value) for buffer, value in zip(buffers, values, strict=True)}
+        launch(device, launches, storages)
+        found.append([device.download(s, np.dtype("float32"), (2**16,)) for s in storages.values()])
+    np.testing.assert_array_equal(*found)
 
 
 def test_a_launch_has_no_more_arguments_than_registers_hold():

@@ -435,6 +435,19 @@ def test_groups_with_slices_of_k(device, tile, m, k, n):
     check(device, traits, a, b, "float32", tile=Tile(*tile))
 
 
+def test_small_products_have_groups_of_one_size():
+    """So that they can be joined; a step of a loop, and what takes much longer than a launch, has the fastest."""
+    traits = runtime.read_record("sm_90")
+
+    def items(m, n, k, **more):
+        operands = [gemm.Operand(named(name), "float32", stride, 1) for name, stride in (("x", k), ("w", n))]
+        sink = Sink(named("y"), (m, n), "float32")
+        tile, _ = gpu_choice.choose(Problem(traits, None, m, n, k, *operands, "float32", sink, **more))
+        return tile.items * tile.slices
+
+    assert items(512, 512, 128) == 256 and items(512, 512, 128, repeated=True) == 128
+
+
 def test_slices_take_the_place_of_parts_where_tiles_are_few():
     """A launch that adds sums of parts costs more; a depth that varies has no slices."""
     traits, found = runtime.read_record("sm_90"), []
