@@ -7,7 +7,7 @@ from keras_ocl.kernels.coordinates import decode, index_type, unflattened
 from keras_ocl.kernels.spec import Args, Epilogue, Handle, KernelSpec
 
 _TITLE = "the sum of parts of a result"
-_ITEMS = 256  # work-items of a group of teams: as many as other reductions have, so that they can be joined
+_ITEMS = 256  # most work-items of a group of teams: as many as other reductions have, so that they can be joined
 
 
 def team(count: Extent, elements: Extent, items: int, most: int = 16) -> int:
@@ -19,10 +19,19 @@ def team(count: Extent, elements: Extent, items: int, most: int = 16) -> int:
 
 
 def kernel(
-    name: str, parts: Handle, count: Extent, shape: Shape, dtype: str, sink: Epilogue, all_arguments: bool = False, team: int = 1
+    name: str,
+    parts: Handle,
+    count: Extent,
+    shape: Shape,
+    dtype: str,
+    sink: Epilogue,
+    all_arguments: bool = False,
+    team: int = 1,
+    group: int = _ITEMS,
 ) -> KernelSpec:
     """The KernelSpec that adds `count` partial results of `shape`, with `team` work-items per element, and hands the sums to the sink.
 
+    `group`: most work-items of a group of teams, a power of two that `team` divides.
     `parts`: handle of a buffer (count, *shape) of `dtype`, the accumulator's.
     """
     args, elements = Args(all_arguments), product(shape)
@@ -42,8 +51,8 @@ def kernel(
     if team == 1:
         text = f"{head}{add('0', stop)}{store}"
         return args.kernel(name, text, (maximum(1, elements),), None, helpers, title=_TITLE)
-    teams = _ITEMS // team  # of adjacent elements: at least as many as a memory transaction has
-    local = args.local(register, _ITEMS)
+    teams = min(_ITEMS, group) // team  # of adjacent elements
+    local = args.local(register, teams * team)
     text = (
         f"const int me = {args.place('local', 0)}, member = {args.place('local', 1)};\n{head}"
         f"const int each = ({stop} + {team - 1}) / {team}, end = element < {total} ? min({stop}, (member + 1) * each) : 0;\n"

@@ -3,7 +3,7 @@
 They serve small eager work, groups of few channels on GPUs, and geometries that the tiled kernels do not support.
 """
 
-from keras_ocl.core.dim import ceil_div, hint, product, size_hint
+from keras_ocl.core.dim import ceil_div, hint, power_below, product, size_hint
 from keras_ocl.kernels import ordered_sum, prelude, summation
 from keras_ocl.kernels.conv.geometry import outside, position
 from keras_ocl.kernels.coordinates import decode, index_type
@@ -128,5 +128,6 @@ def filter_grad(problem, units=0, teams=False):
     out = args.pointer(partial, kept, out=True)
     text += f"{out}[(long)chunk * {args.int(elements)} + element] = total;\n"
     first = args.kernel(name, text, (elements, chunks), None, title=_GRADIENT)
-    team = ordered_sum.team(chunks, elements, items) if teams else 1
-    return [first, ordered_sum.kernel(f"{name} sum", partial, chunks, geometry.filter, kept, sink, team=team)]
+    group = power_below(problem.traits.max_group)
+    team = ordered_sum.team(chunks, elements, items, min(16, group)) if teams else 1
+    return [first, ordered_sum.kernel(f"{name} sum", partial, chunks, geometry.filter, kept, sink, team=team, group=group)]

@@ -13,7 +13,7 @@ pixel, of its step advances like the digits of an odometer, since the steps that
 """
 
 from keras_ocl.core import dtypes
-from keras_ocl.core.dim import Dim, ceil_div, hint, product
+from keras_ocl.core.dim import Dim, ceil_div, hint, power_below, product
 from keras_ocl.core.index import is_one
 from keras_ocl.kernels import ordered_sum, prelude
 from keras_ocl.kernels.contraction import Loader, Strided
@@ -412,8 +412,9 @@ def forward(problem):
 
 def _sum(problem, name, parts, count, shape):
     """The KernelSpec that adds `count` partial results of `shape`."""
-    team = ordered_sum.team(count, product(shape), problem.tuning.summing_items)
-    return ordered_sum.kernel(name, parts, count, shape, problem.accumulator, problem.sink, team=team)
+    group = power_below(problem.traits.max_group)
+    team = ordered_sum.team(count, product(shape), problem.tuning.summing_items, min(16, group))
+    return ordered_sum.kernel(name, parts, count, shape, problem.accumulator, problem.sink, team=team, group=group)
 
 
 def filter_grad(problem):
