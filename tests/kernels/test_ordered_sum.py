@@ -35,6 +35,7 @@ WRITERS = {"items": ordered_sum.kernel} | {
 }
 
 TEAMS = {f"teams of {team}": functools.partial(ordered_sum.kernel, team=team) for team in (2, 16)}
+SMALL = {"teams of 8 in groups of 32": functools.partial(ordered_sum.kernel, team=8, group=32)}
 
 
 EXTENTS = {"literal": lambda n: n, "unknown": lambda n: Dim(n, 8, 1009 + 2 * n)}
@@ -73,13 +74,13 @@ def test_groups_of_teams_can_be_joined_with_those_of_other_reductions():
         assert product(spec.group) == of_others
 
 
-@pytest.mark.parametrize("write", (WRITERS | TEAMS).values(), ids=WRITERS | TEAMS)
+@pytest.mark.parametrize("write", (WRITERS | TEAMS | SMALL).values(), ids=WRITERS | TEAMS | SMALL)
 def test_all_extents_may_be_arguments(write):
     parts = np.random.default_rng(0).integers(-9, 9, (4, 9, 13)).astype("int32")
     np.testing.assert_array_equal(summed(functools.partial(write, all_arguments=True), parts), parts.sum(0))
 
 
-@pytest.mark.parametrize("write", (WRITERS | TEAMS).values(), ids=WRITERS | TEAMS)
+@pytest.mark.parametrize("write", (WRITERS | TEAMS | SMALL).values(), ids=WRITERS | TEAMS | SMALL)
 def test_nan_and_infinities(write):
     parts = np.zeros((3, 4, 18), "float32")
     parts[1, 0, 0], parts[0, 3, 17], parts[2, 1, 16], parts[1, 1, 16] = np.nan, np.inf, np.inf, -np.inf
