@@ -94,17 +94,19 @@ def test_a_product_with_itself_is_another_buffer(record):
     assert overwritten(lambda w, g: (P.sub(w, product(w, g)), g), SQUARE, SQUARE, record=record) == set()
 
 
+@pytest.mark.parametrize("rows, kernels", [(8, 1), (100, 2)])
 @pytest.mark.parametrize("record", RECORDS)
-def test_a_product_that_computes_an_operand_of_the_state_is_another_buffer(record):
-    """By its prologue, so that it reads the state while it stores."""
+def test_a_product_that_computes_an_operand_of_the_state_is_another_buffer(record, rows, kernels):
+    """The prologue of a product of few rows reads the state while it stores; for more rows a kernel of its own reads it before."""
 
     def new(w, x):
         return P.convert(product(x, P.convert(w, "float32")), "int8"), x
 
-    assert overwritten(new, ((8, 40), "int8"), ((8, 8), "float32"), record=record) == set()
-    graph, inputs = graph_of(new, ((8, 40), "int8"), ((8, 8), "float32"))
+    shapes = ((rows, 40), "int8"), ((rows, rows), "float32")
+    assert overwritten(new, *shapes, record=record) == (set() if kernels == 1 else {0})
+    graph, inputs = graph_of(new, *shapes)
     launches = lower_graph(graph, [(inputs[0], 0)], runtime.read_record(record), False, lower_loop).launches
-    assert len(launches) == 1
+    assert len(launches) == kernels
 
 
 @pytest.mark.parametrize("record", RECORDS)
