@@ -13,6 +13,7 @@ import contextlib
 import datetime
 import importlib.util
 import json
+import math
 import os
 import queue
 import re
@@ -27,7 +28,10 @@ from comparisons import gpu_cases, gpu_report
 from comparisons.gpu_worker import MARK
 from comparisons.workers import ROOT, failure, kill
 
+WORKER = (sys.executable, "-m", "comparisons.gpu_worker")
 LEAST_SECONDS = 3  # no process is started for less
+DRIVER_SECONDS = 30  # at least, since the stages behind need the device's kind; packages are read from the disk for the first time
+KILL_SECONDS = 5  # a process that was killed has so long to end
 PATH = re.compile(r"(?<![\w.])/(?:[\w.+@-]+/)+([\w.+@-]*)")
 
 
@@ -83,6 +87,10 @@ class Run:
         """Measure cases of a backend, in a fresh process after each that ended one."""
         ends, begun = time.monotonic() + seconds, None
 
+        def patience():
+            """Seconds in which a case must be done: half of those left, so that one that hangs does not take them all."""
+            return min(gpu_cases.CASE_SECONDS, (ends - time.monotonic()) / 2) if begun else math.inf
+
         def listen(told):
             nonlocal begun
             if "begin" in told:
@@ -96,16 +104,16 @@ class Run:
                 begun = None
 
         while cases and ends - time.monotonic() > LEAST_SECONDS:
-            command = [sys.executable, "-m", "comparisons.gpu_worker", stage, backend, self.kind, "short" if self.short else "full"]
+            command = [*WORKER, stage, backend, self.kind, "short" if self.short else "full"]
             count, begun = len(cases), None
-            why = self._converse(command, {"KERAS_BACKEND": backend}, ends, listen, json.dumps(cases), gpu_cases.CASE_SECONDS)
+            why = self._converse(command, {"KERAS_BACKEND": backend}, ends, listen, json.dumps(cases), patience)
             if begun and why:
                 self.record(stage, backend, case=begun[0], precision=begun[1], failed=why)
             elif len(cases) == count:  # it ended before its first case
                 self.record(stage, backend, case="all", precision="", failed=why or "its process measured nothing")
                 return
         if cases:
-            self.record(stage, backend, case="all", precision="", left_out=[f"{name}, {precision}" for name, precision in cases])
+            self.record(stage, backend, case="all", precision="", left_out=cases)
 
     def _tests(self, seconds):
         """Run a part of the test suite."""
@@ -121,10 +129,10 @@ class Run:
         if why and not why.startswith("exit status 1:"):  # that of failures, which have rows of their own
             self.record("tests", "ocl", case="the end", precision="", failed=why)
 
-    def _converse(self, command, variables, ends, listen, text="", case_seconds=None):
+    def _converse(self, command, variables, ends, listen, text="", patience=lambda: math.inf):
         """Run a process until it ends or for too long, and call `listen` for what it tells; return why it failed, "" where it did not.
 
-        ends: the time by which it is killed. case_seconds: the most seconds between two things that it tells, None for any.
+        ends: the time by which it is killed. patience(): the most seconds until its next line.
         """
         if self.kind == "cpu":  # the frameworks beside a CPU, too
             variables = {**variables, "JAX_PLATFORMS": "cpu", "CUDA_VISIBLE_DEVICES": ""}
@@ -140,18 +148,17 @@ class Run:
             start_new_session=True,
         )
         lines, last = queue.Queue(), "no output"
-        threading.Thread(target=lambda: (*map(lines.put, process.stdout), lines.put(None)), daemon=True).start()
+        threading.Thread(target=_pass_on, args=(process.stdout, lines), daemon=True).start()
         try:
             with contextlib.suppress(BrokenPipeError):  # it has ended, and its output says why
                 process.stdin.write(text)
                 process.stdin.close()
             while True:
-                waits = ends - time.monotonic()
-                hung = case_seconds is not None and case_seconds < waits
+                waits, most = patience(), ends - time.monotonic()
                 try:
-                    line = lines.get(timeout=max(0, case_seconds if hung else waits))
+                    line = lines.get(timeout=max(0, min(waits, most)))
                 except queue.Empty:
-                    return f"no result after {case_seconds} s" if hung else "stopped, as the time was over"
+                    return f"no result after {waits:.3g} s" if waits < most else "stopped, as the time was over"
                 if line is None:
                     break
                 if line.startswith(MARK):
@@ -164,21 +171,25 @@ class Run:
             return failure(status, last) if status else ""
         finally:
             kill(process)
-            process.wait()
-
-    def write_report(self):
-        """Write report.md."""
-        gpu_report.write(self.folder)
+            with contextlib.suppress(subprocess.TimeoutExpired):  # a driver may keep it
+                process.wait(KILL_SECONDS)
 
 
-def run(run, stages, minutes):
+def _pass_on(stream, lines):
+    for line in stream:
+        lines.put(line)
+    lines.put(None)
+
+
+def measure(run, stages, minutes):
     """Measure stages, one after the other, and write the report after each."""
-    now = datetime.datetime.now(datetime.timezone.utc)
+    now = datetime.datetime.now(datetime.UTC)
     run.record("run", "", case="begun", precision="", date=f"{now:%Y-%m-%d}", minutes=minutes, short=run.short)
     weights = {stage: gpu_cases.WEIGHTS[stage] for stage in stages}
     for stage in stages:
-        run.stage(stage, gpu_cases.portion(run.left, weights, stage))
-        run.write_report()
+        seconds = gpu_cases.portion(run.left, weights, stage)
+        run.stage(stage, max(seconds, DRIVER_SECONDS) if stage == "driver" else seconds)
+        gpu_report.write(run.folder)
 
 
 def parser():
@@ -206,9 +217,9 @@ def main(argv=None):
     if unknown := [name for name in only if name not in gpu_cases.STAGES]:
         p.error(f"there is no stage {unknown[0]!r}; there are {', '.join(gpu_cases.STAGES)}")
     signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGINT))
-    measured = Run(options.out, options.minutes, options.short, options.device)
+    run = Run(options.out, options.minutes, options.short, options.device)
     try:
-        run(measured, [name for name in gpu_cases.STAGES if name == "driver" or name in only], options.minutes)
+        measure(run, [name for name in gpu_cases.STAGES if name == "driver" or name in only], options.minutes)
     except KeyboardInterrupt:
         return 130
     finally:

@@ -13,7 +13,7 @@ BACKEND_WEIGHTS = {
     "operations": {"ocl": 4, "torch": 3, "jax": 3},
     "fit": {"ocl": 5, "jax": 5, "torch": 2},  # in this order: the marks are of the first two
 }
-CASE_SECONDS = 60  # a process that takes longer for one case has hung
+CASE_SECONDS = 60  # a case that takes longer has hung
 
 # precisions in the order of their worth
 PRECISIONS = {

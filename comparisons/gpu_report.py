@@ -1,8 +1,9 @@
-"""The report of `python -m comparisons.gpu`: tables of its figures as Markdown, ratios to the other frameworks, and whether the marks are met."""
+"""The report of `python -m comparisons.gpu` as Markdown: tables, ratios to the other frameworks, and whether the marks are met."""
 
 import json
 import math
 import statistics
+from collections import Counter
 from pathlib import Path
 from typing import NamedTuple
 
@@ -63,7 +64,8 @@ def line(row):
         more = [f"{row['tflops']:.3g} TFLOP/s, error {row['error']:.1e}"] if "tflops" in row else [f"loss {row['loss']:.4f}"]
         text = ", ".join([f"{row['ms']:.4g} ms", *more])
     elif "left_out" in row:
-        text = f"no time for {len(row['left_out'])} cases: {'; '.join(row['left_out'])}"
+        cases = Counter(name for name, _ in row["left_out"])
+        text = f"no time for {len(row['left_out'])} cases: " + "; ".join(f"{name} ({count})" for name, count in cases.items())
     else:
         reasons = [f"{key}: {row[key]}" for key in ("failed", "skipped", "verdict") if key in row]
         others = {key: value for key, value in row.items() if key not in ("stage", "backend", "case", "precision", "traits", "extensions")}
@@ -173,42 +175,41 @@ def _marks(figures):
     return ["## Marks", "", *_table(("mark", "verdict", "geometric mean", "worst", "cases"), rows)]
 
 
-def _cases(figures, stage):
-    """(case, precision) of a stage in the order of its rows, with a figure on some backend."""
-    return list(dict.fromkeys((row["case"], row["precision"]) for row in figures.of(stage) if "ms" in row))
+def _stage(figures, stage, title, head, cell, more):
+    """The table of a stage: a line for each case and precision with a figure on some backend, and the geometric means of the ratios.
+
+    cell(row) is the text of a figure, more({backend: row or None}) the last cells of a line; `head` is of the first and of those.
+    """
+    cases = list(dict.fromkeys((row["case"], row["precision"]) for row in figures.of(stage) if "ms" in row))
+    names = list(dict.fromkeys(case for case, _ in cases))
+    rows, ratios = [], {}
+    for case, precision in sorted(cases, key=lambda found: names.index(found[0])):
+        found = {backend: figures.get(stage, case, backend, precision) for backend in gpu_cases.BACKENDS}
+        ratio = figures.ratios(stage, precision).get(case)
+        if ratio is not None:
+            ratios.setdefault(precision, []).append(ratio)
+        cells = ["" if row is None else cell(row) + ("" if figures.right(row) else " WRONG") for row in found.values()]
+        rows.append((f"{case}, {precision}", *cells, "" if ratio is None else f"{ratio:.2f}", *more(found)))
+    first, *last = head
+    table = _table((first, *NAMES.values(), "speed, of the best other", *last), rows) if rows else ["nothing measured", ""]
+    return [f"## {title}", "", *table, *_means(ratios)]
 
 
 def _operations(figures, stage, title):
-    def cell(row):
-        return "" if row is None else f"{row['tflops']:.4g}" + ("" if figures.right(row) else " WRONG")
+    def more(found):
+        ours = found["ocl"]
+        return (f"{ours['error']:.1e}", f"{ours.get('units', 0):.0%}") if ours else ("", "")
 
-    rows, ratios = [], {}
-    for case, precision in _cases(figures, stage):
-        found = {backend: figures.get(stage, case, backend, precision) for backend in gpu_cases.BACKENDS}
-        ratio = figures.ratios(stage, precision, case).get(case)
-        if ratio is not None:
-            ratios.setdefault(precision, []).append(ratio)
-        ours = found["ocl"] or {}
-        more = f"{ours['error']:.1e}" if ours else "", f"{ours.get('units', 0):.0%}" if ours else ""
-        rows.append((f"{case}, {precision}", *map(cell, found.values()), "" if ratio is None else f"{ratio:.2f}", *more))
-    head = ("TFLOP/s", *NAMES.values(), "of the best other", "our error", "on matrix units")
-    return [f"## {title}", "", *(_table(head, rows) if rows else ["nothing measured", ""]), *_means(ratios)]
+    head = "TFLOP/s", "our error", "on matrix units"
+    return _stage(figures, stage, title, head, lambda row: f"{row['tflops']:.4g}", more)
 
 
 def _fit(figures):
-    def cell(row):
-        return "" if row is None else f"{row['ms']:.4g}" + ("" if figures.right(row) else " WRONG LOSS")
+    def more(found):
+        return [" / ".join("-" if row is None else f"{row[key]:.4g}" for row in found.values()) for key in ("first_step_s", "loss")]
 
-    rows, ratios = [], {}
-    for case, precision in sorted(_cases(figures, "fit")):
-        found = {backend: figures.get("fit", case, backend, precision) for backend in gpu_cases.BACKENDS}
-        ratio = figures.ratios("fit", precision, case).get(case)
-        if ratio is not None:
-            ratios.setdefault(precision, []).append(ratio)
-        more = [" / ".join("-" if row is None else f"{row[key]:.4g}" for row in found.values()) for key in ("first_step_s", "loss")]
-        rows.append((f"{case}, {precision}", *map(cell, found.values()), "" if ratio is None else f"{ratio:.2f}", *more))
-    head = ("fit, ms per step", *NAMES.values(), "times as fast as the best other", "first step, s", "loss")
-    return ["## Training", "", *(_table(head, rows) if rows else ["nothing measured", ""]), *_means(ratios)]
+    head = "ms per step", "first step, s", "loss"
+    return _stage(figures, "fit", "Training", head, lambda row: f"{row['ms']:.4g}", more)
 
 
 def _means(ratios):

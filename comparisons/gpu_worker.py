@@ -31,6 +31,7 @@ def device():
     import dataclasses
 
     import keras  # noqa: F401 - loads the backend, whose compiler tries matrix units
+
     from keras_ocl import runtime
 
     opened = runtime.current_device()

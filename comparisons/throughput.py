@@ -11,6 +11,7 @@ import subprocess
 import sys
 
 import numpy as np
+
 from comparisons import frameworks
 
 
