@@ -6,7 +6,7 @@ A precision is "float32" (true float32), "tf32", "default" (what the framework d
 
 import contextlib
 import dataclasses
-import importlib
+import importlib.util
 import os
 import time
 
@@ -45,12 +45,16 @@ def dtype_of(precision):
     return precision if precision in ("float16", "bfloat16") else "float32"
 
 
+def missing(backend):
+    """That a framework is not installed, as a clause; "" where it is."""
+    return "" if importlib.util.find_spec(PACKAGES[backend]) else f"{PACKAGES[backend]} is not installed"
+
+
 def unavailable(backend, kind):
-    """Why a framework cannot be measured beside a device of this kind ("gpu" or "cpu"), "" where it can."""
-    try:
-        package = importlib.import_module(PACKAGES[backend])
-    except ModuleNotFoundError:
-        return f"{PACKAGES[backend]} is not installed"
+    """Why a framework cannot be measured beside a device of this kind ("gpu" or "cpu"), "" where it can; imports it."""
+    if why := missing(backend):
+        return why
+    package = importlib.import_module(PACKAGES[backend])
     if backend == "ocl" or kind == "cpu":
         return ""
     sees = package.cuda.is_available() if backend == "torch" else package.default_backend() != "cpu"

@@ -24,7 +24,7 @@ import threading
 import time
 from pathlib import Path
 
-from comparisons import gpu_cases, gpu_report
+from comparisons import frameworks, gpu_cases, gpu_report
 from comparisons.gpu_worker import MARK
 from comparisons.workers import ROOT, failure, kill
 
@@ -78,7 +78,11 @@ class Run:
         elif stage == "tests":
             self._tests(seconds)
         else:
-            ends, weights = time.monotonic() + seconds, gpu_cases.BACKEND_WEIGHTS[stage]
+            ends, weights = time.monotonic() + seconds, dict(gpu_cases.BACKEND_WEIGHTS[stage])
+            for backend in list(weights):
+                if why := frameworks.missing(backend):
+                    self.record(stage, backend, case="all", precision="", skipped=why)
+                    del weights[backend]
             for backend in weights:
                 share = gpu_cases.portion(ends - time.monotonic(), weights, backend)
                 self._cases(stage, backend, gpu_cases.cases(stage, backend, self.short), share)
@@ -101,7 +105,7 @@ class Run:
                 cases.clear()
             else:
                 self.record(stage, backend, **told["row"])
-                begun = None
+                begun = None if begun and told["row"]["case"] == begun[0] else begun  # a case may have rows before its last
 
         while cases and ends - time.monotonic() > LEAST_SECONDS:
             command = [*WORKER, stage, backend, self.kind, "short" if self.short else "full"]
@@ -123,7 +127,7 @@ class Run:
         files = gpu_cases.SHORT_TESTS if self.short else gpu_cases.TESTS
         processes = "0" if self.short else str(min(8, os.cpu_count()))
         options = ["-p", "comparisons.gpu_tests", "-p", "no:cacheprovider", "-q", "--tb=short", "-n", processes]
-        command = [sys.executable, "-m", "pytest", *options, *files]
+        command = [sys.executable, "-m", "pytest", *options, "--continue-on-collection-errors", *files]
         ends = time.monotonic() + seconds
         why = self._converse(command, {"KERAS_BACKEND": "ocl"}, ends, lambda told: self.record("tests", "ocl", **told["row"]))
         if why and not why.startswith("exit status 1:"):  # that of failures, which have rows of their own

@@ -21,11 +21,22 @@ def _tell_counts():
     _tell(case="tests", precision="", **{name: _counts[name] for name in ("passed", "failures", "skips")})
 
 
+def _tell_failure(report):
+    crash = getattr(report.longrepr, "reprcrash", None)
+    message = crash.message if crash else str(report.longrepr).strip().rpartition("\n")[2]
+    _tell(case=report.nodeid, precision="", failed=" ".join(message.split())[:300])
+
+
+def pytest_collectreport(report):
+    """A file that cannot be imported, such as for want of a package."""
+    if report.failed:
+        _tell_failure(report)
+
+
 def pytest_runtest_logreport(report):
     if report.failed:
         _counts["failures"] += 1
-        crash = getattr(report.longrepr, "reprcrash", None)
-        _tell(case=report.nodeid, precision="", failed=" ".join(str(crash.message if crash else report.longrepr).split())[:300])
+        _tell_failure(report)
     elif report.when == "call" or report.skipped:
         _counts["skips" if report.skipped else "passed"] += 1
     if time.monotonic() - _told[0] > PERIOD:

@@ -56,14 +56,12 @@ def units():
     from keras_ocl.kernels.matrix.units import named
 
     opened = runtime.current_device()
-    tried = [*opened.traits.matrix_units, *opened.refused_units]
-    if not tried:
-        yield {"verdict": "no matrix unit is known of this device"}
-    for name in tried:
+    for name in (*opened.traits.matrix_units, *opened.refused_units):
         for dtype in named(name).dtypes:
             yield {"case": f"unit {name}", "precision": dtype, "verdict": outcome(opened, probe(named(name), dtype)) or "works"}
         if reason := opened.refused_units.get(name):
             yield {"case": f"unit {name}", "precision": "all", "verdict": f"refused: {reason}"}
+    yield {"verdict": f"kernels use {', '.join(opened.traits.matrix_units) or 'none'}"}
 
 
 def versions():
@@ -118,6 +116,8 @@ def main(stage, backend, kind, short):
     if reason := frameworks.unavailable(backend, kind):
         tell(reason=reason)
         return
+    if backend == "ocl" or stage == "fit":  # before the first case begins, whose time is limited
+        importlib.import_module("keras")
     for name, precision in cases:
         tell(begin=[name, precision])
         try:

@@ -149,6 +149,17 @@ def test_a_crash_and_a_hang_are_rows_and_the_next_goes_on(run, monkeypatch):
     assert found == {"first": 1, "crash": "killed by SIGABRT", "second": 1, "hang": "no result after 1 s", "third": 1}
 
 
+def test_failures_of_tests_are_rows(run, monkeypatch, tmp_path):
+    (tmp_path / "test_some.py").write_text("def test_right():\n    pass\ndef test_wrong():\n    assert 1 == 2, 'not so'\n")
+    (tmp_path / "test_other.py").write_text("import a_package_that_nobody_has\n")
+    monkeypatch.setattr(gpu_cases, "SHORT_TESTS", [str(tmp_path / name) for name in ("test_some.py", "test_other.py")])
+    run._tests(60)
+    found = {row["case"].rpartition("/")[2]: row for row in recorded(run)}
+    assert found["test_some.py::test_wrong"]["failed"].startswith("AssertionError: not so")
+    assert "a_package_that_nobody_has" in found["test_other.py"]["failed"]
+    assert (found["tests"]["passed"], found["tests"]["failures"]) == (1, 1) and "the end" not in found
+
+
 def test_a_hang_takes_half_of_the_time_at_most(run):
     run._cases("products", "ocl", [(name, "float32") for name in ("hang", "last")], 4)
     hang, last = recorded(run)
@@ -191,6 +202,16 @@ def test_a_failure_right_after_another_ends_the_process(monkeypatch, capsys):
     assert [found["begin"][0] for found in told if "begin" in found] == names[:-1]
     failures = [found["row"].get("failed") for found in told if "row" in found]
     assert failures == ["ValueError: bad 1", None, "ValueError: bad 2", "ValueError: bad 3"]
+
+
+def test_what_is_missing_leaves_its_time_to_others(run, monkeypatch):
+    monkeypatch.setitem(frameworks.PACKAGES, "torch", "a_package_that_nobody_has")
+    monkeypatch.setitem(frameworks.PACKAGES, "jax", "json")
+    given = []
+    monkeypatch.setattr(run, "_cases", lambda stage, backend, cases, seconds: given.append((backend, seconds)))
+    run.stage("products", 50)
+    assert given == [("ocl", pytest.approx(30, abs=0.1)), ("jax", pytest.approx(50, abs=0.1))]
+    assert [row["skipped"] for row in recorded(run)] == ["a_package_that_nobody_has is not installed"]
 
 
 def test_what_is_missing_is_a_reason(monkeypatch):
