@@ -26,20 +26,26 @@ for name, precision in json.load(sys.stdin):
 """
 
 
-def command(root, folder, *options):
-    environment = {**os.environ, "KERAS_OCL_DEVICE": runtime.current_device().name}
+def command(root, folder, *options, **variables):
+    environment = {**os.environ, "KERAS_OCL_DEVICE": runtime.current_device().name, **variables}
     whole = [sys.executable, "-m", "comparisons.gpu", "--out", str(folder), *options]
     return subprocess.Popen(whole, cwd=root, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 def test_short_form(tmp_path, root):
-    process = command(root, tmp_path, "--short", "--minutes", "1", "--only", "products,tests")
-    output, errors = process.communicate(timeout=90)
+    units = {"KERAS_OCL_SCHEDULE": "gpu", "KERAS_OCL_MATRIX": "emulated,mma_m16n8k16"}
+    process = command(root, tmp_path, "--short", "--minutes", "3", "--only", "products,tests", **units)
+    output, errors = process.communicate(timeout=200)
     assert process.returncode == 0, errors
     figures = gpu_report.Figures(gpu_report.read(tmp_path / "figures.jsonl"))
     assert [row["kind"] for row in figures.of("driver") if "kind" in row] == [runtime.current_device().kind]
     for case, precision in gpu_cases.cases("products", "ocl", short=True):
-        assert figures.right(figures.get("products", case, "ocl", precision)), (case, precision)
+        row = figures.get("products", case, "ocl", precision)
+        assert figures.right(row), (case, precision)
+        assert (row["units"] > 0) == (precision != "float32"), "tf32 by three products of bfloat16 terms"
+    verdicts = {(row["case"], row["precision"]): row["verdict"] for row in figures.of("driver") if "verdict" in row}
+    assert verdicts["unit emulated", "bfloat16"] == "works" and verdicts["units", ""] == "kernels use emulated"
+    assert verdicts["unit mma_m16n8k16", "all"].startswith("refused: the driver does not compile it")
     (tests,) = (row for row in figures.of("tests") if "passed" in row)
     assert tests["passed"] > 5 and tests["failures"] == 0
     text = (tmp_path / "report.md").read_text()
