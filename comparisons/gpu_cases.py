@@ -54,7 +54,7 @@ class Operation(NamedTuple):
 def operations(stage, short=False):
     """{name: Operation} of the stage "products" or "operations"."""
     if stage == "products":
-        sizes = (96, 64) if short else (4096, 8192, 2048, 1024)
+        sizes = (96,) if short else (4096, 8192, 2048, 1024)
         return {f"product {n:,} cubed": Operation("product", ((n, n), (n, n)), 2 * n**3, "products") for n in sizes}
     return _attention(*((1, 2, 64, 16) if short else (8, 16, 2048, 64))) | _convolutions(short)
 

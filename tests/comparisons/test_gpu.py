@@ -34,8 +34,8 @@ def command(root, folder, *options, **variables):
 
 def test_short_form(tmp_path, root):
     units = {"KERAS_OCL_SCHEDULE": "gpu", "KERAS_OCL_MATRIX": "emulated,mma_m16n8k16"}
-    process = command(root, tmp_path, "--short", "--minutes", "3", "--only", "products,tests", **units)
-    output, errors = process.communicate(timeout=200)
+    process = command(root, tmp_path, "--short", "--minutes", "4", "--only", "products,tests", **units)
+    output, errors = process.communicate(timeout=250)
     assert process.returncode == 0, errors
     figures = gpu_report.Figures(gpu_report.read(tmp_path / "figures.jsonl"))
     assert [row["kind"] for row in figures.of("driver") if "kind" in row] == [runtime.current_device().kind]
