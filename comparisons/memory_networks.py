@@ -48,32 +48,33 @@ class Positions(L.Layer):
 
 
 @network("causal decoder")
-def decoder(length=128, width=128, words=2000):
+def decoder(length=128, width=128, words=2000, heads=4, depth=4):
     i = keras.Input((length,), dtype="int32")
     x = L.Dropout(0.1)(Positions()(L.Embedding(words, width)(i)))
-    for _ in range(4):
-        x = _attended(x, 4, causal=True)
+    for _ in range(depth):
+        x = _attended(x, heads, causal=True)
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     return golden.compiled(keras.Model(i, L.Dense(words)(L.LayerNormalization()(x))), "adamw", loss, 16, words)
 
 
 @network("ViT")
-def vision_transformer(size=64, patch=8, width=128):
+def vision_transformer(size=64, patch=8, width=128, heads=4, depth=4):
     i = keras.Input((size, size, 3))
     x = Positions()(L.Reshape((-1, width))(L.Conv2D(width, patch, strides=patch)(i)))
-    for _ in range(4):
-        x = _attended(x, 4)
+    for _ in range(depth):
+        x = _attended(x, heads)
     x = L.GlobalAveragePooling1D()(L.LayerNormalization()(x))
     return golden.compiled(keras.Model(i, L.Dense(10, "softmax")(x)), batch=32, **golden.CLASSES)
 
 
-def _application(make, batch):
-    model = make(weights=None, input_shape=(64, 64, 3), classes=10)
+def application(make, batch, size=64):
+    """A network of keras.applications for images of size x size."""
+    model = make(weights=None, input_shape=(size, size, 3), classes=10)
     return golden.compiled(model, batch=batch, **golden.CLASSES)
 
 
-NETWORKS["ResNet50"] = lambda: _application(keras.applications.ResNet50, 16)
-NETWORKS["MobileNetV2"] = lambda: _application(keras.applications.MobileNetV2, 32)
+NETWORKS["ResNet50"] = lambda: application(keras.applications.ResNet50, 16)
+NETWORKS["MobileNetV2"] = lambda: application(keras.applications.MobileNetV2, 32)
 
 
 @network("U-Net")
