@@ -5,7 +5,9 @@ variables, the final sums of split reductions. A kernel moves to a later place, 
 Kocisky and Blunsom, "Optimizing Performance of Recurrent Neural Networks on GPUs", 2016, do it by hand; NVIDIA's Apex calls it multi-tensor
 apply). One that depends on no other moves to the front first, so that it has all places to choose from.
 
-Kernels first join later ones, from the last to the first. A launch is then given up where all of its kernels find places in others.
+Kernels first join later ones, from the last to the first. A launch is then given up where all of its kernels find places in others. There
+a kernel that moves much memory only joins its own code: beside other code, with the registers and the local memory of both, it may lose
+more than a launch takes.
 
 The branch is taken per work-group, by its id, so barriers inside a body stay legal. Equal bodies are written, and compiled, once: the group
 selects their arguments. Every kernel that ran before the first update of a state still does.
@@ -36,15 +38,14 @@ def side_by_side(launches, traits, resolve):
     Args:
         resolve: function from a launch's Buffer to the Buffer whose memory it uses.
     """
-    joined = schedule_of(traits).joined
-    if not joined:
+    if not schedule_of(traits).joined:
         return launches
     found, segment = [], []
     for launch in [*launches, None]:
         if isinstance(launch, KernelSpec):
             segment.append(launch)
         else:  # nothing moves across a loop or a host operation
-            found += [_joined(slot, traits) for slot in _slots(segment, traits, joined, resolve)] + [launch]
+            found += [_joined(slot, traits) for slot in _slots(segment, traits, resolve)] + [launch]
             segment = []
     return found[:-1]
 
@@ -116,17 +117,18 @@ class _Slot:
         self.bodies[part.text] = part.source
 
 
-def _slots(segment, traits, joined, resolve):
+def _slots(segment, traits, resolve):
     """The Slots of a segment's kernels, in the order in which they run."""
     barriers = "conditions_beside_barriers" not in traits.quirks
-    parts = [_Part(spec, joined * traits.compute_units, resolve, barriers) for spec in segment]
+    schedule, units = schedule_of(traits), traits.compute_units
+    parts = [_Part(spec, schedule.joined * units, resolve, barriers) for spec in segment]
     most = _GROWTH * _peak([[part] for part in parts]) + _HELD[0]
     slots: list[_Slot] = []
     for held in _HELD:
         slots = _arranged(parts, held)
         if _peak([slot.parts for slot in slots]) <= most:
             break
-    return _Places(slots, parts).fewer(most)
+    return _Places(slots, parts, schedule.moved * units).fewer(most)
 
 
 def _peak(places):
@@ -223,9 +225,12 @@ class _Places:
 
     A part runs after those on which it depends, and before those that depend on it. No state is overwritten before a part that ran before
     all updates.
+
+    Args:
+        moved: most bytes that a part reads and writes which joins other code.
     """
 
-    def __init__(self, slots, parts):
+    def __init__(self, slots, parts, moved):
         self._slots, self._order = slots, {part: k for k, part in enumerate(parts)}
         self._before = {part: [parts[k] for k in others] for part, others in zip(parts, _dependencies(parts), strict=True)}
         self._after = {part: [] for part in parts}
@@ -235,6 +240,7 @@ class _Places:
         self._updates = [part for part in parts if part.spec.overwrites]
         self._early = set(parts[: self._order[self._updates[0]]] if self._updates else ())
         self._place = {part: n for n, slot in enumerate(slots) for part in slot.parts}
+        self._heavy = {part for part in parts if _bytes(part.reads | part.writes) > moved}
 
     def fewer(self, most):
         """The Slots, without those all of whose parts others take, where at most `most` bytes are then alive at once."""
@@ -271,7 +277,7 @@ class _Places:
         """Moves a part to another slot than that at place `emptied`, and first, if need be, those next to it; returns whether it could."""
         (begin, end), at = self._window(part), self._place[part]
         order = sorted(set(range(begin, end)) - {at, emptied}, key=lambda n: (part.flat and not self._slots[n].line, abs(n - at)))
-        place = next((n for n in order if self._slots[n].takes(part)), None)
+        place = next((n for n in order if self._fits(part, self._slots[n])), None)
         if place is not None:
             self._put(part, place)
             return True
@@ -281,6 +287,10 @@ class _Places:
             if near and all(p.joins and self._moves(p, emptied, 0) for p in near) and self._moves(part, emptied, detours - 1):
                 return True
         return False
+
+    def _fits(self, part, slot):
+        """Whether the slot takes the part, beside its own code if it moves much memory."""
+        return slot.takes(part) and (part not in self._heavy or part.text in slot.bodies)
 
     def _put(self, part, place):
         own = self._place[part]
