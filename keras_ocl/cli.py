@@ -79,16 +79,18 @@ def _quiet():
 
 
 def _found():
-    """(DeviceInfos, chosen Device or None, the reason), without log lines of refused matrix units, as these commands print the same."""
+    """(DeviceInfos, Platforms, chosen Device or None, the reason), without log lines of refused matrix units, which are printed instead."""
     import logging
-
-    from keras_ocl import compiler, runtime  # noqa: F401 - the compiler tries matrix units
 
     _quiet()
     log = logging.getLogger("keras_ocl.matrix_units")
     log.disabled = True
     try:
-        return runtime.devices(), *_choice()
+        from keras_ocl import compiler, runtime  # noqa: F401 - the compiler tries matrix units
+
+        return runtime.devices(), runtime.platform_list(), *_choice()
+    except ValueError as error:  # a setting that means nothing
+        return [], [], None, str(error)
     finally:
         log.disabled = False
 
@@ -132,7 +134,7 @@ def _problem_of_overrides(traits):
 
 def devices(options):
     """List the devices."""
-    infos, chosen, why = _found()
+    infos, _, chosen, why = _found()
     _print_devices(infos, chosen)
     if chosen is None:
         print(why)
@@ -151,7 +153,6 @@ def doctor(options):
     if _version("keras")[0].isdigit() and not supports(_version("keras")):
         print(f"keras {_version('keras')} is not supported: pip install 'keras{SUPPORTED_KERAS}'")
     try:
-        from keras_ocl import runtime
         from keras_ocl.runtime import discovery
     except ImportError as error:
         print(f"no device can be used: {error}")
@@ -165,8 +166,7 @@ def doctor(options):
         named = f"{item.library} (from {item.origin})" if item.library else item.origin
         print(f"  {named}" + (f"\n      not used: {item.problem}" if item.problem else ""))
 
-    infos, chosen, why = _found()
-    platforms = runtime.platform_list()
+    infos, platforms, chosen, why = _found()
     print("\nplatforms" + ("" if platforms else ": none"))
     for item in platforms:
         version = f" ({item.version})" if item.version else ""

@@ -17,8 +17,12 @@ logger = logging.getLogger("keras_ocl.matrix_units")
 def examine(device: Device) -> None:
     """Leave the units that work in `device.traits.matrix_units`; the others get a line of the log, and are in `device.refused_units`."""
     verdicts, working, refused, traits = Verdicts(device.model, device.driver_version), {}, {}, device.traits
-    for name, rate in zip(traits.matrix_units, traits.matrix_rates, strict=True):
-        reason = next(filter(None, (_verdict(device, verdicts, probe(named(name), dtype)) for dtype in named(name).dtypes)), "")
+    try:
+        units = [named(name) for name in traits.matrix_units]
+    except ValueError as error:  # known devices have known units
+        raise ValueError(f"KERAS_OCL_MATRIX={','.join(traits.matrix_units)!r}: {error}") from None
+    for name, unit, rate in zip(traits.matrix_units, units, traits.matrix_rates, strict=True):
+        reason = next(filter(None, (_verdict(device, verdicts, probe(unit, dtype)) for dtype in unit.dtypes)), "")
         if reason:
             refused[name] = reason
             logger.warning("keras_ocl does not use the matrix unit %s of %s: %s.", name, device, reason)

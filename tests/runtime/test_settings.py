@@ -75,6 +75,21 @@ def test_a_setting_that_means_nothing(name, value, says):
     assert error == f"ValueError: {name}={value!r}: it is {says}"
 
 
+@pytest.mark.parametrize("command", ["devices", "doctor"])
+@pytest.mark.parametrize(
+    "name, says",
+    [
+        ("KERAS_OCL_KEEP", '"cut", "all" or "least"'),
+        ("KERAS_OCL_MATRIX", "there is no matrix unit 'magic'; the units are "),
+    ],
+)
+def test_commands_name_a_setting_that_means_nothing(name, says, command):
+    environment = {**os.environ, "KERAS_OCL_DEVICE": runtime.current_device().name, "KERAS_OCL_SCHEDULE": "gpu", name: "magic"}
+    done = subprocess.run([sys.executable, "-m", "keras_ocl", command], env=environment, capture_output=True, text=True, timeout=300)
+    assert f"{name}='magic': " in done.stdout and says in done.stdout
+    assert done.returncode == 1 and not done.stderr
+
+
 @pytest.mark.parametrize("text, nbytes", [("1000", 1000), ("512MiB", 512 << 20), ("1.5 gib", 3 << 29), ("64 KiB", 1 << 16)])
 def test_memory_limits(text, nbytes, device, monkeypatch):
     monkeypatch.setenv("KERAS_OCL_MEMORY_LIMIT", text)
