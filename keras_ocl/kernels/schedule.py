@@ -103,13 +103,13 @@ class Schedule:
     fusion: a tuning.Fusion, the limits of the regions that become one kernel.
     splitting: a tuning.Splitting, when long reductions are split into parts.
 
-    Prices, in cheap operations on one element of a vector (all but `joined` and `moved`):
+    Prices, in cheap operations on one element of a vector (all but `joined`, `filled` and `moved`):
         launch: one more kernel. byte: writing a byte to memory and reading it in another kernel. kept: keeping a byte for a step's
         gradient, where it has left the caches. gather: each element, where the lanes of a vector read elements that are not adjacent.
         chained: vertical chains: most work of a kernel that is taken from other compute units to save one launch, 0 for no chains.
         group_chained: likewise of one work-group, that does the work of other groups; 0 for no such chains.
         joined: horizontal fusion: most work-items per compute unit of independent kernels that become one, 0 for none.
-        moved: horizontal fusion: most bytes per compute unit of a kernel that gives up its launch to join other code.
+        filled, moved: horizontal fusion: a kernel of more work-items and bytes per compute unit gives up its launch for its own code alone.
         compilation: unoptimised builds: the work that a compute unit does in unoptimised code while the compiler optimises one character
         of source, 0 for no such builds.
 
@@ -170,6 +170,7 @@ class Schedule:
     group_chained: int = 0
     compilation: int = 0
     joined: int = 0
+    filled: int = 0
     moved: int = 0
     persistent: bool = False
     inner: bool = False

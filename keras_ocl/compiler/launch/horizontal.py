@@ -6,8 +6,8 @@ Kocisky and Blunsom, "Optimizing Performance of Recurrent Neural Networks on GPU
 apply). One that depends on no other moves to the front first, so that it has all places to choose from.
 
 Kernels first join later ones, from the last to the first. A launch is then given up where all of its kernels find places in others. There
-a kernel that moves much memory only joins its own code: beside other code, with the registers and the local memory of both, it may lose
-more than a launch takes.
+a kernel that fills the device and moves much memory only joins its own code: beside other code, with the registers and the local memory of
+both, it may lose more than a launch takes.
 
 The branch is taken per work-group, by its id, so barriers inside a body stay legal. Equal bodies are written, and compiled, once: the group
 selects their arguments. Every kernel that ran before the first update of a state still does.
@@ -128,7 +128,8 @@ def _slots(segment, traits, resolve):
         slots = _arranged(parts, held)
         if _peak([slot.parts for slot in slots]) <= most:
             break
-    return _Places(slots, parts, schedule.moved * units).fewer(most)
+    heavy = {p for p in parts if size_hint(p.spec.grid) > schedule.filled * units and _bytes(p.reads | p.writes) > schedule.moved * units}
+    return _Places(slots, parts, heavy).fewer(most)
 
 
 def _peak(places):
@@ -227,10 +228,10 @@ class _Places:
     all updates.
 
     Args:
-        moved: most bytes that a part reads and writes which joins other code.
+        heavy: set of the parts that join only their own code.
     """
 
-    def __init__(self, slots, parts, moved):
+    def __init__(self, slots, parts, heavy):
         self._slots, self._order = slots, {part: k for k, part in enumerate(parts)}
         self._before = {part: [parts[k] for k in others] for part, others in zip(parts, _dependencies(parts), strict=True)}
         self._after = {part: [] for part in parts}
@@ -240,7 +241,7 @@ class _Places:
         self._updates = [part for part in parts if part.spec.overwrites]
         self._early = set(parts[: self._order[self._updates[0]]] if self._updates else ())
         self._place = {part: n for n, slot in enumerate(slots) for part in slot.parts}
-        self._heavy = {part for part in parts if _bytes(part.reads | part.writes) > moved}
+        self._heavy = heavy
 
     def fewer(self, most):
         """The Slots, without those all of whose parts others take, where at most `most` bytes are then alive at once."""
@@ -289,7 +290,7 @@ class _Places:
         return False
 
     def _fits(self, part, slot):
-        """Whether the slot takes the part, beside its own code if it moves much memory."""
+        """Whether the slot takes the part, a heavy one beside its own code."""
         return slot.takes(part) and (part not in self._heavy or part.text in slot.bodies)
 
     def _put(self, part, place):

@@ -144,6 +144,7 @@ SCHEDULE = register(
         persistent=True,
         group_chained=1 << 18,  # 1,024 operations of each item of a group: a few cycles each, in less than half the time of a launch
         joined=2 * _TUNING.unit_items,  # with more work-items per unit, a kernel's own work hides the cost of its launch
+        filled=_TUNING.unit_items,
         moved=1 << 17,  # a unit moves 50 to 130 KB in the time of a launch
         byte=16,  # a byte crosses the memory bus twice, written and read; some twenty operations take as long as a byte
         kept=32,

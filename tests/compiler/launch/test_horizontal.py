@@ -174,11 +174,14 @@ def test_a_kernel_moves_on_where_that_saves_the_launch_of_another_one():
     np.testing.assert_array_equal(*found)
 
 
-@pytest.mark.parametrize(("elements", "group", "launches"), [(2**18, (16, 2), 3), (2**21, (32,), 3), (2**21, (16, 2), 4)])
-def test_a_kernel_that_moves_much_memory_gives_up_its_launch_only_for_its_own_code(elements, group, launches):
+@pytest.mark.parametrize(
+    ("elements", "items", "group", "launches"),
+    [(2**18, 2**16, (16, 2), 3), (2**21, 64, (16, 2), 3), (2**21, 2**16, (32,), 3), (2**21, 2**16, (16, 2), 4)],
+)
+def test_a_kernel_that_fills_the_device_gives_up_its_launch_only_for_its_own_code(elements, items, group, launches):
     a, b, c, d, e, f = (Buffer(elements, "float32") for _ in range(6))
-    chain = [team(x, y, (64,), (32,)) for x, y in ((a, b), (b, c), (c, d))]
-    beside = [team(x, y, (32, 2) if group[1:] else (64,), group) for x, y in ((b, e), (e, f))]
+    chain = [team(x, y, (items,), (32,)) for x, y in ((a, b), (b, c), (c, d))]
+    beside = [team(x, y, (items // 2, 2) if group[1:] else (items,), group) for x, y in ((b, e), (e, f))]
     assert len(side_by_side([chain[0], *beside, *chain[1:]], dataclasses.replace(GPU, quirks=frozenset()), itself)) == launches
 
 
