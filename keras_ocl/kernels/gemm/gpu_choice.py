@@ -139,6 +139,8 @@ def _best(traits, batch, m, n, k, size, shared, tile, pixels, longest, launch, w
     for t in tiles:
         cost_of = costs(traits, t, batch, m, n, k, tuning.convolution_places if pixels else 0, launch)
         for steps in parts:
+            if steps % t.depth:  # parts end where tiles do
+                continue
             cost = cost_of(steps) * (tuning.product_terms if isinstance(t, MatrixTile) and t.apart else 1)
             if best is None or rank(t, cost) < best[0]:
                 best = rank(t, cost), cost, t, steps
