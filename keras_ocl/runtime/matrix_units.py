@@ -15,7 +15,9 @@ from pathlib import Path
 from keras_ocl.runtime.disk_cache import DiskCache, cache_folder
 from keras_ocl.runtime.private import read_private, write_private
 
-# By the same peaks, bytes of NVIDIA's (T4, A100, RTX 3090 and 4090, H100), AMD's (7900 XTX, 9070 XT, MI250X, MI300X) and Intel's (A770).
+# Bytes: of MFMA by the cycles of its instructions in LLVM's scheduling model: of gfx90a as many as float16's for as many steps of k, from
+# gfx940 on as many for twice the steps. Of the others assumed: twice the rate of float16, as an instruction has twice the steps; of sm_86
+# and its like four times, since float32 sums halve that of float16 there; of gfx11, whose instruction has no more steps, the same.
 _CDNA3_I8: dict[str, float] = {"mfma_32x32x16_i8": 16, "mfma_16x16x32_i8": 16}
 # Pattern of an architecture's whole name -> its units, and the multiply-adds that each does in the time of one of a work-item, by the
 # vendors' stated peaks. Of sm_90, mma.sync reaches some 60 % of what wgmma does (Luo et al., "Benchmarking and Dissecting the Nvidia Hopper

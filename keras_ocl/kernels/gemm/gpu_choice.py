@@ -335,11 +335,16 @@ def costs(traits, tile, batch, m, n, k, held, launch):
         fetched += t.expansion.operations * loaded if t.expansion else 0
     step = multiplied + t.operands / t.together + fetched + tuning.product_turn / t.depth
     once = tuning.product_start + tuning.product_store * results * t.slices
+    # A unit multiplies bytes too fast to hide the loads of few work-items, or the launch that sums parts.
+    exposed = isinstance(t, MatrixTile) and t.unit.size == 1
+    launch = tuning.launch if exposed else launch
 
     def cost(steps):
         count = ceil_div(k, steps) if steps else 1
         groups = math.ceil(tiles * count / shares)
-        work = t.sliced(steps or k) * step + once
+        # In full, and half of it again that other loads hide.
+        waited = fetched * max(0, 2 * tuning.unit_items / (min(groups, resident) * t.items) - 1) if exposed else 0
+        work = t.sliced(steps or k) * (step + waited) + once
         total = work * (groups * t.items * t.slices + tuning.product_hiding * math.ceil(groups / resident))
         return total + (launch + tuning.product_part * count * batch * m * n / shares if steps else 0)
 
