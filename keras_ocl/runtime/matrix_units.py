@@ -15,22 +15,30 @@ from pathlib import Path
 from keras_ocl.runtime.disk_cache import DiskCache, cache_folder
 from keras_ocl.runtime.private import read_private, write_private
 
+# Bytes: of MFMA by the cycles of its instructions in LLVM's scheduling model: of gfx90a as many as float16's for as many steps of k, from
+# gfx940 on as many for twice the steps. Of the others assumed: twice the rate of float16, as an instruction has twice the steps; of sm_86
+# and its like four times, since float32 sums halve that of float16 there; of gfx11, whose instruction has no more steps, the same.
+_CDNA3_I8: dict[str, float] = {"mfma_32x32x16_i8": 16, "mfma_16x16x32_i8": 16}
 # Pattern of an architecture's whole name -> its units, and the multiply-adds that each does in the time of one of a work-item, by the
 # vendors' stated peaks. Of sm_90, mma.sync reaches some 60 % of what wgmma does (Luo et al., "Benchmarking and Dissecting the Nvidia Hopper
 # GPU Architecture", 2024). Of gfx11 and gfx12, one of two multiply-adds that a SIMD may issue counts.
 _BY_ARCHITECTURE: tuple[tuple[str, dict[str, float]], ...] = (
-    (r"sm_75", {"mma_m16n8k8": 8}),
-    (r"sm_80", {"mma_m16n8k16": 16, "mma_m16n8k8_tf32": 8}),
-    (r"sm_8[679]", {"mma_m16n8k16": 2}),
-    (r"sm_9\d", {"mma_m16n8k16": 9, "mma_m16n8k8_tf32": 4.5}),
-    (r"sm_10\d", {"mma_m16n8k16": 9, "mma_m16n8k8_tf32": 4.5}),
-    (r"sm_1[12]\d", {"mma_m16n8k16": 2}),
-    (r"gfx11\d\d", {"wmma_gfx11": 4}),
-    (r"gfx12\d\d", {"wmma_gfx12": 8}),
-    (r"gfx94\d", {"mfma_32x32x8": 8, "mfma_16x16x16": 8, "mfma_32x32x2": 2, "mfma_32x32x4_xf32": 4, "mfma_16x16x8_xf32": 4}),
-    (r"gfx(90a|95\d)", {"mfma_32x32x8": 8, "mfma_16x16x16": 8, "mfma_32x32x2": 2}),
+    (r"sm_75", {"mma_m16n8k8": 8, "mma_m8n8k16_i8": 16}),
+    (r"sm_80", {"mma_m16n8k16": 16, "mma_m16n8k8_tf32": 8, "mma_m16n8k32_i8": 32}),
+    (r"sm_8[679]", {"mma_m16n8k16": 2, "mma_m16n8k32_i8": 8}),
+    (r"sm_9\d", {"mma_m16n8k16": 9, "mma_m16n8k8_tf32": 4.5, "mma_m16n8k32_i8": 18}),
+    (r"sm_10\d", {"mma_m16n8k16": 9, "mma_m16n8k8_tf32": 4.5, "mma_m16n8k32_i8": 18}),
+    (r"sm_1[12]\d", {"mma_m16n8k16": 2, "mma_m16n8k32_i8": 8}),
+    (r"gfx11\d\d", {"wmma_gfx11": 4, "wmma_gfx11_i8": 4}),
+    (r"gfx12\d\d", {"wmma_gfx12": 8, "wmma_gfx12_i8": 16}),
+    (
+        r"gfx94\d",
+        {"mfma_32x32x8": 8, "mfma_16x16x16": 8, "mfma_32x32x2": 2, "mfma_32x32x4_xf32": 4, "mfma_16x16x8_xf32": 4} | _CDNA3_I8,
+    ),
+    (r"gfx90a", {"mfma_32x32x8": 8, "mfma_16x16x16": 8, "mfma_32x32x2": 2, "mfma_32x32x8_i8": 8, "mfma_16x16x16_i8": 8}),
+    (r"gfx95\d", {"mfma_32x32x8": 8, "mfma_16x16x16": 8, "mfma_32x32x2": 2} | _CDNA3_I8),
 )
-_INTEL = {"dpas_16": 16.0, "dpas_8": 8.0}
+_INTEL = {"dpas_16": 16.0, "dpas_8": 8.0, "dpas_8_i8": 16.0}
 USUAL_RATE = 8.0  # of a unit of which nothing is known
 _BEGUN, _ENDED = "begun", "its probe ended a process"
 

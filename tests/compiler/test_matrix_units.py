@@ -141,23 +141,26 @@ def test_refused_units_are_listed_once(tmp_path, monkeypatch, device):
         assert "dpas_8" not in done.stderr
 
 
+CDNA3_I8 = "mfma_32x32x16_i8", "mfma_16x16x32_i8"
+
+
 @pytest.mark.parametrize(
     ("architecture", "extensions", "wanted"),
     [
-        ("sm_75", "", ("mma_m16n8k8",)),
+        ("sm_75", "", ("mma_m16n8k8", "mma_m8n8k16_i8")),
         ("sm_70", "", ()),
-        ("sm_80", "", ("mma_m16n8k16", "mma_m16n8k8_tf32")),
-        ("sm_90", "", ("mma_m16n8k16", "mma_m16n8k8_tf32")),
-        ("sm_89", "", ("mma_m16n8k16",)),
-        ("sm_120", "", ("mma_m16n8k16",)),
+        ("sm_80", "", ("mma_m16n8k16", "mma_m16n8k8_tf32", "mma_m16n8k32_i8")),
+        ("sm_90", "", ("mma_m16n8k16", "mma_m16n8k8_tf32", "mma_m16n8k32_i8")),
+        ("sm_89", "", ("mma_m16n8k16", "mma_m16n8k32_i8")),
+        ("sm_120", "", ("mma_m16n8k16", "mma_m16n8k32_i8")),
         ("gfx1030", "", ()),
-        ("gfx1102", "", ("wmma_gfx11",)),
-        ("gfx1201", "", ("wmma_gfx12",)),
+        ("gfx1102", "", ("wmma_gfx11", "wmma_gfx11_i8")),
+        ("gfx1201", "", ("wmma_gfx12", "wmma_gfx12_i8")),
         ("gfx906", "", ()),
-        ("gfx90a", "", ("mfma_32x32x8", "mfma_16x16x16", "mfma_32x32x2")),
-        ("gfx942", "", ("mfma_32x32x8", "mfma_16x16x16", "mfma_32x32x2", "mfma_32x32x4_xf32", "mfma_16x16x8_xf32")),
-        ("gfx950", "", ("mfma_32x32x8", "mfma_16x16x16", "mfma_32x32x2")),
-        ("", "cl_khr_fp16 cl_intel_subgroup_matrix_multiply_accumulate", ("dpas_16", "dpas_8")),
+        ("gfx90a", "", ("mfma_32x32x8", "mfma_16x16x16", "mfma_32x32x2", "mfma_32x32x8_i8", "mfma_16x16x16_i8")),
+        ("gfx942", "", ("mfma_32x32x8", "mfma_16x16x16", "mfma_32x32x2", "mfma_32x32x4_xf32", "mfma_16x16x8_xf32", *CDNA3_I8)),
+        ("gfx950", "", ("mfma_32x32x8", "mfma_16x16x16", "mfma_32x32x2", *CDNA3_I8)),
+        ("", "cl_khr_fp16 cl_intel_subgroup_matrix_multiply_accumulate", ("dpas_16", "dpas_8", "dpas_8_i8")),
         ("", "", ()),
     ],
 )

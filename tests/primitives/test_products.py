@@ -212,3 +212,6 @@ def test_convolution_errors():
         P.conv(x, w, (1, 1), ((0, 0), (0, 0)), (1, 1), (1, 1), 1)
     with pytest.raises(ValueError, match="strides"):
         P.conv(x, w, (1,), ((0, 0), (0, 0)), (1, 1), (1, 1), 1)
+    for dtype in ("int8", "int32"):  # no kernel, and so no integer matrix unit, convolves integers
+        with pytest.raises(TypeError, match=f"{dtype}, {dtype}; convert them to one float dtype"):
+            P.conv(*(from_numpy(np.zeros(shape, dtype)) for shape in (x.shape, (3, 3, 4, 5))), (1, 1), ((0, 0), (0, 0)), (1, 1), (1, 1), 1)

@@ -26,6 +26,15 @@ DEVICES = {
     "mfma_32x32x2": [("gfx90a", "amd:gfx90a"), ("gfx90a", "amd:gfx942")],
     "mfma_16x16x8_xf32": [("gfx90a", "amd:gfx942")],
     "mfma_32x32x4_xf32": [("gfx90a", "amd:gfx942")],
+    "mma_m16n8k32_i8": [("sm_86", "nvidia:sm_80"), ("sm_90", "nvidia:sm_90")],
+    "mma_m8n8k16_i8": [("sm_75", "nvidia:sm_75")],
+    "wmma_gfx11_i8": [("gfx1100", "amd:gfx1100")],
+    "wmma_gfx12_i8": [("gfx1100", "amd:gfx1201")],
+    "mfma_32x32x16_i8": [("gfx90a", "amd:gfx942")],
+    "mfma_16x16x32_i8": [("gfx90a", "amd:gfx942")],
+    "mfma_32x32x8_i8": [("gfx90a", "amd:gfx90a")],
+    "mfma_16x16x16_i8": [("gfx90a", "amd:gfx90a")],
+    "dpas_8_i8": [("dg2", "intel:dg2")],
     "dpas_8": [("dg2", "intel:dg2")],
     "dpas_16": [("pvc", "intel:pvc")],
 }
@@ -58,8 +67,9 @@ def products(traits, dtype):
     for a_strides in ((k, 1), (1, m)):
         for b_strides in ((n, 1), (1, k)):
             a, b = gemm.Operand(named("a"), dtype, *a_strides), gemm.Operand(named("b"), dtype, *b_strides)
-            sink = Sink(named("c"), (m, n), dtype)
-            yield gemm.plan(traits, batch=None, m=m, n=n, k=k, a=a, b=b, dtype=dtype, sink=sink, precision=precision)[0]
+            total = "int32" if dtype == "int8" else dtype
+            sink = Sink(named("c"), (m, n), total)
+            yield gemm.plan(traits, batch=None, m=m, n=n, k=k, a=a, b=b, dtype=total, sink=sink, precision=precision)[0]
 
 
 def convolutions(traits, dtype):
@@ -90,7 +100,7 @@ def attentions(traits, dtype, size=64):
 def test_the_instruction_is_in_the_loop_and_nothing_is_spilled(name, record, target, dtype):
     compiler(record)  # skips where it is not installed
     traits = dataclasses.replace(runtime.read_record(record), matrix_units=(name,), matrix_rates=(32.0,))
-    specs = [*products(traits, dtype), *convolutions(traits, dtype)]
+    specs = [*products(traits, dtype), *(convolutions(traits, dtype) if dtype != "int8" else ())]
     manner = f"by the matrix unit {name}" + (f" as {dtype}" if operands(dtype)[0] == "float32" != dtype else "")
     assert all(manner in spec.title for spec in specs)
     texts = [program_spec(spec, traits) for spec in specs]

@@ -139,6 +139,8 @@ def _best(traits, batch, m, n, k, size, shared, tile, pixels, longest, launch, w
     for t in tiles:
         cost_of = costs(traits, t, batch, m, n, k, tuning.convolution_places if pixels else 0, launch)
         for steps in parts:
+            if steps % t.depth:  # parts end where tiles do
+                continue
             cost = cost_of(steps) * (tuning.product_terms if isinstance(t, MatrixTile) and t.apart else 1)
             if best is None or rank(t, cost) < best[0]:
                 best = rank(t, cost), cost, t, steps
@@ -333,11 +335,16 @@ def costs(traits, tile, batch, m, n, k, held, launch):
         fetched += t.expansion.operations * loaded if t.expansion else 0
     step = multiplied + t.operands / t.together + fetched + tuning.product_turn / t.depth
     once = tuning.product_start + tuning.product_store * results * t.slices
+    # A unit multiplies bytes too fast to hide the loads of few work-items, or the launch that sums parts.
+    exposed = isinstance(t, MatrixTile) and t.unit.size == 1
+    launch = tuning.launch if exposed else launch
 
     def cost(steps):
         count = ceil_div(k, steps) if steps else 1
         groups = math.ceil(tiles * count / shares)
-        work = t.sliced(steps or k) * step + once
+        # In full, and half of it again that other loads hide.
+        waited = fetched * max(0, 2 * tuning.unit_items / (min(groups, resident) * t.items) - 1) if exposed else 0
+        work = t.sliced(steps or k) * (step + waited) + once
         total = work * (groups * t.items * t.slices + tuning.product_hiding * math.ceil(groups / resident))
         return total + (launch + tuning.product_part * count * batch * m * n / shares if steps else 0)
 

@@ -1,6 +1,9 @@
 """AMD's matrix units, by AMD's "Matrix Instruction Calculator" and its instruction set manuals: "RDNA3" (2023) and "RDNA4" (2025) for WMMA,
 "CDNA3" (2024) for MFMA. The compiler's functions are those of LLVM's AMDGPU target."""
 
+from dataclasses import replace
+
+from keras_ocl.core import dtypes
 from keras_ocl.kernels.matrix.builtin import Builtin
 from keras_ocl.kernels.matrix.layout import Layout
 from keras_ocl.kernels.matrix.unit import TF32, MatrixUnit
@@ -45,6 +48,17 @@ WMMA_GFX12 = _wmma(
 )
 
 
+def _wmma_i8(unit: MatrixUnit, suffix: str, operand: str) -> MatrixUnit:
+    """The row of signed bytes with the layouts of `unit`; operand: C type of an operand's fragment."""
+    function = f"__builtin_amdgcn_wmma_i32_16x16x16_iu8_{suffix}"
+    instruction = Builtin({"int8": function}, {"int8": (operand, operand)}, ", false", each="true, ", kind="int")
+    return replace(unit, name=f"{unit.name}_i8", dtypes=("int8",), accumulator="int32", instruction=instruction, shuffle=None)
+
+
+WMMA_GFX11_I8 = _wmma_i8(WMMA_GFX11, "w32", "int4")
+WMMA_GFX12_I8 = _wmma_i8(WMMA_GFX12, "w32_gfx12", "int2")
+
+
 def _mfma(name: str, side: int, steps: int, functions: dict[str, str], operands: dict[str, tuple[str, str]]) -> MatrixUnit:
     """A row of MFMA: blocks of side x side sums, of which a lane has four rows of one column, and again every eight or sixteen rows."""
     bits = side.bit_length() - 1
@@ -53,19 +67,21 @@ def _mfma(name: str, side: int, steps: int, functions: dict[str, str], operands:
     operand = Layout((*_LINES[:bits], *((0, each << i) for i in range(parts.bit_length() - 1))), _STEPS[: each.bit_length() - 1])
     rows = [(4 << i, 0) for i in range(bits - 2)]  # the rows of the blocks of four: first the parts of a wave, then a lane's own
     lanes, own = rows[: parts.bit_length() - 1], rows[parts.bit_length() - 1 :]
+    accumulator, kind = ("int32", "i32") if "int8" in functions else ("float32", "f32")
+    calls = {d: f"__builtin_amdgcn_mfma_{kind}_{side}x{side}x{f}" for d, f in functions.items()}
     return MatrixUnit(
         name=name,
         rows=side,
         columns=side,
         steps=steps,
         dtypes=tuple(functions),
-        accumulator="float32",
+        accumulator=accumulator,
         lanes=64,
         a=operand,
         b=operand,
         c=Layout((*_STEPS[:bits], *lanes), (*_LINES[:2], *own)),
-        instruction=Builtin({d: f"__builtin_amdgcn_mfma_f32_{side}x{side}x{f}" for d, f in functions.items()}, operands, ", 0, 0, 0"),
-        shuffle=_shuffle,
+        instruction=Builtin(calls, operands, ", 0, 0, 0", kind=dtypes.register_ctype(accumulator)),
+        shuffle=_shuffle if accumulator == "float32" else None,
     )
 
 
@@ -77,3 +93,9 @@ MFMA_32X32X2 = _mfma("mfma_32x32x2", 32, 2, {"float32": "2f32"}, {"float32": ("f
 _XF32 = {TF32: ("float2", "float2")}
 MFMA_16X16X8_XF32 = _mfma("mfma_16x16x8_xf32", 16, 8, {TF32: "8_xf32"}, _XF32)  # gfx940 to gfx942
 MFMA_32X32X4_XF32 = _mfma("mfma_32x32x4_xf32", 32, 4, {TF32: "4_xf32"}, _XF32)
+
+_FOUR, _EIGHT = {"int8": ("int", "int")}, {"int8": ("long", "long")}
+MFMA_16X16X16_I8 = _mfma("mfma_16x16x16_i8", 16, 16, {"int8": "16i8"}, _FOUR)  # up to gfx90a
+MFMA_32X32X8_I8 = _mfma("mfma_32x32x8_i8", 32, 8, {"int8": "8i8"}, _FOUR)
+MFMA_16X16X32_I8 = _mfma("mfma_16x16x32_i8", 16, 32, {"int8": "32_i8"}, _EIGHT)  # from gfx940 on
+MFMA_32X32X16_I8 = _mfma("mfma_32x32x16_i8", 32, 16, {"int8": "16_i8"}, _EIGHT)

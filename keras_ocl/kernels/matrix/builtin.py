@@ -14,6 +14,8 @@ class Builtin:
         functions: the function's name, by the operands' dtype.
         operands: the C types of both operands' vectors, or scalars, by the operands' dtype.
         more: C text of further arguments.
+        each: C text of an argument before each operand.
+        kind: C type of a sum.
         declared: a macro that is defined where the compiler declares the function; else it is declared here. "" where no declaration is
             needed.
     """
@@ -21,16 +23,18 @@ class Builtin:
     functions: Mapping[str, str]
     operands: Mapping[str, tuple[str, str]]
     more: str = ""
+    each: str = ""
+    kind: str = "float"
     declared: str = ""
 
     def __call__(self, dtype: str, a: Sequence[str], b: Sequence[str], c: Sequence[str], barrier: str, /) -> str:
-        function, kinds, sums = self.functions[dtype], self.operands[dtype], vector_type("float", len(c))
-        left, right = (f"as_{kind}({_vector('uint', names)})" for kind, names in zip(kinds, (a, b), strict=True))
+        function, kinds, sums = self.functions[dtype], self.operands[dtype], vector_type(self.kind, len(c))
+        left, right = (f"{self.each}as_{kind}({_vector('uint', names)})" for kind, names in zip(kinds, (a, b), strict=True))
         text = ""
         if self.declared:
             parameters = ", ".join((*kinds, sums))
             text = f"#ifndef {self.declared}\n{sums} __attribute__((overloadable)) {function}({parameters});\n#endif\n"
-        text += f"const {sums} sums = {function}({left}, {right}, {_vector('float', c)}{self.more});\n"
+        text += f"const {sums} sums = {function}({left}, {right}, {_vector(self.kind, c)}{self.more});\n"
         return f"{{\n{text}{''.join(f'{name} = sums.s{i:x};' + chr(10) for i, name in enumerate(c))}}}\n"
 
 

@@ -71,7 +71,7 @@ class MatrixTile(Tile):
     @property
     def staged(self) -> str:
         """C type of an operand's bits in local memory."""
-        return "ushort" if self.unit.packed > 1 else "uint"
+        return self.unit.staged
 
     @property
     def attributes(self) -> str:
@@ -298,15 +298,15 @@ class MatrixContraction(Contraction):
     def _operand(self, lines: list[str], name: str, local: str, layout: Layout, first: str, step: str) -> list[str]:
         """C names of a fragment's registers, which statements added to `lines` load, of the rows and steps from `first` and `step` on."""
         packed, names = self.unit.packed, [f"{name}{r}" for r in range(self.unit.registers(layout))]
-        run, begin = min(self.tile.fragment, layout.run(1)), self.tile.begin(first, self.tile.fragment)
+        run, begin = min(self.tile.fragment, layout.run(1)), self.tile.begin(first, min(self.unit.rows, self.unit.columns))
 
         def place(e: int) -> str:
             return f"{begin} + {layout.text(e, self.tile.offset)} + {step}"
 
         if run < packed:  # the elements of a register lie apart
             for r, register in enumerate(names):
-                halves = ", ".join(f"{local}[{place(r * packed + half)}]" for half in range(packed))
-                lines.append(f"const uint {register} = as_uint((ushort2)({halves}));\n")
+                parts = ", ".join(self.vector(local, place(r * packed + part), run) for part in range(0, packed, run))
+                lines.append(f"const uint {register} = as_uint(({vector_type(self.staged, packed)})({parts}));\n")
             return names
         for e in range(0, layout.elements, run):
             vector, value = f"{name}of{e}", self.vector(local, place(e), run)

@@ -7,6 +7,7 @@ import numpy as np
 from keras_ocl.core import dtypes
 from keras_ocl.kernels.matrix.layout import Layout
 from keras_ocl.kernels.matrix.unit import MatrixUnit, in_memory
+from keras_ocl.kernels.prelude import vector_type
 
 _LARGEST = 15  # of the integers: their products' sums are exact in every dtype, and no two places have the same
 
@@ -25,16 +26,30 @@ class Probe(NamedTuple):
 
 
 def probe(unit: MatrixUnit, dtype: str) -> Probe:
-    """The Probe of a unit with operands of `dtype`: integers, an infinity, a NaN and, in float16, subnormal numbers, multiplied twice."""
+    """The Probe of a unit with operands of `dtype`, multiplied twice.
+
+    Of floats: integers, an infinity, a NaN and, in float16, subnormal numbers. Of integers: all numbers of the dtype.
+    """
     rng, kind = np.random.default_rng(unit.rows * unit.columns + unit.steps), dtypes.numpy_dtype(in_memory(dtype))
-    a, b = (_integers(rng, (lines, unit.steps), kind) for lines in (unit.rows, unit.columns))
+    shapes, numbers = (
+        [(lines, unit.steps) for lines in (unit.rows, unit.columns)],
+        np.arange(unit.rows * unit.columns).reshape(unit.rows, -1),
+    )
+    name = f"probe_{unit.name}_{dtype}"
+    if dtypes.is_integer(dtype):
+        limits = np.iinfo(kind)
+        a, b = (rng.integers(limits.min, limits.max + 1, shape, kind) for shape in shapes)
+        a[1], b[2] = limits.min, limits.min  # the largest products, added to the largest number: sums wrap around, as NumPy's do
+        sums = (np.iinfo(unit.accumulator).max - numbers).astype(unit.accumulator)
+        wanted = (2 * (a.astype("i8") @ b.astype("i8").T) + sums).astype(unit.accumulator)
+        return Probe(name, _text(name, unit, dtype), unit.lanes, a, b, sums, wanted)
+    a, b = (_integers(rng, shape, kind) for shape in shapes)
     a[1, 0], b[2, -1] = np.inf, np.nan
-    sums = (np.arange(unit.rows * unit.columns).reshape(unit.rows, -1) + 0.5).astype(unit.accumulator)
+    sums = (numbers + 0.5).astype(unit.accumulator)
     if dtype == "float16":
         a[3] *= kind.type(2.0**-24)  # CDNA2's units flush subnormal numbers
         sums[3] = 0  # so that these sums are exact, too
     wanted = (2 * (a.astype("f8") @ b.astype("f8").T) + sums).astype(unit.accumulator)
-    name = f"probe_{unit.name}_{dtype}"
     return Probe(name, _text(name, unit, dtype), unit.lanes, a, b, sums, wanted)
 
 
@@ -44,7 +59,7 @@ def _integers(rng: np.random.Generator, shape: tuple[int, ...], kind: Any) -> np
 
 
 def _text(name: str, unit: MatrixUnit, dtype: str) -> str:
-    element = "ushort" if unit.packed > 1 else "uint"
+    element, total = unit.staged, unit.sum
     barrier = "barrier(CLK_LOCAL_MEM_FENCE);"
     names = {side: [f"{side}{r}" for r in range(unit.registers(layout))] for side, layout in (("a", unit.a), ("b", unit.b))}
     sums = [f"c{e}" for e in range(unit.c.elements)]
@@ -53,16 +68,17 @@ def _text(name: str, unit: MatrixUnit, dtype: str) -> str:
     for side, layout in (("a", unit.a), ("b", unit.b)):
         text += "".join(_register(unit, layout, side, r) for r in range(unit.registers(layout)))
     places = [f"c[({row}) * {unit.columns} + {column}]" for row, column in map(unit.c.texts, range(unit.c.elements))]
-    text += "".join(f"float {s} = {place};\n" for s, place in zip(sums, places, strict=True))
+    text += "".join(f"{total} {s} = {place};\n" for s, place in zip(sums, places, strict=True))
     text += 2 * unit.instruction(dtype, names["a"], names["b"], sums, barrier)
-    for mask in unit.masks:
+    masks = unit.masks if unit.shuffle else ()
+    for mask in masks:
         text += "".join(unit.shuffle(f"{s}_{mask}", s, mask, barrier) for s in sums)
         sums = [f"{s}_{mask}" for s in sums]
-    # Each lane has the sums of another one now.
-    text += f"const int mine = lane;\n{{\nconst int lane = mine ^ {sum(unit.masks)};\n"
+    # Each lane has the sums of another one now, if they are exchanged.
+    text += f"const int mine = lane;\n{{\nconst int lane = mine ^ {sum(masks)};\n"
     text += "".join(f"{place} = {s};\n" for s, place in zip(sums, places, strict=True)) + "}\n"
     pragma = "#pragma OPENCL EXTENSION cl_khr_fp16 : enable\n" if "as_half" in text else ""
-    arguments = f"__global const {element}* restrict a, __global const {element}* restrict b, __global float* c"
+    arguments = f"__global const {element}* restrict a, __global const {element}* restrict b, __global {total}* c"
     required = f"__attribute__((reqd_work_group_size({unit.lanes}, 1, 1)))\n"
     return f"{pragma}__kernel {required}{unit.attributes}void {name}({arguments}) {{\n{text}}}\n"
 
@@ -71,5 +87,5 @@ def _register(unit: MatrixUnit, layout: Layout, side: str, r: int) -> str:
     """Statement that loads register `r` of an operand's fragment."""
     places = [layout.texts(r * unit.packed + e) for e in range(unit.packed)]
     loads = [f"{side}[({line}) * {unit.steps} + {step}]" for line, step in places]
-    value = f"as_uint((ushort2)({', '.join(loads)}))" if unit.packed > 1 else loads[0]
+    value = f"as_uint(({vector_type(unit.staged, unit.packed)})({', '.join(loads)}))" if unit.packed > 1 else loads[0]
     return f"const uint {side}{r} = {value};\n"

@@ -54,7 +54,7 @@ class MatrixUnit:
         b: layout of (column, step) of the right operand.
         c: layout of (row, column) of the sums, none of whose elements' bits moves both.
         instruction: how it is written in OpenCL C.
-        shuffle: how a wave's lanes exchange values in OpenCL C.
+        shuffle: how a wave's lanes exchange sums in OpenCL C; None of integers, which nothing exchanges.
         attributes: what kernels with the instruction need before their name.
         exchange: elements, of an operand, in local memory that a wave's instruction needs.
         replicas: lanes that hold each element of an operand.
@@ -73,7 +73,7 @@ class MatrixUnit:
     b: Layout
     c: Layout
     instruction: Instruction
-    shuffle: Shuffle
+    shuffle: Shuffle | None
     attributes: str = ""
     exchange: int = 0
     replicas: int = 1
@@ -89,6 +89,16 @@ class MatrixUnit:
     def packed(self) -> int:
         """Elements of an operand in a register."""
         return REGISTER // self.size
+
+    @property
+    def staged(self) -> str:
+        """C type of an operand's element as it is stored: its bits, if it is a float."""
+        return {1: "char", 2: "ushort", 4: "uint"}[self.size]
+
+    @property
+    def sum(self) -> str:
+        """C type of a sum."""
+        return dtypes.register_ctype(self.accumulator)
 
     @cached_property
     def lane_rows(self) -> int:

@@ -12,6 +12,7 @@ from keras_ocl.kernels.schedule import Traits
 # For tests: any device with work-groups can run them.
 EMULATED = emulated(mma.M16N8K16, "emulated")
 EMULATED_TF32 = emulated(mma.M16N8K8_TF32, "emulated_tf32")
+EMULATED_I8 = emulated(mma.M16N8K32_I8, "emulated_i8")
 
 UNITS = {
     unit.name: unit
@@ -19,17 +20,27 @@ UNITS = {
         mma.M16N8K16,
         mma.M16N8K8,
         mma.M16N8K8_TF32,
+        mma.M16N8K32_I8,
+        mma.M8N8K16_I8,
         amd.WMMA_GFX11,
         amd.WMMA_GFX12,
+        amd.WMMA_GFX11_I8,
+        amd.WMMA_GFX12_I8,
         amd.MFMA_16X16X16,
         amd.MFMA_32X32X8,
         amd.MFMA_32X32X2,
         amd.MFMA_16X16X8_XF32,
         amd.MFMA_32X32X4_XF32,
+        amd.MFMA_32X32X16_I8,
+        amd.MFMA_16X16X32_I8,
+        amd.MFMA_32X32X8_I8,
+        amd.MFMA_16X16X16_I8,
         dpas.DPAS_8,
         dpas.DPAS_16,
+        dpas.DPAS_8_I8,
         EMULATED,
         EMULATED_TF32,
+        EMULATED_I8,
     )
 }
 

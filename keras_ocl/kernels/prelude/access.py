@@ -49,13 +49,18 @@ def load(dtype, width, pointer, offset, count=0, aligned=False):
 
 
 def load_stored(dtype, width, pointer, offset):
-    """Expression that loads `width` elements of 16 or 32 bits at `pointer + offset`, an aligned address, as their bits: unsigned lanes."""
-    bits = {2: "ushort", 4: "uint"}[dtypes.itemsize(dtype)]
+    """Expression that loads `width` elements at `pointer + offset`, an aligned address, as they are stored.
+
+    Floats of 16 or 32 bits are their bits, unsigned lanes; integers of 8 bits are themselves.
+    """
+    bits = {1: dtypes.storage_ctype(dtype), 2: "ushort", 4: "uint"}[dtypes.itemsize(dtype)]
     return f"*(__global const {vector_type(bits, width)}*)({pointer} + {offset})"
 
 
 def stored(dtype, width, value):
-    """(expression of the bits of a register of floats as elements of 16 or 32 bits: unsigned lanes, names of the helpers that it calls)."""
+    """(expression of a register as load_stored() gives its elements, names of the helpers that it calls)."""
+    if dtypes.is_integer(dtype):
+        return value, set()
     if dtypes.itemsize(dtype) == 4:
         return f"as_{vector_type('uint', width)}({value})", set()
     return f"to_{dtype}_{width}({value})", {f"to_{dtype}_{width}"}

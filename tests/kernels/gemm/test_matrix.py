@@ -178,6 +178,27 @@ def test_the_chooser_takes_a_unit_that_fits(device):
     assert isinstance(tile_of(GPU, 512, 512, 512, "bfloat16"), MatrixTile)
 
 
+def test_bytes_of_few_rows_are_loaded_by_enough_work_items():
+    """A group of 256 alone would wait for memory: units multiply bytes faster than so few items load them."""
+    for record in ("sm_86", "sm_90", "gfx1100", "dg2", "gfx90a"):
+        traits = runtime.read_record(record)
+        for m in (16, 32, 64):
+            a, b = gemm.Operand(named("a"), "int8", 4096, 1), gemm.Operand(named("b"), "int8", 4096, 1)
+            tile, steps = gpu_choice.choose(Problem(traits, None, m, 4096, 4096, a, b, "int32", None))
+            groups = -(-m // tile.height) * -(-4096 // tile.width) * (-(-4096 // steps) if steps else 1)
+            assert isinstance(tile, MatrixTile) and tile.unit.dtypes == ("int8",)
+            assert groups * tile.items >= 256 * gpu_choice.units(traits), (record, m)
+
+
+def test_a_short_product_of_bytes_is_not_summed_in_parts():
+    """What the parts save is less than another launch."""
+    for record in ("sm_86", "sm_90", "gfx1100", "dg2", "gfx90a"):
+        a, b = gemm.Operand(named("a"), "int8", 512, 1), gemm.Operand(named("b"), "int8", 512, 1)
+        for m in (32, 64, 128):
+            tile, steps = gpu_choice.choose(Problem(runtime.read_record(record), None, m, 512, 512, a, b, "int32", None))
+            assert isinstance(tile, MatrixTile) and steps == 0, (record, m)
+
+
 def test_the_chooser_takes_no_unit_that_does_not_fit():
     plain = dataclasses.replace(GPU, matrix_units=(), matrix_rates=())
     assert isinstance(tile_of(plain, 512, 512, 512), Tile) and not isinstance(tile_of(plain, 512, 512, 512), MatrixTile)

@@ -19,7 +19,8 @@ def test_a_right_unit_passes(device, unit, dtype):
     given = probe(unit, dtype)
     assert outcome(device, given) == ""
     sums = given.wanted[np.isfinite(given.wanted)]
-    assert len(np.unique(sums)) > 0.3 * len(sums) and np.isinf(given.wanted).any() and np.isnan(given.wanted).any()
+    assert len(np.unique(sums)) > 0.3 * len(sums)
+    assert dtype == "int8" or np.isinf(given.wanted).any() and np.isnan(given.wanted).any()
 
 
 def turned(bits):

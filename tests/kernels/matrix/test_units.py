@@ -53,6 +53,22 @@ def _tf32(lane):
     )
 
 
+def _mma_i8(lane):
+    """The same document, "Matrix Fragments for mma.m16n8k32" with .s8."""
+    group, member = lane // 4, lane % 4
+    return (
+        lambda i: (group + (8 if 4 <= i < 8 or i >= 12 else 0), member * 4 + i % 4 + (16 if i >= 8 else 0)),
+        lambda i: (group, member * 4 + i % 4 + (16 if i >= 4 else 0)),
+        lambda i: (group + (8 if i >= 2 else 0), member * 2 + i % 2),
+    )
+
+
+def _mma_i8_sm_75(lane):
+    """The same document, "Matrix Fragments for mma.m8n8k16"."""
+    group, member = lane // 4, lane % 4
+    return (*[lambda i: (group, member * 4 + i)] * 2, lambda i: (group, member * 2 + i))
+
+
 def _mfma(side, each):
     """Matrix Instruction Calculator: the first `side` lanes hold the operands' first `each` steps, those behind them the next. Of the sums,
     a lane has four rows of a column, then the four that lie behind those of the other lanes."""
@@ -82,6 +98,11 @@ def _dpas_16(lane):
     return lambda i: (i, lane), lambda i: (lane, i), lambda i: (i, lane)
 
 
+def _dpas_8_i8(lane):
+    """The same: an int has four steps of a row."""
+    return lambda i: (i // 4, 4 * lane + i % 4), lambda i: (lane, i), lambda i: (i, lane)
+
+
 DOCUMENTED = {
     "mma_m16n8k16": _mma,
     "mma_m16n8k8": _mma,
@@ -95,6 +116,16 @@ DOCUMENTED = {
     "mfma_32x32x4_xf32": _mfma(32, 2),
     "dpas_8": _dpas_8,
     "dpas_16": _dpas_16,
+    "mma_m16n8k32_i8": _mma_i8,
+    "mma_m8n8k16_i8": _mma_i8_sm_75,
+    "wmma_gfx11_i8": _gfx11,
+    "wmma_gfx12_i8": _gfx12,
+    "mfma_32x32x16_i8": _mfma(32, 8),
+    "mfma_16x16x32_i8": _mfma(16, 8),
+    "mfma_32x32x8_i8": _mfma(32, 4),
+    "mfma_16x16x16_i8": _mfma(16, 4),
+    "dpas_8_i8": _dpas_8_i8,
+    "emulated_i8": _mma_i8,
     "emulated": _mma,
     "emulated_tf32": _tf32,
 }
@@ -140,6 +171,16 @@ def test_runs():
         "mfma_32x32x4_xf32": (2, 2, 1, 4),
         "dpas_8": (2, 16, 1, 8),
         "dpas_16": (1, 16, 1, 8),
+        "mma_m16n8k32_i8": (4, 4, 2, 1),
+        "mma_m8n8k16_i8": (4, 4, 2, 1),
+        "wmma_gfx11_i8": (16, 16, 1, 1),
+        "wmma_gfx12_i8": (8, 8, 1, 8),
+        "mfma_32x32x16_i8": (8, 8, 1, 4),
+        "mfma_16x16x32_i8": (8, 8, 1, 4),
+        "mfma_32x32x8_i8": (4, 4, 1, 4),
+        "mfma_16x16x16_i8": (4, 4, 1, 4),
+        "dpas_8_i8": (4, 32, 1, 8),
+        "emulated_i8": (4, 4, 2, 1),
         "emulated": (2, 2, 2, 1),
         "emulated_tf32": (1, 1, 2, 1),
     }
@@ -155,12 +196,20 @@ def test_the_units_of_a_product():
         ("float32", "float32"),
         ("float64", "float64"),
         ("int8", "int32"),
+        ("uint8", "uint32"),
         ("float16", "float64"),
         ("float8_e5m2", "float32"),
     ):
         assert units.fitting(("emulated",), dtype, accumulator) == (), dtype
     with pytest.raises(ValueError, match="there is no matrix unit 'tensor'; the units are mma_m16n8k16, .*, emulated"):
         units.fitting(("emulated", "tensor"), "float16", "float32")
+
+
+def test_integers_are_not_mixed_with_floats():
+    there = "emulated", "emulated_i8"
+    assert units.fitting(there, "int8", "int32") == (UNITS["emulated_i8"],)
+    for dtype, accumulator in (("int8", "float32"), ("uint8", "uint32"), ("int32", "int32"), ("int16", "int32")):
+        assert units.fitting(there, dtype, accumulator) == (), dtype
 
 
 def test_the_methods_of_a_product():
@@ -184,6 +233,11 @@ def test_the_methods_of_a_product():
 UNITS_AND_DTYPES = [(unit, dtype) for unit in EMULATED_UNITS.values() for dtype in unit.dtypes]
 
 
+def whole(rng, shape):
+    """All numbers of int8."""
+    return rng.integers(-128, 128, shape, np.int8)
+
+
 def check_products(device, unit, dtype, expansion=None):
     """expansion: of float32 operands that are multiplied as terms."""
     if dtype == TF32:
@@ -194,13 +248,17 @@ def check_products(device, unit, dtype, expansion=None):
         ((65, 80, 72), (2, 1, 1, 2, 32), (True, False)),
         ((40, 17, 95), (1, 2, 2, 1, 16), (False, True)),
     ):
-        tile = MatrixTile.of(unit, down, across, tall, wide, depth, expansion)
+        tile = MatrixTile.of(unit, down, across, tall, wide, max(depth, unit.steps), expansion)
         assert (tile.height, tile.width) == (down * tall * unit.rows, across * wide * unit.columns)
         assert (tile.waves, tile.waves_across, tile.tall, tile.wide) == (down * across, across, tall, wide)
         options = dict(tile=tile, transposed=transposed)
-        problems.append((random(rng, (1, m, k), stored), random(rng, (1, k, n), stored), stored, options))
+        operands = (whole(rng, shape) if stored == "int8" else random(rng, shape, stored) for shape in ((1, m, k), (1, k, n)))
+        problems.append((*operands, stored, options))
     for (a, b, _, options), found in zip(problems, multiply_all(device, traits_with(device), problems), strict=True):
         wanted = a.astype("f8") @ b.astype("f8")
+        if stored == "int8":
+            np.testing.assert_array_equal(found, wanted, err_msg=f"{unit.name} {options}")
+            continue
         assert (abs(found - wanted) <= bound(a, b, expansion)).all(), (unit.name, a.shape, b.shape, options)
 
 
