@@ -106,8 +106,9 @@ def test_wrong_results_are_seen(kind):
 
 def test_bf16x6_is_the_float32_that_favours_bfloat16_units():
     traits = runtime.read_record("sm_86")
-    assert traits.matrix_units == ("mma_m16n8k16",)
-    assert frameworks._favoured(traits).matrix_rates == (frameworks.FAVOURED * traits.matrix_rates[0],)
+    assert traits.matrix_units == ("mma_m16n8k16", "mma_m16n8k32_i8")
+    first, of_bytes = traits.matrix_rates
+    assert frameworks._favoured(traits).matrix_rates == (frameworks.FAVOURED * first, of_bytes)
 
 
 def test_trainings_start_from_the_same_weights():
