@@ -9,10 +9,15 @@ from comparisons.gpu_worker import MARK, json
 PERIOD = 5  # seconds
 _stdout = os.dup(1)  # before pytest captures it
 _counts, _told = Counter(), [0.0]
+_gathers = []  # whether this process gathers all reports, as one that xdist has started does not
+
+
+def pytest_configure(config):
+    _gathers.append(not hasattr(config, "workerinput"))
 
 
 def _tell(**row):
-    if "PYTEST_XDIST_WORKER" not in os.environ:  # the process that gathers all reports
+    if all(_gathers):
         os.write(_stdout, f"\n{MARK}{json.dumps({'row': row})}\n".encode())
 
 
