@@ -1,10 +1,11 @@
 """A plugin of pytest for `python -m comparisons.gpu`: tells each failure as soon as it is there, and every few seconds how many passed."""
 
+import json
 import os
 import time
 from collections import Counter
 
-from comparisons.gpu_worker import MARK, json
+from comparisons.gpu_worker import MARK
 
 PERIOD = 5  # seconds
 _stdout = os.dup(1)  # before pytest captures it

@@ -31,10 +31,8 @@ def probe(unit: MatrixUnit, dtype: str) -> Probe:
     Of floats: integers, an infinity, a NaN and, in float16, subnormal numbers. Of integers: all numbers of the dtype.
     """
     rng, kind = np.random.default_rng(unit.rows * unit.columns + unit.steps), dtypes.numpy_dtype(in_memory(dtype))
-    shapes, numbers = (
-        [(lines, unit.steps) for lines in (unit.rows, unit.columns)],
-        np.arange(unit.rows * unit.columns).reshape(unit.rows, -1),
-    )
+    shapes = [(lines, unit.steps) for lines in (unit.rows, unit.columns)]
+    numbers = np.arange(unit.rows * unit.columns).reshape(unit.rows, -1)
     name = f"probe_{unit.name}_{dtype}"
     if dtypes.is_integer(dtype):
         limits = np.iinfo(kind)
