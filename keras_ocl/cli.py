@@ -269,7 +269,7 @@ def _compiled(record, steps, loops):
         print(f"{step.name} on {record}: registers, spilled and private bytes of an item; local bytes; waves; estimated time and its bound")
         for launch in (launch for launch in step.launches if launch.kernel):
             r = found[launch.kernel]
-            e = vendors.estimate(hardware, launch, r, rates.get(launch.matrix_unit, 1) / launch.instructions)
+            e = vendors.estimate(hardware, launch, r, launch.rate(rates))
             times = math.prod(n or 1 for _, n in launch.loops)
             seconds, operations = seconds + times * e.seconds, operations + times * launch.steps * launch.operations
             status |= bool(r.spilled or r.private)
@@ -332,7 +332,7 @@ def _print_step(step):
 
     total = sum(launch.steps * launch.operations for launch in step.launches)
     arena = f"arena {readable(step.arena_bytes)} for {readable(step.live_bytes)} alive at once"
-    by_units = sum(launch.steps * launch.operations for launch in step.launches if launch.matrix_unit) / max(1, total)
+    by_units = sum(launch.steps * n for launch in step.launches for _, _, n in launch.by_units) / max(1, total)
     units = f", {by_units:.0%} of them on matrix units" if by_units else ""
     print(f"{step.name}: {len(step.launches)} launches, {total / 1e6:.4g} million operations{units}, {arena}")
     for launch in step.launches:

@@ -7,7 +7,6 @@ import contextlib
 import functools
 import importlib.util
 import operator
-import re
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,9 +18,8 @@ from keras_ocl.compiler.jit import Jitted
 from keras_ocl.compiler.launch.provenance import Share
 from keras_ocl.compiler.launch.work import works
 from keras_ocl.compiler.run.binding import size_of
-from keras_ocl.compiler.run.program import HostCall, Kernel, KernelLaunch, Local, Loop, Pointer, Scalar, value, values
+from keras_ocl.compiler.run.program import HostCall, KernelLaunch, Local, Loop, Pointer, Scalar, value, values
 from keras_ocl.core import dtypes
-from keras_ocl.kernels.matrix import expansion
 from keras_ocl.step_memory import StepMemory, step_memory
 
 _BATCH = 32  # examples per batch unless the batch size is given
@@ -42,6 +40,7 @@ class Launch:
         local: bytes of local memory of a work-group.
         steps: how often a persistent launch repeats all that its amounts state, in `stages` successive parts; each work-group rereads
             the same `reread` bytes in every step.
+        by_units: operations of a step that matrix units do, as (unit's name, its instructions for each product of fragments, operations).
         arguments: for each parameter its number, or "global" or "local" for memory; step numbers of loops are 1.
         source, helpers: its OpenCL C, and the texts of functions that it calls.
     """
@@ -62,17 +61,15 @@ class Launch:
     steps: int = 1
     stages: int = 1
     reread: int = 0
+    by_units: tuple[tuple[str, int, int], ...] = ()
 
-    @property
-    def matrix_unit(self):
-        """The name of the matrix unit by which its products, convolutions and attention all multiply, "" if work-items do."""
-        return Kernel(self.source, self.helpers).matrix_unit
+    def rate(self, rates):
+        """Its operations in the time of one of a work-item; more than 1 if matrix units do some.
 
-    @property
-    def instructions(self):
-        """Of that unit, for each product of fragments: several where it multiplies terms of float32 operands; titles tell."""
-        found = re.search(r"by the matrix unit \w+ as (\w+)", "".join([*self.helpers, self.source]))
-        return len(expansion.named(found[1]).pairs) if found else 1
+        rates: dict from a matrix unit's name to its multiply-adds in the time of one of a work-item.
+        """
+        time = self.operations + sum(n * (instructions / rates[unit] - 1) for unit, instructions, n in self.by_units)
+        return self.operations / time if time else 1
 
 
 @dataclass(frozen=True)
@@ -212,6 +209,7 @@ def _launches(launches, executable, numbers, traits, loops):
                 work.steps,
                 work.stages,
                 work.reread,
+                work.by_units,
             )
 
 

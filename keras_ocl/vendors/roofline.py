@@ -55,7 +55,7 @@ def resident(hardware, group_items, local, registers, wave):
 def estimate(hardware, launch, resources=None, rate=1):
     """The Estimate for a lowering.Launch, with the Resources from its compiler (without them registers are no limit).
 
-    rate: multiply-adds of what it multiplies with in the time of one of a work-item; more than 1 for a matrix unit.
+    rate: its operations in the time of one of a work-item, on average; more than 1 if matrix units do some.
     """
     wave = resources.wave if resources else hardware.wave
     items, group = math.prod(launch.grid), math.prod(launch.group) if launch.group else GROUP

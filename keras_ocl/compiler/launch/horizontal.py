@@ -77,7 +77,6 @@ class _Part:
         self.joins = (
             spec.group is not None
             and joining.possible(spec)
-            and not spec.attributes
             and not any(isinstance(n, Dim) for n in [*spec.group, *(a.value for a in spec.args if a.kind == "local")])
             and 0 < size_hint(spec.grid) <= items * (_FLAT if self.flat else 1)
             and self.source <= joining.SOURCE
@@ -92,7 +91,8 @@ class _Slot:
     def __init__(self, parts, number=0):
         self.number, self.parts = number, []
         self.size = None  # items of its groups; None while all parts are flat
-        self.line, self.arguments, self.bodies = True, set(), {}
+        self.line, self.attributes = True, ""  # attributes: those of all parts that have any
+        self.arguments, self.bodies = set(), {}
         for part in parts:
             self.add(part)
 
@@ -100,7 +100,7 @@ class _Slot:
         """Whether `part` may join: its group, the length of the source and the number of arguments fit."""
         if not all(p.joins for p in (*self.parts[:1], part)):
             return False
-        fits = part.flat or self.size in (None, part.size)
+        fits = (part.flat or self.size in (None, part.size)) and part.spec.attributes in ("", self.attributes or part.spec.attributes)
         source = part.source if part.text not in self.bodies else 0
         if not fits or sum(self.bodies.values()) + source > joining.SOURCE:
             return False
@@ -112,6 +112,7 @@ class _Slot:
     def add(self, part):
         self.parts.append(part)
         self.line = self.line and part.line
+        self.attributes = self.attributes or part.spec.attributes
         self.size = self.size if part.flat else part.size
         self.arguments |= joining.arguments([part.spec])
         self.bodies[part.text] = part.source
@@ -323,6 +324,7 @@ def _joined(slot, traits):
         (size,),
         helpers=frozenset().union(*(spec.helpers for spec in specs)),
         title=f"{len(specs)} kernels, side by side",
+        attributes=slot.attributes,
         provenance=JoinedProvenance(specs),
         overwrites=any(spec.overwrites for spec in specs),
         functions=tuple(dict.fromkeys([text for spec in specs for text in spec.functions] + [*functions.values()])),

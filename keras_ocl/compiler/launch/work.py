@@ -6,6 +6,7 @@ from keras_ocl.compiler.launch.lower import HostCall
 from keras_ocl.compiler.launch.provenance import Share
 from keras_ocl.core import dtypes
 from keras_ocl.core.dim import present
+from keras_ocl.kernels.matrix.units import of_title
 from keras_ocl.kernels.spec import KernelSpec
 
 
@@ -20,6 +21,8 @@ class Work:
             them all; launches that count their own (Winograd convolutions) have those.
         steps: how often it repeats all that its amounts state, in `stages` successive parts; each work-group rereads the same `reread`
             bytes in every step.
+        by_units: those operations that matrix units do, by kernels that are parts of it, as (unit's name, its instructions for each product
+            of fragments, operations).
     """
 
     shares: tuple[Share, ...]
@@ -29,6 +32,7 @@ class Work:
     steps: int = 1
     stages: int = 1
     reread: int = 0
+    by_units: tuple[tuple[str, int, int], ...] = ()
 
 
 def works(launches):
@@ -46,8 +50,10 @@ def _work(launch, busiest):
         return None
     parts = provenance.parts(launch)
     read, written = (sum(amounts) for amounts in zip(*map(_traffic, parts), strict=True))
-    operations = sum(_operations(part, busiest) for part in parts)
-    return Work(provenance.shares, read, written, operations, int(present(provenance.steps)), len(parts), provenance.reread)
+    operations = [_operations(part, busiest) for part in parts]
+    by_units = tuple((*unit, n) for part, n in zip(parts, operations, strict=True) if n and (unit := of_title(part.title)))
+    steps = int(present(provenance.steps))
+    return Work(provenance.shares, read, written, sum(operations), steps, len(parts), provenance.reread, by_units)
 
 
 def _busiest(launches):

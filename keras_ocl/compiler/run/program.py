@@ -14,6 +14,7 @@ from typing import Literal
 
 from keras_ocl.core import dtypes
 from keras_ocl.core.facts import function_of
+from keras_ocl.kernels.matrix.units import of_title
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +41,7 @@ class Kernel:
     def matrix_unit(self) -> str:
         """The name of the matrix unit by which its products, convolutions and attention all multiply, "" if work-items do; titles tell."""
         titles = re.findall(r"^// ((?:matrix product|convolution|attention)\b.*)", "".join([*self.helpers, self.source]), re.M)
-        units = {found[1] if (found := re.search(r"by the matrix unit (\w+)", title)) else "" for title in titles}
+        units = {found[0] if (found := of_title(title)) else "" for title in titles}
         return units.pop() if len(units) == 1 else ""
 
 

@@ -13,7 +13,7 @@ pixel, of its step advances like the digits of an odometer, since the steps that
 """
 
 from keras_ocl.core import dtypes
-from keras_ocl.core.dim import Dim, ceil_div, hint, power_below, product
+from keras_ocl.core.dim import Dim, ceil_div, hint, power_below, product, size_hint
 from keras_ocl.core.index import is_one
 from keras_ocl.kernels import ordered_sum, prelude
 from keras_ocl.kernels.contraction import Loader, Strided
@@ -336,7 +336,8 @@ class _Forward(_Product):
         rows = product(axis.phase_taps for axis in axes) * geometry.group_inputs
         beside = _beside(geometry, True, gpu_choice.fragment(dtypes.itemsize(accumulator)))
         extents = geometry.groups * phases, product(self.pixels), geometry.group_outputs, rows
-        sums = Problem(problem.traits, *extents, None, None, accumulator, None, precision=problem.precision)
+        read = size_hint(geometry.input), size_hint(geometry.filter)
+        sums = Problem(problem.traits, *extents, None, None, accumulator, None, precision=problem.precision, read=read)
         tile, size = own_tile(problem, "convolution") or gpu_choice.choose(sums, pixels=beside, dtype=problem.dtype)
         self.parts = -(-hint(rows) // size) if size else 1
         super().__init__(problem, tile, part=self.parts, phase=phases)
@@ -422,7 +423,8 @@ def filter_grad(problem):
     geometry, kept = problem.geometry, problem.accumulator
     pixels, rows = product(geometry.output[:-1]), product(geometry.filter[:-1])
     extents = geometry.groups, rows, geometry.group_outputs, pixels
-    sums = Problem(problem.traits, *extents, None, None, kept, None, precision=problem.precision)
+    read = size_hint(geometry.input), size_hint(geometry.output)
+    sums = Problem(problem.traits, *extents, None, None, kept, None, precision=problem.precision, read=read)
     tile, size = own_tile(problem, "filter_gradient") or gpu_choice.choose(sums, dtype=problem.dtype)
     chunks = ceil_div(hint(pixels), size) if size else 1
     p = _Product(problem, tile, chunk=chunks)

@@ -57,7 +57,8 @@ def choose(problem):
         yield _products_of(problem, t, tiles, outputs, inputs), t.planes * tiles * (inputs + outputs)
         yield 0, t.planes * tiles * outputs + size_hint(geometry.output)
 
-    return _fastest(problem, launches, size_hint(geometry.output[:-1]), outputs, 9 * inputs)
+    reads = size_hint(geometry.input), size_hint(geometry.filter)
+    return _fastest(problem, launches, size_hint(geometry.output[:-1]), outputs, 9 * inputs, reads)
 
 
 def choose_gradient(problem):
@@ -75,12 +76,18 @@ def choose_gradient(problem):
         yield _products_of(problem, t, inputs, outputs, tiles), t.planes * tiles * (inputs + outputs)
         yield 0, (9 + t.planes) * inputs * outputs
 
-    return _fastest(problem, launches, 9 * inputs, outputs, size_hint(geometry.output[:-1]))
+    reads = size_hint(geometry.input), size_hint(geometry.output)
+    return _fastest(problem, launches, 9 * inputs, outputs, size_hint(geometry.output[:-1]), reads)
 
 
 def _direct_in_fewer_bits(problem):
-    """Whether the device has matrix units for the fewer bits that the problem's precision allows, which the transforms would amplify."""
-    return problem.precision != "float32" and bool(methods(problem.traits.matrix_units, "float32", "float32", problem.precision))
+    """Whether the device's matrix units save as much as the algorithm does, in the fewer bits that the problem's precision allows.
+
+    Products of transformed operands stay float32: the transforms would amplify the rounding of others.
+    """
+    traits, precision = problem.traits, problem.precision
+    ways = methods(traits.matrix_units, "float32", "float32", precision) if precision != "float32" else ()
+    return any(way.rate(traits) >= winograd.FOUR.saving for way in ways)
 
 
 def _products_of(problem, transforms, m, n, k):
@@ -91,9 +98,10 @@ def _products_of(problem, transforms, m, n, k):
     return transforms.planes * m * n * (k / gpu_choice.gain(planes, "float32") + parts * problem.tuning.product_part)
 
 
-def _fastest(problem, launches, m, n, k):
+def _fastest(problem, launches, m, n, k, reads):
     """The Transforms that take the least time, None if the direct kernel does, which is a product of m x k by k x n.
 
+    reads: elements of its operands in memory.
     launches(transforms, tiles) yields (multiply-adds, elements of memory read and written) of each kernel.
     """
     geometry, traits, tuning = problem.geometry, problem.traits, problem.tuning
@@ -103,7 +111,9 @@ def _fastest(problem, launches, m, n, k):
         return max(max(multiplied, 4 * elements * traits.byte) / units, tuning.launch)
 
     read, written = (size_hint(shape) for shape in (geometry.input, geometry.output))
-    gain = gpu_choice.gain(Problem(traits, None, m, n, k, None, None, "float32", None), "float32")
+    # Products of transformed operands stay float32, whatever the precision asked for: the transforms would amplify the rounding of others.
+    direct = Problem(traits, None, m, n, k, None, None, "float32", None, precision=problem.precision, read=reads)
+    gain = gpu_choice.gain(direct, "float32")
     multiplied = 9 * hint(geometry.filter[2]) * written / gain
     best, least = None, time(multiplied / tuning.winograd_direct, read + written)
     for transforms in (winograd.FOUR, winograd.TWO):

@@ -1,8 +1,10 @@
 """The choice of a matrix product's tile on a GPU, and of the number of parts of k: both together, by the cost per compute unit.
 
 A unit here is a share of the device with 65,536 registers: on most devices, a compute unit. Costs are the multiply-adds of all work-items
-of a unit, added up as if they ran one after the other; only their ratios matter. The choice depends on traits and hints alone, so that
-results do not change from run to run, nor with the batch size at hand.
+of a unit, added up as if they ran one after the other; only their ratios matter. A product takes the time of these or of its bytes,
+whichever is longer, and too few work-items at once do not reach the memory's bandwidth: it is what decides where a matrix unit makes
+multiply-adds cheap. The choice depends on traits and hints alone, so that results do not change from run to run, nor with the batch size
+at hand.
 """
 
 import functools
@@ -31,23 +33,36 @@ def choose(problem, tile=None, pixels=0, dtype=""):
     """
     if not tile and problem.a is not None and (own := _own(problem)):  # a convolution asks for its own tile itself
         return own
-    return _cheapest(problem, tile, pixels, _methods(problem, dtype))[1:]
+    return _cheapest(problem, tile, pixels, _methods(problem, dtype), dtype)[1:]
 
 
 def gain(problem, dtype):
     """How many times faster the device's matrix units make a product; 1 where they do not. dtype: as for choose()."""
     ways = _methods(problem, dtype)
-    return _cheapest(problem, None, 0, ())[0] / _cheapest(problem, None, 0, ways)[0] if ways else 1
+    return _cheapest(problem, None, 0, (), dtype)[0] / _cheapest(problem, None, 0, ways, dtype)[0] if ways else 1
 
 
-def _cheapest(problem, tile, pixels, ways):
+def _cheapest(problem, tile, pixels, ways, dtype):
     """(cost, Tile, steps of k of a part) of the cheapest kernels of a product, of which Methods of matrix units are `ways`."""
     p, size = problem, dtypes.itemsize(problem.accumulator)
     batch = 1 if p.batch is None else max(1, hint(p.batch))
     extents = batch, max(1, hint(p.m)), max(1, hint(p.n)), max(1, hint(p.k))
     may_slice = p.a is not None and p.literal(p.k) and not p.longest
     apart = 0 if p.repeated else tuning_of(p.traits).product_apart
-    return _best(p.traits, *extents, size, p.all_arguments, tile, pixels, p.longest, _launch(p), ways, may_slice, apart)
+    moved = _moved(p, dtype, extents)
+    return _best(p.traits, *extents, size, p.all_arguments, tile, pixels, p.longest, _launch(p), ways, may_slice, moved, apart)
+
+
+def _moved(problem, dtype, extents):
+    """Bytes of a product's operands and results in memory, where the results are the accumulator's; dtype: as for choose()."""
+    p, (batch, m, n, k) = problem, extents
+    total = batch * m * n * dtypes.itemsize(p.accumulator)
+    if p.read is not None:
+        return total + sum(map(hint, p.read)) * dtypes.itemsize(dtype)
+    for operand, elements in ((p.a, m * k), (p.b, k * n)):
+        shared = operand is not None and hint(operand.batch_stride) == 0  # all of a batch read the same
+        total += (1 if shared else batch) * elements * dtypes.itemsize(operand.dtype if operand else dtype or p.accumulator)
+    return total
 
 
 def _methods(problem, dtype=""):
@@ -125,7 +140,7 @@ def units(traits):
 
 
 @functools.lru_cache(4096)
-def _best(traits, batch, m, n, k, size, shared, tile, pixels, longest, launch, ways, may_slice, apart):
+def _best(traits, batch, m, n, k, size, shared, tile, pixels, longest, launch, ways, may_slice, moved, apart):
     tiles, parts, best = [tile] if tile else _tiles(traits, size, shared), _parts(traits, k, longest), None
     tuning, most = tuning_of(traits), _most_items(traits)
     if not tile:
@@ -134,22 +149,23 @@ def _best(traits, batch, m, n, k, size, shared, tile, pixels, longest, launch, w
         tiles = [t for t in tiles if t.height * t.depth <= tuning.convolution_rows * pixels * t.items]
 
     def rank(t, cost):
-        return cost + (apart if t.items * t.slices != most else 0), abs(t.across - 16)
+        dearer = tuning.product_terms if isinstance(t, MatrixTile) and t.apart else 1
+        first, *others = (dearer * n for n in cost)
+        return first + (apart if t.items * t.slices != most else 0), *others, abs(t.across - 16)
 
     for t in tiles:
-        cost_of = costs(traits, t, batch, m, n, k, tuning.convolution_places if pixels else 0, launch)
+        cost = costs(traits, t, batch, m, n, k, tuning.convolution_places if pixels else 0, launch, moved)
         for steps in parts:
-            if steps % t.depth:  # parts end where tiles do
-                continue
-            cost = cost_of(steps) * (tuning.product_terms if isinstance(t, MatrixTile) and t.apart else 1)
-            if best is None or rank(t, cost) < best[0]:
-                best = rank(t, cost), cost, t, steps
-    # Where no launch would add the sums of parts, slices save little, and more kernels keep groups of the same size without them.
-    for t in _sliced(traits, tiles, k, size) if may_slice and best[3] and not tile else ():
-        cost = costs(traits, t, batch, m, n, k, 0, launch)(0)
-        if rank(t, cost) < best[0]:
-            best = rank(t, cost), cost, t, 0
-    return best[1:]
+            found = rank(t, cost(steps))
+            if best is None or found < best[0]:
+                best = found, t, steps
+    # Slices that save little are not worth it: without them more kernels keep groups of the same size.
+    saved = 0 if best[2] else max(tuning.product_saved, best[0][0] / 10)
+    for t in _sliced(traits, tiles, k, size) if may_slice and not tile else ():
+        found = rank(t, costs(traits, t, batch, m, n, k, 0, launch, moved)(0))
+        if found[0] + saved < best[0][0]:
+            best, saved = (found, t, 0), 0
+    return best[0][0], *best[1:]
 
 
 def _sliced(traits, tiles, k, size):
@@ -227,7 +243,7 @@ def _parts(traits, k, longest=0):
 
 
 _SLICES = (2, 4, 8)
-_COUNTS = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)  # candidate numbers of parts
+_COUNTS = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)  # candidate numbers of parts
 
 
 def few(problem):
@@ -322,8 +338,11 @@ def registers(tile, held=0):
     return max(40, 4 * tile.rows * tile.columns // 3 + tile.holding + loaded + 10) + held  # as NVIDIA's compiler uses them
 
 
-def costs(traits, tile, batch, m, n, k, held, launch):
-    """Function from the steps of k per part (0: all) to a unit's cost in multiply-adds; `launch`: cost of the summing kernel's launch."""
+def costs(traits, tile, batch, m, n, k, held, launch, moved):
+    """Function from the steps of k per part (0: all) to (a unit's cost, the part of it without memory), in multiply-adds.
+
+    launch: cost of the summing kernel's launch. moved: bytes of the operands and results in memory.
+    """
     t, tuning = tile, tuning_of(traits)
     shares = units(traits)
     tiles, results = ceil_div(m, t.height) * ceil_div(n, t.width) * batch, t.rows * t.columns
@@ -338,6 +357,8 @@ def costs(traits, tile, batch, m, n, k, held, launch):
     # A unit multiplies bytes too fast to hide the loads of few work-items, or the launch that sums parts.
     exposed = isinstance(t, MatrixTile) and t.unit.size == 1
     launch = tuning.launch if exposed else launch
+    # By Little's law, bytes in flight are latency times bandwidth: `hiding` work-items have so many, and fewer do not reach the bandwidth.
+    read, hiding = moved * traits.byte / shares, shares * tuning.product_latency / (traits.byte * tuning.product_flying)
 
     def cost(steps):
         count = ceil_div(k, steps) if steps else 1
@@ -346,6 +367,8 @@ def costs(traits, tile, batch, m, n, k, held, launch):
         waited = fetched * max(0, 2 * tuning.unit_items / (min(groups, resident) * t.items) - 1) if exposed else 0
         work = t.sliced(steps or k) * (step + waited) + once
         total = work * (groups * t.items * t.slices + tuning.product_hiding * math.ceil(groups / resident))
-        return total + (launch + tuning.product_part * count * batch * m * n / shares if steps else 0)
+        at_once = min(tiles * count, resident * shares) * t.items * t.slices
+        added = launch + tuning.product_part * count * batch * m * n / shares if steps else 0
+        return max(total, read * max(1, hiding / at_once)) + added, total + added
 
     return cost

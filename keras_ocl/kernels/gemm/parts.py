@@ -38,9 +38,10 @@ class Operand:
 class Problem:
     """One product (batch, m, k) x (batch, k, n), and the number of steps of k that one work-item sums (`split`, 0 for all).
 
-    repeated: whether it runs in each step of a loop, where launches wait for one another.
+    repeated: whether it runs in each step of a loop, whose kernels are not joined with those beside them.
     longest: most steps of k of one sum before it is added to others, 0 or infinity for no limit.
     precision: what float32 operands may be taken as (core/precision.py).
+    read: (elements of the left operand, of the right one) in memory, None where the extents tell; the patches of images overlap.
     strips: whether `a` was packed by strips.py: the rows of a tile are adjacent, and start at the tile's first row times the row stride.
     """
 
@@ -59,6 +60,7 @@ class Problem:
     strips: bool = False
     repeated: bool = False
     precision: str = "float32"
+    read: tuple | None = None
     helpers: set = field(default_factory=set)
 
     def literal(self, extent):

@@ -1,9 +1,10 @@
 """The matrix units that kernels can multiply with, by name."""
 
+import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from keras_ocl.kernels.matrix import amd, dpas, mma
+from keras_ocl.kernels.matrix import amd, dpas, expansion, mma
 from keras_ocl.kernels.matrix.emulation import emulated
 from keras_ocl.kernels.matrix.expansion import EXPANSIONS, Expansion
 from keras_ocl.kernels.matrix.unit import MatrixUnit
@@ -50,6 +51,15 @@ def named(name: str) -> MatrixUnit:
     if name not in UNITS:
         raise ValueError(f"there is no matrix unit {name!r}; the units are {', '.join(UNITS)}")
     return UNITS[name]
+
+
+def of_title(title: str) -> tuple[str, int] | None:
+    """(name of the matrix unit, its instructions for each product of fragments) of a kernel with this title; None if work-items multiply.
+
+    Several instructions multiply terms of float32 operands.
+    """
+    found = re.search(r"by the matrix unit (\w+)(?: as (\w+))?", title)
+    return found and (found[1], len(expansion.named(found[2]).pairs) if found[2] else 1)
 
 
 def fitting(names: Sequence[str], dtype: str, accumulator: str) -> tuple[MatrixUnit, ...]:

@@ -173,6 +173,8 @@ class GpuTuning:
     product_readers: int = 2  # groups of such a product that together read as fast as a unit can
     product_split: int = 128  # least steps of k in a part of a split product
     product_slice: int = 64  # least steps of k in a slice of a group's items
+    # What slices have to save where k is in one part, at least a tenth of all, in multiply-adds of a unit: two fifths of a launch.
+    product_saved: float = 400_000
     product_sliced: int = 512  # most work-items of a group with slices
     # Costs of a product in multiply-adds of one work-item, from the ratios of instructions and bytes to operations of current GPUs.
     # Loading one float to local memory: a unit loads some 32 bytes in a cycle of 128 multiply-adds, so 4 bytes cost 16; half is hidden.
@@ -181,8 +183,11 @@ class GpuTuning:
     product_start: float = 1200  # latency of a group's first loads
     product_store: float = 8  # storing a result
     product_hiding: float = 128  # exposed latency of a wave of groups on a unit, as the work of so many items: one per lane
+    product_latency: float = 1 << 17  # latency of memory, in multiply-adds of a unit: 1,024 cycles of 128 lanes
+    product_flying: float = 16  # bytes that a work-item has in flight, of those that no other group reads
     product_part: float = 100  # a part's partial result, written and read again: 8 bytes of some 10 per cycle of a unit
-    product_launch: float = 400_000  # launching the kernel that sums the parts, in multiply-adds of a unit: 3 microseconds of 128 lanes
+    # Launching the kernel that sums the parts, in multiply-adds of a unit: four fifths of a launch, since others may join it.
+    product_launch: float = 800_000
     # What groups of fewer than `product_items` items cost, in multiply-adds of a unit: a tenth of a launch, because kernels with groups of
     # different sizes cannot be joined.
     product_apart: float = 100_000

@@ -246,3 +246,33 @@ def test_training_is_the_same_to_the_last_bit(on_gpu, monkeypatch):
     layers = [{row.name for row in found.table(by="layer")} for found in (profile, alone)]
     assert layers[0] == layers[1]
     assert any(" more" in label for label, _ in profile.launches)
+
+
+def test_attributes_of_kernels_stay_with_their_code():
+    """A joined kernel has those of its parts; parts with different ones stay apart."""
+    eight, sixteen = (f"__attribute__((intel_reqd_sub_group_size({n})))\n" for n in (8, 16))
+    kernels = []
+    for attributes in (eight, "", sixteen, eight):
+        x, y = Buffer(256, "float32"), Buffer(256, "float32")
+        kernels.append(dataclasses.replace(element(x, y, 256, 64), attributes=attributes))
+    found = side_by_side(kernels, GPU, itself)
+    assert sorted(spec.attributes for spec in found) == [sixteen, eight] and len(found) == 2
+    assert all(spec.attributes in "".join(spec.around()) for spec in found)
+
+
+def test_a_joined_launch_tells_what_its_units_do():
+    """The operations of the branch in bfloat16; those of the branch in float32 take a work-item's time, with the rest of the launch."""
+
+    def make():
+        x = keras.Input((96,))
+        return keras.Model(x, [keras.layers.Dense(48, dtype=dtype)(x) for dtype in ("mixed_bfloat16", "float32")])
+
+    (step,) = lowering.lower(make, runtime.read_record("sm_86"), train=False)
+    launch, of_a_product = step.launches[-1], 2 * 32 * 96 * 48
+    ((unit, instructions, operations),) = launch.by_units
+    assert (unit, instructions) == ("mma_m16n8k16", 1)
+    assert operations == pytest.approx(of_a_product, rel=0.05) and launch.operations == pytest.approx(2 * of_a_product, rel=0.05)
+    assert launch.rate({unit: 16}) == pytest.approx(2 / (1 + 1 / 16), rel=0.02)
+    terms = dataclasses.replace(launch, by_units=((unit, 4, operations),))
+    assert terms.rate({unit: 16}) == pytest.approx(2 / (1 + 4 / 16), rel=0.02)
+    assert dataclasses.replace(launch, by_units=()).rate({unit: 16}) == 1

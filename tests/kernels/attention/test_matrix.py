@@ -5,7 +5,8 @@ import dataclasses
 import numpy as np
 import pytest
 
-from keras_ocl import lowering, runtime
+from keras_ocl import runtime
+from keras_ocl.compiler.run.program import Kernel
 from keras_ocl.core.dim import Dim
 from keras_ocl.kernels import attention
 from keras_ocl.kernels.attention import gpu_choice
@@ -173,7 +174,6 @@ def test_a_chosen_tile(device):
         (["attention: rows"], ""),
     ],
 )
-def test_a_launch_tells_its_unit(titles, unit):
-    """Of which the estimate of its time takes the rate."""
-    launch = lowering.Launch("attention", "f", (), (1,), None, 0, 0, 0, (), 0, (), "".join(f"// {title}\n" for title in titles), ())
-    assert launch.matrix_unit == unit
+def test_a_kernel_tells_its_unit(titles, unit):
+    """As profiles ask."""
+    assert Kernel("".join(f"// {title}\n" for title in titles), ()).matrix_unit == unit

@@ -451,7 +451,7 @@ def test_small_products_have_groups_of_one_size():
 def test_slices_take_the_place_of_parts_where_tiles_are_few():
     """A launch that adds sums of parts costs more; a depth that varies has no slices."""
     traits, found = runtime.read_record("sm_90"), []
-    for k in (784, Dim(800, hint=784), 32):
+    for k in (1568, Dim(1600, hint=1568), 32):
         a, b = gemm.Operand(named("a"), "float32", k, 1), gemm.Operand(named("b"), "float32", 512, 1)
         problem = Problem(traits, None, 128, 512, k, a, b, "float32", Sink(named("c"), (128, 512), "float32"))
         tile, steps = gpu_choice.choose(problem)

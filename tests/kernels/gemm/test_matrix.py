@@ -251,6 +251,21 @@ def test_operands_that_are_computed_as_they_are_loaded(device, side, dtype, expa
         assert (abs(found.astype("f8") - a.astype("f8") @ b.astype("f8")) <= bound(a, b)).all(), (m, k, n)
 
 
+@pytest.mark.parametrize("name", ["sm_90", "gfx1100", "gfx90a"])
+def test_enough_work_items_read_at_once(name):
+    """A unit makes multiply-adds cheap, so that bytes in flight decide: where too few items read, tiles are smaller, or shared by more."""
+    traits = runtime.read_record(name)
+    own = (("product_split", 1 << 20), ("product_latency", 0), ("product_apart", 0))  # the latter asks for groups of more items, too
+    without = dataclasses.replace(traits, overrides=Overrides("own.toml", tuning=own))
+
+    def items(traits, m, n, k):
+        tile = tile_of(traits, m, n, k, "bfloat16")
+        return -(-m // tile.height) * -(-n // tile.width) * tile.items
+
+    for size in ((2048, 256, 48), (2048, 48, 256)):
+        assert items(dataclasses.replace(traits, overrides=IN_ONE), *size) >= 2 * items(without, *size)
+
+
 def test_an_unknown_unit_is_an_error():
     with pytest.raises(ValueError, match="there is no matrix unit 'tensor'"):
         tile_of(dataclasses.replace(GPU, matrix_units=("tensor",), matrix_rates=(8.0,)), 512, 512, 512)
