@@ -116,27 +116,28 @@ def lower(make, traits, train=True, name="record"):
     with runtime.device_scope(runtime.RecordDevice(name, traits)):
         made = make()
         model, x, y, batch = (*made, *(None,) * (4 - len(made))) if isinstance(made, tuple) else (made, None, None, None)
-        x, y = _batch(x if x is not None else _inputs(model), batch), _batch(y, batch)
+        size = batch or _BATCH
+        x, y = _inputs(model, size) if x is None else _batch(x, size), _batch(y, size)
         steps = []
         if train:
             if not model.compiled:
                 raise ValueError("lower: the model is not compiled, so it has no training step; compile it, or lower predict alone.")
-            data = (x, y if y is not None else _targets(model))
+            data = (x, y if y is not None else _targets(model, size))
             model._symbolic_build(data_batch=data)
             steps.append(_step("train", model, model.train_step, data, traits))
         steps.append(_step("predict", model, model.predict_step, (x,), traits))
     return steps
 
 
-def _batch(arrays, batch):
-    """The first `batch` examples of arrays in any nest, as NumPy arrays."""
+def _batch(arrays, size):
+    """The first `size` examples of arrays in any nest, as NumPy arrays."""
     from keras import tree
 
-    return None if arrays is None else tree.map_structure(lambda a: np.asarray(a)[: batch or _BATCH], arrays)
+    return None if arrays is None else tree.map_structure(lambda a: np.asarray(a)[:size], arrays)
 
 
-def _inputs(model):
-    """A batch of zeros for a model's symbolic inputs."""
+def _inputs(model, size):
+    """A batch of zeros for a model's symbolic inputs: of `size` examples where the model does not say how many."""
     from keras import tree
 
     def zeros(t):
@@ -145,14 +146,14 @@ def _inputs(model):
                 f"lower: the input {t.name!r} has the shape {t.shape}, in which more than the batch is unknown; let a function return"
                 " (model, x, y) and name it as SCRIPT:FUNCTION."
             )
-        return np.zeros((t.shape[0] or _BATCH, *t.shape[1:]), dtypes.numpy_dtype(t.dtype))
+        return np.zeros((t.shape[0] or size, *t.shape[1:]), dtypes.numpy_dtype(t.dtype))
 
     if not getattr(model, "inputs", None):
         raise ValueError("lower: the model has no symbolic inputs; let a function return (model, x, y) and name it as SCRIPT:FUNCTION.")
     return tree.map_structure(zeros, model._inputs_struct if hasattr(model, "_inputs_struct") else model.inputs[0])
 
 
-def _targets(model):
+def _targets(model, size):
     """A batch of zeros with the outputs' shapes; for a sparse loss, labels without the last axis."""
     from keras import tree
 
@@ -161,7 +162,7 @@ def _targets(model):
     def zeros(t):
         loss = next(losses)
         sparse = "sparse" in (loss if isinstance(loss, str) else type(loss).__name__).lower()
-        shape = (t.shape[0] or _BATCH, *(t.shape[1:-1] if sparse else t.shape[1:]))
+        shape = (t.shape[0] or size, *(t.shape[1:-1] if sparse else t.shape[1:]))
         return np.zeros(shape, "int32" if sparse else "float32")
 
     outputs = [zeros(t) for t in model.outputs]

@@ -200,6 +200,17 @@ def test_unknown_extents_are_taken_from_data(script):
     assert train.launches
 
 
+def test_a_models_own_number_of_examples_is_used():
+    def make(batch=None):
+        model = keras.Sequential([keras.Input((6,), batch_size=batch), keras.layers.Dense(8)])
+        model.compile("sgd", "mse")
+        return model
+
+    traits = runtime.read_record("pocl-cpu")
+    own, given, default = (lowering.lower(m, traits)[1].launches[0] for m in (lambda: make(64), lambda: (make(), None, None, 64), make))
+    assert own.written == given.written == 2 * default.written == 4 * 64 * 8
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
