@@ -320,7 +320,7 @@ def test_choice_of_the_fast_algorithm():
 @pytest.mark.parametrize("name", ["sm_86", "gfx1100", "dg2"])
 def test_the_fast_algorithm_stays_where_fewer_bits_multiply_no_faster(name):
     """A precision that the device's units make no use of changes nothing; products of transformed operands are float32."""
-    g = Geometry.of((Dim(100), 32, 32, 96), (3, 3, 96, 96), padding=1)
+    g = Geometry.of((Dim(100), 32, 32, 192), (3, 3, 192, 192), padding=1)
     exact, fewer = (Problem(runtime.read_record(name), g, "float32", None, precision=precision) for precision in ("float32", "tf32"))
     for choose in (conv_winograd_gpu.choose, conv_winograd_gpu.choose_gradient):
         assert choose(exact) is choose(fewer) is winograd.FOUR
