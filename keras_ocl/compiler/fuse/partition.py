@@ -476,19 +476,19 @@ class _Fuser:
             concats = {r for part in self.at[node].parts for r in self._consumer_regions(part.concat)}  # these run later
             others = sorted((r for r in self.regions if same(r.space, node.shape)), key=lambda r: r.anchor is not None)
             candidates = [r for r in dict.fromkeys([*readers, *others]) if r not in concats]
-        for region in candidates:
-            if region.outputs[0].tag != node.tag:
-                continue  # what is computed again for a gradient would be stored when `node` is, and kept
-            fits = self._can_join(node, region) or self._can_lead(node, region) or self._can_repeat(node, region)
-            if fits or self._can_stage(node, region):
-                region.outputs.append(node)
-                region.maps[node] = self._map_in(node, region)
-                place = self.indices.results(region, region.space)
-                place = place if same(node.shape, region.space) else row_results.of(place, node.shape, region.space, cost.NOWHERE)
-                self._evaluate(node, region, self._evaluated(node, region, [place]))
-                self._materialise(node, region)
-                region.operands.update(node.inputs)
-                return
+        # What is computed again for a gradient would be stored when `node` is, and kept.
+        candidates = [r for r in candidates if r.outputs[0].tag == node.tag]
+        rules = (self._fits, self._can_accompany)
+        region = next((r for fits in rules for r in candidates if fits(node, r)), None)
+        if region is not None:
+            region.outputs.append(node)
+            region.maps[node] = self._map_in(node, region)
+            place = self.indices.results(region, region.space)
+            place = place if same(node.shape, region.space) else row_results.of(place, node.shape, region.space, cost.NOWHERE)
+            self._evaluate(node, region, self._evaluated(node, region, [place]))
+            self._materialise(node, region)
+            region.operands.update(node.inputs)
+            return
         region = Region(node.shape, next(self._numbers))
         region.outputs.append(node)
         region.maps[node] = tuple(range(len(node.shape)))
@@ -513,11 +513,10 @@ class _Fuser:
         found = {r for i in operands for u in self.users[i] if u.kind is Kind.ELEMENTWISE for r in self.at[u].regions}
         return sorted(found - set(readers), key=lambda r: r.number)
 
-    def _can_join(self, node, region):
+    def _can_join(self, node, region, matches=same):
         if region.anchor is not None and region.anchor.results is not None:  # such as a loop, which has kernels of its own
             return False
-        identity = tuple(range(len(region.space)))
-        if not same(node.shape, region.space) or self._map_in(node, region) != identity or len(region.maps) >= self.limits.nodes:
+        if not matches(node.shape, region.space) or len(region.maps) >= self.limits.nodes or not self._in_place(node, region):
             return False
         long = self._reduction(node) and cost.terms(node) * size_hint(node.shape) > self.limits.alone
         if self._reduction(node) and region.anchor is not None or long and not same_parts(node, region):
@@ -525,6 +524,20 @@ class _Fuser:
         if not self._stays_in_lanes(node, region, [node]):
             return False
         return not self._closes_cycle(node, region) and not self._operand_of(node, region)
+
+    def _fits(self, node, region):
+        """Whether a kernel can also store `node`."""
+        fits = self._can_join(node, region) or self._can_lead(node, region) or self._can_repeat(node, region)
+        return fits or self._can_stage(node, region)
+
+    def _can_accompany(self, node, region):
+        """Whether a kernel can also store `node` where it has an element for each of the kernel's, but for axes of extent 1."""
+        return region.anchor is None and cost.size(node) > 1 and self._can_join(node, region, row_results.per_element)
+
+    def _in_place(self, node, region):
+        """Whether `region` reads `node`, of one value per element or row, nowhere but at its own element or row."""
+        own = row_results.of(range(len(region.space)), node.shape, region.space, None)
+        return all(a == i for a, i in zip(self._map_in(node, region), own, strict=True) if i is not None)
 
     def _can_lead(self, node, region):
         """Whether a kernel that computes whole rows can also store `node`, one value per row that follows from a reduction of the row."""
@@ -536,11 +549,9 @@ class _Fuser:
             return False
         if 0 in region.space or len(region.maps) >= self.limits.nodes or size_hint(region.space[rank:]) < least:
             return False
-        others = [row_results.leading(n.shape, region.space) for n in region.outputs if not same(n.shape, region.space)]
-        others += region.staged.values()
-        along = self._map_in(node, region)
-        own = row_results.of(range(len(region.space)), node.shape, region.space, None)
-        if any(k != rank for k in others) or any(a != i for a, i in zip(along, own, strict=True) if i is not None):
+        others = [n.shape for n in region.outputs if not row_results.per_element(n.shape, region.space)]
+        ranks = [*(row_results.leading(shape, region.space) for shape in others), *region.staged.values()]
+        if any(k != rank for k in ranks) or not self._in_place(node, region):
             return False
         return row_results.one_level(region, cost.size(node), least) and not self._closes_cycle(node, region)
 
@@ -575,7 +586,11 @@ class _Fuser:
 
     def _is_template(self, node):
         """Whether a template or the host computes `node`."""
-        return node.kind not in PLACED and (node.primitive.pointwise is None or _prefers_template(node))
+        return node.kind not in PLACED and (node.primitive.pointwise is None or self._prefers_template(node))
+
+    def _prefers_template(self, node):
+        """Whether a contraction has so many multiply-adds (over 512) that it uses the matrix-product template."""
+        return node.kind is Kind.CONTRACTION and cost.terms(node) > self.limits.terms and cost.terms(node) * size_hint(node.shape) > 512
 
     def _closes_cycle(self, node, region):
         """Whether storing `node` in `region` closes a cycle: another region reads `node`, and `region` depends on that one.
@@ -633,10 +648,3 @@ def _permutes(node):
         return False
     axes = [entry.axis for entry in node.primitive.access(node, 0) if type(entry) is Along]
     return axes != sorted(axes)
-
-
-def _prefers_template(node):
-    """Whether a contraction has so many multiply-adds (over 512) that it uses the matrix-product template."""
-    if node.kind is not Kind.CONTRACTION:
-        return False
-    return cost.terms(node) * size_hint(node.shape) > 512

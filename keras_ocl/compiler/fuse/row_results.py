@@ -11,6 +11,11 @@ from keras_ocl.core.primitive import Kind
 REDUCING = (Kind.REDUCTION, Kind.WINDOW, Kind.CONTRACTION)
 
 
+def per_element(shape, space):
+    """Whether results of `shape` have one element per index of `space`: the shapes are equal apart from axes of extent 1."""
+    return same([n for n in shape if not is_one(n)], [n for n in space if not is_one(n)])
+
+
 def leading(shape, space):
     """How many leading axes of `space` count rows, if results of `shape` have one element per row; None where they have not.
 
@@ -24,7 +29,10 @@ def leading(shape, space):
 
 
 def of(index, shape, space, nowhere):
-    """The index of a row's value in a result of `shape`, given an element's `index` in `space`; `nowhere`: that on axes of extent 1."""
+    """The index in a result of `shape`, of one value per element or row, given an element's `index` in `space`.
+
+    nowhere: the index on axes of extent 1.
+    """
     real = iter(_real(space))
     return tuple(nowhere if is_one(n) else index[next(real)] for n in shape)
 

