@@ -112,6 +112,9 @@ def convert(graph, inputs, params, origin):
     if x.kind is Kind.VIEW and x.inputs[0].kind is Kind.SOURCE:
         inner = convert(graph, (x.inputs[0],), params, origin)
         return None if inner is None else graph.add(x.primitive, (inner,), x.params, origin)
+    if x.kind is Kind.VIEW and x.primitive.flat:  # a cast before a reshape may be part of the kernel that computes the operand
+        inner = graph.simplest(Primitive.registry["convert"], x.inputs, params, origin)
+        return graph.simplest(x.primitive, (inner,), x.params, origin)
     return None
 
 

@@ -171,6 +171,11 @@ def test_a_convert_of_an_unknown_extent_stays_unknown():
     assert graph.outputs[0].params["value"] is n and graph.outputs[0].dtype == "float32"
 
 
+def test_a_convert_precedes_reshapes():
+    """The kernel of what is reshaped may store it as the other dtype."""
+    assert text_of(lambda x: P.convert(P.reshape(P.exp(x), (2, 6)), "bfloat16"), ((3, 4), "float32")).startswith("reshape(convert(exp(")
+
+
 def test_a_convert_of_a_count_stays():
     assert text_of(lambda: P.convert(P.iota((4,), 0, "int32"), "float32")).startswith("convert(iota(")
 
