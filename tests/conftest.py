@@ -33,6 +33,15 @@ def pytest_addoption(parser):
 JOBS = ("tests/comparisons/", "tests/distribution/", "tests/vendors/")
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """Processes begin with equal parts of the tests in their order, so that hardly any two compute what a module needs once."""
+    if config.getoption("dist") == "load":  # pytest-xdist's default
+        from xdist.scheduler import WorkStealingScheduling
+
+        return WorkStealingScheduling(config, log)
+
+
 @pytest.hookimpl(tryfirst=True)  # marks come before the choice by marks
 def pytest_collection_modifyitems(config, items):
     for item in items:
@@ -93,6 +102,13 @@ if os.environ.get("KERAS_OCL_TEST_ACCESSES", "0") not in ("", "0"):
 
         with installed():
             yield
+
+
+@pytest.fixture(scope="session")
+def run_folder(request, tmp_path_factory):
+    """A folder that all processes of this run of the tests share."""
+    own = tmp_path_factory.getbasetemp()
+    return own.parent if hasattr(request.config, "workerinput") else own
 
 
 @pytest.fixture

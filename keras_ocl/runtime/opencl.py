@@ -1,6 +1,7 @@
 """OpenCL: the Driver of a device that pyopencl knows."""
 
 import ctypes
+import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -13,10 +14,15 @@ from keras_ocl.runtime import host
 from keras_ocl.runtime.driver import Allocation, Buffer, BuildFailure, Driver, Event, Failure, Kernel, Queue
 from keras_ocl.runtime.kernel_objects import kernel_object
 from keras_ocl.runtime.memory import Storage
+from keras_ocl.runtime.quirks import INTEL_CPU
 from keras_ocl.runtime.traits import read_traits
 
 SCHEMA = "1"  # raise when the meaning of a cache entry changes
 HUGE_PAGES_FROM = 4 << 20  # bytes from which memory gets huge pages, as in NumPy: its first use is several times cheaper
+
+# Intel's compiler reads a header of its extensions for every program, unless its guard is defined (quirk long_header): all that it declares
+# has one of these in its name.
+_EXTENSIONS, _WITHOUT_EXTENSIONS = re.compile("sub_group|cl_intel|float_atomics"), "-D_OPENCL_CTH_"
 
 _CODE = cl.status_code
 _FAILURES = {
@@ -113,6 +119,14 @@ class OpenCL:
     # programs
 
     def compile(self, source: str, options: str) -> Any:
+        if self.platform == INTEL_CPU and not _EXTENSIONS.search(source + options):
+            try:
+                return self._compile(source, f"{options} {_WITHOUT_EXTENSIONS}")
+            except BuildFailure:
+                pass  # the source has a fault, or other versions declare more there
+        return self._compile(source, options)
+
+    def _compile(self, source: str, options: str) -> Any:
         program = None
         try:
             program = _cl._Program(self.context, source)

@@ -110,6 +110,12 @@ QUIRKS = (
         (Implementation(INTEL_CPU, "2026.22"),),
     ),
     Quirk(
+        "long_header",
+        "1,600 lines of declarations of Intel's extensions are parsed for every program, which takes longer than a small kernel.",
+        "Programs that name none of them are compiled without (`runtime/opencl.py`).",
+        (Implementation(INTEL_CPU, "2026.22"),),
+    ),
+    Quirk(
         "slow_loop_nests",
         "A loop nest over lines and pixels takes eight times as long to compile as one loop.",
         "Gradients of filters walk in one loop (`kernels/conv/filter_grad_cpu.py`).",

@@ -9,23 +9,16 @@ import numpy as np
 import pytest
 
 from tests.comparisons import mixed_precision_cases as cases
-from tests.keras.tensorflow_process import module_on_tensorflow
+from tests.keras.tensorflow_process import results_on_tensorflow
 
 SOME = ("cnn", "lstm", "transformer", "unet")  # the others take two minutes more
 OTHERS = tuple(name for name in cases.NETWORKS if name not in SOME)
 
 
 @pytest.fixture(scope="module")
-def tensorflows(tmp_path_factory):
+def tensorflows(run_folder):
     """Function from names of networks to what TensorFlow makes of them, in one process."""
-
-    @functools.cache
-    def trained(names):
-        path = tmp_path_factory.mktemp("mixed") / "tensorflow.npz"
-        module_on_tensorflow("tests.comparisons.mixed_precision_cases", path, *names)
-        return np.load(path)
-
-    return trained
+    return functools.cache(lambda names: results_on_tensorflow(run_folder, "tests.comparisons.mixed_precision_cases", *names))
 
 
 @pytest.mark.parametrize("policy", cases.POLICIES)

@@ -6,11 +6,28 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tests.plugin.process import WITHOUT_EXTRAS
 
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None
+
 ROOT = Path(__file__).parents[2]
+
+
+def results_on_tensorflow(folder, name, *arguments):
+    """The arrays that `python -m NAME FILE ARGUMENTS...` stores in FILE; processes that name the same `folder` run it once."""
+    path = folder / f"{'_'.join([name, *arguments])}.npz"
+    with open(path.with_suffix(".lock"), "w") as lock:
+        if fcntl:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        if not path.exists():
+            module_on_tensorflow(name, path, *arguments)
+    return np.load(path)
 
 
 def module_on_tensorflow(name, *arguments, **options):

@@ -8,17 +8,15 @@ from keras import ops
 import keras_ocl
 from keras_ocl import GradientTape
 from tests.keras import assignment_cases as cases
-from tests.keras.tensorflow_process import module_on_tensorflow
+from tests.keras.tensorflow_process import results_on_tensorflow
 
 FUNCTIONS = pytest.mark.parametrize("function", cases.FUNCTIONS, ids=lambda f: f.__name__)
 COMPILED = pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
 
 
 @pytest.fixture(scope="session")
-def tensorflow_results(tmp_path_factory):
-    path = tmp_path_factory.mktemp("assignment") / "tensorflow.npz"
-    module_on_tensorflow("tests.keras.assignment_cases", path)
-    return np.load(path)
+def tensorflow_results(run_folder):
+    return results_on_tensorflow(run_folder, "tests.keras.assignment_cases")
 
 
 @COMPILED

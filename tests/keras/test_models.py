@@ -4,14 +4,12 @@ import numpy as np
 import pytest
 
 from tests.keras import model_cases as cases
-from tests.keras.tensorflow_process import module_on_tensorflow
+from tests.keras.tensorflow_process import results_on_tensorflow
 
 
 @pytest.fixture(scope="module")
-def expected(tmp_path_factory):
-    path = tmp_path_factory.mktemp("models") / "tensorflow.npz"
-    module_on_tensorflow("tests.keras.model_cases", path)
-    return np.load(path)
+def expected(run_folder):
+    return results_on_tensorflow(run_folder, "tests.keras.model_cases")
 
 
 @pytest.mark.parametrize("case", ["transformer", "gan", "unet", "tagger", "forecaster"])

@@ -4,16 +4,14 @@ import numpy as np
 import pytest
 
 from tests.keras import parity_cases as cases
-from tests.keras.tensorflow_process import module_on_tensorflow
+from tests.keras.tensorflow_process import results_on_tensorflow
 
 TOLERANCE = 1e-4
 
 
 @pytest.fixture(scope="session")
-def tensorflow_results(tmp_path_factory):
-    path = tmp_path_factory.mktemp("parity") / "tensorflow.npz"
-    module_on_tensorflow("tests.keras.parity_cases", path)
-    return np.load(path)
+def tensorflow_results(run_folder):
+    return results_on_tensorflow(run_folder, "tests.keras.parity_cases")
 
 
 @pytest.mark.parametrize("case", cases.CASES)

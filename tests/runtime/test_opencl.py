@@ -9,6 +9,7 @@ import pytest
 
 from keras_ocl import runtime
 from keras_ocl.runtime.driver import BuildFailure, Failure
+from keras_ocl.runtime.quirks import INTEL_CPU
 from tests.devices import another
 
 ADD = "__kernel void add(__global float* a, const float b) { a[get_global_id(0)] += b; }"
@@ -50,6 +51,29 @@ def test_what_the_compiler_refuses_comes_with_its_log(device):
     with pytest.raises(BuildFailure) as caught:
         device.driver.compile("__kernel void k(__global float* a) { undeclared_thing; }", "")
     assert "undeclared_thing" in caught.value.log
+
+
+@pytest.mark.parametrize(
+    "text, left_out",
+    [
+        ("", True),
+        ("// cl_intel_subgroups_char", False),  # code that asks for the extension finds it
+        ("__kernel void other(__global float* a) { a[0] = sub_group_broadcast(a[0], 0u); }", False),
+        ("#if _OPENCL_CTH_ + 0\n#error\n#endif", False),  # what does not compile without is compiled with it
+        ("__kernel void other(__global float* a) { atomic_add(a, 1.0f); }", False),
+    ],
+)
+def test_intels_header_is_there_where_it_is_used(device, text, left_out):
+    """Its guard is 1 where it is left out, and empty where it was read."""
+    if device.platform != INTEL_CPU:
+        pytest.skip("a header of Intel's compiler")
+    options = "-Dfloat_atomics_enable" if "atomic" in text else ""
+    kernel = device.build([("add", f"{text}\n{ADD.replace('b;', '_OPENCL_CTH_ + 0;')}")], options)["add"]
+    found = device.upload(np.zeros(8, "float32"))
+    runtime.set_argument(kernel, 0, found)
+    runtime.set_argument(kernel, 1, np.float32(0).tobytes())
+    device.enqueue(kernel, (8,))
+    assert device.download(found, np.float32, (8,)).tolist() == [left_out] * 8
 
 
 def test_a_program_comes_back_from_its_binary(device):
