@@ -35,7 +35,7 @@ def launch(device, specs, storages):
 
 
 def launch_all(device, launches):
-    """What `launch` does for each (specs, storages), with one build: each takes Intel's runtime some 40 ms, whatever is in it."""
+    """What `launch` does for each (specs, storages), with one build: each takes Intel's runtime some 30 ms, whatever is in it."""
     specs = [spec for specs, _ in launches for spec in specs]
     for spec in specs:
         brought = "".join(prelude.pieces(spec.helpers))
