@@ -21,7 +21,7 @@ from keras_ocl.kernels.matrix.contraction import MatrixContraction
 from tests.kernels.matrix.emulated import traits_with
 
 RNG = np.random.default_rng(3)
-X, W = RNG.normal(size=(40, 48)).astype("f4"), RNG.normal(size=(48, 32)).astype("f4")
+X, W = RNG.normal(size=(80, 96)).astype("f4"), RNG.normal(size=(96, 64)).astype("f4")
 EXACT = X.astype("f8") @ W.astype("f8")
 
 
