@@ -113,12 +113,14 @@ def _four(a, b):
 FOUR = _four(0.75, 1.5)
 
 
-UNFIT = "Winograd's algorithm is for float32 and 3 x 3 filters of stride 1, without groups"  # why applies() is false, as a clause
+UNFIT = "Winograd's algorithm is for float32 and 3 x 3 filters of stride 1, without groups, and not kept out"  # why applies() is false, as a clause
 
 
 def applies(problem):
     """Whether the algorithms apply to this convolution."""
     geometry = problem.geometry
+    if "winograd" in problem.traits.quarantine:
+        return False
     if geometry.rank != 2 or problem.dtype != "float32" or tuple(map(key, geometry.filter[:2])) != (3, 3) or geometry.groups != 1:
         return False
     return all(s == 1 for s in (*geometry.strides, *geometry.dilation, *geometry.input_dilation))
