@@ -26,6 +26,7 @@ from keras_ocl.runtime.selection import (
     devices,
     examine_devices,
     find_device,
+    open_again,
     platform_list,
     take_turn,
 )
@@ -64,6 +65,7 @@ __all__ = [
     "find_device",
     "living_devices",
     "local_memory",
+    "open_again",
     "pci_address",
     "platform_list",
     "profiled",

@@ -307,6 +307,13 @@ def self_test(handle, name):
     return None, reason
 
 
+def open_again(device: Device, traits: Traits) -> Device:
+    """Another Device of the same hardware, with memory, programs and a queue of its own, whose kernels are written for these `traits`."""
+    found = Device(OpenCL(device.driver.handle, device.sharing), device.name)
+    found.traits, found.refused_units = traits, dict(device.refused_units)
+    return found
+
+
 def examine_devices(name: str, examine: Callable[[Device], None]) -> None:
     """Call `examine` with every Device before it is handed out: with those that were, now. Another function of that `name` is replaced."""
     with _registry.lock:
