@@ -16,17 +16,19 @@ class Family:
         kernels: what belongs to it, in a few words.
         instead: a clause: what is done in its place, and what that costs.
         fields: fields of Schedule that are those of the schedule `reference` then.
-        beside: names of families that would do some of its work, so that they are kept out while it is verified.
+        then: the family that is kept out as well where what takes its place is wrong, too; "" for none.
+        beside: names of families that are kept out while it is verified, since they would do some of its work, or join its kernels.
     """
 
     name: str
     kernels: str
     instead: str
     fields: tuple[str, ...] = ()
-    beside: tuple[str, ...] = ()
+    then: str = ""
+    beside: tuple[str, ...] = ("joined",)
 
 
-MATRIX_UNITS, STEPS = "matrix_units", "steps"
+MATRIX_UNITS, JOINED, STEPS = "matrix_units", "joined", "steps"
 
 # In the order in which they are verified: those that others use come first.
 FAMILIES = (
@@ -36,40 +38,54 @@ FAMILIES = (
         "a work-item computes one element at a time",
         ("pointwise", "team", "vectors", "widest", "gather", "shared_row", "row_results", "staged_rows", "nested_row"),
     ),
-    Family("transposes", "transposed operands, by way of local memory", "they are read where they lie, far apart"),
+    Family(
+        "transposes",
+        "transposed operands, by way of local memory",
+        "they are read where they lie, far apart",
+        then="pointwise",
+    ),
     Family(
         "reductions",
         "reductions of rows, columns and all, by work-items together; kernels of whole rows",
         "a work-item reduces alone, and softmax and normalisations take several kernels",
         ("team", "shared_row", "row_results", "staged_rows", "nested_row"),
+        then="pointwise",
     ),
     Family(
         "products",
         "matrix products in register tiles",
         "a work-item computes one element of a product, many times slower",
         ("product", "packs_right", "left_pays", "fetched_rows"),
-        ("few_rows", MATRIX_UNITS),
+        beside=("few_rows", MATRIX_UNITS, JOINED),
     ),
-    Family("few_rows", "matrix products of few rows or columns", "they are computed in tiles that are mostly empty", beside=(MATRIX_UNITS,)),
-    Family(MATRIX_UNITS, "matrix products by matrix units", "work-items multiply, several times slower"),
+    Family(
+        "few_rows",
+        "matrix products of few rows or columns",
+        "they are computed in tiles that are mostly empty",
+        then="products",
+        beside=(MATRIX_UNITS, JOINED),
+    ),
+    Family(MATRIX_UNITS, "matrix products by matrix units", "work-items multiply, several times slower", then="few_rows"),
     Family(
         "convolutions",
         "convolutions and their gradients",
         "a work-item computes one element of a convolution, many times slower",
         ("convolution", "filter_gradient", "packs_input"),
-        ("winograd", MATRIX_UNITS),
+        beside=("winograd", MATRIX_UNITS, JOINED),
     ),
     Family(
         "winograd",
         "3x3 convolutions by Winograd's algorithm",
         "they are direct, with up to four times the multiply-adds",
-        beside=(MATRIX_UNITS,),
+        then="convolutions",
+        beside=(MATRIX_UNITS, JOINED),
     ),
     Family(
         "attention",
         "attention in one kernel",
         "its weights are a matrix in memory, which takes more memory and time",
         ("attention", "attention_gradients", "attention_pays"),
+        beside=(MATRIX_UNITS, JOINED),
     ),
     Family(
         "scans",
@@ -86,12 +102,13 @@ FAMILIES = (
     ),
     Family("loops", "all steps of a loop in one launch", "each step is launched by itself", ("persistent",)),
     Family(
-        "joined",
+        JOINED,
         "several small kernels in one launch",
         "each is launched by itself",
         ("chained", "group_chained", "joined", "filled", "moved"),
+        beside=(),
     ),
-    Family(STEPS, "whole training steps", "all kernels are those of the schedule `reference`, many times slower"),
+    Family(STEPS, "whole training steps", "all kernels are those of the schedule `reference`, many times slower", beside=()),
 )
 
-NAMES = tuple(family.name for family in FAMILIES)
+BY_NAME = {family.name: family for family in FAMILIES}

@@ -15,8 +15,8 @@ from keras_ocl.runtime.opencl import local_memory, set_argument
 from keras_ocl.runtime.profilers import BUILD, READ_BACK, UPLOAD, WAIT, Label, Record, Timeline
 from keras_ocl.runtime.profiling import profiled, profiling
 from keras_ocl.runtime.programs import UnoptimisedBuilds
-from keras_ocl.runtime.quarantine import Target, read_quarantine, remove_quarantine, target_of, write_quarantine
 from keras_ocl.runtime.quarantine import Record as QuarantineRecord
+from keras_ocl.runtime.quarantine import Target, read_quarantine, remove_quarantine, target_of, write_quarantine
 from keras_ocl.runtime.record import RecordDevice, read_hardware, read_record, record_names
 from keras_ocl.runtime.selection import (
     DeviceInfo,

@@ -30,10 +30,11 @@ class Target(NamedTuple):
 
 
 class Record(NamedTuple):
-    """What was found: by which version of keras_ocl, and for each family that is kept out a sentence, without its full stop, that says why
-    and what is done instead."""
+    """What was found: by which version of keras_ocl, which families it tried, and for each one that is kept out a sentence, without its
+    full stop, that says why and what is done instead."""
 
     version: str
+    verified: tuple[str, ...]
     kept_out: dict[str, str]
 
 
@@ -49,7 +50,8 @@ def read_quarantine(target: Target) -> Record | None:
         if payload is None:
             return None
         content = json.loads(payload)
-        return Record(str(content["version"]), {str(name): str(why) for name, why in content["kept_out"].items()})
+        kept_out = {str(name): str(why) for name, why in content["kept_out"].items()}
+        return Record(str(content["version"]), tuple(map(str, content["verified"])), kept_out)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         logger.warning("keras_ocl ignores what was found wrong on %s: %s; verify it again.", target.model, error)
         return None

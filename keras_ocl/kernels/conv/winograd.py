@@ -113,7 +113,8 @@ def _four(a, b):
 FOUR = _four(0.75, 1.5)
 
 
-UNFIT = "Winograd's algorithm is for float32 and 3 x 3 filters of stride 1, without groups, and not kept out"  # why applies() is false, as a clause
+# Why applies() is false, as a clause.
+UNFIT = "Winograd's algorithm is for float32 and 3 x 3 filters of stride 1, without groups, unless kept out"
 
 
 def applies(problem):

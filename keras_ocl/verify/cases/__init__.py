@@ -1,4 +1,4 @@
-"""The cases of each family of kernels (kernels/families.py): functions of a device's traits that return Cases, `short` for a few of them."""
+"""The cases of each family of kernels (kernels/families.py): functions of a device's traits that return Cases, few if `short`."""
 
 from keras_ocl.verify.cases import attention, convolutions, fused, ordered, pointwise, products, reductions, steps
 

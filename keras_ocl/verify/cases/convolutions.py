@@ -103,7 +103,10 @@ def _of(g, x, w, dy):
     low, high = g.padding
     padded = np.pad(x, ((0, 0), *[(low, high)] * len(g.window), (0, 0)))
     y, dx, dw = np.zeros(g.result), np.zeros_like(padded), np.zeros_like(w)
-    parts = [(slice(k * g.filter[-2], (k + 1) * g.filter[-2]), slice(k * g.outputs // g.groups, (k + 1) * g.outputs // g.groups)) for k in range(g.groups)]
+    parts = [
+        (slice(k * g.filter[-2], (k + 1) * g.filter[-2]), slice(k * g.outputs // g.groups, (k + 1) * g.outputs // g.groups))
+        for k in range(g.groups)
+    ]
     for tap in itertools.product(*map(range, g.window)):
         at = tuple(
             slice(k * g.dilation, k * g.dilation + (n - 1) * g.stride + 1, g.stride) for k, n in zip(tap, g.result[1:-1], strict=True)

@@ -80,7 +80,9 @@ def _while(rows, columns):
 
 def joined(traits, short):
     """The cases of many small kernels."""
-    return [_classifier(*size) for size in ([(13, 20, 30, 7)] if short else [(13, 20, 30, 7), (64, 33, 100, 10), (1, 5, 4, 3)])] + [_beside()]
+    return [_classifier(*size) for size in ([(13, 20, 30, 7)] if short else [(13, 20, 30, 7), (64, 33, 100, 10), (1, 5, 4, 3)])] + [
+        _beside()
+    ]
 
 
 def _classifier(batch, inputs, hidden, classes):

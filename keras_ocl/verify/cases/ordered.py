@@ -72,7 +72,9 @@ def sorts(traits, short):
 
 def _sorts(shape):
     x, whole = normal("sorted", *shape), integers("sorted", 0, 50, *shape)
-    x[:, ::17] = np.nan
+    x[:1, ::17] = np.nan
+    whole[:, 1 % shape[1]] = 60  # its place is far from where it is
+    x[1:] = -np.sort(-x[1:], 1)
     places = np.broadcast_to(np.arange(shape[1], dtype=np.int32), shape).copy()
 
     def function(x, whole, places):
@@ -89,7 +91,9 @@ def _sorts(shape):
         order = np.argsort(-whole, 1, kind="stable")[:, :count]
         return [np.take_along_axis(whole, order, 1), order]
 
-    yield Case(f"the {count} greatest of {list(shape)}", lambda x: list(P.top_k(x, count)), (whole,), greatest, names=("values", "positions"))
+    yield Case(
+        f"the {count} greatest of {list(shape)}", lambda x: list(P.top_k(x, count)), (whole,), greatest, names=("values", "positions")
+    )
 
 
 def scatters(traits, short):

@@ -47,7 +47,8 @@ _USUAL = ("exp", "log", "sqrt", "rsqrt", "tanh", "erf", "sin", "logistic")
 def cases(traits, short):
     """The cases of generated elementwise code."""
     found = [*_functions(traits, short), *_arithmetic(traits, short), *_exact(short), *_movements(short), *_draws(short)]
-    return found + [case for dtype in (["int32"] if short else ["int8", "uint8", "int16", "int32", "uint32", "int64"]) for case in _integers(dtype)]
+    kinds = ["int32"] if short else ["int8", "uint8", "int16", "int32", "uint32", "int64"]
+    return found + [case for dtype in kinds for case in _integers(dtype)]
 
 
 def _functions(traits, short):
@@ -76,10 +77,12 @@ def _arithmetic(traits, short):
                 rows = P.broadcast(row, shape, (len(shape) - 1,))
                 return [P.add(P.mul(a, b), c), P.div(P.sub(a, rows), P.add(P.abs(c), P.full(shape, 1, a.dtype)))]
 
-            def wanted(a=wide(a), b=wide(b), c=wide(c), row=wide(row)):
+            def wanted(arrays=(a, b, c, row)):
+                a, b, c, row = map(wide, arrays)
                 return [a * b + c, (a - row) / (abs(c) + 1)]
 
-            def scales(a=wide(a), b=wide(b), c=wide(c), row=wide(row)):
+            def scales(arrays=(a, b, c, row)):
+                a, b, c, row = map(wide, arrays)
                 return [abs(a * b) + abs(c), (abs(a) + abs(row)) / (abs(c) + 1)]
 
             yield Case(f"arithmetic of {dtype} {list(shape)}", function, (a, b, c, row), wanted, 5, scales)
@@ -108,7 +111,15 @@ def _integers(dtype):
     divisor = np.where(b == 0, 1, b).astype(dtype)
 
     def function(a, b, shifts, divisor):
-        return [P.add(a, b), P.mul(a, b), P.xor(a, P.and_(a, b)), P.shift_left(a, shifts), P.shift_right(a, shifts), P.mod(a, divisor), P.max(a, b)]
+        return [
+            P.add(a, b),
+            P.mul(a, b),
+            P.xor(a, P.and_(a, b)),
+            P.shift_left(a, shifts),
+            P.shift_right(a, shifts),
+            P.mod(a, divisor),
+            P.max(a, b),
+        ]
 
     def wanted():
         with np.errstate(all="ignore"):

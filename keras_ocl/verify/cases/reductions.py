@@ -33,7 +33,10 @@ def _sums(dtype, shape, axes):
     count = int(np.prod([shape[axis] for axis in axes]))
 
     def function(x):
-        return [P.reduce_sum(x, axes), P.reduce_sum(P.mul(P.convert(x, "float32"), P.convert(x, "float32")) if dtype == "float16" else P.mul(x, x), axes)]
+        return [
+            P.reduce_sum(x, axes),
+            P.reduce_sum(P.mul(P.convert(x, "float32"), P.convert(x, "float32")) if dtype == "float16" else P.mul(x, x), axes),
+        ]
 
     def wanted():
         return [wide(x).sum(axes), (wide(x) ** 2).sum(axes)]
@@ -49,7 +52,13 @@ def _extremes(shape, axes):
     flags = integers("flags", 0, 50, *shape) > 0
 
     def function(x, whole, flags):
-        found = [P.reduce_max(x, axes), P.reduce_min(x, axes), P.reduce_sum(whole, axes), P.reduce_max(whole, axes), P.reduce_and(flags, axes)]
+        found = [
+            P.reduce_max(x, axes),
+            P.reduce_min(x, axes),
+            P.reduce_sum(whole, axes),
+            P.reduce_max(whole, axes),
+            P.reduce_and(flags, axes),
+        ]
         return found + [P.argmax(x, axes[-1]), P.argmin(whole, axes[-1])]
 
     def wanted():

@@ -46,7 +46,11 @@ class Training:
 
 def cases(traits, short):
     """The Trainings: a convolutional network, a recurrent one, a transformer's block."""
-    found = [Training("convolutional network", _convolutional), Training("recurrent network", _recurrent), Training("transformer", _transformer)]
+    found = [
+        Training("convolutional network", _convolutional),
+        Training("recurrent network", _recurrent),
+        Training("transformer", _transformer),
+    ]
     return found[:1] if short else found
 
 
@@ -73,7 +77,9 @@ def _convolutional(keras):
 def _recurrent(keras):
     x, y = integers("words", 0, 50, _BATCH, 9), integers("labels", 0, 5, _BATCH)
     layers = keras.layers
-    model = keras.Sequential([layers.Embedding(50, 16), layers.LSTM(24, return_sequences=True), layers.GRU(16), layers.Dense(5, activation="softmax")])
+    model = keras.Sequential(
+        [layers.Embedding(50, 16), layers.LSTM(24, return_sequences=True), layers.GRU(16), layers.Dense(5, activation="softmax")]
+    )
     return model, x, y
 
 
