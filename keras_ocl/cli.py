@@ -33,7 +33,7 @@ def main(arguments=None):
     verify_parser.add_argument("--device", metavar="NAME", help="the device; without it the one in use")
     verify_parser.add_argument("--only", metavar="FAMILY", nargs="+", default=(), help="the families to try")
     verify_parser.add_argument("--short", action="store_true", help="few cases of each family")
-    verify_parser.add_argument("--limit", type=float, metavar="SECONDS", help="after which a family's process is ended; 120")
+    verify_parser.add_argument("--limit", type=float, metavar="SECONDS", help="of one case, after which its process is ended; 120")
     verify_parser.add_argument("--forget", action="store_true", help="delete the device's record: use all kernels again")
     verify_parser.set_defaults(run=verify)
     cache_parser = commands.add_parser("cache", help="show or clear the compiled programs and steps on disk")

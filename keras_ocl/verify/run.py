@@ -2,8 +2,11 @@
 
 import json
 import os
+import queue
 import subprocess
 import sys
+import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -13,10 +16,11 @@ from keras_ocl.kernels.families import BY_NAME, Family
 from keras_ocl.kernels.schedule import families_of
 from keras_ocl.verify.process import CRASHED, HUNG, RIGHT, Request
 
-LIMIT = 120.0  # seconds of a family's process
+LIMIT = 120.0  # seconds of a case, most of which compilers take
 PROCESS = (sys.executable, "-m", "keras_ocl.verify.process")
-# A process of a family reads its quarantine from the request, and waits for optimised kernels, which are what users get.
-_SETTINGS = {"KERAS_OCL_QUARANTINE": "0", "KERAS_OCL_COMPILERS": "0"}
+# A process of a family reads its quarantine from the request, and waits for optimised kernels, which are what users get; references are
+# for float32 as it is.
+_SETTINGS = {"KERAS_BACKEND": "ocl", "KERAS_OCL_QUARANTINE": "0", "KERAS_OCL_COMPILERS": "0", "KERAS_OCL_PRECISION": "float32"}
 
 
 @dataclass
@@ -101,7 +105,7 @@ def verify(
     Args:
         device: the Device, found with KERAS_OCL_QUARANTINE=0, so that it has matrix units that the record keeps out.
         only: names of families; () for all that it has. short: whether few cases of each are enough.
-        limit: seconds after which a family's process hangs. process: its command; a Request is added.
+        limit: seconds of a case after which its process counts as hanging. process: its command; a Request is added.
         begin: called with each family before it is verified.
 
     Raises:
@@ -142,23 +146,27 @@ def _version() -> str:
 def _outcome(device, family, without, short, limit, process) -> Outcome:
     """Run a family's cases in a process without the families named `without`."""
     request = Request(device.name, family.name, tuple(sorted(without)), short)
-    begin, environment = time.monotonic(), {**os.environ, **_SETTINGS}
-    with subprocess.Popen(
-        [*process, request.text()], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment, stdin=subprocess.DEVNULL
-    ) as child:
-        try:
-            output, errors = child.communicate(timeout=limit)
-            late = False
-        except subprocess.TimeoutExpired:
-            child.kill()
-            output, errors = child.communicate()
-            late = True
-    found = _read(output.decode(errors="replace"))
+    begin, environment, lines, late = time.monotonic(), {**os.environ, **_SETTINGS}, queue.SimpleQueue(), False
+    with tempfile.TemporaryFile() as log:
+        with subprocess.Popen(
+            [*process, request.text()], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, env=environment
+        ) as child:
+            threading.Thread(target=lambda: [*map(lines.put, child.stdout), lines.put(None)], daemon=True).start()
+            said = []
+            try:
+                while (line := lines.get(timeout=limit)) is not None:
+                    said.append(line.decode(errors="replace"))
+            except queue.Empty:
+                late = True
+                child.kill()
+        log.seek(0)
+        errors = log.read().decode(errors="replace")
+    found = _read("".join(said))
     found.seconds = time.monotonic() - begin
     if late:
         return _ended(found, HUNG, f"it took more than {limit:g} s")
     if child.returncode:
-        last = errors.decode(errors="replace").strip().splitlines()[-1:] if child.returncode > 0 else []
+        last = errors.strip().splitlines()[-1:] if child.returncode > 0 else []
         how = f"a signal, {-child.returncode}, ended its process" if child.returncode < 0 else f"its process ended with {child.returncode}"
         return _ended(found, CRASHED, ": ".join([how, *last]))
     return found

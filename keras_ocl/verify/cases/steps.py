@@ -1,6 +1,6 @@
 """Whole training steps of three small networks, compared with those of the schedule `reference`."""
 
-import os
+import contextlib
 from dataclasses import replace
 
 import numpy as np
@@ -32,10 +32,12 @@ class Training:
         return ""
 
     def _train(self, device):
-        os.environ.setdefault("KERAS_BACKEND", "ocl")
         import keras
 
-        with runtime.device_scope(device):
+        usual = keras.config.dtype_policy()
+        with runtime.device_scope(device), contextlib.ExitStack() as stack:
+            stack.callback(keras.config.set_dtype_policy, usual)
+            keras.config.set_dtype_policy("float32")
             keras.utils.set_random_seed(1)
             model, x, y = self._make(keras)
             loss = "sparse_categorical_crossentropy"
