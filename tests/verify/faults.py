@@ -50,7 +50,7 @@ FAULTS = {
     ("gpu", "lost barriers of a scan"): Fault("scans", "elements of each, per work-group", _BARRIER, ""),
     ("gpu", "lost chunk of updates"): Fault("scatters", "scatter of sorted updates: chunks", launch="lost group"),
     ("gpu", "lost fences of a chain"): Fault("joined", "of one group", r"barrier\(CLK_LOCAL_MEM_FENCE \| CLK_GLOBAL_MEM_FENCE\);", ""),
-    ("gpu", "lost barriers of a loop"): Fault("loops", "steps? of a loop|all steps", r"barrier\(.*?\);", ""),
+    ("gpu", "lost last row of a loop's group"): Fault("loops", "all steps of a loop", r"end = min\(", "end = -1 + min("),
 }  # fmt: skip
 
 

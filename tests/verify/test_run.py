@@ -132,3 +132,12 @@ def test_later_processes_go_without_it(device, setting, wanted, monkeypatch):
     monkeypatch.setenv("KERAS_OCL_QUARANTINE", setting)
     done = subprocess.run([sys.executable, "-c", _PROGRAM], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == wanted
+
+
+def test_the_command_line(device, monkeypatch, capsys):
+    monkeypatch.setenv("KERAS_OCL_QUARANTINE", "")  # which the command changes
+    assert cli.main(["verify", "--device", "no such device"]) == 2
+    assert "no usable OpenCL device is called 'no such device'" in capsys.readouterr().err
+    assert cli.main(["verify", "--device", device.name, "--only", "sorts", "--short"]) == 0
+    out = capsys.readouterr().out
+    assert str(device) in out and "sorts" in out and "right" in out and "kept out" not in out

@@ -114,7 +114,7 @@ FOUR = _four(0.75, 1.5)
 
 
 # Why applies() is false, as a clause.
-UNFIT = "Winograd's algorithm is for float32 and 3 x 3 filters of stride 1, without groups, unless kept out"
+UNFIT = "Winograd's algorithm is for float32 and 3 x 3 filters of stride 1, without groups, where it is not kept out"
 
 
 def applies(problem):
