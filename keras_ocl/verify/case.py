@@ -74,7 +74,8 @@ def _compared(found, wanted, scale, ulps):
         return _first(_same_bits(found, wanted.astype(found.dtype)), found, wanted)
     limits = ml_dtypes.finfo(found.dtype)
     wide = np.complex128 if np.iscomplexobj(found) else np.float64
-    values, wanted = found.astype(wide), wanted.astype(wide)
+    with np.errstate(invalid="ignore"):  # wrong bits may be a signalling NaN's
+        values, wanted = found.astype(wide), wanted.astype(wide)
     wanted = np.where(np.abs(wanted) > float(limits.max), np.copysign(np.inf, wanted.real), wanted)  # as rounding has it
     finite = np.isfinite(wanted)
     exact = wanted
