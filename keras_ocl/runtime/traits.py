@@ -80,7 +80,14 @@ class Traits:
     quarantine: frozenset[str] = frozenset()
 
     def without(self, families: Iterable[str]) -> "Traits":
-        """These traits with a quarantine of these families alone."""
+        """These traits with another quarantine.
+
+        Args:
+            families: names of all families of kernels that are not to be used.
+
+        Returns:
+            A new `Traits`; it has no matrix units where they are among the families.
+        """
         quarantine = frozenset(families)
         units = {} if "matrix_units" in quarantine else dict(zip(self.matrix_units, self.matrix_rates, strict=True))
         return replace(self, quarantine=quarantine, matrix_units=tuple(units), matrix_rates=tuple(units.values()))
