@@ -1,4 +1,4 @@
-"""`python -m keras_ocl devices | doctor | cache | lower`: lists devices, diagnoses, shows the disk cache, prints a model's kernels."""
+"""`python -m keras_ocl devices | doctor | verify | cache | lower`: devices, diagnosis, trial of kernels, disk cache, kernels of a model."""
 
 import argparse
 import dataclasses
@@ -16,7 +16,8 @@ from keras_ocl.plugin.edits import SUPPORTED_KERAS, supports
 VARIABLES = (
     "KERAS_OCL_DEVICE", "KERAS_OCL_SCHEDULE", "KERAS_OCL_CACHE_DIR", "KERAS_OCL_VERBOSE", "KERAS_OCL_EXACT_BUFFERS", "KERAS_OCL_CHECK",
     "KERAS_OCL_TRANSFER", "KERAS_OCL_MATRIX", "KERAS_OCL_PRECISION", "KERAS_OCL_KEEP", "KERAS_OCL_MEMORY_LIMIT", "KERAS_OCL_COMPILERS",
-    "KERAS_OCL_LOOPS", "KERAS_OCL_TUNING", "OCL_ICD_VENDORS", "OCL_ICD_FILENAMES", "RUSTICL_ENABLE", "POCL_CACHE_DIR",
+    "KERAS_OCL_LOOPS", "KERAS_OCL_TUNING", "KERAS_OCL_QUARANTINE", "OCL_ICD_VENDORS", "OCL_ICD_FILENAMES", "RUSTICL_ENABLE",
+    "POCL_CACHE_DIR",
 )  # fmt: skip
 
 
@@ -28,6 +29,13 @@ def main(arguments=None):
     doctor_parser = commands.add_parser("doctor", help="explain what was found, what is chosen, and what to install")
     doctor_parser.add_argument("--mpi", action="store_true", help="for jobs of several processes; under mpiexec or srun of the job itself")
     doctor_parser.set_defaults(run=doctor)
+    verify_parser = commands.add_parser("verify", help="try whether all kernels are right on a device, and keep out those that are not")
+    verify_parser.add_argument("--device", metavar="NAME", help="the device; without it the one in use")
+    verify_parser.add_argument("--only", metavar="FAMILY", nargs="+", default=(), help="the families to try")
+    verify_parser.add_argument("--short", action="store_true", help="few cases of each family")
+    verify_parser.add_argument("--limit", type=float, metavar="SECONDS", help="of one case, after which its process is ended; 120")
+    verify_parser.add_argument("--forget", action="store_true", help="delete the device's record: use all kernels again")
+    verify_parser.set_defaults(run=verify)
     cache_parser = commands.add_parser("cache", help="show or clear the compiled programs and steps on disk")
     cache_parser.add_argument("--clear", action="store_true", help="delete them")
     cache_parser.set_defaults(run=cache)
@@ -115,10 +123,24 @@ def _print_devices(infos, chosen, indent=""):
             print(f"{indent}         matrix units: {', '.join(t.matrix_units)}")
         for unit, reason in info.refused_units.items():
             print(f"{indent}         matrix unit {unit} is not used: {reason}")
+        print("\n".join(f"{indent}         {line}" for line in _quarantine_of(info)))
         if own := t.overrides.file:
             problem = _problem_of_overrides(t)
             amounts = f"own numbers: {len(t.overrides.tuning)}, own tiles: {len(t.overrides.choices)}"
             print(f"{indent}         {amounts}, from {own}" + (f"\n{indent}         not usable: {problem}" if problem else ""))
+
+
+def _quarantine_of(info):
+    """Lines about what `verify` found on a device."""
+    from keras_ocl.runtime import Target, read_quarantine
+
+    record = read_quarantine(Target(info.platform, info.model, info.driver, info.traits.schedule))
+    if record is None:
+        return ["not verified with this driver: python -m keras_ocl verify"]
+    ignored = "" if info.traits.quarantine else " (ignored, KERAS_OCL_QUARANTINE=0)"
+    right = [name for name in record.verified if name not in record.kept_out]
+    lines = [f"verified with keras_ocl {record.version}: {', '.join(right)}"] if right else []
+    return lines + [f"{name} is not used{ignored}: {why}" for name, why in record.kept_out.items()]
 
 
 def _problem_of_overrides(traits):
@@ -187,6 +209,22 @@ def doctor(options):
         print(f"chosen: {chosen}, {why}; its memory is {how}, {chosen.traits.schedule} schedules")
     cache(argparse.Namespace(clear=False))
     return 0 if chosen is not None else 1
+
+
+def verify(options):
+    """Try the families of kernels on a device."""
+    from keras_ocl import compiler, runtime  # noqa: F401 - the compiler tries matrix units
+    from keras_ocl.verify.command import command
+    from keras_ocl.verify.run import LIMIT
+
+    _quiet()
+    os.environ["KERAS_OCL_QUARANTINE"] = "0"  # what is kept out now is tried again
+    try:
+        device = runtime.find_device(options.device) if options.device else runtime.current_device()
+    except (RuntimeError, ValueError) as error:
+        print(error, file=sys.stderr)
+        return 2
+    return command(device, options.only, options.short, options.forget, options.limit or LIMIT)
 
 
 def _version(name):

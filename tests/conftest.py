@@ -20,7 +20,7 @@ BEGINNINGS = {}  # from each generator of the modules of tests to the state in w
 # What Intel's optimiser makes of kernels, Keras's own tests look at, those of models, and those that compare the bits of fused kernels with
 # those of single ones; it takes a quarter to a half of these tests' time. Tests that compute more than they compile need it.
 UNOPTIMISED_FOLDERS = (
-    *(f"tests/{part}/" for part in ("ops", "primitives", "layers", "hooks", "kernels/pointwise")),
+    *(f"tests/{part}/" for part in ("ops", "primitives", "layers", "hooks", "kernels/pointwise", "verify")),
     *(f"tests/compiler/{part}/" for part in ("codegen", "fuse", "launch/loops")),
 )
 _unoptimised = False  # whether the present test builds its kernels without optimisation

@@ -38,7 +38,9 @@ BELOW = {
     "monitor": {"compiler", "runtime"},
     "lowering": {"core", "kernels", "compiler", "runtime", "step_memory"},
     "vendors": set(),
-    "cli": {"plugin", "lowering", "compiler", "kernels", "runtime", "vendors", "distribution"},
+    "verify": {"core", "kernels", "primitives", "compiler", "runtime"},
+    "verify.cases": set(),
+    "cli": {"plugin", "lowering", "compiler", "kernels", "runtime", "vendors", "distribution", "verify"},
     "__main__": {"cli"},
     "ops": {"core", "kernels", "primitives", "compiler", "runtime"},
     "ops.numpy": set(),
@@ -59,7 +61,7 @@ BELOW = {
     "src": {"ops", "hooks", "export"},
 }
 WITH_KERAS = {"backend", "callback", "central", "collectives", "custom", "export", "gradient", "hooks", "layers", "lowering", "ops"}
-WITH_KERAS |= {"plugin", "src"}
+WITH_KERAS |= {"plugin", "src", "verify"}
 # Packages that their own modules take as a namespace, which they read when they run: gradient rules need each other.
 NAMESPACES = {"keras_ocl", "keras_ocl.primitives"}
 

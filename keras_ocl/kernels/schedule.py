@@ -4,14 +4,16 @@ A schedule says how kernels are written for one kind of device. Each is one tabl
 itself; no other code tests a schedule's name.
 """
 
+import functools
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from keras_ocl.core import dtypes
 from keras_ocl.core.dim import Extent, Shape, hint
 from keras_ocl.core.factors import Shaped
+from keras_ocl.kernels.families import FAMILIES, MATRIX_UNITS, STEPS, Family
 from keras_ocl.kernels.spec import Epilogue, Handle, KernelSpec
 
 
@@ -60,6 +62,8 @@ class Traits(Protocol):
     def matrix_rates(self) -> tuple[float, ...]: ...
     @property
     def quirks(self) -> frozenset[str]: ...
+    @property
+    def quarantine(self) -> frozenset[str]: ...
     @property
     def overrides(self) -> Overrides: ...
 
@@ -127,6 +131,7 @@ class Schedule:
         fetched_rows: most rows of a product that computes its right operand, such as quantised weights, in a prologue.
         persistent: whether persistent kernels are used: a group runs all steps of a loop for its rows of the batch.
         inner: whether only passes of the compiler choose this schedule, for kernels that they then join into one.
+        inside: names of families of kernels (families.py) among which its writers choose, unless the traits keep them out.
         sparse_table: least elements of a tensor, mostly 0, that is kept as the rows that are not.
         plain_channels, plain_pixels: 1x1 convolutions are matrix products from `plain_channels` channels on, and their filter gradients
             only up to `plain_pixels` pixels.
@@ -174,6 +179,7 @@ class Schedule:
     moved: int = 0
     persistent: bool = False
     inner: bool = False
+    inside: tuple[str, ...] = ()
     attention_gradients: Callable[[Any, Sequence[Epilogue]], KernelSpec | None] = _never
     attention_pays: Callable[[Traits, Shaped, Shaped, bool], bool | None] = _never
     left_pays: Callable[[Traits, Extent, Extent, Extent, float, int], bool | None] = _never
@@ -225,5 +231,28 @@ def get(name: str) -> Schedule:
 
 
 def schedule_of(traits: Traits) -> Schedule:
-    """The Schedule for a device of such `traits`."""
-    return get(traits.schedule)
+    """The Schedule for a device of such `traits`, without the families of kernels that they keep out."""
+    return _without(traits.schedule, traits.quarantine) if traits.quarantine else get(traits.schedule)
+
+
+@functools.lru_cache(64)
+def _without(name: str, families: frozenset[str]) -> Schedule:
+    schedule, reference = get(name), get("reference")
+    if STEPS in families:
+        return reference
+    fields = {field: getattr(reference, field) for family in FAMILIES if family.name in families for field in family.fields}
+    return replace(schedule, **fields)
+
+
+def families_of(traits: Traits) -> list[Family]:
+    """The Families that a device of such `traits` has, whether or not they are kept out: those that the reference schedule has not."""
+    schedule, reference = get(traits.schedule), get("reference")
+
+    def has(family: Family) -> bool:
+        if family.name == MATRIX_UNITS:
+            return bool(traits.matrix_units)
+        if family.name == STEPS:
+            return schedule is not reference
+        return family.name in schedule.inside or any(getattr(schedule, f) != getattr(reference, f) for f in family.fields)
+
+    return [family for family in FAMILIES if has(family)]

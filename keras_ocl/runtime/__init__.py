@@ -15,6 +15,8 @@ from keras_ocl.runtime.opencl import local_memory, set_argument
 from keras_ocl.runtime.profilers import BUILD, READ_BACK, UPLOAD, WAIT, Label, Record, Timeline
 from keras_ocl.runtime.profiling import profiled, profiling
 from keras_ocl.runtime.programs import UnoptimisedBuilds
+from keras_ocl.runtime.quarantine import Record as QuarantineRecord
+from keras_ocl.runtime.quarantine import Target, read_quarantine, remove_quarantine, target_of, write_quarantine
 from keras_ocl.runtime.record import RecordDevice, read_hardware, read_record, record_names
 from keras_ocl.runtime.selection import (
     DeviceInfo,
@@ -24,6 +26,7 @@ from keras_ocl.runtime.selection import (
     devices,
     examine_devices,
     find_device,
+    open_again,
     platform_list,
     take_turn,
 )
@@ -41,11 +44,13 @@ __all__ = [
     "KernelBuildError",
     "Label",
     "OutOfMemory",
+    "QuarantineRecord",
     "READ_BACK",
     "Record",
     "RecordDevice",
     "Statistics",
     "Storage",
+    "Target",
     "Timeline",
     "Traits",
     "UPLOAD",
@@ -60,14 +65,19 @@ __all__ = [
     "find_device",
     "living_devices",
     "local_memory",
+    "open_again",
     "pci_address",
     "platform_list",
     "profiled",
     "profiling",
     "read_hardware",
+    "read_quarantine",
     "read_record",
     "record_names",
+    "remove_quarantine",
     "set_argument",
     "started",
     "take_turn",
+    "target_of",
+    "write_quarantine",
 ]

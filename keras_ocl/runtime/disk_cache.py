@@ -3,6 +3,7 @@
     programs/<key>   one program: a header line, its digest, the names and keys of its kernels, the binary
     kernels/<key>    the key of the program that has this kernel (64 characters)
     steps/<key>      what the compiler made of one function (compiler/run/stored.py): a header line, its digest, its key, and bytes
+    quarantine/<name> what was found wrong on a device (quarantine.py): a header line, its digest, its name, and bytes; never trimmed
     key              random bytes, the key of the digests, which are HMACs
 
 A program is code that runs in this user's processes, so only this user's are loaded: folders and files must belong to the user and not
@@ -26,6 +27,7 @@ logger = logging.getLogger("keras_ocl")
 
 MAGIC = b"keras_ocl program 2\n"
 STEP_MAGIC = b"keras_ocl step 1\n"
+RECORD_MAGIC = b"keras_ocl quarantine 1\n"
 KEY_BYTES = 32
 SIZE_LIMIT = 512 << 20
 TRIM_TO = 0.8  # fraction of the limit to trim to, so that not every new entry trims
@@ -85,7 +87,7 @@ class DiskCache:
             return None, "this user has no home folder; name a folder in KERAS_OCL_CACHE_DIR"
         try:
             check_folder(self.folder, may_be_link=True)
-            for part in ("programs", "kernels", "steps"):
+            for part in ("programs", "kernels", "steps", "quarantine"):
                 if os.path.lexists(self.folder / part):
                     check_folder(self.folder / part)
         except NotADirectoryError as error:
@@ -207,6 +209,35 @@ class DiskCache:
     def put_step(self, key, data):
         """Store a step's bytes under a key, in the place of any that are there."""
         self._put("steps", key, STEP_MAGIC, key.encode() + b"\n" + data)
+
+    def get_record(self, name):
+        """The bytes of the record of this name, None where there is none. OSError or ValueError where it is none of this user's."""
+        path = self.folder and self.folder / "quarantine" / name
+        if path is None or not os.path.lexists(path):
+            return None
+        if not self._trusted() or self._key is None:
+            raise ValueError(self.problem() or f"{self.folder} has no key")
+        found, _, data = self._opened(path, RECORD_MAGIC).partition(b"\n")
+        if found != name.encode():
+            raise ValueError("it is another device's")
+        return data
+
+    def put_record(self, name, data):
+        """Store a record's bytes under a name, in the place of any that are there. OSError, which says why, where it cannot be written."""
+        if not self.can_store():
+            raise OSError(self.problem() or self.unwritable() or f"{self.folder} cannot be written")
+        payload = name.encode() + b"\n" + data
+        write_private(self.folder / "quarantine" / name, RECORD_MAGIC + self._digest(payload) + payload)
+
+    def remove_record(self, name):
+        """Delete a record; whether there was one. OSError where it cannot be deleted."""
+        if self.folder is None or not self._trusted():
+            return False
+        try:
+            os.unlink(self.folder / "quarantine" / name)
+        except FileNotFoundError:
+            return False
+        return True
 
     def _put(self, folder, key, magic, payload, kernels=()):
         """Store a payload in a folder under a key; `kernels`: keys of the kernels whose program it is."""

@@ -52,6 +52,8 @@ def _read(name: str) -> tuple[Traits, Hardware | None]:
             raise ValueError("matrix_rates has not one number for each of matrix_units")
         if "quirks" in entries:
             entries["quirks"] = _quirks(entries["quirks"])
+        if "quarantine" in entries:
+            entries["quarantine"] = frozenset(entries["quarantine"])
         if "overrides" in entries and "schedule" in entries:
             entries["overrides"] = parsed(path, entries["schedule"], {entries["schedule"]: entries["overrides"]})
         return Traits(**entries), Hardware(**hardware) if hardware else None

@@ -19,6 +19,7 @@ from keras_ocl.runtime.discovery import ADVICE, platforms
 from keras_ocl.runtime.errors import KernelBuildError
 from keras_ocl.runtime.memory import memory_limit
 from keras_ocl.runtime.opencl import OpenCL
+from keras_ocl.runtime.quarantine import read_quarantine, target_of
 from keras_ocl.runtime.traits import Traits, forced_sharing, read_traits, ways_of_sharing
 
 logger = logging.getLogger("keras_ocl")
@@ -263,6 +264,10 @@ class _Registry:
         if not device.runs:
             return
         announce("keras_ocl runs on %s: %s, %s, driver %s", device.name, device.model, device.platform, device.driver_version)
+        record = read_quarantine(target_of(device)) if device.traits.quarantine else None
+        if record is not None:
+            kept_out = "; ".join(f"{name}: {why}" for name, why in record.kept_out.items())
+            logger.warning("keras_ocl does not use all of its kernels on %s, as `python -m keras_ocl verify` said: %s.", device, kept_out)
 
 
 def announce(text, *values):
@@ -300,6 +305,13 @@ def self_test(handle, name):
         except (cl.Error, MemoryError, ValueError) as error:
             reason = reason or f"cannot run a one-line kernel: {error}"
     return None, reason
+
+
+def open_again(device: Device, traits: Traits) -> Device:
+    """Another Device of the same hardware, with memory, programs and a queue of its own, whose kernels are written for these `traits`."""
+    found = Device(OpenCL(device.driver.handle, device.sharing), device.name)
+    found.traits, found.refused_units = traits, dict(device.refused_units)
+    return found
 
 
 def examine_devices(name: str, examine: Callable[[Device], None]) -> None:

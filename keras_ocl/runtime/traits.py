@@ -2,7 +2,8 @@
 
 import os
 import tomllib
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pyopencl as cl
 
 from keras_ocl.runtime.matrix_units import candidates
 from keras_ocl.runtime.overrides import Overrides, read_overrides
+from keras_ocl.runtime.quarantine import Target, quarantined
 from keras_ocl.runtime.quirks import quirks_of
 
 
@@ -45,6 +47,7 @@ class Traits:
         quirks: names of the faults that code works around for this device, rows of runtime/quirks.py; by default those of an unknown one.
         keep: what a training step keeps for its gradient: "cut", "all" or "least" (compiler/fuse/kept.py).
         overrides: numbers and tiles that were measured on the device, in place of what the schedule estimates.
+        quarantine: names of the families of kernels (kernels/families.py) that were found wrong on the device and are not to be used.
     """
 
     kind: str
@@ -74,6 +77,20 @@ class Traits:
     quirks: frozenset[str] = quirks_of("", "")
     keep: str = "cut"
     overrides: Overrides = Overrides()
+    quarantine: frozenset[str] = frozenset()
+
+    def without(self, families: Iterable[str]) -> "Traits":
+        """These traits with another quarantine.
+
+        Args:
+            families: names of all families of kernels that are not to be used.
+
+        Returns:
+            A new `Traits`; it has no matrix units where they are among the families.
+        """
+        quarantine = frozenset(families)
+        units = {} if "matrix_units" in quarantine else dict(zip(self.matrix_units, self.matrix_rates, strict=True))
+        return replace(self, quarantine=quarantine, matrix_units=tuple(units), matrix_rates=tuple(units.values()))
 
 
 def pci_address(handle: Any) -> str:
@@ -107,7 +124,8 @@ def read_traits(handle: Any) -> Traits:
     quirks = quirks_of(handle.platform.name.strip(), handle.driver_version)
     schedule = os.environ.get("KERAS_OCL_SCHEDULE") or kind
     units = candidates(_architecture(handle), extensions) if schedule == "gpu" else {}
-    return Traits(
+    target = Target(handle.platform.name, handle.name, handle.driver_version, schedule)
+    traits = Traits(
         kind=kind,
         vector_width=min(width, 16),
         compute_units=handle.max_compute_units,
@@ -136,6 +154,7 @@ def read_traits(handle: Any) -> Traits:
         keep=_keep(),
         overrides=read_overrides(schedule, handle.name, handle.driver_version, handle.max_compute_units),
     )
+    return traits.without(quarantined(target))
 
 
 def _persistent_loops() -> bool:

@@ -16,7 +16,7 @@ def write(traits, gen, nest, cost, shared, evaluate):
     if gen.team is not None:
         return team.write(gen, nest, gen.team, evaluate)
     groups = nest.groups
-    gen.tile = None if shared else tiles.choose(traits, nest)
+    gen.tile = None if shared or "transposes" in traits.quarantine else tiles.choose(traits, nest)
     if gen.tile is not None:
         return tiles.write(gen, nest, gen.tile, evaluate)
     count = packed.lanes(traits, gen, nest)

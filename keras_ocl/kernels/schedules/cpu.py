@@ -165,5 +165,6 @@ SCHEDULE = register(
         plain_pixels=2048,  # over more pixels the direct kernel is faster
         distinct_rows=row_sparse.by_hashing,
         sparse_table=1 << 17,
+        inside=("winograd",),
     )
 )

@@ -29,7 +29,8 @@ _TUNING = GpuTuning()
 
 
 def _product(problem: Any, tile: Any) -> list[KernelSpec]:
-    few = None if tile or problem.longest else gpu_choice.few(problem)
+    kept_out = "few_rows" in problem.traits.quarantine
+    few = None if tile or problem.longest or kept_out else gpu_choice.few(problem)
     if few:
         shape, steps = few
         return split.kernels(problem, shape, rows_gpu.kernel, steps)
@@ -165,5 +166,6 @@ SCHEDULE = register(
         plain_pixels=math.inf,
         distinct_rows=_distinct_rows,
         sparse_table=1 << 22,
+        inside=("transposes", "few_rows", "winograd"),
     )
 )
