@@ -151,6 +151,14 @@ class Tile:
             down += f" + (me >> 5) / {rest} * 4"
         return across, down
 
+    def memory(self, args: Args, register: str, extent: int) -> str:
+        """C text of a pointer to local memory for `extent` rows or columns of an operand, of the item's `slice` (a C variable)."""
+        elements = self.elements(extent)
+        if self.slices == 1:
+            return local(args, register, elements)
+        elements = -(-elements // 4) * 4  # aligned for vectors
+        return f"({local(args, register, self.slices * elements)} + slice * {elements})"
+
     def contraction(self, args: Args, register: str, fma: "Fma", index: str = "int", dtype: str = "") -> "Contraction":
         """What writes the contraction of operands of `dtype` with this tile; the others as in Contraction."""
         return Contraction(args, self, register, fma, index)
@@ -296,7 +304,7 @@ class Contraction:
     ) -> None:
         self.args, self.tile, self.register, self.fma, self.index, self.steps = args, tile, register, fma, index, steps
         self.pitch_a, self.pitch_b = tile.pitch(tile.height), tile.pitch(tile.width)
-        self.a, self.b = memory or (local(args, register, tile.elements(extent)) for extent in (tile.height, tile.width))
+        self.a, self.b = memory or (tile.memory(args, register, extent) for extent in (tile.height, tile.width))
         self.staged = self.fetched = register  # C types of elements in local memory, and as they are loaded for it
         self.kept = ""  # C text of a pointer to where an item keeps its sums in global memory between blocks of k; "" if it need not
 

@@ -55,7 +55,7 @@ FAMILIES = (
         "products",
         "matrix products in register tiles",
         "a work-item computes one element of a product, many times slower",
-        ("product", "packs_right", "left_pays", "fetched_rows"),
+        ("product", "packs_right", "repeats_pay", "fetched_rows"),
         beside=("few_rows", MATRIX_UNITS, JOINED),
     ),
     Family(

@@ -90,8 +90,9 @@ class Schedule:
         attention: (problem, scheme, sinks) -> the KernelSpec of one attention.parts.Scheme (forward, or gradients).
         attention_gradients: (problem, sinks) -> the KernelSpec of all three gradients, or None where each has a kernel of its own.
         attention_pays: (traits, query, key, has_bias) -> whether attention kernels are at least as fast as the separate operations.
-        left_pays: (traits, rows, depth, columns, price, loads) -> whether a product should compute its left operand (rows x depth elements,
-            each of `price` operations on `loads` loaded elements) in a prologue: the repeated work then takes less time than a launch.
+        repeats_pay: (traits, uses, price, read) -> whether products should compute an operand in their prologues wherever they load it,
+            each element by `price` operations on `read` bytes more than it has itself: the repeated work then takes less time than a
+            launch. uses: [((rows, columns) of the operand, for how many results each element is loaded)] of all these products.
         packs_right: (m, n, k) -> whether a product of these extents packs each element of its right operand once, so can compute it there.
         packs_input: (problem) -> likewise of the input of a conv.Problem's gradient of the filter.
         sort: (problem, results) -> KernelSpecs that sort the rows of a sort.Problem into `results`.
@@ -182,7 +183,7 @@ class Schedule:
     inside: tuple[str, ...] = ()
     attention_gradients: Callable[[Any, Sequence[Epilogue]], KernelSpec | None] = _never
     attention_pays: Callable[[Traits, Shaped, Shaped, bool], bool | None] = _never
-    left_pays: Callable[[Traits, Extent, Extent, Extent, float, int], bool | None] = _never
+    repeats_pay: Callable[[Traits, Sequence[tuple[tuple[Extent, Extent], Extent]], float, int], bool | None] = _never
     packs_right: Callable[[Extent, Extent, Extent], bool | None] = _never
     packs_input: Callable[[Any], bool | None] = _never
     team: Callable[[Traits, Any, int | None], Any] = _never

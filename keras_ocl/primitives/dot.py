@@ -224,13 +224,22 @@ def _packs(node, traits):
 
 
 def _repeats(node):
-    """The left operand, where it lies as a matrix does."""
-    a, b = node.inputs
-    (ac, bc), (batch, _) = node.params["contract"], node.params["batch"]
-    free, depth = _free(a, ac, ()), product(a.shape[i] for i in ac)
-    if batch or isinstance(depth, Dim) or _joint_stride(a, ac) != 1 or _joint_stride(a, free) != depth:
-        return None
-    return 0, (product(a.shape[i] for i in free), depth), product(b.shape[i] for i in _free(b, bc, ()))
+    """Both operands, where they lie as matrices do, transposed or not."""
+    if node.params["batch"][0]:
+        return []
+    found, (a, b), (ac, bc) = [], node.inputs, node.params["contract"]
+    for position, x, contracted, other in ((0, a, ac, _free(b, bc, ())), (1, b, bc, _free(a, ac, ()))):
+        free = _free(x, contracted, ())
+        outer, inner = (contracted, free) if _last(x) in free else (free, contracted)
+        extents = tuple(product(x.shape[i] for i in axes) for axes in (outer, inner))
+        if not isinstance(extents[1], Dim) and _joint_stride(x, inner) == 1 and _joint_stride(x, outer) in (extents[1], 0):
+            found.append((position, extents, product((b, a)[position].shape[i] for i in other)))
+    return found
+
+
+def _last(x):
+    """The last axis of more than one element, along which adjacent elements lie; None where there is none."""
+    return max((i for i, n in enumerate(x.shape) if not is_one(n)), default=None)
 
 
 def _simplify(graph, inputs, params, origin):

@@ -10,6 +10,8 @@ from keras_ocl.kernels import attention, gemm
 from keras_ocl.kernels.conv import Geometry
 from keras_ocl.kernels.matrix.units import UNITS
 from keras_ocl.kernels.spec import Sink
+from tests.compiler.fuse.test_prologue import dense_step
+from tests.compiler.fuse.test_rows import launches
 from tests.kernels.conv.test_conv import FUNCTIONS, specs_of
 from tests.kernels.launching import named
 from tests.vendors.test_compilers import compiler
@@ -112,6 +114,29 @@ def test_the_instruction_is_in_the_loop_and_nothing_is_spilled(name, record, tar
         assert resources.wave == UNITS[name].lanes
         if resources.loop:
             assert resources.loop.matrix > 0 and resources.loop.fma == 0, str(resources.loop)
+
+
+# A dense layer's products with a few odd extents: (record, target, examples, inputs, outputs).
+COMPUTED = [
+    (record, target, *sizes)
+    for record, target in (("sm_90", "nvidia:sm_90"), ("gfx1100", "amd:gfx1100"), ("dg2", "intel:dg2"))
+    for sizes in ((128, 784, 512), (100, 300, 252), (70, 33, 129))
+]
+
+
+@pytest.mark.parametrize(("record", "target", "examples", "inputs", "outputs"), COMPUTED)
+def test_operands_that_are_cast_as_they_are_loaded(record, target, examples, inputs, outputs):
+    compiler(record)
+    traits = runtime.read_record(record)
+    specs = launches(record, dense_step, (examples, inputs), (inputs, outputs), (examples, outputs))
+    assert any("by the matrix unit" in part.title for spec in specs for part in spec.provenance.parts(spec))
+    texts = [program_spec(spec, traits) for spec in specs]
+    program = "".join([*dict.fromkeys(piece for _, _, pieces in texts for piece in pieces), *(source for _, source, _ in texts)])
+    found = vendors.compile_program(target, program, loops=target.startswith("amd"))
+    for spec, (kernel, _, _) in zip(specs, texts, strict=True):
+        assert (found[kernel].spilled, found[kernel].private) == (0, 0), kernel
+        if found[kernel].loop and "by the matrix unit" in spec.title:
+            assert found[kernel].loop.matrix > 0 and found[kernel].loop.fma == 0, str(found[kernel].loop)
 
 
 # On Intel's GPUs work-items multiply: with a unit, the sums of whole rows do not fit the registers.

@@ -84,6 +84,7 @@ class _Fuser:
         self.regions, self._numbers = [], itertools.count()
         rules = (self._is_template, self._may_be_epilogue)
         self.placing = None if whole is None else Placing(self.at, users, graph.border, whole, *rules, self.schedule)
+        self.repeated = {}  # operand of templates -> what repeated() finds, where all of them compute it
         self.copies = {}  # operand of a concat that may take the place of its copy there -> the copy
 
     # ---- placing one node
@@ -212,11 +213,11 @@ class _Fuser:
     def has_own_memory(self, node):
         """Whether a node that is stored straight into concats needs a buffer of its own too, for other readers."""
         at = self.at[node]
-        others = [self.at[u] for u in self.users[node] if not self.at[u].joined and self.at[u].fetches is not node]
+        others = [self.at[u] for u in self.users[node] if not self.at[u].joined and node not in self.at[u].fetches]
         needed = at.wanted or any(u.anchored or u.shared is not None for u in others)
         if self.together is not None:
             return needed or any(u.regions - {at.producer} for u in others)
-        return needed or any(node in r.operands and r.fetched for u in others for r in u.regions | u.fetchers)
+        return needed or any(node in r.loaded for u in others for r in u.regions | u.fetchers)
 
     def _readers(self, node):
         """The regions that evaluate a consumer of `node`, and whether `node` must be in memory anyway."""
@@ -225,7 +226,7 @@ class _Fuser:
             if user.kind is Kind.PROJECTION:
                 continue
             at = self.at[user]
-            if at.fetches is node:
+            if node in at.fetches:
                 continue
             if user.primitive.pointwise is None or at.anchored or at.shared is not None:
                 needs_memory = True
@@ -266,31 +267,46 @@ class _Fuser:
         self._fetch(node, region)
 
     def _fetch(self, node, region):
-        """Prologue fusion: let the template of `node` compute an operand while loading it, where that pays."""
+        """Prologue fusion: let the template of `node` compute operands while loading them, where that pays."""
         found = fetched(node, self.users, self._may_be_fetched, self.traits, self.limits.fetched)
         if found is None:
             self._pack(node, region)
-            self._repeat(node, region)
-            return
-        operand, inside, leaves = found
-        for n in inside:
-            at = self.at[n]
-            at.anchored, at.passed, at.producer = True, True, region
-            region.maps[n] = (ANY,) * len(n.shape)
-        region.fetched = inside
-        region.operands = region.operands - {operand} | leaves
+        else:
+            operand, inside, leaves = found
+            for n in inside:
+                at = self.at[n]
+                at.anchored, at.passed, at.producer = True, True, region
+                region.maps[n] = (ANY,) * len(n.shape)
+            region.compute(operand, inside, leaves)
+        self._repeat(node, region)
 
     def _repeat(self, node, region):
-        """In the body of a loop, prologue fusion also of an operand that is then recomputed for every load, where that saves a launch."""
-        if self.together is None or (found := repeated(node, self._is_there, self._is_free, self.traits, self.limits.fetched)) is None:
-            return
-        operand, inside, leaves = found
-        # Not if it saves no launch: a kernel over the same index space could store the operand, or the kernel of a leaf could compute it.
-        hosts = [r for r in self.regions if r is not region and same(r.space, operand.shape) and not region.reaches(r)]
-        made = [n for n in leaves if n.kind not in PLACED]
-        if hosts or any(same(n.shape, operand.shape) for n in made):
-            return
-        self._compute_also(node, region, operand, inside, leaves)
+        """Prologue fusion also of operands that are then recomputed for every load, where that saves a launch."""
+        for position, *_ in () if node.primitive.repeats is None else node.primitive.repeats(node):
+            operand = node.inputs[position]
+            views = []
+            while operand.kind is Kind.VIEW and operand.primitive.flat:
+                views.append(operand)
+                operand = operand.inputs[0]
+            if operand not in self.repeated:
+                self.repeated[operand] = self._repeated(operand, region)
+            if self.repeated[operand] is not None and node.inputs[position] not in region.prologues:
+                inside, leaves = self.repeated[operand]
+                self._compute_also(node, region, node.inputs[position], inside.union(views), leaves)
+
+    def _repeated(self, operand, region):
+        """What repeated() finds for an operand of the template of `region`; None where that saves no launch."""
+        if self.together is None and self._is_stored(operand):  # in a loop another kernel may store it, for which no step waits
+            return None
+        rules = (self._is_there, self._is_free, self._is_template)
+        if (found := repeated(operand, self.users, *rules, self.traits, self.limits.fetched)) is None:
+            return None
+        # Not if the kernel of a leaf could compute it or, in the body of a loop, one over the same index space could store it.
+        made = any(n.kind not in PLACED and same(n.shape, operand.shape) for n in found[1])
+        hosts = self.together is not None and any(
+            r is not region and same(r.space, operand.shape) and not region.reaches(r) for r in self.regions
+        )
+        return None if made or hosts else found
 
     def _pack(self, node, region):
         """Prologue fusion of an operand that the template packs, which saves its store."""
@@ -303,13 +319,12 @@ class _Fuser:
 
     def _compute_also(self, node, region, operand, inside, leaves):
         """Let the template of `node` compute `operand`, of the nodes `inside` and what they read, whatever other kernels do."""
-        self.at[node].fetches = operand
+        self.at[node].fetches.add(operand)
         for n in inside:
             self.at[n].fetchers.add(region)
         for n in leaves:
             self.at[n].wanted |= n.kind not in PLACED
-        region.fetched = inside
-        region.operands = region.operands - {operand} | leaves
+        region.compute(operand, inside, leaves)
 
     def _is_stored(self, node):
         at = self.at[node]
@@ -603,8 +618,8 @@ class _Fuser:
 
     def _operand_of(self, node, region):
         """Whether the template of `region`, or its prologue, reads `node` from memory."""
-        readers = () if region.anchor is None else (region.anchor, *region.fetched)
-        return any(self._base(i) is node for n in readers for i in n.inputs if i not in region.fetched)
+        read = () if region.anchor is None else (*region.anchor.inputs, *region.loaded)
+        return any(self._base(i) is node for i in read if i not in region.prologues)
 
     def _base(self, node):
         while self.at[node].shared is not None:
@@ -617,7 +632,7 @@ class _Fuser:
             if u.kind is Kind.PROJECTION:
                 continue
             at = self.at[u]
-            if at.fetches is node:
+            if node in at.fetches:
                 continue
             if at.shared is not None or at.passed:
                 found |= self._consumer_regions(u)
@@ -633,7 +648,7 @@ class _Fuser:
         """The axis map (see axes.py) of `node` in `region`: for each axis its loop, ANY where consumers disagree."""
         combined = None
         for user in self.users[node]:
-            if user not in region.maps or self.at[user].fetches is node:
+            if user not in region.maps or node in self.at[user].fetches:
                 continue
             for position, i in enumerate(user.inputs):
                 if i is node:

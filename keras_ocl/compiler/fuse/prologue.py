@@ -7,6 +7,7 @@ from keras_ocl.compiler.codegen.nests import analyse
 from keras_ocl.compiler.fuse import cost
 from keras_ocl.core.index import Affine
 from keras_ocl.core.primitive import Kind
+from keras_ocl.kernels.pointwise.packed import aligned, multiple
 from keras_ocl.kernels.schedule import schedule_of
 
 
@@ -54,30 +55,42 @@ def fetched(node, users, free, traits, most):
     return (operand, frozenset(inside), leaves) if runs_in_lanes(operand, extents, _Except(inside)) else None
 
 
-def repeated(node, there, free, traits, most):
-    """The operand that the template of `node` recomputes for every load, where its primitive's rule `repeats` allows it and that pays.
+def repeated(base, users, there, free, by_template, traits, most):
+    """How the templates of all nodes that read `base` recompute it for every load, where their rules `repeats` allow it and that pays.
+
+    What others than templates compute of it, they may compute or load.
 
     Args:
+        base: an elementwise node.
+        users: dict from a node to the nodes that read it.
         there: function of a node: whether it is in memory, or computed by a template, which can store it.
-        free: function of a node: whether it may be computed in the template's prologue.
+        free: function of a node: whether it may be computed in a template's prologue.
+        by_template: function of a node: whether a template computes it.
         most: the highest price (cost.price) of computing one element of the operand.
     Returns:
-        (operand, frozenset of the nodes that the prologue computes, set of the nodes that it reads from memory), or None.
+        (set of the nodes that a prologue computes, set of the nodes that it reads from memory), or None.
     """
-    if node.primitive.repeats is None or (found := node.primitive.repeats(node)) is None:
-        return None
-    position, extents, columns = found
-    operand = node.inputs[position]
-    if operand.kind is not Kind.ELEMENTWISE or node.inputs.count(operand) > 1:
+    if base.kind is not Kind.ELEMENTWISE or not free(base):
         return None
     pointwise = (Kind.ELEMENTWISE, Kind.VIEW, Kind.SOURCE)
-    inside, leaves = _split(operand, lambda n: n.kind in pointwise and free(n) and not there(n))
-    if not all(map(there, leaves)):
+    inside, leaves = _split(base, lambda n: n.kind in pointwise and free(n) and not there(n))
+    price, uses, waiting = sum(map(cost.price, inside)), [], [(base, frozenset())]
+    if price > most or base not in inside or not all(map(there, leaves)):
         return None
-    price = sum(map(cost.price, inside))
-    if price > most or not schedule_of(traits).left_pays(traits, *extents, columns, price, len(leaves)):
-        return None
-    return operand, frozenset(inside), leaves
+    while waiting:
+        operand, views = waiting.pop()
+        for user in dict.fromkeys(users[operand]):
+            if by_template(user):
+                found = [] if user.primitive.repeats is None else user.primitive.repeats(user)
+                found = [(extents, times) for position, extents, times in found if user.inputs[position] is operand]
+                lanes = all(runs_in_lanes(operand, extents, _Except(inside | views)) for extents, _ in found)
+                if len(found) != 1 or user.inputs.count(operand) > 1 or not lanes:
+                    return None
+                uses += found
+            elif user.kind is Kind.VIEW and user.primitive.flat:
+                waiting.append((user, views | {user}))
+    read = sum(map(cost.itemsize, leaves)) - cost.itemsize(base)
+    return (inside, leaves) if schedule_of(traits).repeats_pay(traits, uses, price, read) else None
 
 
 def packed(node, users, border, there, free, by_template, traits):
@@ -151,9 +164,21 @@ def _bytes(node):
 
 def runs_in_lanes(operand, extents, materialised):
     """Whether rows of `operand`, a matrix of these extents, can be computed in vectors from adjacent elements in memory."""
+    nests = _nests(operand, extents, materialised)
+    return nests["root"].vectorisable and not nests["root"].strided and len(nests) == 1
+
+
+def begins_whole(operand, extents, materialised, width):
+    """Whether vectors of so many elements of `operand`, at multiples of `width`, are computed from vectors in memory at such multiples."""
+    nest = _nests(operand, extents, materialised)["root"]
+    return multiple(extents[1], width) and all(aligned(place, nest, nest.groups[-1], width) for place in nest.places)
+
+
+def _nests(operand, extents, materialised):
+    """The analysed nests of the code that computes the elements of `operand`, a matrix of these extents."""
     analysis = Analysis(materialised)
     nest = analysis.nest("root", extents)
     k, c = (Affine.of(analysis.open_loop(nest, i)) for i in range(2))
     analysis.value_flat(operand, k * extents[1] + c)
     analyse(analysis.nests)
-    return nest.vectorisable and not nest.strided and len(analysis.nests) == 1
+    return analysis.nests

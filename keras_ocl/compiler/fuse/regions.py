@@ -22,7 +22,7 @@ class Region:
         self.anchor = None
         self.reductions = False
         self.operands = set()  # nodes that the kernel reads from memory
-        self.fetched = frozenset()  # the prologue: nodes that the template computes while loading its operand
+        self.prologues = {}  # operand that the template computes while loading it -> (the nodes that it computes, those that it reads)
         self.consumers = set()  # regions that read our outputs
         self.producers = set()  # regions whose outputs we read
         self.bit = 1 << number  # stands for this region in `below`
@@ -32,6 +32,22 @@ class Region:
     def order(self):
         """The place of its results in the graph's order."""
         return max(n.order for n in self.outputs)
+
+    @property
+    def fetched(self):
+        """The nodes that prologues compute."""
+        return frozenset().union(*(inside for inside, _ in self.prologues.values()))
+
+    @property
+    def loaded(self):
+        """The nodes that prologues read from memory."""
+        return frozenset().union(*(leaves for _, leaves in self.prologues.values()))
+
+    def compute(self, operand, inside, leaves):
+        """Note a prologue: the template computes `operand`, by the nodes `inside`, from the nodes `leaves`."""
+        self.prologues[operand] = frozenset(inside), frozenset(leaves)
+        elsewhere = any(operand in n.inputs for n in self.maps if n is not self.anchor)  # by the epilogue
+        self.operands = self.operands - (set() if elsewhere else {operand}) | leaves
 
     def feed(self, consumers):
         """Note regions that read our outputs."""
@@ -99,8 +115,8 @@ class Placement:
         producer: the region that stores it.
         anchored: whether a kernel template (as its anchor or prologue) or the host computes it.
         shared: for a view that needs no copy, the node whose buffer it shares.
-        fetches: for a template's node, the operand that the template recomputes while loading it; other kernels may store or compute the
-            operand all the same.
+        fetches: for a template's node, the set of the operands that the template recomputes while loading them; other kernels may store or
+            compute them all the same.
         fetchers: regions whose template recomputes it as part of such an operand.
         parts: its Parts, a list: where it is stored straight into the buffers of concats.
         joined: whether it is a concat into whose buffer its operands are written, or a reshape read only by such concats.
@@ -116,7 +132,7 @@ class Placement:
     def __init__(self, wanted, cut, in_memory):
         self.wanted, self.cut, self.in_memory = wanted, cut, in_memory
         self.inlined, self.producer, self.shared, self.parts = set(), None, None, []
-        self.fetches, self.fetchers = None, set()
+        self.fetches, self.fetchers = set(), set()
         self.anchored = self.joined = self.passed = False
 
     @property

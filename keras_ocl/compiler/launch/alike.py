@@ -18,7 +18,8 @@ class Form:
         self._materialised, self._own, self._anchor = materialised, {*region.outputs}, region.anchor
         self.operands, self._numbers, self._rows = [], {}, []
         if region.anchor is not None:
-            self._number(region.anchor, [self._operand(node) for node in region.anchor.inputs])
+            inputs = [self._loaded(node, region.prologues.get(node)) for node in region.anchor.inputs]
+            self._number(region.anchor, inputs)
         outputs = tuple(self._of(node) for node in region.outputs)
         places = tuple(map(_place, region.outputs))
         self.key = (hashable(region.space), outputs, places, region.anchor is None, tuple(self._rows))
@@ -30,6 +31,18 @@ class Form:
         if node.primitive is None or node in self._materialised and node not in self._own:
             return self._operand(node)
         return self._number(node, [self._of(i) for i in node.inputs])
+
+    def _loaded(self, node, prologue):
+        """The number of an operand of the anchor, which a prologue may compute; other code may load what that computes."""
+        if prologue is None:
+            return self._operand(node)
+        inside, _ = prologue
+        others, own = self._numbers, self._materialised
+        self._numbers, self._materialised = {n: k for n, k in others.items() if n not in inside}, own - inside
+        number = self._of(node)
+        self._numbers = {**{n: k for n, k in self._numbers.items() if n not in inside}, **others}
+        self._materialised = own
+        return number
 
     def _operand(self, node):
         if node not in self._numbers:
@@ -62,10 +75,10 @@ class Alike:
         self._forms, self._in_place, self._specs = {}, {}, {}
 
     def form(self, region):
-        """The Form of a region; None if its kernels depend on more: a node with several results or places, a host operation, a prologue."""
+        """The Form of a region; None if its kernels depend on more: a node with several results or places, or a host operation."""
         if region not in self._forms:
             node = region.anchor
-            plain = node is None or node.results is None and node.primitive.host is None and not region.fetched
+            plain = node is None or node.results is None and node.primitive.host is None
             plain = plain and self._copied.isdisjoint(region.outputs)
             self._forms[region] = Form(region, self._materialised) if plain else None
         return self._forms[region]

@@ -62,7 +62,7 @@ def in_place(regions, materialised, updates, views, alike, rests, after=-1):
             return False
         if entry not in region.operands:
             return True
-        return not region.fetched and alike.reads_in_place(region, entry, partial(_read_in_place, region, materialised))
+        return not _computes(region) and alike.reads_in_place(region, entry, partial(_read_in_place, region, materialised))
 
     alias = {}
     taken = set()
@@ -82,6 +82,11 @@ def in_place(regions, materialised, updates, views, alike, rests, after=-1):
     return alias
 
 
+def _computes(region):
+    """Whether a prologue follows from intermediate results, as CPUs' do: such kernels were measured with results in memory of their own."""
+    return any(n.kind is not Kind.INPUT for n in region.loaded)
+
+
 def _base(node, views):
     while node in views:
         node = views[node]
@@ -93,7 +98,7 @@ def _read_in_place(region, materialised):
     reads, at = region_kernels.reads(region, materialised)
     root = [i.key for i in at]
     elsewhere = {n for n, read in reads.items() if any(index is None or [i.key for i in index] != root for index in read)}
-    return region.operands - elsewhere
+    return region.operands - region.loaded - elsewhere
 
 
 def reused(regions, found, alias, alike, results):
@@ -114,7 +119,7 @@ def reused(regions, found, alias, alike, results):
             kept.update(_base(n, found.views) for n in region.operands)
     for position, region in enumerate(regions):
         anchor = region.anchor
-        if anchor is not None and (anchor.results is not None or anchor.primitive.host is not None) or region.fetched:
+        if anchor is not None and (anchor.results is not None or anchor.primitive.host is not None) or _computes(region):
             continue
         viewed = region.operands & found.views.keys()
         elsewhere = [*viewed, *(() if anchor is None else anchor.inputs)]

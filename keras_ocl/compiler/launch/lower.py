@@ -224,11 +224,14 @@ def _lower_region(region, materialised, users, builder, alias, extra, parts):
     else:
         wide = region_kernels.needs_64_bits(view, [node, *region.operands])
         sinks = [region_kernels.RegionSink(view, node, builder.traits, wide)]
-        if region.fetched:
-            position = next(k for k, i in enumerate(node.inputs) if i in region.fetched)
-            source = region_kernels.RegionSource(node.inputs[position], materialised - region.fetched, alias)
-            builder = Builder(builder.traits, builder.all_arguments, builder.lower_loop, {position: source}, builder.repeated)
-            sinks.append(source)
+        if region.prologues:
+            whole = not schedule_of(builder.traits).vectors
+            sources = {
+                node.inputs.index(operand): region_kernels.RegionSource(operand, leaves, materialised - inside, alias, whole)
+                for operand, (inside, leaves) in region.prologues.items()
+            }
+            builder = Builder(builder.traits, builder.all_arguments, builder.lower_loop, sources, builder.repeated)
+            sinks += sources.values()
         specs = node.primitive.kernels(builder, node, sinks[0])
     helpers = frozenset().union(*(s.helpers for s in sinks))
     return [replace(spec, helpers=frozenset(spec.helpers) | helpers) for spec in specs]

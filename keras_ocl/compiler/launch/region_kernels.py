@@ -4,8 +4,8 @@ import functools
 
 from keras_ocl.compiler.codegen import Analysis, Generator
 from keras_ocl.compiler.codegen.nests import Nest, Register, analyse
-from keras_ocl.compiler.fuse import row_results
-from keras_ocl.compiler.fuse.prologue import runs_in_lanes
+from keras_ocl.compiler.fuse import cost, row_results
+from keras_ocl.compiler.fuse.prologue import begins_whole, runs_in_lanes
 from keras_ocl.core.dim import product, same, size_hint
 from keras_ocl.core.index import Affine, is_one, linear
 from keras_ocl.kernels import prelude
@@ -160,10 +160,14 @@ def _uniform(body, anchor):
 
 
 class RegionSource:
-    """The prologue of a kernel template: the value of `node`, an operand laid out as a matrix, is computed where the template loads it."""
+    """The prologue of a kernel template: the value of `node`, an operand laid out as a matrix, is computed where the template loads it.
 
-    def __init__(self, node, materialised, alias):
-        self.node, self.materialised, self.alias = node, materialised, alias
+    leaves: the nodes that it reads from memory. whole: whether the template loads vectors only at multiples of their size.
+    """
+
+    def __init__(self, node, leaves, materialised, alias, whole):
+        self.node, self.materialised, self.alias, self.whole = node, materialised, alias, whole
+        self.read = sum(cost.size(n) * cost.itemsize(n) for n in leaves) / cost.size(node)
         self.helpers = set()
 
     def in_lanes(self, extents):
@@ -175,6 +179,7 @@ class RegionSource:
         nest = Nest(extents)
         gen = Generator(args, self.materialised, width, {"root": nest}, self.alias)
         gen.wide, gen.aligned = wide, width
+        gen.whole = width > 1 and self.whole and begins_whole(self.node, extents, self.materialised, width)
         (k,), (c,) = (gen.group_vars(nest, [i], f"({place})", gen.top) for i, place in enumerate((row, column)))
         gen.vector = c if width > 1 else None
         register = gen.value_flat(self.node, Affine.of(k) * extents[1] + Affine.of(c))

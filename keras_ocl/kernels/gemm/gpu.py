@@ -2,7 +2,7 @@
 
 from keras_ocl.core.dim import ceil_div
 from keras_ocl.kernels import prelude
-from keras_ocl.kernels.contraction import Computed, Contraction, Strided, local
+from keras_ocl.kernels.contraction import Computed, Strided
 from keras_ocl.kernels.gemm.parts import Names, scaled, summed
 from keras_ocl.kernels.spec import Args
 
@@ -29,19 +29,15 @@ def kernel(problem, tile):
 
 def _body(p, t, args, n, groups):
     i = n.index
+    contraction, until = t.contraction(args, p.register, p.fma, i, p.a.dtype), ""
     if t.slices > 1:
-        contraction, until = _of_slices(p, t, args, i), f"{t.sliced(p.k)}"
+        until = f"{t.sliced(p.k)}"
     else:
-        contraction, until = t.contraction(args, p.register, p.fma, i, p.a.dtype), ""
         contraction.cut(p.accumulator, groups, p.split or p.k)
-    if p.a.source:
-        a = _computed(p, t, args, p.a, ("i_first", p.m, n.m, t.height), n.k_start)
-    else:
-        a = _loader(p, t, p.a, "a", ("i_first", p.m, n.m, t.height, p.a.row_stride, n.a_row), (p.a.column_stride, n.a_column))
-    if p.b.source:
-        b = _computed(p, t, args, p.b, ("j_first", p.n, n.n, t.width), n.k_start)
-    else:
-        b = _loader(p, t, p.b, "b", ("j_first", p.n, n.n, t.width, p.b.column_stride, n.b_column), (p.b.row_stride, n.b_row))
+    rows, steps = ("i_first", p.m, n.m, t.height, p.a.row_stride, n.a_row), (p.a.column_stride, n.a_column)
+    a = _loader(p, t, args, p.a, "a", rows, steps, n.k_start)
+    rows, steps = ("j_first", p.n, n.n, t.width, p.b.column_stride, n.b_column), (p.b.row_stride, n.b_row)
+    b = _loader(p, t, args, p.b, "b", rows, steps, n.k_start)
     vectors = p.divides(t.beside, p.n)
     store = p.sink.store(args, (*n.coordinates, "row", "column"), "value", t.beside if vectors else 1)
     results = contraction.each("i_first", n.m, "j_first", n.n, store, vectors=vectors)
@@ -57,15 +53,6 @@ def _body(p, t, args, n, groups):
     )
 
 
-def _of_slices(p, t, args, index):
-    """The Contraction of the item's slice of k."""
-    memory = []
-    for extent in (t.height, t.width):
-        elements = -(-t.elements(extent) // 4) * 4  # aligned for vectors
-        memory.append(f"({local(args, p.register, t.slices * elements)} + slice * {elements})")
-    return Contraction(args, t, p.register, p.fma, index, memory=tuple(memory))
-
-
 def _added(t, args, register, results):
     """Statements by which the items of the first slice add the slices' sums, in order, and go on with `results` (C text)."""
     sums = args.local(register, (t.slices - 1) * t.height * t.width)
@@ -76,29 +63,11 @@ def _added(t, args, register, results):
     return f"if (slice > 0) {{\n{kept}}}\n{args.barrier()}\nif (slice == 0) {{\n{added}{results}}}\n"
 
 
-def _computed(p, t, args, operand, rows, k_start):
-    """The Loader of an operand that its source computes in a prologue.
-
-    rows: of the rows of `a` or columns of `b`: (the block's first (C text), their number, its C text, the number in a tile).
-    k_start: C text of the first step of k.
-    """
-    (first, extent, limit, side), along_k = rows, operand is p.a
-    length, of_tile = (p.k, t.depth) if along_k else (extent, side)
-    fits = p.divides(t.fragment, length) and of_tile % t.fragment == 0 and operand.source.in_lanes(p.shape(operand))
-    vector = t.fragment if fits else 1
-
-    def load(at, k):
-        k = summed(k_start, k)
-        return p.computed(args, operand, *((at, k) if along_k else (k, at)), vector, stored=t.stored)
-
-    return Computed(first, limit, along_k, load, None, p.literal(extent) and extent % side == 0, vector)
-
-
-def _loader(p, t, operand, name, rows, steps):
+def _loader(p, t, args, operand, name, rows, steps, k_start):
     """The Loader of an operand.
 
     rows: of the rows of `a` or columns of `b`: (the block's first (C text), their number, its C text, the number in a tile, their stride,
-    its C text). steps: (the stride along k, its C text).
+    its C text). steps: (the stride along k, its C text). k_start: C text of the first step of k.
     """
     (first, extent, limit, side, stride, stride_text), (k_stride, k_text) = rows, steps
     along_k = k_text == "1" and stride_text != "1"
@@ -107,7 +76,16 @@ def _loader(p, t, operand, name, rows, steps):
     widths = (4,) if p.all_arguments else (4, 2)  # eager kernels serve all sizes, so that they are few
     widths = (t.fragment, *widths) if t.fragment > 4 else widths
     fits = [v for v in widths if joined and of_tile % v == 0 and p.divides(v, length, across, operand.batch_stride, operand.offset)]
-    vector = min(t.fragment, fits[0]) if fits else 1
+    if operand.source and not (fits and operand.source.in_lanes(p.shape(operand))):
+        fits = []
+    vector, exact = min(t.fragment, fits[0]) if fits else 1, p.literal(extent) and extent % side == 0
+
+    def compute(at, k):
+        place = (at, summed(k_start, k))
+        return p.computed(args, operand, *(place if operand is p.a else place[::-1]), vector, stored=t.stored)
+
+    if operand.source:
+        return Computed(first, limit, along_k, compute, None, exact, vector)
 
     def load(where):
         if t.stored:
@@ -117,4 +95,4 @@ def _loader(p, t, operand, name, rows, steps):
     def offset(at, k):
         return summed(scaled(at, stride_text), scaled(k, k_text))
 
-    return Strided(first, limit, along_k, load, offset, p.literal(extent) and extent % side == 0, vector)
+    return Strided(first, limit, along_k, load, offset, exact, vector)

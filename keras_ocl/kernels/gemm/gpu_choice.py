@@ -17,7 +17,7 @@ from keras_ocl.core.dim import ceil_div, hint, power_above, power_below
 from keras_ocl.core.index import is_one
 from keras_ocl.kernels.contraction import Contraction, Tile
 from keras_ocl.kernels.gemm import rows_gpu
-from keras_ocl.kernels.matrix.contraction import MatrixTile
+from keras_ocl.kernels.matrix.contraction import MatrixContraction, MatrixTile
 from keras_ocl.kernels.matrix.units import Method, methods
 from keras_ocl.kernels.overrides import chosen, not_counts, tuning_of
 
@@ -61,7 +61,7 @@ def _moved(problem, dtype, extents):
         return total + sum(map(hint, p.read)) * dtypes.itemsize(dtype)
     for operand, elements in ((p.a, m * k), (p.b, k * n)):
         shared = operand is not None and hint(operand.batch_stride) == 0  # all of a batch read the same
-        total += (1 if shared else batch) * elements * dtypes.itemsize(operand.dtype if operand else dtype or p.accumulator)
+        total += (1 if shared else batch) * elements * (operand.read if operand else dtypes.itemsize(dtype or p.accumulator))
     return total
 
 
@@ -171,11 +171,12 @@ def _best(traits, batch, m, n, k, size, shared, tile, pixels, longest, launch, w
 def _sliced(traits, tiles, k, size):
     """The tiles whose groups can share `k` steps among slices of their own items, for each number of slices."""
     tuning = tuning_of(traits)
-    for t, slices in itertools.product((t for t in tiles if not isinstance(t, MatrixTile)), _SLICES):
+    for t, slices in itertools.product(tiles, _SLICES):
         sliced = replace(t, slices=slices)
         items, steps = t.items * slices, sliced.sliced(k)
+        block = (MatrixContraction if isinstance(t, MatrixTile) else Contraction).block
         fits = items <= min(tuning.product_sliced, traits.max_group) and registers(t) * items <= traits.unit_registers
-        enough = k >= slices * tuning.product_slice and (slices - 1) * steps < k and steps <= Contraction.block
+        enough = k >= slices * tuning.product_slice and (slices - 1) * steps < k and steps <= block
         if fits and enough and sliced.local_bytes(size) <= traits.local_memory:
             yield sliced
 
@@ -251,11 +252,11 @@ def few(problem):
     tuning = tuning_of(problem.traits)
     turn = hint(problem.m) > tuning.product_few
     p = rows_gpu.turned(problem) if turn else problem
-    if hint(p.m) > tuning.product_few or p.a.source or p.b.source and turn or _own(problem):
+    if hint(p.m) > tuning.product_few or _own(problem):
         return None
     if own := _own_shape(problem, p, turn):
         return own
-    rows, along_k = power_above(hint(p.m)), _along_k(p)
+    rows, along_k = power_above(hint(p.m)), p.b.turned
     widths = (4, 1) if p.all_arguments else (4, 2, 1)
     vector = next(v for v in widths if _loadable(p, v) and v * rows <= 16)
     places, items = 8 if along_k else 32, power_below(min(tuning.product_items, problem.traits.max_group))
@@ -271,26 +272,19 @@ def few(problem):
     return shape, _few_parts(p, shape)
 
 
-def _along_k(p):
-    """Whether adjacent elements of `b` are along k."""
-    return is_one(p.b.row_stride) and not is_one(p.b.column_stride)
-
-
 def _loadable(p, vector):
     """Whether `vector` adjacent elements of `b` can be loaded, or computed, as one vector."""
-    if p.b.source:
-        return vector == 1 or p.divides(vector, p.n) and p.b.source.in_lanes((p.k, p.n))
-    along_k = _along_k(p)
-    across, length = (p.b.column_stride, p.k) if along_k else (p.b.row_stride, p.n)
-    joined = along_k or is_one(p.b.column_stride)
-    return vector == 1 or (joined and p.divides(vector, length, across, p.b.batch_stride, p.b.offset))
+    across, length = (p.b.column_stride, p.k) if p.b.turned else (p.b.row_stride, p.n)
+    joined = p.b.turned or is_one(p.b.column_stride)
+    fits = vector == 1 or (joined and p.divides(vector, length, across, p.b.batch_stride, p.b.offset))
+    return fits and (vector == 1 or not p.b.source or p.b.source.in_lanes(p.shape(p.b)))
 
 
 def _own_shape(problem, p, turn):
     """What few() returns, of the device's own choices; None where it has none. p: the problem, turned if `turn`."""
 
     def make(lanes, places, rows, vector, steps=0):
-        return rows_gpu.Shape(lanes, places, rows, _along_k(p), vector, turn), steps
+        return rows_gpu.Shape(lanes, places, rows, p.b.turned, vector, turn), steps
 
     return chosen(problem.traits, "few_rows", lambda: problem.key, make, lambda own: _unfit_shape(p, *own))
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 
 from keras_ocl.core import dtypes
 from keras_ocl.core.dim import Dim, present, product
+from keras_ocl.core.index import is_one
 from keras_ocl.kernels import prelude
 from keras_ocl.kernels.coordinates import index_type
 from keras_ocl.kernels.overrides import shown
@@ -16,9 +17,11 @@ class Operand:
 
     `a` has rows m and columns k, `b` rows k and columns n; a transpose is swapped strides, a broadcast batch has `batch_stride` 0.
     With a `source` the kernel computes the elements in a prologue, where it would load them: `source.load(args, row, column, extents,
-    width, wide)`, given the C texts of an index in a matrix of `extents` and whether indices take 64 bits, returns (statements, C text of a
-    register of `width` elements along the row). CPU kernels accept a source for `b`: products of few rows compute it where they load it,
-    others where they pack it (cpu_choice.packs_computed). GPU kernels accept sources for both, those of few rows for `b`.
+    width, wide)`, given the C texts of an index in a row-major matrix of `extents` and whether indices take 64 bits, returns (statements,
+    C text of a register of `width` elements along the row), `source.in_lanes(extents)` whether `width` may be more than 1, and
+    `source.read` is how many bytes of memory an element takes. Strides then tell where the elements would lie: in such a matrix, or
+    transposed in one. CPU kernels accept a source for `b`: products of few rows compute it where they load it, others where they pack it
+    (cpu_choice.packs_computed). GPU kernels accept sources for both.
     """
 
     handle: object  # goes to Args.pointer
@@ -28,6 +31,16 @@ class Operand:
     batch_stride: int = 0
     offset: int = 0
     source: object = None
+
+    @property
+    def read(self):
+        """Bytes of memory that an element takes."""
+        return self.source.read if self.source else dtypes.itemsize(self.dtype)
+
+    @property
+    def turned(self):
+        """Whether adjacent elements lie along a column."""
+        return is_one(self.row_stride) and not is_one(self.column_stride)
 
     def transposed(self):
         """The same memory with rows and columns exchanged."""
@@ -86,7 +99,7 @@ class Problem:
     def _layout(self, operand):
         """Text of an operand's dtype and strides, for `key`."""
         if operand.source:
-            return f"{operand.dtype}(computed)"
+            return f"{operand.dtype}(computed{', turned' if operand.turned else ''})"
         batch = [] if self.batch is None else [operand.batch_stride]
         return f"{operand.dtype}({','.join(map(shown, (*batch, operand.row_stride, operand.column_stride)))})"
 
@@ -119,12 +132,17 @@ class Problem:
         return self._accumulated(operand, width, prelude.load(operand.dtype, width, pointer, offset, aligned=aligned))
 
     def shape(self, operand):
-        """(rows, columns) of `a` or `b`."""
-        return (self.k, self.n) if operand is self.b else (self.m, self.k)
+        """(rows, columns) of the row-major matrix as which `a` or `b` lies in memory."""
+        rows, columns = (self.k, self.n) if operand is self.b else (self.m, self.k)
+        return (columns, rows) if operand.turned else (rows, columns)
 
     def computed(self, args, operand, row, column, width, stored=False):
-        """(statements, expression) like load(), for an operand with a source; stored: the expression is of its bits in memory."""
-        statements, text = operand.source.load(args, row, column, self.shape(operand), width, self.index == "long")
+        """(statements, expression) like load(), for an operand with a source, of elements that would be adjacent in memory.
+
+        stored: the expression is of their bits in memory.
+        """
+        place = (column, row) if operand.turned else (row, column)
+        statements, text = operand.source.load(args, *place, self.shape(operand), width, self.index == "long")
         if stored:
             text, helpers = prelude.stored(operand.dtype, width, text)
             self.helpers |= helpers

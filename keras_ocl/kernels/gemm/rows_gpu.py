@@ -108,7 +108,8 @@ def _one_by_one(p, s, n, args, begin, step):
     """C text of the loop along k, of which the compiler unrolls some steps."""
     kind, rows = p.vector(s.vector), range(s.rows)
     statements, right = _right(p, s, n, args)
-    sums = "".join(f"{{\nconst {kind} x = {_left(p, s, n, f'row{r}')};\nsum{r} = {p.fma('x', 'y', f'sum{r}')};\n}}\n" for r in rows)
+    lefts = [(r, *_left(p, s, n, args, f"row{r}")) for r in rows]
+    sums = "".join(f"{{\n{before}const {kind} x = {left};\nsum{r} = {p.fma('x', 'y', f'sum{r}')};\n}}\n" for r, before, left in lefts)
 
     def walk(start, stop):
         first = begin if start == "0" else f"{start} + {begin}"
@@ -128,13 +129,16 @@ def _ahead(p, s, n, args, begin, step):
     kind, i, steps = p.vector(s.vector), n.index, range(s.ahead)
     whole = p.divides(s.ahead * step, p.k)
     statements, right = _right(p, s, n, args)
+    lefts = [_left(p, s, n, args, f"row{r}") for r in range(s.rows)]
     names = [(q, f"y{q}", [f"x{q}_{r}" for r in range(s.rows)]) for q in steps]
 
     def read(first, guarded):
         text = []
         for q, y, xs in names:
             at = f"const {i} k = {first} + {q * step};\n"
-            loads = f"{statements}{y} = {right};\n" + "".join(f"{x} = {_left(p, s, n, f'row{r}')};\n" for r, x in enumerate(xs))
+            loads = f"{statements}{y} = {right};\n"
+            for x, (before, left) in zip(xs, lefts, strict=True):
+                loads += f"{{\n{before}{x} = {left};\n}}\n" if before else f"{x} = {left};\n"
             zeros = "".join(f"{name} = 0;\n" for name in (y, *xs))
             text.append(f"{{\n{at}" + (f"if (k < {n.k}) {{\n{loads}}} else {{\n{zeros}}}\n}}\n" if guarded else f"{loads}}}\n"))
         return "".join(text)
@@ -159,13 +163,24 @@ def _right(p, s, n, args):
     return "", p.load(p.b, s.vector, "b", summed(scaled("at", n.b_column), scaled("k", n.b_row)), aligned=True)
 
 
-def _left(p, s, n, row):
-    """C text of the elements of row `row` of `a` that multiply a vector of `b` (one element is broadcast)."""
-    start = scaled(row, n.a_row)
+def _left(p, s, n, args, row):
+    """(statements, C text) of the elements of row `row` of `a` that multiply a vector of `b` (one element is broadcast)."""
+
+    def element(x, width=1):
+        if p.a.source:
+            return p.computed(args, p.a, row, summed(n.k_start, "k", str(x)), width)
+        k = f"(k + {x})" if x else "k"
+        return "", p.load(p.a, width, "a", summed(scaled(row, n.a_row), scaled(k, n.a_column)), aligned=width > 1)
+
     if s.along_k and s.vector > 1:
-        if n.a_column == "1" and p.divides(s.vector, p.a.row_stride, p.a.batch_stride, p.a.offset):
-            return p.load(p.a, s.vector, "a", summed(start, "k"), aligned=True)
-        parts = (p.load(p.a, 1, "a", summed(start, scaled(f"(k + {x})", n.a_column))) for x in range(s.vector))
-        return f"({p.vector(s.vector)})({', '.join(parts)})"
-    value = p.load(p.a, 1, "a", summed(start, scaled("k", n.a_column)))
-    return f"({p.vector(s.vector)})({value})" if s.vector > 1 else value
+        joined = n.a_column == "1" and p.divides(s.vector, p.a.row_stride, p.a.batch_stride, p.a.offset)
+        if joined and (not p.a.source or p.a.source.in_lanes(p.shape(p.a))):
+            return element(0, s.vector)
+        parts, text = [], ""
+        for x in range(s.vector):
+            before, value = element(x)
+            text += f"{p.register} left{x};\n{{\n{before}left{x} = {value};\n}}\n" if before else ""
+            parts.append(f"left{x}" if before else value)
+        return text, f"({p.vector(s.vector)})({', '.join(parts)})"
+    before, value = element(0)
+    return before, f"({p.vector(s.vector)})({value})" if s.vector > 1 else value

@@ -169,9 +169,14 @@ class MatrixTile(Tile):
         return extent * (self.pitch(extent) + 1)
 
     def local_bytes(self, size: int) -> int:
-        """Bytes of local memory, of both operands' tiles and the waves' exchange, whatever the `size` of a sum's elements."""
+        """Bytes of local memory, of both operands' tiles, the waves' exchange and the slices' sums, with `size` bytes each."""
         elements = self.terms * (self.elements(self.height) + self.elements(self.width)) + self.waves * self.unit.exchange
-        return elements * self.unit.size
+        return self.slices * elements * self.unit.size + (self.slices - 1) * self.height * self.width * size
+
+    def memory(self, args: Args, register: str, extent: int) -> str:
+        elements = self.terms * self.elements(extent)
+        pointer = MatrixContraction.memory(args, self, self.slices * elements)
+        return f"({pointer} + slice * {elements})" if self.slices > 1 else pointer
 
     def contraction(self, args: Args, register: str, fma: Fma, index: str = "int", dtype: str = "") -> "MatrixContraction":
         """What writes the contraction of operands of `dtype` with this tile."""
@@ -197,8 +202,7 @@ class MatrixContraction(Contraction):
         dtype: str,
         memory: tuple[str, str] | None = None,
     ) -> None:
-        sides = (self.memory(args, tile, tile.terms * tile.elements(extent)) for extent in (tile.height, tile.width))
-        super().__init__(args, tile, register, fma, index, memory=memory or (next(sides), next(sides)))
+        super().__init__(args, tile, register, fma, index, memory)
         self.unit, self.dtype, self.staged, self.fetched = tile.unit, dtype, tile.staged, tile.staged
         if tile.expansion:
             self.dtype, self.fetched = tile.expansion.dtype, "uint"
@@ -216,7 +220,9 @@ class MatrixContraction(Contraction):
         text += f"const int wave_row = wave / {t.waves_across} * {t.tall * unit.rows};\n"
         text += f"const int wave_column = wave % {t.waves_across} * {t.wide * unit.columns};\n"
         if unit.exchange:
-            text += f"__local {self.staged}* exchange = {self.memory(args, t, t.waves * unit.exchange)} + wave * {unit.exchange};\n"
+            wave = f"(slice * {t.waves} + wave)" if t.slices > 1 else "wave"
+            memory = self.memory(args, t, t.slices * t.waves * unit.exchange)
+            text += f"__local {self.staged}* exchange = {memory} + {wave} * {unit.exchange};\n"
         return text
 
     def zero(self, lanes: int) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from keras_ocl.core import dtypes
-from keras_ocl.core.dim import Extent, ceil_div, hint
+from keras_ocl.core.dim import Extent, ceil_div, hint, size_hint
 from keras_ocl.core.factors import Shaped
 from keras_ocl.kernels import cumulative_gpu, row_sparse, scatter, scatter_sorted, sort, sort_local
 from keras_ocl.kernels.attention import gpu as attention_gpu
@@ -88,13 +88,12 @@ def _attention_pays(traits: Traits, query: Shaped, key: Shaped, has_bias: bool) 
     return max(time, source) <= tuning.attention_most and multiplied <= tuning.attention_launches * tuning.launch
 
 
-def _left_pays(traits: Traits, rows: Extent, depth: Extent, columns: Extent, price: float, loads: int) -> bool:
-    """Whether computing the left operand again for each block of columns, and its further loads, takes less than half a launch's time."""
-    rows, columns, tuning = hint(rows), hint(columns), tuning_of(traits)
-    if min(rows, columns) <= tuning.product_few:
-        return False
-    each = price + tuning.product_fetch * (loads - 1)
-    return rows * depth * ceil_div(columns, tuning.product_block) * each / gpu_choice.units(traits) <= tuning.launch / 2
+def _repeats_pay(traits: Traits, uses: Sequence[tuple[tuple[Extent, Extent], Extent]], price: float, read: int) -> bool:
+    """Whether computing an operand again for each block of results, and its further loads, takes less than half a launch's time."""
+    tuning = tuning_of(traits)
+    each = price + tuning.product_fetch * read / 4
+    loaded = sum(size_hint(extents) * ceil_div(hint(times), tuning.product_block) for extents, times in uses)
+    return loaded * each / gpu_choice.units(traits) <= tuning.launch / 2
 
 
 def _scatter_block(traits: Traits, rows: Extent, columns: Extent, lanes: int) -> tuple[int, int]:
@@ -131,7 +130,7 @@ SCHEDULE = register(
         filter_gradient=_filter_gradient,
         attention=_attention,
         attention_pays=_attention_pays,
-        left_pays=_left_pays,
+        repeats_pay=_repeats_pay,
         sort=_sort,
         top_k=sort_local.greatest,
         scan=cumulative_gpu.kernels,

@@ -1,14 +1,20 @@
-"""Prologues of gradients of weights: what CPU kernels compute where they pack it, such as an activation, is neither stored nor loaded."""
+"""Prologues: what gradients of weights compute where CPUs pack it, and products where GPUs load it, is neither stored nor loaded.
+
+Such as an activation, or a cast.
+"""
 
 import dataclasses
 
+import ml_dtypes
 import numpy as np
 import pytest
 
 from keras_ocl import primitives as P
+from keras_ocl.core.primitive import Kind
 from keras_ocl.kernels.conv.geometry import Geometry
-from tests.compiler.fuse.test_rows import CPU, GPU, regions
+from tests.compiler.fuse.test_rows import CPU, GPU, launches, regions
 from tests.devices import another
+from tests.kernels.matrix.emulated import traits_with
 from tests.kernels.pointwise.test_cpu import EXTENTS, run
 
 COMPUTED = ["mul", "add", "max"]
@@ -143,3 +149,99 @@ def test_filter_gradients(device, input, filter, options, extents):
 @pytest.mark.parametrize("shape, columns", PRODUCTS, ids=str)
 def test_weight_gradients(device, shape, columns, extents):
     compare(device, weight_gradient, (shape, (shape[-1],), (*shape[:-1], columns)), extents)
+
+
+# ---- on GPUs: what products compute as they load it
+
+
+def cast(x):
+    return P.convert(x, "bfloat16")
+
+
+def dense_step(x, w, dy):
+    """A dense layer in mixed precision with its gradients: (result, gradient of x, gradient of w)."""
+    x, w, dy = cast(x), cast(w), cast(dy)
+    return tuple(
+        P.convert(y, "float32")
+        for y in (P.dot_general(x, w, ((1,), (0,))), P.dot_general(dy, w, ((1,), (1,))), P.dot_general(x, dy, ((0,), (0,))))
+    )
+
+
+def test_gpu_products_compute_casts_as_they_load_them():
+    """Both operands, in both layouts, each of two products: no cast has a launch."""
+    found = regions(GPU, dense_step, (128, 784), (784, 512), (128, 512))
+    assert [sorted(n.shape for n in r.prologues) for r in found] == [
+        [(128, 784), (784, 512)],
+        [(128, 512), (784, 512)],
+        [(128, 512), (128, 784)],
+    ]
+    assert all(n.kind is Kind.INPUT for r in found for n in r.loaded | r.operands - {r.anchor})
+
+
+def test_what_many_tiles_read_is_cast_once():
+    first, *_ = found = regions(GPU, dense_step, (4096, 4096), (4096, 4096), (4096, 4096))
+    assert len(found) == 6 and first.anchor is None and not any(r.prologues for r in found)
+
+
+def test_a_cast_that_must_be_stored_is_loaded():
+    """By a product, too: as one who asked for it does, or a template that cannot compute it."""
+
+    def result(x, w):
+        h = cast(x)
+        return h, P.dot_general(h, w, ((1,), (0,)))
+
+    def batched(x, w):
+        h = cast(x)
+        return P.dot_general(h, w, ((1,), (0,))), P.dot_general(h, h, ((1,), (1,)), ((0,), (0,)))
+
+    for function in (result, batched):
+        assert not any(r.prologues for r in regions(GPU, function, (64, 96), (96, 48)))
+
+
+def test_an_epilogue_stores_a_cast():
+    """What a product computes is cast there rather than in the next one's prologue."""
+
+    def function(x, v, w):
+        return P.dot_general(cast(P.dot_general(x, v, ((1,), (0,)))), cast(w), ((1,), (0,)))
+
+    _, second = regions(GPU, function, (64, 96), (96, 80), (80, 48))
+    assert [n.shape for n in second.prologues] == [(80, 48)]
+
+
+def test_other_cheap_expressions_and_flat_views():
+    """Of two arrays: a picture's pixels are masked, and flattened, as the product loads them."""
+
+    def function(x, mask, w):
+        h = cast(P.mul(x, mask))
+        return P.dot_general(P.reshape(h, (64, 28 * 28)), cast(w), ((1,), (0,)))
+
+    (region,) = regions(GPU, function, (64, 28, 28), (64, 28, 28), (784, 96))
+    assert sorted(n.name for n in region.fetched) == ["convert", "convert", "mul", "reshape"]
+
+
+def test_equal_layers_with_prologues_share_their_kernels():
+    def function(x, *weights):
+        for w in weights:
+            x = P.dot_general(cast(x), cast(w), ((1,), (0,)))
+        return x
+
+    found = launches(GPU, function, (64, 96), *[(96, 96)] * 3)
+    assert len(found) == 3 and len({launch.text() for launch in found[1:]}) == 1
+
+
+@pytest.mark.parametrize("unit", [(), ("emulated",)], ids=["items", "unit"])
+@pytest.mark.parametrize("sizes", [(33, 50, 45), (3, 77, 31), (70, 96, 5), (1, 64, 48)], ids=str)
+def test_products_that_compute_casts(sizes, unit, monkeypatch):
+    """Beside NumPy's, with infinities and NaN, on the device with the schedule of GPUs."""
+    device = another()
+    monkeypatch.setattr(device, "traits", traits_with(device, *unit))
+    m, k, n = sizes
+    rng = np.random.default_rng(m)
+    x, w, dy = (rng.standard_normal(shape).astype("float32") for shape in ((m, k), (k, n), (m, n)))
+    x[0, 1], x[-1, -1], w[0, 0], dy[0, 2] = np.inf, np.nan, -np.inf, np.nan
+    found, kernels = run(device, dense_step, x, w, dy)
+    assert len(kernels) <= 3, "no launch of casts beside the products"
+    a, b, c = (array.astype(ml_dtypes.bfloat16).astype("f8") for array in (x, w, dy))
+    for result, left, right in zip(found, (a, c, a.T), (b, b.T, c), strict=True):
+        with np.errstate(invalid="ignore"):
+            np.testing.assert_allclose(result, left @ right, rtol=2**-8, atol=0.05)

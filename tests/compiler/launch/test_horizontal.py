@@ -264,11 +264,11 @@ def test_a_joined_launch_tells_what_its_units_do():
     """The operations of the branch in bfloat16; those of the branch in float32 take a work-item's time, with the rest of the launch."""
 
     def make():
-        x = keras.Input((96,))
-        return keras.Model(x, [keras.layers.Dense(192, dtype=dtype)(x) for dtype in ("mixed_bfloat16", "float32")])
+        x = keras.Input((512,))
+        return keras.Model(x, [keras.layers.Dense(512, dtype=dtype)(x) for dtype in ("mixed_bfloat16", "float32")])
 
     (step,) = lowering.lower(make, runtime.read_record("sm_86"), train=False)
-    launch, of_a_product = step.launches[-1], 2 * 32 * 96 * 192
+    launch, of_a_product = step.launches[-1], 2 * 32 * 512 * 512
     ((unit, instructions, operations),) = launch.by_units
     assert (unit, instructions) == ("mma_m16n8k16", 1)
     assert operations == pytest.approx(of_a_product, rel=0.05) and launch.operations == pytest.approx(2 * of_a_product, rel=0.05)

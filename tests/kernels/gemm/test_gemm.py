@@ -511,6 +511,8 @@ def test_the_choices_of_a_large_gpu(device, m, k, n, transposed):
 class Doubled:
     """A source: twice the matrix in memory."""
 
+    read = 4
+
     def __init__(self, handle):
         self.handle = handle
 

@@ -13,6 +13,7 @@ from keras_ocl import runtime
 from keras_ocl.compiler import eager, from_numpy, to_numpy
 from keras_ocl.compiler.cache import Cache
 from keras_ocl.compiler.jit import Jitted
+from keras_ocl.core import dtypes
 from keras_ocl.core.dim import Dim
 from keras_ocl.kernels import gemm, prelude, summation
 from keras_ocl.kernels.contraction import Tile
@@ -80,6 +81,18 @@ def test_any_shape(data):
     rng = np.random.default_rng(m + k + n)
     a, b = random(rng, (batch, m, k), dtype), random(rng, (batch, k, n), dtype)
     check_all(device, traits_with(device), [(a, b, dtype, options | dict(batched=True, offset=offset))])
+
+
+@pytest.mark.parametrize("m,k,n", [(45, 200, 70), (8, 96, 64), (33, 67, 1)])
+@pytest.mark.parametrize(
+    "shape,slices,terms", [((1, 1, 1, 2, 16), 4, None), ((2, 1, 1, 1, 32), 2, None), ((1, 2, 2, 1, 16), 8, BF16X6)], ids=str
+)
+def test_groups_with_slices_of_k(device, shape, slices, terms, m, k, n):
+    """The last slice has fewer steps, as many, or none; some results lie outside."""
+    rng, dtype = np.random.default_rng(15), "float32" if terms else "bfloat16"
+    a, b = random(rng, (1, m, k), dtype), random(rng, (1, k, n), dtype)
+    tile = dataclasses.replace(MatrixTile.of(EMULATED, *shape, terms), slices=slices)
+    check_all(device, traits_with(device), [(a, b, dtype, dict(tile=tile, transposed=turned)) for turned in TRANSPOSED])
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
@@ -216,41 +229,82 @@ def test_the_chooser_takes_no_unit_that_does_not_fit():
 
 
 class Tripled:
-    """A source: three times the matrix in memory, in registers of float32."""
+    """A source: three times the matrix in memory, of `kept` there, in registers of the type of `dtype`, an operand's."""
 
-    def __init__(self, handle, dtype):
-        self.handle, self.dtype, self.helpers = handle, dtype, set()
+    def __init__(self, handle, dtype, kept, lanes=True):
+        self.handle, self.dtype, self.kept, self.lanes, self.helpers = handle, dtype, kept, lanes, set()
+        self.read = dtypes.itemsize(kept)
 
     def in_lanes(self, extents):
-        return True
+        return self.lanes
 
     def load(self, args, row, column, extents, width, wide):
-        pointer = args.pointer(self.handle, self.dtype)
-        self.helpers |= prelude.helpers_for(self.dtype, width)
-        read = prelude.load(self.dtype, width, pointer, f"({row}) * {args.int(extents[1])} + ({column})")
-        return f"const {prelude.register_type(self.dtype, width)} thrice = 3 * {read};\n", "thrice"
+        pointer = args.pointer(self.handle, self.kept)
+        self.helpers |= prelude.helpers_for(self.kept, width)
+        read = prelude.load(self.kept, width, pointer, f"({row}) * {args.int(extents[1])} + ({column})")
+        value = f"3 * {read}"
+        if self.dtype == "bfloat16":  # rounded, as a register of it is
+            self.helpers.add(f"to_bfloat16_{width}")
+            floats, uints = (prelude.vector_type(kind, width) for kind in ("float", "uint"))
+            value = f"as_{floats}(convert_{uints}(to_bfloat16_{width}({value})) << 16)"
+        return f"const {prelude.register_type(self.dtype, width)} thrice = {value};\n", "thrice"
 
 
-@pytest.mark.parametrize("side", ["left", "right"])
-@pytest.mark.parametrize("dtype,expansion", [("float16", None), ("bfloat16", None), ("float32", BF16X6)])
-def test_operands_that_are_computed_as_they_are_loaded(device, side, dtype, expansion):
-    """They are rounded to their dtype, as if they had been in memory."""
-    tile = MatrixTile.of(EMULATED, 1, 2, 2, 1, 16, expansion)
-    for m, k, n in ((17, 33, 31), (40, 64, 72), (33, 1100, 52)):
-        rng, handles = np.random.default_rng(m), {x: named(x) for x in "abc"}
-        a, b = random(rng, (m, k), dtype), random(rng, (k, n), dtype)
-        sources = [Tripled(handles[x], dtype) if s == side else None for x, s in (("a", "left"), ("b", "right"))]
-        left, right = (gemm.Operand(handles[x], dtype, n, 1, source=s) for x, n, s in zip("ab", (k, n), sources, strict=True))
-        sink = Sink(handles["c"], (m, n), "float32")
-        specs = gemm.plan(traits_with(device), batch=None, m=m, n=n, k=k, a=left, b=right, dtype="float32", sink=sink, tile=tile)
+def tripled(device, m, k, n, dtype, kept, sides, transposed, traits=None, lanes=True, **options):
+    """Compares the product of operands, of which a source computes those on `sides` ("a", "b") from arrays of `kept`; its kernels."""
+    rng, handles = np.random.default_rng(m), {x: named(x) for x in "abc"}
+    arrays, values, operands = {"a": random(rng, (m, k), dtype), "b": random(rng, (k, n), dtype)}, {}, {}
+    for (x, array), turned in zip(arrays.items(), transposed, strict=True):
+        if x in sides:
+            array = array.astype(dtypes.numpy_dtype(kept))
+            array[-1, -1], array[0, 0] = np.inf, np.nan
+        values[x] = (3 * array.astype("f4")).astype(dtypes.numpy_dtype(dtype)) if x in sides else array
+        rows, columns = array.shape
+        source = Tripled(handles[x], dtype, kept, lanes) if x in sides else None
+        arrays[x] = np.ascontiguousarray(array.T if turned else array)
+        operands[x] = gemm.Operand(handles[x], dtype, *((1, rows) if turned else (columns, 1)), source=source)
+    sink = Sink(handles["c"], (m, n), "float32")
+    traits = traits or traits_with(device)
+    specs = gemm.plan(traits, batch=None, m=m, n=n, k=k, **operands, dtype="float32", sink=sink, **options)
+    helpers = frozenset().union(*(o.source.helpers for o in operands.values() if o.source))
+    buffers = {x: device.upload(array) for x, array in arrays.items()} | {"c": device.upload(np.full((m, n), 77, "float32"))}
+    launch(device, [dataclasses.replace(spec, helpers=spec.helpers | helpers) for spec in specs], buffers)
+    found, a, b = device.download(buffers["c"], np.dtype("float32"), (m, n)), values["a"], values["b"]
+    with np.errstate(invalid="ignore"):
+        wanted = a.astype("f8") @ b.astype("f8")
+        finite = np.isfinite(wanted)
+        np.testing.assert_array_equal(found[~finite], wanted[~finite].astype("f4"))
+        assert finite.sum() >= (m - 2) * (n - 2)
+        assert (abs(found.astype("f8") - wanted) <= bound(a, b))[finite].all(), (m, k, n)
+    return specs
+
+
+@pytest.mark.parametrize(
+    "sides,transposed,dtype,size",
+    pairwise(["a", "b", "ab"], TRANSPOSED, ["float16", "bfloat16", "float32"], [(17, 33, 31), (40, 64, 72), (33, 1100, 52), (30, 20, 44)]),
+)
+def test_operands_that_are_computed_as_they_are_loaded(device, sides, transposed, dtype, size):
+    """They are rounded to their dtype, as if they had been in memory; in vectors of eight, four and two, and one by one."""
+    tile = MatrixTile.of(EMULATED, 1, 2, 2, 1, 16, BF16X6 if dtype == "float32" else None)
+    for kept, lanes in (("float32", True), (dtype, True), ("float32", False)):
+        specs = tripled(device, *size, dtype, kept, sides, transposed, lanes=lanes, tile=tile)
         assert by_unit(specs)
-        helpers = frozenset().union(*(s.helpers for s in sources if s))
-        specs = [dataclasses.replace(spec, helpers=spec.helpers | helpers) for spec in specs]
-        buffers = {"a": device.upload(a), "b": device.upload(b), "c": device.upload(np.full((m, n), 77, "float32"))}
-        launch(device, specs, buffers)
-        found = device.download(buffers["c"], np.dtype("float32"), (m, n))
-        a, b = ((3 * x.astype("f4")).astype(x.dtype) if s else x for x, s in zip((a, b), sources, strict=True))
-        assert (abs(found.astype("f8") - a.astype("f8") @ b.astype("f8")) <= bound(a, b)).all(), (m, k, n)
+
+
+@pytest.mark.parametrize(
+    "sides,transposed,dtype,size",
+    pairwise(
+        ["a", "b", "ab"],
+        TRANSPOSED,
+        ["bfloat16", "float32"],
+        [(1, 300, 64), (3, 77, 31), (8, 2100, 52), (45, 90, 2), (64, 130, 5), (19, 260, 40)],
+    ),
+)
+def test_computed_operands_of_few_rows_or_columns(device, sides, transposed, dtype, size):
+    """By work-items, without and with tiles, with sums in parts and without."""
+    traits = dataclasses.replace(device.traits, schedule="gpu", compute_units=132, max_group=1024, local_memory=49152)
+    first, *_ = tripled(device, *size, dtype, "float32", sides, transposed, traits)
+    assert ("lanes along the sum" in first.title) == (min(size[0], size[2]) <= 8)
 
 
 @pytest.mark.parametrize("name", ["sm_90", "gfx1100", "gfx90a"])

@@ -47,6 +47,8 @@ def test_keys_tell_what_a_choice_depends_on():
     computed = product(traits)
     computed.b = dataclasses.replace(computed.b, source=object())
     assert computed.key.endswith("b=float32(computed)")
+    computed.b = computed.b.transposed()
+    assert computed.key.endswith("b=float32(computed, turned)")
 
 
 CPU = [
