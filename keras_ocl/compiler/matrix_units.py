@@ -48,6 +48,6 @@ def outcome(device: Device, given: Probe) -> str:
         values = device.download(found, given.wanted.dtype, given.wanted.shape)
     except KernelBuildError as error:
         return f"the driver does not compile it: {error.reason}"
-    except FAILURES as error:
+    except (*FAILURES, *device.driver.errors, RuntimeError) as error:  # a driver may refuse to run what it compiled
         return f"its probe does not run: {error}"
     return "" if np.array_equal(values, given.wanted, equal_nan=True) else "its probe computes wrong values"

@@ -6,10 +6,12 @@ import logging
 import subprocess
 import sys
 
+import numpy as np
+import pyopencl as cl
 import pytest
 
 from keras_ocl import runtime
-from keras_ocl.compiler import matrix_units
+from keras_ocl.compiler import from_numpy, matrix_units
 from keras_ocl.kernels.matrix import units
 from keras_ocl.runtime.matrix_units import candidates
 
@@ -41,6 +43,18 @@ def test_the_units_that_work_stay(tried, device, caplog):
     (record,) = caplog.records
     assert record.getMessage().startswith("keras_ocl does not use the matrix unit mma_m16n8k16 of ")
     assert reason.startswith("the driver does not compile it: ") and "error" in reason and record.getMessage().endswith(f": {reason}.")
+
+
+def test_a_unit_whose_probe_the_driver_does_not_run_is_refused(tried, device, monkeypatch):
+    def refused(*given):
+        raise cl.RuntimeError("clEnqueueNDRangeKernel failed: OUT_OF_RESOURCES", cl.status_code.OUT_OF_RESOURCES)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(device.driver, "launch", refused)
+        assert tried("emulated") == ()
+    (reason,) = device.refused_units.values()
+    assert reason.startswith("its probe does not run: ") and "OUT_OF_RESOURCES" in reason
+    assert float((from_numpy(np.ones(3, "float32")) + 1).sum()) == 6  # the device stays usable
 
 
 def test_verdicts_outlive_the_process(tried, monkeypatch):
