@@ -56,7 +56,7 @@ BELOW = {
     "distribution": {"core", "primitives", "compiler", "runtime"},
     "central": {"distribution", "runtime"},
     "collectives": {"core", "primitives", "ops", "distribution"},
-    "hooks": {"core", "compiler", "runtime", "chrome_trace", "ops", "layers", "custom", "distribution"},
+    "hooks": {"core", "compiler", "runtime", "verify", "chrome_trace", "ops", "layers", "custom", "distribution"},
     "backend": {"ops", "hooks"},
     "src": {"ops", "hooks", "export"},
 }

@@ -8,6 +8,7 @@ import keras_ocl.runtime.versions  # noqa: F401 - before all that needs what it 
 from keras_ocl.runtime.arena import Arena
 from keras_ocl.runtime.counts import Statistics
 from keras_ocl.runtime.device import Device, living_devices
+from keras_ocl.runtime.disk_cache import DiskCache
 from keras_ocl.runtime.errors import FAILURES, DeviceLost, KernelBuildError, OutOfMemory
 from keras_ocl.runtime.hardware import Hardware
 from keras_ocl.runtime.memory import Storage, before_out_of_memory
@@ -16,7 +17,8 @@ from keras_ocl.runtime.profilers import BUILD, READ_BACK, UPLOAD, WAIT, Label, R
 from keras_ocl.runtime.profiling import profiled, profiling
 from keras_ocl.runtime.programs import UnoptimisedBuilds
 from keras_ocl.runtime.quarantine import Record as QuarantineRecord
-from keras_ocl.runtime.quarantine import Target, read_quarantine, remove_quarantine, target_of, write_quarantine
+from keras_ocl.runtime.quarantine import Target, quarantine_setting, read_quarantine, remove_quarantine, target_of, write_quarantine
+from keras_ocl.runtime.quirks import INTEL_CPU, POCL
 from keras_ocl.runtime.record import RecordDevice, read_hardware, read_record, record_names
 from keras_ocl.runtime.selection import (
     DeviceInfo,
@@ -29,6 +31,7 @@ from keras_ocl.runtime.selection import (
     open_again,
     platform_list,
     take_turn,
+    when_used,
 )
 from keras_ocl.runtime.state import started
 from keras_ocl.runtime.traits import Traits, pci_address
@@ -39,11 +42,14 @@ __all__ = [
     "Device",
     "DeviceInfo",
     "DeviceLost",
+    "DiskCache",
     "FAILURES",
     "Hardware",
+    "INTEL_CPU",
     "KernelBuildError",
     "Label",
     "OutOfMemory",
+    "POCL",
     "QuarantineRecord",
     "READ_BACK",
     "Record",
@@ -70,6 +76,7 @@ __all__ = [
     "platform_list",
     "profiled",
     "profiling",
+    "quarantine_setting",
     "read_hardware",
     "read_quarantine",
     "read_record",
@@ -79,5 +86,6 @@ __all__ = [
     "started",
     "take_turn",
     "target_of",
+    "when_used",
     "write_quarantine",
 ]

@@ -67,10 +67,19 @@ def remove_quarantine(target: Target) -> bool:
     return DiskCache(warns=False).remove_record(target.file)
 
 
+def quarantine_setting() -> str:
+    """KERAS_OCL_QUARANTINE: "" (not set), "manual" (records are used, but nothing is verified unasked) or "0" (neither).
+
+    Raises:
+        ValueError: it is none of these.
+    """
+    setting = os.environ.get("KERAS_OCL_QUARANTINE", "")
+    if setting not in ("", "manual", "0"):
+        raise ValueError(f'KERAS_OCL_QUARANTINE={setting!r}: it is "manual", "0", or not set')
+    return setting
+
+
 def quarantined(target: Target) -> frozenset[str]:
     """Names of the families that a Target's Record keeps out: none where KERAS_OCL_QUARANTINE is 0, ValueError where that is invalid."""
-    way = os.environ.get("KERAS_OCL_QUARANTINE", "")
-    if way not in ("", "0"):
-        raise ValueError(f'KERAS_OCL_QUARANTINE={way!r}: it is "0", or not set')
-    record = None if way else read_quarantine(target)
+    record = None if quarantine_setting() == "0" else read_quarantine(target)
     return frozenset(record.kept_out if record else ())

@@ -155,6 +155,7 @@ class _Registry:
         self.parts = {}  # name -> Device of some of another one's compute units
         self.announced = set()
         self.examiners = {}  # name -> function of a Device
+        self.users = {}  # name -> function of a Device
         self.examined = weakref.WeakKeyDictionary()  # Device -> names of the examiners that have seen it
 
     def candidates(self):
@@ -268,6 +269,8 @@ class _Registry:
         if record is not None:
             kept_out = "; ".join(f"{name}: {why}" for name, why in record.kept_out.items())
             logger.warning("keras_ocl does not use all of its kernels on %s, as `python -m keras_ocl verify` said: %s.", device, kept_out)
+        for use in self.users.values():
+            use(device)
 
 
 def announce(text, *values):
@@ -320,6 +323,11 @@ def examine_devices(name: str, examine: Callable[[Device], None]) -> None:
         _registry.examiners[name] = examine
         for device in living_devices():
             _registry.examine(device)
+
+
+def when_used(name: str, use: Callable[[Device], None]) -> None:
+    """Call `use` with each Device when this process uses it for the first time. Another function of that `name` is replaced."""
+    _registry.users[name] = use
 
 
 def current_device() -> Device:

@@ -8,7 +8,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from keras_ocl import runtime
-from keras_ocl.verify.process import RIGHT
+from keras_ocl.verify.request import RIGHT
 from keras_ocl.verify.run import Report, known, verify
 
 

@@ -1,32 +1,18 @@
 """The process that runs the cases of one family, so that a driver's crash or hang ends no more than that.
 
-It prints lines of JSON: {"case": name} when a case begins, {"case": name, "verdict": ..., "why": ...} when it has ended.
+It ends when its standard input does, so that it does not outlive the process that started it. It prints lines of JSON:
+{"case": name} when a case begins, {"case": name, "verdict": ..., "why": ...} when it has ended.
 """
 
 import json
 import os
 import sys
-from dataclasses import dataclass
+import threading
 
 from keras_ocl import runtime
 from keras_ocl.verify.case import Case, judge
 from keras_ocl.verify.cases import CASES
-
-RIGHT, WRONG, REFUSED, CRASHED, HUNG = "right", "wrong", "refused", "crashed", "hung"
-
-
-@dataclass(frozen=True)
-class Request:
-    """What a process is to do: the name of the device, the family, the names of families to keep out, and whether few cases are enough."""
-
-    device: str
-    family: str
-    without: tuple[str, ...] = ()
-    short: bool = False
-
-    def text(self):
-        """The request as one argument of a command line."""
-        return json.dumps(vars(self))
+from keras_ocl.verify.request import REFUSED, RIGHT, WRONG, Request
 
 
 def verdicts(device, family, short=False, begin=lambda name: None):
@@ -48,9 +34,18 @@ def _line(error):
     return next(iter(str(error).strip().splitlines()), type(error).__name__)[:300]
 
 
+def _end_with_input():
+    while os.read(0, 64):  # not sys.stdin, whose lock a daemon thread must not hold when Python ends
+        pass
+    os._exit(1)
+
+
 def main(argument):
     """Run the cases that a Request asks for."""
-    request = Request(**json.loads(argument))
+    request = Request.read(argument)
+    threading.Thread(target=_end_with_input, daemon=True).start()
+    if request.background and hasattr(os, "nice"):
+        os.nice(10)
     found = runtime.find_device(request.device)
     device = runtime.open_again(found, found.traits.without(request.without))
 

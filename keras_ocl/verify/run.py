@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from keras_ocl import runtime
 from keras_ocl.kernels.families import BY_NAME, Family
 from keras_ocl.kernels.schedule import families_of
-from keras_ocl.verify.process import CRASHED, HUNG, RIGHT, Request
+from keras_ocl.verify.request import CRASHED, HUNG, RIGHT, Request
 
 LIMIT = 120.0  # seconds of a case, most of which compilers take
 PROCESS = (sys.executable, "-m", "keras_ocl.verify.process")
@@ -99,6 +99,7 @@ def verify(
     limit: float = LIMIT,
     process: Sequence[str] = PROCESS,
     begin: Callable[[Family], None] = lambda family: None,
+    background: bool = False,
 ) -> Iterator[Report]:
     """Verify a device, and write its record after each family. Yields the same Report each time.
 
@@ -106,35 +107,40 @@ def verify(
         device: the Device, found with KERAS_OCL_QUARANTINE=0, so that it has matrix units that the record keeps out.
         only: names of families; () for all that it has. short: whether few cases of each are enough.
         limit: seconds of a case after which its process counts as hanging. process: its command; a Request is added.
-        begin: called with each family before it is verified.
+        begin: called with each family before it is verified. background: whether its process has a low priority.
 
     Raises:
         ValueError: `only` names what is no family of the device.
         OSError: the record cannot be written.
     """
-    families, target, version = known(device.traits, only), runtime.target_of(device), _version()
-    before = runtime.read_quarantine(target) or runtime.QuarantineRecord(version, (), {})
-    verified = before.verified if before.version == version else ()
+    families, target, own = known(device.traits, only), runtime.target_of(device), version()
+    before = runtime.read_quarantine(target) or runtime.QuarantineRecord(own, (), {})
+    verified = before.verified if before.version == own else ()
+
+    def outcome(family, without):
+        return _outcome(Request(device.name, family.name, tuple(sorted(without)), short, background), limit, process)
+
     # Until a family has its turn, the record keeps what it says of it; what follows does without those that are not tried again at all.
     pending = {name: why for name, why in before.kept_out.items() if name in [family.name for family in families]}
     report = Report(kept_out={name: why for name, why in before.kept_out.items() if name not in pending})
     for family in families:
         begin(family)
-        row = Row(family, _outcome(device, family, {*report.kept_out, *family.beside}, short, limit, process))
+        row = Row(family, outcome(family, {*report.kept_out, *family.beside}))
         next_out, reason = family, row.reason
         while next_out is not None and (row.instead or row.outcome).verdict != RIGHT:
             report.kept_out.setdefault(next_out.name, reason)
-            row.instead = _outcome(device, family, report.kept_out, short, limit, process)
+            row.instead = outcome(family, report.kept_out)
             next_out = BY_NAME.get(next_out.then)
             reason = f"what takes the place of {family.name} is {row.instead.text()}; {next_out.instead}" if next_out else ""
         report.rows.append(row)
         pending.pop(family.name, None)
         verified = tuple(dict.fromkeys([*verified, family.name]))
-        runtime.write_quarantine(target, runtime.QuarantineRecord(version, verified, {**pending, **report.kept_out}))
+        runtime.write_quarantine(target, runtime.QuarantineRecord(own, verified, {**pending, **report.kept_out}))
         yield report
 
 
-def _version() -> str:
+def version() -> str:
+    """The version of keras_ocl that records name."""
     from importlib import metadata
 
     try:
@@ -143,13 +149,12 @@ def _version() -> str:
         return "unknown"
 
 
-def _outcome(device, family, without, short, limit, process) -> Outcome:
-    """Run a family's cases in a process without the families named `without`."""
-    request = Request(device.name, family.name, tuple(sorted(without)), short)
+def _outcome(request, limit, process) -> Outcome:
+    """Run what a Request asks for in a process of its own, which ends when this one does."""
     begin, environment, lines, late = time.monotonic(), {**os.environ, **_SETTINGS}, queue.SimpleQueue(), False
     with tempfile.TemporaryFile() as log:
         with subprocess.Popen(
-            [*process, request.text()], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, env=environment
+            [*process, request.text()], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, env=environment
         ) as child:
             threading.Thread(target=lambda: [*map(lines.put, child.stdout), lines.put(None)], daemon=True).start()
             said = []

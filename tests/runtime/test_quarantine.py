@@ -67,8 +67,10 @@ def test_the_variable(monkeypatch):
     write_quarantine(_TARGET, _RECORD)
     monkeypatch.setenv("KERAS_OCL_QUARANTINE", "0")
     assert quarantined(_TARGET) == set()
+    monkeypatch.setenv("KERAS_OCL_QUARANTINE", "manual")
+    assert quarantined(_TARGET) == _RECORD.kept_out.keys()
     monkeypatch.setenv("KERAS_OCL_QUARANTINE", "off")
-    with pytest.raises(ValueError, match="KERAS_OCL_QUARANTINE='off': it is \"0\", or not set"):
+    with pytest.raises(ValueError, match='KERAS_OCL_QUARANTINE=\'off\': it is "manual", "0", or not set'):
         quarantined(_TARGET)
 
 

@@ -8,7 +8,8 @@ from keras_ocl import runtime
 from keras_ocl.kernels.families import BY_NAME
 from keras_ocl.kernels.schedule import families_of
 from keras_ocl.verify.cases import CASES, steps
-from keras_ocl.verify.process import REFUSED, RIGHT, WRONG, verdicts
+from keras_ocl.verify.process import verdicts
+from keras_ocl.verify.request import REFUSED, RIGHT, WRONG
 from tests.verify.faults import FAULTS, plant
 
 

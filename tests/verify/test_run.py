@@ -12,7 +12,7 @@ from keras_ocl import cli, runtime
 from keras_ocl.runtime import selection
 from keras_ocl.runtime.quarantine import quarantined
 from keras_ocl.verify import command, run
-from keras_ocl.verify.process import CRASHED, HUNG, REFUSED, RIGHT, WRONG
+from keras_ocl.verify.request import CRASHED, HUNG, REFUSED, RIGHT, WRONG
 
 _FAULTY = str(Path(__file__).parent / "faulty.py")
 
@@ -96,7 +96,9 @@ def test_lines_of_a_process():
 
 def test_the_command(device, capsys, monkeypatch):
     fault = json.dumps(dict(family="sorts", title="sort: ", launch="refuse"))
-    monkeypatch.setattr(run.verify, "__defaults__", ((), False, run.LIMIT, [sys.executable, _FAULTY, "cpu", fault], lambda family: None))
+    monkeypatch.setattr(
+        run.verify, "__defaults__", ((), False, run.LIMIT, [sys.executable, _FAULTY, "cpu", fault], lambda family: None, False)
+    )
     assert command.command(device, ["sorts"], True, False, run.LIMIT) == 1
     out = capsys.readouterr().out
     assert "sorts" in out and "refused (" in out and "kept out: sorts: refused, sorting [3, 1000]: " in out
@@ -126,7 +128,7 @@ print(sorted(device.traits.quarantine), compiler.to_numpy(P.sort((compiler.from_
 """
 
 
-@pytest.mark.parametrize(("setting", "wanted"), [("", "['sorts'] [1, 2, 3]"), ("0", "[] [1, 2, 3]")])
+@pytest.mark.parametrize(("setting", "wanted"), [("", "['sorts'] [1, 2, 3]"), ("manual", "['sorts'] [1, 2, 3]"), ("0", "[] [1, 2, 3]")])
 def test_later_processes_go_without_it(device, setting, wanted, monkeypatch):
     runtime.write_quarantine(runtime.target_of(device), runtime.QuarantineRecord("0", ("sorts",), {"sorts": "wrong"}))
     monkeypatch.setenv("KERAS_OCL_QUARANTINE", setting)
