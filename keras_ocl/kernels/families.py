@@ -29,6 +29,8 @@ class Family:
 
 
 MATRIX_UNITS, JOINED, STEPS = "matrix_units", "joined", "steps"
+# No family, but what Traits.quarantine may have as well: vectors of all kernels then have no more than NARROW lanes of 32 bits.
+WIDE_VECTORS, NARROW = "wide_vectors", 4
 
 # In the order in which they are verified: those that others use come first.
 FAMILIES = (

@@ -86,11 +86,12 @@ class Traits:
             families: names of all families of kernels that are not to be used.
 
         Returns:
-            A new `Traits`; it has no matrix units where they are among the families.
+            A new `Traits`; it has no matrix units, and no vectors of more than 4 lanes, where they are among the families.
         """
         quarantine = frozenset(families)
         units = {} if "matrix_units" in quarantine else dict(zip(self.matrix_units, self.matrix_rates, strict=True))
-        return replace(self, quarantine=quarantine, matrix_units=tuple(units), matrix_rates=tuple(units.values()))
+        width = min(self.vector_width, 4) if "wide_vectors" in quarantine else self.vector_width
+        return replace(self, quarantine=quarantine, vector_width=width, matrix_units=tuple(units), matrix_rates=tuple(units.values()))
 
 
 def pci_address(handle: Any) -> str:

@@ -1,5 +1,6 @@
 """Verification of a device: each family in a process of its own, one after the other, and what is wrong kept out of what follows."""
 
+import collections
 import json
 import os
 import queue
@@ -12,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from keras_ocl import runtime
-from keras_ocl.kernels.families import BY_NAME, Family
+from keras_ocl.kernels.families import BY_NAME, NARROW, WIDE_VECTORS, Family
 from keras_ocl.kernels.schedule import families_of
 from keras_ocl.verify.request import CRASHED, HUNG, RIGHT, Request
 
@@ -121,11 +122,23 @@ def verify(
         return _outcome(Request(device.name, family.name, tuple(sorted(without)), short, background), limit, process)
 
     # Until a family has its turn, the record keeps what it says of it; what follows does without those that are not tried again at all.
-    pending = {name: why for name, why in before.kept_out.items() if name in [family.name for family in families]}
+    again = {family.name for family in families} | (set() if only else {WIDE_VECTORS})
+    pending = {name: why for name, why in before.kept_out.items() if name in again}
     report = Report(kept_out={name: why for name, why in before.kept_out.items() if name not in pending})
-    for family in families:
+    waiting = collections.deque(families)
+    while waiting:
+        family = waiting.popleft()
         begin(family)
-        row = Row(family, outcome(family, {*report.kept_out, *family.beside}))
+        without = {*report.kept_out, *family.beside}
+        row = Row(family, outcome(family, without))
+        wide = device.traits.vector_width > NARROW and WIDE_VECTORS not in report.kept_out
+        if wide and row.outcome.verdict not in (RIGHT, HUNG):  # waiting for another hang takes minutes
+            narrow = outcome(family, {*without, WIDE_VECTORS})
+            if narrow.verdict == RIGHT:
+                row.instead = narrow
+                report.kept_out[WIDE_VECTORS] = f"{family.name} are {row.outcome.text()}; vectors of all kernels have {NARROW} lanes"
+                waiting.extendleft(earlier.family for earlier in reversed(report.rows))  # their narrow kernels are others
+                report.rows.clear()
         next_out, reason = family, row.reason
         while next_out is not None and (row.instead or row.outcome).verdict != RIGHT:
             report.kept_out.setdefault(next_out.name, reason)
@@ -134,6 +147,8 @@ def verify(
             reason = f"what takes the place of {family.name} is {row.instead.text()}; {next_out.instead}" if next_out else ""
         report.rows.append(row)
         pending.pop(family.name, None)
+        if not waiting:
+            pending.pop(WIDE_VECTORS, None)
         verified = tuple(dict.fromkeys([*verified, family.name]))
         runtime.write_quarantine(target, runtime.QuarantineRecord(own, verified, {**pending, **report.kept_out}))
         yield report

@@ -88,6 +88,12 @@ def test_matrix_units_that_are_kept_out_are_no_traits():
     assert (without.matrix_units, without.matrix_rates, without.quarantine) == ((), (), {"matrix_units"})
 
 
+def test_wide_vectors_that_are_kept_out_have_four_lanes():
+    traits = dataclasses.replace(runtime.current_device().traits, vector_width=16)
+    assert traits.without({"wide_vectors"}).vector_width == 4 and traits.without({"sorts"}).vector_width == 16
+    assert dataclasses.replace(traits, vector_width=1).without({"wide_vectors"}).vector_width == 1
+
+
 def test_a_folder_that_cannot_be_written(folder):
     (folder / "key").write_bytes(b"short")
     with pytest.raises(OSError, match="is not a file of 32 bytes"):

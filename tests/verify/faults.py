@@ -14,8 +14,10 @@ class Fault:
     """What goes wrong in the kernels whose first line matches `title`.
 
     Attributes:
+        family: what the kernels belong to.
         old, new: a pattern in their text and what takes the place of its first `times` occurrences (0: all).
         launch: "crash", "hang", "refuse", or "lost group": the last work-group does not run.
+        kernels: names of the only kernels in which it does; () for all.
     """
 
     family: str
@@ -24,6 +26,7 @@ class Fault:
     new: str = ""
     times: int = 0
     launch: str = ""
+    kernels: tuple[str, ...] = ()
 
 
 _BARRIER = r"barrier\(CLK_LOCAL_MEM_FENCE\);"
@@ -31,10 +34,12 @@ _POINTWISE = "elementwise operations and reductions"
 
 # By schedule and name.
 FAULTS = {
-    ("cpu", "flushed halves"): Fault("pointwise", _POINTWISE, r"const float8 (t\d+) = from_float16_8\((.*?)\);",
-        r"const float8 f\1 = from_float16_8(\2);\nconst float8 \1 = select(f\1, (float8)(0), fabs(f\1) < (float8)(0x1p-14f));"),
+    ("cpu", "flushed halves"): Fault("pointwise", _POINTWISE, r"const float(\d+) (t\d+) = from_float16_\1\((.*?)\);",
+        r"const float\1 f\2 = from_float16_\1(\3);\nconst float\1 \2 = select(f\2, (float\1)(0), fabs(f\2) < (float\1)(0x1p-14f));"),
     ("cpu", "wrong lane of a sum"): Fault("reductions", _POINTWISE, r"\((\w+)\.lo\) \+ \(\1\.hi\)", r"(\1.lo) + (\1.lo)"),
     ("cpu", "wrong multiply-add"): Fault("products", r"matrix product: \d+ rows x", r"s0_1 = fma\(e, y1,", "s0_1 = fma(e, y0,"),
+    ("cpu", "wrong multiply-add of wide vectors"): Fault("products", r"matrix product: \d+ rows x",
+        r"(float(?:8|16) .*)s0_1 = fma\(e, y1,", r"\1s0_1 = fma(e, y0,"),
     ("cpu", "lost last step of a sum"): Fault("products", r"matrix product: \d+ rows x", "q < depth", "q < depth - 1"),
     ("cpu", "lost tile of pixels"): Fault("convolutions", "convolution: .* per tile|convolution: a ", launch="lost group"),
     ("cpu", "refused build"): Fault("winograd", "convolution by Winograd", r"\{\n", "{\nno_such_type x;\n", 1),
@@ -63,7 +68,7 @@ def plant(device, fault):
 
     def _edited(spec):
         name, source, *helpers = spec
-        if not re.search(fault.title, source.partition("\n")[0]):
+        if not re.search(fault.title, source.partition("\n")[0]) or fault.kernels and name not in fault.kernels:
             return spec
         edited = re.sub(fault.old, fault.new, source, count=fault.times, flags=re.DOTALL) if fault.old else source
         if fault.launch or edited != source:

@@ -45,6 +45,18 @@ def test_a_crash_is_a_row_and_kept_out(device):
     assert quarantined(runtime.target_of(device)) == {"sorts"}
 
 
+def test_narrow_vectors_take_the_place_of_wide_ones_where_that_is_enough(device):
+    if device.traits.vector_width <= 4:
+        pytest.skip("the device has no vectors of more than 4 lanes")
+    report = verified(device, "wrong multiply-add of wide vectors", ["winograd", "products"])
+    assert [(row.family.name, row.outcome.verdict) for row in report.rows] == [("products", WRONG), ("winograd", RIGHT)]
+    assert report.usable and list(kept_out(device)) == ["wide_vectors"]
+    (why,) = kept_out(device).values()
+    assert why.startswith("products are wrong, ") and why.endswith("; vectors of all kernels have 4 lanes")
+    *_, report = run.verify(device, ["sorts"], True)
+    assert report.right and list(kept_out(device)) == ["wide_vectors"]  # until all families are tried again
+
+
 def test_a_hang_is_ended(device):
     report = verified(device, dict(family="sorts", title="sort: ", launch="hang"), ["sorts"], limit=15)
     (row,) = report.rows
