@@ -76,6 +76,7 @@ def _opened(device, schedule, without=()):
 
 def _verified(device, schedule, fault):
     process = [sys.executable, _FAULTY, schedule, json.dumps(dataclasses.asdict(fault))]
+    runtime.remove_quarantine(runtime.target_of(device))
     *_, report = run.verify(device, [fault.family], True, limit=30, process=process)
     (row,) = report.rows
     return row
@@ -85,12 +86,15 @@ def _mutants(device, families):
     """Yields (schedule, a mutation's name, Fault) of all mutations of all kinds of kernels that the short form of the families uses."""
     for family in families_of(device.traits):
         if family.name in families if families else family.name != "steps":
+            instead = _kernels(_opened(device, device.traits.schedule, {family.name}), family.name)
             for title, kernels in _kernels(_opened(device, device.traits.schedule, family.beside), family.name).items():
-                names = tuple(kernels)  # a compiler's fault is in these texts, not in those of what takes their place
+                # A compiler's fault is in these texts, and would be found in an earlier family if what takes their place has them, too.
+                kernels = {name: kernels[name] for name in kernels.keys() - instead.get(title, {}).keys()}
+                names = tuple(kernels)
                 for name, (old, new, times) in MUTATIONS.items():
                     if any(re.sub(old, new, source, count=times, flags=re.DOTALL) != source for source in kernels.values()):
                         yield device.traits.schedule, name, Fault(family.name, title, old, new, times, kernels=names)
-                for launch in LAUNCHES:
+                for launch in LAUNCHES if names else ():
                     yield device.traits.schedule, launch, Fault(family.name, title, launch=launch, kernels=names)
 
 
