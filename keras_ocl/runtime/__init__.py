@@ -9,6 +9,7 @@ from keras_ocl.runtime.arena import Arena
 from keras_ocl.runtime.counts import Statistics
 from keras_ocl.runtime.device import Device, living_devices
 from keras_ocl.runtime.errors import FAILURES, DeviceLost, KernelBuildError, OutOfMemory
+from keras_ocl.runtime.facts import facts_of
 from keras_ocl.runtime.hardware import Hardware
 from keras_ocl.runtime.memory import Storage, before_out_of_memory
 from keras_ocl.runtime.opencl import local_memory, set_argument
@@ -62,6 +63,7 @@ __all__ = [
     "device_scope",
     "devices",
     "examine_devices",
+    "facts_of",
     "find_device",
     "living_devices",
     "local_memory",
