@@ -45,9 +45,10 @@ def make(
         begin: called with what is done next, in words.
 
     Returns:
-        A dict with "format", "date" (UTC), "versions", "system", "settings", "device" (see `facts`), "verify" (`verified`), and for each
-        of "limits", "operations" and "networks" a list of {"case": name, ...}, with "error" where a case gave nothing, and "byte":
-        multiply-adds of the fastest product in float32 in the time of one byte of memory, as in Traits.byte; None where one is missing.
+        A dict with "format", "date" (UTC), "versions", "system", "settings" and "device" (see facts.py), "verify" (see `verified`), and for
+        each of "limits", "operations" and "networks" a list of {"case": name, ...}: what limits.py, operations.py and networks.py give, or
+        "error". "byte" is Traits.byte as measured: multiply-adds of the fastest product in float32 in the time of one byte of memory;
+        None where one of them is missing.
     """
     report: dict[str, object] = {
         "format": FORMAT,
@@ -76,15 +77,16 @@ def verified(device, short, only, process, begin) -> dict[str, object]:
     report, error, target = verification.Report(), "", runtime.target_of(device)
     before = runtime.read_quarantine(target)
     try:
-        for report in verification.verify(  # noqa: B007 - the last one counts
-            device, only, short, process=process, begin=lambda family: begin(f"verify {family.name}: {family.kernels}")
-        ):
-            pass
+        try:
+            for report in verification.verify(  # noqa: B007 - the last one counts
+                device, only, short, process=process, begin=lambda family: begin(f"verify {family.name}: {family.kernels}")
+            ):
+                pass
+        finally:
+            if short and before is not None:
+                _keep(target, before.kept_out)
     except OSError as problem:
         error = f"the record cannot be written: {problem}"
-    finally:
-        if short and before is not None:
-            _keep(target, before.kept_out)
     record = runtime.read_quarantine(target)
     families = [
         {
@@ -126,7 +128,7 @@ def measured(device, small, limit, seconds, process, begin) -> Iterator[tuple[st
 def _run(name, cases, small, limit, ends, process, begin):
     """Yields (case, its result or {"error": ...}) of one process: at least one, and that in which it ended is the last."""
     environment = {**os.environ, "KERAS_BACKEND": "ocl", "KERAS_OCL_DEVICE": name, "KERAS_OCL_COMPILERS": "0"}  # optimised kernels only
-    lines, waiting, why, now = queue.SimpleQueue(), list(cases), "", None
+    lines, waiting, why = queue.SimpleQueue(), list(cases), ""
     request = measuring.Request(name, tuple(cases), small)
     with tempfile.TemporaryFile() as log:
         with subprocess.Popen(
@@ -136,21 +138,20 @@ def _run(name, cases, small, limit, ends, process, begin):
             try:
                 while (line := lines.get(timeout=max(0.0, min(limit, ends - time.monotonic())))) is not None:
                     said = _read(line)
-                    if said is None or list(waiting[0]) != said["case"]:
+                    if said is None or not waiting or said["case"] != list(waiting[0]):
                         continue  # drivers print, too
-                    now = said["case"][1]
-                    if len(said) == 1:
-                        begin(f"measure {now}")
-                        continue
-                    found = said["result"] if "result" in said else {"error": hidden(said["error"])}
-                    yield waiting.pop(0), found
+                    if "result" in said or "error" in said:
+                        yield waiting.pop(0), said["result"] if "result" in said else {"error": hidden(said["error"])}
+                    else:
+                        begin(f"measure {waiting[0][1]}")
             except queue.Empty:
-                over = time.monotonic() > ends
-                why = "the time of all measurements was over" if over else f"it took more than {limit:g} s"
-            finally:
-                child.kill()  # else leaving this context would wait for it, where nobody wants more
+                why = f"it took more than {limit:g} s" if time.monotonic() < ends else "the time of all measurements was over"
+                child.kill()
+            except BaseException:  # nobody waits for the rest
+                child.kill()
+                raise
         log.seek(0)
-        last = log.read().decode(errors="replace").strip().splitlines()[-1:]
+        last = log.read().decode(errors="replace").strip().splitlines()[-1:] if child.returncode > 0 else []
     if waiting:
         how = f"a signal, {-child.returncode}, ended its process" if child.returncode < 0 else f"its process ended with {child.returncode}"
         yield waiting[0], {"error": why or hidden(": ".join([how, *last]))}

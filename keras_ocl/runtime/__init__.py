@@ -13,11 +13,12 @@ from keras_ocl.runtime.facts import facts_of
 from keras_ocl.runtime.hardware import Hardware
 from keras_ocl.runtime.memory import Storage, before_out_of_memory
 from keras_ocl.runtime.opencl import local_memory, set_argument
+from keras_ocl.runtime.overrides import device_file
 from keras_ocl.runtime.profilers import BUILD, READ_BACK, UPLOAD, WAIT, Label, Record, Timeline
 from keras_ocl.runtime.profiling import profiled, profiling
 from keras_ocl.runtime.programs import UnoptimisedBuilds
 from keras_ocl.runtime.quarantine import Record as QuarantineRecord
-from keras_ocl.runtime.quarantine import Target, read_quarantine, remove_quarantine, target_of, write_quarantine
+from keras_ocl.runtime.quarantine import Target, quarantine_file, read_quarantine, remove_quarantine, target_of, write_quarantine
 from keras_ocl.runtime.record import RecordDevice, read_hardware, read_record, record_names
 from keras_ocl.runtime.selection import (
     DeviceInfo,
@@ -60,6 +61,7 @@ __all__ = [
     "announce",
     "before_out_of_memory",
     "current_device",
+    "device_file",
     "device_scope",
     "devices",
     "examine_devices",
@@ -72,6 +74,7 @@ __all__ = [
     "platform_list",
     "profiled",
     "profiling",
+    "quarantine_file",
     "read_hardware",
     "read_quarantine",
     "read_record",
