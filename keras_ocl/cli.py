@@ -1,4 +1,4 @@
-"""`python -m keras_ocl devices | doctor | verify | report | cache | lower`: devices, diagnosis, trial of kernels, report, disk cache, lowering."""
+"""`python -m keras_ocl devices | doctor | verify | report | cache | lower`: devices, their kernels and files, kernels of a model."""
 
 import argparse
 import dataclasses
@@ -160,7 +160,8 @@ def _files_of(device):
     yield f"quarantine: {(', '.join(record.kept_out) if record else '') or 'nothing is kept out'}{ignored}"
     file = runtime.device_file(device.model, device.driver_version, traits.compute_units)
     how = ", which KERAS_OCL_TUNING names" if named else ""
-    yield f"tuning file: {traits.overrides.file}{how}" if traits.overrides.file else f"tuning file: none (it would be {file or 'in the cache'})"
+    own = traits.overrides.file
+    yield f"tuning file: {own}{how}" if own else f"tuning file: none (it would be {file or 'in the cache'})"
 
 
 def _problem_of_overrides(traits):

@@ -1,6 +1,7 @@
 """A report as Markdown, for an issue's text."""
 
 import json
+from collections.abc import Iterable, Sequence
 
 from keras_ocl.runtime.errors import readable
 from keras_ocl.verify.process import RIGHT
@@ -20,7 +21,7 @@ def markdown(report: dict) -> str:
     told = device["opencl"]
     parts = [
         f"### {told['model']}: {told['platform']['name']}, driver {told['driver']}",
-        _table(("", ""), _facts(report), ":--|:--"),
+        table(("", ""), _facts(report), ":--|:--"),
         "#### Kernels",
         kernels(report["verify"]),
         "#### Limits",
@@ -39,14 +40,14 @@ def kernels(verify: dict) -> str:
     right = [row["family"] for row in verify["families"] if row["verdict"] == RIGHT]
     lines = [f"{'Few' if verify['short'] else 'All'} cases of each family; right: {', '.join(right) or 'none'}."]
     if verify["error"]:
-        lines.append(f"Not finished: {_cell(verify['error'])}.")
+        lines.append(f"Not finished: {cell(verify['error'])}.")
     rows = [
         (row["family"], row["verdict"], f"{row['wrong']} of {row['cases']}", row["why"], row["instead"])
         for row in verify["families"]
         if row["verdict"] != RIGHT
     ]
     if rows:
-        lines += ["", _table(("family", "verdict", "cases", "the first", "in its place"), rows, ":--|:--|--:|:--|:--")]
+        lines += ["", table(("family", "verdict", "cases", "the first", "in its place"), rows, ":--|:--|--:|:--|:--")]
     return "\n".join(lines)
 
 
@@ -55,9 +56,9 @@ def _facts(report):
     told = device["opencl"]
     yield "device", f"{device['name']}, {told.get('board_name_amd') or told['model']}, {told['vendor']}"
     yield "OpenCL", f"{told['platform']['version']}; {told['version']}; {told['opencl_c_version']}"
-    types = ", ".join(name for name, has in (("float64", traits["fp64"]), ("float16", traits["fp16"]), ("sub-groups", traits["subgroups"])) if has)
-    amounts = f"{readable(traits['global_memory'])}, {readable(traits['local_memory'])} local"
-    yield "taken as", f"{traits['schedule']}, {traits['compute_units']} units, {amounts}, {types or 'float32 alone'}, memory {device['memory']}"
+    has = [text for name, text in (("fp64", "float64"), ("fp16", "float16"), ("subgroups", "sub-groups")) if traits[name]]
+    amounts = f"{readable(traits['global_memory'])} ({device['memory']}), {readable(traits['local_memory'])} local"
+    yield "taken as", ", ".join([traits["schedule"], f"{traits['compute_units']} units", amounts, *has])
     yield "matrix units", ", ".join(traits["matrix_units"]) or "none"
     for unit, why in device["refused_units"].items():
         yield f"matrix unit {unit}", f"refused: {why}"
@@ -65,7 +66,8 @@ def _facts(report):
     yield "multiply-adds a byte", f"{measured}{traits['byte']:g} taken"
     yield "quirks", ", ".join(traits["quirks"]) or "none"
     yield "extensions", f"{len(told['extensions'])}"
-    yield "system", f"{system['os']}, {system['kernel']}, {system['machine']}; {system['cpu']}, {system['cores']} cores, load {system['load']}"
+    host = f"{system['cpu']}, {system['cores']} cores, load {system['load']}"
+    yield "system", f"{system['os']}, {system['kernel']}, {system['machine']}; {host}"
     yield "versions", ", ".join(f"{name} {version}" for name, version in report["versions"].items()) + f"; {report['date']}"
     if report["settings"]:
         yield "settings", ", ".join(f"{name}={value}" for name, value in report["settings"].items())
@@ -79,7 +81,7 @@ def _times(rows, rate, named=lambda name: name):
         else (named(row["case"]), _ms(row["best_ms"]), _ms(row["median_ms"]), str(row["n"]), rate(row))
         for row in rows
     ]  # fmt: skip
-    return _table(("case", "best", "median", "runs", "rate (median)"), cells, ":--|--:|--:|--:|--:")
+    return table(("case", "best", "median", "runs", "rate (median)"), cells, ":--|--:|--:|--:|--:")
 
 
 def _ms(milliseconds):
@@ -90,10 +92,12 @@ def _rate(rates, unit, name):
     return f"{rates['median'] / unit:.4g} {name}" if rates else ""
 
 
-def _table(head, rows, columns):
-    lines = [" | ".join(head), columns.replace("|", " | "), *(" | ".join(map(_cell, row)) for row in rows)]
+def table(head: Sequence[str], rows: Iterable[Sequence[str]], columns: str) -> str:
+    """A table in Markdown, without an end of line; `columns`: how each is aligned, such as ":--|--:"."""
+    lines = [" | ".join(head), columns.replace("|", " | "), *(" | ".join(map(cell, row)) for row in rows)]
     return "\n".join(f"| {line} |" for line in lines)
 
 
-def _cell(text):
+def cell(text: object) -> str:
+    """Text as a cell of a table in Markdown holds it."""
     return " ".join(str(text).split()).replace("|", "\\|")
