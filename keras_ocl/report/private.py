@@ -11,7 +11,9 @@ from pathlib import Path
 from keras_ocl.runtime.disk_cache import cache_folder
 
 PATH, USER, HOST = "PATH", "USER", "HOST"
+_REST = r"[^\s:;,'\"()]*"  # of a path
 _PATHS = re.compile(
+    r"(?<=['\"])(?:~|\.{1,2})?/[^'\"\n]*/[^'\"\n]*(?=['\"])|"  # in quotes, where it may have spaces
     r"(?<![\w.~/])(?:~|\.{1,2})?/+(?:[^\s/:;,'\"()]+/)+[^\s:;,'\"()]*"  # with two parts or more: "GB/s" and "I/O" are none
     r"|\b[A-Za-z]:[\\/][^\s:;,'\"()]+|\\\\[^\s:;,'\"()]+"
 )
@@ -21,11 +23,11 @@ _ACCOUNT = ("LOGNAME", "USER", "LNAME", "USERNAME", "SUDO_USER")
 def hidden(text: str) -> str:
     """The text with PATH, USER and HOST in the place of paths, the user's names and the host's."""
     for path in _own_paths():
-        text = text.replace(path, PATH)
+        text = re.sub(re.escape(path) + _REST, PATH, text)
     text = _PATHS.sub(PATH, text)
-    for names, word in ((_user_names(), USER), (_host_names(), HOST)):
-        for name in sorted(names, key=len, reverse=True):
-            text = re.sub(rf"(?<![A-Za-z0-9]){re.escape(name)}(?![A-Za-z0-9])", word, text)
+    words = dict.fromkeys(_user_names(), USER) | dict.fromkeys(_host_names(), HOST)
+    for name in sorted(words, key=len, reverse=True):
+        text = re.sub(rf"(?<![A-Za-z0-9]){re.escape(name)}(?![A-Za-z0-9])", words[name], text)
     return text
 
 

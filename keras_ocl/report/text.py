@@ -32,7 +32,7 @@ def markdown(report: dict) -> str:
         _times(report["networks"], lambda row: _rate(row.get("steps_per_s"), 1, "steps/s")),
         f"<details><summary>report.json</summary>\n\n```json\n{json.dumps(report, indent=1)}\n```\n\n</details>",
     ]
-    return "\n\n".join(parts) + "\n"
+    return "\n\n".join(parts)
 
 
 def kernels(verify: dict) -> str:
