@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from keras_ocl import runtime
+from keras_ocl.kernels.families import BY_NAME
 from keras_ocl.report import facts, make, process
 from keras_ocl.runtime.overrides import Overrides
 from tests.report.sample import sample
@@ -145,14 +146,17 @@ def test_a_crashed_family_is_shown_and_the_rest_made(device, monkeypatch):
 
 @pytest.mark.parametrize("short", [True, False])
 def test_few_cases_let_nothing_in_again(device, monkeypatch, short):
-    def verify(device, only, few, process, begin):  # which finds all right
+    def verify(device, only, few, process, begin):  # which lets scans in again
         runtime.write_quarantine(target, runtime.QuarantineRecord("0", ("scans",), {}))
-        yield make.verification.Report()
+        outcome = make.verification.Outcome("wrong", f"sorting: {Path.home()}/x.cl", 3, 1, 0.25)
+        yield make.verification.Report([make.verification.Row(BY_NAME["sorts"], outcome)])
 
     target = runtime.target_of(device)
     runtime.write_quarantine(target, runtime.QuarantineRecord("0", ("scans",), {"scans": f"wrong in {Path.home()}/x"}))
     monkeypatch.setattr(make.verification, "verify", verify)
     found = make.verified(device, short, (), (), lambda what: None)
+    row = {"family": "sorts", "verdict": "wrong", "why": "sorting: PATH", "cases": 3, "wrong": 1, "seconds": 0.2, "instead": ""}
+    assert found["families"] == [row]
     assert found["kept_out"] == ({"scans": "wrong in PATH"} if short else {})
     assert list(runtime.read_quarantine(target).kept_out) == (["scans"] if short else [])
 
