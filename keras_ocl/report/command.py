@@ -18,7 +18,7 @@ def command(device: runtime.Device, short: bool, as_markdown: bool) -> int:
     What is done is told on standard error: standard output is the report alone.
     """
     console = Console(stderr=True, highlight=False)
-    console.print(f"{device}: this takes up to three minutes", markup=False)
+    console.print(f"{device}: this takes up to {'three' if short else 'six'} minutes", markup=False)
     # Drivers' and Keras's prints are no part of the report.
     with console.status("") as status, contextlib.redirect_stdout(sys.stderr):
         report = make(device, short, begin=lambda what: status.update(what))
