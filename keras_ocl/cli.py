@@ -1,4 +1,4 @@
-"""`python -m keras_ocl devices | doctor | verify | cache | lower`: devices, diagnosis, trial of kernels, disk cache, kernels of a model."""
+"""`python -m keras_ocl devices | doctor | verify | report | cache | lower`: devices, their kernels and files, kernels of a model."""
 
 import argparse
 import dataclasses
@@ -36,6 +36,12 @@ def main(arguments=None):
     verify_parser.add_argument("--limit", type=float, metavar="SECONDS", help="of one case, after which its process is ended; 120")
     verify_parser.add_argument("--forget", action="store_true", help="delete the device's record: use all kernels again")
     verify_parser.set_defaults(run=verify)
+    report_parser = commands.add_parser("report", help="print what a device is, whether its kernels are right, and how fast it is, as JSON")
+    report_parser.add_argument("--device", metavar="NAME", help="the device; without it the one in use")
+    report_parser.add_argument("--whole", action="store_true", help="verify all cases of each family of kernels, not few")
+    report_parser.add_argument("--markdown", action="store_true", help="as the text of an issue")
+    report_parser.add_argument("--read", metavar="FILE", help="measure nothing: print the report in this file")
+    report_parser.set_defaults(run=report)
     cache_parser = commands.add_parser("cache", help="show or clear the compiled programs and steps on disk")
     cache_parser.add_argument("--clear", action="store_true", help="delete them")
     cache_parser.set_defaults(run=cache)
@@ -143,6 +149,21 @@ def _quarantine_of(info):
     return lines + [f"{name} is not used{ignored}: {why}" for name, why in record.kept_out.items()]
 
 
+def _files_of(device):
+    """Lines that tell which files about a device there are: verify's record, with what it keeps out, and the tuning file."""
+    from keras_ocl import runtime
+
+    target, traits, named = runtime.target_of(device), device.traits, os.environ.get("KERAS_OCL_TUNING")
+    file, record = runtime.quarantine_file(target), runtime.read_quarantine(target)
+    yield f"verify's record: {file}" if record else f"verify's record: none (python -m keras_ocl verify writes {file or 'one'})"
+    ignored = "" if traits.quarantine or not (record and record.kept_out) else " (ignored, KERAS_OCL_QUARANTINE=0)"
+    yield f"quarantine: {(', '.join(record.kept_out) if record else '') or 'nothing is kept out'}{ignored}"
+    file = runtime.device_file(device.model, device.driver_version, traits.compute_units)
+    how = ", which KERAS_OCL_TUNING names" if named else ""
+    own = traits.overrides.file
+    yield f"tuning file: {own}{how}" if own else f"tuning file: none (it would be {file or 'in the cache'})"
+
+
 def _problem_of_overrides(traits):
     """The sentence that says why a device's own numbers cannot be used; "" where they can."""
     from keras_ocl.kernels.overrides import tuning_of
@@ -207,24 +228,50 @@ def doctor(options):
     else:
         how = {"shared": "shared with the host", "mapped": "mapped", "copied": "reached by copies"}[chosen.sharing]
         print(f"chosen: {chosen}, {why}; its memory is {how}, {chosen.traits.schedule} schedules")
+        print("\n".join(f"        {line}" for line in _files_of(chosen)))
     cache(argparse.Namespace(clear=False))
     return 0 if chosen is not None else 1
 
 
 def verify(options):
     """Try the families of kernels on a device."""
-    from keras_ocl import compiler, runtime  # noqa: F401 - the compiler tries matrix units
+    from keras_ocl import compiler  # noqa: F401 - tries matrix units
     from keras_ocl.verify.command import command
     from keras_ocl.verify.run import LIMIT
 
+    device = _to_verify(options.device)
+    return 2 if device is None else command(device, options.only, options.short, options.forget, options.limit or LIMIT)
+
+
+def report(options):
+    """Print the report of a device, or one that was made before."""
+    os.environ["KERAS_BACKEND"] = "ocl"  # whatever else Keras would use
+    from keras_ocl import compiler  # noqa: F401 - tries matrix units
+    from keras_ocl.report import command
+
+    if options.read:
+        return command.show(options.read, options.markdown)
+    device = _to_verify(options.device)
+    return 2 if device is None else command.command(device, not options.whole, options.markdown)
+
+
+def _to_verify(name):
+    """The Device of this name, "" for the one in use, with the kernels that are kept out; None, with a message, where there is none."""
+    from keras_ocl import runtime
+
     _quiet()
+    before = os.environ.get("KERAS_OCL_QUARANTINE")
     os.environ["KERAS_OCL_QUARANTINE"] = "0"  # what is kept out now is tried again
     try:
-        device = runtime.find_device(options.device) if options.device else runtime.current_device()
+        return runtime.find_device(name) if name else runtime.current_device()
     except (RuntimeError, ValueError) as error:
         print(error, file=sys.stderr)
-        return 2
-    return command(device, options.only, options.short, options.forget, options.limit or LIMIT)
+        return None
+    finally:
+        if before is None:
+            del os.environ["KERAS_OCL_QUARANTINE"]
+        else:
+            os.environ["KERAS_OCL_QUARANTINE"] = before
 
 
 def _version(name):

@@ -10,14 +10,24 @@ from keras_ocl.runtime.counts import Statistics
 from keras_ocl.runtime.device import Device, living_devices
 from keras_ocl.runtime.disk_cache import DiskCache
 from keras_ocl.runtime.errors import FAILURES, DeviceLost, KernelBuildError, OutOfMemory
+from keras_ocl.runtime.facts import facts_of
 from keras_ocl.runtime.hardware import Hardware
 from keras_ocl.runtime.memory import Storage, before_out_of_memory
 from keras_ocl.runtime.opencl import local_memory, set_argument
+from keras_ocl.runtime.overrides import device_file
 from keras_ocl.runtime.profilers import BUILD, READ_BACK, UPLOAD, WAIT, Label, Record, Timeline
 from keras_ocl.runtime.profiling import profiled, profiling
 from keras_ocl.runtime.programs import UnoptimisedBuilds
 from keras_ocl.runtime.quarantine import Record as QuarantineRecord
-from keras_ocl.runtime.quarantine import Target, quarantine_setting, read_quarantine, remove_quarantine, target_of, write_quarantine
+from keras_ocl.runtime.quarantine import (
+    Target,
+    quarantine_file,
+    quarantine_setting,
+    read_quarantine,
+    remove_quarantine,
+    target_of,
+    write_quarantine,
+)
 from keras_ocl.runtime.quirks import INTEL_CPU, POCL
 from keras_ocl.runtime.record import RecordDevice, read_hardware, read_record, record_names
 from keras_ocl.runtime.selection import (
@@ -65,9 +75,11 @@ __all__ = [
     "announce",
     "before_out_of_memory",
     "current_device",
+    "device_file",
     "device_scope",
     "devices",
     "examine_devices",
+    "facts_of",
     "find_device",
     "living_devices",
     "local_memory",
@@ -76,6 +88,7 @@ __all__ = [
     "platform_list",
     "profiled",
     "profiling",
+    "quarantine_file",
     "quarantine_setting",
     "read_hardware",
     "read_quarantine",

@@ -1,10 +1,12 @@
-"""The host's memory limits, CPU flags and Python interpreter."""
+"""The host's memory limits, CPU and Python interpreter."""
 
+import contextlib
 import ctypes
 import functools
 import mmap
 import os
 import platform
+import subprocess
 import sys
 from pathlib import Path
 
@@ -96,15 +98,28 @@ def _c_library():
 
 
 @functools.cache
-def cpu_flags():
-    """Text that differs wherever compiled CPU code might not run: the architecture and the CPU's feature flags."""
-    flags = ""
+def cpu_name():
+    """The CPU in its maker's words where the system tells, else its architecture."""
+    if sys.platform == "darwin":
+        command = ["sysctl", "-n", "machdep.cpu.brand_string"]
+        with contextlib.suppress(OSError, subprocess.SubprocessError):
+            return subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
+    return _cpu_line("model name") or platform.processor() or platform.machine()
+
+
+def _cpu_line(*names):
+    """The value of the first line of /proc/cpuinfo that begins with one of `names`; "" where there is none."""
     try:
         with open("/proc/cpuinfo") as f:
-            flags = next((line.split(":", 1)[1].strip() for line in f if line.startswith(("flags", "Features"))), "")
+            return next((line.split(":", 1)[1].strip() for line in f if line.startswith(names)), "")
     except OSError:
-        pass
-    return f"{platform.machine()} {platform.processor()} {flags}"
+        return ""
+
+
+@functools.cache
+def cpu_flags():
+    """Text that differs wherever compiled CPU code might not run: the architecture and the CPU's feature flags."""
+    return f"{platform.machine()} {platform.processor()} {_cpu_line('flags', 'Features')}"
 
 
 def fuses_multiply_add():

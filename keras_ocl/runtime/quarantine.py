@@ -8,9 +8,10 @@ import json
 import logging
 import os
 import re
+from pathlib import Path
 from typing import Any, NamedTuple
 
-from keras_ocl.runtime.disk_cache import DiskCache
+from keras_ocl.runtime.disk_cache import DiskCache, cache_folder
 
 logger = logging.getLogger("keras_ocl")
 
@@ -41,6 +42,12 @@ class Record(NamedTuple):
 def target_of(device: Any) -> Target:
     """The Target of a runtime.Device."""
     return Target(device.platform, device.model, device.driver_version, device.traits.schedule)
+
+
+def quarantine_file(target: Target) -> Path | None:
+    """The path of a Target's record, whether it is there or not; None for a user without a home."""
+    folder = cache_folder()
+    return folder / "quarantine" / target.file if folder else None
 
 
 def read_quarantine(target: Target) -> Record | None:

@@ -5,8 +5,9 @@ import logging
 
 import pytest
 
-from keras_ocl import runtime
+from keras_ocl import cli, runtime
 from keras_ocl.runtime.disk_cache import DiskCache
+from keras_ocl.runtime.overrides import Overrides
 from keras_ocl.runtime.quarantine import Record, Target, quarantined, read_quarantine, remove_quarantine, write_quarantine
 from keras_ocl.runtime.traits import read_traits
 
@@ -98,3 +99,26 @@ def test_a_folder_that_cannot_be_written(folder):
     (folder / "key").write_bytes(b"short")
     with pytest.raises(OSError, match="is not a file of 32 bytes"):
         write_quarantine(_TARGET, _RECORD)
+
+
+def test_doctor_names_the_files_of_the_device(folder, capsys, monkeypatch):
+    monkeypatch.delenv("KERAS_OCL_TUNING", raising=False)
+    device = runtime.current_device()
+    target = runtime.target_of(device)
+    file = str(folder / "quarantine" / target.file)
+    own = runtime.device_file(device.model, device.driver_version, device.traits.compute_units)
+    assert cli.main(["doctor"]) == 0
+    out = capsys.readouterr().out
+    assert f"verify's record: none (python -m keras_ocl verify writes {file})" in out and "quarantine: nothing is kept out\n" in out
+    assert f"tuning file: none (it would be {own})" in out and str(folder) in str(own)
+
+    write_quarantine(target, Record("0.1", ("sorts", "scans"), {"sorts": "wrong", "scans": "wrong"}))
+    assert cli.main(["doctor"]) == 0
+    out = capsys.readouterr().out  # the device was opened before there was a record
+    assert f"verify's record: {file}\n" in out and "quarantine: sorts, scans (ignored, KERAS_OCL_QUARANTINE=0)\n" in out
+
+    traits = dataclasses.replace(device.traits, overrides=Overrides("own.toml", ("cpu",)), quarantine=frozenset(["sorts", "scans"]))
+    opened = runtime.open_again(device, traits)
+    assert list(cli._files_of(opened))[1:] == ["quarantine: sorts, scans", "tuning file: own.toml"]
+    monkeypatch.setenv("KERAS_OCL_TUNING", "own.toml")
+    assert list(cli._files_of(opened))[2] == "tuning file: own.toml, which KERAS_OCL_TUNING names"

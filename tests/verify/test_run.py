@@ -149,7 +149,7 @@ def test_later_processes_go_without_it(device, setting, wanted, monkeypatch):
 
 
 def test_the_command_line(device, monkeypatch, capsys):
-    monkeypatch.setenv("KERAS_OCL_QUARANTINE", "")  # which the command changes
+    monkeypatch.setenv("KERAS_OCL_QUARANTINE", "")
     assert cli.main(["verify", "--device", "no such device"]) == 2
     assert "no usable OpenCL device is called 'no such device'" in capsys.readouterr().err
     assert cli.main(["verify", "--device", device.name, "--only", "sorts", "--short"]) == 0
