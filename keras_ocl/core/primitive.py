@@ -102,8 +102,8 @@ class Primitive:
         dynamic_extents: names of parameters that count elements: arguments of eager kernels. Any other parameter selects the kernel.
         fetches(node, schedule) -> (position, (rows, columns)): prologue fusion of an operand that the kernel template can compute while
             loading it, each element few times: its position, and the extents of the matrix as which it is loaded; None where there is none.
-        repeats(node) -> [(position, (rows, columns), times)]: likewise of the operands that may be recomputed at every load; times: for how
-            many results each element is loaded.
+        repeats(node, traits) -> [(position, (rows, columns), times, again)]: likewise of the operands that may be recomputed at every load;
+            times: for how many results each element is loaded; again: how often for each, as by the taps of a convolution.
         packs(node, traits) -> (position, (rows, columns)): likewise of an operand that the template packs, so loads about once; None where
             there is none.
         row_sparse(graph, inputs, params, origin) -> (rows, values): nodes of the result as a row-sparse tensor (primitives/row_sparse.py);
@@ -147,7 +147,7 @@ class Primitive:
     fold: Callable[..., Any] | None
     literal: Callable[..., Any] | None
     fetches: Callable[[Any, Any], tuple[int, Matrix] | None] | None
-    repeats: Callable[[Any], Sequence[tuple[int, Matrix, Extent]]] | None
+    repeats: Callable[[Any, Any], Sequence[tuple[int, Matrix, Extent, Extent]]] | None
     packs: Callable[[Any, Any], tuple[int, Matrix] | None] | None
     invariant_operand: Callable[[Sequence[Tensor], Params], tuple[int, tuple[int, ...], Params] | None] | None
     row_sparse: Callable[..., Any] | None
@@ -188,7 +188,7 @@ class Primitive:
         fold: Callable[..., Any] | None = None,
         literal: Callable[..., Any] | None = None,
         fetches: Callable[[Any, Any], tuple[int, Matrix] | None] | None = None,
-        repeats: Callable[[Any], Sequence[tuple[int, Matrix, Extent]]] | None = None,
+        repeats: Callable[[Any, Any], Sequence[tuple[int, Matrix, Extent, Extent]]] | None = None,
         packs: Callable[[Any, Any], tuple[int, Matrix] | None] | None = None,
         invariant_operand: Callable[[Sequence[Tensor], Params], tuple[int, tuple[int, ...], Params] | None] | None = None,
         row_sparse: Callable[..., Any] | None = None,

@@ -72,7 +72,7 @@ FAMILIES = (
         "convolutions",
         "convolutions and their gradients",
         "a work-item computes one element of a convolution, many times slower",
-        ("convolution", "filter_gradient", "packs_input"),
+        ("convolution", "filter_gradient", "packs_input", "served"),
         beside=("winograd", MATRIX_UNITS, JOINED),
     ),
     Family(

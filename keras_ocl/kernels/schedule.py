@@ -92,9 +92,12 @@ class Schedule:
         attention_pays: (traits, query, key, has_bias) -> whether attention kernels are at least as fast as the separate operations.
         repeats_pay: (traits, uses, price, read) -> whether products should compute an operand in their prologues wherever they load it,
             each element by `price` operations on `read` bytes more than it has itself: the repeated work then takes less time than a
-            launch. uses: [((rows, columns) of the operand, for how many results each element is loaded)] of all these products.
+            launch. uses: [((rows, columns) of the operand, for how many results each element is loaded, how often for each)] of all
+            these products and convolutions.
         packs_right: (m, n, k) -> whether a product of these extents packs each element of its right operand once, so can compute it there.
         packs_input: (problem) -> likewise of the input of a conv.Problem's gradient of the filter.
+        served: (problem, gradient) -> for how many results, at least, the kernel of a conv.Problem, of its filter's gradient if `gradient`,
+            loads an element of an operand once, and can compute it there; 0 where it cannot.
         sort: (problem, results) -> KernelSpecs that sort the rows of a sort.Problem into `results`.
         top_k: (problem, k, results) -> KernelSpecs that store the `k` greatest of each row of a sort.Problem with one operand, and their
             positions.
@@ -183,9 +186,10 @@ class Schedule:
     inside: tuple[str, ...] = ()
     attention_gradients: Callable[[Any, Sequence[Epilogue]], KernelSpec | None] = _never
     attention_pays: Callable[[Traits, Shaped, Shaped, bool], bool | None] = _never
-    repeats_pay: Callable[[Traits, Sequence[tuple[tuple[Extent, Extent], Extent]], float, int], bool | None] = _never
+    repeats_pay: Callable[[Traits, Sequence[tuple[tuple[Extent, Extent], Extent, Extent]], float, int], bool | None] = _never
     packs_right: Callable[[Extent, Extent, Extent], bool | None] = _never
     packs_input: Callable[[Any], bool | None] = _never
+    served: Callable[[Any, bool], int | None] = _never
     team: Callable[[Traits, Any, int | None], Any] = _never
     scan: Callable[[Any], list[KernelSpec] | None] = _never
     scatter_sorted: Callable[[Any], list[KernelSpec] | None] = _never

@@ -3,6 +3,8 @@
 x (N, *spatial, C), w (*window, C / groups, C_out), y (N, *spatial', C_out), with 1 to 3 spatial dimensions.
 """
 
+from dataclasses import replace
+
 from keras_ocl import primitives as P
 from keras_ocl.core import dtypes
 from keras_ocl.core.dim import Dim, maximum, product
@@ -88,19 +90,51 @@ def _problem(traits, node, sink, shapes, all_arguments=False, **operands):
 
 
 def _forward_kernels(builder, node, sink):
-    x, w = node.inputs
-    return templates.forward(_problem(builder.traits, node, sink, (x.shape, w.shape, node.shape), builder.all_arguments, x=x, w=w))
+    return templates.forward(_with_operands(builder, node, sink))
 
 
 def _input_grad_kernels(builder, node, sink):
-    dy, w = node.inputs
-    return templates.input_grad(_problem(builder.traits, node, sink, (node.shape, w.shape, dy.shape), builder.all_arguments, w=w, dy=dy))
+    return templates.input_grad(_with_operands(builder, node, sink))
 
 
 def _filter_grad_kernels(builder, node, sink):
-    x, dy = node.inputs
-    operands = dict(x=x, dy=dy, source=builder.sources.get(0))
-    return templates.filter_grad(_problem(builder.traits, node, sink, (x.shape, node.shape, dy.shape), builder.all_arguments, **operands))
+    return templates.filter_grad(_with_operands(builder, node, sink))
+
+
+# Names of the operands of x, w and y (or its gradient), in their order; the third is the result.
+_OPERANDS = {"conv": ("x", "w"), "conv_input_grad": ("dy", "w"), "conv_filter_grad": ("x", "dy")}
+
+
+def _shapes(node):
+    """Shapes of x, w and y."""
+    by_name = dict(zip(_OPERANDS[node.primitive.name], (i.shape for i in node.inputs), strict=True))
+    return tuple(by_name.get(name, node.shape) for name in ("x", "w", "dy"))
+
+
+def _with_operands(builder, node, sink):
+    names = _OPERANDS[node.primitive.name]
+    sources = {name: builder.sources[position] for position, name in enumerate(names) if position in builder.sources}
+    operands = dict(zip(names, node.inputs, strict=True))
+    return _problem(builder.traits, node, sink, _shapes(node), builder.all_arguments, sources=sources, **operands)
+
+
+def _repeats(node, traits):
+    """Both operands, as rows of all elements."""
+    transposed, gradient = node.primitive is _conv_input_grad, node.primitive is _conv_filter_grad
+    problem = _problem(traits, node, None, _shapes(node))
+    if transposed:
+        problem = replace(problem, geometry=problem.geometry.transposed(), transposed=True)
+    if 0 in problem.geometry.filter or problem.geometry.empty or not (served := problem.schedule.served(problem, gradient)):
+        return []
+    x, w, y = _shapes(node)
+    outputs, taps, pixels = w[-1], product(w[:-2]), product(y[:-1])
+    if transposed:
+        outputs, pixels = w[-2], product(x[:-1])
+    # An input is loaded for each tap and block of output channels, a filter for each block of pixels, a gradient for each block of rows.
+    loads = [(outputs, taps), (product(w[:-1]), 1) if gradient else (pixels, 1)]
+    if served == 1:
+        loads = [(1, times * again) for times, again in loads]
+    return [(k, (1, product(x.shape)), *load) for k, (x, load) in enumerate(zip(node.inputs, loads, strict=True))]
 
 
 def _filter_grad_packs(node, traits):
@@ -190,6 +224,7 @@ _conv = Primitive(
     _forward_vjp,
     kernels=_forward_kernels,
     batch=_conv_batch,
+    repeats=_repeats,
     factors=_forward_factors,
     operations=lambda node: 2 * product(node.shape) * product(node.inputs[1].shape[:-1]),
 )
@@ -199,6 +234,7 @@ _conv_input_grad = Primitive(
     _input_grad_vjp,
     kernels=_input_grad_kernels,
     batch=_input_grad_batch,
+    repeats=_repeats,
     factors=_input_grad_factors,
     dynamic_extents=("input_shape",),
     operations=lambda node: 2 * product(node.inputs[0].shape) * product(node.inputs[1].shape[:-1]),
@@ -209,6 +245,7 @@ _conv_filter_grad = Primitive(
     _filter_grad_vjp,
     kernels=_filter_grad_kernels,
     batch=_filter_grad_batch,
+    repeats=_repeats,
     packs=_filter_grad_packs,
     factors=_filter_grad_factors,
     dynamic_extents=("filter_shape",),

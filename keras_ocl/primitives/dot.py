@@ -223,7 +223,7 @@ def _packs(node, traits):
     return (0, (steps, rows)) if schedule_of(traits).packs_right(columns, rows, steps) else None
 
 
-def _repeats(node):
+def _repeats(node, traits):
     """Both operands, where they lie as matrices do, transposed or not."""
     if node.params["batch"][0]:
         return []
@@ -233,7 +233,7 @@ def _repeats(node):
         outer, inner = (contracted, free) if _last(x) in free else (free, contracted)
         extents = tuple(product(x.shape[i] for i in axes) for axes in (outer, inner))
         if not isinstance(extents[1], Dim) and _joint_stride(x, inner) == 1 and _joint_stride(x, outer) in (extents[1], 0):
-            found.append((position, extents, product((b, a)[position].shape[i] for i in other)))
+            found.append((position, extents, product((b, a)[position].shape[i] for i in other), 1))
     return found
 
 

@@ -282,7 +282,7 @@ class _Fuser:
 
     def _repeat(self, node, region):
         """Prologue fusion also of operands that are then recomputed for every load, where that saves a launch."""
-        for position, *_ in () if node.primitive.repeats is None else node.primitive.repeats(node):
+        for position, *_ in () if node.primitive.repeats is None else node.primitive.repeats(node, self.traits):
             operand = node.inputs[position]
             views = []
             while operand.kind is Kind.VIEW and operand.primitive.flat:

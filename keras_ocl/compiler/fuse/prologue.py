@@ -81,9 +81,9 @@ def repeated(base, users, there, free, by_template, traits, most):
         operand, views = waiting.pop()
         for user in dict.fromkeys(users[operand]):
             if by_template(user):
-                found = [] if user.primitive.repeats is None else user.primitive.repeats(user)
-                found = [(extents, times) for position, extents, times in found if user.inputs[position] is operand]
-                lanes = all(runs_in_lanes(operand, extents, _Except(inside | views)) for extents, _ in found)
+                found = [] if user.primitive.repeats is None else user.primitive.repeats(user, traits)
+                found = [use for position, *use in found if user.inputs[position] is operand]
+                lanes = all(runs_in_lanes(operand, extents, _Except(inside | views)) for extents, *_ in found)
                 if len(found) != 1 or user.inputs.count(operand) > 1 or not lanes:
                     return None
                 uses += found

@@ -29,7 +29,8 @@ def forward(problem):
 def input_grad(problem):
     """Kernels of the gradient in x's shape (geometry.input): dy (geometry.output) convolved with the flipped filter."""
     geometry, name = problem.geometry.transposed(), "convolution input gradient"
-    return forward(replace(problem, geometry=geometry, x=problem.dy, dy=None, name=name, transposed=True))
+    sources = {"x" if operand == "dy" else operand: source for operand, source in problem.sources.items()}
+    return forward(replace(problem, geometry=geometry, x=problem.dy, dy=None, name=name, transposed=True, sources=sources))
 
 
 def filter_grad(problem):
@@ -43,7 +44,7 @@ def filter_grad(problem):
 
 
 def _is_small(problem):
-    return problem.all_arguments and not problem.source and problem.geometry.flops < _EAGER_FLOPS
+    return problem.all_arguments and not problem.sources and problem.geometry.flops < _EAGER_FLOPS
 
 
 def _literal(problem):

@@ -4,8 +4,9 @@ They serve small eager work, groups of few channels on GPUs, and geometries that
 """
 
 from keras_ocl.core.dim import ceil_div, hint, power_below, product, size_hint
-from keras_ocl.kernels import ordered_sum, prelude, summation
+from keras_ocl.kernels import ordered_sum, summation
 from keras_ocl.kernels.conv.geometry import outside, position
+from keras_ocl.kernels.conv.operand import Operand
 from keras_ocl.kernels.coordinates import decode, index_type
 from keras_ocl.kernels.spec import Args, Buffer
 
@@ -24,9 +25,9 @@ def _filter_offset(args, problem, tap, taps, channel, inner):
 
 def forward(problem):
     """The KernelSpecs of a convolution: one, of one item per output element."""
-    geometry, dtype, sink = problem.geometry, problem.dtype, problem.sink
+    geometry, sink = problem.geometry, problem.sink
     args = Args(problem.all_arguments)
-    xp, wp = args.pointer(problem.x, dtype), args.pointer(problem.w, dtype)
+    x, w = Operand(problem, args, "x"), Operand(problem, args, "w")
     axes, accumulator = problem.axes, problem.register()
     i = index_type(product(geometry.output[:-1]))
     text = f"const int channel = {args.place('global', 0)};\nconst {i} pixel = {args.place('global', 1)};\n"
@@ -45,11 +46,11 @@ def forward(problem):
         tap = f"({tap} * {taps} + k{i})"
     text += f"const long line = {line} + inner;\n"
     offset = _filter_offset(args, problem, tap, args.int(product(geometry.filter[: geometry.rank])), "channel", "c")
-    term = f"{prelude.load(dtype, 1, xp, '(line + c)')} * {prelude.load(dtype, 1, wp, f'({offset})')}"
+    (before, value), (also_before, factor) = x.alone("value", "(line + c)"), w.alone("factor", f"({offset})")
     terms = hint(geometry.group_inputs * product(axis.taps for axis in axes[1:]))
 
     def walk(start, stop, target="sum"):
-        return f"for (int c = {start}; c < {stop}; ++c) {{\n{target} += {term};\n}}\n"
+        return f"for (int c = {start}; c < {stop}; ++c) {{\n{before}{also_before}{target} += {value} * {factor};\n}}\n"
 
     if terms <= summation.PRODUCT_ALONE:
         text += walk("0", inputs, "total")
@@ -60,7 +61,8 @@ def forward(problem):
     coordinates = [f"o{i}" for i in range(geometry.rank + 1)] + ["channel"]
     text += sink.store(args, coordinates, "total", 1)
     grid = (geometry.output[-1], product(geometry.output[:-1]))
-    return [args.kernel(problem.name, text, grid, None, frozenset(sink.helpers), title="convolution: one element per work-item")]
+    helpers = frozenset(sink.helpers) | x.helpers | w.helpers
+    return [args.kernel(problem.name, text, grid, None, helpers, title="convolution: one element per work-item")]
 
 
 def filter_grad(problem, units=0, teams=False):
@@ -69,9 +71,9 @@ def filter_grad(problem, units=0, teams=False):
     `units` is the number of compute units to keep busy, 0 for a single chunk, however many images there are; the chunks' sums are added
     in order, by several work-items per element if `teams`.
     """
-    geometry, dtype, sink, name = problem.geometry, problem.dtype, problem.sink, problem.name
+    geometry, sink, name = problem.geometry, problem.sink, problem.name
     args = Args(problem.all_arguments)
-    xp, dp = args.pointer(problem.x, dtype), args.pointer(problem.dy, dtype)
+    x, dy = Operand(problem, args, "x"), Operand(problem, args, "dy")
     axes, accumulator = problem.axes, problem.register()
     elements = product(geometry.filter)
     # Eager work here is small: one chunk, so that its kernels do not depend on the number of images.
@@ -97,13 +99,13 @@ def filter_grad(problem, units=0, teams=False):
         places.append(f"{place}if ({outside(axis, f't{i}', f'i{i}', args)}) continue;\n")
         line += f" + (long)i{i} * {args.int(axis.input_step, 'long')}"
         gradient += f" + (long)o{i} * {args.int(axis.output_step, 'long')}"
-    value, factor = prelude.load(dtype, 1, xp, f"({line} + inner)"), prelude.load(dtype, 1, dp, f"({gradient} + channel)")
+    (before, value), (also_before, factor) = x.alone("value", f"({line} + inner)"), dy.alone("factor", f"({gradient} + channel)")
     many = hint(size) * size_hint(geometry.output[len(outer) : -1]) > summation.PRODUCT_ALONE
 
     def along(i, total):
         """Statements that add the terms of all pixels along axis `i` and the inner axes to `total`."""
         if i > rank:
-            return f"{total} += {value} * {factor};\n"
+            return f"{before}{also_before}{total} += {value} * {factor};\n"
         if i < len(outer):
             return places[i] + along(i + 1, total)
         own = f"sum{i}" if many else total
@@ -123,11 +125,11 @@ def filter_grad(problem, units=0, teams=False):
     text += summation.cut(kept, accumulator, ["total"], rows_between, f"chunk * {args.int(size)}", "end", size)
     if chunks == 1:
         text += sink.store(args, [f"f{i}" for i in range(rank + 2)], "total", 1)
-        return [args.kernel(name, text, (elements, 1), None, frozenset(sink.helpers), title=_GRADIENT)]
+        return [args.kernel(name, text, (elements, 1), None, frozenset(sink.helpers) | x.helpers | dy.helpers, title=_GRADIENT)]
     partial = Buffer(elements * chunks, kept)
     out = args.pointer(partial, kept, out=True)
     text += f"{out}[(long)chunk * {args.int(elements)} + element] = total;\n"
-    first = args.kernel(name, text, (elements, chunks), None, title=_GRADIENT)
+    first = args.kernel(name, text, (elements, chunks), None, frozenset(x.helpers | dy.helpers), title=_GRADIENT)
     group = power_below(problem.traits.max_group)
     team = ordered_sum.team(chunks, elements, items, min(16, group)) if teams else 1
     return [first, ordered_sum.kernel(f"{name} sum", partial, chunks, geometry.filter, kept, sink, team=team, group=group)]

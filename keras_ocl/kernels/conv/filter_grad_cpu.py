@@ -154,7 +154,7 @@ class _FilterGrad:
 
     def spec(self):
         args = self.args
-        self.x = None if self.problem.source else args.pointer(self.problem.x, self.dtype)
+        self.x = None if "x" in self.problem.sources else args.pointer(self.problem.x, self.dtype)
         self.dy = args.pointer(self.problem.dy, self.dtype)
         self.out = args.pointer(self.partial, self.accumulator, out=True)
         counts = self._band_counts()
@@ -251,7 +251,7 @@ class _FilterGrad:
         line += f"const int to = {' + '.join(f't{i} * {pitches[i]}' for i in range(last)) or '0'};\n"
         line += f"for (int t{last} = 0; t{last} < {numbers[last]}; ++t{last}) {{\n{places[last]}"
         line += f"const int inside = within && {inside[last]};\n"
-        if self.problem.source:
+        if "x" in self.problem.sources:
             numbered = [f"u{i} * {args.int(product(b.input for b in self.axes[i + 1 :]), self.index)}" for i in range(last)]
             line += f"const {self.index} from = {' + '.join([*numbered, f'u{last}'])};\n"
         else:
@@ -272,7 +272,7 @@ class _FilterGrad:
             for c in range(count):
                 for v, lanes in enumerate(block.lanes):
                     to = f"window[(block * {size} + at + {c}) * {block.vectors} + {v}]"
-                    if self.problem.source:
+                    if "x" in self.problem.sources:
                         text += self._computed(block.width, lanes, f"channel + {v * block.width}", to)
                         continue
                     value = parts_cpu.group_lanes(self.problem, block.width, lanes, "", v * block.width, f"({first} + {c})", "from")
@@ -282,7 +282,7 @@ class _FilterGrad:
         for at, lanes in prelude.runs(count):
             kind = self.problem.register(lanes)
             to = f"*({'loose_' if lanes > 1 else ''}{kind}*)(window + block * {size} + at + {at})"
-            if self.problem.source:
+            if "x" in self.problem.sources:
                 text += self._computed(lanes, lanes, f"{first} + {at}{self._group}", to)
                 continue
             value = f"inside ? {parts_cpu.load_vector(self.dtype, lanes, 'from', f'{first} + {at}')} : ({kind})(0)"
@@ -294,7 +294,7 @@ class _FilterGrad:
         text, extents = "", (product(a.input for a in self.axes), self.geometry.input[-1])
         for at, lanes in prelude.runs(count):
             column = f"{channel} + {at}" if at else channel
-            statements, value = self.problem.source.load(self.args, "from", column, extents, lanes, self.index == "long")
+            statements, value = self.problem.sources["x"].load(self.args, "from", column, extents, lanes, self.index == "long")
             part = "computed" if count == width == lanes else f"computed.s{'0123456789abcdef'[at : at + lanes]}"
             text += f"{{\n{statements}{part} = {value};\n}}\n"
         kind = self.problem.register(width)

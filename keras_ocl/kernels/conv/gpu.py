@@ -16,8 +16,9 @@ from keras_ocl.core import dtypes
 from keras_ocl.core.dim import Dim, ceil_div, hint, power_below, product, size_hint
 from keras_ocl.core.index import is_one
 from keras_ocl.kernels import ordered_sum, prelude
-from keras_ocl.kernels.contraction import Loader, Strided
+from keras_ocl.kernels.contraction import Computed, Loader
 from keras_ocl.kernels.conv.geometry import outside
+from keras_ocl.kernels.conv.operand import Operand
 from keras_ocl.kernels.coordinates import decode, index_type
 from keras_ocl.kernels.gemm import gpu_choice
 from keras_ocl.kernels.gemm.parts import Problem
@@ -77,9 +78,9 @@ def _declared(ctype, names, count):
 class _Patches(Loader):
     """The input of a convolution as (pixels x rows), summed over rows: adjacent elements are channels of one tap."""
 
-    def __init__(self, product, pointer, pixels):
+    def __init__(self, product, operand, pixels):
         super().__init__("i_first", pixels, along_k=True, vector=product.beside(True, product.tile.depth))
-        self.p, self.pointer, self.rows = product, pointer, product.rows(product.tile.height, self)
+        self.p, self.operand, self.rows = product, operand, product.rows(product.tile.height, self)
         self.bounded = [i for i, axis in enumerate(product.axes) if i and not axis.inside]
         self.changed = []  # statements of other loaders for a new tap
 
@@ -117,8 +118,10 @@ class _Patches(Loader):
         return self.rows.move(f"{self._tap()}{''.join(self.changed)}{reach}")
 
     def element(self, x):
-        condition = f"from_of{x} >= 0" if self.bounded else ""
-        return "", condition, self.p.load(self.vector, self.pointer, f"(from_of{x} + inner)")
+        # Without a pixel the offset is -1, which would be no multiple of a vector's size.
+        place = f"max(from_of{x}, 0)" if self.bounded and self.operand.source else f"from_of{x}"
+        statements, value = self.operand.load(self.vector, f"({place} + inner)", self.p.tile.stored, guarded=True)
+        return statements, f"from_of{x} >= 0" if self.bounded else "", value
 
 
 class _Filter(Loader):
@@ -128,11 +131,11 @@ class _Filter(Loader):
     and its odometer serves the filter too. Otherwise the filter has its own odometer.
     """
 
-    def __init__(self, product, pointer, patches):
+    def __init__(self, product, operand, patches):
         transposed = product.problem.transposed
         vector = product.beside(transposed, product.tile.depth if transposed else product.tile.width)
         super().__init__("j_first", product.outputs, along_k=transposed, vector=vector)
-        self.p, self.pointer, self.transposed = product, pointer, transposed
+        self.p, self.operand, self.transposed = product, operand, transposed
         together = transposed and not product.contraction.shares(product.tile.height, patches)[0].guard
         self.prefix = "" if together else "own_"
         self.rows = None if together else product.rows(product.tile.width, self, self.prefix)
@@ -163,17 +166,18 @@ class _Filter(Loader):
         g, inner = self.p.geometry, f"{self.prefix}inner"
         step = self.p.args.int(g.input[-1] if self.transposed else g.output[-1])
         place = f"at * {step} + {inner}" if self.transposed else f"{inner} * {step} + at"
-        return "", "", self.p.load(self.vector, self.pointer, f"(line + {place})")
+        statements, value = self.operand.load(self.vector, f"(line + {place})", self.p.tile.stored, guarded=True)
+        return statements, "", value
 
 
 class _PatchesAcross(Loader):
     """The input of a convolution as (rows x pixels), summed over pixels from `begin` on."""
 
-    def __init__(self, product, pointer, rows, begin):
+    def __init__(self, product, operand, rows, begin):
         super().__init__("i_first", rows, along_k=False, vector=product.beside(True, product.tile.height))
         extents = product.geometry.output[:-1]
         names, texts = [f"u{i}" for i in range(len(extents))], [product.args.int(n) for n in extents]
-        self.p, self.pointer = product, pointer
+        self.p, self.operand = product, operand
         self.pixels = product.odometer(names, extents, texts, begin, product.tile.height, self)
         self.bounded = [i for i, axis in enumerate(product.axes) if i and not axis.inside]
 
@@ -216,7 +220,8 @@ class _PatchesAcross(Loader):
             text += f"const int t{i} = {place}, i{i} = t{i} / {axis.spread};\n"
             conditions.append(f"!({outside(axis, f't{i}', f'i{i}', p.args)})")
             line += f" + {p.wide(f'i{i}')} * {p.step(axis)}"
-        return text, " && ".join(conditions), p.load(self.vector, self.pointer, f"({line})")
+        statements, value = self.operand.load(self.vector, f"({line})", p.tile.stored, guarded=True)
+        return text + statements, " && ".join(conditions), value
 
 
 def own_tile(problem, kind):
@@ -241,6 +246,7 @@ class _Product:
         self.inputs, self.outputs = self.args.int(geometry.group_inputs), self.args.int(geometry.group_outputs)
         self.contraction = tile.contraction(self.args, problem.register(), "fma({}, {}, {})".format, dtype=problem.dtype)
         self.index = index_type(product(geometry.input))
+        self.operands = []
 
     def beside(self, of_input, extent):
         """Number of adjacent channels of the input (else the output) that form one vector; it divides `extent`, a tile's."""
@@ -249,13 +255,13 @@ class _Product:
 
     def helpers(self, sink):
         """Names of the prelude functions that the kernel calls, with its Sink's."""
-        return frozenset(sink.helpers) | prelude.helpers_for(self.dtype, self.tile.fragment) | prelude.helpers_for(self.dtype, 1)
+        loads = prelude.helpers_for(self.dtype, self.tile.fragment) | prelude.helpers_for(self.dtype, 1)
+        return frozenset(sink.helpers).union(loads, *(operand.helpers for operand in self.operands))
 
-    def load(self, width, pointer, where):
-        """C text that loads `width` adjacent elements into a register."""
-        if self.tile.stored:
-            return prelude.load_stored(self.dtype, width, pointer, where)
-        return prelude.load(self.dtype, width, pointer, where, aligned=True)
+    def operand(self, name):
+        """The Operand of that name."""
+        self.operands.append(Operand(self.problem, self.args, name))
+        return self.operands[-1]
 
     def wide(self, name):
         """C text of a coordinate, converted to the type of offsets into the input."""
@@ -283,19 +289,16 @@ class _Product:
             f"{self.contraction.results()}"
         )
 
-    def dense(self, pointer):
-        """The Loader of an operand stored as (steps of k x output channels of all groups)."""
+    def dense(self, operand):
+        """The Loader of an operand that lies as (steps of k x output channels of all groups)."""
         channels = self.args.int(self.geometry.output[-1])
 
         vector = self.beside(False, self.tile.width)
 
-        def load(where):
-            return self.load(vector, pointer, f"({where})")
+        def load(at, k):
+            return operand.load(vector, f"((long){k} * {channels} + group * {self.outputs} + {at})", self.tile.stored)
 
-        def offset(at, k):
-            return f"(long){k} * {channels} + group * {self.outputs} + {at}"
-
-        return Strided("j_first", self.outputs, False, load, offset, vector=vector)
+        return Computed("j_first", self.outputs, False, load, None, vector=vector)
 
     def grid(self, results):
         """The global size for `results` rows of results."""
@@ -394,11 +397,11 @@ def forward(problem):
     """The KernelSpecs of a convolution: one, or, if pixels are few, one for partial sums over the rows and one that adds them in order."""
     p, shape, sink, kept = _Forward(problem), problem.geometry.output, problem.sink, problem.accumulator
     args = p.args
-    xp, wp = args.pointer(problem.x, p.dtype), args.pointer(problem.w, p.dtype)
+    x, w = p.operand("x"), p.operand("w")
     pixels = args.int(product(p.pixels))
-    patches = _Patches(p, xp, pixels)
+    patches = _Patches(p, x, pixels)
     ordered = not problem.transposed and all(axis.spread == 1 for axis in p.axes)
-    columns = p.dense(wp) if ordered else _Filter(p, wp, patches)
+    columns = p.dense(w) if ordered else _Filter(p, w, patches)
     parts = Buffer(p.parts * product(shape), kept)
     stored = sink if p.parts == 1 else Sink(parts, (p.parts, *shape), kept)
     p.cut(product(p.pixels), ceil_div(product(axis.phase_taps for axis in p.axes) * p.geometry.group_inputs, p.parts))
@@ -429,14 +432,14 @@ def filter_grad(problem):
     chunks = ceil_div(hint(pixels), size) if size else 1
     p = _Product(problem, tile, chunk=chunks)
     args = p.args
-    xp, dp = args.pointer(problem.x, p.dtype), args.pointer(problem.dy, p.dtype)
+    x, dy = p.operand("x"), p.operand("dy")
     size, rows_text = args.int(ceil_div(pixels, chunks)), args.int(rows)
     partial = Buffer(product(geometry.filter) * chunks, kept)
     stored = problem.sink if chunks == 1 else Sink(partial, (chunks, *geometry.filter), kept)
     p.cut(rows, ceil_div(pixels, chunks))
     text = p.head()
     text += f"const int begin = chunk * {size}, end = min(begin + {size}, {args.int(pixels)});\n"
-    text += p.contraction.walk("begin", "end", _PatchesAcross(p, xp, rows_text, "begin"), p.dense(dp))
+    text += p.contraction.walk("begin", "end", _PatchesAcross(p, x, rows_text, "begin"), p.dense(dy))
     place = [f"f{i}" for i in range(geometry.rank + 1)] + [f"(group * {p.outputs} + column)"]
     store = decode("row", geometry.filter[:-1], "f", args)
     store += stored.store(args, place if chunks == 1 else ["chunk", *place], "value", p.stored)

@@ -40,14 +40,19 @@ def _pixels(problem):
     return axes[0] if problem.geometry.groups == 1 and len(axes) == 1 and axes[0].plain and not few else None
 
 
+def suits(problem):
+    """Whether this template computes the convolution."""
+    return _pixels(problem) is not None
+
+
 def forward(problem):
     """KernelSpecs of the convolution as a product, None if this template does not fit."""
     axis = _pixels(problem)
     if axis is None:
         return None
     inputs, outputs = problem.geometry.filter[-2:]
-    a = gemm.Operand(problem.x, problem.dtype, inputs, 1)
-    b = gemm.Operand(problem.w, problem.dtype, *((1, inputs) if problem.transposed else (outputs, 1)))
+    a = gemm.Operand(problem.x, problem.dtype, inputs, 1, source=problem.sources.get("x"))
+    b = gemm.Operand(problem.w, problem.dtype, *((1, inputs) if problem.transposed else (outputs, 1)), source=problem.sources.get("w"))
     return _product(problem, axis.output, outputs, inputs, a, b, _Pixels(problem.sink, axis))
 
 
@@ -63,7 +68,8 @@ def filter_grad(problem):
         return None
     axis = _pixels(problem)
     inputs, outputs = problem.geometry.filter[-2:]
-    a, b = gemm.Operand(problem.x, problem.dtype, 1, inputs), gemm.Operand(problem.dy, problem.dtype, outputs, 1)
+    a = gemm.Operand(problem.x, problem.dtype, 1, inputs, source=problem.sources.get("x"))
+    b = gemm.Operand(problem.dy, problem.dtype, outputs, 1, source=problem.sources.get("dy"))
     return _product(problem, inputs, outputs, axis.output, a, b, _Filter(problem.sink, problem.geometry.rank))
 
 

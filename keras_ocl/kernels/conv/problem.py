@@ -1,7 +1,9 @@
 """What convolution kernels are written for: a convolution, or one of its gradients, and facts that several kernels derive from it."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 from keras_ocl.core import dtypes
 from keras_ocl.core.dim import power_below
@@ -23,7 +25,8 @@ class Problem:
     transposed: `geometry` is the transpose of another convolution, whose filter is what `w` holds: taps in reverse, channels exchanged.
     packed: whether `w` is in the blocks of forward_cpu.filter_blocks().
     precision: what float32 operands may be taken as (core/precision.py).
-    source: computes x, as a matrix (pixels, channels), where a CPU's kernel of a filter's gradient packs it; see gemm.parts.Operand.
+    sources: by the names of operands, what computes them in a prologue; see gemm.parts.Operand. CPUs' kernels of a filter's gradient take
+        one of x, as a matrix (pixels, channels), which they pack; GPUs' tiled kernels take any, and read it as one row.
     """
 
     traits: Traits
@@ -37,7 +40,7 @@ class Problem:
     name: str = "convolution"
     transposed: bool = False
     packed: bool = False
-    source: object = None
+    sources: Mapping[str, Any] = field(default_factory=dict)
     precision: str = "float32"
 
     def __post_init__(self):

@@ -88,11 +88,24 @@ def _attention_pays(traits: Traits, query: Shaped, key: Shaped, has_bias: bool) 
     return max(time, source) <= tuning.attention_most and multiplied <= tuning.attention_launches * tuning.launch
 
 
-def _repeats_pay(traits: Traits, uses: Sequence[tuple[tuple[Extent, Extent], Extent]], price: float, read: int) -> bool:
+def _served(problem: Problem, gradient: bool) -> int:
+    """Of products in tiles a block's results, of single elements one; transformed operands are not computed."""
+    if problem.all_arguments:
+        return 0
+    if not conv_gpu.own_tile(problem, "filter_gradient" if gradient else "convolution"):
+        if _by_element(problem):
+            return 1
+        plain = conv_pointwise.suits_gradient(problem) if gradient else conv_pointwise.suits(problem)
+        if not plain and (winograd_gpu.choose_gradient if gradient else winograd_gpu.choose)(problem):
+            return 0
+    return tuning_of(problem.traits).product_block
+
+
+def _repeats_pay(traits: Traits, uses: Sequence[tuple[tuple[Extent, Extent], Extent, Extent]], price: float, read: int) -> bool:
     """Whether computing an operand again for each block of results, and its further loads, takes less than half a launch's time."""
     tuning = tuning_of(traits)
     each = price + tuning.product_fetch * read / 4
-    loaded = sum(size_hint(extents) * ceil_div(hint(times), tuning.product_block) for extents, times in uses)
+    loaded = sum(size_hint(extents) * ceil_div(hint(times), tuning.product_block) * hint(again) for extents, times, again in uses)
     return loaded * each / gpu_choice.units(traits) <= tuning.launch / 2
 
 
@@ -131,6 +144,7 @@ SCHEDULE = register(
         attention=_attention,
         attention_pays=_attention_pays,
         repeats_pay=_repeats_pay,
+        served=_served,
         sort=_sort,
         top_k=sort_local.greatest,
         scan=cumulative_gpu.kernels,
