@@ -55,6 +55,14 @@ def test_there_is_no_false_alarm(schedule):
             assert [(name, why) for name, verdict, why in verdicts(device, family.name, short=True) if verdict != RIGHT] == []
 
 
+def test_narrow_vectors_are_right():
+    """Those of many devices, and of one whose wide vectors are kept out: all cases, since texts differ with widths."""
+    for family in ("pointwise", "products", "convolutions"):
+        device = opened("cpu", {"wide_vectors", *BY_NAME[family].beside})
+        assert device.traits.vector_width <= 4
+        assert [(name, why) for name, verdict, why in verdicts(device, family) if verdict != RIGHT] == []
+
+
 def test_what_takes_the_place_of_all_families_is_right():
     device = opened("gpu", BY_NAME.keys() - {"steps"})
     for family in CASES.keys() - {"steps", "winograd", "few_rows", "matrix_units"}:  # the last three have others' kernels in their place
