@@ -14,7 +14,7 @@ from keras_ocl.verify.run import PROCESS, known, verify, version
 
 logger = logging.getLogger("keras_ocl")
 
-# Platforms with the kinds of device on which all tests run before a release. Oclgrind is a debugger: a verification in it takes hours.
+# Platforms with the kinds of device on which the tests run with each change; and Oclgrind, which is a debugger.
 TESTED = ((runtime.INTEL_CPU, "cpu"), (runtime.POCL, "cpu"), ("Oclgrind", "cpu"))
 
 _begun: set[runtime.Target] = set()
