@@ -1,0 +1,108 @@
+"""Arithmetic of floats: instructions whose result is defined exactly, but which the emulator computed in a way that rounds or overflows."""
+
+from tinygrad.dtype import dtypes
+from tinygrad.runtime.support import compiler_cpu
+from tinygrad.uop.ops import Ops, UOp
+
+
+def c(text, dtype, *sources):
+    """An expression in C, of `sources` as {0}, {1}..."""
+    return UOp(Ops.CUSTOMI, dtype, sources, text)
+
+
+def apply(emu, pcode):
+    pcode._FUNCS.update(fma=fma, ldexp=ldexp, exact_frexp_mant=frexp_mant, exact_frexp_exp=frexp_exp)
+    pcode._FUNCS.update(exact_quotient=quotient, exact_rndne=rndne)
+    unfused(compiler_cpu.ClangCompiler)
+    texts = {}
+    for bits in (16, 32, 64):
+        whole = 16 if bits == 16 else 32
+        texts[f"V_RNDNE_F{bits}"] = f"D0.f{bits} = exact_rndne(S0.f{bits})"
+        texts[f"V_FREXP_MANT_F{bits}"] = f"D0.f{bits} = exact_frexp_mant(S0.f{bits})"
+        texts[f"V_FREXP_EXP_I{whole}_F{bits}"] = f"D0.i{whole} = exact_frexp_exp(S0.f{bits})"
+        texts[f"V_DIV_FIXUP_F{bits}"] = f"D0.f{bits} = exact_quotient(S1.f{bits}, S2.f{bits})"
+        texts[f"V_LDEXP_F{bits}"] = f"D0.f{bits} = ldexp(S0.f{bits}, S1.i{whole})"
+    replace_texts(emu, texts)
+
+
+def replace_texts(emu, texts):
+    """Makes the emulator read `texts` (name of an operation -> its pseudocode) in place of the instruction set's own."""
+    before = emu.get_pcode
+
+    def get_pcode(op):
+        return texts.get(op.name.replace("_E64", "").replace("_E32", "")) or before(op)
+
+    emu.get_pcode = get_pcode
+
+
+def unfused(compiler):
+    """Products and sums of several instructions must not become one rounding."""
+    before = compiler.compile
+
+    def compile_unfused(self, source):
+        arguments = self.args
+        try:
+            self.args = [*arguments, "-ffp-contract=off"]
+            return before(self, source)
+        finally:
+            self.args = arguments
+
+    compiler.compile = compile_unfused
+
+
+def fma(a, b, x):
+    """One rounding; it was a product and a sum."""
+    if a.dtype == dtypes.float32:
+        return c("__builtin_fmaf({0}, {1}, {2})", a.dtype, a, b.cast(a.dtype), x.cast(a.dtype))
+    if a.dtype == dtypes.float64:
+        return c("__builtin_fma({0}, {1}, {2})", a.dtype, a, b.cast(a.dtype), x.cast(a.dtype))
+    if a.dtype == dtypes.half:
+        f = dtypes.float32
+        return c("__builtin_fmaf({0}, {1}, {2})", f, a.cast(f), b.cast(f), x.cast(f)).cast(dtypes.half)
+    return a * b + x
+
+
+def ldexp(x, n):
+    """x times a power of two; it was infinite or 0 wherever that power is."""
+    if x.dtype in (dtypes.uint32, dtypes.uint64):
+        x = x.bitcast(dtypes.float32 if x.dtype == dtypes.uint32 else dtypes.float64)
+    n = n.cast(dtypes.int) if n.dtype != dtypes.int else n
+    if x.dtype == dtypes.float64:
+        return c("__builtin_ldexp({0}, {1})", x.dtype, x, n)
+    if x.dtype == dtypes.float32:
+        return c("__builtin_ldexpf({0}, {1})", x.dtype, x, n)
+    return c("__builtin_ldexpf({0}, {1})", dtypes.float32, x.cast(dtypes.float32), n).cast(x.dtype)
+
+
+def _suffix(x):
+    return ("", dtypes.float64) if x.dtype == dtypes.float64 else ("f", dtypes.float32)
+
+
+def frexp_mant(x):
+    """The mantissa in [0.5, 1), also of denormal numbers; 0, infinities and NaN as they are."""
+    suffix, f = _suffix(x)
+    parts = f"({{{{int e_; __builtin_frexp{suffix}({{0}}, &e_);}}}})"
+    text = f"({{0}} == 0 || __builtin_isinf({{0}}) || __builtin_isnan({{0}}) ? {{0}} : {parts})"
+    return c(text, f, x.cast(f) if x.dtype == dtypes.half else x).cast(x.dtype)
+
+
+def frexp_exp(x):
+    """The exponent of that mantissa; 0 for 0, infinities and NaN."""
+    suffix, f = _suffix(x)
+    parts = f"({{{{int e_; __builtin_frexp{suffix}({{0}}, &e_); e_;}}}})"
+    text = f"({{0}} == 0 || __builtin_isinf({{0}}) || __builtin_isnan({{0}}) ? 0 : {parts})"
+    return c(text, dtypes.int, x.cast(f) if x.dtype == dtypes.half else x)
+
+
+def quotient(d, n):
+    """A division's last instruction gives what those before it are for, the quotient correctly rounded, also of denormal numbers."""
+    if d.dtype == dtypes.half:
+        return c("({1} / {0})", dtypes.float32, d.cast(dtypes.float32), n.cast(dtypes.float32)).cast(dtypes.half)
+    return c("({1} / {0})", d.dtype, d, n)
+
+
+def rndne(x):
+    """To the nearest whole number, half to even; it was floor(x + 0.5), and x + 0.5 may be rounded."""
+    if x.dtype == dtypes.float64:
+        return c("__builtin_rint({0})", x.dtype, x)
+    return c("__builtin_rintf({0})", dtypes.float32, x.cast(dtypes.float32)).cast(x.dtype)
