@@ -1,8 +1,8 @@
 """CDNA's accumulation registers and matrix instructions (MFMA).
 
 Which operands are accumulation registers, some instructions ignored. Of matrix instructions the types int8 and xf32 did not compile or were
-taken for others, and results of 32 rows lay in other registers than AMD's matrix instruction calculator says: row 8 (i / 4) + 4 (lane / 32)
-+ i mod 4 in register i.
+taken for others, infinities and subnormal numbers of float16 became other numbers, and results of 32 rows lay in other registers than AMD's
+matrix instruction calculator says: row 8 (i / 4) + 4 (lane / 32) + i mod 4 in register i.
 """
 
 import ast
@@ -10,7 +10,8 @@ import ast
 from tinygrad.dtype import dtypes
 from tinygrad.uop.ops import UOp
 
-from tests.emulated.patches.text import changed, inner, statements
+from tests.emulated.patches.arithmetic import c
+from tests.emulated.patches.text import ask_in_place_of, changed, inner, statements
 
 
 def apply(emu, pcode):
@@ -38,7 +39,7 @@ def matrix_operands(emu):
     before = emu._compile_mfma
 
     def compile_mfma(inst, ctx):
-        which = emu._iattr(inst, "acc")
+        which = emu._iattr(inst, "acc") or not hasattr(inst, "acc") and emu._iattr(inst, "opsel_hi")
         fields = [getattr(type(inst), f"src{k}") for k in (0, 1) if which >> k & 1]
         return before(inst, _Accumulating(emu, ctx, [ctx.inst_field(field) for field in fields]) if fields else ctx)
 
@@ -66,19 +67,30 @@ class _Accumulating:
 
 
 def matrix_types(emu):
-    """Words of int8, xf32 as float32, and the places of 32 rows."""
+    """Words of int8, xf32 as float32, all values of float16, and the places of 32 rows."""
     emu._as_word = lambda value: value.bitcast(dtypes.uint32) if value.dtype == dtypes.int32 else value
     emu._type_of = lambda name: "F32" if name == "XF32" else name
+
+    def half_as_float(word, which):
+        half = (word >> UOp.const(16 * which, dtypes.uint32)).cast(dtypes.uint16)
+        return c("__builtin_bit_cast(unsigned, (float)__builtin_bit_cast(__fp16, {0}))", dtypes.uint32, half)
+
+    emu._half_as_float = half_as_float
 
     def row_of_32(group, register):
         return group * UOp.const(4, dtypes.int) + UOp.const(register // 4 * 8 + register % 4, dtypes.int)
 
     emu._row_of_32 = row_of_32
 
+    # xf32's are decoded as other instructions, which have names of their own for the same bits.
+    emu._accumulates = lambda inst: emu._iattr(inst, "acc_cd") if hasattr(inst, "acc_cd") else emu._iattr(inst, "clmp")
+
     def change(tree):
+        ask_in_place_of(tree, "acc_cd", "_accumulates")
         for node in ast.walk(inner(tree, "cvt_elem")):
             if isinstance(node, ast.Return):
                 node.value = _call("_as_word", node.value)
+        inner(tree, "cvt_elem").body[:0] = statements("if src_type == 'F16': return _half_as_float(raw, sub_idx)")
         types = [
             node
             for node in ast.walk(tree)

@@ -1,11 +1,9 @@
 """Loads and stores at any address, as the hardware has them, and the values that atomic operations return."""
 
-import ast
-
 from tinygrad.dtype import dtypes
 from tinygrad.uop.ops import UOp
 
-from tests.emulated.patches.text import changed, inner, statements
+from tests.emulated.patches.text import ask_in_place_of, changed, inner, statements
 
 _HALVES = (dtypes.uint16, dtypes.int16, dtypes.short, dtypes.half)
 
@@ -74,12 +72,6 @@ def local_stores_and_returned_values(emu):
 
     def change(tree):
         inner(tree, "wmem").body[:0] = statements(ours)
-        calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and _asks_for_glc(node)]
-        assert len(calls) == 1, f"this version of the emulator asks {len(calls)} times for glc where once is expected"
-        calls[0].func.id, calls[0].args[1:] = "_returns", []
+        ask_in_place_of(tree, "glc", "_returns")
 
     changed(emu, "_compile_mem_op", change)
-
-
-def _asks_for_glc(call):
-    return getattr(call.func, "id", "") == "_iattr" and getattr(call.args[1], "value", "") == "glc"

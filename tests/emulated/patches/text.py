@@ -25,3 +25,11 @@ def inner(tree, name):
 def statements(text):
     """The statements of a text."""
     return ast.parse(text).body
+
+
+def ask_in_place_of(tree, field, function):
+    """The only question for a `field` of the instruction, in a tree, becomes a call of `function` with the instruction."""
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "_iattr"]
+    calls = [call for call in calls if getattr(call.args[1], "value", "") == field]
+    assert len(calls) == 1, f"this version of the emulator asks {len(calls)} times for {field} where once is expected"
+    calls[0].func.id, calls[0].args[1:] = function, []
