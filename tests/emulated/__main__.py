@@ -42,8 +42,8 @@ def main(arguments=None):
     environment = program.environment(chosen)
     if what == "models":
         environment["EMULATED_EXPECTED"] = expected(chosen)
-    done = subprocess.run([*program.prefix(chosen), *command, *(own.arguments or usual)], cwd=program.ROOT, env=environment)
-    sys.exit(done.returncode)
+    os.chdir(program.ROOT)
+    os.execve(sys.executable, [*program.prefix(chosen), *command, *(own.arguments or usual)], environment)
 
 
 def parser():
