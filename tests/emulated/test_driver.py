@@ -237,3 +237,28 @@ def test_generic_pointers_to_local_memory(queue):
     for which, want in ((0, x), (1, x[::-1])):
         kernel(queue, (64,), (64,), buffer(queue, x), y, np.int32(which))
         assert np.array_equal(read(queue, y, 64, "f4"), want), which
+
+
+@pytest.mark.parametrize("kind", ["float", "double"])
+def test_exponents(queue, kind):
+    """ldexp and frexp, with numbers near both ends."""
+    dtype = np.dtype(kind.replace("float", "f4").replace("double", "f8"))
+    pragma = "#pragma OPENCL EXTENSION cl_khr_fp64 : enable\n"
+    text = f"""{pragma}__kernel void f(__global const {kind} *x, __global const int *n, __global {kind} *y, __global int *e) {{
+      int i = get_global_id(0), k;
+      y[i] = ldexp(x[i], n[i]);
+      y[512 + i] = frexp(x[i], &k);
+      e[i] = k;
+    }}"""
+    rng, least = np.random.default_rng(1), np.finfo(dtype).smallest_subnormal
+    n = rng.integers(-2200, 2200, 512).astype("i4")
+    n[:256] //= 16
+    x = np.concatenate([rng.standard_normal(480), [0, -0.0, np.inf, -np.inf], rng.standard_normal(28) * 1e-30]).astype(dtype)
+    x[200:232] = least * rng.integers(1, 99, 32)
+    y, e = buffer(queue, np.zeros(1024, dtype)), buffer(queue, np.zeros(512, "i4"))
+    built(queue, text).f(queue, (512,), (64,), buffer(queue, x), buffer(queue, n), y, e)
+    with np.errstate(over="ignore", under="ignore"):
+        wanted = np.concatenate([np.ldexp(x, n), np.frexp(x)[0]])
+    np.testing.assert_array_equal(read(queue, y, 1024, dtype), wanted)
+    finite = np.isfinite(x)
+    np.testing.assert_array_equal(read(queue, e, 512, "i4")[finite], np.frexp(x)[1][finite])

@@ -62,36 +62,40 @@ def fma(a, b, x):
     return a * b + x
 
 
+# In C, without a call: the emulator's loader places calls of libraries that are too far away wrongly.
+_POWER = "__builtin_bit_cast(double, (long)(1023 + {n}) << 52)"
+_BITS = "__builtin_bit_cast(unsigned long, {x})"
+# {0} a double, {1} an int. A step to below the normal numbers leaves 53 bits above them, so that the result is rounded once.
+_LDEXP = (
+    "({{double y_ = {0}; int n_ = {1}; for (int k_ = 0; k_ < 2 && n_ > 1023; ++k_) y_ *= 0x1p1023, n_ -= 1023;"
+    " for (int k_ = 0; k_ < 2 && n_ < -1022; ++k_) y_ *= 0x1p-969, n_ += 969;"
+    " n_ = n_ > 1023 ? 1023 : n_ < -1022 ? -1022 : n_; y_ * " + _POWER.replace("{n}", "n_") + ";}})"
+)
+# {0} a double that is neither 0 nor infinite nor NaN.
+_FREXP = (
+    "double y_ = {0}; int e_ = -1022; if (!(" + _BITS.replace("{x}", "y_") + " >> 52 & 2047)) y_ *= 0x1p54, e_ -= 54;"
+    " unsigned long b_ = " + _BITS.replace("{x}", "y_") + "; e_ += b_ >> 52 & 2047;"
+)
+_MANTISSA = "__builtin_bit_cast(double, (b_ & ~(2047ul << 52)) | 1022ul << 52)"
+_SPECIAL = "{0} == 0 || __builtin_isinf({0}) || __builtin_isnan({0})"
+
+
 def ldexp(x, n):
     """x times a power of two; it was infinite or 0 wherever that power is."""
     if x.dtype in (dtypes.uint32, dtypes.uint64):
         x = x.bitcast(dtypes.float32 if x.dtype == dtypes.uint32 else dtypes.float64)
-    n = n.cast(dtypes.int) if n.dtype != dtypes.int else n
-    if x.dtype == dtypes.float64:
-        return c("__builtin_ldexp({0}, {1})", x.dtype, x, n)
-    if x.dtype == dtypes.float32:
-        return c("__builtin_ldexpf({0}, {1})", x.dtype, x, n)
-    return c("__builtin_ldexpf({0}, {1})", dtypes.float32, x.cast(dtypes.float32), n).cast(x.dtype)
-
-
-def _suffix(x):
-    return ("", dtypes.float64) if x.dtype == dtypes.float64 else ("f", dtypes.float32)
+    return c(_LDEXP, dtypes.float64, x.cast(dtypes.float64), n.cast(dtypes.int)).cast(x.dtype)
 
 
 def frexp_mant(x):
     """The mantissa in [0.5, 1), also of denormal numbers; 0, infinities and NaN as they are."""
-    suffix, f = _suffix(x)
-    parts = f"({{{{int e_; __builtin_frexp{suffix}({{0}}, &e_);}}}})"
-    text = f"({{0}} == 0 || __builtin_isinf({{0}}) || __builtin_isnan({{0}}) ? {{0}} : {parts})"
-    return c(text, f, x.cast(f) if x.dtype == dtypes.half else x).cast(x.dtype)
+    text = f"({_SPECIAL} ? {{0}} : ({{{{{_FREXP} {_MANTISSA};}}}}))"
+    return c(text, dtypes.float64, x.cast(dtypes.float64)).cast(x.dtype)
 
 
 def frexp_exp(x):
     """The exponent of that mantissa; 0 for 0, infinities and NaN."""
-    suffix, f = _suffix(x)
-    parts = f"({{{{int e_; __builtin_frexp{suffix}({{0}}, &e_); e_;}}}})"
-    text = f"({{0}} == 0 || __builtin_isinf({{0}}) || __builtin_isnan({{0}}) ? 0 : {parts})"
-    return c(text, dtypes.int, x.cast(f) if x.dtype == dtypes.half else x)
+    return c(f"({_SPECIAL} ? 0 : ({{{{{_FREXP} e_;}}}}))", dtypes.int, x.cast(dtypes.float64))
 
 
 def quotient(d, n):
