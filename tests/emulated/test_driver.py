@@ -262,3 +262,17 @@ def test_exponents(queue, kind):
     np.testing.assert_array_equal(read(queue, y, 1024, dtype), wanted)
     finite = np.isfinite(x)
     np.testing.assert_array_equal(read(queue, e, 512, "i4")[finite], np.frexp(x)[1][finite])
+
+
+def test_long_products_of_short_integers(queue):
+    """The compiler takes instructions for 24 bits."""
+    text = """__kernel void f(__global const int *x, __global long *y, int n) {
+      int i = get_global_id(0);
+      y[i] = (long)(x[i] << 8 >> 8) * (x[n + i] << 8 >> 8), y[n + i] = (ulong)(x[i] & 0xFFFFFF) * (x[n + i] & 0xFFFFFF);
+    }"""
+    x = np.random.default_rng(0).integers(-(2**23), 2**23, (2, 256)).astype("i4")
+    x[:, :32] %= 9
+    y = buffer(queue, np.zeros((2, 256), "i8"))
+    built(queue, text).f(queue, (256,), (64,), buffer(queue, x), y, np.int32(256))
+    long = x.astype("i8")
+    assert np.array_equal(read(queue, y, (2, 256), "i8"), [long[0] * long[1], (long[0] & 0xFFFFFF) * (long[1] & 0xFFFFFF)])

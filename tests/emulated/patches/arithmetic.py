@@ -1,4 +1,4 @@
-"""Arithmetic of floats: instructions whose result is defined exactly, but which the emulator computed in a way that rounds or overflows."""
+"""Arithmetic whose result is defined exactly, but which the emulator computed in a way that rounds, overflows or loses a sign."""
 
 from tinygrad.dtype import dtypes
 from tinygrad.runtime.support import compiler_cpu
@@ -12,9 +12,9 @@ def c(text, dtype, *sources):
 
 def apply(emu, pcode):
     pcode._FUNCS.update(fma=fma, ldexp=ldexp, exact_frexp_mant=frexp_mant, exact_frexp_exp=frexp_exp)
-    pcode._FUNCS.update(exact_quotient=quotient, exact_rndne=rndne)
+    pcode._FUNCS.update(exact_quotient=quotient, exact_rndne=rndne, exact_mul_hi_i24=mul_hi_i24)
     unfused(compiler_cpu.ClangCompiler)
-    texts = {}
+    texts = {"V_MUL_HI_I32_I24": "D0.i32 = exact_mul_hi_i24(S0.u32, S1.u32)"}
     for bits in (16, 32, 64):
         whole = 16 if bits == 16 else 32
         texts[f"V_RNDNE_F{bits}"] = f"D0.f{bits} = exact_rndne(S0.f{bits})"
@@ -110,3 +110,8 @@ def rndne(x):
     if x.dtype == dtypes.float64:
         return c("__builtin_rint({0})", x.dtype, x)
     return c("__builtin_rintf({0})", dtypes.float32, x.cast(dtypes.float32)).cast(x.dtype)
+
+
+def mul_hi_i24(a, b):
+    """The upper half of a product of signed numbers of 24 bits; it was 0 of negative ones."""
+    return c("(int)((long)((int)({0} << 8) >> 8) * ((int)({1} << 8) >> 8) >> 32)", dtypes.int, a.cast(dtypes.uint32), b.cast(dtypes.uint32))
