@@ -264,15 +264,16 @@ def test_exponents(queue, kind):
     np.testing.assert_array_equal(read(queue, e, 512, "i4")[finite], np.frexp(x)[1][finite])
 
 
-def test_long_products_of_short_integers(queue):
-    """The compiler takes instructions for 24 bits."""
+def test_products_of_24_bits(queue):
+    """Of which the compiler makes instructions of their own, where the upper bits do not count."""
     text = """__kernel void f(__global const int *x, __global long *y, int n) {
-      int i = get_global_id(0);
-      y[i] = (long)(x[i] << 8 >> 8) * (x[n + i] << 8 >> 8), y[n + i] = (ulong)(x[i] & 0xFFFFFF) * (x[n + i] & 0xFFFFFF);
+      int i = get_global_id(0), a = x[i], b = x[n + i], c = a << 8 >> 8, d = b << 8 >> 8;
+      y[i] = (long)c * d, y[n + i] = (ulong)(a & 0xFFFFFF) * (b & 0xFFFFFF), y[2 * n + i] = mad24(c, d, i);
     }"""
     x = np.random.default_rng(0).integers(-(2**23), 2**23, (2, 256)).astype("i4")
     x[:, :32] %= 9
-    y = buffer(queue, np.zeros((2, 256), "i8"))
+    y = buffer(queue, np.zeros((3, 256), "i8"))
     built(queue, text).f(queue, (256,), (64,), buffer(queue, x), y, np.int32(256))
-    long = x.astype("i8")
-    assert np.array_equal(read(queue, y, (2, 256), "i8"), [long[0] * long[1], (long[0] & 0xFFFFFF) * (long[1] & 0xFFFFFF)])
+    a, b = x.astype("i8")
+    wanted = [a * b, (a & 0xFFFFFF) * (b & 0xFFFFFF), (a * b + np.arange(256)).astype("i4")]
+    np.testing.assert_array_equal(read(queue, y, (3, 256), "i8"), wanted)

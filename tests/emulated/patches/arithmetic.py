@@ -12,9 +12,15 @@ def c(text, dtype, *sources):
 
 def apply(emu, pcode):
     pcode._FUNCS.update(fma=fma, ldexp=ldexp, exact_frexp_mant=frexp_mant, exact_frexp_exp=frexp_exp)
-    pcode._FUNCS.update(exact_quotient=quotient, exact_rndne=rndne, exact_mul_hi_i24=mul_hi_i24)
+    pcode._FUNCS.update(exact_quotient=quotient, exact_rndne=rndne)
     unfused(compiler_cpu.ClangCompiler)
-    texts = {"V_MUL_HI_I32_I24": "D0.i32 = exact_mul_hi_i24(S0.u32, S1.u32)"}
+    texts = {}
+    for kind, product in (("i", signed_product), ("u", unsigned_product)):
+        pcode._FUNCS[f"product_{kind}24"] = product
+        name, factors = f"{kind}32_{kind}24".upper(), f"product_{kind}24(S0.u32, S1.u32)"
+        texts[f"V_MUL_{name}"] = f"D0.u32 = {factors}.u32"
+        texts[f"V_MUL_HI_{name}"] = f"D0.u32 = ({factors} >> 32).u32"
+        texts[f"V_MAD_{name}"] = f"D0.u32 = {factors}.u32 + S2.u32"
     for bits in (16, 32, 64):
         whole = 16 if bits == 16 else 32
         texts[f"V_RNDNE_F{bits}"] = f"D0.f{bits} = exact_rndne(S0.f{bits})"
@@ -112,6 +118,13 @@ def rndne(x):
     return c("__builtin_rintf({0})", dtypes.float32, x.cast(dtypes.float32)).cast(x.dtype)
 
 
-def mul_hi_i24(a, b):
-    """The upper half of a product of signed numbers of 24 bits; it was 0 of negative ones."""
-    return c("(int)((long)((int)({0} << 8) >> 8) * ((int)({1} << 8) >> 8) >> 32)", dtypes.int, a.cast(dtypes.uint32), b.cast(dtypes.uint32))
+def signed_product(a, b):
+    """Of the lower 24 bits of two registers; the upper ones counted, and the sign was lost in the product's upper half."""
+    factors = "(long)((int)({0} << 8) >> 8) * ((int)({1} << 8) >> 8)"
+    return c(f"((unsigned long)({factors}))", dtypes.uint64, a.cast(dtypes.uint32), b.cast(dtypes.uint32))
+
+
+def unsigned_product(a, b):
+    """The same of numbers without a sign."""
+    factors = "({0} & 0xFFFFFFu) * (unsigned long)({1} & 0xFFFFFFu)"
+    return c(f"({factors})", dtypes.uint64, a.cast(dtypes.uint32), b.cast(dtypes.uint32))
