@@ -129,6 +129,23 @@ def test_arrays_of_an_item(queue, program):
     assert np.array_equal(read(queue, y, 256, "f4"), ((np.arange(256) * 7 + 3) & 63) * 3)
 
 
+def test_arrays_in_registers(queue):
+    """Of which the compiler makes moves between registers whose numbers it does not know."""
+    text = """__kernel void f(__global const float *x, __global float *y, int k) {
+      int i = get_global_id(0);
+      float t[8];
+      vstore8(vload8(i, x), 0, t);
+      t[k] = 77;
+      y[2 * i] = t[k + 3 & 7], y[2 * i + 1] = t[(k & 3) * 2];
+    }"""
+    x, kernel = floats(512).reshape(64, 8), built(queue, text).f
+    for k in (0, 2, 5, 7):
+        y, wanted = buffer(queue, np.zeros((64, 2), "f4")), x.copy()
+        wanted[:, k] = 77
+        kernel(queue, (64,), (64,), buffer(queue, x), y, np.int32(k))
+        np.testing.assert_array_equal(read(queue, y, (64, 2), "f4"), wanted[:, [k + 3 & 7, (k & 3) * 2]])
+
+
 def test_commands_on_buffers(queue):
     a = floats(1000)
     memory = buffer(queue, a)

@@ -12,7 +12,7 @@
 #include <sys/mman.h>
 #include <xmmintrin.h>
 
-enum { EXEC = 126, LOCAL_BASE = 235, PC = 256, STRIDE = 259, SGPRS = 260, ULPS = 270, MOST_RESIDENT = 8 };
+enum { EXEC = 126, LOCAL_BASE = 235, PC = 256, STRIDE = 259, ULPS = 270, REGISTERS = 2048 /* bytes */, MOST_RESIDENT = 8 };
 
 struct wave {
   uint32_t *s, *v, *acc; /* scalar, vector and accumulation registers */
@@ -71,7 +71,7 @@ static void begin_wave(const struct launch *l, struct wave *w, uint32_t start, c
       {246, 0x40800000}, {247, 0xc0800000}, {248, 0x3e22f983}};
   uint32_t items = l->group[0] * l->group[1] * l->group[2], lanes = items - start < l->wave ? items - start : l->wave;
   uint64_t mask = lanes == 64 ? ~0ull : (1ull << lanes) - 1;
-  memset(w->s, 0, SGPRS * 4);
+  memset(w->s, 0, REGISTERS);
   fill(w->v, 1024 * l->wave, l->poison);
   fill(w->acc, 1024 * l->wave, l->poison);
   fill(w->scratch, (uint64_t)l->scratch * l->wave, l->poison);
@@ -241,7 +241,7 @@ __attribute__((visibility("default"))) int emulated_run(struct launch *l) {
   struct wave *waves = calloc(count * resident, sizeof *waves);
   for (uint32_t k = 0; k < count * resident; k++) {
     struct wave *w = waves + k;
-    w->s = aligned_alloc(64, 2048);
+    w->s = aligned_alloc(64, REGISTERS);
     w->v = aligned_alloc(64, 1024 * l->wave);
     w->acc = l->wave == 64 ? aligned_alloc(64, 1024 * l->wave) : w->v;
     w->scratch = l->scratch ? aligned_alloc(64, ((size_t)l->scratch * l->wave + 127) / 64 * 64) : 0;
