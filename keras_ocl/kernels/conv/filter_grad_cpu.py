@@ -188,8 +188,7 @@ class _FilterGrad:
         text += "}\n}\n"
         grid = (self.chunks, 1, 1) if self.whole_items else (self.chunks, pairs, self.slots)
         title = "convolution, gradient of the filter: a chunk of pixels per work-item"
-        widest = max(4, self.tile.width, *(lanes for _, lanes in prelude.runs(self.depth)))
-        helpers = parts_cpu.load_helpers(self.dtype, widest)
+        helpers = parts_cpu.load_helpers(self.dtype, max(_BLOCK, self.tile.width))  # a pixel's channels are loaded by blocks
         return args.kernel(self.problem.name, text, grid, (1, 1, 1), helpers, title=title)
 
     def _taps(self, taps, axes):

@@ -352,6 +352,13 @@ def test_narrow_vectors(device, width, input, filter, options):
     check(device, traits, Geometry.of(input, filter, **options))
 
 
+@pytest.mark.parametrize("width", [2, 4])
+def test_narrow_vectors_of_float16(device, width):
+    """Of more channels than a vector has lanes: blocks of them are loaded at once."""
+    traits = dataclasses.replace(device.traits, schedule="cpu", vector_width=width)
+    check(device, traits, Geometry.of((2, 9, 8, 21), (3, 3, 21, 40), padding=1), "float16")
+
+
 @pytest.mark.parametrize("channels", [1, 2, 3, 5, 9, 15, 17, 31, 33, 50, 70])
 def test_channel_counts(device, traits, channels):
     check(device, traits, Geometry.of((2, 6, 5, channels), (3, 3, channels, 71 - channels), padding=1))
