@@ -102,6 +102,21 @@ def kernels(problem, p):
     return conv.filter_grad(p)
 
 
+def measurable(asked):
+    """(Problems of the (kind, key) that were asked for, the largest first; the number of those that have no kernels of their own).
+
+    Equally large products come before convolutions, which may be computed as products.
+    """
+    found, sizes = dict.fromkeys(Problem(OPERATIONS[kind], key) for kind, key in asked if kind in OPERATIONS), {}
+    for problem in found:
+        try:
+            sizes[problem] = operations(plain(problem, None)[0])
+        except ValueError:
+            continue
+    order = sorted(sizes, key=lambda problem: (-sizes[problem], list(OPERATIONS.values()).index(problem.operation)))
+    return order, len(found) - len(sizes)
+
+
 def operations(p):
     """Arithmetic operations of a kernels' problem, by the hints of its extents."""
     if isinstance(p, Product):
