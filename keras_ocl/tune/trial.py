@@ -1,6 +1,8 @@
 """One problem on a device: the kernels of several choices of its tile, whether they are right, and their times beside one another."""
 
 import dataclasses
+import math
+import statistics
 import struct
 import time
 
@@ -18,9 +20,9 @@ from keras_ocl.tune.problem import kernels, operations, plain, smaller, with_cho
 
 RIGHT, WRONG, REFUSED = "right", "wrong", "refused"
 _OPTIONS = "-cl-denorms-are-zero"  # as compiled functions have
-_LEAST = 0.004  # seconds of a sample: as many launches as that takes
+_LEAST, _MOST = 0.02, 50  # seconds of a sample, of which the median counts: as many runs as that takes, and the most runs
 _PILOT = 2e8  # operations of the problem that tells a device's speed
-_PAIRS = 3  # samples of a candidate and of the default in turn
+_ROUNDS = 3  # samples of a candidate beside the default
 _CLOSE = 1.1  # a candidate that is so many times slower than the best is not measured further
 _FORMATS = {"int": "i", "uint": "I", "long": "q", "ulong": "Q", "float": "f", "double": "d"}
 
@@ -31,6 +33,9 @@ class Refused(Exception):
 
 class Trial:
     """A problem on a device. The default is what the device's traits give without the problem's own tile.
+
+    Runs of what is compared take turns, one launch after the other, and their times are those of the device's events: what else the machine
+    does, and how fast it is at the moment, affects all of them alike.
 
     Attributes:
         seconds: time of one run of the default. share: the part of the problem's operations that a run does, at most 1: of a problem that
@@ -45,24 +50,18 @@ class Trial:
     """
 
     def __init__(self, device, problem, limit):
-        self._device, self._count = device, 0
-        pilot = _Runs(device, smaller(problem, _PILOT))
-        rate = pilot.operations / pilot.sample(pilot.built(None), 1)
-        self._runs = _Runs(device, smaller(problem, rate * limit))
+        small = smaller(problem, _PILOT)
+        self._runs = _Runs(device, small)
+        rate = self._runs.operations / self._runs.sample([self._runs.built(None)], 3)[0]
+        if smaller(problem, rate * limit) != small:
+            self._runs = None  # gives its memory back
+            self._runs = _Runs(device, smaller(problem, rate * limit))
         self.share = self._runs.operations / operations(plain(problem, device.traits)[0])
-        self._default, self._built = self._made(None), {}
+        self._default, self._built = self._runs.built(None), {}
         if why := self._runs.wrong(self._default):
             raise Refused(f"the usual kernel is wrong: {why}")
-        self.seconds = min(self._sample(self._default) for _ in range(2))
-
-    def _made(self, choice):
-        """(launches, number of runs of a sample) of a choice, after a run. Raises what the runtime raises, and Refused."""
-        launches = self._runs.built(choice)
-        self._runs.sample(launches, 1)  # some drivers compile in the first launch
-        return launches, max(1, int(_LEAST / self._runs.sample(launches, 1)))
-
-    def _sample(self, made):
-        return self._runs.sample(*made)
+        self._count = min(_MOST, math.ceil(_LEAST / self._runs.sample([self._default], 3)[0]))
+        self.seconds = self._runs.sample([self._default], self._count)[0]
 
     def attempt(self, choice, bound):
         """(verdict, reason as a clause, time as a multiple of the default's or None) of a choice.
@@ -70,7 +69,7 @@ class Trial:
         bound: the best such time so far: what is clearly slower is measured once.
         """
         try:
-            made = self._made(choice)
+            made = self._runs.built(choice)
             if why := self._runs.wrong(made):
                 return WRONG, why, None
         except runtime.KernelBuildError as error:
@@ -79,22 +78,20 @@ class Trial:
             return REFUSED, _line(error), None
         self._built[choice] = made
         ratios = []
-        for _ in range(_PAIRS):
-            usual = self._sample(self._default)
-            ratios.append(self._sample(made) / usual)
+        for _ in range(_ROUNDS):
+            usual, own = self._runs.sample([self._default, made], self._count)
+            ratios.append(own / usual)
             if min(ratios) > _CLOSE * bound:
                 break
-        return RIGHT, "", float(np.median(ratios))
+        return RIGHT, "", statistics.median(ratios)
 
     def race(self, choices, rounds, seconds):
-        """Samples in turn: a list for each round of the times of the default and of each choice; fewer rounds if `seconds` have passed."""
-        made, found, end = [self._default, *(self._built[c] for c in choices)], [], time.monotonic() + seconds
+        """The times of the default and of each choice, in seconds, for each round; fewer rounds if `seconds` have passed."""
+        made, found, end = [self._default, *(self._built.get(c) or self._runs.built(c) for c in choices)], [], time.monotonic() + seconds
         for k in range(rounds):
             if k and time.monotonic() > end:
                 break
-            turn = range(len(made)) if k % 2 else reversed(range(len(made)))  # none always comes after the same one
-            times = {i: self._sample(made[i]) for i in turn}
-            found.append([times[i] for i in range(len(made))])
+            found.append(self._runs.sample(made, self._count))
         return found
 
 
@@ -124,22 +121,35 @@ class _Runs:
         storages = {result: self._result, **{operands[name]: storage for name, storage in self._storages.items()}}
         return _bound(self._device, traits, specs, storages)
 
-    def sample(self, launches, runs):
-        """Seconds of one of `runs` runs."""
-        device = self._device
-        device.finish()
-        began = time.perf_counter()
-        for _ in range(runs):
-            for kernel, grid, group, _ in launches:
-                device.enqueue(kernel, grid, group)
-        device.finish()
-        return (time.perf_counter() - began) / runs
+    def sample(self, made, count):
+        """The median time of `count` runs of each of some built launches, in seconds; their runs take turns.
 
-    def wrong(self, made):
-        """What is wrong with the results of (launches, runs of a sample), as a clause; "" where all are right."""
+        Several runs have one more before them, which waits for the driver's threads to wake up.
+        """
+        device, events, times = self._device, [], [[] for _ in made]
+        orders = [range(len(made)), range(len(made) - 1, -1, -1)]  # none always runs after the same one
+        with runtime.profiled(device, runtime.Profiler(events.append)):
+            before = made[0] if count > 1 else []
+            self._enqueue(before)
+            for k in range(count):
+                for i in orders[k % 2]:
+                    self._enqueue(made[i])
+        event = iter(events[len(before) :])
+        for k in range(count):
+            for i in orders[k % 2]:
+                run = [next(event) for _ in made[i]]
+                times[i].append((run[-1].end - run[0].start) * 1e-9)
+        return [statistics.median(t) for t in times]
+
+    def _enqueue(self, launches):
+        for kernel, grid, group, _ in launches:
+            self._device.enqueue(kernel, grid, group)
+
+    def wrong(self, launches):
+        """What is wrong with the results of built launches, as a clause; "" where all are right."""
         device = self._device
         device.write(self._result, np.full(self._result.nbytes, 0xFF, np.uint8))  # NaN in floating dtypes
-        self.sample(made[0], 1)
+        self._enqueue(launches)
         if self._expected is None:
             self._expected = reference.result(self._problem, plain(self._problem, device.traits)[0], self._arrays)
         found = device.download(self._result, self._dtype, self._shape)
