@@ -1,4 +1,4 @@
-"""`python -m keras_ocl devices | doctor | verify | tune | cache | lower`: devices, diagnosis, trial and tuning of kernels, disk cache, a model's."""
+"""`python -m keras_ocl devices | doctor | verify | tune | cache | lower`: devices, diagnosis, trial, tuning, cache, a model's kernels."""
 
 import argparse
 import dataclasses

@@ -12,7 +12,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from keras_ocl.core.dim import Dim, hint
@@ -105,8 +105,8 @@ def chosen(traits: Traits, kind: str, key: Callable[[], str], make: Callable[...
 class Asked:
     """For which problems a device's own tile was asked: how often, by (kind, key), and why tiles were refused, as clauses."""
 
-    problems: Counter[tuple[str, str]] = field(default_factory=Counter)
-    refused: list[str] = field(default_factory=list)
+    problems: Counter[tuple[str, str]] = dataclasses.field(default_factory=Counter)
+    refused: list[str] = dataclasses.field(default_factory=list)
 
 
 _asked: ContextVar[Asked | None] = ContextVar("asked", default=None)

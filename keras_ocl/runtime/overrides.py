@@ -26,7 +26,6 @@ from typing import Any, NoReturn
 from keras_ocl.runtime.disk_cache import cache_folder
 from keras_ocl.runtime.private import read_private, write_private
 
-
 _TILES = 3  # depth of a table of tiles: schedule, "choices", kind
 
 

@@ -1,1 +1,1 @@
-"""Search for a device's own tiles: candidates of the kernels, measured beside the estimate's choice, and a file of those that are faster."""
+"""Search for a device's own tiles: the kernels' candidates, measured beside what the estimates choose, and a record of the faster ones."""

@@ -127,7 +127,7 @@ def operations(p):
 def smaller(problem, most):
     """A Problem of the same kind with at most about `most` operations, whose work-items do what those of `problem` do.
 
-    It has fewer matrices, columns, then rows of a product, or fewer images, with the same strides; `problem` itself if that is small enough.
+    It has fewer matrices, columns, then rows of a product, or fewer images, with the same strides. A small `problem` is returned as it is.
     """
     p = plain(problem, None)[0]
     share = most / max(1, operations(p))

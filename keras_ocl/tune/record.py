@@ -139,6 +139,5 @@ def import_from(device, path):
             mine[kind] = {**mine.get(kind, {}), **value} if isinstance(value, dict) else value
     _write(device, entries)
     other = about.get("driver", device.driver_version)
-    note = "" if other == device.driver_version else f"measured with driver {other}; this one is {device.driver_version}: tune again to be sure"
-    return len(found.choices), note
-
+    note = f"measured with driver {other}, not {device.driver_version}: tune again to be sure"
+    return len(found.choices), "" if other == device.driver_version else note

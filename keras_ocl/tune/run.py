@@ -105,7 +105,8 @@ class Bench:
             if line is None:
                 code = child.wait()
                 self._child = None
-                raise _Ended(CRASHED, f"a signal, {-code}, ended the process" if code < 0 else f"the process ended with {code}{self._last()}")
+                how = f"a signal, {-code}, ended the process" if code < 0 else f"the process ended with {code}{self._last()}"
+                raise _Ended(CRASHED, how)
             try:
                 said = json.loads(line)
                 if "answer" in said:

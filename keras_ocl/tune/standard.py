@@ -1,4 +1,4 @@
-"""The standard set of problems, which `tune --all` takes: those of comparisons/throughput.py, and layers of plain networks with their gradients."""
+"""The standard set of problems, for `tune --all`: those of comparisons/throughput.py, and dense layers with their gradients."""
 
 from keras_ocl.core.dim import Dim
 from keras_ocl.kernels import conv, gemm
@@ -42,7 +42,10 @@ def problems(traits):
 
 def _product(traits, m, n, k, left, right, batch=None):
     """Write the kernels of a product whose operands have these strides."""
-    a, b = (gemm.Operand(Buffer(0, "float32"), "float32", *strides, 0 if batch is None else size) for strides, size in ((left, m * k), (right, k * n)))
+    a, b = (
+        gemm.Operand(Buffer(0, "float32"), "float32", *strides, 0 if batch is None else size)
+        for strides, size in ((left, m * k), (right, k * n))
+    )
     shape = (m, n) if batch is None else (batch, m, n)
     gemm.plan(traits, batch=batch, m=m, n=n, k=k, a=a, b=b, dtype="float32", sink=Sink(Buffer(0, "float32"), shape, "float32"))
 

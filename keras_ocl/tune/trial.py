@@ -108,7 +108,7 @@ class _Runs:
         self._expected, self.operations = None, operations(p)
 
     def built(self, choice):
-        """The launches, as (kernel, grid, group), with a choice of the tile; None: without one. Raises Refused, and what the runtime raises."""
+        """The launches of _bound() with a choice of the tile; None: without one. Raises Refused, and what the runtime raises."""
         self._number += 1
         traits = with_choice(self._device.traits, self._problem, choice, f"candidate {self._number}")
         p, operands, result, _ = plain(self._problem, traits)

@@ -85,8 +85,8 @@ def candidates(problem):
     """Yields (estimate, Tile) of all that fit; estimates are cycles per product of a tile's elements, of full register tiles."""
     if not winograd.applies(problem):
         return
-    width = problem.lanes
-    for vectors, blocks, most in register_tiles(problem.channels, width, lambda vectors: (problem.registers(width) - 1 - vectors) // vectors):
+    width, registers = problem.lanes, problem.registers(problem.lanes)
+    for vectors, blocks, most in register_tiles(problem.channels, width, lambda vectors: (registers - 1 - vectors) // vectors):
         for rows, count in itertools.product(most, (1, 2, 3, 4)):
             tile = Tile(count, rows, vectors, width)
             if not _unfit(problem, tile):

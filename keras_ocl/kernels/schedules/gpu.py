@@ -1,7 +1,7 @@
 """The schedule of GPUs: a work-item computes an element or a small register tile; groups share local memory."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from keras_ocl.core import dtypes
@@ -66,6 +66,17 @@ def _filter_gradient(problem: Problem) -> list[KernelSpec]:
     return winograd_gpu.filter_grad(problem, transforms) if transforms else conv_gpu.filter_grad(problem)
 
 
+def _candidates(operation: str, problem: Any) -> Iterator[tuple[str, float, dict[str, Any]]]:
+    if operation == "product":
+        found = {operation: gpu_choice.candidates(problem)}
+    else:
+        transforms = {"convolution": "winograd", "filter_gradient": "winograd_gradient"}[operation]
+        found = {operation: conv_gpu.candidates(problem, operation), transforms: winograd_gpu.candidates(problem)}
+    for kind, tiles in found.items():
+        for estimate, fields in tiles:
+            yield kind, estimate, fields
+
+
 def _attention(problem: Any, scheme: Any, sinks: Any) -> KernelSpec:
     tile = attention_choice.choose(problem, scheme)
     by_unit = isinstance(tile, attention_choice.UnitTile)
@@ -127,6 +138,7 @@ SCHEDULE = register(
         team=team.choose,
         product=_product,
         convolution=_convolution,
+        candidates=_candidates,
         filter_gradient=_filter_gradient,
         attention=_attention,
         attention_pays=_attention_pays,
