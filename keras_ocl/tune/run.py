@@ -18,7 +18,7 @@ from keras_ocl.tune.problem import Problem, choices
 from keras_ocl.tune.search import Result, search
 
 CRASHED, HUNG = "crashed", "hung"
-LIMIT = 60.0  # seconds of one candidate, most of which compilers take
+LIMIT = 60.0  # seconds of one candidate, most of which compilers take, and of a process to start
 PROCESS = (sys.executable, "-m", "keras_ocl.tune.process")
 # Families of kernels that are kept out stay out. Optimised kernels are what users get.
 _SETTINGS = {"KERAS_BACKEND": "ocl", "KERAS_OCL_COMPILERS": "0"}
@@ -36,12 +36,12 @@ class Bench:
     """Measures one problem at a time, in a process that is started again where a candidate ends it.
 
     Args:
-        device: the Device. process: the process's command; the device's name is added. limit: seconds of a call after which the process
-            counts as hanging.
+        device: the Device. process: the process's command; the device's name is added. limit: seconds of a candidate after which the
+            process counts as hanging.
     """
 
-    def __init__(self, device: runtime.Device, process: Sequence[str] = PROCESS, limit: float = LIMIT):
-        self._command, self._limit = [*process, device.name], limit
+    def __init__(self, device: runtime.Device, process: Sequence[str] = (), limit: float = LIMIT):
+        self._command, self._limit = [*(process or PROCESS), device.name], limit
         self._child: subprocess.Popen[bytes] | None = None
         self._lines: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         self._problem: dict | None = None
@@ -90,7 +90,7 @@ class Bench:
 
     def _ask(self, name, **values):
         """The process's answer to a call. Raises Failed, and _Ended where there is none."""
-        child = self._child or self._started()
+        child, limit = self._child or self._started(), self._limit if name == "attempt" else LIMIT
         try:
             child.stdin.write(json.dumps({"call": name, **values}).encode() + b"\n")
             child.stdin.flush()
@@ -98,10 +98,10 @@ class Bench:
             pass
         while True:
             try:
-                line = self._lines.get(timeout=self._limit)
+                line = self._lines.get(timeout=limit)
             except queue.Empty:
                 self.close()
-                raise _Ended(HUNG, f"it took more than {self._limit:g} s") from None
+                raise _Ended(HUNG, f"it took more than {limit:g} s") from None
             if line is None:
                 code = child.wait()
                 self._child = None

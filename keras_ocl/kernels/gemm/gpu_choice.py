@@ -48,7 +48,8 @@ def candidates(problem, pixels=0, dtype=""):
 
     The other arguments are as for choose().
     """
-    for (cost, *_), t, steps in _ranked(*_described(problem, None, pixels, _methods(problem, dtype), dtype)):
+    ranked = _ranked(*_described(problem, None, pixels, _methods(problem, dtype), dtype))
+    for (cost, *_), t, steps in sorted(ranked, key=operator.itemgetter(0)):  # of equal costs the first one counts
         fields = {"across": t.across, "down": t.down, "rows": t.rows, "columns": t.columns, "depth": t.depth}
         if isinstance(t, MatrixTile):
             fields |= {"unit": t.unit.name} | ({"terms": t.expansion.name} if t.expansion else {})

@@ -109,7 +109,8 @@ class Problem:
         sink.uniform = int(named.pop("uniform", 0))
         try:
             further = {marks[word]: True for word in words if "=" not in word}
-            batch, m, n, k = (extent_of(named.pop(name)) if name in named else None for name in ("batch", "m", "n", "k"))
+            batch = extent_of(named.pop("batch")) if "batch" in named else None
+            m, n, k = (extent_of(named.pop(name)) for name in ("m", "n", "k"))
             operands = [_laid(named.pop(name), handle) for name, handle in (("a", a), ("b", b))]
             longest, precision = int(named.pop("longest", 0)), named.pop("precision", "float32")
             if named:

@@ -1,0 +1,50 @@
+"""A measuring process whose times a formula says, with faults planted in some candidates: `python planted.py FAULT DEVICE`.
+
+Times are 1 ms divided by the number of results of a product's register tile, rows times vectors; those of the default are 0.5 ms. FAULT is
+"", or what happens to candidates with three rows and a chunk of 24, which are the fastest then: "crash", "hang", "wrong", "refused".
+"""
+
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from keras_ocl.runtime.programs import UNOPTIMISED
+from keras_ocl.tune import process, trial
+
+fault, name = sys.argv[1:]
+built, wrong, seconds = trial._Runs.built, trial._Runs.wrong, {}
+
+
+def with_fault(self, choice):
+    fields = dict(choice.fields) if choice else {}
+    faulty = fault and (fields.get("rows"), fields.get("chunk")) == (3, 24)
+    if faulty and fault == "crash":
+        os.kill(os.getpid(), signal.SIGKILL)
+    elif faulty and fault == "hang":
+        time.sleep(1000)
+    elif faulty and fault == "refused":
+        raise trial.Refused("it has three rows")
+    launches = built(self, choice)
+    seconds[id(launches)] = (1e-6 if faulty else 1e-3 / (fields["rows"] * fields["vectors"]) if choice else 0.5e-3), launches
+    return launches
+
+
+def sample(self, made, count):
+    return [seconds[id(launches)][0] for launches in made]
+
+
+def spoilt(self, launches):
+    right = self._expected
+    if fault == "wrong" and seconds[id(launches)][0] == 1e-6:
+        self._expected = right + 1
+    found = wrong(self, launches)
+    self._expected = self._expected if right is None else right
+    return found
+
+
+trial._Runs.built, trial._Runs.sample, trial._Runs.wrong = with_fault, sample, spoilt
+process.main(name)
