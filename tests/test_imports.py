@@ -40,7 +40,8 @@ BELOW = {
     "vendors": set(),
     "verify": {"core", "kernels", "primitives", "compiler", "runtime"},
     "verify.cases": set(),
-    "cli": {"plugin", "lowering", "compiler", "kernels", "runtime", "vendors", "distribution", "verify"},
+    "tune": {"core", "kernels", "compiler", "runtime", "lowering"},
+    "cli": {"plugin", "lowering", "compiler", "kernels", "runtime", "vendors", "distribution", "verify", "tune"},
     "__main__": {"cli"},
     "ops": {"core", "kernels", "primitives", "compiler", "runtime"},
     "ops.numpy": set(),
@@ -61,7 +62,7 @@ BELOW = {
     "src": {"ops", "hooks", "export"},
 }
 WITH_KERAS = {"backend", "callback", "central", "collectives", "custom", "export", "gradient", "hooks", "layers", "lowering", "ops"}
-WITH_KERAS |= {"plugin", "src", "verify"}
+WITH_KERAS |= {"plugin", "src", "tune", "verify"}
 # Packages that their own modules take as a namespace, which they read when they run: gradient rules need each other.
 NAMESPACES = {"keras_ocl", "keras_ocl.primitives"}
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from math import comb
 
 from keras_ocl.tune.problem import Choice
-from keras_ocl.tune.trial import RIGHT
+from keras_ocl.tune.trial import RIGHT, UNFIT
 
 WORTH = 1.02  # least gain, with confidence, for which a tile is kept
 _CONFIDENCE = 0.96  # that the median is above the interval's end
@@ -62,6 +62,8 @@ def search(problem, candidates, bench, until, known=None, clock=time.monotonic):
     end, waiting, best, idle = clock() + _EXPLORING * (until - clock()), _Waiting(candidates, known), 1.0, 0
     while idle < _PATIENCE and clock() < end and (choice := waiting.next(ratios)) is not None:
         verdict, why, ratio = bench.attempt(choice, best)
+        if verdict == UNFIT:
+            continue
         found.tried += 1
         idle += 1
         if verdict != RIGHT:

@@ -18,7 +18,7 @@ from keras_ocl.kernels.overrides import asked
 from keras_ocl.tune import reference
 from keras_ocl.tune.problem import kernels, operations, plain, smaller, with_choice
 
-RIGHT, WRONG, REFUSED = "right", "wrong", "refused"
+RIGHT, WRONG, REFUSED, UNFIT = "right", "wrong", "refused", "unfit"
 _OPTIONS = "-cl-denorms-are-zero"  # as compiled functions have
 _LEAST, _MOST = 0.02, 50  # seconds of a sample, of which the median counts: as many runs as that takes, and the most runs
 _PILOT = 2e8  # operations of the problem that tells a device's speed
@@ -28,7 +28,11 @@ _FORMATS = {"int": "i", "uint": "I", "long": "q", "ulong": "Q", "float": "f", "d
 
 
 class Refused(Exception):
-    """No kernel with this tile runs; the message is a clause."""
+    """A kernel does not run; the message is a clause."""
+
+
+class Unfit(Refused):
+    """No kernel takes this tile."""
 
 
 class Trial:
@@ -74,6 +78,8 @@ class Trial:
                 return WRONG, why, None
         except runtime.KernelBuildError as error:
             return REFUSED, _line(error.reason), None
+        except Unfit as error:
+            return UNFIT, str(error), None
         except (*runtime.FAILURES, RuntimeError, Refused) as error:
             return REFUSED, _line(error), None
         self._built[choice] = made
@@ -115,9 +121,9 @@ class _Runs:
         with asked() as seen:
             specs = [fitted(spec, traits, p.all_arguments) for spec in kernels(self._problem, p)]
         if seen.refused:
-            raise Refused(seen.refused[0])
+            raise Unfit(seen.refused[0])
         if choice is not None and (choice.kind, self._problem.key) not in seen.problems:
-            raise Refused(f"no kernel asks for a tile of the kind {choice.kind}")
+            raise Unfit(f"no kernel asks for a tile of the kind {choice.kind}")
         storages = {result: self._result, **{operands[name]: storage for name, storage in self._storages.items()}}
         return _bound(self._device, traits, specs, storages)
 

@@ -6,7 +6,7 @@ import pytest
 
 from keras_ocl.tune.problem import Choice, Problem
 from keras_ocl.tune.search import WORTH, search
-from keras_ocl.tune.trial import REFUSED, RIGHT, WRONG
+from keras_ocl.tune.trial import REFUSED, RIGHT, UNFIT, WRONG
 
 PROBLEM = Problem("product", "float32 m=8 n=8 k=8 a=float32(8,1) b=float32(8,1)")
 
@@ -77,6 +77,11 @@ def test_what_is_not_right_is_never_kept(verdict):
     found, bench = searched({tile(rows=1): verdict, tile(rows=2): 0.9, tile(rows=3): 1.0})
     assert found.best == tile(rows=2) and tile(rows=1) not in bench.raced
     assert found.wrong == {tile(rows=1): f"{verdict}, why"}
+
+
+def test_what_no_kernel_takes_does_not_count():
+    found, _ = searched({tile(rows=1): UNFIT, tile(rows=2): 0.9})
+    assert found.best == tile(rows=2) and found.wrong == {} and found.tried == 1
 
 
 def test_only_wrong_ones_leave_the_default():
