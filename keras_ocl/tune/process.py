@@ -13,7 +13,7 @@ from keras_ocl import compiler, runtime  # noqa: F401 - the compiler tries matri
 from keras_ocl.tune.problem import Choice, Problem
 from keras_ocl.tune.trial import Refused, Trial, opened
 
-_RUNS = 200  # runs of the default that should fit the seconds of a search
+_RUNS = 400  # runs of the default that should fit the seconds of a search
 
 
 @dataclass

@@ -5,6 +5,7 @@ import dataclasses
 import pytest
 
 from keras_ocl import runtime
+from keras_ocl.core.dim import hint
 from keras_ocl.kernels import conv
 from keras_ocl.kernels.gemm import cpu_choice, gpu_choice
 from keras_ocl.kernels.gemm.parts import Problem as Product
@@ -90,13 +91,20 @@ def test_the_standard_set_has_candidates_of_which_kernels_take_the_first(record)
     for problem in problems:
         found = choices(problem, traits)
         assert len(set(found)) == len(found) > 1, problem
-        p = plain(problem, traits)[0]
-        if problem.operation == "product" and traits.schedule == "cpu":
-            assert dict(found[0].fields) == vars(cpu_choice.choose(p))
-        elif problem.operation == "product":
-            tile, steps = gpu_choice.choose(p)
-            first = dict(found[0].fields)
-            assert tile.slices > 1 or (first.pop("steps", 0), first) == (steps, {name: getattr(tile, name) for name in first})
+        assert all(OPERATIONS[choice.kind] == problem.operation for choice in found)
+        if problem.operation == "product":
+            taken = what_kernels_take(plain(problem, traits)[0])
+            assert taken is None or dict(found[0].fields) == taken
+
+
+def what_kernels_take(product):
+    """The fields of the tile without a choice of the device's own; None for slices of a group's items, which no device has of its own."""
+    if product.traits.schedule == "cpu":
+        return vars(cpu_choice.choose(product))
+    tile, steps = gpu_choice.few(product) or gpu_choice.choose(product)
+    names = ("lanes", "places", "rows", "vector") if hint(product.m) == 1 else ("across", "down", "rows", "columns", "depth")
+    fields = {name: getattr(tile, name) for name in names}
+    return None if getattr(tile, "slices", 1) > 1 else {**fields, "steps": steps} if steps else fields
 
 
 def test_choices_by_how_much_they_differ():

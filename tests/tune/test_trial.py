@@ -14,6 +14,8 @@ PRODUCTS = [
     "float32 m=24 n=40 k=70 a=float32(70,1) b=float32(40,1)",
     "float32 batch=3 m=9 n=33 k=20 a=float32(180,1,9) b=float32(0,33,1) uniform=2",
     "float32 m=32* n=48 k=64 a=float32(64,1) b=float32(1,64)",
+    "float32 m=3 n=100 k=64 a=float32(64,1) b=float32(100,1)",
+    "float32 m=90 n=2 k=64 a=float32(64,1) b=float32(2,1)",
     "int32 m=16 n=32 k=24 a=int8(24,1) b=int8(32,1)",
 ]
 CONVOLUTIONS = [

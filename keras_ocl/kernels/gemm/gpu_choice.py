@@ -277,14 +277,41 @@ _COUNTS = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)  
 
 def few(problem):
     """(the rows_gpu.Shape of a product with few rows or columns, the steps of k that a part sums or 0 for all), else None."""
-    tuning = tuning_of(problem.traits)
-    turn = hint(problem.m) > tuning.product_few
-    p = rows_gpu.turned(problem) if turn else problem
-    if hint(p.m) > tuning.product_few or _own(problem):
+    p, turn = _turned(problem)
+    if p is None or _own(problem):
         return None
-    if own := _own_shape(problem, p, turn):
-        return own
-    rows, along_k = power_above(hint(p.m)), p.b.turned
+    return _own_shape(problem, p, turn) or _shape_of(problem, p, turn)
+
+
+def few_candidates(problem):
+    """Yields (estimate, a dict of what a device may have of its own) of shapes of few(): its choice, and those of other sizes.
+
+    Estimates are how many times as large, or as small, their numbers are.
+    """
+    p, turn = _turned(problem)
+    if p is None or problem.longest:
+        return
+    shape, steps = _shape_of(problem, p, turn)
+    for lanes, places, vector in itertools.product((1, 2, 4, 1 / 2, 1 / 4), (1, 2, 4, 1 / 2, 1 / 4), (1, 2, 4, 1 / 2, 1 / 4)):
+        numbers = [max(1, int(n * factor)) for n, factor in ((shape.lanes, lanes), (shape.places, places), (shape.vector, vector))]
+        other = replace(shape, lanes=numbers[0], places=numbers[1], vector=numbers[2])
+        if not _unfit_shape(p, other, steps):
+            fields = {"lanes": other.lanes, "places": other.places, "rows": other.rows, "vector": other.vector}
+            estimate = sum(abs(math.log2(factor)) for factor in (lanes, places, vector))
+            yield estimate, {**fields, "steps": steps} if steps else fields
+
+
+def _turned(problem):
+    """(a product with few rows, or the transpose of one with few columns, whether it is that); (None, False) for other products."""
+    most = tuning_of(problem.traits).product_few
+    turn = hint(problem.m) > most
+    p = rows_gpu.turned(problem) if turn else problem
+    return (p, turn) if hint(p.m) <= most else (None, False)
+
+
+def _shape_of(problem, p, turn):
+    """What few() returns where the device has no choice of its own; p: the problem, turned if `turn`."""
+    tuning, rows, along_k = tuning_of(problem.traits), power_above(hint(p.m)), p.b.turned
     widths = (4, 1) if p.all_arguments else (4, 2, 1)
     vector = next(v for v in widths if _loadable(p, v) and v * rows <= 16)
     places, items = 8 if along_k else 32, power_below(min(tuning.product_items, problem.traits.max_group))

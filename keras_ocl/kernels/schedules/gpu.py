@@ -68,7 +68,7 @@ def _filter_gradient(problem: Problem) -> list[KernelSpec]:
 
 def _candidates(operation: str, problem: Any) -> Iterator[tuple[str, float, dict[str, Any]]]:
     if operation == "product":
-        found = {operation: gpu_choice.candidates(problem)}
+        found = {"few_rows": gpu_choice.few_candidates(problem), operation: gpu_choice.candidates(problem)}
     else:
         transforms = {"convolution": "winograd", "filter_gradient": "winograd_gradient"}[operation]
         found = {operation: conv_gpu.candidates(problem, operation), transforms: winograd_gpu.candidates(problem)}
