@@ -10,7 +10,7 @@ from keras_ocl.kernels import conv
 from keras_ocl.kernels.gemm import cpu_choice, gpu_choice
 from keras_ocl.kernels.gemm.parts import Problem as Product
 from keras_ocl.tune import standard
-from keras_ocl.tune.problem import Choice, Problem, choices, measurable, operations, plain, smaller
+from keras_ocl.tune.problem import OPERATIONS, Choice, Problem, choices, measurable, operations, plain, smaller
 
 PRODUCTS = [
     "float32 m=64 n=512 k=512 a=float32(512,1) b=float32(1,512)",
