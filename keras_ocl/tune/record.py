@@ -24,9 +24,9 @@ def _named(device):
     return device.model, device.driver_version, device.traits.compute_units
 
 
-def choices_of(device):
-    """The device's tiles, as in Overrides, that its file has now."""
-    return overrides.read_overrides(device.traits.schedule, *_named(device)).choices
+def read(device):
+    """The Overrides that the device's file has now."""
+    return overrides.read_overrides(device.traits.schedule, *_named(device))
 
 
 def known(own):

@@ -1,5 +1,6 @@
 """Tuning of a device: a process that measures, one problem after the other, and the device's file with what is faster."""
 
+import dataclasses
 import datetime
 import json
 import os
@@ -161,13 +162,16 @@ def tune(
     end, bench = clock() + 60 * minutes, bench or Bench(device)
     try:
         for k, problem in enumerate(problems):
+            if clock() >= end:
+                yield Row(problem, why="no time was left")
+                continue
             begin(problem)
-            own = record.choices_of(device)
+            own = record.read(device).choices
             bench.own = own
             known = next((c for p, c in record.known(own) if p == problem), None)
             until = clock() + max(0.0, end - clock()) / (len(problems) - k)
             try:
-                result = search(problem, choices(problem, device.traits), bench, until, known, clock)
+                result = search(problem, _candidates(problem, device.traits), bench, until, known, clock)
             except (Failed, ValueError) as error:
                 yield Row(problem, why=str(error))
                 continue
@@ -176,3 +180,9 @@ def tune(
             yield Row(problem, result)
     finally:
         bench.close()
+
+
+def _candidates(problem, traits):
+    """Choices for a Problem, by the schedule's numbers; behind them those by the numbers that the device's file has in their place."""
+    usual = dataclasses.replace(traits, overrides=dataclasses.replace(traits.overrides, tuning=()))
+    return list(dict.fromkeys([*choices(problem, usual), *choices(problem, traits)]))

@@ -72,7 +72,7 @@ def search(problem, candidates, bench, until, known=None, clock=time.monotonic):
         ratios[choice] = ratio
         if ratio < _BETTER * best:
             best, idle = ratio, 0
-    finalists = sorted((c for c in ratios if ratios[c] < 1), key=ratios.__getitem__)[:_FINALISTS]
+    finalists = sorted((c for c in ratios if ratios[c] < 1 or c == known), key=ratios.__getitem__)[:_FINALISTS]
     rounds = bench.race(finalists, _ROUNDS, until - clock()) if finalists else []
     found.finished = not finalists and waiting.seen > 1 or len(rounds) >= _LEAST_ROUNDS
     if len(rounds) < _LEAST_ROUNDS:

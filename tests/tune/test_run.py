@@ -41,7 +41,7 @@ def tuned(device, fault="", problems=(PROBLEM,), limit=60.0, minutes=1.0):
 
 def stored(device):
     """{(kind, key): fields} of the device's file."""
-    return {(kind, key): dict(fields) for kind, key, fields in record.choices_of(device)}
+    return {(kind, key): dict(fields) for kind, key, fields in record.read(device).choices}
 
 
 def test_what_is_faster_is_used_and_the_file_says_how_much(device):
@@ -61,8 +61,7 @@ def test_what_is_faster_is_used_and_the_file_says_how_much(device):
     if os.name == "posix":
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
     # Another process gets these traits, and a kernel with that tile.
-    own = overrides.read_overrides("cpu", device.model, device.driver_version, device.traits.compute_units)
-    traits = dataclasses.replace(device.traits, overrides=own)
+    traits = dataclasses.replace(device.traits, overrides=record.read(device))
     (spec,) = kernels(PROBLEM, plain(PROBLEM, traits)[0])
     assert spec.title.startswith(f"matrix product: {best['rows']} rows x {best['vectors'] * device.traits.vector_width} columns per tile")
 
@@ -78,8 +77,12 @@ def test_a_candidate_with_a_fault_is_left_out_and_the_others_are_measured(device
 
 def test_deliberately_bad_values_of_the_file_are_replaced(device):
     path = record.file_of(device)
-    bad = {"tuning": {"product.latency": 10**6}, "choices": {"product": {KEY: SLOW, OTHER.key: SLOW}}}
+    bad = {"tuning": {"product.latency": 10**6, "product.block": 2}, "choices": {"product": {KEY: SLOW, OTHER.key: SLOW}}}
     overrides.write_entries(path, {"cpu": bad})
+    # Numbers count when a device is opened; KEY's tiles are then packed in blocks of two steps.
+    device = runtime.open_again(device, dataclasses.replace(device.traits, overrides=record.read(device)))
+    blocks = {dict(choice.fields)["block"] for choice in run._candidates(PROBLEM, device.traits)}
+    assert blocks >= {2, 512}
     (row,) = tuned(device)
     found = stored(device)
     assert found["product", KEY] == dict(row.result.best.fields) != SLOW
