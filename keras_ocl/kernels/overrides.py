@@ -46,6 +46,11 @@ def _with_own(schedule: str, own: Overrides) -> Any:
     return table
 
 
+def number_of(traits: Traits, name: str) -> Any:
+    """A number of the tuning table of a device's schedule, by its name in a device's file, such as "product.block"."""
+    return functools.reduce(getattr, name.split("."), tuning_of(traits))
+
+
 def _nearest(name: str, known: Any) -> str:
     return "; the nearest names are " + ", ".join(difflib.get_close_matches(name, known, 3, cutoff=0))
 

@@ -113,6 +113,7 @@ class Schedule:
 
     tuning: the table of schedules/tuning.py from which this schedule's kernels take their numbers, None where they need none; they ask
         overrides.tuning_of() for it, which puts a device's own numbers in place.
+    costs: names of the numbers of that table (as in a device's file) of which the estimates of products are made, and which tune may fit.
     fusion: a tuning.Fusion, the limits of the regions that become one kernel.
     splitting: a tuning.Splitting, when long reductions are split into parts.
 
@@ -174,6 +175,7 @@ class Schedule:
     distinct_rows: Callable[[Any, Handle], list[KernelSpec]]
     sparse_table: float
     candidates: Callable[[str, Any], Iterable[tuple[str, float, dict[str, Any]]]] = _none
+    costs: tuple[str, ...] = ()
     open_group: int = 0
     byte: int = 4
     kept: int = 16

@@ -1,5 +1,6 @@
 """What `python -m keras_ocl tune` prints: a table by problem, where the record lies, and the exit status."""
 
+import datetime
 import math
 import sys
 from pathlib import Path
@@ -10,8 +11,10 @@ from rich.markup import escape
 from rich.table import Table
 
 from keras_ocl import runtime
-from keras_ocl.tune import record, standard
+from keras_ocl.tune import estimate, record, standard
 from keras_ocl.tune.run import Row, tune
+
+_FITTING = 0.05  # share of the time in which numbers of the estimates are fitted
 
 
 def command(device: runtime.Device, model: str | None, minutes: float) -> int:
@@ -27,7 +30,10 @@ def command(device: runtime.Device, model: str | None, minutes: float) -> int:
         if not problems:
             console.print("there is nothing to tune: no kernel chooses a tile")
             return 0
-        rows = _tuned(console, device, problems, minutes)
+        rows = _tuned(console, device, problems, minutes * (1 - _FITTING))
+        fit = estimate.fit(device.traits, {row.problem: row.result.ratios for row in rows if row.result})
+        if fit and fit.numbers:
+            record.store_numbers(device, fit.numbers, datetime.date.today())
     except ValueError as error:
         print(error, file=sys.stderr)
         return 2
@@ -35,7 +41,7 @@ def command(device: runtime.Device, model: str | None, minutes: float) -> int:
         print(f"the record cannot be written: {error}", file=sys.stderr)
         return 2
     console.print(_table(rows))
-    for line in _summary(device, rows, fused):
+    for line in _summary(device, rows, fused, fit):
         console.print(line, markup=False)
     return 0 if all(row.result and not row.result.wrong for row in rows) else 1
 
@@ -85,20 +91,29 @@ def _time(seconds):
     return f"{seconds:.3g} s" if seconds >= 1 else f"{seconds * 1e3:.3g} ms" if seconds >= 1e-3 else f"{seconds * 1e6:.3g} us"
 
 
-def _summary(device, rows, fused):
+def _summary(device, rows, fused, fit):
     """Yields the lines below the table."""
     found = [row.result for row in rows if row.result]
     better = [result for result in found if result.best]
     if found:
         mean = math.exp(sum(math.log(result.gain if result.best else 1) for result in found) / len(found))
         yield f"faster: {len(better)} of {len(found)} problems; the geometric mean of all gains is {mean:.3f}"
+    if fit:
+        yield f"the estimates of {fit.problems} products are off by {fit.error:.1%}, with fitted numbers by {fit.after:.1%}; {_use_of(fit)}"
     if fused:
         yield f"{fused} problems were not measured: their operands are computed in the kernel"
     for row in rows:
         for choice, why in row.result.wrong.items() if row.result else ():
             yield f"left out: {choice} of {row.problem.key}: {why}"
-    if better:
+    if better or fit and fit.numbers:
         yield f"The record is {record.file_of(device)}; programs use it from their next trace on, `tune --forget` undoes that."
+
+
+def _use_of(fit):
+    """A clause that says what became of fitted numbers."""
+    if fit.numbers:
+        return f"they are kept, as tiles chosen by them are {fit.gain:.2f} times as fast: {', '.join(fit.numbers)}"
+    return f"those are not kept, as tiles chosen by them are {fit.gain:.2f} times as fast or some are slower"
 
 
 def forget(device: runtime.Device) -> int:

@@ -54,6 +54,15 @@ def store(device, problem, result, date):
     _write(device, entries)
 
 
+def store_numbers(device, numbers, date):
+    """Put fitted numbers of the tuning table, by name, in the device's file."""
+    entries = overrides.read_entries(file_of(device))
+    part = entries.setdefault(device.traits.schedule, {})
+    part.setdefault("tuning", {}).update(numbers)
+    part.setdefault("measured", {}).setdefault("tuning", {}).update({name: {"date": date} for name in numbers})
+    _write(device, entries)
+
+
 def _remove(part, which):
     """Remove the tiles of a schedule's part for which `which(kind, key)`; whether there were any."""
     removed = False
@@ -91,9 +100,11 @@ def _version():
 
 
 def forget(device):
-    """Remove the tiles of the device's schedule that were measured, and keep what else its file has; whether there were any."""
+    """Remove the tiles and numbers of the device's schedule that were measured, and keep what else its file has; whether there were any."""
     entries = overrides.read_entries(file_of(device))
     part = entries.get(device.traits.schedule, {})
+    for name in part.get("measured", {}).get("tuning", {}):
+        part.get("tuning", {}).pop(name, None)
     measured = {(kind, key) for kind, tiles in part.get("measured", {}).items() for key in tiles}
     removed = _remove(part, lambda kind, key: (kind, key) in measured)
     if removed:

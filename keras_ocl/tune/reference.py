@@ -1,6 +1,7 @@
-"""What products and convolutions of small integers give, by NumPy: exactly, so that kernels are right bit for bit or wrong."""
+"""What products and convolutions of small integers give, by NumPy: exactly, so that kernels are right to the last bit or wrong."""
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 
@@ -8,6 +9,7 @@ from keras_ocl.core import dtypes
 from keras_ocl.kernels.gemm.parts import Problem as Product
 
 _MOST = 2  # largest operand
+_ROUNDED = 1e-5  # rounding of a result, as a part of the largest one
 
 
 def filled(buffer, rng):
@@ -15,35 +17,67 @@ def filled(buffer, rng):
     return rng.integers(-_MOST, _MOST + 1, int(buffer.elements), np.int8).astype(dtypes.numpy_dtype(buffer.dtype))
 
 
-def result(problem, p, arrays):
-    """The result of a kernels' problem `p` of a Problem, for flat `arrays` by operand, as float32 or float64 that hold it exactly."""
-    if isinstance(p, Product):
-        return _product(p, arrays)
-    g = p.geometry
-    terms = np.prod(g.filter[:-1]) if problem.operation == "convolution" else np.prod(g.output[:-1])
-    dtype = _exact(terms)
-    arrays = {name: array.astype(dtype) for name, array in arrays.items()}
-    x = arrays["x"].reshape(tuple(map(int, g.input)))
-    if problem.operation == "convolution":
-        return _convolution(g, x, _filter(p, arrays["w"]))
-    return _filter_gradient(g, x, arrays["dy"].reshape(tuple(map(int, g.output))))
+class Expected:
+    """What a kernels' problem `p` of a Problem gives, to compare results with.
+
+    Each row of a result, along its last axis, is compared by its product with random weights (Freivalds 1977), which takes a small part of
+    the time that the rows themselves would take: of many wrong results hardly one has the same product.
+
+    Args:
+        arrays: the flat operands by name.
+    """
+
+    def __init__(self, problem, p, arrays):
+        rng = np.random.default_rng(1)
+        if isinstance(p, Product):
+            self._groups, self._weights = 1, _weights(rng, int(p.n))
+            self._products = _product(p, arrays, self._weights)
+            return
+        g = p.geometry
+        self._groups, self._weights = g.groups, _weights(rng, int(g.output[-1]))
+        x = arrays["x"].astype(np.float64).reshape(tuple(map(int, g.input)))
+        one = replace(g, filter=(*g.filter[:-1], g.groups), output=(*g.output[:-1], g.groups))  # an output channel for each group
+        if problem.operation == "convolution":
+            self._products = _convolution(one, x, self._weighted(_filter(p, arrays["w"])))
+        else:
+            dy = arrays["dy"].reshape(tuple(map(int, g.output)))
+            self._products = _filter_gradient(one, x, self._weighted(dy))
+
+    def wrong(self, found):
+        """What is wrong with a result, as a clause; "" where nothing is."""
+        products = self._weighted(found)
+        off = products != self._products
+        if off.any():  # Winograd's algorithm divides; everything else is exact
+            least = _ROUNDED * np.abs(found).max() * np.linalg.norm(self._weights)
+            off = ~(np.abs(products - self._products) <= least)
+        if not off.any():
+            return ""
+        at = tuple(int(i) for i in np.argwhere(off)[0])
+        return f"row {list(at[:-1])} of the result is wrong, as are {off.sum()} of {off.size}"
+
+    def _weighted(self, array):
+        """(..., channels) as (..., groups): the products of each group's channels with their weights."""
+        grouped = array.reshape(*array.shape[:-1], self._groups, -1).astype(np.float64)
+        return np.einsum("...go,go->...g", grouped, self._weights.reshape(self._groups, -1))
 
 
-def _exact(terms):
-    """The dtype whose sums of so many products are exact."""
-    return np.float32 if _MOST * _MOST * int(terms) < 2**24 else np.float64
+def _weights(rng, count):
+    """Weights for so many channels, none of them near 0."""
+    return rng.integers(500, 1000, count).astype(np.float64) * rng.choice((-1.0, 1.0), count)
 
 
-def _product(p, arrays):
+def _product(p, arrays, weights):
+    """(batch, rows, 1), or (rows, 1): the product's rows times the weights of its columns."""
     batch = 1 if p.batch is None else int(p.batch)
 
     def matrices(operand, rows, columns):
-        array = arrays["a" if operand is p.a else "b"].astype(_exact(p.k))
+        array = arrays["a" if operand is p.a else "b"]
         strides = [int(n) * array.itemsize for n in (operand.batch_stride, operand.row_stride, operand.column_stride)]
         return np.lib.stride_tricks.as_strided(array, (batch, int(rows), int(columns)), strides)
 
-    found = matrices(p.a, p.m, p.k) @ matrices(p.b, p.k, p.n)
-    return found[0] if p.batch is None else found
+    right = np.stack([matrix.astype(np.float64) @ weights for matrix in matrices(p.b, p.k, p.n)])
+    found = np.stack([left.astype(np.float64) @ column for left, column in zip(matrices(p.a, p.m, p.k), right, strict=True)])
+    return found[..., None] if p.batch is not None else found[0][:, None]
 
 
 def _filter(p, w):

@@ -1,4 +1,4 @@
-"""The search for one problem's tile: candidates by their estimates and near the best, then the best ones beside the default in rounds.
+"""The search for one problem's tile: candidates by their estimates, near the best and far from all, then the best ones in rounds.
 
 Times are always compared with the default's, measured in alternation, since a machine's speed drifts. Exploring takes few samples of each
 candidate; what looks best then runs in rounds of its own, so that the luck of the first samples does not count. A tile is better if the
@@ -7,6 +7,7 @@ whole confidence interval of its gain, the median of the rounds' ratios, is abov
 """
 
 import statistics
+import sys
 import time
 from dataclasses import dataclass, field
 from math import comb
@@ -19,7 +20,7 @@ _CONFIDENCE = 0.96  # that the median is above the interval's end
 _ROUNDS = 15
 _LEAST_ROUNDS = 5  # fewer give no such interval
 _FINALISTS = 3
-_PATIENCE = 24  # candidates in turn that are no better, after which the search ends
+_PATIENCE = 36  # candidates in turn that are no better, after which the search ends
 _BETTER = 0.99  # a time that is better: so many times the best
 _EXPLORING = 0.7  # share of the time for candidates; the rest is for rounds
 
@@ -32,7 +33,8 @@ class Result:
         seconds: time of a run of the default. share: as in trial.Trial.
         best: the Choice that is better than the default, None where none is. gain: the default's time divided by its time; at_least: what
             the gain exceeds with confidence. Without one these are of the best that was measured in rounds, or 1.
-        tried: number of candidates. wrong: {Choice: clause} of those that are wrong, refused, or ended their process.
+        tried: number of candidates. ratios: {Choice: time as a multiple of the default's} of those that are right. wrong: {Choice: clause}
+            of those that are wrong, refused, or ended their process.
         finished: whether rounds were measured, so that the result may take the place of an earlier one.
     """
 
@@ -42,6 +44,7 @@ class Result:
     gain: float = 1.0
     at_least: float = 1.0
     tried: int = 0
+    ratios: dict[Choice, float] = field(default_factory=dict)
     wrong: dict[Choice, str] = field(default_factory=dict)
     finished: bool = False
 
@@ -58,7 +61,8 @@ def search(problem, candidates, bench, until, known=None, clock=time.monotonic):
     """
     begin = clock()
     seconds, share = bench.start(problem, until - begin)
-    found, ratios = Result(seconds, share), {}
+    found = Result(seconds, share)
+    ratios = found.ratios
     end, waiting, best, idle = clock() + _EXPLORING * (until - clock()), _Waiting(candidates, known), 1.0, 0
     while idle < _PATIENCE and clock() < end and (choice := waiting.next(ratios)) is not None:
         verdict, why, ratio = bench.attempt(choice, best)
@@ -97,21 +101,27 @@ def _below(count):
 
 
 class _Waiting:
-    """Candidates that were not tried: the next by estimate, and the next of those that differ from the best in one field, in turn."""
+    """Candidates that were not tried.
+
+    In turn come the next by estimate, the next of those that differ from the fastest in one field, and the next of those that differ most
+    from all that were tried: estimates may be wrong for a whole class of tiles.
+    """
 
     def __init__(self, candidates, known):
-        self._left = dict.fromkeys([*([known] if known else []), *candidates])
+        self._left = {choice: sys.maxsize for choice in [*([known] if known else []), *candidates]}  # least differences to those tried
         self.seen = 0
 
     def next(self, ratios):
         """The next Choice, None where there is none. ratios: the times of those that were tried and are right."""
         if not self._left:
             return None
-        self.seen += 1
-        near = None
-        if ratios and self.seen % 2 == 0:
+        choice, turn = next(iter(self._left)), self.seen % 3
+        if turn == 1 and ratios:
             best = min(ratios, key=ratios.__getitem__)
-            near = next((c for c in self._left if c.differences(best) == 1), None)
-        choice = near or next(iter(self._left))
+            choice = next((c for c in self._left if c.differences(best) == 1), choice)
+        elif turn == 2:
+            choice = max(self._left, key=self._left.__getitem__)  # the first of them
+        self.seen += 1
         del self._left[choice]
+        self._left = {c: min(least, c.differences(choice)) for c, least in self._left.items()}
         return choice

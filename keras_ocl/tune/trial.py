@@ -157,18 +157,8 @@ class _Runs:
         device.write(self._result, np.full(self._result.nbytes, 0xFF, np.uint8))  # NaN in floating dtypes
         self._enqueue(launches)
         if self._expected is None:
-            self._expected = reference.result(self._problem, plain(self._problem, device.traits)[0], self._arrays)
-        found = device.download(self._result, self._dtype, self._shape)
-        off = found != self._expected
-        if not off.any():
-            return ""
-        # Winograd's algorithm divides; everything else is exact.
-        least = float(np.abs(self._expected).max()) * 1e-4
-        off = ~(np.abs(found.astype(np.float64) - self._expected) <= least)
-        if not off.any():
-            return ""
-        at = tuple(int(i) for i in np.argwhere(off)[0])
-        return f"element {list(at)} is {found[at]} instead of {self._expected[at]}, {off.sum()} of {off.size} are wrong"
+            self._expected = reference.Expected(self._problem, plain(self._problem, device.traits)[0], self._arrays)
+        return self._expected.wrong(device.download(self._result, self._dtype, self._shape))
 
 
 def _bound(device, traits, specs, storages):

@@ -96,9 +96,16 @@ def test_a_misleading_order_is_left_by_way_of_the_neighbours_of_the_best():
     assert found.best == tile(rows=4, vectors=2) and found.tried < 50
 
 
+def test_a_class_of_tiles_that_the_estimates_put_last_is_tried():
+    times = {tile(kind="rows", block=0, rows=r): 1.0 for r in range(1, 300)}
+    times |= {tile(kind="dots", block=8, rows=1000 + r): 0.8 for r in range(1, 300)}
+    found, _ = searched(times)
+    assert dict(found.best.fields)["kind"] == "dots"
+
+
 def test_the_search_ends_where_nothing_gets_better():
     found, bench = searched({tile(rows=r): 1.2 for r in range(1, 500)})
-    assert found.tried == len(bench.asked) == 24
+    assert found.tried == len(bench.asked) == 36
 
 
 def test_the_time_is_kept():

@@ -2,12 +2,13 @@
 
 import dataclasses
 
+import numpy as np
 import pytest
 
 from keras_ocl import runtime
 from keras_ocl.runtime.programs import UNOPTIMISED
-from keras_ocl.tune import trial
-from keras_ocl.tune.problem import Choice, Problem, choices
+from keras_ocl.tune import reference, trial
+from keras_ocl.tune.problem import Choice, Problem, choices, plain
 from keras_ocl.tune.trial import RIGHT, UNFIT, WRONG, Refused, Trial
 
 PRODUCTS = [
@@ -70,7 +71,26 @@ def test_a_wrong_result_is_found(monkeypatch):
 
     monkeypatch.setattr(made._runs._device, "enqueue", lost)
     verdict, why, ratio = made.attempt(tiles[1], 9.0)
-    assert verdict == WRONG and "instead of" in why and "of 960 are wrong" in why and ratio is None
+    assert verdict == WRONG and "of the result is wrong, as are" in why and ratio is None
+
+
+@pytest.mark.parametrize("operation, key", [CASES[0], CASES[1], *CASES[-5:-2], CASES[6], CASES[-1]])
+def test_one_wrong_element_is_found(operation, key):
+    problem, rng = Problem(operation, key), np.random.default_rng(2)
+    p, operands, *_ = plain(problem, runtime.read_record("intel-cpu"))
+    arrays = {name: reference.filled(buffer, rng) for name, buffer in operands.items()}
+    expected = reference.Expected(problem, p, arrays)
+    made = Trial(on("reference"), problem, 1.0)._runs
+    made._arrays, made._storages = arrays, {name: made._device.upload(array) for name, array in arrays.items()}
+    launches = made.built(None)
+    made._enqueue(launches)
+    found = made._device.download(made._result, made._dtype, made._shape)
+    assert expected.wrong(found) == ""
+    at = tuple(rng.integers(n) for n in found.shape)
+    found[at] += 1
+    assert expected.wrong(found).startswith(f"row {[int(i) for i in at[:-1]]} of the result is wrong")
+    found[at] = np.nan if found.dtype.kind == "f" else 99
+    assert expected.wrong(found)
 
 
 def test_a_tile_that_no_kernel_takes_is_unfit():

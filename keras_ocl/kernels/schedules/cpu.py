@@ -157,6 +157,10 @@ SCHEDULE = register(
         top_k=sort.by_insertion,
         scatter_block=_scatter_block,
         tuning=CpuTuning(),
+        costs=tuple(
+            f"product.{name}"
+            for name in "item tile fetch fetch_near fetch_apart scalar keep copy copy_far turn whole read spilled latency".split()
+        ),
         fusion=Fusion(),
         splitting=Splitting(few_rows=63),  # from 64 rows on, each unit has some, and whole rows stay in its cache
         launch=50_000,

@@ -149,6 +149,7 @@ SCHEDULE = register(
         scatter_block=_scatter_block,
         scatter_sorted=_scatter_sorted,
         tuning=_TUNING,
+        costs=("product_fetch", "product_turn", "product_start", "product_store", "product_hiding", "product_part"),
         fusion=Fusion(terms=4),  # such a product saves a launch, and is bound by its result's bytes in either way
         # One group's items are too few to hide memory latency: a reduction slower than two launches is split until the units are full.
         splitting=Splitting(long=1 << 14, high=512, worth=1 << 14, few=2048, part=4096, parts=512, steps=64, first=True, rows=1 << 30),
