@@ -151,6 +151,14 @@ def test_a_file_that_cannot_be_imported_is_refused(device, tmp_path, text, says,
     assert not record.file_of(device).exists()
 
 
+def test_fitted_numbers_are_kept_and_forgotten(device):
+    overrides.write_entries(record.file_of(device), {"cpu": {"tuning": {"product.block": 256}}})
+    record.store_numbers(device, {"product.latency": 5.5}, datetime.date(2026, 1, 1))
+    assert dict(record.read(device).tuning) == {"product.block": 256, "product.latency": 5.5}
+    assert record.forget(device) and not record.forget(device)
+    assert dict(record.read(device).tuning) == {"product.block": 256}
+
+
 def test_another_drivers_record_is_taken_with_a_word(device, tmp_path, capsys):
     path = tmp_path / "record.toml"
     path.write_text(f"[about]\ndevice = {device.model.strip()!r}\ndriver = '0'\n[cpu.tuning]\n'product.block' = 256\n")
