@@ -4,9 +4,10 @@ import dataclasses
 import itertools
 from dataclasses import dataclass, replace
 
-from keras_ocl.core.dim import hint
+from keras_ocl.core.dim import Dim, hint
 from keras_ocl.kernels import conv, gemm
 from keras_ocl.kernels.gemm.parts import Problem as Product
+from keras_ocl.kernels.overrides import extent_of
 from keras_ocl.kernels.schedule import schedule_of
 from keras_ocl.kernels.spec import Buffer, Sink
 
@@ -147,10 +148,10 @@ def smaller(problem, most):
 
 def _cut(extent, share, least):
     """(a `share` of an extent, but at least `least` and in multiples of that, the share that is left to cut)."""
-    if share >= 1 or hint(extent) <= least or type(extent) is not int:
+    if share >= 1 or hint(extent) <= least:
         return extent, share
-    found = min(extent, max(least, int(extent * share) // least * least))
-    return found, share * extent / found
+    found = min(hint(extent), max(least, int(hint(extent) * share) // least * least))
+    return extent_of(f"{found}*") if isinstance(extent, Dim) else found, share * hint(extent) / found
 
 
 def choices(problem, traits):

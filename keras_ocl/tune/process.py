@@ -14,6 +14,7 @@ from keras_ocl.tune.problem import Choice, Problem
 from keras_ocl.tune.trial import Refused, Trial, opened
 
 _RUNS = 400  # runs of the default that should fit the seconds of a search
+_LONGEST = 0.5  # seconds of a run, however long the search may take
 
 
 @dataclass
@@ -32,7 +33,7 @@ class Server:
         """(seconds of the default, share) of a problem, on a device with the choices `own` for others."""
         self.trial = None  # gives its memory back
         device = self.opened(self.device, tuple((kind, k, Choice.of(kind, fields).fields) for kind, k, fields in own))
-        self.trial = Trial(device, Problem(operation, key), seconds / _RUNS)
+        self.trial = Trial(device, Problem(operation, key), min(_LONGEST, seconds / _RUNS))
         return self.trial.seconds, self.trial.share
 
     def attempt(self, kind, fields, bound):

@@ -55,7 +55,7 @@ class Bench:
         try:
             return self._begin()
         except _Ended as error:
-            raise Failed(" ".join(map(str, error.args))) from None
+            raise Failed(", ".join(error.args)) from None
 
     def attempt(self, choice, bound):
         """(verdict, reason, time as a multiple of the default's or None) of a Choice; bound: as in trial.Trial."""
@@ -79,6 +79,7 @@ class Bench:
         if self._child is not None:
             self._child.kill()
             self._child.wait()
+            self._child.stdin.close()
             self._child = None
 
     def _begin(self):
@@ -91,7 +92,8 @@ class Bench:
 
     def _ask(self, name, **values):
         """The process's answer to a call. Raises Failed, and _Ended where there is none."""
-        child, limit = self._child or self._started(), self._limit if name == "attempt" else LIMIT
+        child = self._child or self._started()
+        limit = self._limit if name == "attempt" else LIMIT + values.get("seconds", 0)
         try:
             child.stdin.write(json.dumps({"call": name, **values}).encode() + b"\n")
             child.stdin.flush()

@@ -69,6 +69,8 @@ def test_a_smaller_problem_has_the_same_strides_and_steps():
     assert smaller(Problem("product", key), 10_000).key == key.replace("batch=64", "batch=9")
     images = "float32 input=64,9,9,8 filter=3,3,8,16 output=64,9,9,16 low=1,1"
     assert smaller(Problem("filter_gradient", images), 1e5).key == images.replace("64,9,9", "4,9,9")
+    varying = LARGE.replace("m=8192", "m=8192*")
+    assert smaller(Problem("product", varying), 1e9).key == varying.replace("m=8192* n=8192", "m=2048* n=512")
     small = Problem("product", PRODUCTS[0])
     assert smaller(small, 1e12) is small
     assert operations(plain(smaller(Problem("product", LARGE), 4e10), None)[0]) <= 4e10

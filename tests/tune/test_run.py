@@ -109,7 +109,7 @@ def test_what_cannot_be_measured_is_a_row(device):
 
 def test_a_process_that_cannot_start_is_a_row(device):
     rows = list(run.tune(device, [PROBLEM], 1.0, run.Bench(device, [sys.executable, "-c", "raise SystemExit('no driver')"])))
-    assert rows[0].result is None and rows[0].why == "crashed the process ended with 1: no driver"
+    assert rows[0].result is None and rows[0].why == "crashed, the process ended with 1: no driver"
 
 
 def exported(device, tmp_path):
