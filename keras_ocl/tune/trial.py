@@ -23,7 +23,8 @@ _OPTIONS = "-cl-denorms-are-zero"  # as compiled functions have
 _LEAST, _MOST = 0.02, 50  # seconds of a sample, of which the median counts: as many runs as that takes, and the most runs
 _PILOT = 2e8  # operations of the problem that tells a device's speed
 _ROUNDS = 3  # samples of a candidate beside the default
-_CLOSE = 1.1  # a candidate that is so many times slower than the best is not measured further
+# A candidate that is so many times slower than the best is measured once, or in few runs of one sample.
+_CLOSE, _FAR, _FEW = 1.1, 2.5, 3
 _FORMATS = {"int": "i", "uint": "I", "long": "q", "ulong": "Q", "float": "f", "double": "d"}
 
 
@@ -61,7 +62,7 @@ class Trial:
             self._runs = None  # gives its memory back
             self._runs = _Runs(device, smaller(problem, rate * limit))
         self.share = self._runs.operations / operations(plain(problem, device.traits)[0])
-        self._default, self._built = self._runs.built(None), {}
+        self._default = self._runs.built(None)
         if why := self._runs.wrong(self._default):
             raise Refused(f"the usual kernel is wrong: {why}")
         self._count = min(_MOST, math.ceil(_LEAST / self._runs.sample([self._default], 3)[0]))
@@ -82,18 +83,23 @@ class Trial:
             return UNFIT, str(error), None
         except (*runtime.FAILURES, RuntimeError, Refused) as error:
             return REFUSED, _line(error), None
-        self._built[choice] = made
-        ratios = []
-        for _ in range(_ROUNDS):
-            usual, own = self._runs.sample([self._default, made], self._count)
-            ratios.append(own / usual)
-            if min(ratios) > _CLOSE * bound:
-                break
+        ratios = [self._ratio(made, min(_FEW, self._count))]
+        if ratios[0] < _FAR * bound:
+            ratios = []
+            while len(ratios) < _ROUNDS and min(ratios, default=0) < _CLOSE * bound:
+                ratios.append(self._ratio(made, self._count))
         return RIGHT, "", statistics.median(ratios)
+
+    def _ratio(self, made, count):
+        """The time of built launches as a multiple of the default's."""
+        usual, own = self._runs.sample([self._default, made], count)
+        return own / usual
 
     def race(self, choices, rounds, seconds):
         """The times of the default and of each choice, in seconds, for each round; fewer rounds if `seconds` have passed."""
-        made, found, end = [self._default, *(self._built.get(c) or self._runs.built(c) for c in choices)], [], time.monotonic() + seconds
+        end, found = time.monotonic() + seconds, []
+        made = [self._default, *(self._runs.built(c) for c in choices)]
+        self._runs.sample(made, 1)  # some drivers compile in the first run of a kernel object
         for k in range(rounds):
             if k and time.monotonic() > end:
                 break

@@ -28,6 +28,7 @@ def device(monkeypatch, tmp_path):
     """The device in use, with a cache of the test's own."""
     monkeypatch.setenv("KERAS_OCL_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.delenv("KERAS_OCL_TUNING", raising=False)
+    monkeypatch.setattr("keras_ocl.tune.search._PATIENCE", 6)
     device = runtime.current_device()
     if device.traits.schedule != "cpu":
         pytest.skip("the planted times are of the cpu schedule's tiles")
@@ -47,7 +48,7 @@ def stored(device):
 def test_what_is_faster_is_used_and_the_file_says_how_much(device):
     (row,) = tuned(device)
     best = dict(row.result.best.fields)
-    most = max(dict(c.fields)["rows"] * dict(c.fields)["vectors"] for c in choices(PROBLEM, device.traits))
+    most = max(dict(c.fields)["rows"] * dict(c.fields)["vectors"] for c in row.result.ratios)
     assert best["rows"] * best["vectors"] == most and row.result.gain == pytest.approx(most / 2)
     assert stored(device) == {("product", KEY): best}
     path = record.file_of(device)
@@ -68,10 +69,10 @@ def test_what_is_faster_is_used_and_the_file_says_how_much(device):
 
 @pytest.mark.parametrize("fault, verdict", [("crash", "crashed"), ("hang", "hung"), ("wrong", "wrong"), ("refused", "refused")])
 def test_a_candidate_with_a_fault_is_left_out_and_the_others_are_measured(device, fault, verdict):
-    (row,) = tuned(device, fault, limit=2.0 if fault == "hang" else 60.0)
+    (row,) = tuned(device, fault, limit=5.0 if fault == "hang" else 60.0)
     left_out = row.result.wrong
-    assert left_out and all(why.startswith(verdict) for why in left_out.values())
-    assert all({"rows": 3, "chunk": 24}.items() <= dict(choice.fields).items() for choice in left_out)
+    assert list(left_out) == [choices(PROBLEM, device.traits)[1]]
+    assert all(why.startswith(f"{verdict}, ") for why in left_out.values())
     assert row.result.best not in left_out and stored(device)["product", KEY] == dict(row.result.best.fields)
 
 

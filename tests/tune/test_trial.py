@@ -106,6 +106,20 @@ def test_a_default_that_is_wrong_is_not_compared_with(monkeypatch):
         Trial(on("cpu"), Problem("product", PRODUCTS[0]), 1.0)
 
 
+def test_what_is_far_slower_is_measured_in_few_runs(monkeypatch):
+    made, runs = Trial(on("cpu"), Problem("product", PRODUCTS[0]), 1.0), []
+    made._count, tile = 10, Choice.of("product", dict(kind="rows", rows=4, vectors=1, chunk=8))
+
+    def sample(built, count):
+        runs.append(count)
+        return [1.0, ratio]
+
+    monkeypatch.setattr(made._runs, "sample", sample)
+    for ratio, counts in ((3.0, [3]), (1.2, [3, 10]), (1.0, [3, 10, 10, 10]), (0.8, [3, 10, 10, 10])):
+        runs.clear()
+        assert made.attempt(tile, 1.0) == (RIGHT, "", ratio) and runs == counts
+
+
 def test_times_of_all_that_is_compared_in_each_round():
     made, tile = Trial(on("cpu"), Problem("product", PRODUCTS[0]), 1.0), Choice.of("product", dict(kind="rows", rows=4, vectors=1, chunk=8))
     rounds = made.race([tile, tile], 3, 60.0)
