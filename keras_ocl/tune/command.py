@@ -106,7 +106,7 @@ def _summary(device, rows, fused, fit):
         for choice, why in row.result.wrong.items() if row.result else ():
             yield f"left out: {choice} of {row.problem.key}: {why}"
     if better or fit and fit.numbers:
-        yield f"The record is {record.file_of(device)}; programs use it from their next trace on, `tune --forget` undoes that."
+        yield f"The record is {record.file_of(device)}; programs that start from now on use it, `tune --forget` undoes that."
 
 
 def _use_of(fit):

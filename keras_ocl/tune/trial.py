@@ -136,17 +136,16 @@ class _Runs:
     def sample(self, made, count):
         """The median time of `count` runs of each of some built launches, in seconds; their runs take turns.
 
-        Several runs have one more before them, which waits for the driver's threads to wake up.
+        One more comes before them, which waits for the driver's threads to wake up.
         """
         device, events, times = self._device, [], [[] for _ in made]
         orders = [range(len(made)), range(len(made) - 1, -1, -1)]  # none always runs after the same one
         with runtime.profiled(device, runtime.Profiler(events.append)):
-            before = made[0] if count > 1 else []
-            self._enqueue(before)
+            self._enqueue(made[0])
             for k in range(count):
                 for i in orders[k % 2]:
                     self._enqueue(made[i])
-        event = iter(events[len(before) :])
+        event = iter(events[len(made[0]) :])
         for k in range(count):
             for i in orders[k % 2]:
                 run = [next(event) for _ in made[i]]
