@@ -16,6 +16,7 @@ from keras_ocl.tune.problem import Choice, Problem, plain
 
 LEAST = 8  # problems for a fit
 _CANDIDATES = 5  # least candidates of a problem that counts
+_SLOW = 2.0  # times of the default from which a candidate does not count: nobody would choose it
 _FACTORS = (0.6, 1.6)
 _SWEEPS = 2
 _LESS = 0.995  # a squared error that is less: so many times the best
@@ -25,8 +26,9 @@ Measured = Mapping[Problem, Mapping[Choice, float]]  # times as multiples of the
 
 
 def usable(measured: Measured) -> dict[Problem, dict[Choice, float]]:
-    """The products with enough candidates, and of these the tiles of which estimates are made."""
-    found = {p: {c: t for c, t in times.items() if c.kind == "product"} for p, times in measured.items() if p.operation == "product"}
+    """The products with enough candidates, and of these the tiles of which estimates are made and that are not far slower."""
+    products = {problem: times for problem, times in measured.items() if problem.operation == "product"}
+    found = {p: {c: t for c, t in times.items() if c.kind == "product" and t < _SLOW} for p, times in products.items()}
     return {problem: times for problem, times in found.items() if len(times) >= _CANDIDATES}
 
 

@@ -20,7 +20,8 @@ from keras_ocl.tune.problem import kernels, operations, plain, smaller, with_cho
 
 RIGHT, WRONG, REFUSED, UNFIT = "right", "wrong", "refused", "unfit"
 _OPTIONS = "-cl-denorms-are-zero"  # as compiled functions have
-_LEAST, _MOST = 0.02, 50  # seconds of a sample, of which the median counts: as many runs as that takes, and the most runs
+# Seconds of a sample: as many runs as that takes, at most `_MOST`. The fastest counts: what else the machine does only makes runs slower.
+_LEAST, _MOST = 0.02, 50
 _PILOT = 2e8  # operations of the problem that tells a device's speed
 _ROUNDS = 3  # samples of a candidate beside the default
 # A candidate that is so many times slower than the best is measured once, or in few runs of one sample.
@@ -134,7 +135,7 @@ class _Runs:
         return _bound(self._device, traits, specs, storages)
 
     def sample(self, made, count):
-        """The median time of `count` runs of each of some built launches, in seconds; their runs take turns.
+        """The least time of `count` runs of each of some built launches, in seconds; their runs take turns.
 
         One more comes before them, which waits for the driver's threads to wake up.
         """
@@ -150,7 +151,7 @@ class _Runs:
             for i in orders[k % 2]:
                 run = [next(event) for _ in made[i]]
                 times[i].append((run[-1].end - run[0].start) * 1e-9)
-        return [statistics.median(t) for t in times]
+        return [min(t) for t in times]
 
     def _enqueue(self, launches):
         for kernel, grid, group, _ in launches:

@@ -29,7 +29,7 @@ def measured(traits, numbers, count=12):
     found, true = {}, with_numbers(traits, numbers)
     for problem in PROBLEMS:
         tried = choices(problem, traits)
-        tried = tried[:: max(1, len(tried) // count)]
+        tried = tried[:: max(1, len(tried) // 2 // count)]
         known = schedule_of(true).candidates("product", plain(problem, true)[0])
         times = {Choice.of(kind, fields): time for kind, time, fields in known}
         found[problem] = {choice: times[choice] / times[tried[0]] for choice in tried}
