@@ -101,6 +101,14 @@ def test_a_tile_that_is_no_longer_faster_is_removed(device, monkeypatch):
     assert stored(device) == {} and not record.file_of(device).exists()
 
 
+def test_a_search_that_had_no_time_leaves_the_file_as_it_is(device, monkeypatch):
+    record.store(device, PROBLEM, Result(1.0, 1.0, Choice.of("product", SLOW), 1.5, 1.4, finished=True), datetime.date(2026, 1, 1))
+    monkeypatch.setattr(run, "search", lambda *arguments: Result(1.0, 1.0))
+    assert [row.result.finished for row in run.tune(device, [PROBLEM], 1.0)] == [False]
+    assert [row.why for row in run.tune(device, [PROBLEM], 0.0)] == ["no time was left"]
+    assert stored(device) == {("product", KEY): SLOW}
+
+
 def test_what_cannot_be_measured_is_a_row(device):
     grid = Problem("product", "float32 m=8 n=8 k=8 a=float32(8,1) b=float32(computed)")
     rows = tuned(device, problems=[grid, PROBLEM])
