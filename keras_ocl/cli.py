@@ -1,4 +1,4 @@
-"""`python -m keras_ocl devices | doctor | verify | report | cache | lower`: devices, their kernels and files, kernels of a model."""
+"""`python -m keras_ocl devices | doctor | verify | tune | report | cache | lower`: devices, their kernels and files, kernels of a model."""
 
 import argparse
 import dataclasses
@@ -36,6 +36,15 @@ def main(arguments=None):
     verify_parser.add_argument("--limit", type=float, metavar="SECONDS", help="of one case, after which its process is ended; 120")
     verify_parser.add_argument("--forget", action="store_true", help="delete the device's record: use all kernels again")
     verify_parser.set_defaults(run=verify)
+    tune_parser = commands.add_parser("tune", help="search faster tiles for a model's kernels on a device, and use them from then on")
+    tune_parser.add_argument("model", nargs="?", help="as for lower: a saved model, or SCRIPT.py:FUNCTION")
+    tune_parser.add_argument("--all", action="store_true", help="a standard set of products and convolutions instead of a model's")
+    tune_parser.add_argument("--device", metavar="NAME", help="the device; without it the one in use")
+    tune_parser.add_argument("--minutes", type=float, default=5, help="the time that it may take; 5")
+    tune_parser.add_argument("--export", metavar="FILE", help="copy the device's record to a file")
+    tune_parser.add_argument("--import", metavar="FILE", dest="imported", help="add such a file to the device's record")
+    tune_parser.add_argument("--forget", action="store_true", help="delete what was measured: use the estimates again")
+    tune_parser.set_defaults(run=tune)
     report_parser = commands.add_parser("report", help="print what a device is, whether its kernels are right, and how fast it is, as JSON")
     report_parser.add_argument("--device", metavar="NAME", help="the device; without it the one in use")
     report_parser.add_argument("--whole", action="store_true", help="verify all cases of each family of kernels, not few")
@@ -272,6 +281,31 @@ def _to_verify(name):
             del os.environ["KERAS_OCL_QUARANTINE"]
         else:
             os.environ["KERAS_OCL_QUARANTINE"] = before
+
+
+def tune(options):
+    """Search faster tiles on a device, or do something with its record."""
+    os.environ.setdefault("KERAS_BACKEND", "ocl")
+    from keras_ocl import compiler, runtime  # noqa: F401 - the compiler tries matrix units
+    from keras_ocl.tune import command
+
+    _quiet()
+    wanted = [options.model is not None, options.all, options.forget, options.export is not None, options.imported is not None]
+    if sum(wanted) != 1:
+        print("tune: name one model, or one of --all, --export FILE, --import FILE and --forget", file=sys.stderr)
+        return 2
+    try:
+        device = runtime.find_device(options.device) if options.device else runtime.current_device()
+    except (RuntimeError, ValueError) as error:
+        print(error, file=sys.stderr)
+        return 2
+    if options.forget:
+        return command.forget(device)
+    if options.export is not None:
+        return command.export_to(device, Path(options.export))
+    if options.imported is not None:
+        return command.import_from(device, Path(options.imported))
+    return command.command(device, options.model, options.minutes)
 
 
 def _version(name):

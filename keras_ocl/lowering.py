@@ -103,7 +103,7 @@ def lower(make, traits, train=True, name="record"):
         make: function that returns a model, or (model, x, y), or (model, x, y, batch size), with arrays `x` and `y` of which only
             shapes and dtypes matter. Without arrays, zeros are made for the model's inputs, outputs and losses.
         traits: the device's `runtime.Traits`, for instance from `runtime.read_record`.
-        train: whether to lower the training step too; the model must be compiled.
+        train: whether to lower the training step too, for which the model must be compiled; None: if it is.
         name: the device's name in errors.
 
     Returns:
@@ -119,7 +119,7 @@ def lower(make, traits, train=True, name="record"):
         size = batch or _BATCH
         x, y = _inputs(model, size) if x is None else _batch(x, size), _batch(y, size)
         steps = []
-        if train:
+        if train or train is None and model.compiled:
             if not model.compiled:
                 raise ValueError("lower: the model is not compiled, so it has no training step; compile it, or lower predict alone.")
             data = (x, y if y is not None else _targets(model, size))

@@ -41,7 +41,8 @@ BELOW = {
     "verify": {"core", "kernels", "primitives", "compiler", "runtime"},
     "verify.cases": set(),
     "report": {"compiler", "runtime", "gradient", "verify"},
-    "cli": {"plugin", "lowering", "compiler", "kernels", "runtime", "vendors", "distribution", "verify", "report"},
+    "tune": {"core", "kernels", "compiler", "runtime", "lowering"},
+    "cli": {"plugin", "lowering", "compiler", "kernels", "runtime", "vendors", "distribution", "verify", "report", "tune"},
     "__main__": {"cli"},
     "ops": {"core", "kernels", "primitives", "compiler", "runtime"},
     "ops.numpy": set(),
@@ -62,7 +63,7 @@ BELOW = {
     "src": {"ops", "hooks", "export"},
 }
 WITH_KERAS = {"backend", "callback", "central", "collectives", "custom", "export", "gradient", "hooks", "layers", "lowering", "ops"}
-WITH_KERAS |= {"plugin", "report", "src", "verify"}
+WITH_KERAS |= {"plugin", "report", "src", "tune", "verify"}
 # Packages that their own modules take as a namespace, which they read when they run: gradient rules need each other.
 NAMESPACES = {"keras_ocl", "keras_ocl.primitives"}
 

@@ -4,11 +4,15 @@ They are in the device's traits (runtime/overrides.py says where they come from)
 a mistake. A tile may become unfit as kernels and devices change: it is refused with a warning, and the estimate is used.
 """
 
+import contextlib
 import dataclasses
 import difflib
 import functools
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterator
+from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import Any
 
 from keras_ocl.core.dim import Dim, hint
@@ -40,6 +44,11 @@ def _with_own(schedule: str, own: Overrides) -> Any:
             raise ValueError(f"{own.file}: {name} = {value!r} is of another type than the schedule's, {known[name]!r}")
         table = _replaced(table, name.split("."), value)
     return table
+
+
+def number_of(traits: Traits, name: str) -> Any:
+    """A number of the tuning table of a device's schedule, by its name in a device's file, such as "product.block"."""
+    return functools.reduce(getattr, name.split("."), tuning_of(traits))
 
 
 def _nearest(name: str, known: Any) -> str:
@@ -75,6 +84,8 @@ def chosen(traits: Traits, kind: str, key: Callable[[], str], make: Callable[...
     unfit: why a tile does not fit the problem, as a clause; "" where it fits.
     """
     own = traits.overrides
+    if (seen := _asked.get()) is not None:
+        seen.problems[kind, key()] += 1
     if not own.choices:
         return None
     problem = key()
@@ -86,10 +97,35 @@ def chosen(traits: Traits, kind: str, key: Callable[[], str], make: Callable[...
         why = unfit(tile)
     except TypeError as error:
         why = str(error)
+    if why and seen is not None:
+        seen.refused.append(why)
+        return None
     if why:
         _warn(f"{own.file}: the tile of {kind} {problem} is not used: {why}.")
         return None
     return tile
+
+
+@dataclass
+class Asked:
+    """For which problems a device's own tile was asked: how often, by (kind, key), and why tiles were refused, as clauses."""
+
+    problems: Counter[tuple[str, str]] = dataclasses.field(default_factory=Counter)
+    refused: list[str] = dataclasses.field(default_factory=list)
+
+
+_asked: ContextVar[Asked | None] = ContextVar("asked", default=None)
+
+
+@contextlib.contextmanager
+def asked() -> Iterator[Asked]:
+    """Context manager that notes what this thread asks of chosen(); tiles are refused without a warning."""
+    seen = Asked()
+    before = _asked.set(seen)
+    try:
+        yield seen
+    finally:
+        _asked.reset(before)
 
 
 @functools.lru_cache(64)
@@ -105,6 +141,12 @@ def _warn(sentence: str) -> None:
 def shown(extent: Any) -> str:
     """Text of an extent or stride in the key of a problem: its hint, with a star where it may vary."""
     return f"{hint(extent)}*" if isinstance(extent, Dim) else str(extent)
+
+
+@functools.cache  # equal extents are taken for the same unknown
+def extent_of(text: str) -> Any:
+    """The extent or stride that shown() gives this text, with its hint as its value."""
+    return Dim(int(text[:-1])) if text.endswith("*") else int(text)
 
 
 def not_counts(**numbers: Any) -> str:

@@ -6,7 +6,7 @@ itself; no other code tests a schedule's name.
 
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -73,6 +73,11 @@ def _never(*_: object) -> None:
     return None
 
 
+def _none(*_: object) -> tuple[()]:
+    """The default of `candidates`."""
+    return ()
+
+
 @dataclass(frozen=True)
 class Schedule:
     """How each family of kernels is written, and the prices and limits that the compiler's passes use.
@@ -104,10 +109,14 @@ class Schedule:
         scatter_block: (traits, rows, columns, lanes) -> (rows, columns) of the block of the result that a work-item owns.
         scan: (scan) -> KernelSpecs in which groups scan the rows of a cumulative.Scan together, None where one work-item scans a row alone.
         scatter_sorted: (problem) -> KernelSpecs that sort the updates of a scatter.Problem, None where each work-item visits all updates.
+        candidates: (operation, problem) -> (kind, estimate, fields) of the tiles worth trying for a product, convolution or filter_gradient
+            (the writers' names) whose problem this is: what overrides.chosen() is asked for, and of each kind the writers take the tile
+            with the least estimate.
         distinct_rows: (problem, rows) -> KernelSpecs for kernels/row_sparse.distinct: the slots go to the scatter.Problem's result.
 
     tuning: the table of schedules/tuning.py from which this schedule's kernels take their numbers, None where they need none; they ask
         overrides.tuning_of() for it, which puts a device's own numbers in place.
+    costs: names of the numbers of that table (as in a device's file) of which the estimates of products are made, and which tune may fit.
     fusion: a tuning.Fusion, the limits of the regions that become one kernel.
     splitting: a tuning.Splitting, when long reductions are split into parts.
 
@@ -168,6 +177,8 @@ class Schedule:
     plain_pixels: float
     distinct_rows: Callable[[Any, Handle], list[KernelSpec]]
     sparse_table: float
+    candidates: Callable[[str, Any], Iterable[tuple[str, float, dict[str, Any]]]] = _none
+    costs: tuple[str, ...] = ()
     open_group: int = 0
     byte: int = 4
     kept: int = 16

@@ -15,7 +15,7 @@ from keras_ocl.runtime.hardware import Hardware
 from keras_ocl.runtime.memory import Storage, before_out_of_memory
 from keras_ocl.runtime.opencl import local_memory, set_argument
 from keras_ocl.runtime.overrides import device_file
-from keras_ocl.runtime.profilers import BUILD, READ_BACK, UPLOAD, WAIT, Label, Record, Timeline
+from keras_ocl.runtime.profilers import BUILD, READ_BACK, UPLOAD, WAIT, Label, Profiler, Record, Timeline
 from keras_ocl.runtime.profiling import profiled, profiling
 from keras_ocl.runtime.programs import UnoptimisedBuilds
 from keras_ocl.runtime.quarantine import Record as QuarantineRecord
@@ -60,6 +60,7 @@ __all__ = [
     "Label",
     "OutOfMemory",
     "POCL",
+    "Profiler",
     "QuarantineRecord",
     "READ_BACK",
     "Record",

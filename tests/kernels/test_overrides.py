@@ -50,7 +50,7 @@ def test_the_steps_of_a_persistent_kernel_have_the_gpus():
         (("product.block", "256"), "own.toml: product.block = '256' is of another type than the schedule's, 512"),
         (("product.block", 256.0), "own.toml: product.block = 256.0 is of another type than the schedule's, 512"),
         (("product.block", True), "own.toml: product.block = True is of another type than the schedule's, 512"),
-        (("product.tile", "x"), "own.toml: product.tile = 'x' is of another type than the schedule's, 20"),
+        (("product.tile", "x"), "own.toml: product.tile = 'x' is of another type than the schedule's, 20.0"),
         (("product.streamed_vectors", ()), "own.toml: product.streamed_vectors = () is of another type"),
         (("product.streamed_vectors", (1.5,)), "own.toml: product.streamed_vectors = (1.5,) is of another type"),
     ],

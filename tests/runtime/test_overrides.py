@@ -1,6 +1,7 @@
 """Values of one device are read from its file, or from the one that a variable names, when the device is opened."""
 
 import dataclasses
+import datetime
 import os
 import pickle
 import re
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from keras_ocl import cli, runtime
-from keras_ocl.runtime.overrides import Overrides, device_file, read_overrides
+from keras_ocl.runtime.overrides import Overrides, device_file, read_entries, read_overrides, text_of, write_entries
 from keras_ocl.runtime.traits import read_traits
 
 FILE = """
@@ -140,3 +141,37 @@ def test_commands_tell_of_them(name, says, tmp_path, capsys, monkeypatch, device
         out = capsys.readouterr().out
         assert f"own numbers: 1, own tiles: 1, from {path}" in out
         assert ("not usable: " in out) == bool(says) and says in out
+
+
+def test_what_is_written_is_what_is_read(folder):
+    path = device_file("Model", "1.0", 4)
+    tiles = {'float32 m=32* b=float32(1,"8")': {"kind": "rows", "rows": 4, "steps": (1, 2)}, "other": {"share": 0.5, "fast": True}}
+    measured = {"product": {"other": {"gain": 1.25, "date": datetime.date(2026, 11, 29)}}}
+    cpu = {"tuning": {"product.block": 256, "product.streamed_vectors": (64, 32)}, "choices": {"product": tiles}, "measured": measured}
+    entries = {"about": {"device": 'Möd\\el "4"', "compute_units": 4}, "cpu": cpu, "gpu": {"tuning": {"depth": 8}}}
+    write_entries(path, entries)
+    read = read_entries(path)
+    assert read["about"] == entries["about"] and read["cpu"]["measured"] == measured and read["gpu"] == entries["gpu"]
+    assert text_of(read) == path.read_text()
+    own = read_overrides("cpu", "Model", "1.0", 4)
+    assert own.schedules == ("cpu", "gpu") and own.tuning == CPU
+    assert {(kind, key): dict(fields) for kind, key, fields in own.choices} == {("product", key): tile for key, tile in tiles.items()}
+    assert [entry.name for entry in path.parent.iterdir()] == [path.name]
+
+
+def test_what_is_noted_beside_the_values_is_no_trait(named):
+    plain = read_overrides("cpu", "Model", "1.0", 4) if named(FILE) else None
+    path = named(FILE + '\n[about]\ndevice = "Model"\n\n[cpu.measured.product]\n"float32 m=64" = { gain = 1.5 }\n')
+    assert read_overrides("cpu", "Model", "1.0", 4) == dataclasses.replace(plain, file=str(path))
+
+
+def test_a_file_of_another_user_is_not_changed(folder):
+    path = device_file("Model", "1.0", 4)
+    write_entries(path, {"cpu": {"tuning": {"product.block": 256}}})
+    os.chmod(path, 0o666)
+    with pytest.raises(ValueError, match="is not a private file"):
+        read_entries(path)
+
+
+def test_without_a_file_there_are_no_entries(folder):
+    assert read_entries(device_file("Model", "1.0", 4)) == {}

@@ -63,6 +63,20 @@ def _rows(problem):
     return product(problem.geometry.filter[:-1])
 
 
+def candidates(problem):
+    """Yields (estimate, Tile) of the register tiles of a filter's gradient; estimates are cycles for one pixel of the whole filter."""
+    channels, extent = problem.channels, _rows(problem)
+    width = min(problem.lanes, parts_cpu.padded_width(channels))
+    # Tiles that leave few registers free spill on Intel's runtime.
+    limit = problem.registers(problem.lanes) * 5 // 8
+    for vectors, blocks, choice in parts_cpu.register_tiles(channels, width, lambda vectors: min(extent, limit // vectors, _OFFSETS)):
+        for rows in choice:
+            # An additional body costs compile time. Eight sums in turn keep the units busy only if nothing ever delays one.
+            bodies = 0.04 if extent % rows else 0.0
+            cycles = parts_cpu.cycles(extent, rows, blocks, problem.lanewise, latency=4.5)
+            yield cycles * (1 + bodies) + 1e-3 * (rows + vectors), Tile(rows, vectors, width)
+
+
 def filter_grad(problem):
     """The two KernelSpecs of a filter gradient without input dilation."""
     builder = _FilterGrad(problem)
@@ -76,7 +90,7 @@ class _FilterGrad:
         self.axes, self.lanewise, self.tuning = problem.merged_axes, problem.lanewise, problem.tuning.convolution
         self.channels, self.groups, self.inputs = problem.channels, problem.groups, problem.geometry.group_inputs
         self.inner = self.axes[-1]
-        self.tile = own_tile(problem) or self._choose_tile()
+        self.tile = own_tile(problem) or parts_cpu.cheapest(candidates(problem))
         self.depth = min(_BLOCK, self.inputs)
         self.blocks = parts_cpu.blocks_of(self.channels, self.tile.width, self.tile.vectors)
         self.slots = sum(block.count for block in self.blocks)
@@ -93,21 +107,6 @@ class _FilterGrad:
         self.partial = Buffer(self.chunks * product(self.geometry.filter), self.accumulator)
         self.args = Args()
         self.scalar, self.vector = problem.register(), problem.register(self.tile.width)
-
-    def _choose_tile(self):
-        """The tile with the least estimated time for one pixel of the whole filter."""
-        width = min(self.problem.lanes, parts_cpu.padded_width(self.channels))
-        # Tiles that leave few registers free spill on Intel's runtime.
-        limit = self.problem.registers(self.problem.lanes) * 5 // 8
-        most = _rows(self.problem)
-        tiles = parts_cpu.register_tiles(self.channels, width, lambda vectors: min(most, limit // vectors, _OFFSETS))
-        estimated = ((self._cost(most, rows, blocks, vectors), rows, vectors) for vectors, blocks, choice in tiles for rows in choice)
-        return Tile(*parts_cpu.cheapest(estimated), width)
-
-    def _cost(self, extent, rows, blocks, vectors):
-        # An additional body costs compile time. Eight sums in turn keep the units busy only if nothing ever delays one.
-        bodies = 0.04 if extent % rows else 0.0
-        return parts_cpu.cycles(extent, rows, blocks, self.lanewise, latency=4.5) * (1 + bodies) + 1e-3 * (rows + vectors)
 
     # ---- bands
 

@@ -48,8 +48,11 @@ def _unfit(problem, tile):
 
 def choose_tile(problem):
     """The device's own Tile, else the one with the least estimated time, by hints."""
-    if own := own_tile(problem):
-        return own
+    return own_tile(problem) or parts_cpu.cheapest(candidates(problem))
+
+
+def candidates(problem):
+    """Yields (estimate, Tile) of the register tiles of a direct convolution; estimates are cycles per pixel, tap and input channel."""
     axes, channels = problem.merged_axes, problem.channels
     width = min(problem.lanes, parts_cpu.padded_width(channels))
     limit = problem.registers(width)
@@ -57,18 +60,15 @@ def choose_tile(problem):
     def most(vectors):
         return (limit - 2 - vectors) // vectors if vectors > 1 else limit - 8
 
-    def estimated():
-        for number, axis in enumerate(axes):
-            if (axis.period > 1 and number == 0) or number not in (0, len(axes) - 1) or hint(axis.output) == 0:
-                continue
-            extent = hint(axis.per_phase)
-            # Tiles along rows merge taps and touch adjacent cache lines: tiles along the batch must be clearly cheaper.
-            handicap = 1.15 if number == 0 and len(axes) > 1 else 1.0
-            for vectors, blocks, rows in parts_cpu.register_tiles(channels, width, most):
-                for pixels in rows:
-                    yield parts_cpu.cycles(extent, pixels, blocks) / extent * handicap, number, pixels, vectors
-
-    return Tile(*parts_cpu.cheapest(estimated()), width)
+    for number, axis in enumerate(axes):
+        if (axis.period > 1 and number == 0) or number not in (0, len(axes) - 1) or hint(axis.output) == 0:
+            continue
+        extent = hint(axis.per_phase)
+        # Tiles along rows merge taps and touch adjacent cache lines: tiles along the batch must be clearly cheaper.
+        handicap = 1.15 if number == 0 and len(axes) > 1 else 1.0
+        for vectors, blocks, rows in parts_cpu.register_tiles(channels, width, most):
+            for pixels in rows:
+                yield parts_cpu.cycles(extent, pixels, blocks) / extent * handicap, Tile(number, pixels, vectors, width)
 
 
 def forward(problem):

@@ -330,18 +330,41 @@ class _Product:
         return self.tile.across, self.tile.down, 1
 
 
+def _forward_sums(problem):
+    """What gpu_choice.choose() and candidates() take of a convolution, but for a given tile."""
+    axes, geometry, accumulator = problem.axes, problem.geometry, problem.accumulator
+    batch = geometry.groups * product(axis.period for axis in axes)
+    rows = product(axis.phase_taps for axis in axes) * geometry.group_inputs
+    extents = batch, product(axis.per_phase for axis in axes), geometry.group_outputs, rows
+    read = size_hint(geometry.input), size_hint(geometry.filter)
+    sums = Problem(problem.traits, *extents, None, None, accumulator, None, precision=problem.precision, read=read)
+    return sums, None, _beside(geometry, True, gpu_choice.fragment(dtypes.itemsize(accumulator))), problem.dtype
+
+
+def _gradient_sums(problem):
+    """The same of a convolution whose filter's gradient is computed."""
+    geometry = problem.geometry
+    pixels, rows = product(geometry.output[:-1]), product(geometry.filter[:-1])
+    read = size_hint(geometry.input), size_hint(geometry.output)
+    extents = geometry.groups, rows, geometry.group_outputs, pixels
+    sums = Problem(problem.traits, *extents, None, None, problem.accumulator, None, precision=problem.precision, read=read)
+    return sums, None, 0, problem.dtype
+
+
+def candidates(problem, kind):
+    """gpu_choice.candidates() of the kind "convolution" or "filter_gradient"."""
+    sums, _, pixels, dtype = (_forward_sums if kind == "convolution" else _gradient_sums)(problem)
+    return gpu_choice.candidates(sums, pixels, dtype)
+
+
 class _Forward(_Product):
     """The product (pixels of a phase x rows) by (rows x output channels)."""
 
     def __init__(self, problem):
-        axes, geometry, accumulator = problem.axes, problem.geometry, problem.accumulator
+        axes, geometry = problem.axes, problem.geometry
         self.pixels, phases = tuple(axis.per_phase for axis in axes), product(axis.period for axis in axes)
+        tile, size = own_tile(problem, "convolution") or gpu_choice.choose(*_forward_sums(problem))
         rows = product(axis.phase_taps for axis in axes) * geometry.group_inputs
-        beside = _beside(geometry, True, gpu_choice.fragment(dtypes.itemsize(accumulator)))
-        extents = geometry.groups * phases, product(self.pixels), geometry.group_outputs, rows
-        read = size_hint(geometry.input), size_hint(geometry.filter)
-        sums = Problem(problem.traits, *extents, None, None, accumulator, None, precision=problem.precision, read=read)
-        tile, size = own_tile(problem, "convolution") or gpu_choice.choose(sums, pixels=beside, dtype=problem.dtype)
         self.parts = -(-hint(rows) // size) if size else 1
         super().__init__(problem, tile, part=self.parts, phase=phases)
         args = self.args
@@ -425,10 +448,7 @@ def filter_grad(problem):
     """The KernelSpecs of a filter gradient: one, or, if pixels are many, one that sums chunks of them and one that adds these in order."""
     geometry, kept = problem.geometry, problem.accumulator
     pixels, rows = product(geometry.output[:-1]), product(geometry.filter[:-1])
-    extents = geometry.groups, rows, geometry.group_outputs, pixels
-    read = size_hint(geometry.input), size_hint(geometry.output)
-    sums = Problem(problem.traits, *extents, None, None, kept, None, precision=problem.precision, read=read)
-    tile, size = own_tile(problem, "filter_gradient") or gpu_choice.choose(sums, dtype=problem.dtype)
+    tile, size = own_tile(problem, "filter_gradient") or gpu_choice.choose(*_gradient_sums(problem))
     chunks = ceil_div(hint(pixels), size) if size else 1
     p = _Product(problem, tile, chunk=chunks)
     args = p.args

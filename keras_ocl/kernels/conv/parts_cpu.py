@@ -138,12 +138,12 @@ def cycles(extent, rows, blocks, by_lane=False, latency=4.0):
 
 
 def cheapest(estimated):
-    """The tile of the first of the tuples (cost, *tile) than which no other is clearly cheaper."""
+    """The tile of the first of the pairs (cost, tile) than which no other is clearly cheaper."""
     best = None
     for found in estimated:
         if best is None or found[0] < best[0] - 1e-9:
             best = found
-    return best[1:]
+    return best[1]
 
 
 def chunk_of(args, per_chunk, total):

@@ -10,7 +10,7 @@ from keras_ocl.core.dim import power_below
 from keras_ocl.kernels import prelude
 from keras_ocl.kernels.conv import geometry as conv_geometry
 from keras_ocl.kernels.conv.geometry import Geometry
-from keras_ocl.kernels.overrides import not_counts, shown, tuning_of
+from keras_ocl.kernels.overrides import extent_of, not_counts, shown, tuning_of
 from keras_ocl.kernels.schedule import Traits, schedule_of
 from keras_ocl.kernels.spec import Epilogue, Handle
 
@@ -67,6 +67,22 @@ class Problem:
         groups = [f"groups={g.groups}"] if g.groups > 1 else []
         precision = [f"precision={self.precision}"] if self.precision != "float32" else []
         return " ".join([self.dtype, *named, *groups, *(["transposed"] if self.transposed else []), *precision])
+
+    @classmethod
+    def of_key(cls, key, traits, sink, **handles):
+        """The Problem with this key, and with the handles x, w or dy; ValueError for a key of another form."""
+        dtype, *words = key.split(" ")
+        named = {name: text.split(",") for name, _, text in (word.partition("=") for word in words)}
+        try:
+            transposed = named.pop("transposed", None) is not None
+            (precision,), (groups,) = named.pop("precision", ["float32"]), named.pop("groups", ["1"])
+            fields = {name: tuple(map(extent_of, texts)) for name, texts in named.items()}
+            low, ones = fields.pop("low"), (1,) * (len(fields["input"]) - 2)
+            further = {name: fields.pop(name, ones) for name in ("strides", "dilation", "input_dilation")}
+            geometry = Geometry(**fields, padding=tuple((n, 0) for n in low), groups=int(groups), **further)
+        except (KeyError, TypeError, ValueError):
+            raise ValueError(f"{key!r} is not the key of a convolution") from None
+        return cls(traits, geometry, dtype, sink, transposed=transposed, precision=precision, **handles)
 
     @property
     def units(self):

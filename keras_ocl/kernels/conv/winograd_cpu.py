@@ -3,11 +3,12 @@
 One work-item takes a few blocks of tiles from the input to the sink; the transformed patches stay in its local memory.
 """
 
+import itertools
 from dataclasses import dataclass, replace
 
 from keras_ocl.core.dim import ceil_div, hint, product
 from keras_ocl.kernels.conv import winograd
-from keras_ocl.kernels.conv.parts_cpu import load_vector, loose_types, store_vector
+from keras_ocl.kernels.conv.parts_cpu import cycles, load_vector, loose_types, register_tiles, store_vector
 from keras_ocl.kernels.conv.winograd import TWO, combine
 from keras_ocl.kernels.overrides import chosen, not_counts
 from keras_ocl.kernels.register_tile import RegisterTile
@@ -78,6 +79,18 @@ def choose_tile(problem):
     room = min(tuning.local, problem.traits.local_memory) // 4 // (16 * rows) - vectors * width
     blocks = min(2, room // inputs, tiles // (rows * tuning.items * problem.units))
     return Tile(blocks, rows, vectors, width) if blocks >= 1 else None
+
+
+def candidates(problem):
+    """Yields (estimate, Tile) of all that fit; estimates are cycles per product of a tile's elements, of full register tiles."""
+    if not winograd.applies(problem):
+        return
+    width, registers = problem.lanes, problem.registers(problem.lanes)
+    for vectors, blocks, most in register_tiles(problem.channels, width, lambda vectors: (registers - 1 - vectors) // vectors):
+        for rows, count in itertools.product(most, (1, 2, 3, 4)):
+            tile = Tile(count, rows, vectors, width)
+            if not _unfit(problem, tile):
+                yield cycles(rows, rows, blocks) / rows, tile
 
 
 def forward(problem, tile):

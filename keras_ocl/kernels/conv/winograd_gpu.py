@@ -42,6 +42,14 @@ def _own(problem, kind):
     return chosen(problem.traits, kind, lambda: problem.key, make, unfit)
 
 
+def candidates(problem):
+    """Yields (estimate, a dict of what a device may have of its own) of both sizes of tiles, where the algorithm applies."""
+    if winograd.applies(problem):
+        for k, transforms in enumerate((winograd.FOUR, winograd.TWO)):
+            if _has_room(problem, transforms):
+                yield k, {"outputs": 4 if transforms is winograd.FOUR else 2}
+
+
 def choose(problem):
     """The Transforms for a forward convolution, the device's own first; None if the direct kernel should be as fast or memory is short."""
     if own := _own(problem, "winograd"):

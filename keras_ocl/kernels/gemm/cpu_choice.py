@@ -1,6 +1,7 @@
 """The tile of a matrix product on a CPU: the one with the least estimated cycles, of those that fit the registers."""
 
 import math
+from operator import itemgetter
 
 from keras_ocl.core import dtypes
 from keras_ocl.core.dim import Dim, hint
@@ -32,9 +33,18 @@ def choose(problem):
     """The Tile for `problem`: the device's own, else by the hints of its extents."""
     if own := chosen(problem.traits, "product", lambda: problem.key, Tile, lambda tile: _unfit(problem, tile)):
         return own
-    if streamed := _streamed(problem):
-        return streamed
-    return min(_eager(problem) if problem.all_arguments else _candidates(problem), key=_Estimate(problem).cycles)
+    return min(candidates(problem), key=itemgetter(0))[1]
+
+
+def candidates(problem):
+    """Yields (estimate, Tile) of the tiles worth trying for `problem`; the least estimate is the choice without the device's own.
+
+    Estimates are CPU cycles until the last compute unit is done.
+    """
+    yield from _streamed(problem)
+    cycles = _Estimate(problem).cycles
+    for tile in _eager(problem) if problem.all_arguments else _tiles(problem):
+        yield cycles(tile), tile
 
 
 def _unfit(problem, tile):
@@ -78,21 +88,22 @@ def _registers(problem):
 
 
 def _streamed(problem):
-    """The tile for few rows of A and a large B that is read in place, memory-bound: wide panels are read in long runs. Else None."""
+    """candidates() for few rows of A and a large B that is read in place, memory-bound: wide panels are read in long runs.
+
+    Their estimates are vectors of B per compute unit, which is less than the cycles of any other tile.
+    """
     p, t = problem, _tuning(problem)
     if p.all_arguments or any(isinstance(e, Dim) for e in (p.m, p.n)) or not _in_place(p):
-        return None
+        return
     size = _bytes(p.b, hint(p.k) * p.n)
     # Long runs gain more on a narrow operand, such as int8 weights: twice as many rows of A if B is large.
     rows = t.streamed_rows * (2 if p.b.source and size >= t.streamed_computed else 1)
     if p.m > rows or size < t.streamed or p.n < p.traits.compute_units * min(t.streamed_vectors) * p.lanes:
-        return None
-
-    def rounds(vectors):
-        return vectors * -(-p.n // (vectors * p.lanes * p.traits.compute_units))
-
-    fits = [v for v in t.streamed_vectors if v * p.lanes <= p.n]
-    return Tile("rows", p.m, min(fits, key=rounds), p.m, steps=t.streamed_steps)
+        return
+    for vectors in t.streamed_vectors:
+        if vectors * p.lanes <= p.n:
+            per_unit = vectors * -(-p.n // (vectors * p.lanes * p.traits.compute_units))
+            yield per_unit, Tile("rows", p.m, vectors, p.m, steps=t.streamed_steps)
 
 
 def _tuning(problem):
@@ -129,7 +140,7 @@ def _dots(problem):
     )
 
 
-def _candidates(problem):
+def _tiles(problem):
     m, n, k = max(1, hint(problem.m)), max(1, hint(problem.n)), hint(problem.k)
     lanes, in_place, t = problem.lanes, _in_place(problem), _tuning(problem)
     for vectors, most in _shapes(problem).items():

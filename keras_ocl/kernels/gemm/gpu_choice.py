@@ -10,6 +10,7 @@ at hand.
 import functools
 import itertools
 import math
+import operator
 from dataclasses import replace
 
 from keras_ocl.core import dtypes
@@ -42,15 +43,33 @@ def gain(problem, dtype):
     return _cheapest(problem, None, 0, (), dtype)[0] / _cheapest(problem, None, 0, ways, dtype)[0] if ways else 1
 
 
+def candidates(problem, pixels=0, dtype=""):
+    """Yields (estimate, a dict of what own_tile() takes) of the tiles and numbers of parts worth trying, without slices of a group's items.
+
+    The other arguments are as for choose().
+    """
+    ranked = _ranked(*_described(problem, None, pixels, _methods(problem, dtype), dtype))
+    for (cost, *_), t, steps in sorted(ranked, key=operator.itemgetter(0)):  # of equal costs the first one counts
+        fields = {"across": t.across, "down": t.down, "rows": t.rows, "columns": t.columns, "depth": t.depth}
+        if isinstance(t, MatrixTile):
+            fields |= {"unit": t.unit.name} | ({"terms": t.expansion.name} if t.expansion else {})
+        yield cost, {**fields, "steps": steps} if steps else fields
+
+
 def _cheapest(problem, tile, pixels, ways, dtype):
     """(cost, Tile, steps of k of a part) of the cheapest kernels of a product, of which Methods of matrix units are `ways`."""
+    p = problem
+    may_slice = p.a is not None and p.literal(p.k) and not p.longest and not tile
+    return _best(may_slice, *_described(p, tile, pixels, ways, dtype))
+
+
+def _described(problem, tile, pixels, ways, dtype):
+    """The arguments of _ranked()."""
     p, size = problem, dtypes.itemsize(problem.accumulator)
     batch = 1 if p.batch is None else max(1, hint(p.batch))
     extents = batch, max(1, hint(p.m)), max(1, hint(p.n)), max(1, hint(p.k))
-    may_slice = p.a is not None and p.literal(p.k) and not p.longest
     apart = 0 if p.repeated else tuning_of(p.traits).product_apart
-    moved = _moved(p, dtype, extents)
-    return _best(p.traits, *extents, size, p.all_arguments, tile, pixels, p.longest, _launch(p), ways, may_slice, moved, apart)
+    return p.traits, *extents, size, p.all_arguments, tile, pixels, p.longest, _launch(p), ways, _moved(p, dtype, extents), apart
 
 
 def _moved(problem, dtype, extents):
@@ -140,32 +159,41 @@ def units(traits):
 
 
 @functools.lru_cache(4096)
-def _best(traits, batch, m, n, k, size, shared, tile, pixels, longest, launch, ways, may_slice, moved, apart):
-    tiles, parts, best = [tile] if tile else _tiles(traits, size, shared), _parts(traits, k, longest), None
-    tuning, most = tuning_of(traits), _most_items(traits)
-    if not tile:
-        tiles = [*tiles, *(t for way in ways for t in _matrix_tiles(traits, way, size, shared))]
-    if pixels and not tile:
-        tiles = [t for t in tiles if t.height * t.depth <= tuning.convolution_rows * pixels * t.items]
-
-    def rank(t, cost):
-        dearer = tuning.product_terms if isinstance(t, MatrixTile) and t.apart else 1
-        first, *others = (dearer * n for n in cost)
-        return first + (apart if t.items * t.slices != most else 0), *others, abs(t.across - 16)
-
-    for t in tiles:
-        cost = costs(traits, t, batch, m, n, k, tuning.convolution_places if pixels else 0, launch, moved)
-        for steps in parts:
-            found = rank(t, cost(steps))
-            if best is None or found < best[0]:
-                best = found, t, steps
+def _best(may_slice, traits, batch, m, n, k, size, shared, tile, pixels, longest, launch, ways, moved, apart):
+    described = traits, batch, m, n, k, size, shared, tile, pixels, longest, launch, ways, moved, apart
+    best, tuning = min(_ranked(*described), key=operator.itemgetter(0)), tuning_of(traits)
     # Slices that save little are not worth it: without them more kernels keep groups of the same size.
     saved = 0 if best[2] else max(tuning.product_saved, best[0][0] / 10)
-    for t in _sliced(traits, tiles, k, size) if may_slice and not tile else ():
-        found = rank(t, costs(traits, t, batch, m, n, k, 0, launch, moved)(0))
+    for t in _sliced(traits, _tiles_of(traits, size, shared, pixels, ways), k, size) if may_slice else ():
+        found = _rank(traits, t, costs(traits, t, batch, m, n, k, 0, launch, moved)(0), apart)
         if found[0] + saved < best[0][0]:
             best, saved = (found, t, 0), 0
     return best[0][0], *best[1:]
+
+
+def _ranked(traits, batch, m, n, k, size, shared, tile, pixels, longest, launch, ways, moved, apart):
+    """Yields (rank, tile, steps of k of a part) of all tiles, or of the given one: the least rank is the choice."""
+    held, parts = tuning_of(traits).convolution_places if pixels else 0, _parts(traits, k, longest)
+    for t in (tile,) if tile else _tiles_of(traits, size, shared, pixels, ways):
+        cost = costs(traits, t, batch, m, n, k, held, launch, moved)
+        for steps in parts:
+            yield _rank(traits, t, cost(steps), apart), t, steps
+
+
+def _rank(traits, tile, cost, apart):
+    """What a tile with such costs() is compared by; apart: the price of groups of another size than most kernels have."""
+    dearer = tuning_of(traits).product_terms if isinstance(tile, MatrixTile) and tile.apart else 1
+    first, *others = (dearer * n for n in cost)
+    return first + (apart if tile.items * tile.slices != _most_items(traits) else 0), *others, abs(tile.across - 16)
+
+
+@functools.lru_cache(256)
+def _tiles_of(traits, size, shared, pixels, ways):
+    """All tiles that may be chosen: `pixels` as for choose(), the others as for _tiles() and _matrix_tiles()."""
+    tiles = [*_tiles(traits, size, shared), *(t for way in ways for t in _matrix_tiles(traits, way, size, shared))]
+    if pixels:
+        tiles = [t for t in tiles if t.height * t.depth <= tuning_of(traits).convolution_rows * pixels * t.items]
+    return tuple(tiles)
 
 
 def _sliced(traits, tiles, k, size):
@@ -249,14 +277,41 @@ _COUNTS = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)  
 
 def few(problem):
     """(the rows_gpu.Shape of a product with few rows or columns, the steps of k that a part sums or 0 for all), else None."""
-    tuning = tuning_of(problem.traits)
-    turn = hint(problem.m) > tuning.product_few
-    p = rows_gpu.turned(problem) if turn else problem
-    if hint(p.m) > tuning.product_few or _own(problem):
+    p, turn = _turned(problem)
+    if p is None or _own(problem):
         return None
-    if own := _own_shape(problem, p, turn):
-        return own
-    rows, along_k = power_above(hint(p.m)), p.b.turned
+    return _own_shape(problem, p, turn) or _shape_of(problem, p, turn)
+
+
+def few_candidates(problem):
+    """Yields (estimate, a dict of what a device may have of its own) of shapes of few(): its choice, and those of other sizes.
+
+    Estimates are how many times as large, or as small, their numbers are.
+    """
+    p, turn = _turned(problem)
+    if p is None or problem.longest:
+        return
+    shape, steps = _shape_of(problem, p, turn)
+    for lanes, places, vector in itertools.product((1, 2, 4, 1 / 2, 1 / 4), (1, 2, 4, 1 / 2, 1 / 4), (1, 2, 4, 1 / 2, 1 / 4)):
+        numbers = [max(1, int(n * factor)) for n, factor in ((shape.lanes, lanes), (shape.places, places), (shape.vector, vector))]
+        other = replace(shape, lanes=numbers[0], places=numbers[1], vector=numbers[2])
+        if not _unfit_shape(p, other, steps):
+            fields = {"lanes": other.lanes, "places": other.places, "rows": other.rows, "vector": other.vector}
+            estimate = sum(abs(math.log2(factor)) for factor in (lanes, places, vector))
+            yield estimate, {**fields, "steps": steps} if steps else fields
+
+
+def _turned(problem):
+    """(a product with few rows, or the transpose of one with few columns, whether it is that); (None, False) for other products."""
+    most = tuning_of(problem.traits).product_few
+    turn = hint(problem.m) > most
+    p = rows_gpu.turned(problem) if turn else problem
+    return (p, turn) if hint(p.m) <= most else (None, False)
+
+
+def _shape_of(problem, p, turn):
+    """What few() returns where the device has no choice of its own; p: the problem, turned if `turn`."""
+    tuning, rows, along_k = tuning_of(problem.traits), power_above(hint(p.m)), p.b.turned
     widths = (4, 1) if p.all_arguments else (4, 2, 1)
     vector = next(v for v in widths if _loadable(p, v) and v * rows <= 16)
     places, items = 8 if along_k else 32, power_below(min(tuning.product_items, problem.traits.max_group))

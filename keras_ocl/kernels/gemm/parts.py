@@ -1,6 +1,7 @@
 """What the matrix product's schedules share: operands, the problem, and small C texts."""
 
 import math
+import re
 from dataclasses import dataclass, field, replace
 
 from keras_ocl.core import dtypes
@@ -8,7 +9,7 @@ from keras_ocl.core.dim import Dim, present, product
 from keras_ocl.core.index import is_one
 from keras_ocl.kernels import prelude
 from keras_ocl.kernels.coordinates import index_type
-from keras_ocl.kernels.overrides import shown
+from keras_ocl.kernels.overrides import extent_of, shown
 
 
 @dataclass(frozen=True)
@@ -96,6 +97,28 @@ class Problem:
         precision = [f"precision={self.precision}"] if self.precision != "float32" else []
         return " ".join([self.accumulator, *named, *marks, *precision])
 
+    @classmethod
+    def of_key(cls, key, traits, a, b, sink):
+        """The Problem with this key, whose operands lie at the handles `a` and `b` and are not computed; `sink.uniform` becomes the key's.
+
+        ValueError for a key of another form, or with an operand that is computed.
+        """
+        accumulator, *words = key.split(" ")
+        named = dict(word.split("=", 1) for word in words if "=" in word)
+        marks = {"eager": "all_arguments", "repeated": "repeated"}
+        sink.uniform = int(named.pop("uniform", 0))
+        try:
+            further = {marks[word]: True for word in words if "=" not in word}
+            batch = extent_of(named.pop("batch")) if "batch" in named else None
+            m, n, k = (extent_of(named.pop(name)) for name in ("m", "n", "k"))
+            operands = [_laid(named.pop(name), handle) for name, handle in (("a", a), ("b", b))]
+            longest, precision = int(named.pop("longest", 0)), named.pop("precision", "float32")
+            if named:
+                raise KeyError(min(named))
+        except (KeyError, TypeError, ValueError):
+            raise ValueError(f"{key!r} is not the key of a product whose operands lie in memory") from None
+        return cls(traits, batch, m, n, k, *operands, accumulator, sink, longest=longest, precision=precision, **further)
+
     def _layout(self, operand):
         """Text of an operand's dtype and strides, for `key`."""
         if operand.source:
@@ -156,6 +179,15 @@ class Problem:
     def fma(self, x, y, z):
         """Expression `x * y + z` in the accumulator's type."""
         return f"fma({x}, {y}, {z})" if dtypes.is_float(self.accumulator) else f"{x} * {y} + {z}"
+
+
+def _laid(text, handle):
+    """The Operand at `handle` with the layout that Problem.key describes; ValueError where it is computed."""
+    found = re.fullmatch(r"(\w+)\(([\d*,]+)\)", text)
+    if not found:
+        raise ValueError(text)
+    *batch, row, column = map(extent_of, found[2].split(","))
+    return Operand(handle, found[1], row, column, *batch)
 
 
 class Names:

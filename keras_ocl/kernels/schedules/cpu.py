@@ -2,7 +2,7 @@
 
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from keras_ocl.core.dim import Extent, hint
@@ -85,6 +85,19 @@ def _filter_gradient(problem: Problem) -> list[KernelSpec]:
     return conv_pointwise.filter_grad(problem) or filter_grad_cpu.filter_grad(problem)
 
 
+def _candidates(operation: str, problem: Any) -> Iterator[tuple[str, float, dict[str, Any]]]:
+    found: dict[str, Any] = {}
+    if operation == "product":
+        found["product"] = cpu_choice.candidates
+    elif operation == "convolution":
+        found = {"convolution": forward_cpu.candidates, "winograd": winograd_cpu.candidates}
+    elif filter_grad_cpu.suits(problem):
+        found["filter_gradient"] = filter_grad_cpu.candidates
+    for kind, of in found.items():
+        for estimate, tile in of(problem):
+            yield kind, estimate, vars(tile)
+
+
 def _packs_input(problem: Problem) -> bool:
     """Whether the direct kernel computes the gradient, and packs each element about once, as vectors of channels."""
     own = filter_grad_cpu.own_tile(problem)
@@ -133,6 +146,7 @@ SCHEDULE = register(
         team=pointwise_cpu.choose,
         product=_product,
         convolution=_convolution,
+        candidates=_candidates,
         filter_gradient=_filter_gradient,
         attention=_attention,
         attention_gradients=_attention_gradients,
@@ -143,6 +157,10 @@ SCHEDULE = register(
         top_k=sort.by_insertion,
         scatter_block=_scatter_block,
         tuning=CpuTuning(),
+        costs=tuple(
+            f"product.{name}"
+            for name in "item tile fetch fetch_near fetch_apart scalar keep copy copy_far turn whole read spilled latency".split()
+        ),
         fusion=Fusion(),
         splitting=Splitting(few_rows=63),  # from 64 rows on, each unit has some, and whole rows stay in its cache
         launch=50_000,

@@ -1,7 +1,7 @@
 """The schedule of GPUs: a work-item computes an element or a small register tile; groups share local memory."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from keras_ocl.core import dtypes
@@ -64,6 +64,17 @@ def _filter_gradient(problem: Problem) -> list[KernelSpec]:
         return plain
     transforms = winograd_gpu.choose_gradient(problem)
     return winograd_gpu.filter_grad(problem, transforms) if transforms else conv_gpu.filter_grad(problem)
+
+
+def _candidates(operation: str, problem: Any) -> Iterator[tuple[str, float, dict[str, Any]]]:
+    if operation == "product":
+        found = {"few_rows": gpu_choice.few_candidates(problem), operation: gpu_choice.candidates(problem)}
+    else:
+        transforms = {"convolution": "winograd", "filter_gradient": "winograd_gradient"}[operation]
+        found = {operation: conv_gpu.candidates(problem, operation), transforms: winograd_gpu.candidates(problem)}
+    for kind, tiles in found.items():
+        for estimate, fields in tiles:
+            yield kind, estimate, fields
 
 
 def _attention(problem: Any, scheme: Any, sinks: Any) -> KernelSpec:
@@ -140,6 +151,7 @@ SCHEDULE = register(
         team=team.choose,
         product=_product,
         convolution=_convolution,
+        candidates=_candidates,
         filter_gradient=_filter_gradient,
         attention=_attention,
         attention_pays=_attention_pays,
@@ -151,6 +163,7 @@ SCHEDULE = register(
         scatter_block=_scatter_block,
         scatter_sorted=_scatter_sorted,
         tuning=_TUNING,
+        costs=("product_fetch", "product_turn", "product_start", "product_store", "product_hiding", "product_part"),
         fusion=Fusion(terms=4),  # such a product saves a launch, and is bound by its result's bytes in either way
         # One group's items are too few to hide memory latency: a reduction slower than two launches is split until the units are full.
         splitting=Splitting(long=1 << 14, high=512, worth=1 << 14, few=2048, part=4096, parts=512, steps=64, first=True, rows=1 << 30),

@@ -57,33 +57,33 @@ class CpuPointwise:
 class CpuProduct:
     """Matrix products A (m, k) x B (k, n). Costs are CPU cycles, measured with AVX-512; only their ratios matter."""
 
-    item: float = 1500  # starting a work-item, with its first cache misses, in cycles
-    tile: float = 20  # starting a register tile: addresses and zeroing the accumulators, in cycles
+    item: float = 1500.0  # starting a work-item, with its first cache misses, in cycles
+    tile: float = 20.0  # starting a register tile: addresses and zeroing the accumulators, in cycles
     fetch: float = 0.35  # loading a vector of a packed B from the second-level cache, in cycles
     # The same of a B in place, whose rows lie apart: prefetchers do not follow them. Measured with AVX2 (88 shapes, packed and in place).
     fetch_near: float = 0.5  # where the first-level cache holds all rows of the panel, or the rows touch
     fetch_apart: float = 1.6  # where it does not
     line: int = 64  # bytes of a cache line
     sets: int = 64  # sets of a first-level cache
-    keep: float = 4  # storing a vector of a tile's sums and loading it again for the epilogue of a packed product, in cycles
+    keep: float = 4.0  # storing a vector of a tile's sums and loading it again for the epilogue of a packed product, in cycles
     # Per step of k and register that values of the epilogue take from a tile's sums, in cycles. Most kernels lose none, some ten.
     crowded: float = 0.25
     uniform: int = 3  # most registers of those values that count
     scalar: float = 0.25  # loading and broadcasting an element of A, mostly hidden, in cycles
     whole: float = 0.05  # loading a vector of A along k, in cycles
-    whole_far: float = 4  # the same from beyond the second-level cache, in cycles
+    whole_far: float = 4.0  # the same from beyond the second-level cache, in cycles
     close: int = 2**20  # bytes of A that a second-level cache holds
     spilled: float = 0.3  # extra cycles per vector of A or B where a tile's rows and columns do not fit the first-level cache
     first: int = 3 * 2**13  # bytes of them that a first-level cache holds beside all else
     turn: float = 0.5  # transposing one element of B into a packed block, in cycles
     read: float = 1.5  # the first read of a vector of B along k by a work-item, from a cache, in cycles
-    read_far: float = 4  # the same from memory, in cycles
-    copy: float = 3  # copying a vector of B into a packed block, from a cache, in cycles
-    copy_far: float = 24  # the same from memory, in cycles
+    read_far: float = 4.0  # the same from memory, in cycles
+    copy: float = 3.0  # copying a vector of B into a packed block, from a cache, in cycles
+    copy_far: float = 24.0  # the same from memory, in cycles
     near: int = 2**24  # bytes of B that a last-level cache holds: larger ones are far
     # Register tiles across a panel of a far B: B is read in longer runs, and each tile's rows of A twice, from the first-level cache.
     across: int = 2
-    latency: float = 4  # least cycles per step of k: each fma waits for the one before
+    latency: float = 4.0  # least cycles per step of k: each fma waits for the one before
     kept: int = 2048  # most vectors of partial sums that a work-item keeps for a panel, in the second-level cache too
     block: int = 512  # steps of k in a packed block of B: 64 columns of it and the matching part of A stay in the second-level cache
     turned: int = 64  # steps of k transposed at a time: their packed rows stay in the first-level cache while columns are written into them
@@ -179,14 +179,14 @@ class GpuTuning:
     product_sliced: int = 512  # most work-items of a group with slices
     # Costs of a product in multiply-adds of one work-item, from the ratios of instructions and bytes to operations of current GPUs.
     # Loading one float to local memory: a unit loads some 32 bytes in a cycle of 128 multiply-adds, so 4 bytes cost 16; half is hidden.
-    product_fetch: float = 8
-    product_turn: float = 80  # overhead per tile of k: addresses, stores to local memory, the barrier
-    product_start: float = 1200  # latency of a group's first loads
-    product_store: float = 8  # storing a result
-    product_hiding: float = 128  # exposed latency of a wave of groups on a unit, as the work of so many items: one per lane
+    product_fetch: float = 8.0
+    product_turn: float = 80.0  # overhead per tile of k: addresses, stores to local memory, the barrier
+    product_start: float = 1200.0  # latency of a group's first loads
+    product_store: float = 8.0  # storing a result
+    product_hiding: float = 128.0  # exposed latency of a wave of groups on a unit, as the work of so many items: one per lane
     product_latency: float = 1 << 17  # latency of memory, in multiply-adds of a unit: 1,024 cycles of 128 lanes
     product_flying: float = 16  # bytes that a work-item has in flight, of those that no other group reads
-    product_part: float = 100  # a part's partial result, written and read again: 8 bytes of some 10 per cycle of a unit
+    product_part: float = 100.0  # a part's partial result, written and read again: 8 bytes of some 10 per cycle of a unit
     # Launching the kernel that sums the parts, in multiply-adds of a unit: four fifths of a launch, since others may join it.
     product_launch: float = 800_000
     # What groups of fewer than `product_items` items cost, in multiply-adds of a unit: a tenth of a launch, because kernels with groups of

@@ -35,7 +35,7 @@ def test_cycles_count_what_binds():
 
 
 def test_the_first_of_equally_cheap_tiles_is_taken():
-    assert cheapest([(2.0, 1, 1), (1.0, 2, 3), (1.0 - 1e-12, 4, 5), (3.0, 6, 7)]) == (2, 3)
+    assert cheapest([(2.0, "a"), (1.0, "b"), (1.0 - 1e-12, "c"), (3.0, "d")]) == "b"
 
 
 def test_a_chunk_beyond_the_last_runs_once():
