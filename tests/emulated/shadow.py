@@ -21,16 +21,20 @@ _told, _busy = Counter(), []
 
 
 @functools.cache
+def _context():
+    return cl.Context([next(d for platform in cl.get_platforms() if "Emulated" not in platform.name for d in platform.get_devices())])
+
+
+@functools.cache
 def _queue():
-    device = next(device for platform in cl.get_platforms() if "Emulated" not in platform.name for device in platform.get_devices())
-    return cl.CommandQueue(cl.Context([device]))
+    return cl.CommandQueue(_context())
 
 
 @functools.cache
 def _program(source, options):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return cl.Program(_queue().context, source).build(options.split())
+        return cl.Program(_context(), source).build(options.split())
 
 
 @contextlib.contextmanager
@@ -74,7 +78,7 @@ def _ranges(args, sizes):
 
 def _run(kernel, grid, group, offset, args, sizes, ranges, before):
     """The contents of all ranges after the launch on the CPU runtime."""
-    context, flags, kept = _queue().context, cl.mem_flags.READ_WRITE | cl.mem_flags.COPY_HOST_PTR, []
+    context, flags, kept = _context(), cl.mem_flags.READ_WRITE | cl.mem_flags.COPY_HOST_PTR, []
     buffers = [cl.Buffer(context, flags, hostbuf=np.frombuffer(data, "u1")) for data in before]
     for k, ((kind, value), size) in enumerate(zip(args, sizes, strict=True)):
         if kind == "l":

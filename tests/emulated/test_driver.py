@@ -294,3 +294,14 @@ def test_products_of_24_bits(queue):
     a, b = x.astype("i8")
     wanted = [a * b, (a & 0xFFFFFF) * (b & 0xFFFFFF), (a * b + np.arange(256)).astype("i4")]
     np.testing.assert_array_equal(read(queue, y, (3, 256), "i8"), wanted)
+
+
+def test_carries_of_a_group_of_one_item(queue):
+    """Whose other lanes must not count: a long division."""
+    text = """__kernel __attribute__((reqd_work_group_size(1, 1, 1))) void f(__global int *y) {
+      const size_t i = get_global_id(1);
+      y[2 * i] = i / 3, y[2 * i + 1] = i % 3;
+    }"""
+    y = buffer(queue, np.zeros((32, 2), "i4"))
+    built(queue, text).f(queue, (1, 32), (1, 1), y)
+    assert np.array_equal(read(queue, y, (32, 2), "i4"), np.stack(np.divmod(np.arange(32), 3), 1))

@@ -1,4 +1,4 @@
-"""Scalar instructions: modes of floats, which code_objects.py tells the driver, the program's counter, and where local memory is."""
+"""Scalar registers: modes of floats, which code_objects.py tells the driver, the program's counter, carries, and where local memory is."""
 
 from tinygrad.dtype import dtypes
 from tinygrad.uop.ops import UOp
@@ -9,6 +9,7 @@ _LOCAL_BASE = 235  # the operand src_shared_base
 def apply(emu, pcode):
     modes(emu)
     counters(emu)
+    carries(emu)
     local_base(emu)
 
 
@@ -51,6 +52,18 @@ def counters(emu):
     for module in (emu.ir3, emu.ir4, emu.irc):
         before = emu._INST_HANDLERS[module.SOP1]
         emu._INST_HANDLERS[module.SOP1] = lambda inst, ctx, before=before: scalar(inst, ctx, before)
+
+
+def carries(emu):
+    """Bits of work-items that are off are 0 in what vector instructions write: the compiler compares such masks with 0."""
+    unroll, write = emu._Ctx.unroll_lanes, emu._Ctx.wmask_lane_bit
+
+    def wmask_lane_bit(self, register, lane, value, active):
+        bit = emu._lane_active(active, lane).where(emu._to_u32(value), emu._c(0))
+        return write(self, register, lane, bit, UOp.const((1 << self.wave_size) - 1, active.dtype))
+
+    emu._Ctx.unroll_lanes = lambda self, bit, active, apply_exec=True: unroll(self, bit, active)
+    emu._Ctx.wmask_lane_bit = wmask_lane_bit
 
 
 def local_base(emu):
