@@ -59,7 +59,12 @@ def _verify(device: runtime.Device, only: list[str], process: Sequence[str], end
     try:
         for report in verify(device, only, short=True, process=process, background=True):
             row = report.rows[-1]
-            if row.instead is not None and row.family.name not in device.traits.quarantine:
+            if not report.usable:
+                logger.warning(
+                    "keras_ocl's kernels on %s could not be tried in another process (%s): run `python -m keras_ocl verify` by itself.",
+                    device, row.instead.text(),
+                )  # fmt: skip
+            elif row.instead is not None and row.family.name not in device.traits.quarantine:
                 logger.warning(
                     "keras_ocl's kernels of the family %s do not work on %s: %s. This process uses them, so its results may be wrong: "
                     "start it again. From then on %s.", row.family.name, device, row.outcome.text(), row.family.instead,

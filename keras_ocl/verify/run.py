@@ -108,7 +108,9 @@ def verify(
         device: the Device, found with KERAS_OCL_QUARANTINE=0, so that it has matrix units that the record keeps out.
         only: names of families; () for all that it has. short: whether few cases of each are enough.
         limit: seconds of a case after which its process counts as hanging. process: its command; a Request is added.
-        begin: called with each family before it is verified. background: whether its process has a low priority.
+        begin: called with each family before it is verified. background: whether other work comes first, on the device too: processes have
+            a low priority, what is not right is tried twice, and where what takes its place is not right either, nothing is written and
+            this ends: another process may not be able to use the device, which the first one may have for itself, or whose memory is full.
 
     Raises:
         ValueError: `only` names what is no family of the device.
@@ -131,6 +133,8 @@ def verify(
         begin(family)
         without = {*report.kept_out, *family.beside}
         row = Row(family, outcome(family, without))
+        if background and row.outcome.verdict != RIGHT:
+            row.outcome = outcome(family, without)
         wide = device.traits.vector_width > NARROW and WIDE_VECTORS not in report.kept_out
         if wide and row.outcome.verdict not in (RIGHT, HUNG):  # waiting for another hang takes minutes
             narrow = outcome(family, {*without, WIDE_VECTORS})
@@ -146,6 +150,9 @@ def verify(
             next_out = BY_NAME.get(next_out.then)
             reason = f"what takes the place of {family.name} is {row.instead.text()}; {next_out.instead}" if next_out else ""
         report.rows.append(row)
+        if background and not report.usable:
+            yield report
+            return
         pending.pop(family.name, None)
         if not waiting:
             pending.pop(WIDE_VECTORS, None)

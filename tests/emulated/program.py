@@ -45,6 +45,7 @@ def install(own):
     (vendors / "emulated.icd").write_text(f"{library}\n")
     os.environ["OCL_ICD_VENDORS"] = str(vendors)
     os.environ["KERAS_OCL_COMPILERS"] = "0"  # programs are compiled in this process alone
+    os.environ.setdefault("KERAS_OCL_QUARANTINE", "manual")  # other processes have no such device
     os.environ["KERAS_OCL_DEVICE"] = own.device
     os.environ["PYOPENCL_NO_CACHE"] = "1"
     if own.guard:

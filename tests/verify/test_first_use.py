@@ -60,6 +60,15 @@ def test_what_is_wrong_is_said_and_kept_out(device, caplog):
     assert "the family sorts do not work on" in message and "start it again" in message and "each element is compared" in message
 
 
+def test_nothing_is_kept_out_where_another_process_cannot_use_the_device(device, caplog):
+    """As one that the first process has for itself: all kernels are refused, what takes their place, too."""
+    fault = json.dumps(dict(family="", title="", launch="refuse"))
+    with caplog.at_level(logging.WARNING, logger="keras_ocl"):
+        _ended(first_use.begin(device, [sys.executable, _FAULTY, "cpu", fault]))
+    assert _record(device) is None
+    assert any("could not be tried in another process (refused, " in message for message in caplog.messages)
+
+
 @pytest.mark.parametrize("setting", ["manual", "0"])
 def test_not_where_a_setting_forbids_it(device, monkeypatch, setting):
     monkeypatch.setenv("KERAS_OCL_QUARANTINE", setting)
