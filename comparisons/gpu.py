@@ -51,6 +51,7 @@ class Run:
         self.folder, self.short, self.kind = Path(folder), short, "gpu"
         self._ends = time.monotonic() + 60 * minutes
         self._environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "XLA_PYTHON_CLIENT_PREALLOCATE": "false", "PYTHONUNBUFFERED": "1"}
+        self._environment.setdefault("KERAS_OCL_QUARANTINE", "manual")  # nothing is tried beside what is timed
         if device:
             self._environment["KERAS_OCL_DEVICE"] = device
         self.folder.mkdir(parents=True, exist_ok=True)

@@ -84,6 +84,7 @@ class Workers:
         kind, device, _ = parts(job.backend)
         environment = dict(os.environ, KERAS_BACKEND=kind)
         environment.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+        environment.setdefault("KERAS_OCL_QUARANTINE", "manual")  # nothing is tried beside what is timed
         if device:
             environment["KERAS_OCL_DEVICE"] = device
         environment |= job.environment  # a row may ask for a part of that device

@@ -128,6 +128,7 @@ def measured(device, small, limit, seconds, process, begin) -> Iterator[tuple[st
 def _run(name, cases, small, limit, ends, process, begin):
     """Yields (case, its result or {"error": ...}) of one process: at least one, and that in which it ended is the last."""
     environment = {**os.environ, "KERAS_BACKEND": "ocl", "KERAS_OCL_DEVICE": name, "KERAS_OCL_COMPILERS": "0"}  # optimised kernels only
+    environment.setdefault("KERAS_OCL_QUARANTINE", "manual")  # nothing is tried beside what is timed
     lines, waiting, why = queue.SimpleQueue(), list(cases), ""
     request = measuring.Request(name, tuple(cases), small)
     with tempfile.TemporaryFile() as log:
