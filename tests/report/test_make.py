@@ -49,6 +49,7 @@ def keys(value):
 
 
 def test_a_report_of_small_cases(device, monkeypatch):
+    monkeypatch.delenv("KERAS_OCL_QUARANTINE", raising=False)
     monkeypatch.setenv("KERAS_OCL_KEEP", "all")
     begun = []
     report = make.make(device, only=["sorts"], small=True, begin=begun.append)

@@ -94,9 +94,9 @@ def store(dtype, width, pointer, offset, value, count=0, aligned=False):
 
 
 def runs(count):
-    """[(start, length)] of the vectors, in descending powers of two, that make up `count` lanes; `count` is less than 16."""
+    """[(start, length)] of the vectors, in descending powers of two, that make up `count` lanes; `count` is less than 32."""
     runs, start = [], 0
-    for length in (8, 4, 2, 1):
+    for length in (16, 8, 4, 2, 1):
         if count & length:
             runs.append((start, length))
             start += length

@@ -20,11 +20,11 @@ from tests.kernels.pointwise.test_cpu import EXTENTS, run
 COMPUTED = ["mul", "add", "max"]
 
 
-@pytest.fixture(scope="module")
-def device():
-    """A device with the schedule of CPUs, and so few units that small gradients have work for them."""
+@pytest.fixture(scope="module", params=[8, 16])
+def device(request):
+    """A device with the schedule of CPUs, vectors of 8 or 16 lanes, and so few units that small gradients have work for them."""
     device = another()
-    device.traits = dataclasses.replace(device.traits, schedule="cpu", compute_units=1, vector_width=8)
+    device.traits = dataclasses.replace(device.traits, schedule="cpu", compute_units=1, vector_width=request.param)
     return device
 
 
@@ -53,6 +53,7 @@ GEOMETRIES = [
     ((4, 9, 9, 3), (3, 3, 3, 16), dict(padding=1)),
     ((2, 300, 21), (5, 21, 33), dict(dilation=3)),
     ((3, 8, 8, 20), (3, 3, 1, 20), dict(padding=1, groups=20)),
+    ((4, 8, 8, 96), (7, 7, 1, 96), dict(padding=3, groups=96)),
     ((2, 9, 9, 24), (3, 3, 12, 32), dict(padding=1, groups=2)),
     ((2, 4, 5, 6, 9), (2, 3, 3, 9, 17), dict(padding=1)),
     ((3, 40, 40, 7), (1, 1, 7, 19), dict(strides=2)),
