@@ -1,5 +1,6 @@
 """All tests run on this backend; those that need another start a process of their own."""
 
+import dataclasses
 import gc
 import os
 import random
@@ -29,6 +30,9 @@ _unoptimised = False  # whether the present test builds its kernels without opti
 
 def pytest_addoption(parser):
     parser.addoption("--every", type=int, default=1, metavar="N", help="of parametrised tests about one case in N, always the same")
+    parser.addoption(
+        "--lanes", type=int, metavar="N", help="32-bit lanes of the vectors that CPUs are taken to have, in place of their own"
+    )
 
 
 JOBS = ("tests/comparisons/", "tests/distribution/", "tests/vendors/")
@@ -57,7 +61,20 @@ def pytest_collection_modifyitems(config, items):
 _stored_program = []  # the function of that name, as users have it
 
 
-def pytest_sessionstart():
+def _read_with(lanes):
+    """Let the traits of CPUs have vectors of so many lanes."""
+    from keras_ocl.runtime import opencl, selection, traits
+
+    def read(handle):
+        found = traits.read_traits(handle)
+        return dataclasses.replace(found, vector_width=lanes) if found.kind == "cpu" else found
+
+    opencl.read_traits = selection.read_traits = read
+
+
+def pytest_sessionstart(session):
+    if lanes := session.config.getoption("--lanes"):
+        _read_with(lanes)
     from keras_ocl.compiler.run import stored
     from keras_ocl.runtime.programs import UNOPTIMISED, Programs
 
