@@ -53,12 +53,14 @@ _DIRECT = (
     _Geometry("1 x 1, stride 2", (2, 10, 10, 48), (1, 1), 64, 2, (0, 0)),
 )
 _SHORT = (0, 2, 4)
+_DEPTHWISE = _Geometry("depthwise, 40 channels", (4, 14, 13, 40), (3, 3), 40, groups=40)
 
 
 def cases(traits, short):
     """The cases of convolutions without Winograd's algorithm."""
     geometries = [_DIRECT[k] for k in _SHORT] if short else list(_DIRECT)
-    return [_case(g) for g in geometries] + ([] if short else of_units(traits, short))
+    activated = [_activated(_DEPTHWISE)] + ([] if short else [_activated(_DIRECT[k]) for k in (0, 1, 3, 5)])
+    return [_case(g) for g in geometries] + activated + ([] if short else of_units(traits, short))
 
 
 def of_units(traits, short):
@@ -96,6 +98,21 @@ def _case(g):
     pixels = g.result[0] * int(np.prod(g.result[1:-1]))
     names = ("forward", "gradient of the input", "gradient of the filter")
     return Case(f"convolution {g.name}", function, (x, w, dy), wanted, 16 + pixels**0.5, scales, names)
+
+
+def _activated(g):
+    """The gradient of a filter whose kernel may compute the input, an activation, where it loads or packs it."""
+    x, dy = normal("x", *g.size), normal("dy", *g.result)
+
+    def function(x, dy):
+        return P.conv_filter_grad(P.max(x, P.full(x.shape, 0, "float32")), dy, g.filter, **g.keywords)
+
+    def wanted(x, dy):
+        return _of(g, np.maximum(wide(x), 0), np.zeros(g.filter), dy)[2:]
+
+    pixels = g.result[0] * int(np.prod(g.result[1:-1]))
+    name = f"gradient of the filter after an activation: {g.name}"
+    return Case(name, function, (x, dy), lambda: wanted(x, wide(dy)), 16 + pixels**0.5, lambda: wanted(x, abs(wide(dy))))
 
 
 def _of(g, x, w, dy):
