@@ -46,9 +46,11 @@ def test_all_families_are_tried_once(device, monkeypatch):
 
 
 def test_another_program_goes_on_where_one_ended(device):
-    target = runtime.target_of(device)
-    runtime.write_quarantine(target, runtime.QuarantineRecord(first_use.version(), ("sorts",), {}))
-    assert first_use.begin(device, [sys.executable, "-c", "import sys; sys.exit('Winograd' not in sys.argv[1].title())"]) is not None
+    """It does not try again what is verified, which would now be refused."""
+    runtime.write_quarantine(runtime.target_of(device), runtime.QuarantineRecord(first_use.version(), ("sorts",), {}))
+    fault = json.dumps(dict(family="sorts", title="sort: ", launch="refuse"))
+    _ended(first_use.begin(device, [sys.executable, _FAULTY, "cpu", fault]))
+    assert set(_record(device).verified) == set(_SHORT) and _record(device).kept_out == {}
 
 
 def test_what_is_wrong_is_said_and_kept_out(device, caplog):
